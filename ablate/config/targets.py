@@ -23,7 +23,7 @@ BUILT_IN = ("ablate", "torch.optim")  # packages that are not user code
 NEEDED = """
 torch hydra-core omegaconf numpy pandas scipy pyDOE3 matplotlib seaborn plotly jinja2 pyyaml rich safetensors wandb
 pybtex msgspec argcomplete tqdm hydra-joblib-launcher hydra-submitit-launcher hydra-ray-launcher babel scikit-learn
-tokenizers datasets gensim pyarrow selenium hatchling fla-core triton pytest statsmodels pytest-xdist ruff mypy
+tokenizers tiktoken datasets gensim pyarrow selenium hatchling fla-core triton pytest statsmodels pytest-xdist ruff mypy
 transformers nbclient ipykernel tensorboard wandb-workspaces""".split()  # noqa: SIM905
 # Built-in classes that a word in a component's settings chooses; they count as code of the cells with that word only.
 QK_NORM = {"qk_norm": {"rms": "ablate.model.norm.RMSNorm", "ln": "ablate.model.norm.LayerNorm"}}

@@ -10,27 +10,21 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ablate.config.files import read_regular
 from ablate.config.typed_json import parse
+from ablate.data.documents import Document, Given, Source
 from ablate.data.split import split_documents
-from ablate.data.tokenizer import SEPARATOR, Pieces, checked_size, decode, tokenise, units
+from ablate.data.tokenizer import SEPARATOR, Pieces, checked_size, codec, decode, learn, units
 from ablate.results.atomic import SEAL, Sum, seal_of, sum_of, wrong
 
 SPLITS = ("train", "val", "test")
 BLOCK = 1_000_000  # tokens whose pairs are counted in one go
 FORMAT = 4  # raise it when the cache of the same documents changes
 DAMAGED = (OSError, EOFError, ValueError, LookupError, TypeError)  # all errors that reading a damaged file can raise
-
-
-class Document(NamedTuple):
-    """A named piece of text."""
-
-    name: str
-    text: bytes
 
 
 @dataclass
@@ -69,10 +63,20 @@ def cache_folder() -> Path:
     return folder
 
 
+def corpus_of(source: Source | Given, tokenizer: str, vocab_size: int | None) -> Corpus:
+    """The corpus of these documents, from the cache or newly made.  Raises ValueError if they cannot be tokenised."""
+    checked_size(tokenizer, vocab_size)
+    documents = source.found if isinstance(source, Given) else list(source.documents())
+    if not documents:
+        raise ValueError(f"{source.words} is empty; name what has text in it")
+    return load_corpus(documents, tokenizer, vocab_size)
+
+
 def load_corpus(documents: Sequence[Document], tokenizer: str, vocab_size: int | None = None) -> Corpus:
     """The corpus of these documents, from the cache or newly made.  Raises ValueError if they cannot be tokenised."""
     size = checked_size(tokenizer, vocab_size)
-    digest = hashlib.sha256(f"{FORMAT} {tokenizer} {size} {len(documents)}".encode())
+    fixed = learn(tokenizer, None, ()) if tokenizer.endswith(".json") else ""
+    digest = hashlib.sha256(f"{FORMAT} {fixed or tokenizer} {size} {len(documents)}".encode())
     for document in documents:
         digest.update(f"\n{document.name} {len(document.text)}\n".encode() + document.text)
     folder = cache_folder() / digest.hexdigest()[:32]
@@ -102,8 +106,9 @@ def _read(folder: Path) -> Corpus:
     ):
         raise ValueError(f"{folder} is damaged")
     state, fingerprint = meta["alphabet"], folder.name
-    if meta["tokenizer"] == "bpe":
+    if "tokenizer.json" in meta["files"]:
         state = (folder / "tokenizer.json").read_text(encoding="utf-8")
+    if meta["tokenizer"] == "bpe":
         # Another release of the library may merge differently, so the merges are part of the data's fingerprint.
         fingerprint = hashlib.sha256(f"{fingerprint} {json.loads(state)['model']['merges']}".encode()).hexdigest()[:32]
     return Corpus(
@@ -123,13 +128,16 @@ def _read(folder: Path) -> Corpus:
 
 def _write(folder: Path, documents: Sequence[Document], tokenizer: str, size: int | None) -> None:
     pieces, names, by_document = cut(documents, tokenizer)
-    coded = tokenise(pieces, tokenizer, size)
-    empty = next(ids[:0] for found in coded.ids.values() for ids in found)
-    streams = {split: np.concatenate([empty, *found]) for split, found in coded.ids.items()}
-    ends = {split: np.cumsum([len(ids) for ids in found], dtype=int).tolist() for split, found in coded.ids.items()}
-    meta: dict[str, Any] = {"tokenizer": tokenizer, "vocab": coded.vocab, "names": names, "ends": ends}
-    meta |= {"by_document": by_document, "alphabet": "" if tokenizer == "bpe" else coded.state}
-    meta["yardsticks"] = yardsticks(streams["train"], streams["test"], coded.vocab)
+    state = learn(tokenizer, size, pieces["train"], [*pieces["val"], *pieces["test"]])
+    vocab, encode = codec(tokenizer, state)
+    learned = tokenizer == "bpe" or tokenizer.endswith(".json")
+    coded = {split: [encode(piece) for piece in found] for split, found in pieces.items()}
+    empty = next(ids[:0] for found in coded.values() for ids in found)
+    streams = {split: np.concatenate([empty, *found]) for split, found in coded.items()}
+    ends = {split: np.cumsum([len(ids) for ids in found], dtype=int).tolist() for split, found in coded.items()}
+    meta: dict[str, Any] = {"tokenizer": tokenizer, "vocab": vocab, "names": names, "ends": ends}
+    meta |= {"by_document": by_document, "alphabet": "" if learned else state}
+    meta["yardsticks"] = yardsticks(streams["train"], streams["test"], vocab)
     there = {split: stream for split, stream in streams.items() if len(stream)}
     if tokenizer == "word":  # words do not encode the whole text, so there are no bits per byte
         meta["bytes_per_token"] = {}
@@ -143,8 +151,8 @@ def _write(folder: Path, documents: Sequence[Document], tokenizer: str, size: in
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".making-") as making:
         for split, stream in streams.items():
             np.save(Path(making) / f"{split}.npy", stream)
-        if tokenizer == "bpe":
-            (Path(making) / "tokenizer.json").write_text(coded.state, encoding="utf-8")
+        if learned:
+            (Path(making) / "tokenizer.json").write_text(state, encoding="utf-8")
         meta["files"] = {file.name: sum_of(file.read_bytes()).as_json() for file in Path(making).iterdir()}
         (Path(making) / "meta.json").write_text(json.dumps(meta | {SEAL: seal_of(meta)}))
         ready = Path(making).rename(Path(making + "-ready"))

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import one_line
 from ablate.config.extra import extra
-from ablate.data.corpus import Document
+from ablate.data.documents import ROWS, Document, as_bytes
 from ablate.data.lm import LanguageModelling
 from ablate.formatting import instead
 
@@ -26,28 +27,45 @@ class HuggingFace(LanguageModelling):
         context: int,
         tokenizer: str,
         vocab_size: int | None = None,
+        order: str = "random",
     ):
-        documents = read_rows(name, config, split, column)
-        title = "-".join([Path(name).name, *([config] if config else [])])
-        super().__init__(title, documents, context, tokenizer, vocab_size, source=f"data.name={name}")
+        super().__init__(Rows(name, config, split, column), context, tokenizer, vocab_size, order)
 
 
-def read_rows(name: str, config: str | None, split: str, column: str) -> list[Document]:
-    """The non-empty texts of a column.  Raises ValueError if the dataset, split or column does not exist."""
-    if not name:
-        raise ValueError("data.name is empty; write the name of a dataset, or the folder of a saved one")
-    folder = Path(name).expanduser()
-    found = from_disk(folder, config) if folder.exists() else from_hub(name, config)
-    rows = choose(found, name, split)
-    if column not in rows.column_names:
-        raise ValueError(f"data.column={column} is not in {name}; {instead(column, rows.column_names)}")
-    texts = rows[column]
-    if not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"data.column={column} of {name} holds something else than text; name a column of strings")
-    documents = [Document(f"{split}/{i}", text.encode()) for i, text in enumerate(texts) if text.strip()]
-    if not documents:
-        raise ValueError(f"data.column={column} of {name} is empty; name a column with text in it")
-    return documents
+@dataclass(frozen=True)
+class Rows:
+    """The texts of a column, row by row."""
+
+    name: str
+    config: str | None
+    split: str
+    column: str
+
+    @property
+    def title(self) -> str:
+        """See Source."""
+        return "-".join([Path(self.name).name, *([self.config] if self.config else [])])
+
+    @property
+    def words(self) -> str:
+        """See Source."""
+        return f"data.name={self.name}"
+
+    def documents(self) -> Iterator[Document]:
+        """See Source."""
+        if not self.name:
+            raise ValueError("data.name is empty; write the name of a dataset, or the folder of a saved one")
+        folder = Path(self.name).expanduser()
+        found = from_disk(folder, self.config) if folder.exists() else from_hub(self.name, self.config)
+        rows = choose(found, self.name, self.split)
+        if self.column not in rows.column_names:
+            there = instead(self.column, rows.column_names)
+            raise ValueError(f"data.column={self.column} is not in {self.name}; {there}")
+        texts = (text for batch in rows.select_columns([self.column]).iter(ROWS) for text in batch[self.column])
+        for i, text in enumerate(texts):
+            encoded = as_bytes(text, self.column, self.name)
+            if encoded.strip():
+                yield Document(f"{self.split}/{i}", encoded)
 
 
 def from_disk(folder: Path, config: str | None) -> Any:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ablate.config.ranges import at_least
-from ablate.data.corpus import SPLITS, Document, load_corpus
+from ablate.data.corpus import SPLITS, corpus_of
+from ablate.data.documents import Given, Source
 from ablate.data.task import IGNORE, Batch, HeldOut, Task, generator
+from ablate.formatting import instead
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+ORDERS = ("random", "shuffled")
+MIX = np.uint64(0x9E3779B97F4A7C15)
 REACH = 8  # longest held-out windows, in training lengths
 
 
@@ -26,19 +31,15 @@ class LanguageModelling(Task):
     verb = "LM"
 
     def __init__(
-        self,
-        name: str,
-        documents: Sequence[Document],
-        context: int,
-        tokenizer: str,
-        vocab_size: int | None = None,
-        source: str = "",
+        self, source: Source | Given, context: int, tokenizer: str, vocab_size: int | None = None, order: str = "random"
     ):
         at_least("data.context", context, 1)
-        self.corpus = load_corpus(documents, tokenizer, vocab_size)
-        self.name, self.token = name, tokenizer
+        if order not in ORDERS:
+            raise ValueError(f"data.order={order} is not a choice; {instead(order, ORDERS)}")
+        self.corpus, self.order = corpus_of(source, tokenizer, vocab_size), order
+        self.name, self.token = source.title, Path(tokenizer).stem
         self.context = self.positions = self.length = context
-        self.title = f"{tokenizer} {self.verb} on {name}"
+        self.title = f"{self.token} {self.verb} on {self.name}"
         self.vocab = self.outputs = self.corpus.vocab
         self.fingerprint = self.corpus.fingerprint
         self.yardsticks = self.corpus.yardsticks
@@ -52,19 +53,24 @@ class LanguageModelling(Task):
             size = len(self.corpus.tokens[split])
             if size <= context:
                 raise ValueError(
-                    f"{source or name} is too short: its {split} split has {size} tokens, and data.context={context} "
+                    f"{source.words} is too short: its {split} split has {size} tokens, and data.context={context} "
                     f"needs {context + 1}; take a longer text or a smaller data.context"
                 )
 
     def batch(self, seed: int, step: int, size: int) -> Batch:
-        """`size` windows of the train split, at offsets drawn from (seed, step)."""
-        starts = generator("batch", seed, step).integers(0, self.train_tokens - self.context, size=size)
+        """`size` windows of the train split: `random` at offsets drawn from (seed, step); `shuffled` in an order drawn
+        from the seed anew for each pass, so that a pass has each of the windows side by side once."""
+        if self.order == "random":
+            starts = generator("batch", seed, step).integers(0, self.train_tokens - self.context, size=size)
+        else:
+            starts = self.context * shuffled((self.train_tokens - 1) // self.context, seed, step * size, size)
         tokens, targets = self.windows("train", starts, self.context)
         return Batch({"tokens": tokens}, targets)
 
     def training_text(self) -> list[np.ndarray]:
         """The token ids (N,) of each training document."""
-        return np.split(self.corpus.tokens["train"], self.corpus.ends["train"][:-1])
+        ends = [0, *self.corpus.ends["train"].tolist()]
+        return [self.corpus.tokens["train"][start:end] for start, end in pairwise(ends)]
 
     def held_out(self, split: str, tokens: int, length: int | None = None) -> HeldOut:
         """Windows of about `tokens` tokens in total, evenly spaced over all documents of a held-out split.
@@ -110,3 +116,27 @@ class LanguageModelling(Task):
         """The index of each target's document."""
         at = starts[:, None] + np.arange(1, length + 1)
         return np.searchsorted(self.corpus.ends[split], at, side="right")
+
+
+def shuffled(count: int, seed: int, first: int, size: int) -> np.ndarray:
+    """The places `first`, `first` + 1, … (size,) of a random order of 0 … count − 1, a new one after each `count`.
+
+    A Feistel network of four rounds on the least even number of bits that holds `count`; numbers beyond `count` are
+    sent through it again (Black & Rogaway 2002).
+    """
+    half = max(1, ((count - 1).bit_length() + 1) // 2)
+    mask, found = np.uint64((1 << half) - 1), np.empty(size, np.int64)
+    passes, places = np.divmod(np.arange(first, first + size), count)
+    for epoch in np.unique(passes):
+        keys = generator("order", seed, epoch).integers(0, 2**64, size=4, dtype=np.uint64)
+        at = places[passes == epoch].astype(np.uint64)
+        beyond = np.ones(len(at), bool)
+        while beyond.any():
+            left, right = at[beyond] >> np.uint64(half), at[beyond] & mask
+            for key in keys:
+                mixed = (right + key) * MIX
+                left, right = right, left ^ ((mixed ^ (mixed >> np.uint64(32))) * MIX >> np.uint64(64 - half))
+            at[beyond] = left << np.uint64(half) | right
+            beyond = at >= count
+        found[passes == epoch] = at
+    return found

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ablate.config.ranges import within
+from ablate.data.documents import Files, Given
 from ablate.data.lm import LanguageModelling
 from ablate.data.stdlib import stdlib_documents, stdlib_name
 from ablate.data.task import IGNORE, Batch, HeldOut, generator
-from ablate.data.text import read_documents, text_name
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,11 +30,19 @@ class MaskedText(LanguageModelling):
     kind = "mlm"
     verb = "MLM"
 
-    def __init__(self, path: str | None, context: int, tokenizer: str, vocab_size: int | None, mask_rate: float):
+    def __init__(
+        self,
+        path: str | None,
+        context: int,
+        tokenizer: str,
+        vocab_size: int | None,
+        mask_rate: float,
+        column: str = "text",
+        order: str = "random",
+    ):
         within("data.mask_rate", mask_rate, 0, 1, "(]")
-        name = stdlib_name() if path is None else text_name(path)
-        documents = stdlib_documents() if path is None else read_documents(path)
-        super().__init__(name, documents, context, tokenizer, vocab_size, "" if path is None else f"data.path={path}")
+        source = Given(stdlib_name(), stdlib_documents()) if path is None else Files(path, column)
+        super().__init__(source, context, tokenizer, vocab_size, order)
         self.mask_rate, self.mask_token = mask_rate, self.corpus.vocab
         self.vocab = self.outputs = self.corpus.vocab + 1  # the mask is never a target, but one table serves both
         self.token = f"masked {tokenizer}"  # masked tokens do not encode the text: no bits per byte

@@ -5,7 +5,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from ablate.data.corpus import Document
+from ablate.data.documents import Document, Given
 from ablate.data.lm import LanguageModelling
 
 NOT_SOURCE = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "encodings", "_bundled"}
@@ -16,8 +16,8 @@ LARGEST = 100_000  # bytes at which a file is cut: about 1 % of the corpus
 class Stdlib(LanguageModelling):
     """The standard library of the running Python, without tests, generated files and code pages."""
 
-    def __init__(self, context: int, tokenizer: str, vocab_size: int | None = None):
-        super().__init__(stdlib_name(), stdlib_documents(), context, tokenizer, vocab_size)
+    def __init__(self, context: int, tokenizer: str, vocab_size: int | None = None, order: str = "random"):
+        super().__init__(Given(stdlib_name(), stdlib_documents()), context, tokenizer, vocab_size, order)
 
 
 def stdlib_name() -> str:

@@ -1,29 +1,37 @@
-"""Tokenisation and decoding: bytes, characters, byte-level byte-pair encoding, or words."""
+"""Tokenisation and decoding: bytes, characters, byte-level byte-pair encoding, words, or a tokenizer made elsewhere."""
 
+import functools
+import itertools
 import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ablate.config.errors import one_line
 from ablate.config.extra import extra
+from ablate.formatting import instead, listed
 
 SEPARATOR = "\0"  # ends each document if there are several
 SIZES = {"bpe": 1024, "word": 8192}  # default vocabulary sizes
 LEAST = {"bpe": (257, "the bytes and the end of a text"), "word": (3, "<unk>, the end of a text and a word")}
+LEARNED = ("byte", "char", "bpe", "word")
+PUBLISHED = ("gpt2", "r50k_base", "p50k_base", "cl100k_base", "o200k_base")  # of tiktoken
+ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]")  # names of the token that ends a document
+PATIENCE = 20.0  # seconds to wait for a download
 CHUNK = 100_000  # characters tokenised at once: each takes a hundred bytes or more of memory
 UNKNOWN = "<unk>"  # replaces words outside the vocabulary; cannot occur as a word itself
 WORD = re.compile(r"\w+|\n|[^\w\s]")
 
 
-class Coded(NamedTuple):
-    """Ids of each split's pieces, the size of the vocabulary, and the state for decoding."""
+class Codec(NamedTuple):
+    """A tokenizer: the number of its ids, and the ids (N,) of a piece of text, bytes for `byte` and else str."""
 
-    ids: dict[str, list[np.ndarray]]
     vocab: int
-    state: str  # char: the alphabet by id; word: the words by id, as JSON; bpe: the tokenizer as JSON
+    encode: Callable[[Any], np.ndarray]
 
 
 Pieces = dict[str, list[Any]]  # split -> bytes (byte) or str
@@ -31,8 +39,9 @@ Pieces = dict[str, list[Any]]  # split -> bytes (byte) or str
 
 def checked_size(tokenizer: str, vocab_size: int | None) -> int | None:
     """The vocabulary size to train, None if nothing is trained.  Raises ValueError for invalid combinations."""
-    if tokenizer not in CODECS:
-        raise ValueError(f"data.tokenizer={tokenizer!r} is not a choice; write one of {', '.join(CODECS)}")
+    if tokenizer not in (*LEARNED, *PUBLISHED) and not tokenizer.endswith(".json"):
+        hint = instead(tokenizer, [*LEARNED, *PUBLISHED])
+        raise ValueError(f"data.tokenizer={tokenizer!r} is not a choice; {hint}, or name a tokenizer.json")
     if tokenizer not in SIZES:
         if vocab_size is not None:
             where = f"is for data.tokenizer={' or '.join(SIZES)}, not {tokenizer}"
@@ -55,41 +64,90 @@ def units(name: str, text: bytes, tokenizer: str) -> Any:
         raise ValueError(f"data.tokenizer={tokenizer} {problem}; write data.tokenizer=byte") from None
 
 
-def tokenise(pieces: Pieces, tokenizer: str, vocab_size: int | None) -> Coded:
-    """Ids of all pieces; a vocabulary is trained on the train split only."""
-    return CODECS[tokenizer](pieces, vocab_size)
+def learn(tokenizer: str, vocab_size: int | None, train: Iterable[str], others: Iterable[str] = ()) -> str:
+    """What encoding and decoding need besides the tokenizer's name: the alphabet of all texts, the words of the train
+    split by id as JSON, a tokenizer trained on the train split as JSON, the content of a tokenizer.json."""
+    if tokenizer == "char":
+        seen = [np.unique(_points(text)) for text in itertools.chain(train, others)]
+        return "".join(map(chr, np.unique(np.concatenate(seen))))
+    if tokenizer == "bpe":
+        assert vocab_size
+        texts = (text.removesuffix(SEPARATOR) for text in train)
+        return to_json(train_bpe((part for text in texts for part in chunks(text, CHUNK)), vocab_size))
+    if tokenizer == "word":
+        assert vocab_size
+        return json.dumps(vocabulary(train, vocab_size, SEPARATOR))
+    if tokenizer.endswith(".json"):
+        return to_json(_from_file(Path(tokenizer).expanduser()))
+    return ""
 
 
-def _bytes(pieces: Pieces, _: int | None) -> Coded:
-    ids = {split: [np.frombuffer(piece, np.uint8) for piece in found] for split, found in pieces.items()}
-    return Coded(ids, 256, "")
+def codec(tokenizer: str, state: str) -> Codec:
+    """A tokenizer from its name and what it learned.  Raises ValueError if its library or its file is missing."""
+    if tokenizer == "byte":
+        return Codec(256, lambda piece: np.frombuffer(piece, np.uint8))
+    if tokenizer == "char":
+        alphabet = _points(state)
+        return Codec(len(alphabet), lambda piece: np.searchsorted(alphabet, _points(piece)).astype(np.uint32))
+    if tokenizer == "word":
+        ids = {word: i for i, word in enumerate(json.loads(state))}
+        return Codec(len(ids), lambda piece: encode(piece, ids))
+    if tokenizer in PUBLISHED:
+        known = _published(tokenizer)
+        return _in_chunks(known.n_vocab, known.encode_ordinary, known.eot_token)
+    found = extra("tokenizers", f"data.tokenizer={tokenizer}").Tokenizer.from_str(state)
+    plain = lambda part: found.encode(part, add_special_tokens=False).ids  # noqa: E731
+    return _in_chunks(found.get_vocab_size(), plain, None if tokenizer == "bpe" else _end_of(tokenizer, found))
 
 
-def _characters(pieces: Pieces, _: int | None) -> Coded:
-    points = {
-        split: [np.frombuffer(piece.encode("utf-32-le"), np.uint32) for piece in found]
-        for split, found in pieces.items()
-    }
-    seen = [np.unique(piece) for found in points.values() for piece in found]
-    alphabet = np.unique(np.concatenate(seen))
-    ids = {split: [np.searchsorted(alphabet, p).astype(np.uint32) for p in found] for split, found in points.items()}
-    return Coded(ids, len(alphabet), "".join(map(chr, alphabet)))
-
-
-def _pairs(pieces: Pieces, vocab_size: int | None) -> Coded:
-    """Byte-level byte-pair encoding (Sennrich 2015, arXiv 1508.07909; on bytes as in GPT-2, Radford 2019)."""
-    assert vocab_size
-    texts = (piece.removesuffix(SEPARATOR) for piece in pieces["train"])
-    tokenizer = train_bpe((part for text in texts for part in chunks(text, CHUNK)), vocab_size)
-    vocab = tokenizer.get_vocab_size()
+def _in_chunks(vocab: int, ids_of: Callable[[str], list[int]], end: int | None) -> Codec:
+    """A codec that encodes `CHUNK` characters at a time; `end` is the id that stands for `SEPARATOR`, or None."""
     kind = np.uint16 if vocab <= 2**16 else np.uint32
 
     def encode(piece: str) -> np.ndarray:
-        parts = [tokenizer.encode(part).ids for part in chunks(piece, CHUNK)]
-        return np.array([i for part in parts for i in part], kind)
+        text = piece if end is None else piece.removesuffix(SEPARATOR)
+        ids = [i for part in chunks(text, CHUNK) for i in ids_of(part)]
+        return np.array(ids if len(text) == len(piece) else [*ids, end], kind)
 
-    ids = {split: [encode(piece) for piece in found] for split, found in pieces.items()}
-    return Coded(ids, vocab, to_json(tokenizer))
+    return Codec(vocab, encode)
+
+
+def _points(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode("utf-32-le"), np.uint32)
+
+
+def _from_file(file: Path) -> Any:
+    library = extra("tokenizers", f"data.tokenizer={file}")
+    if not file.is_file():
+        raise ValueError(f"data.tokenizer={file} does not exist; name a tokenizer.json")
+    try:
+        return library.Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises Exception itself
+        raise ValueError(f"data.tokenizer={file} is no tokenizer.json ({one_line(error)[:200]})") from None
+
+
+def _end_of(name: str, tokenizer: Any) -> int:
+    ids = [tokenizer.token_to_id(end) for end in ENDS]
+    if not (known := [i for i in ids if i is not None]):
+        raise ValueError(
+            f"data.tokenizer={name} has no token for the end of a document; it needs one of {listed(ENDS)}"
+        )
+    return int(known[0])
+
+
+def _published(name: str) -> Any:
+    """An encoding of tiktoken, which downloads its merges once."""
+    library = extra("tiktoken", f"data.tokenizer={name}")
+    requests = extra("requests", f"data.tokenizer={name}")
+    get = requests.get
+    try:
+        requests.get = functools.partial(get, timeout=PATIENCE)  # tiktoken would wait for a silent server for ever
+        return library.get_encoding(name)
+    except Exception as error:  # of the network, the disk, or the file's checksum
+        where = "copy its cache folder from another machine and set TIKTOKEN_CACHE_DIR"
+        raise ValueError(f"data.tokenizer={name} cannot be downloaded ({one_line(error)[:120]}); {where}") from None
+    finally:
+        requests.get = get
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int) -> Any:
@@ -137,22 +195,6 @@ def encode(text: str, ids: dict[str, int]) -> np.ndarray:
     return np.fromiter((ids.get(word, 0) for word in words_of(text)), np.uint32)
 
 
-def _words(pieces: Pieces, vocab_size: int | None) -> Coded:
-    assert vocab_size
-    known = vocabulary(pieces["train"], vocab_size, SEPARATOR)
-    numbered = {word: i for i, word in enumerate(known)}
-    ids = {split: [encode(piece, numbered) for piece in found] for split, found in pieces.items()}
-    return Coded(ids, len(known), json.dumps(known))
-
-
-CODECS: dict[str, Callable[[Pieces, int | None], Coded]] = {
-    "byte": _bytes,
-    "char": _characters,
-    "bpe": _pairs,
-    "word": _words,
-}
-
-
 def decode(ids: Sequence[int], tokenizer: str, state: str) -> str:
     """Decode ids; bytes that are not UTF-8 become U+FFFD, words are joined by single spaces."""
     if tokenizer == "byte":
@@ -162,5 +204,9 @@ def decode(ids: Sequence[int], tokenizer: str, state: str) -> str:
     if tokenizer == "word":
         known = json.loads(state)
         return " ".join(known[i] for i in ids)
-    library = extra("tokenizers", "data.tokenizer=bpe")
-    return library.Tokenizer.from_str(state).decode(list(ids), skip_special_tokens=False)
+    if tokenizer == "token":
+        return " ".join(map(str, ids))
+    if tokenizer in PUBLISHED:
+        return str(_published(tokenizer).decode(list(ids)))
+    library = extra("tokenizers", f"data.tokenizer={tokenizer}")
+    return str(library.Tokenizer.from_str(state).decode(list(ids), skip_special_tokens=False))

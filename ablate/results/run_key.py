@@ -31,6 +31,8 @@ def numbers(config: Config) -> dict[str, Any]:
     kept = {key: value for key, value in config.as_json().items() if key not in STUDY_KEYS}
     for section in ("train", "eval", "data"):
         kept[section] = {key: value for key, value in kept[section].items() if f"{section}.{key}" not in NO_NUMBERS}
+    if kept["data"].get("order") == "random":  # the order of all runs before there was a choice
+        del kept["data"]["order"]
     kept["ffn"] = mapped(kept["ffn"], with_width)
     if config.schedule.get("_target_") == CONSTANT:
         kept["optim"] = {key: value for key, value in kept["optim"].items() if key != "min_lr_ratio"}
@@ -54,6 +56,7 @@ def batches(config: Config, fingerprint: str) -> str:
     """Hash of what determines a seed's batches: cells with equal values see the same ones, and their seeds pair."""
     other = ["placebo"] * (config.seed.placebo == "data")
     shared = [config.data.get("context"), config.train.batch_size, config.seed.data]
+    shared += [order for order in [config.data.get("order", "random")] if order != "random"]
     return _digest([fingerprint, *shared, *other])[:16]
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from ablate.data import hf
-from ablate.data.corpus import SPLITS
-from ablate.data.hf import HuggingFace, read_rows
+from ablate.data.corpus import SPLITS, corpus_of
+from ablate.data.documents import Document
+from ablate.data.hf import HuggingFace, Rows
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -34,6 +35,11 @@ def saved(datasets: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def read_rows(*arguments: Any) -> list[Document]:
+    """All documents of a column."""
+    return list(Rows(*arguments).documents())
+
+
 def test_rows_are_documents(saved: Path) -> None:
     task = HuggingFace(str(saved / "several"), None, "train", "text", 16, "byte", None)
     texts = {f"train/{i}": text for i, text in enumerate(rows(150, 0)[:-1])}
@@ -55,7 +61,7 @@ def test_splits_are_apart(saved: Path) -> None:
 
 def refused(*arguments: Any) -> str:
     with pytest.raises(ValueError) as caught:
-        read_rows(*arguments)
+        corpus_of(Rows(*arguments), "byte", None)
     message = str(caught.value)
     assert "\n" not in message and message.startswith("data") and len(message) < 600
     return message

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from ablate.data.corpus import Document
+from ablate.data.documents import Document, Given
 from ablate.data.lm import LanguageModelling
 from ablate.data.task import IGNORE
 
@@ -17,14 +17,14 @@ FIRST = 0x4E00  # of twenty thousand different characters
 def ruler(length: int = 4000, context: int = 16) -> LanguageModelling:
     """One text in which every token is its own position."""
     text = "".join(chr(FIRST + i) for i in range(length))
-    return LanguageModelling("ruler", [Document("ruler", text.encode())], context, "char")
+    return LanguageModelling(Given("ruler", [Document("ruler", text.encode())]), context, "char")
 
 
 def shelf(context: int = 16, count: int = 300, length: int = 40) -> LanguageModelling:
     """Many documents, of which no two share a character."""
     texts = ["".join(chr(FIRST + i * length + j) for j in range(length)) for i in range(count)]
     documents = [Document(f"d{i}", text.encode()) for i, text in enumerate(texts)]
-    return LanguageModelling("shelf", documents, context, "char")
+    return LanguageModelling(Given("shelf", documents), context, "char")
 
 
 def flat(found: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -178,7 +178,7 @@ def test_other_lengths(name: str, kind: str) -> None:
 OTHER: dict[str, Any] = {"length": 18, "symbols": 20, "pairs": 2, "power_a": 0.5, "tokens": 3, "patch": 4}
 OTHER |= {"source": "de_DE", "target": "fr_FR", "formats": ["full"], "years": [1990, 1993]}
 OTHER |= {"tokenizer": "char", "mask_rate": 0.3}
-NOT_CONTENT = ("path", "name", "config", "split", "column", "vocab_size", "solved_at", "_target_")
+NOT_CONTENT = ("path", "name", "config", "split", "column", "vocab_size", "solved_at", "_target_", "order")
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name != "stdlib"])

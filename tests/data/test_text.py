@@ -6,9 +6,15 @@ from typing import Any
 
 import pytest
 
-from ablate.data.text import Text, read_documents
+from ablate.data.documents import Document, Files
+from ablate.data.text import Text
 
 PROSE = "It was a bright cold day in April, and the clocks were striking thirteen.\n" * 40
+
+
+def read_documents(path: str) -> list[Document]:
+    """All documents of a path, each text file whole."""
+    return list(Files(path).documents())
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ import pytest
 from ablate.config import extra as extra_module
 from ablate.config.extra import extra
 from ablate.data import tokenizer as module
-from ablate.data.corpus import SPLITS, Corpus, Document, load_corpus
+from ablate.data.corpus import SPLITS, Corpus, load_corpus
+from ablate.data.documents import Document
 from ablate.data.tokenizer import chunks
 from ablate.results.atomic import SEAL, seal_of, sum_of
 
@@ -64,8 +65,9 @@ def test_only_the_train_split_is_learned_from() -> None:
     texts = [d.text.decode() for d in library() if d.name not in held_out]
     assert module.to_json(module.train_bpe(texts, 400)) == corpus.state
     zebras = ["zebra zebra " * 500]
-    coded = module.tokenise({"train": texts, "val": zebras, "test": zebras}, "bpe", 400)
-    assert coded.state.count("zebra") == 0 < coded.state.count("dingo") and len(coded.ids["val"][0]) == len(zebras[0])
+    state = module.learn("bpe", 400, texts, zebras)
+    assert state.count("zebra") == 0 < state.count("dingo")
+    assert len(module.codec("bpe", state).encode(zebras[0])) == len(zebras[0])
 
 
 # Blank lines and indentation, other white space, white space of other scripts, no letters, apostrophes.
@@ -98,7 +100,7 @@ def test_a_text_is_learnt_from_in_pieces(monkeypatch: pytest.MonkeyPatch) -> Non
     learn = module.train_bpe
     monkeypatch.setattr(module, "train_bpe", lambda texts, size: learn((given.append(t) or t for t in texts), size))
     text = "a line of text\n\n    another one\n\n" * 7_000
-    module.tokenise({"train": [text], "val": [], "test": []}, "bpe", 300)
+    module.learn("bpe", 300, [text])
     assert "".join(given) == text and len(text) > 2 * module.CHUNK > 2 * max(map(len, given)) - 200
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ablate.data.corpus import SPLITS, Document, load_corpus
+from ablate.data.corpus import SPLITS, load_corpus
+from ablate.data.documents import Document
 from ablate.data.mlm import MaskedText
 from ablate.data.text import Text
 from ablate.data.tokenizer import UNKNOWN, encode, vocabulary, words_of

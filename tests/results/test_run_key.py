@@ -27,7 +27,7 @@ NO_PART = {
     for why, keys in {
         "how many runs train side by side, and how often they are kept": "train.parallel train.checkpoint_seconds",
         "trained weights are tested at other lengths without training again": "eval.lengths",
-        "data count by content: the fingerprint": "data.path data.name",
+        "data count by content: the fingerprint": "data.path data.name data.column",
         "how runs are judged": "data.solved_at margin",
         "a mirror reads what training wrote": "track",
         "which runs and cells there are, and what is compared": "seeds seeds_max confirm reference design zip "
@@ -44,7 +44,7 @@ NO_PART = {
     for key in keys.split()
 }
 # Settings that batches depend on: cells that differ in any of them are not paired.
-OF_BATCHES = {"data.context", "train.batch_size", "seed.data"}
+OF_BATCHES = {"data.context", "data.order", "train.batch_size", "seed.data"}
 
 
 @pytest.fixture(scope="module")
