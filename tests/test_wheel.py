@@ -66,13 +66,13 @@ def test_everything_works_from_the_wheel_alone(wheel: Path, text: Path, tmp_path
     where = said("-c", "import ablate, analysis; print(ablate, analysis)")
     assert where.count(f"'{site}{os.sep}") == 2
     shown = said(str(site / "bin" / "ablate"), "--help")
-    assert "Root mean square" in shown or "RMS" in shown
+    assert "A comma makes a factor" in shown and "rms" in shown
     assert "8 cells × 8 seeds" in said("-m", "ablate", "+experiment=glu_variants", "dry_run=true")
     assert [path.name for path in folder.iterdir()] == []
 
     quick = [*SHAPE, *STEPS, "data=text", f"data.path={text}", "seeds=2"]
     assert "4 runs, 0 diverged, 0 failed" in said("-m", "ablate", "-m", "norm=ln,rms", *quick)
-    assert "norm: rms − ln" in said("-m", "analysis")
+    assert "norm: RMSNorm − LayerNorm" in said("-m", "analysis")
     (report,) = folder.glob("results/figures/*/report.html")
     assert "Plotly" in report.read_text(encoding="utf-8")
     assert "0 to do" in said("-m", "ablate", "-m", "norm=ln,rms", *quick, "dry_run=true")
