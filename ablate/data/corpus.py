@@ -65,7 +65,6 @@ def cache_folder() -> Path:
 
 def corpus_of(source: Source | Given, tokenizer: str, vocab_size: int | None) -> Corpus:
     """The corpus of these documents, from the cache or newly made.  Raises ValueError if they cannot be tokenised."""
-    checked_size(tokenizer, vocab_size)
     documents = source.found if isinstance(source, Given) else list(source.documents())
     if not documents:
         raise ValueError(f"{source.words} is empty; name what has text in it")

@@ -42,7 +42,7 @@ class Source(Protocol):
 
 
 class Given(NamedTuple):
-    """Documents in memory, which are never prepared piece by piece."""
+    """Documents in memory."""
 
     title: str
     found: Sequence[Document]
@@ -161,21 +161,24 @@ def as_bytes(text: Any, column: str, where: str) -> bytes:
 
 def _rows(file: Path, column: str) -> Iterator[tuple[str, bytes]]:
     """The texts of a Parquet file's rows, each named by its number."""
-    parquet, at = extra("pyarrow.parquet", f"data.path={file}"), 0
+    for at, text in enumerate(_column(file, column)):
+        yield f":{at}", as_bytes(text, column, str(file))
+
+
+def _column(file: Path, column: str) -> Iterator[Any]:
+    parquet, why = extra("pyarrow.parquet", f"data.path={file}"), f"data.path: {file} is"
     try:
         opened = parquet.ParquetFile(file)
-        if column not in opened.schema_arrow.names:
-            raise ValueError(f"data.column={column} is not in {file}; {instead(column, opened.schema_arrow.names)}")
-        for batch in opened.iter_batches(ROWS, columns=[column]):
-            for text in batch.column(0).to_pylist():
-                yield f":{at}", as_bytes(text, column, str(file))
-                at += 1
-    except ValueError as error:  # ours, and of pyarrow
-        if str(error).startswith("data."):
-            raise
-        raise ValueError(f"data.path: {file} is no Parquet file, or damaged ({one_line(error)[:120]})") from None
+        names = opened.schema_arrow.names
+        batches = opened.iter_batches(ROWS, columns=[column]) if column in names else ()
+        for batch in batches:
+            yield from batch.column(0).to_pylist()
+    except ValueError as error:
+        raise ValueError(f"{why} no Parquet file, or damaged ({one_line(error)[:120]})") from None
     except Exception as error:  # pyarrow's other errors
-        raise ValueError(f"data.path: {file} is cut short or damaged ({one_line(error)[:120]})") from None
+        raise ValueError(f"{why} cut short or damaged ({one_line(error)[:120]})") from None
+    if column not in names:
+        raise ValueError(f"data.column={column} is not in {file}; {instead(column, names)}")
 
 
 READERS = {".jsonl": _lines, ".ndjson": _lines, ".parquet": _rows}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import numpy as np
 from ablate.config.ranges import at_least
 from ablate.data.corpus import SPLITS, corpus_of
 from ablate.data.documents import Given, Source
+from ablate.data.split import FACTOR
 from ablate.data.task import IGNORE, Batch, HeldOut, Task, generator
 from ablate.formatting import instead
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ORDERS = ("random", "shuffled")
-MIX = np.uint64(0x9E3779B97F4A7C15)
 REACH = 8  # longest held-out windows, in training lengths
 
 
@@ -69,8 +68,7 @@ class LanguageModelling(Task):
 
     def training_text(self) -> list[np.ndarray]:
         """The token ids (N,) of each training document."""
-        ends = [0, *self.corpus.ends["train"].tolist()]
-        return [self.corpus.tokens["train"][start:end] for start, end in pairwise(ends)]
+        return np.split(self.corpus.tokens["train"], self.corpus.ends["train"][:-1])
 
     def held_out(self, split: str, tokens: int, length: int | None = None) -> HeldOut:
         """Windows of about `tokens` tokens in total, evenly spaced over all documents of a held-out split.
@@ -134,8 +132,8 @@ def shuffled(count: int, seed: int, first: int, size: int) -> np.ndarray:
         while beyond.any():
             left, right = at[beyond] >> np.uint64(half), at[beyond] & mask
             for key in keys:
-                mixed = (right + key) * MIX
-                left, right = right, left ^ ((mixed ^ (mixed >> np.uint64(32))) * MIX >> np.uint64(64 - half))
+                mixed = (right + key) * FACTOR
+                left, right = right, left ^ ((mixed ^ (mixed >> np.uint64(32))) * FACTOR >> np.uint64(64 - half))
             at[beyond] = left << np.uint64(half) | right
             beyond = at >= count
         found[passes == epoch] = at
