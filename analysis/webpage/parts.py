@@ -65,10 +65,10 @@ def parts(case: Case, folder: Path) -> list[Part]:
     for section in [*sections(case), noise(case)]:
         if section.name not in ("question", "figures"):
             part = PART_OF.get(section.name, "trust")
-            found[part] += _blocks(case, section, known)
+            cells = by_claim if section.name == "claims" else by_row
+            found[part] += _blocks(case, section, known, cells)
             for sheet in section.sheets:
                 place = PART_OF.get(sheet.name, part)
-                cells = by_claim if sheet.name == "claims" else by_row
                 found[place] += [_runs(case, sheet)] if sheet.name == "runs" else _sheet(sheet, known, cells)
     found["compared"] += _sheet(common(case.study.manifest), known, {}, folded=True)
     sums = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(folder.glob("*.csv"))}
@@ -89,21 +89,26 @@ def _compared(case: Case) -> dict[str, str]:
     found |= {row.name: [row.cell] for row in named_rows(case.cells)}
     if table := crossed(case.study):  # with several tasks
         found |= {name: [table.cells[name, task] for task in table.tasks] for name in table.variants}
-    return {name: _places(case, cells) for name, cells in found.items()}
+    places = _places(case)
+    return {name: _joined(places, cells) for name, cells in found.items()}
 
 
 def _claimed(case: Case) -> dict[str, str]:
     """The same of each claim, by its name and by its sentence."""
-    manifest, found = case.study.manifest, {}
+    manifest, places, found = case.study.manifest, _places(case), {}
     for row in named_rows(case.claims):
         sides = weighed(manifest.claims[row.name].claim, manifest.cells)
-        found[row.name] = found[row.sentence.strip()] = _places(case, chain(*sides))
+        found[row.name] = found[row.sentence.strip()] = _joined(places, chain(*sides))
     return found
 
 
-def _places(case: Case, cells: Iterable[str]) -> str:
-    chosen = set(cells)
-    return " ".join(str(place) for place, cell in enumerate(case.study.manifest.cells) if cell.id in chosen)
+def _places(case: Case) -> dict[str, int]:
+    """The place of each cell in the manifest."""
+    return {cell.id: place for place, cell in enumerate(case.study.manifest.cells)}
+
+
+def _joined(places: dict[str, int], cells: Iterable[str]) -> str:
+    return " ".join(map(str, sorted({places[cell] for cell in cells})))
 
 
 def warnings(case: Case) -> list[str]:
@@ -115,27 +120,26 @@ def warnings(case: Case) -> list[str]:
     return [line for line in found if line]
 
 
-def _blocks(case: Case, section: Section, known: set[str]) -> Iterator[Block]:
+def _blocks(case: Case, section: Section, known: set[str], cells: dict[str, str]) -> Iterator[Block]:
     text = [line for line in section.text if line not in known]
     known.update(section.text)
     if section.name not in UNTITLED and (text or section.items or section.facts):
         yield {"kind": "heading", "text": section.title}
     if section.name == "verdicts":
-        yield from _findings(case, section)
+        yield from _findings(case, section, cells)
     yield from ({"kind": "overall" if section.name == "overall" else "text", "text": line} for line in text)
     if section.facts:
         yield {"kind": "facts", "rows": section.facts}
     if section.name == "claims" and section.items:
         judged = set(case.claims.loc[case.claims["verdict"] != "undecided", "sentence"])
-        cells = _claimed(case)
         yield {"kind": "findings", "lines": [(line, line in judged, cells.get(line, "")) for line in section.items]}
     elif section.items and section.name != "verdicts":
         yield {"kind": "listing", "lines": section.items}
 
 
-def _findings(case: Case, section: Section) -> Iterator[Block]:
+def _findings(case: Case, section: Section, cells: dict[str, str]) -> Iterator[Block]:
     """The sentences of the verdicts; if there are many, a count, then conclusive ones, with the rest collapsed."""
-    table, cells = evidence.headline(case.effects), _compared(case)
+    table = evidence.headline(case.effects)
     lines = [
         (line, verdict in evidence.DECIDED, cells.get(label, ""))
         for line, verdict, label in zip(section.items, table["verdict"], table["label"], strict=True)
@@ -164,7 +168,7 @@ def _runs(case: Case, sheet: Sheet) -> Block:
     if any(errors):
         rows = [[*row, error] for row, error in zip(sheet.rows, errors, strict=True)]
         sheet = sheet._replace(head=[*sheet.head, "error"], rows=rows)
-    status, cells = sheet.head.index("status"), [_places(case, [cell]) for cell in case.study.runs["cell"]]
+    status, cells = sheet.head.index("status"), case.study.runs["cell"].map(_places(case)).tolist()
     statuses = list(dict.fromkeys(row[status] for row in sheet.rows))
     return {"kind": "runs", "sheet": sheet, "status": status, "statuses": statuses, "cells": cells}
 
