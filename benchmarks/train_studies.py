@@ -27,8 +27,8 @@ from ablate.cli.main import exit_after_training
 from ablate.cli.sweep import DONE, FAILED, INTERRUPTED, TERMINATED, WRONG
 from ablate.config.command import Command, read_command
 from ablate.config.errors import Corrupt
+from ablate.config.import_path import program
 from ablate.config.overrides import key_of, parsed
-from ablate.execution.fork import program
 from ablate.execution.signals import Terminated
 from ablate.formatting import instead
 from ablate.planning.earlier_runs import register, registered_criterion, registered_margin

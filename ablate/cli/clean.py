@@ -35,6 +35,7 @@ STUDIES = "studies"
 WEIGHTS, ORPHANS = "weights of runs", "runs that no study refers to"
 CORPORA, VECTORS = "tokenised corpora", "trained vectors"
 CACHED = (CORPORA, VECTORS)
+CORPUS = r"(corpus-)?[0-9a-f]{32}(\.making)?"
 ALWAYS = (CHECKPOINTS, LEFTOVERS, DAMAGED)
 
 
@@ -99,7 +100,8 @@ def survey(results: Path, without: Collection[str] = ()) -> Found:
     links += [study for study in studies if study.is_symlink()]
     untouched += [f"{link} is a link: what it holds lies elsewhere" for link in links]
     cache = cache_folder()
-    corpora = [path for path in sorted(cache.iterdir()) if re.fullmatch(r"[0-9a-f]{32}", path.name) and path.is_dir()]
+    folders = [path for path in sorted(cache.iterdir()) if re.fullmatch(CORPUS, path.name) and path.is_dir()]
+    corpora = [path for path in folders if path.suffix != ".making" or now - path.stat().st_mtime > OLD]
     items += [Item(CORPORA, path, size_of(path)) for path in corpora]
     items += [Item(VECTORS, path, size_of(path)) for path in sorted((cache / "vectors").glob("*.npz"))]
     return Found(items, [f"{results / 'runs' / path} is in use" for path in sorted(busy)] + untouched)

@@ -52,3 +52,9 @@ def start_importing() -> str:
         f"import sys; sys.path[:] = {path!r}; from ablate.config.import_path import UserPackages; "
         f"sys.meta_path += [{', '.join(found)}]"
     )
+
+
+def program(module: str) -> list[str]:
+    """A command that calls a module's `main` with this process's import path.  `python -m` would put the working
+    directory first, where a user's random.py would hide Python's."""
+    return [sys.executable, "-P", "-c", f"{start_importing()}; from {module} import main; main()"]

@@ -26,7 +26,7 @@ RENAMED = {  # keys as other programs spell them, and what to write here
 BY_STEPS = ("seconds", "flops_total")  # values of `match` that adjust steps; the others adjust widths
 PACE = ("train.parallel", "train.checkpoint_seconds", "train.memory")  # how runs are carried out; no effect on results
 # Keys of a run that do not affect its training.
-NO_NUMBERS = (*PACE, "eval.lengths", "data.path", "data.name", "data.column", "data.solved_at")
+NO_NUMBERS = (*PACE, "eval.lengths", "data.path", "data.name", "data.column", "data.held_out", "data.solved_at")
 
 
 def at_least(low: float, high: float = math.inf) -> Any:

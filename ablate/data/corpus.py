@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from ablate.config.files import read_regular
 from ablate.config.typed_json import parse
-from ablate.data.documents import Document, Given, Source
+from ablate.data.documents import Document
 from ablate.data.split import split_documents
 from ablate.data.tokenizer import SEPARATOR, Pieces, checked_size, codec, decode, learn, units
 from ablate.results.atomic import SEAL, Sum, seal_of, sum_of, wrong
@@ -33,7 +33,7 @@ class Corpus:
 
     fingerprint: str
     vocab: int
-    tokens: dict[str, np.ndarray]  # split -> (N,)
+    tokens: dict[str, Any]  # split -> (N,), an array or Shards
     names: dict[str, list[str]]  # split -> documents
     ends: dict[str, np.ndarray]  # split -> (documents,), one past the last token
     by_document: bool  # whether splits consist of whole documents; otherwise each document was cut by position
@@ -42,6 +42,8 @@ class Corpus:
     tokenizer: str
     state: str  # what decoding needs besides the tokenizer's name
     unknown: dict[str, float]  # split -> share of words outside the vocabulary, for tokenizers that have such words
+    notes: list[str] = field(default_factory=list)  # what a user should know of how it was made
+    folder: Path | None = None  # of a large one, with its index
 
     def decode(self, ids: Iterable[int]) -> str:
         """Decode token ids to text."""
@@ -61,14 +63,6 @@ def cache_folder() -> Path:
     folder = Path(tempfile.gettempdir()) / f"ablate-{os.getuid()}"
     folder.mkdir(exist_ok=True)
     return folder
-
-
-def corpus_of(source: Source | Given, tokenizer: str, vocab_size: int | None) -> Corpus:
-    """The corpus of these documents, from the cache or newly made.  Raises ValueError if they cannot be tokenised."""
-    documents = source.found if isinstance(source, Given) else list(source.documents())
-    if not documents:
-        raise ValueError(f"{source.words} is empty; name what has text in it")
-    return load_corpus(documents, tokenizer, vocab_size)
 
 
 def load_corpus(documents: Sequence[Document], tokenizer: str, vocab_size: int | None = None) -> Corpus:
@@ -172,7 +166,7 @@ def cut(documents: Sequence[Document], tokenizer: str) -> tuple[Pieces, dict[str
     return pieces, {split: [documents[i].name for i, _, _ in parts[split]] for split in SPLITS}, by_document
 
 
-def yardsticks(train: np.ndarray, test: np.ndarray, vocab: int) -> dict[str, float]:
+def yardsticks(train: Any, test: np.ndarray, vocab: int) -> dict[str, float]:
     """Cross-entropy on the test split, in nats per token, of uniform, unigram and bigram models of the train split.
     Unigram counts start at 1; the bigram model interpolates: p(b|a) = (n(a, b) + p(b)) / (n(a) + 1)."""
     if len(train) < 2 or len(test) < 2:
@@ -186,7 +180,7 @@ def yardsticks(train: np.ndarray, test: np.ndarray, vocab: int) -> dict[str, flo
         at = np.minimum(np.searchsorted(wanted, pairs), len(wanted) - 1)
         found += np.bincount(at[wanted[at] == pairs], minlength=len(wanted))
     counts = after + 1.0
-    counts[train[-1]] += 1
+    counts[train[len(train) - 1 :]] += 1
     unigram = counts / counts.sum()
     bigram = (found + unigram[wanted % vocab]) / (after[wanted // vocab] + 1)
     return {

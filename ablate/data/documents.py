@@ -1,12 +1,15 @@
-"""Documents in files: text, lines of JSON (also .gz and .zst), and Parquet."""
+"""Documents in files, read piece by piece: text, lines of JSON (also .gz and .zst), and Parquet."""
 
 import glob
 import gzip
 import io
 import json
+import mmap
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
@@ -14,7 +17,10 @@ from ablate.config.errors import one_line
 from ablate.config.extra import extra
 from ablate.formatting import instead
 
+PIECE = 64 << 20  # bytes of a file that one process reads at a time
+PART = 1 << 16  # bytes; a text file of a large corpus is cut at line ends into documents of about this size
 ROWS = 512  # rows of a table in memory at a time
+PACKING = 3  # bytes of text per byte of a compressed file, about
 PACKED = (".gz", ".zst")
 CONTROL = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b"))  # control characters, rare in text
 
@@ -24,6 +30,14 @@ class Document(NamedTuple):
 
     name: str
     text: bytes
+
+
+class Part(NamedTuple):
+    """A part of a file: bytes, row groups of a Parquet file, or rows of a dataset."""
+
+    file: str
+    start: int
+    stop: int
 
 
 class Source(Protocol):
@@ -37,8 +51,23 @@ class Source(Protocol):
     def words(self) -> str:
         """The words of the command line that chose it, for errors."""
 
-    def documents(self) -> Iterator[Document]:
-        """The documents that are not empty.  Raises ValueError for what is no text."""
+    def absolute(self) -> "Source":
+        """The same documents, whatever the current folder."""
+
+    def files(self) -> list[Path]:
+        """The files that hold it."""
+
+    def listed(self) -> list[Path] | None:
+        """The same, without loading a library; None if that is not possible."""
+
+    def size(self) -> int:
+        """About how many bytes of text it has, judging from its files."""
+
+    def pieces(self) -> list[list[Part]]:
+        """Parts of files, in the order of the documents, of about `PIECE` bytes together."""
+
+    def documents(self, part: Part, cut: bool = True) -> Iterator[Document]:
+        """The documents of a part that are not empty; long text files `cut` into parts.  Raises ValueError."""
 
 
 class Given(NamedTuple):
@@ -71,20 +100,58 @@ class Files:
         """See Source."""
         return f"data.path={self.path}"
 
-    def documents(self) -> Iterator[Document]:
-        """See Source."""
+    @cached_property
+    def _files(self) -> list[Path]:
         if not self.path:
             raise ValueError("data.path is empty; write data.path=FILE, FOLDER or 'GLOB'")
         root = Path(self.path).expanduser()
         try:
-            files = find_files(root)
+            return find_files(root)
         except OSError as error:
             raise ValueError(f"data.path={str(root)[:200]} cannot be read ({error.strerror})") from None
-        base = root if root.is_dir() else Path(os.path.commonpath([file.parent for file in files]))
-        for file in files:
-            for place, text in READERS.get(_kind(file), _whole)(file, self.column):
-                if text.strip():
-                    yield Document(file.relative_to(base).as_posix() + place, checked(text, file))
+
+    @cached_property
+    def _base(self) -> Path:
+        root = Path(self.path).expanduser()
+        return root if root.is_dir() else Path(os.path.commonpath([file.parent for file in self._files]))
+
+    def absolute(self) -> "Files":
+        """See Source."""
+        return Files(os.path.abspath(Path(self.path).expanduser()), self.column)
+
+    def files(self) -> list[Path]:
+        """See Source."""
+        return self._files
+
+    listed = files
+
+    def size(self) -> int:
+        """See Source."""
+        return sum(_size(file) for file in self._files)
+
+    def pieces(self) -> list[list[Part]]:
+        """See Source."""
+        found, room = list[list[Part]](), 0
+        for file in self._files:
+            for ends in pairwise(_cuts(file)):
+                if room <= 0:
+                    found.append([])
+                    room = PIECE
+                found[-1].append(Part(str(file), *ends))
+                room -= min(PIECE, file.stat().st_size)
+        return found
+
+    def documents(self, part: Part, cut: bool = True) -> Iterator[Document]:
+        """See Source."""
+        file = Path(part.file)
+        name, kind = file.relative_to(self._base).as_posix(), _kind(file)
+        if kind == "text":
+            parts = _parts(file, part) if cut and file.stat().st_size > 2 * PART else [("", read_text(file))]
+        else:
+            parts = (_rows if kind == "parquet" else _lines)(file, part, self.column)
+        for place, text in parts:
+            if text.strip():
+                yield Document(name + place, _checked(text, file))
 
 
 def find_files(root: Path) -> list[Path]:
@@ -100,8 +167,15 @@ def find_files(root: Path) -> list[Path]:
     return [file for file in files if file.is_file()]
 
 
-def checked(text: bytes, file: Path) -> bytes:
-    """A text as it is.  Raises ValueError if it is binary."""
+def read_text(file: Path) -> bytes:
+    """Read a file.  Raises ValueError if it cannot be read or is binary."""
+    try:
+        return _checked(file.read_bytes(), file)
+    except OSError as error:
+        raise ValueError(f"data.path: {file} cannot be read ({error.strerror})") from None
+
+
+def _checked(text: bytes, file: Path) -> bytes:
     if b"\0" in text or len(text.translate(None, CONTROL)) < 0.9 * len(text):
         raise ValueError(f"data.path: {file} is binary, not text; name text files, in a folder with a 'GLOB'")
     return text
@@ -109,22 +183,55 @@ def checked(text: bytes, file: Path) -> bytes:
 
 def _kind(file: Path) -> str:
     suffixes = [suffix for suffix in file.suffixes if suffix not in PACKED]
-    return suffixes[-1] if suffixes else ""
+    return {".jsonl": "lines", ".ndjson": "lines", ".parquet": "parquet"}.get(suffixes[-1] if suffixes else "", "text")
 
 
-def _whole(file: Path, column: str) -> Iterator[tuple[str, bytes]]:
-    try:
-        yield "", file.read_bytes()
-    except OSError as error:
-        raise ValueError(f"data.path: {file} cannot be read ({error.strerror})") from None
+def _size(file: Path) -> int:
+    if _kind(file) == "parquet":
+        groups = _opened(file).metadata
+        return sum(groups.row_group(i).total_byte_size for i in range(groups.num_row_groups))
+    return file.stat().st_size * (PACKING if file.suffix in PACKED else 1)
 
 
-def _lines(file: Path, column: str) -> Iterator[tuple[str, bytes]]:
-    """The texts of the lines of JSON, each named by the byte at which its line begins."""
+def _cuts(file: Path) -> list[int]:
+    """Where the pieces of a file begin, and the end of the last."""
+    length = file.stat().st_size
+    if _kind(file) == "parquet":
+        groups = _opened(file).metadata
+        ends = accumulate(groups.row_group(i).total_byte_size for i in range(groups.num_row_groups))
+        last = {end // PIECE: i + 1 for i, end in enumerate(ends)}  # of the groups that end in each `PIECE` bytes
+        return [0, *last.values()]
+    if not length or file.suffix in PACKED or (_kind(file) == "text" and length <= 2 * PART):
+        return [0, length or 1]
+    return [*range(0, length, PIECE), length]
+
+
+def _parts(file: Path, part: Part) -> Iterator[tuple[str, bytes]]:
+    """The documents of a long text that begin within a part: from one multiple of `PART` to the next, each moved to
+    the next line end, or without one to the next character."""
+    with open(file, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as text:
+
+        def begin(at: int) -> int:
+            if at in (0, len(text)) or at > len(text):
+                return min(at, len(text))
+            if (end := text.find(b"\n", at, at + PART)) >= 0:
+                return end + 1
+            return next((i for i in range(at, min(at + 4, len(text))) if text[i] & 0xC0 != 0x80), at)
+
+        for at in range(part.start, part.stop, PART):
+            yield f":{at}", text[begin(at) : begin(at + PART)]
+
+
+def _lines(file: Path, part: Part, column: str) -> Iterator[tuple[str, bytes]]:
+    """The texts of the lines of JSON that begin within a part."""
+    packed = file.suffix in PACKED
     try:
         with _stream(file) as stream:
-            at = 0
-            for line in stream:
+            at = max(0, part.start - 1)
+            if part.start:
+                stream.seek(at)
+                at += len(stream.readline())  # belongs to the part before
+            while (packed or at < part.stop) and (line := stream.readline()):
                 if line.strip():
                     yield f":{at}", _field(line, column, f"{file} at byte {at}")
                 at += len(line)
@@ -159,26 +266,27 @@ def as_bytes(text: Any, column: str, where: str) -> bytes:
     return (text or "").encode(errors="replace")  # JSON may hold half of a character
 
 
-def _rows(file: Path, column: str) -> Iterator[tuple[str, bytes]]:
-    """The texts of a Parquet file's rows, each named by its number."""
-    for at, text in enumerate(_column(file, column)):
-        yield f":{at}", as_bytes(text, column, str(file))
-
-
-def _column(file: Path, column: str) -> Iterator[Any]:
-    parquet, why = extra("pyarrow.parquet", f"data.path={file}"), f"data.path: {file} is"
+def _opened(file: Path) -> Any:
+    parquet = extra("pyarrow.parquet", f"data.path={file}")
     try:
-        opened = parquet.ParquetFile(file)
-        names = opened.schema_arrow.names
-        batches = opened.iter_batches(ROWS, columns=[column]) if column in names else ()
-        for batch in batches:
-            yield from batch.column(0).to_pylist()
-    except ValueError as error:
-        raise ValueError(f"{why} no Parquet file, or damaged ({one_line(error)[:120]})") from None
-    except Exception as error:  # pyarrow's other errors
-        raise ValueError(f"{why} cut short or damaged ({one_line(error)[:120]})") from None
-    if column not in names:
-        raise ValueError(f"data.column={column} is not in {file}; {instead(column, names)}")
+        return parquet.ParquetFile(file)
+    except Exception as error:  # pyarrow's errors, of any content
+        raise ValueError(f"data.path: {file} is no Parquet file ({one_line(error)[:120]})") from None
 
 
-READERS = {".jsonl": _lines, ".ndjson": _lines, ".parquet": _rows}
+def _rows(file: Path, part: Part, column: str) -> Iterator[tuple[str, bytes]]:
+    """The texts of the rows in a part of a file."""
+    opened = _opened(file)
+    if column not in opened.schema_arrow.names:
+        raise ValueError(f"data.column={column} is not in {file}; {instead(column, opened.schema_arrow.names)}")
+    at = sum(opened.metadata.row_group(i).num_rows for i in range(part.start))
+    groups = range(part.start, part.stop)
+    try:
+        for batch in opened.iter_batches(ROWS, row_groups=groups, columns=[column]):
+            for text in batch.column(0).to_pylist():
+                yield f":{at}", as_bytes(text, column, str(file))
+                at += 1
+    except ValueError:
+        raise
+    except Exception as error:  # pyarrow's errors
+        raise ValueError(f"data.path: {file} is cut short or damaged ({one_line(error)[:120]})") from None

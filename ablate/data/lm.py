@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ablate.config.ranges import at_least
-from ablate.data.corpus import SPLITS, corpus_of
-from ablate.data.documents import Given, Source
+from ablate.data.corpus import SPLITS, Corpus
+from ablate.data.prepare import corpus_of, current
 from ablate.data.split import FACTOR
 from ablate.data.task import IGNORE, Batch, HeldOut, Task, generator
 from ablate.formatting import instead
@@ -29,13 +30,12 @@ class LanguageModelling(Task):
     metrics = {"loss": "min", "accuracy": "max"}  # noqa: RUF012 (never written to)
     verb = "LM"
 
-    def __init__(
-        self, source: Source | Given, context: int, tokenizer: str, vocab_size: int | None = None, order: str = "random"
-    ):
+    def __init__(self, source: Any, context: int, tokenizer: str, vocab_size: int | None = None, order: str = "random"):
         at_least("data.context", context, 1)
         if order not in ORDERS:
             raise ValueError(f"data.order={order} is not a choice; {instead(order, ORDERS)}")
-        self.corpus, self.order = corpus_of(source, tokenizer, vocab_size), order
+        self.source, self.order = source, order
+        self.corpus = self.read(source, tokenizer, vocab_size)
         self.name, self.token = source.title, Path(tokenizer).stem
         self.context = self.positions = self.length = context
         self.title = f"{self.token} {self.verb} on {self.name}"
@@ -43,10 +43,11 @@ class LanguageModelling(Task):
         self.fingerprint = self.corpus.fingerprint
         self.yardsticks = self.corpus.yardsticks
         self.bytes_per_token = self.corpus.bytes_per_token
+        self.notes = self.corpus.notes
         if self.corpus.unknown:
             shares = ", ".join(f"{100 * share:.2g} % of {split}" for split, share in self.corpus.unknown.items())
             note = f"words beyond the {self.vocab:,} of the vocabulary are <unk>: {shares}"
-            self.notes = [f"{note}; predicting it counts as right"]
+            self.notes = [*self.notes, f"{note}; predicting it counts as right"]
         self.train_tokens: int = len(self.corpus.tokens["train"])
         for split in SPLITS:
             size = len(self.corpus.tokens[split])
@@ -55,6 +56,15 @@ class LanguageModelling(Task):
                     f"{source.words} is too short: its {split} split has {size} tokens, and data.context={context} "
                     f"needs {context + 1}; take a longer text or a smaller data.context"
                 )
+
+    def read(self, source: Any, tokenizer: str, vocab_size: int | None) -> Corpus:
+        """The corpus of a source."""
+        return corpus_of(source, tokenizer, vocab_size)
+
+    def verified(self) -> bool:
+        """Whether all files of a large corpus are as its index says; reads them all."""
+        made = self.corpus.folder
+        return made is None or current(made, self.source.listed(), every=True) is not None
 
     def batch(self, seed: int, step: int, size: int) -> Batch:
         """`size` windows of the train split: `random` at offsets drawn from (seed, step); `shuffled` in an order drawn
@@ -68,7 +78,8 @@ class LanguageModelling(Task):
 
     def training_text(self) -> list[np.ndarray]:
         """The token ids (N,) of each training document."""
-        return np.split(self.corpus.tokens["train"], self.corpus.ends["train"][:-1])
+        ends = [0, *self.corpus.ends["train"].tolist()]
+        return [self.corpus.tokens["train"][start:end] for start, end in pairwise(ends)]
 
     def held_out(self, split: str, tokens: int, length: int | None = None) -> HeldOut:
         """Windows of about `tokens` tokens in total, evenly spaced over all documents of a held-out split.

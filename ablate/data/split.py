@@ -1,14 +1,15 @@
 """Splits documents into training and held-out ones so that no held-out text has near-duplicates in training."""
 
+import functools
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
-from typing import Any
 
 import numpy as np
 
 WORDS = 12  # words per shingle: about three lines of code
+SPACE = np.isin(np.arange(256), list(b" \t\n\r\v\f"))
 LONG = 64  # bytes; longer strings without white space are not words
 FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, and thus invertible modulo 2^64
 SHARE = 0.2  # documents that share more of their shingles than this go to the same split
@@ -78,7 +79,7 @@ def near_duplicates(texts: Sequence[bytes]) -> list[list[int]]:
 def shingles(text: bytes) -> np.ndarray:
     """Unique hashes of all runs of `WORDS` words, Σ hash(word i) · FACTOR^(WORDS − 1 − i) mod 2^64.  A shorter text is
     one run.  Line breaks and indentation do not matter."""
-    hashes = np.array([hash(word) for word in words(text)], dtype=np.int64).astype(np.uint64)
+    hashes = word_hashes(text)
     width = min(WORDS, len(hashes))
     found = np.zeros(len(hashes) - width + 1, dtype=np.uint64)
     for i in range(width):
@@ -86,13 +87,28 @@ def shingles(text: bytes) -> np.ndarray:
     return np.unique(found)
 
 
-def words(text: bytes) -> list[Any]:
-    """Strings between white space; too long ones are split into characters, for scripts without spaces."""
-    found = text.split()
-    if max(map(len, found), default=0) <= LONG:
-        return found
-    cut = ([word] if len(word) <= LONG else word.decode(errors="replace") for word in found)
-    return [piece for pieces in cut for piece in pieces]
+def word_hashes(text: bytes) -> np.ndarray:
+    """A hash of each string between white space, Σ byte j · FACTOR^j mod 2^64, mixed; of each character in too long
+    ones, for scripts without spaces.  Equal in every process, which Python's hash of bytes is not."""
+    found = np.frombuffer(text, np.uint8)
+    inside = np.r_[False, ~SPACE[found], False]
+    first, last = np.flatnonzero(inside[1:-1] & ~inside[:-2]), np.flatnonzero(inside[1:-1] & ~inside[2:]) + 1
+    long = np.flatnonzero(last - first > LONG)
+    letters = [np.arange(first[i], last[i])[found[first[i] : last[i]] & 0xC0 != 0x80] for i in long]
+    starts = np.unique(np.concatenate([first, *letters])) if letters else first
+    ends = np.minimum(last[np.searchsorted(first, starts, side="right") - 1], np.append(starts[1:], len(found)))
+    powers, inverse = _powers(max(16, len(found).bit_length()))
+    sums = np.r_[np.uint64(0), np.cumsum((found + np.uint64(1)) * powers[: len(found)], dtype=np.uint64)]
+    hashes = (sums[ends] - sums[starts]) * inverse[starts]
+    return (hashes ^ (hashes >> np.uint64(29))) * FACTOR
+
+
+@functools.lru_cache(maxsize=2)
+def _powers(bits: int) -> tuple[np.ndarray, np.ndarray]:
+    """FACTOR^j and FACTOR^−j mod 2^64 for j < 2^bits."""
+    inverse = np.uint64(pow(int(FACTOR), -1, 1 << 64))
+    found = [np.multiply.accumulate(np.full(1 << bits, base), dtype=np.uint64) for base in (FACTOR, inverse)]
+    return tuple(np.r_[np.uint64(1), each[:-1]] for each in found)
 
 
 def _owners(sets: Sequence[np.ndarray]) -> Iterator[list[int]]:

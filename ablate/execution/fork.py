@@ -225,12 +225,6 @@ def how_it_died(code: int, which: str = "the worker process") -> str:
     return f"{which} was killed by signal {-code}{hint}"
 
 
-def program(module: str) -> list[str]:
-    """A command that calls a module's `main` with this process's import path.  `python -m` would put the working
-    directory first, where a user's random.py would hide Python's."""
-    return [sys.executable, "-P", "-c", f"{start_importing()}; from {module} import main; main()"]
-
-
 def readable(channel: socket.socket | int, seconds: float) -> bool:
     """Whether data or the end of the stream can be read within some seconds."""
     poll = select.poll()

@@ -13,8 +13,9 @@ import threading
 import time
 from collections.abc import Sequence
 
+from ablate.config.import_path import program
 from ablate.config.typed_json import Record, parse, record
-from ablate.execution.fork import how_it_died, program
+from ablate.execution.fork import how_it_died
 from ablate.execution.signals import LEAVE, DiskFull
 from ablate.results.records import Cell
 

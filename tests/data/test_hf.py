@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from ablate.data import hf
-from ablate.data.corpus import SPLITS, corpus_of
+from ablate.data import rows as rows_module
+from ablate.data.corpus import SPLITS
 from ablate.data.documents import Document
-from ablate.data.hf import HuggingFace, Rows
+from ablate.data.hf import HuggingFace
+from ablate.data.prepare import corpus_of
+from ablate.data.rows import Rows
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -37,7 +39,8 @@ def saved(datasets: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def read_rows(*arguments: Any) -> list[Document]:
     """All documents of a column."""
-    return list(Rows(*arguments).documents())
+    rows = Rows(*arguments)
+    return [document for piece in rows.pieces() for part in piece for document in rows.documents(part)]
 
 
 def test_rows_are_documents(saved: Path) -> None:
@@ -94,7 +97,7 @@ def test_without_a_hub_there_is_one_line_at_once(datasets: Any, monkeypatch: pyt
 
     before = (datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE)
     monkeypatch.setattr(datasets, "load_dataset", look)
-    monkeypatch.setattr(hf, "answers", lambda: False)
+    monkeypatch.setattr(rows_module, "answers", lambda: False)
     message = refused("some/name", None, "train", "text")
     assert "data.name=some/name is not on this machine" in message and "nowhere" in message
     assert asked == [(True, True)] and before == (datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE)
@@ -110,11 +113,11 @@ def test_the_hub_is_asked_with_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(utils, "get_session", Session)
-    assert not hf.answers()
+    assert not rows_module.answers()
     monkeypatch.setattr(Session, "head", lambda *_, timeout: None)
-    assert hf.answers()
+    assert rows_module.answers()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert not hf.answers()
+    assert not rows_module.answers()
 
 
 def test_a_hub_that_answers_is_asked_once(datasets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +131,7 @@ def test_a_hub_that_answers_is_asked_once(datasets: Any, monkeypatch: pytest.Mon
         return datasets.DatasetDict({"train": made})
 
     monkeypatch.setattr(datasets, "load_dataset", load)
-    monkeypatch.setattr(hf, "answers", lambda: True)
+    monkeypatch.setattr(rows_module, "answers", lambda: True)
     assert len(read_rows("some/name", "small", "train", "text")) == 3 and calls[0] and len(calls) == 2
     monkeypatch.setattr(datasets, "load_dataset", lambda *_: (_ for _ in ()).throw(ValueError("no such config")))
     assert "cannot be loaded" in refused("some/name", "huge", "train", "text")

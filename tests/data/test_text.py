@@ -14,7 +14,8 @@ PROSE = "It was a bright cold day in April, and the clocks were striking thirtee
 
 def read_documents(path: str) -> list[Document]:
     """All documents of a path, each text file whole."""
-    return list(Files(path).documents())
+    source = Files(path)
+    return [document for piece in source.pieces() for part in piece for document in source.documents(part, cut=False)]
 
 
 @pytest.fixture

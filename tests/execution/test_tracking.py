@@ -29,10 +29,11 @@ from yaml import safe_load
 
 from ablate.cli.sync import main
 from ablate.config.extra import wandb_mode
+from ablate.config.import_path import program
 from ablate.config.schema import STUDY_KEYS, VARIED
 from ablate.config.targets import BadTarget
 from ablate.config.typed_json import stored
-from ablate.execution.fork import parents, program
+from ablate.execution.fork import parents
 from ablate.execution.tracking import mirror as mirror_module
 from ablate.execution.tracking.mirror import Card, Mirror, card_of, settings
 from ablate.results.atomic import write_json

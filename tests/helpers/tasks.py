@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from ablate.config.components import bind, resolve
@@ -15,7 +16,12 @@ from ablate.data.task import Task
 CONTEXT = 64
 FILES = groups()["data"]
 CHEAP = {"dates": {"years": [1996, 1999]}}  # a tenth of its days, of which writing each in Babel takes long
-TEXT = {"text": "path", "hf": "name", "mlm": "path"}  # what has no value in the YAML, or one that takes long
+TEXT = {
+    "text": "path",
+    "hf": "name",
+    "mlm": "path",
+    "tokens": "path",
+}  # what has no value in the YAML, or one that takes long
 
 
 def read(name: str) -> dict[str, Any]:
@@ -32,7 +38,8 @@ def build(name: str, kind: str, **more: Any) -> Task:
     """A task of its YAML's settings, but for those given."""
     node = read(name) | CHEAP.get(name, {}) | {"context": CONTEXT}
     if name in TEXT:
-        node[TEXT[name]] = str(some_text() if name != "hf" else some_dataset())
+        node[TEXT[name]] = str({"hf": some_dataset, "tokens": some_shards}.get(name, some_text)())
+        node |= {"vocab_size": 256} if name == "tokens" else {}
     return bind("data", node | more, {"kind": kind})()
 
 
@@ -50,6 +57,16 @@ def some_text() -> Path:
     lines = (" ".join(pick.choices(["ant", "bee", "cat", "dog", "élan"], k=9)) for _ in range(1500))
     file.write_text("\n".join(lines))
     return file
+
+
+@functools.cache
+def some_shards() -> Path:
+    """The same as tokens in nanoGPT's files."""
+    folder, text = Path(os.environ["ABLATE_CACHE"]) / f"shards-{os.getpid()}", some_text().read_bytes()
+    folder.mkdir()
+    for name, part in (("train", text[: len(text) * 9 // 10]), ("val", text[len(text) * 9 // 10 :])):
+        np.frombuffer(part, np.uint8).astype(np.uint16).tofile(folder / f"{name}.bin")
+    return folder
 
 
 @functools.cache

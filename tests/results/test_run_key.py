@@ -27,7 +27,7 @@ NO_PART = {
     for why, keys in {
         "how many runs train side by side, and how often they are kept": "train.parallel train.checkpoint_seconds",
         "trained weights are tested at other lengths without training again": "eval.lengths",
-        "data count by content: the fingerprint": "data.path data.name data.column",
+        "data count by content: the fingerprint": "data.path data.name data.column data.held_out",
         "how runs are judged": "data.solved_at margin",
         "a mirror reads what training wrote": "track",
         "which runs and cells there are, and what is compared": "seeds seeds_max confirm reference design zip "

@@ -25,9 +25,9 @@ from ablate.config.depth import variants_of
 from ablate.config.errors import Corrupt, whole_line
 from ablate.config.files import read_regular
 from ablate.config.groups import default_settings, defaults
+from ablate.config.import_path import program
 from ablate.config.schema import NAMED, STUDY_KEYS, VARIED
 from ablate.config.targets import BadTarget, allowed, is_sink, locate
-from ablate.execution.fork import program
 from ablate.execution.signals import received
 from ablate.formatting.streams import prepare, say
 from ablate.results.atomic import no_link
