@@ -50,6 +50,39 @@ def gpt2(given: Given, found: Findings) -> None:
     task, steps = Vocabulary(cell.task, given.pick(211, 50257)), given.pick(2, 20)
     for name, compiled in (("eager", False), ("compiled", True)):
         found.tell(**{name: timed(given, name, cell, steps, compiled, task)})
+    found.tell(plain_compiled=plain(given, cell.config, task, steps))
+
+
+def plain(given: Given, config: Any, task: Any, steps: int) -> dict[str, Any]:
+    """Tokens/s of a loop as one would write it for one experiment: the same shape, compiled with its loss, in bf16."""
+    from reference_gpt import GPT, Size, loss_of
+
+    shape, device = config.model, given.torch_device
+    size = Size(task.vocab, config.data["context"], shape.layers, shape.heads, shape.dim)
+    model = GPT(size, "ln", "gelu").to(device)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=given.device == "cuda")
+    loss = torch.compile(loss_of, backend=given.pick("aot_eager", "inductor"))
+
+    def step(number: int) -> None:
+        batch = task.batch(0, number, config.train.batch_size)
+        [tokens], targets = batch.inputs.values(), batch.targets
+        with torch.autocast(device.type, torch.bfloat16):
+            found = loss(model, tokens.to(device), targets.to(device))
+        found.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+
+    for number in range(WARM):
+        step(number)
+    wait(given)
+    start = time.perf_counter()
+    for number in range(WARM, WARM + steps):
+        step(number)
+    wait(given)
+    seconds = (time.perf_counter() - start) / steps
+    rate = round(config.train.batch_size * task.positions / seconds)
+    return {"ms_per_step": round(1000 * seconds, 2), "tokens_per_second": rate}
 
 
 class Vocabulary:

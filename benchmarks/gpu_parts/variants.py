@@ -1,7 +1,10 @@
 """Every variant in every form, with masks and with dropout: bf16 steps on the device, float32 steps on the CPU."""
 
 import contextlib
+import itertools
 import math
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import torch
@@ -16,6 +19,7 @@ FORMS = {
 }
 SIZE = ["model.dim=64", "model.layers=2", "model.heads=4", "train.batch_size=8", "optim.warmup=1"]
 STEPS = 3
+PROCESSES = 6  # that share the cells: most of a small cell's time is the CPU's
 NEAR, LATER = 0.05, 0.5  # of losses near 4 at the first step, and at the last, which Adam's first steps lead to
 NARROW: dict[str, dict[str, Any]] = {"window": {"window": 16}}  # the default is wider than these contexts
 # Families by what their operators are called.
@@ -24,15 +28,34 @@ KERNELS = {"flash_attention": "flash", "efficient_attention": "efficient", "cudn
 
 def variants(given: Given, found: Findings) -> None:
     """Losses, gradients and kernels of each cell; at a toy size each variant in one form."""
+    processes = given.pick(1, PROCESSES)
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        shares = list(pool.map(share, itertools.repeat(given), range(processes), itertools.repeat(processes)))
+    kernels: dict[str, list[str]] = {}
+    for name, used in (pair for *_, pairs in shares for pair in pairs):
+        kernels.setdefault("+".join(used) or "explicit", []).append(name)
+    found.failures += [said for failures, *_ in shares for said in failures]
+    found.tell(cells=sum(count for _, count, *_ in shares), worst_difference=max(worst for *_, worst, _, _ in shares))
+    found.tell(left_out_for_vectors_of_the_cpu=shares[0][3])
+    found.tell(kernels={kernel: len(names) for kernel, names in kernels.items()}, kernels_of=kernels)
+    if given.device == "cuda":
+        found.expect("cudnn" not in "".join(kernels), f"cuDNN's attention is used: {kernels}")
+
+
+def share(given: Given, first: int, every: int) -> tuple[list[str], int, float, list[str], list[tuple[str, list[str]]]]:
+    """One cell of so many: what failed, their number, the worst difference, the variants that are left out for their
+    vectors, and the kernels of those whose attention is looked at."""
     from ablate.config.components import resolve
     from ablate.config.files import read_plain
     from ablate.config.groups import groups
     from ablate.config.schema import COMPONENTS
 
+    found, kernels = Findings(), list[tuple[str, list[str]]]()
+    given = given._replace(folder=given.folder / str(first))
+    given.folder.mkdir()
     references = {form: one_cell(given.words(*SIZE, *words)).config for form, words in FORMS.items()}
-    kernels: dict[str, list[str]] = {}
     vectors: list[str] = []
-    worst, count = 0.0, 0
+    worst, count, mine = 0.0, 0, 0
     for number, group in enumerate(COMPONENTS):
         for turn, variant in enumerate(sorted(groups()[group])):
             node = read_plain(groups()[group][variant]) | NARROW.get(variant, {})
@@ -42,16 +65,16 @@ def variants(given: Given, found: Findings) -> None:
             cells = placed(references, group, node)
             for form in given.pick([list(cells)[(number + turn) % len(cells)]], cells):
                 for dropout in given.pick([0.1 * (turn % 2)], [0.0, 0.1]):
+                    count += 1
+                    if count % every != first:
+                        continue
                     config = cells[form].with_value("model.dropout", dropout)
                     name = f"{group}={variant}, {form}, dropout {dropout}"
                     apart, used = compared(given, found, f"c{count}", name, config)
-                    worst, count = max(worst, apart), count + 1
+                    worst, mine = max(worst, apart), mine + 1
                     if used is not None:
-                        kernels.setdefault("+".join(used) or "explicit", []).append(name)
-    found.tell(cells=count, worst_difference=worst, left_out_for_vectors_of_the_cpu=vectors)
-    found.tell(kernels={kernel: len(names) for kernel, names in kernels.items()}, kernels_of=kernels)
-    if given.device == "cuda":
-        found.expect("cudnn" not in "".join(kernels), f"cuDNN's attention is used: {kernels}")
+                        kernels.append((name, used))
+    return found.failures, mine, worst, vectors, kernels
 
 
 def placed(references: dict[str, Any], group: str, node: dict[str, Any]) -> dict[str, Any]:
