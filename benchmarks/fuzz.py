@@ -222,7 +222,7 @@ def stamps() -> Try:
     from analysis import figures
     from analysis.cli import verify
     from analysis.figures import stamp
-    from analysis.figures.draw.page import page_of
+    from analysis.figures.kind import page_of
 
     known: list[stamp.Stamp] = []
     odd = [

@@ -8,7 +8,7 @@ from conftest import ROOT
 from gallery import studies, write
 
 from analysis import figures
-from analysis.figures.draw.page import page_of
+from analysis.figures.kind import page_of
 from analysis.figures.stamp import read_stamp, table_hash
 
 

@@ -19,7 +19,7 @@ from ablate.results import load_study
 from analysis.case import case_of
 from analysis.case.figures_yaml import Edits
 from analysis.figures import KINDS
-from analysis.figures.draw.page import page_of
+from analysis.figures.kind import page_of
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINKING = [*PAGES, ROOT / "experiments" / "FINDINGS.md"]

@@ -16,7 +16,7 @@ from analysis import figures, sources
 from analysis.case import Case
 from analysis.cli import arguments as arguments_
 from analysis.escape import visible
-from analysis.figures.draw.page import page_of
+from analysis.figures.kind import page_of
 from analysis.figures.stamp import Stamp, read_stamp, stamp_of
 from analysis.prose import prose
 

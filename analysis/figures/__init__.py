@@ -1,23 +1,26 @@
 """The figures of a study, chosen by its content; each kind is a table and a function that draws it."""
 
 import dataclasses
+import math
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import pandas
 from matplotlib.figure import Figure
 
+from ablate import evidence, formatting
 from ablate.config.errors import Refused
 from ablate.formatting import instead, visible
 from ablate.results.atomic import write_atomic
+from ablate.results.records import Manifest
+from ablate.results.tables import named_rows
 from analysis.case import Case
-from analysis.case.figures_yaml import FILE, Edits, edits_of, write_defaults
+from analysis.case.figures_yaml import FILE, Edits, edits_of, shown_cells, write_defaults
 from analysis.figures.draw import style
-from analysis.figures.draw.page import page_of
-from analysis.figures.kind import Kind, Page
+from analysis.figures.kind import Kind, Page, page_of
 from analysis.figures.stamp import metadata, stamp_of
-from analysis.figures.subset import select
 
 __all__ = ["KINDS", "Edits", "Kind", "Page", "edits", "plot", "tables", "write"]
 
@@ -25,6 +28,7 @@ __all__ = ["KINDS", "Edits", "Kind", "Page", "edits", "plot", "tables", "write"]
 ORDER = "effects claims mirror waterfall main_effects interactions placebos proxy divergence looks seeds curves solved"
 ORDER += " sensitivity extrapolation depth width pareto diagnostics"
 KINDS: dict[str, Kind] = {name: import_module(f"analysis.figures.kinds.{name}").KIND for name in ORDER.split()}
+NEVER_HIDDEN = (*evidence.DECIDED, "withheld")
 
 
 def edits(case: Case) -> Edits:
@@ -76,3 +80,79 @@ def write(case: Case, folder: Path) -> list[Path]:
             text = "\n".join(map(visible, [table.attrs["title"], *table.attrs["caption"], ""]))
             write_atomic(files[-1], text.encode())
     return files
+
+
+def select(table: pandas.DataFrame, case: Case, given: Edits, most: int) -> pandas.DataFrame:
+    """The rows that are shown, in the user's order; the caption says what is left out."""
+    shown, left_out = table, ""
+    if "cell" in table:
+        shown, left_out = _some_cells(table, case, given, most)
+    elif "level" in table:
+        shown, left_out = _some_effects(table, given, most)
+    ordered = shown.iloc[_order(shown, case.study.manifest, given)] if given.order or given.sort else shown
+    result = ordered.reset_index(drop=True)
+    result.attrs = table.attrs | {
+        "title": table.attrs.get("title") or style.title(case.study.manifest),
+        "caption": [line for line in [*table.attrs.get("caption", []), left_out] if line],
+    }
+    return result
+
+
+def _some_cells(table: pandas.DataFrame, case: Case, given: Edits, most: int) -> tuple[pandas.DataFrame, str]:
+    there = list(dict.fromkeys(table["cell"].dropna()))
+    left = set(shown_cells(case.study.manifest, given))
+    kept = [cell for cell in there if cell in left]
+    how = "" if len(kept) <= most else "; the reference and those with the best score"
+    if how:
+        manifest = case.study.manifest
+        sign = 1 if evidence.lower_is_better(manifest, evidence.endpoint(manifest)) else -1
+        known = case.cells.set_index("cell")
+        score = {cell: sign * mean if math.isfinite(mean) else math.inf for cell, mean in known["mean"].items()}
+        kept = sorted(kept, key=lambda cell: (not known.loc[cell, "reference"], score[cell]))[:most]
+        how += "; cells.csv has all, subset in figures.yaml chooses"
+    left_out = f"{len(kept)} of {len(there)} cells shown{how}" if len(kept) < len(there) else ""
+    return table[table["cell"].isin(kept) | table["cell"].isna()], left_out
+
+
+def _some_effects(table: pandas.DataFrame, given: Edits, most: int) -> tuple[pandas.DataFrame, str]:
+    whose = [name for name in ("facet", "stratum", "kind", "factor", "level") if name in table]
+    pairs = map(_pairs, named_rows(table))
+    kept = table[[all(level in given.levels.get(factor, [level]) for factor, level in each) for each in pairs]]
+    one, how = kept.drop_duplicates(whose), ""
+    if len(one) > most:
+        # Family rows come first, and in it the decided and withheld ones.
+        rank = one.assign(family=~one["family"].astype(bool)) if "family" in one else one
+        rank = rank.assign(verdict=~rank["verdict"].isin(NEVER_HIDDEN)) if "verdict" in rank else rank
+        by = [name for name in ("family", "verdict", "p") if name in rank]
+        one = (rank.sort_values(by, kind="stable") if by else rank).head(most)
+        kept = kept.merge(one[whose])
+        how = "; what is decided or withheld, then the smallest p" * ("p" in by) + "; effects.csv has all"
+    there = len(table.drop_duplicates(whose))
+    noun = "effects" if "p" in table else "levels"
+    return kept, f"{len(one)} of {there} {noun} shown{how}" if len(one) < there else ""
+
+
+def _pairs(row: Any) -> list[tuple[str, str]]:
+    return list(zip(str(row.factor).split(" x "), str(row.level).split(", "), strict=False))
+
+
+def _order(table: pandas.DataFrame, manifest: Manifest, given: Edits) -> list[int]:
+    """The indices of the rows in the user's order; rows that it does not mention stay where they are."""
+    if "cell" in table:
+        ranked = {f: [*given.order.get(f, []), *map(formatting.show, levels)] for f, levels in manifest.factors.items()}
+        names = sorted(ranked, key=lambda name: name in manifest.reference)  # first what is not compared
+        keys = {c.id: [ranked[name].index(formatting.show(c.levels[name])) for name in names] for c in manifest.cells}
+        return sorted(range(len(table)), key=lambda i: keys.get(table["cell"].iloc[i], []))
+    if "level" not in table:
+        return list(range(len(table)))
+    first: dict[tuple[Any, ...], int] = {}
+    columns = [name for name in ("facet", "family", "stratum", "kind", "factor") if name in table]
+    groups = [tuple(row) for row in table[columns].to_numpy()]
+    start = [first.setdefault(group, i) for i, group in enumerate(groups)]
+    at = {(factor, level): i for factor, levels in given.order.items() for i, level in enumerate(levels)}
+    places = [
+        tuple(at.get(pair, math.inf if pair[0] in given.order else 0) for pair in _pairs(row))
+        for row in named_rows(table)
+    ]
+    effects = table["mean"].fillna(math.inf).tolist() if given.sort and "mean" in table else [0.0] * len(table)
+    return sorted(range(len(table)), key=lambda i: (start[i], places[i], effects[i]))

@@ -17,7 +17,7 @@ import pandas
 from ablate import formatting
 from ablate.results.records import Manifest
 from ablate.results.study import Study
-from analysis.figures.draw.page import Page
+from analysis.figures.kind import Page
 
 MARK = "ablate figure "
 Stamp = dict[str, str]

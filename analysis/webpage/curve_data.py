@@ -14,7 +14,7 @@ from analysis import figures
 from analysis.case import Case
 from analysis.case.learning_curves import AXES, end_at_shares, logged, metrics_of, over_seeds
 from analysis.figures.draw.captions import with_losses
-from analysis.figures.draw.page import page_of
+from analysis.figures.kind import page_of
 
 POINTS = 400  # per mean curve: about two pixels each
 NUMBERS = 400_000  # over all single runs, so that a page with 10,000 runs still opens

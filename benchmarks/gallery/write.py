@@ -13,7 +13,7 @@ from ablate.results.atomic import write_atomic
 from analysis import figures
 from analysis.escape import csv_text
 from analysis.figures.draw import style
-from analysis.figures.draw.page import Page, page_of
+from analysis.figures.kind import Page, page_of
 from analysis.figures.stamp import Stamp, hash_of, metadata, read_stamp, stamp_of
 from analysis.writing.sheet import markdown
 from gallery import pages

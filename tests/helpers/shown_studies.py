@@ -32,7 +32,7 @@ from analysis import figures
 from analysis.case import case_of
 from analysis.cli import output
 from analysis.figures.draw import style
-from analysis.figures.draw.page import page_of
+from analysis.figures.kind import page_of
 from analysis.writing import tables
 
 PAGES = Path(__file__).parents[1] / "recorded" / "pages"

@@ -19,7 +19,7 @@ from ablate.results.run import Run
 from ablate.results.study import Study, load_study
 from analysis import figures
 from analysis.case import case_of
-from analysis.figures.draw.page import page_of
+from analysis.figures.kind import page_of
 from analysis.figures.stamp import stamp_of
 
 GRID: dict[str, list[Any]] = {"ffn": ["mlp", "=glu, gated", "+ swiglu"], "optim.lr": [1e-05, 0.001]}

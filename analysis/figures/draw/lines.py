@@ -14,10 +14,8 @@ from ablate.results import naming
 from ablate.results.records import Manifest, TaskFacts
 from ablate.results.tables import named_rows
 from analysis.case import Case
-from analysis.figures.draw import style
-from analysis.figures.draw.axes import band, limits, panels, spread, value_axis
-from analysis.figures.draw.captions import band_text
-from analysis.figures.draw.layout import legend, name_at
+from analysis.figures.draw import captions, style
+from analysis.figures.draw.axes import band, legend, limits, name_at, panels, spread, value_axis
 from analysis.figures.kind import Page
 from analysis.stats.multi_task import task_factors
 
@@ -100,7 +98,8 @@ def caption(rows: pandas.DataFrame, measured: Iterable[str]) -> str:
     lost = [f"{rows[name].sum()} {name}" for name in COUNTS[2:] if rows[name].sum()]
     crosses = "; × at the top: how many of a cell's runs diverged, its point (if any, open) is the mean of the others"
     crosses *= bool(rows["diverged"].sum())
-    return f"{' or '.join(measured)}: {band_text(rows['n'])}{crosses}" + f"; {', '.join(lost)} left out" * bool(lost)
+    left = f"; {', '.join(lost)} left out" * bool(lost)
+    return f"{' or '.join(measured)}: {captions.band_text(rows['n'])}{crosses}{left}"
 
 
 def encodings_of(table: pandas.DataFrame, page: Page) -> dict[str, style.Encoding]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
@@ -137,6 +138,19 @@ def _write(drawn: Figure, file: Path, dpi: float | str, metadata: dict[str, Any]
     buffer = io.BytesIO()
     drawn.savefig(buffer, format=file.suffix[1:], dpi=dpi, metadata=metadata)
     write_atomic(file, buffer.getvalue())
+
+
+def nothing(drawn: Figure, why: str) -> Figure:
+    """The figure with a sentence in place of data."""
+    axis = drawn.subplots()
+    say(axis, why)
+    axis.set_axis_off()
+    return drawn
+
+
+def say(axis: Axes, text: str) -> None:
+    """A text in the middle of an empty panel."""
+    axis.text(0.5, 0.5, text, ha="center", va="center", transform=axis.transAxes, color=MUTED)
 
 
 def numeric(levels: list[Any]) -> bool:

@@ -12,8 +12,7 @@ from ablate.results import naming
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
-from analysis.figures.draw.axes import difference_ticks, estimate, limits
-from analysis.figures.draw.layout import name_x, stacked
+from analysis.figures.draw.axes import difference_ticks, estimate, limits, name_x, stacked
 from analysis.figures.kind import Kind, Page
 
 RANKS, SHARES = "Spearman's ρ with the published numbers", "difference in the share of diverged runs"

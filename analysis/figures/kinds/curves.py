@@ -13,11 +13,8 @@ from ablate.results.records import Manifest
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.case.learning_curves import end_at_shares, logged, metrics_of, over_seeds
-from analysis.figures.draw import style
-from analysis.figures.draw.axes import bands_by_cell, limits, lines_by_cell, log_x, nothing, say
-from analysis.figures.draw.captions import caption, with_losses
-from analysis.figures.draw.layout import legend, name_at
-from analysis.figures.draw.style import fold
+from analysis.figures.draw import captions, style
+from analysis.figures.draw.axes import bands_by_cell, legend, limits, lines_by_cell, log_x, name_at
 from analysis.figures.kind import Kind, Page
 
 LATE = 2 / 3  # latest start of the enlarged panel, as a share of the run
@@ -49,7 +46,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     cut = any((group["tokens"] == 0).any() and _start(group) > 0 for group in _groups(result))
     result.attrs = {
         "x": f"training {by}".replace("step", "steps"),
-        "caption": caption("curves", case, result, enlarged=_enlarged(result), cut=cut),
+        "caption": captions.caption("curves", case, result, enlarged=_enlarged(result), cut=cut),
         "units": {metric: naming.metric_name(study.manifest, metric) for metric in metrics.values()},
     }
     return result.reset_index(drop=True)
@@ -77,7 +74,7 @@ def _labels(case: Case) -> dict[str, str]:
             for cell in manifest.cells
         }
     few = [f"n = {row.n}" if 0 < row.n < cells["n"].max() else "" for row in named_rows(cells)]
-    return {row.cell: with_losses(row, n) for row, n in zip(named_rows(cells), few, strict=True)}
+    return {row.cell: captions.with_losses(row, n) for row, n in zip(named_rows(cells), few, strict=True)}
 
 
 def _groups(rows: pandas.DataFrame) -> list[pandas.DataFrame]:
@@ -114,11 +111,11 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     shape = (len(facets) * columns, 1) if page.narrow else (len(facets), columns)
     drawn = page.figure(table, (1.5 if page.narrow else 1.9) * shape[0] + 0.3 + below.height, many)
     if not np.isfinite(table["mean"]).any():
-        return nothing(drawn, "no finished run")
+        return style.nothing(drawn, "no finished run")
     panels = drawn.subplots(*shape, squeeze=False).reshape(len(facets), columns)
     for axes in panels if page.narrow else panels[-1:]:
         for axis, name in zip(axes, names, strict=True):
-            axis.set_xlabel(fold(name, page.width / shape[1] - 0.3, 7))
+            axis.set_xlabel(style.fold(name, page.width / shape[1] - 0.3, 7))
     ends: list[Any] = []
     for group, row in zip(facets, panels, strict=True):
         _facet(group, dict(zip(names.values(), row, strict=True)), page)
@@ -191,7 +188,7 @@ def _limit(axis: Axes, shown: pandas.DataFrame) -> None:
     if shown["low"].notna().any():
         axis.set_ylim(*limits(shown[["low", "high"]], 0.06))
         return
-    say(axis, "no finished run")
+    style.say(axis, "no finished run")
     axis.set(xticks=[], yticks=[], xlabel="")
 
 

@@ -11,9 +11,8 @@ from matplotlib.figure import Figure
 from ablate.results.study import Study
 from analysis.case import Case
 from analysis.case.learning_curves import over_seeds
-from analysis.figures.draw.axes import bands_by_cell, limits, lines_by_cell, log_y, say
-from analysis.figures.draw.captions import caption
-from analysis.figures.draw.layout import legend
+from analysis.figures.draw import captions, style
+from analysis.figures.draw.axes import bands_by_cell, legend, limits, lines_by_cell, log_y
 from analysis.figures.kind import Kind, Page
 
 KINDS = {
@@ -54,7 +53,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     sides = ["rank", "kind", "side", "order", "seed", "step", "place"]
     made = made.assign(rank=ranks, order=made["cell"].map(order)).sort_values(sides, kind="stable", ignore_index=True)
     made = made[COLUMNS]
-    made.attrs = {"caption": caption("diagnostics", case, made)}
+    made.attrs = {"caption": captions.caption("diagnostics", case, made)}
     return made
 
 
@@ -102,7 +101,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         ticks = range(0, len(layers), math.ceil(len(layers) / TICKS) or 1)
         right.set_xticks(ticks, [_short(layers[i]) for i in ticks])
         if not layers:
-            say(right, "no finished run")
+            style.say(right, "no finished run")
         left.set_title(title)
         known = rows[rows["n"] > 0]
         least, most = known["mean"].min(), known["mean"].max()

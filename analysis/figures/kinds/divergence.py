@@ -6,8 +6,7 @@ from matplotlib.figure import Figure
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import style
-from analysis.figures.draw.axes import dots_by_cell
-from analysis.figures.draw.layout import name_x, stacked
+from analysis.figures.draw.axes import dots_by_cell, name_x, stacked
 from analysis.figures.kind import MOST, Kind, Page
 
 COLUMNS = ["cell", "name", "share", "low", "high", "diverged", "ended"]

@@ -15,8 +15,7 @@ from ablate.results import naming
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
-from analysis.figures.draw.axes import difference_ticks
-from analysis.figures.draw.layout import name_x, stacked
+from analysis.figures.draw.axes import difference_ticks, name_x, stacked
 from analysis.figures.kind import MOST, Kind, Page
 
 PAGE = 48  # rows that fit on a page when each factor is a heading above its rows

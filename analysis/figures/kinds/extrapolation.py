@@ -7,9 +7,8 @@ from ablate import evidence
 from ablate.results import naming
 from ablate.results.tables import named_rows
 from analysis.case import Case
-from analysis.figures.draw import style
+from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import log_y
-from analysis.figures.draw.captions import caption, with_losses
 from analysis.figures.draw.lines import axes_of, draw_lines, mean_and_band
 from analysis.figures.kind import Kind, Page
 from analysis.stats.multi_task import task_factors
@@ -35,7 +34,7 @@ def table(case: Case) -> pandas.DataFrame | None:
                 facet = ", ".join(naming.assigned(study.manifest, name, cell.levels[name]) for name in facets)
                 about = {
                     "cell": row.cell,
-                    "label": label if facets else with_losses(row),
+                    "label": label if facets else captions.with_losses(row),
                     "metric": metric,
                     "x": length,
                 }
@@ -54,7 +53,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     unit = "" if any("length" in cell.config.data for cell in cells.values()) else ", tokens"
     found.attrs = {"x": f"length at evaluation{unit}", "lines": within}
     found.attrs |= axes_of(study.manifest, found)
-    found.attrs["caption"] = caption("extrapolation", case, found)
+    found.attrs["caption"] = captions.caption("extrapolation", case, found)
     return found
 
 

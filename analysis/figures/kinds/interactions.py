@@ -17,7 +17,6 @@ from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import name_ticks
-from analysis.figures.draw.style import fold, width_of
 from analysis.figures.kind import Kind, Page
 
 PAIRS = 4  # pairs that are drawn: those with the largest interaction
@@ -118,7 +117,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     for axis, rows in zip(axes, blocks, strict=True):
         _heat(axis, rows, page, table.attrs["places"], top if top > 0 else 1.0)
         axis.set_title(
-            "\n".join(fold(line, min(page.width * 0.8, page.width - 0.85), 7) for line in _heading(rows, page))
+            "\n".join(style.fold(line, min(page.width * 0.8, page.width - 0.85), 7) for line in _heading(rows, page))
         )
     return drawn
 
@@ -188,9 +187,9 @@ def _heat(axis: Axes, rows: pandas.DataFrame, page: Page, places: int, top: floa
         for text in texts:
             text.set(color=style.INK, bbox={"facecolor": shade, "edgecolor": "none", "pad": 1})
     name_ticks(axis, [page.label(each, names[along]) for each in columns], inches, first=0.5)
-    levels = [fold(page.label(each, names[across]), 0.7) for each in lines]
+    levels = [style.fold(page.label(each, names[across]), 0.7) for each in lines]
     axis.set_yticks([i + 0.5 for i in range(len(lines))], levels, rotation=0)
-    axis.set(xlabel=page.label(names[along]), ylabel=fold(page.label(names[across]), 0.7))
+    axis.set(xlabel=page.label(names[along]), ylabel=style.fold(page.label(names[across]), 0.7))
     axis.tick_params(length=0)
 
 
@@ -206,7 +205,7 @@ def _written(row: Any, places: int) -> str:
 
 def _size_of(texts: Sequence[str], inches: float) -> float:
     """The font size in points at which the widest text fits a square; 0 if that is unreadable."""
-    widest = max((width_of(text, 1.0) for text in texts), default=0.0)
+    widest = max((style.width_of(text, 1.0) for text in texts), default=0.0)
     size = min(6.0, 0.92 * inches / widest) if widest else 0.0
     return size if size >= READABLE else 0.0
 

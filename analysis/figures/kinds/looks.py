@@ -12,7 +12,6 @@ from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import difference_ticks, estimate, panels
-from analysis.figures.draw.style import fold
 from analysis.figures.kind import Kind, Page
 
 PANELS = 12
@@ -64,9 +63,9 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         axis.set_xlabel("seeds")
         difference_ticks(axis, page, "y")
         axis.margins(x=0.15)
-        axis.set_title(fold(str(title), page.width / across - 0.6, 7))
+        axis.set_title(style.fold(str(title), page.width / across - 0.6, 7))
     for axis in axes[::across]:
-        axis.set_ylabel(fold(table.attrs["y"], 1.15, 7))
+        axis.set_ylabel(style.fold(table.attrs["y"], 1.15, 7))
     return drawn
 
 

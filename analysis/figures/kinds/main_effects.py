@@ -16,8 +16,7 @@ from ablate.results.study import Study
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
-from analysis.figures.draw.axes import WHOLE, limits, name_ticks, panels, say
-from analysis.figures.draw.style import fold
+from analysis.figures.draw.axes import WHOLE, limits, name_ticks, panels
 from analysis.figures.kind import Kind, Page
 
 DESIGNS = ("grid", "fractional")
@@ -107,7 +106,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         if known["mean"].isna().all():
             axes[0].set_yticks([])
         for axis in axes[::across]:
-            axis.set_ylabel(fold(table.attrs["y"], 0.8, 7))
+            axis.set_ylabel(style.fold(table.attrs["y"], 0.8, 7))
     return drawn
 
 
@@ -122,7 +121,7 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page, inches: float) -> Non
     axis.set(xlim=(-0.5, len(rows) - 0.5), xlabel="", ylabel="")
     if rows["mean"].isna().all():
         why = "withheld" if rows["diverged"].nunique() > 1 else "no seed\nhas every run"
-        say(axis, why)
+        style.say(axis, why)
 
 
 KIND = Kind("the mean at each level of every factor", table, draw, most=200)

@@ -13,9 +13,8 @@ from ablate.results import naming
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
-from analysis.figures.draw.axes import log_y, name_ticks, say
+from analysis.figures.draw.axes import log_y, name_ticks
 from analysis.figures.draw.lines import COUNTS, caption, draw_lines, lines
-from analysis.figures.draw.style import fold
 from analysis.figures.kind import Kind, Page
 from analysis.figures.kinds import curves, extrapolation
 
@@ -96,8 +95,8 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """The paper's panel and this study's, side by side; on a narrow page one above the other."""
     drawn, inches = draw_lines(table, page), page.width / (1 if page.narrow else 2) - 0.5
     for axis, (title, rows) in zip(drawn.axes, table.groupby("facet", sort=False), strict=False):
-        axis.set_title(fold(str(title), inches, 7))
-        axis.set_ylabel(fold(axis.get_ylabel(), 1.5, 7))
+        axis.set_title(style.fold(str(title), inches, 7))
+        axis.set_ylabel(style.fold(axis.get_ylabel(), 1.5, 7))
         published = not str(title).startswith(HERE)
         for line in axis.lines if published else ():
             line.set_markerfacecolor("none")  # equal numbers stay visible, and theirs differ from ours
@@ -107,7 +106,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         elif not table.attrs["x"]:
             _values(axis, rows, inches)
         if rows["mean"].isna().all():
-            say(axis, "no numbers printed" if published else "no finished run")
+            style.say(axis, "no numbers printed" if published else "no finished run")
             axis.tick_params(axis="y", left=False, labelleft=False)
         elif (
             table.attrs["x"] and rows["low"].min() > 0 and rows["high"].max() / rows["low"].min() > extrapolation.TIMES

@@ -14,9 +14,7 @@ from ablate.results.study import Study
 from ablate.results.tables import is_timed, named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
-from analysis.figures.draw.axes import log_x, panels
-from analysis.figures.draw.layout import legend
-from analysis.figures.draw.style import fold
+from analysis.figures.draw.axes import legend, log_x, panels
 from analysis.figures.kind import Kind, Page
 
 LEAST = 1.05  # ratio of the largest to the smallest cost below which costs count as equal
@@ -105,7 +103,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         _panel(axis, rows, page, table.attrs["share"])
         axis.set_xlabel(title)
     for axis in axes[::across]:
-        axis.set_ylabel(fold(table.attrs["y"], 0.8, 7))
+        axis.set_ylabel(style.fold(table.attrs["y"], 0.8, 7))
     below.draw(drawn)
     return drawn
 

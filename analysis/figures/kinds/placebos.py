@@ -15,8 +15,7 @@ from ablate.results.study import Study
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
-from analysis.figures.draw.axes import difference_ticks, estimate, spread
-from analysis.figures.draw.layout import name_x, stacked
+from analysis.figures.draw.axes import difference_ticks, estimate, name_x, spread, stacked
 from analysis.figures.kind import Kind, Page
 
 TITLES = {"data": "data order", "init": "initialisation", "chaos": "chaos (1e-7)"}

@@ -13,9 +13,7 @@ from ablate.results.study import Study
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
-from analysis.figures.draw.axes import difference_ticks, panels, reach
-from analysis.figures.draw.layout import legend, name_at
-from analysis.figures.draw.style import fold
+from analysis.figures.draw.axes import difference_ticks, legend, name_at, panels, reach
 from analysis.figures.kind import Kind, Page
 
 RELATION = "rank_correlates"
@@ -95,7 +93,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         axis.margins(x=0.1)
         named.append((axis, points))
         result = f"{title}: ρ = {rows['rho'].iloc[0]}  {rows['verdict'].iloc[0]}"
-        axis.set_title(fold(result, page.width / across - 0.7, 7))
+        axis.set_title(style.fold(result, page.width / across - 0.7, 7))
     name_at(drawn, below, named, (page.width / across - 0.9, 1.9))
     return drawn
 

@@ -10,8 +10,7 @@ from ablate import evidence, formatting
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
-from analysis.figures.draw.axes import WHOLE, dots_by_cell, say, spread
-from analysis.figures.draw.layout import name_x, stacked
+from analysis.figures.draw.axes import WHOLE, dots_by_cell, name_x, spread, stacked
 from analysis.figures.kind import Kind, Page
 
 
@@ -71,7 +70,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         rows = rows.assign(line=broken.cumsum())
         known, seeds = rows.dropna(subset="value"), rows["seed"].nunique()
         if known.empty:
-            say(axis, "no finished run")
+            style.say(axis, "no finished run")
             axis.set_xticks([])
         else:
             many = known.groupby(["cell", "y", "share"])["value"] if seeds > style.DOTS else ()

@@ -8,8 +8,7 @@ from ablate import evidence, formatting
 from ablate.results.records import Tuning
 from ablate.results.tables import named_rows
 from analysis.case import Case
-from analysis.figures.draw import style
-from analysis.figures.draw.captions import caption
+from analysis.figures.draw import captions, style
 from analysis.figures.draw.lines import axes_of, draw_lines, lines, swept
 from analysis.figures.kind import Kind
 from analysis.figures.kinds.depth import DEPTH
@@ -78,7 +77,7 @@ def _with_best_values(case: Case, found: pandas.DataFrame, starts: dict[str, flo
     labelled = {label: f"{label} ({', '.join(dict.fromkeys(each))})" for label, each in notes.items()}
     found["label"] = found["label"].map(lambda label: labelled.get(label, label))
     every = " ".join(text for each in notes.values() for text in each)
-    found.attrs = attrs | {"caption": caption("sensitivity", case, found, notes=every)}
+    found.attrs = attrs | {"caption": captions.caption("sensitivity", case, found, notes=every)}
     return found
 
 

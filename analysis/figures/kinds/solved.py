@@ -8,8 +8,7 @@ from matplotlib.figure import Figure
 from ablate import evidence
 from analysis.case import Case
 from analysis.figures.draw import captions
-from analysis.figures.draw.axes import WHOLE, band, panels
-from analysis.figures.draw.layout import legend
+from analysis.figures.draw.axes import WHOLE, band, legend, panels
 from analysis.figures.kind import Kind, Page
 from analysis.stats.solve_times import solved_at, times_of
 

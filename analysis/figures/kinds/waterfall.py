@@ -13,8 +13,7 @@ from ablate.results.study import Study
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
-from analysis.figures.draw.axes import reach
-from analysis.figures.draw.layout import name_x, stacked
+from analysis.figures.draw.axes import name_x, reach, stacked
 from analysis.figures.kind import Kind, Page
 
 DESIGNS = ("cumulative", "one_at_a_time", "leave_one_out")

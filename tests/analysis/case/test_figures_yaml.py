@@ -19,7 +19,7 @@ from analysis.case import Case, case_of
 from analysis.case.figures_yaml import STYLES, cell_label, edits_of, write_defaults
 from analysis.cli.main import main
 from analysis.figures.draw import style
-from analysis.figures.draw.page import page_of
+from analysis.figures.kind import page_of
 from analysis.writing.sentences import sentences
 
 FACTORS = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu", "swiglu"], "optim.lr": [0.001, 0.01]}

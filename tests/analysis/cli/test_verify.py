@@ -19,7 +19,7 @@ from analysis import figures
 from analysis.case import case_of
 from analysis.cli.main import main
 from analysis.figures import stamp
-from analysis.figures.draw.page import page_of
+from analysis.figures.kind import page_of
 
 Capture = pytest.CaptureFixture[str]
 

@@ -29,9 +29,9 @@ from analysis.case import Case, case_of
 from analysis.case.figures_yaml import Edits
 from analysis.case.learning_curves import over_seeds
 from analysis.figures.draw import style
-from analysis.figures.draw.layout import legend
-from analysis.figures.draw.page import page_of
+from analysis.figures.draw.axes import legend
 from analysis.figures.draw.style import width_of
+from analysis.figures.kind import page_of
 from analysis.figures.kinds import effects
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}

@@ -27,7 +27,7 @@ from analysis import figures
 from analysis.case import Case, case_of
 from analysis.case.figures_yaml import Edits
 from analysis.figures.draw import style
-from analysis.figures.draw.page import page_of
+from analysis.figures.kind import page_of
 
 GLU = {"ffn": ["mlp", "swiglu"]}
 PUBLISHED = [1.677, 1.679, 1.683, 1.636]

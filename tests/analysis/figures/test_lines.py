@@ -24,7 +24,7 @@ from analysis.case import Case, case_of
 from analysis.case.figures_yaml import Edits
 from analysis.figures.draw import style
 from analysis.figures.draw.axes import log_x, log_y
-from analysis.figures.draw.page import page_of
+from analysis.figures.kind import page_of
 from analysis.figures.kinds import curves
 from analysis.webpage.curve_data import series
 
