@@ -92,8 +92,7 @@ def run_round(plan: Plan, reporter: Reporter) -> None:
 
 def run_plan(plan: Plan) -> str | None:
     """Train the remaining runs of a plan; returns a message if that failed for any reason.  Raises DiskFull."""
-    from ablate.execution.launcher import launch
-    from ablate.execution.local import run_orders
+    from ablate.execution.launcher import launch, run_orders
 
     try:
         if not plan.is_local:

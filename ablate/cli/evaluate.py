@@ -17,7 +17,7 @@ from ablate.formatting.streams import say
 from ablate.results.atomic import set_aside
 from ablate.results.manifest import choose_study, manifest_of
 from ablate.results.run import Run, why_without
-from ablate.results.stored_targets import is_foreign
+from ablate.results.run_key import is_foreign
 from ablate.training.load import LoadedRun, load_run
 
 Call = Callable[[Callable[[], Any]], Any]

@@ -119,7 +119,7 @@ def study(given: Namespace, words: list[str], others: list[str]) -> Outcome:
     if more:
         raise PlanError([Problem("--config-dir", "is given twice; there is one folder of your own variants")])
     if given.cfg:
-        from ablate.planning.composition import configuration_of
+        from ablate.planning.plan import configuration_of
 
         print(configuration_of(given.words, folder, given.cfg), end="")
         return Outcome(0)

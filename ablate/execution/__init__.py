@@ -1,6 +1,6 @@
 """Executes planned runs on this machine or through a launcher: orders, worker pool, signals.
 
-local -> pool -> worker -> train_run -> ablate.training.trainer.  A run is described by one record, its order.  The
+launcher -> pool -> worker -> train_run -> ablate.training.trainer.  A run is described by one record, its order.  The
 pool has a process per CPU core or GPU; a worker trains one run at a time and writes its result.  Jobs of other
-launchers pass the same order to `local`.
+launchers pass the same order to `launcher`.
 """

@@ -32,8 +32,7 @@ from ablate.results.atomic import Sum, set_aside, sum_of, write_atomic, write_js
 from ablate.results.lease import LeaseLost, boot
 from ablate.results.records import Cell, Commit, Documents, Result, RunError, Status
 from ablate.results.run import Run, lacking, now
-from ablate.results.run_key import provenance, run_key
-from ablate.results.stored_targets import is_foreign
+from ablate.results.run_key import is_foreign, provenance, run_key
 from ablate.training.devices import device_name, peak_memory
 from ablate.training.divergence import Diverged, overfits
 from ablate.training.evaluation import setting_of

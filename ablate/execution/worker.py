@@ -21,8 +21,7 @@ from ablate.execution.signals import LEAVE, DiskFull
 from ablate.execution.train_run import train_run
 from ablate.formatting.streams import prepare, say
 from ablate.results.code_hash import code_of
-from ablate.results.run_key import code_parts
-from ablate.results.stored_targets import is_foreign
+from ablate.results.run_key import code_parts, is_foreign
 from ablate.training.devices import configure_torch
 
 POLL = 0.1  # seconds between checks whether to stop

@@ -6,7 +6,7 @@ from ablate.config.errors import PlanError
 from ablate.config.schema import Config
 from ablate.model.init import shared_draws
 from ablate.planning.budget_matching import match_cells, remark, training_positions
-from ablate.planning.checks.duplicate_cells import refuse_equal
+from ablate.planning.checks.preflight import refuse_equal
 from ablate.planning.checks.validate import Checked, Validator
 from ablate.planning.study import Cells, Layout, describe_tasks
 from ablate.results.records import Cell

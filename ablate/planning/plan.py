@@ -6,31 +6,67 @@ runs of one round.
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from hydra import compose
+from omegaconf import OmegaConf
+
+from ablate.config.blame import blame, unreached
 from ablate.config.citations import papers
-from ablate.config.claims import applicable
-from ablate.config.command import read_command
-from ablate.config.depth import folder_choice, named_settings
-from ablate.config.errors import PlanError, Problem
-from ablate.config.factors import arrange, cell_name
+from ablate.config.claims import applicable, metric_problems
+from ablate.config.command import StudyRequest, read_command
+from ablate.config.components import RESERVED, defaults_of, taken_by
+from ablate.config.compose import COMPOSING, Composed, Composer
+from ablate.config.depth import folder_choice, named_settings, patterned, settings_of
+from ablate.config.errors import BadComponent, PlanError, Problem, first_line
+from ablate.config.factors import BASE, Design, arrange, cell_name, factors_of, labels_of, levels_of
 from ablate.config.groups import names_in
-from ablate.config.key_checks import idle_problems, study_problems, without_unit
+from ablate.config.key_checks import CHOSEN, idle_problems, study_problems, without_unit
 from ablate.config.overrides import key_of
+from ablate.config.schema import COMPONENTS, Config
 from ablate.execution.launcher import launcher_problems
-from ablate.formatting import listed
+from ablate.formatting import listed, setting
 from ablate.planning.budget_matching import contradictions, match_cells
 from ablate.planning.checks.preflight import one_thread, try_out
-from ablate.planning.checks.user_code import Failed, end_kept
+from ablate.planning.checks.user_code import Failed, end_kept, isolate_user_code
 from ablate.planning.checks.validate import Checked, Validator
-from ablate.planning.composition import Composition, about_metrics, at_levels, compose_cells
 from ablate.planning.describe import describe_cells
-from ablate.planning.kernels import with_kernels
+from ablate.planning.measured import with_kernels, with_step_seconds
 from ablate.planning.rounds import next_round
 from ablate.planning.runs import Plan, is_hydras
-from ablate.planning.step_seconds import with_step_seconds
-from ablate.planning.study import Cells, CheckedStudy, Layout, study_name
+from ablate.planning.study import Cells, CheckedStudy, Layout, describe_task, study_name
+
+PARTS = ("job", "hydra", "all")  # of Hydra's configuration
+
+
+@dataclasses.dataclass(frozen=True)
+class Composition:
+    """Composed cells, with their levels and labels in the same order."""
+
+    design: Design
+    cells: list[Composed]
+    levels: list[dict[str, Any]]
+    labels: list[str]
+    factors: dict[str, list[Any]]
+    reference: dict[str, Any]
+    at: list[int]  # the index of each one's reference
+    held: list[str]  # remarks on what `hold` changed
+    missed: list[str]  # remarks on settings that do not reach some variants
+    problems: list[Problem]  # of `hold`
+
+    @property
+    def settings(self) -> Config:
+        """The configuration with the study's own keys."""
+        return self.cells[0].config
+
+    @property
+    def remarks(self) -> list[str]:
+        """Remarks on the cells for readers of the results."""
+        whole = ", ".join(f"{name}={level}" for name, level in self.levels[0].items())
+        return [*self.design.notes, *self.missed, *self.held, *[f"{BASE} is {whole}"] * (self.labels[0] == BASE)]
 
 
 def plan_study(words: Sequence[str], config_dir: str | None = None) -> Plan:
@@ -140,3 +176,167 @@ def study_of(composition: Composition, cells: Cells) -> CheckedStudy:
         None if lost else request.replicated,
         notes=[*cells.notes, *unasked, *unmet],
     )
+
+
+def compose_cells(design: Design) -> Composition:
+    """Compose every cell of a design.  Raises PlanError with all problems of the command line."""
+    overrides = list(design.overrides())
+    with Composer(design.command.groups, takes) as composer:
+        try:
+            cells, problems = [composer.compose(each) for each in overrides], design.problems
+        except COMPOSING as error:
+            found, rest = blame(composer, design.command, overrides)
+            cells = []  # if the valid overrides cannot be composed either
+            with contextlib.suppress(*COMPOSING):
+                command = dataclasses.replace(design.command, fixed=rest.fixed, swept=rest.swept)
+                cells = [composer.compose(each) for each in arrange(command).overrides()]
+            problems = design.problems + (found or [Problem("", first_line(error))])
+    if problems:  # the valid overrides are checked, too, so that every mistake is reported at once
+        cells = [] if any(key_of(each.key) == "user" for each in problems) else cells  # more would follow from that
+        checked, wrong = Validator().validate(cell.config for cell in cells)
+        wrong = at_levels(wrong, cells) + about_metrics(design.command.request, checked)
+        raise PlanError(problems + wrong + (study_problems(cells[0].config) if cells else []))
+    levels, labels = [levels_of(cell, design) for cell in cells], labels_of(cells, design)
+    factors, reference = factors_of(levels, design)
+    at = [levels.index(level | reference) for level in levels]
+    missed = unreached(list(zip(cells, overrides, strict=True)), design.command.groups.variants["preset"])
+    cells, held, wrong = hold_equal(cells, at, design.varied)
+    return Composition(design, cells, levels, labels, factors, reference, at, held, missed, wrong)
+
+
+def configuration_of(words: Sequence[str], config_dir: str | None, part: str) -> str:
+    """The configuration of a command line in YAML: of the job, of Hydra, or all.  Raises PlanError."""
+    if part not in PARTS:
+        raise PlanError([Problem("--cfg", f"{part} is no answer; write --cfg {', '.join(PARTS)}")])
+    command = read_command(words, config_dir)
+    if command.swept:
+        message = "shows one configuration; leave out -m, and write one value for each key"
+        raise PlanError([Problem("--cfg", message)])
+    job = compose_cells(arrange(command)).settings.as_json()
+    with Composer(command.groups) as composer:
+        groups = next(composer.each_variant(filter(composer.chooses_group, command.fixed)))
+        whole = compose("config", [*composer.search, *groups], return_hydra_config=True)
+    hydra = {"hydra": whole.hydra}
+    return OmegaConf.to_yaml({"job": job, "hydra": hydra, "all": job | hydra}[part])
+
+
+def at_levels(problems: Iterable[Problem], cells: Iterable[Composed]) -> list[Problem]:
+    """The problems; one of a setting in parentheses is reported by the level that has it, if only one does."""
+    levels: dict[str, set[str]] = {}
+    for group, choice in {choice for cell in cells for choice in cell.choices.items()}:
+        for key in named_settings(group, choice):
+            levels.setdefault(key, set()).add(f"{group}={choice}")
+    only = {key: each.pop() for key, each in levels.items() if len(each) == 1}
+    return [Problem(only[key], f"{key}: {why}") if key in only else Problem(key, why) for key, why in problems]
+
+
+def about_metrics(request: StudyRequest, checked: Iterable[Checked]) -> list[Problem]:
+    """Problems of the metrics that claims name; empty if no cell passed."""
+    passed = list(checked)
+    lengths = [length for cell in passed for length in cell.config.eval.lengths]
+    if not passed:
+        return []
+    timed = passed[0].config.timing == "isolated"
+    found = metric_problems(request.claims, [dict(describe_task(cell).metrics) for cell in passed], lengths, timed)
+    return [Problem(f"{request.file}: {problem.key}", problem.message) for problem in found]
+
+
+def hold_equal(
+    cells: list[Composed], at: list[int], swept: list[str]
+) -> tuple[list[Composed], list[str], list[Problem]]:
+    """The cells with the arguments that `hold` names set to those of their references, remarks, and problems.
+
+    `swept` are the keys of the factors.  `hold=all` leaves variants of one class as they are, since they differ in
+    their arguments only.
+    """
+    requested = cells[0].config.hold
+    if requested != "all" and not (isinstance(requested, list) and all(isinstance(name, str) for name in requested)):
+        message = f"must be all or a list of arguments, not {requested!r}; write hold=[bias] or hold=all"
+        return cells, [], [Problem("hold", message)]
+    groups = [group for group in COMPONENTS if group in swept]
+    if not requested:
+        return cells, [], []
+    if not groups:
+        return cells, [], [Problem("hold", "holds arguments of variants equal; sweep a component, or leave it out")]
+    if mixed := next((group for cell in cells for group, _ in patterned(cell.config) if group in groups), None):
+        return cells, [], [Problem("hold", f"{mixed} changes over the layers here; set its arguments, as {mixed}.KEY=")]
+    try:
+        own = [isolate_user_code(cell.config, partial(arguments, cell.config, groups)) for cell in cells]
+    except (BadComponent, Failed):  # reported by its own check
+        return cells, [], []
+    names, problems = held_names(requested, cells, at, own, swept)
+    if problems:
+        return cells, [], problems
+    changed: dict[str, str] = {}
+    held = []
+    for i, cell in enumerate(cells):
+        config, reference = cell.config, cells[at[i]]
+        for group, name in names:
+            given, wanted = own[i][group], own[at[i]][group]
+            if name in given and name in wanted and given[name] != wanted[name]:
+                classes = {getattr(each.config, group)["_target_"] for each in (cell, reference)}
+                if requested == "all" and (len(classes) == 1 or _is_given(cell.choices[group], name, given[name])):
+                    continue
+                config = config.with_value(f"{group}.{name}", wanted[name])
+                changed[f"{group}.{name}"] = f"{setting(wanted[name])}, as in {reference.choices[group]}"
+        held.append(Composed(config, cell.choices))
+    return held, [f"held equal: {key} {how}" for key, how in changed.items()], []
+
+
+def arguments(config: Config, groups: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The arguments of components, including their constructors' defaults, by group.  Raises BadComponent."""
+    nodes = {group: getattr(config, group) for group in groups}
+    given = {group: {name: node[name] for name in node if name not in RESERVED} for group, node in nodes.items()}
+    return {group: defaults_of(group, node, config.user) | given[group] for group, node in nodes.items()}
+
+
+def takes(config: Config, group: str, key: str) -> bool:
+    """Whether the constructor of a component has an argument; false if it cannot be imported."""
+    ask = partial(_takes, group, getattr(config, group), key, config.user)
+    try:
+        return bool(isolate_user_code(config, ask))
+    except Failed:  # reported by its own check
+        return False
+
+
+def _takes(group: str, node: dict[str, Any], key: str, user: list[str]) -> bool:
+    return key in taken_by(group, node, user)
+
+
+def _is_given(choice: str, name: str, value: Any) -> bool:
+    """Whether the choice of a variant gives this setting, by its name or as its only value."""
+    return any(key == name or (not key and text == setting(value)) for key, text in settings_of(choice))
+
+
+def held_names(
+    requested: Any, cells: list[Composed], at: list[int], own: list[dict[str, dict[str, Any]]], swept: list[str]
+) -> tuple[list[tuple[str, str]], list[Problem]]:
+    """Group and name of each argument to hold, and problems of the requested ones."""
+    groups = list(own[0])
+    known = {group: list(dict.fromkeys(name for each in own for name in each[group])) for group in groups}
+    tuned = cells[0].config.tune.key
+    taken = (*swept, tuned, *CHOSEN.get(cells[0].config.match, ()))
+    if requested == "all":
+        return [(group, name) for group in groups for name in known[group] if f"{group}.{name}" not in taken], []
+    found, messages = [], []
+    for word in requested:
+        group, _, name = word.rpartition(".")
+        having = [each for each in groups if name in known[each] and group in ("", each)]
+        if not having:
+            there = ", ".join(dict.fromkeys(name for names in known.values() for name in names)) or "none"
+            messages.append(f"{word} is not an argument of {' or '.join(groups)} here; there are {there}")
+        for each in having:
+            values = [(cell.choices[each], given[each]) for cell, given in zip(cells, own, strict=True)]
+            lacking = [choice for choice, given in values if name not in given]
+            others = [value for value, i in zip(values, at, strict=True) if value[0] != values[i][0]]
+            if lacking:
+                named = ", ".join(dict.fromkeys(lacking))
+                messages.append(f"{each}={named} has no {name} to hold equal; leave it out")
+            elif fixed := [choice for choice, given in others if _is_given(choice, name, given[name])]:
+                messages.append(f"{each}={fixed[0]} sets {name} itself; leave it out of one")
+            elif (whole := f"{each}.{name}") in taken:
+                why = "swept" if whole in swept else f"chosen by {'tuning' if whole == tuned else 'match'}"
+                messages.append(f"{whole} is {why}, so it cannot be held; leave it out of one")
+            else:
+                found.append((each, name))
+    return found, [Problem("hold", message) for message in messages]

@@ -14,8 +14,8 @@ from ablate.execution.fork import start
 from ablate.formatting import counted, duration
 from ablate.model.build import build_model
 from ablate.planning.checks.user_code import Failed, run_in_subprocess
+from ablate.planning.measured import seconds_of, shape_of, trainer_of
 from ablate.planning.runs import Plan, lacks_device
-from ablate.planning.step_seconds import seconds_of, shape_of, trainer_of
 from ablate.results.progress import makespan
 from ablate.results.records import Cell, PlannedRun
 from ablate.results.tables import as_planned, class_name

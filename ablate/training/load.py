@@ -81,7 +81,7 @@ class LoadedRun(NamedTuple):
     def task(self) -> Task:
         """The task that it was trained on.  Raises ValueError if the data have changed since, and ModuleNotFoundError
         if a package of the run's user components cannot be imported."""
-        from ablate.results.stored_targets import not_found, targets_of
+        from ablate.results.run_key import not_found, targets_of
 
         if lost := not_found(targets_of(self.config.with_value("track", None)), self.config.user):
             raise ModuleNotFoundError(
@@ -134,7 +134,7 @@ def load_run(folder: Path, user: Iterable[str] = ()) -> LoadedRun:
         warnings.warn(f"{note}; passed over", stacklevel=3)
     config = read_config(found.config_file)
     if packages:
-        from ablate.results.stored_targets import with_current_targets
+        from ablate.results.run_key import with_current_targets
 
         config = with_current_targets(config, packages)
     return LoadedRun(found, dataclasses.replace(config, user=packages), found.metrics()[0], result)

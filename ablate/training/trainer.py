@@ -17,7 +17,7 @@ from ablate.model.dropout import step_seed
 from ablate.model.placebo import data_seed
 from ablate.model.products import use
 from ablate.results.run import MetricsWriter, Row, Run
-from ablate.results.stored_targets import is_foreign
+from ablate.results.run_key import is_foreign
 from ablate.training import checkpoint
 from ablate.training.clock import WARM_UP, Clock
 from ablate.training.compiling import compile_in_place

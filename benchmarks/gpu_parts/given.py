@@ -81,7 +81,7 @@ def one_cell(words: list[str]) -> Any:
     from ablate.config.command import read_command
     from ablate.config.factors import arrange
     from ablate.planning.checks.validate import Validator
-    from ablate.planning.composition import compose_cells
+    from ablate.planning.plan import compose_cells
 
     [cell] = compose_cells(arrange(read_command(tuple(words), None))).cells
     passed, problems = Validator().validate([cell.config])

@@ -13,8 +13,7 @@ from ablate.config.depth import variants_of
 from ablate.config.factors import arrange
 from ablate.config.groups import CONF, first_line, groups, read_groups
 from ablate.config.schema import COMPONENTS, LAYERS, NAMED
-from ablate.planning.composition import Composition, compose_cells
-from ablate.planning.plan import Plan, PlanError, plan_study
+from ablate.planning.plan import Composition, Plan, PlanError, compose_cells, plan_study
 
 
 @pytest.fixture

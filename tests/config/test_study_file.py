@@ -16,8 +16,7 @@ from ablate.cli.preview import preview
 from ablate.config.command import read_command, value_text
 from ablate.config.factors import arrange
 from ablate.config.groups import experiments, groups
-from ablate.planning.composition import compose_cells
-from ablate.planning.plan import Plan, PlanError, plan_study
+from ablate.planning.plan import Plan, PlanError, compose_cells, plan_study
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run

@@ -8,8 +8,8 @@ from typing import IO
 
 import pytest
 
-from ablate.execution import local as module
-from ablate.execution.local import machine
+from ablate.execution import launcher as module
+from ablate.execution.launcher import machine
 from ablate.results.lease import take
 
 

@@ -19,7 +19,7 @@ from test_survival import numbers
 
 from ablate.data import corpus
 from ablate.execution import fork
-from ablate.execution.local import run_orders
+from ablate.execution.launcher import run_orders
 from ablate.planning.checks import memory
 from ablate.planning.plan import plan_study
 from ablate.results import lease

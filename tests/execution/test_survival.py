@@ -133,7 +133,7 @@ def test_a_launcher_that_fails_is_one_line_and_the_summary_is_shown(plan, capfd,
     def die(orders: list) -> None:
         raise RuntimeError("workers were\nterminated")
 
-    monkeypatch.setattr("ablate.execution.local.run_orders", die)
+    monkeypatch.setattr("ablate.execution.launcher.run_orders", die)
     assert carry_out(plan("norm=ln,rms", "seeds=1"), api.run_plan) == 1
     shown = capfd.readouterr()
     assert "ablate: the launcher failed (RuntimeError: workers were terminated)" in shown.err

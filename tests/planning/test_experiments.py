@@ -15,10 +15,10 @@ from ablate import api
 from ablate.config.groups import experiments, figures
 from ablate.config.schema import Config
 from ablate.config.typed_json import plain
-from ablate.planning import kernels
+from ablate.planning import measured
 from ablate.planning import plan as plan_
 from ablate.planning.checks import validate
-from ablate.planning.kernels import Kernels
+from ablate.planning.measured import Kernels
 from ablate.planning.plan import Plan
 from ablate.results.manifest import manifest_in
 from ablate.results.run import Run
@@ -70,7 +70,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory, uncounted: object) -> Iter
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(validate, "build_task", task)
-        patch.setattr(kernels, "chosen_for", lambda row, cell: Kernels())
+        patch.setattr(measured, "chosen_for", lambda row, cell: Kernels())
         yield plan
     assert not list(folder.iterdir()), "something was written"
 

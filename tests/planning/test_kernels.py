@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from one_run import write_plan
 
-from ablate.planning import kernels
+from ablate.planning import measured
 from ablate.planning.plan import plan_study
 
 Measure = Callable[..., None]
@@ -19,9 +19,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Measure:
 
     def made(products: str = "onednn", compiler: bool = True, long: float = 0.0) -> None:
         seconds = {"torch": 2.0 if products == "onednn" else 1.0, "onednn": 1.0}
-        monkeypatch.setattr(kernels, "product_seconds", lambda shapes, rows, backend: seconds[backend])
-        monkeypatch.setattr(kernels, "can_compile", lambda device: compiler)
-        monkeypatch.setattr(kernels, "LONG", {"cpu": long, "cuda": long})
+        monkeypatch.setattr(measured, "product_seconds", lambda shapes, rows, backend: seconds[backend])
+        monkeypatch.setattr(measured, "can_compile", lambda device: compiler)
+        monkeypatch.setattr(measured, "LONG", {"cpu": long, "cuda": long})
 
     return made
 
@@ -86,8 +86,8 @@ def test_the_way_is_part_of_the_key_and_of_no_studys_name(small: list[str], mach
 
 def test_the_measured_shapes_are_those_of_linear_layers(small: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Counter[tuple[int, int]]] = []
-    monkeypatch.setattr(kernels, "product_seconds", lambda shapes, rows, backend: seen.append(shapes) or 1.0)  # type: ignore[func-returns-value]
-    monkeypatch.setattr(kernels, "LONG", {"cpu": 0.0, "cuda": 0.0})
+    monkeypatch.setattr(measured, "product_seconds", lambda shapes, rows, backend: seen.append(shapes) or 1.0)  # type: ignore[func-returns-value]
+    monkeypatch.setattr(measured, "LONG", {"cpu": 0.0, "cuda": 0.0})
     plan_study([*small, "position=learned"])
     shapes, same = seen  # for each library
     assert shapes == same == Counter({(16, 16): 4, (16, 64): 1, (64, 16): 1, (16, 256): 1})  # attention, FFN, tied head

@@ -169,7 +169,7 @@ from ablate.planning.plan import plan_study
 from ablate.results.run import Run
 from faulty_package import write as write_package
 from one_run import train_runs, write_plan
-from ablate.execution.local import run_orders
+from ablate.execution.launcher import run_orders
 from ablate.execution.train_run import train_run
 words = ("norm=bywidth", "seeds=2", "train.parallel=1", "user=[mistakes_of_mine]", *{small!r})
 plan = plan_study(words, {conf!r})

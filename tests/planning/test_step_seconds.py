@@ -12,7 +12,7 @@ from conftest import latest
 from one_run import sweep_here, write_plan
 
 from ablate.cli.preview import preview
-from ablate.planning import step_seconds
+from ablate.planning import measured
 from ablate.planning.checks.user_code import Failed
 from ablate.planning.plan import plan_study
 from ablate.results.naming import matched as matched_text
@@ -41,8 +41,8 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
             each = seconds[row.label.split()[0]]
             return each[(len(asked) - 1) // len(seconds) % len(each)]
 
-        monkeypatch.setattr(step_seconds, "timed", timed)
-        monkeypatch.setattr(step_seconds, "ROUNDS", (3, 9))
+        monkeypatch.setattr(measured, "timed", timed)
+        monkeypatch.setattr(measured, "ROUNDS", (3, 9))
         return asked
 
     return given
@@ -126,7 +126,7 @@ def test_who_starts_the_same_study_meanwhile_joins_it(plan: Any, monkeypatch: py
         write_plan(first)
         return 0.03
 
-    monkeypatch.setattr(step_seconds, "timed", slower)
+    monkeypatch.setattr(measured, "timed", slower)
     assert {run.path for run in plan(*MINE).manifest.runs} == {run.path for run in first.manifest.runs}
 
 
@@ -164,15 +164,15 @@ def test_where_nothing_can_be_measured_it_says_so(refused: Any, monkeypatch: pyt
     def fails(call: Any) -> None:
         raise Failed("out of memory")
 
-    monkeypatch.setattr(step_seconds, "run_in_subprocess", fails)
+    monkeypatch.setattr(measured, "run_in_subprocess", fails)
     [line] = refused("ffn=mlp,swiglu", MATCH)
     assert line.startswith("match: ") and "no step of mlp" in line and "out of memory" in line
 
 
 def test_a_sweep_at_equal_seconds_trains_by_what_was_measured(small, tmp_path, monkeypatch, capsys):
     for name, value in {"EACH": 0.0, "BLOCK": 0.01, "ROUNDS": (2, 2), "WARM_UP": 1}.items():
-        monkeypatch.setattr(step_seconds, name, value)
-    monkeypatch.setattr(step_seconds, "VAGUE", 9.0)  # whatever else this machine does
+        monkeypatch.setattr(measured, name, value)
+    monkeypatch.setattr(measured, "VAGUE", 9.0)  # whatever else this machine does
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))  # or sweeps of other tests would be waited for
     words = latest(*small, "ffn=mlp,swiglu", "seeds=1", MATCH, "train.steps=20", "train.eval_every=10")
     assert sweep_here(*words) == 0

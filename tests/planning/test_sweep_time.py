@@ -9,7 +9,7 @@ import pytest
 
 from ablate.cli.preview import preview
 from ablate.execution.fork import children
-from ablate.planning import step_seconds, sweep_time
+from ablate.planning import measured, sweep_time
 from ablate.planning.checks.user_code import Failed
 from ablate.planning.sweep_time import Speed, expected_time, flops_of, speed_of
 from ablate.results.progress import makespan
@@ -83,12 +83,12 @@ def test_compiling_rounds_to_come_and_other_machines_are_told(plan: Any, asked: 
 def test_of_a_large_model_a_part_of_the_batch_is_measured(plan, tmp_path, monkeypatch):
     cell, used = plan().manifest.cells[0], list[tuple[int, int]]()
 
-    class Watched(step_seconds.Trainer):
+    class Watched(measured.Trainer):
         def __init__(self, run: Any, config: Any, seed: int):
             used.append((config.train.batch_size, config.eval.tokens))
             super().__init__(run, config, seed)
 
-    monkeypatch.setattr(step_seconds, "Trainer", Watched)
+    monkeypatch.setattr(measured, "Trainer", Watched)
     assert all(seconds > 0 for seconds in speed_of(cell, tmp_path / "whole"))
     monkeypatch.setattr(sweep_time, "AFFORDABLE", {"cpu": cell.flops_per_token * 100})
     assert all(seconds > 0 for seconds in speed_of(cell, tmp_path / "part"))

@@ -10,7 +10,7 @@ from ablate.config.compose import Composer
 from ablate.config.depth import settings_of, variant_of
 from ablate.config.groups import read_groups
 from ablate.config.overrides import with_quotes
-from ablate.planning.composition import configuration_of
+from ablate.planning.plan import configuration_of
 
 pytestmark = pytest.mark.usefixtures("untried", "uncounted")
 

@@ -18,8 +18,7 @@ from ablate.config.schema import COMPONENTS, SECTIONS, VARIED, Config, typed
 from ablate.planning.plan import check_study
 from ablate.results import run_key as identity
 from ablate.results.code_hash import Code
-from ablate.results.run_key import batches, cell_id, run_key
-from ablate.results.stored_targets import is_foreign, with_class_names, with_current_targets
+from ablate.results.run_key import batches, cell_id, is_foreign, run_key, with_class_names, with_current_targets
 
 # Settings that change no number of a run.
 NO_PART = {

@@ -12,7 +12,7 @@ from fake_studies import a_cell
 
 from ablate import api
 from ablate.config.errors import PlanError
-from ablate.execution import local
+from ablate.execution import launcher
 from ablate.planning.checks import memory
 from ablate.planning.plan import Plan
 from ablate.planning.sweep_time import expected_time
@@ -63,11 +63,11 @@ def test_jobs_of_other_launchers_take_turns_on_gpus(machine, plan, monkeypatch) 
     assert share("cuda", 3) == {}
     machine(2)
     given: list[Any] = []
-    monkeypatch.setattr(local, "device_of", lambda _: ("cuda", "auto"))
-    answer = local.Answer(status="done")
-    monkeypatch.setattr(local, "run_in", lambda workers, _: given.extend(workers) or [answer])
-    order = local.Order(results="results", path="cell/run", seed=0, cell=a_cell(), user=[])
-    assert local.run_alone(order, 5) == "done"
+    monkeypatch.setattr(launcher, "device_of", lambda _: ("cuda", "auto"))
+    answer = launcher.Answer(status="done")
+    monkeypatch.setattr(launcher, "run_in", lambda workers, _: given.extend(workers) or [answer])
+    order = launcher.Order(results="results", path="cell/run", seed=0, cell=a_cell(), user=[])
+    assert launcher.run_alone(order, 5) == "done"
     assert given == [{"CUDA_VISIBLE_DEVICES": "1"}]
 
 

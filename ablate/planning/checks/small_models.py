@@ -26,7 +26,7 @@ from ablate.model.cost import Budget
 from ablate.model.dropout import rekey, step_seed
 from ablate.model.objective import terms_of
 from ablate.results.records import Matched, StepSeconds
-from ablate.results.stored_targets import is_foreign
+from ablate.results.run_key import is_foreign
 from ablate.training.step import Step, build_step
 
 HEAD = 16  # features of a head; fewer would leave rotary shares and bases nothing to turn

@@ -24,8 +24,7 @@ from ablate.execution.fork import ALMOST, Child, become_subreaper, how_it_died, 
 from ablate.execution.process_state import Changed, unchanged
 from ablate.results.atomic import read_json, write_json
 from ablate.results.code_hash import AS_IMPORTED
-from ablate.results.run_key import torch_version
-from ablate.results.stored_targets import is_foreign, targets_of
+from ablate.results.run_key import is_foreign, targets_of, torch_version
 
 Record = dict[str, Any]
 

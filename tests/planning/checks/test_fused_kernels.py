@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ablate.planning.checks import requirements
+from ablate.planning.checks import validate
 from ablate.results.run_key import provenance
 
 FLA = ("+attention.kernels=fla", "model.dim=64", "seeds=1")
@@ -14,7 +14,7 @@ GPU = ("train.device=cuda", "train.compile=false")
 @pytest.fixture
 def there(monkeypatch: pytest.MonkeyPatch) -> None:
     """The library is installed."""
-    monkeypatch.setattr(requirements, "installed", lambda *_: None)
+    monkeypatch.setattr(validate, "installed", lambda *_: None)
 
 
 def test_what_they_need_is_told(refused: Any, there: None) -> None:
@@ -26,7 +26,7 @@ def test_what_they_need_is_told(refused: Any, there: None) -> None:
 
 
 def test_a_library_that_is_lacking_is_named(refused: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(requirements.MODULES, "fla", ("no_such_library",))
+    monkeypatch.setitem(validate.MODULES, "fla", ("no_such_library",))
     assert "pip install -e '.[fla]'" in refused("attention=mamba2", *FLA, *GPU)[0]
 
 

@@ -14,8 +14,7 @@ from ablate.config.factors import arrange
 from ablate.model.build import build_model
 from ablate.planning.checks import memory
 from ablate.planning.checks.validate import Checked, Validator
-from ablate.planning.composition import compose_cells
-from ablate.planning.plan import Plan, PlanError
+from ablate.planning.plan import Plan, PlanError, compose_cells
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from bench_memory import measured

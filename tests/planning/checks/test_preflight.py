@@ -13,7 +13,7 @@ from ablate.config.groups import defaults, groups
 from ablate.model import cost
 from ablate.model.dropout import Dropout
 from ablate.planning.checks import examine, preflight, small_models, user_code, validate
-from ablate.planning.checks.duplicate_cells import Signature, alike, refuse_equal
+from ablate.planning.checks.preflight import Signature, alike, refuse_equal
 from ablate.planning.checks.user_code import Place
 from ablate.planning.plan import PlanError, check_study, plan_study
 from ablate.results.code_hash import Code

@@ -1,20 +1,35 @@
-"""The seconds of a training step of each cell, measured once per study, for match=seconds."""
+"""What is decided once per study by measuring, and is the same when it continues.
+
+with_kernels       `train.compile` and `train.matmul` if they are `auto`
+with_step_seconds  the steps of cells with match=seconds, by the seconds of a training step of each
+
+`ablate.model.attend` chooses the kernel of attention, in every forward pass.
+"""
 
 import dataclasses
+import importlib.util
 import json
 import math
+import shutil
 import statistics
+import sysconfig
 import tempfile
 import time
+from collections import Counter
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
+
+import torch
 
 from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import BUILT, Config
-from ablate.execution.local import machine
+from ablate.execution.launcher import machine
 from ablate.formatting import counted
 from ablate.formatting.streams import say
+from ablate.model.products import product_seconds
 from ablate.planning.checks.user_code import Failed, run_in_subprocess
+from ablate.planning.checks.validate import Checked, in_float32_on_cpu, resolve_auto
 from ablate.planning.describe import reconfigured
 from ablate.planning.earlier_runs import begun
 from ablate.planning.study import Cells, CheckedStudy
@@ -24,6 +39,82 @@ from ablate.results.run_key import settings
 from ablate.training.devices import cards, configure_torch
 from ablate.training.trainer import Trainer
 from ablate.training.vectors import without_vectors
+
+# FLOPs of a run above which compiling pays: about a minute.  The value for GPUs is a guess.
+LONG = {"cpu": 4e12, "cuda": 4e15}
+CLEARLY = 1.15  # times as fast; less could be noise, and the next study of the same cells would not find their runs
+ENOUGH = 1024  # rows of a product; more do not change its rate
+
+
+class Kernels(NamedTuple):
+    """The meaning of `auto` in a study; the defaults are those of short runs."""
+
+    matmul: str = "torch"
+    compile: bool = False
+
+
+OPEN = Kernels._fields  # the keys of `train` that can be auto
+
+
+def with_kernels(study: CheckedStudy) -> CheckedStudy:
+    """The study with `train.matmul` and `train.compile` decided: by its manifest, else for this machine."""
+    if not any(getattr(config.train, key) == "auto" for config in study.cells.raw for key in OPEN):
+        return study
+    chosen = recorded_kernels(study) or chosen_for(*study.cells.references[0])
+    if chosen == Kernels():
+        return study
+    cells = reconfigured(study.cells, study.settings, [decided(config, chosen) for config in study.cells.raw])
+    parts = ["compiled"] * chosen.compile + ["float32 products by oneDNN"] * (chosen.matmul == "onednn")
+    note = f"{' and '.join(parts)}, which is faster here; train.compile=false train.matmul=torch: neither"
+    return dataclasses.replace(study, cells=cells, notes=[*study.notes, note])
+
+
+def decided(config: Config, chosen: Kernels) -> Config:
+    """A configuration with each `auto` decided, if the choice applies to it."""
+    if config.train.compile == "auto":
+        config = config.with_value("train.compile", chosen.compile)
+    if config.train.matmul == "auto" and in_float32_on_cpu(resolve_auto(config)):
+        config = config.with_value("train.matmul", chosen.matmul)
+    return config
+
+
+def recorded_kernels(study: CheckedStudy) -> Kernels | None:
+    """The choice that the study or one of its rounds was started with, on any machine; None for a new study."""
+    for manifest in begun(study)[0]:
+        cells = [(cell.levels, cell.config.train) for cell in manifest.cells]
+        # Not levels of the sweep; and some cells may not support the choice.
+        compiled = any(train.compile is True for at, train in cells if at.get("train.compile", "auto") == "auto")
+        onednn = any(train.matmul == "onednn" for at, train in cells if at.get("train.matmul", "auto") == "auto")
+        return Kernels("onednn" if onednn else "torch", compiled)
+    return None
+
+
+def chosen_for(row: Cell, cell: Checked) -> Kernels:
+    """The faster choice for a cell's runs on this machine."""
+    train = cell.config.train
+    if row.flops_per_step * train.steps < LONG[train.device]:
+        return Kernels()
+    choice = in_float32_on_cpu(cell.config) and torch.backends.mkldnn.is_available()
+    products = faster(cell, int(row.tokens_per_step or 1)) if choice else "torch"
+    return Kernels(products, can_compile(train.device))
+
+
+def faster(cell: Checked, rows: int) -> str:
+    """The library with the faster products of a model's matrices, without embedding tables, on this machine."""
+    shapes = list(cell.budget.shapes.values())
+    tables = ("position", "embedding") if any(role == "head" for role, _ in shapes) else ("position",)
+    linear = Counter((shape[1], shape[0]) for role, shape in shapes if len(shape) == 2 and role not in tables)
+    seconds = {backend: product_seconds(linear, min(rows, ENOUGH), backend) for backend in ("torch", "onednn")}
+    return "onednn" if seconds["torch"] > CLEARLY * seconds["onednn"] else "torch"
+
+
+def can_compile(device: str) -> bool:
+    """Whether torch.compile can work: it needs Triton on a GPU, a C++ compiler and Python's headers on a CPU."""
+    if device == "cuda":
+        return importlib.util.find_spec("triton") is not None
+    compiler = any(shutil.which(name) for name in ("g++", "clang++", "c++"))
+    return compiler and (Path(sysconfig.get_paths()["include"]) / "Python.h").exists()
+
 
 ROUNDS = (5, 11)  # fewest and most, each with a turn of every distinct cell; the SE of three is a poor estimate
 PRECISE = 0.02  # relative standard error of each ratio to the reference at which measuring ends
@@ -38,10 +129,10 @@ def with_step_seconds(study: CheckedStudy) -> CheckedStudy:
     """The study with its steps set by their measured seconds, if `match=seconds`.  Raises PlanError."""
     if study.settings.match != "seconds":
         return study
-    seconds = of_manifest(study)
+    seconds = recorded_seconds(study)
     if not seconds:
         new = measured(study.cells)
-        seconds = of_manifest(study) or new  # the same command may have started meanwhile
+        seconds = recorded_seconds(study) or new  # the same command may have started meanwhile
     known = [cell._replace(step_seconds=own) for cell, own in zip(study.cells.checked, seconds, strict=True)]
     cells = reconfigured(dataclasses.replace(study.cells, checked=known), study.settings, study.cells.raw)
     each = []
@@ -52,7 +143,7 @@ def with_step_seconds(study: CheckedStudy) -> CheckedStudy:
     return dataclasses.replace(study, cells=cells, notes=[*study.notes, note])
 
 
-def of_manifest(study: CheckedStudy) -> list[StepSeconds]:
+def recorded_seconds(study: CheckedStudy) -> list[StepSeconds]:
     """The seconds of each cell's step in the manifest of a study that has started; else empty.
 
     Raises PlanError for new cells, since times of different days are not comparable, and for an unreadable manifest,
