@@ -1,4 +1,4 @@
-"""Run keys: the hash of everything that can change a run's numbers."""
+"""Run keys: the hash of everything that can change a run's numbers.  And the `_target_`s of saved configurations."""
 
 import contextlib
 import functools
@@ -11,8 +11,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
-
-import numpy
 
 from ablate.config.depth import mapped, variants_of
 from ablate.config.schema import NO_NUMBERS, STUDY_KEYS, Config, typed
@@ -73,6 +71,8 @@ def run_key(config: Config, seed: int, fingerprint: str) -> str:
 
 def provenance(config: Config, seed: int, fingerprint: str) -> Provenance:
     """Everything that a run's numbers depend on.  `source` and `definitions` are not part of the key."""
+    import numpy
+
     used = code_of(config)
     versions: dict[str, str | int] = {"torch": torch_version(), "numpy": numpy.__version__, "threads": 1}
     for name in (class_name(config.embedding["_target_"]), *kernels_of(config)):
