@@ -73,8 +73,14 @@ class Train:
     compile: Any = MISSING
     matmul: str = one_of("auto", "torch", "onednn")
     parallel: Any = "auto"
+    parts: int = dataclasses.field(default=1, metadata={"range": (1, 1_000_000)})
     average: str = one_of("none", "ema")
     diagnostics: bool = MISSING
+
+    @property
+    def part_rows(self) -> int:
+        """Sequences in the largest part of a batch."""
+        return -(-self.batch_size // self.parts)
 
 
 @dataclass(frozen=True)

@@ -59,9 +59,10 @@ def _keyed(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little", signed=True)
 
 
-def seed_torch(seed: int, step: int, device: torch.device) -> None:
-    """Seed torch's global generators for one training step, since user components may use them."""
-    key = _keyed(f"draws/{seed}/{step}")
+def seed_torch(seed: int, step: int, device: torch.device, row: int = 0) -> None:
+    """Seed torch's global generators for a training step, or the part of its batch that starts at a row, since user
+    components may use them."""
+    key = _keyed(f"draws/{seed}/{step}" + f"/{row}" * (row > 0))
     torch.default_generator.manual_seed(key)  # torch.manual_seed would seed all accelerators, too
     if device.type == "cuda":
         torch.cuda.manual_seed(key)

@@ -122,7 +122,7 @@ VAGUE = 0.05  # relative standard error after the last round beyond which the st
 WARM_UP = 5  # steps
 EACH = 0.7  # seconds of a cell's turn, which has at least one block
 BLOCK = 0.1  # seconds of steps that are timed together, since reading the clock after each would slow a GPU
-COSTLY = ("batch_size", "device", "precision", "matmul", "average", "diagnostics")  # of train
+COSTLY = ("batch_size", "device", "precision", "matmul", "average", "diagnostics", "parts")  # of train
 
 
 def with_step_seconds(study: CheckedStudy) -> CheckedStudy:

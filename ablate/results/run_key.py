@@ -31,6 +31,8 @@ def numbers(config: Config) -> dict[str, Any]:
         kept[section] = {key: value for key, value in kept[section].items() if f"{section}.{key}" not in NO_NUMBERS}
     if kept["data"].get("order") == "random":  # the order of all runs before there was a choice
         del kept["data"]["order"]
+    if kept["train"]["parts"] == 1:  # as in all runs before a batch could be split
+        del kept["train"]["parts"]
     kept["ffn"] = mapped(kept["ffn"], with_width)
     if config.schedule.get("_target_") == CONSTANT:
         kept["optim"] = {key: value for key, value in kept["optim"].items() if key != "min_lr_ratio"}

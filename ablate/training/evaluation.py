@@ -21,8 +21,8 @@ from ablate.training.scoring import DocumentLosses, Setting
 def setting_of(config: Config) -> Setting:
     """The evaluation settings of a resolved configuration."""
     train, evaluated = config.train, config.eval
-    chunk = scoring.positions_at_once(train.device, train.batch_size, config.data["context"])
-    rows = train.batch_size if train.compile else None
+    chunk = scoring.positions_at_once(train, config.data["context"])
+    rows = train.part_rows if train.compile else None
     device = torch.device(train.device)
     return Setting(evaluated.tokens, device, train.precision, chunk, evaluated.val_share, rows)
 

@@ -1,4 +1,4 @@
-"""The gradient of a batch, computed in smaller parts when out of memory."""
+"""The gradient of a batch, in parts that are summed in a fixed binary tree: `train.parts`, more when out of memory."""
 
 from collections.abc import Callable
 
@@ -34,7 +34,7 @@ class Gradients:
     ):
         self.model, self.objective, self.precision = model, objective, loop.precision
         self.device, self.seed, self.user_code, self.say = torch.device(loop.device), seed, user_code, say
-        self.parts, self.step, self.calls = 1, 0, 0
+        self.parts, self.step, self.calls = loop.parts, 0, 0
 
     def begin(self, step: int) -> None:
         """Start a step: the following calls, and the random numbers of user components, belong to it."""
@@ -47,7 +47,8 @@ class Gradients:
         rekey(self.model, self.seed, self.step)
         self.seed_torch()
         kept = [buffer.clone() for buffer in self.model.buffers()] if self.calls else []
-        losses, parts = backward_by_parts(self.model, self.objective, batch, self.parts, self.device, self.precision)
+        given = self.model, self.objective, batch, self.parts, self.device, self.precision
+        losses, parts = backward_by_parts(*given, self.seed_torch)
         for buffer, before in zip(self.model.buffers() if kept else (), kept, strict=True):
             buffer.copy_(before)
         self.calls += 1
@@ -67,20 +68,28 @@ class Gradients:
         """Restore from a checkpoint."""
         self.parts = state["parts"]
 
-    def seed_torch(self) -> None:
-        """Seed torch's global generators for the step if user components may draw from them."""
+    def seed_torch(self, row: int = 0) -> None:
+        """Seed torch's global generators for the part of the step's batch that starts at a row, if user components may
+        draw from them."""
         if self.user_code:
-            seed_torch(self.seed, self.step, self.device)
+            seed_torch(self.seed, self.step, self.device, row)
 
 
 def backward_by_parts(
-    model: nn.Module, objective: Objective, batch: Batch, parts: int, device: torch.device, precision: str
+    model: nn.Module,
+    objective: Objective,
+    batch: Batch,
+    parts: int,
+    device: torch.device,
+    precision: str,
+    seed_part: Callable[[int], None] = lambda row: None,
 ) -> tuple[dict[str, Tensor], int]:
     """Compute the gradient of the training objective; returns the losses and the number of parts used.  Starts with
-    `parts` and doubles them when out of memory, starting over each time.  Raises TooLarge."""
+    `parts` and doubles them when out of memory, starting over each time.  `seed_part` is called with the first row of
+    each part.  Raises TooLarge."""
     while True:
         try:
-            return backward(model, objective, batch, parts, device, precision), parts
+            return backward(model, objective, batch, parts, device, precision, seed_part), parts
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -92,17 +101,40 @@ def backward_by_parts(
 
 
 def backward(
-    model: nn.Module, objective: Objective, batch: Batch, parts: int, device: torch.device, precision: str
+    model: nn.Module,
+    objective: Objective,
+    batch: Batch,
+    parts: int,
+    device: torch.device,
+    precision: str,
+    seed_part: Callable[[int], None],
 ) -> dict[str, Tensor]:
-    """Backpropagate the mean loss over all targets of a batch, in parts of equal size except the last.  Returns the
-    cross-entropy as `loss`; if there are other terms, also these by name and their sum as `objective`."""
-    size = -(-len(batch.targets) // parts)
-    scored = int((batch.targets != IGNORE).sum())
-    losses: list[dict[str, Tensor]] = []
-    for start in range(0, len(batch.targets), size):
+    """Backpropagate the mean loss over all targets of a batch.  Returns the cross-entropy as `loss`; if there are other
+    terms, also these by name and their sum as `objective`.
+
+    Gradients and losses are summed in a binary tree: those of a half of the rows are those of its two halves together.
+    The order of summation then depends on `parts` only, and log₂(parts) gradients are in memory, at least one.
+    """
+    scored, parameters = int((batch.targets != IGNORE).sum()), list(model.parameters())
+
+    def of_rows(start: int, stop: int, split: int) -> dict[str, Tensor]:
+        if split == 1 or stop - start == 1:
+            return of_part(slice(start, stop))
+        middle = (start + stop + 1) // 2
+        losses = of_rows(start, middle, split // 2)
+        first = [] if split == 2 else [p.grad for p in parameters]  # autograd adds the second of two parts itself
+        if first:
+            model.zero_grad(set_to_none=True)
+        others = of_rows(middle, stop, split // 2)
+        for parameter, gradient in zip(parameters, first, strict=False):
+            if gradient is not None:
+                parameter.grad = gradient if parameter.grad is None else gradient.add_(parameter.grad)
+        return {name: loss + others[name] for name, loss in losses.items()}
+
+    def of_part(part: slice) -> dict[str, Tensor]:
         if parts > 1:
-            begin_at(model, start)
-        part = slice(start, start + size)
+            begin_at(model, part.start)
+            seed_part(part.start)
         inputs = {name: to_device(tensor[part], device) for name, tensor in batch.inputs.items()}
         targets = to_device(batch.targets[part], device)
         with autocast(device, precision):
@@ -113,8 +145,9 @@ def backward(
         whole = sum(terms.values(), loss)
         whole.backward()
         found = {"loss": loss} | (terms | {"objective": whole} if terms else {})
-        losses.append({name: value.detach() for name, value in found.items()})
-    return {name: torch.stack([part[name] for part in losses]).sum() for name in losses[0]}
+        return {name: value.detach() for name, value in found.items()}
+
+    return of_rows(0, len(batch.targets), parts)
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, scored: int | None) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ablate.config.schema import Train
 from ablate.data.metrics import Metric, Scores
 from ablate.data.task import IGNORE, HeldOut
 from ablate.model.norm import running_norms
@@ -57,9 +58,9 @@ def score(model: nn.Module, held_out: HeldOut, setting: Setting, batch_statistic
     return Scores(np.concatenate(losses)[:count], np.concatenate(right)[:count], (held_out.targets != IGNORE).numpy())
 
 
-def positions_at_once(device: str, batch: int, context: int) -> int:
-    """Positions per forward pass in evaluation: on a GPU as many as in a training step, which fit and keep it busy."""
-    return max(CHUNK, batch * context) if device == "cuda" else CHUNK
+def positions_at_once(loop: Train, context: int) -> int:
+    """Positions per forward pass in evaluation: on a GPU as many as in training, which fit and keep it busy."""
+    return max(CHUNK, loop.part_rows * context) if loop.device == "cuda" else CHUNK
 
 
 def in_chunks(

@@ -1,4 +1,4 @@
-"""Out of memory: parts of a batch have the gradient of the whole, chunks are halved, one example is the least."""
+"""Parts of a batch, as asked for or when out of memory: the gradient of the whole, summed in a tree; halved chunks."""
 
 import copy
 
@@ -12,8 +12,9 @@ from torch import nn
 from ablate.data.build import build_task
 from ablate.data.task import IGNORE, Batch, HeldOut
 from ablate.model.build import initialised_model
-from ablate.model.dropout import rekey
+from ablate.model.dropout import begin_at, rekey
 from ablate.model.objective import MultiToken, Objective
+from ablate.results.run_key import numbers
 from ablate.training.devices import TooLarge, make_room
 from ablate.training.diagnostics import diagnose
 from ablate.training.gradients import backward_by_parts
@@ -90,6 +91,34 @@ def test_losses_and_gradients_by_parts_are_those_of_the_whole_batch(made, plan):
     for name, gradient in gradients(model).items():
         # Logits are float32 whatever the model is, so this is rounding; other dropout masks would be 10 % and more.
         assert (gradients(split)[name] - gradient).norm() <= 1e-5 * gradient.norm(), name
+
+
+def test_the_gradients_of_parts_are_summed_in_a_tree(plan):
+    """7 rows in four parts are 2, 2, 2 and 1, whose gradients are (g₁ + g₂) + (g₃ + g₄) to the last bit."""
+    config = plan("seeds=1", "model.dropout=0.2", "train.batch_size=7").manifest.cells[0].config
+    task = build_task(config)
+    model, batch, each = initialised_model(config, task, 0), task.batch(0, 0, 7), []
+    rekey(model, 0, 0)
+    for rows in (slice(0, 2), slice(2, 4), slice(4, 6), slice(6, 7)):
+        own = copy.deepcopy(model)
+        begin_at(own, rows.start)
+        logits = own(**{name: tensor[rows] for name, tensor in batch.inputs.items()})
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch.targets[rows].flatten(), reduction="sum")
+        (loss / batch.targets.numel()).backward()
+        each.append(gradients(own))
+    backward_by_parts(model, Objective(), batch, 4, CPU, "fp32")
+    pairs = {name: [g[name] for g in each] for name in gradients(model)}
+    assert all(torch.equal((g[0] + g[1]) + (g[2] + g[3]), gradients(model)[name]) for name, g in pairs.items())
+    assert any(not torch.equal(sum(g), gradients(model)[name]) for name, g in pairs.items()), "not one after another"
+
+
+def test_parts_are_asked_for_and_recorded(plan):
+    torch.set_num_threads(1)
+    planned = plan("seeds=1", "train.parts=4")
+    write_plan(planned)
+    status, run = train(planned)
+    assert status == "done" and run.result().accumulation == 4
+    assert "parts" not in numbers(plan("seeds=1").manifest.cells[0].config)["train"], "keys of old runs stay"
 
 
 def test_nothing_is_half_applied(made):

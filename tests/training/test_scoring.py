@@ -10,7 +10,7 @@ from empty_task import Blank
 from test_components import CONFIG, component
 from torch import Tensor, nn
 
-from ablate.config.schema import typed
+from ablate.config.schema import Train, typed
 from ablate.data.metrics import METRICS, Metric, Scores
 from ablate.data.task import IGNORE, HeldOut
 from ablate.model.build import initialised_model
@@ -66,8 +66,11 @@ def test_chunks_do_not_matter(chunk: int, norm: str) -> None:
 
 
 def test_a_gpu_evaluates_as_many_positions_at_once_as_it_trains() -> None:
-    assert positions_at_once("cpu", 64, 256) == CHUNK == positions_at_once("cuda", 2, 16)
-    assert positions_at_once("cuda", 64, 256) == 64 * 256
+    def at_once(device: str, batch: int, context: int, parts: int = 1) -> int:
+        return positions_at_once(Train(device=device, batch_size=batch, parts=parts), context)
+
+    assert at_once("cpu", 64, 256) == CHUNK == at_once("cuda", 2, 16)
+    assert at_once("cuda", 64, 256) == 2 * at_once("cuda", 64, 256, parts=2) == 64 * 256
 
 
 def test_evaluation_is_of_the_evaluation_mode() -> None:

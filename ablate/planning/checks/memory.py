@@ -160,12 +160,14 @@ def held_numbers(step: Step, trained: list[nn.Parameter], task: Any, live: Live)
 
 
 def estimate(params: int, trained: int, moments: int, kept: int, largest: int, outputs: int, config: Config) -> float:
-    """Bytes of a training process: parameters, gradients, optimiser and step, activations, and temporary tensors."""
+    """Bytes of a training process: parameters, optimiser and step, the gradients of log₂(parts) parts, the activations
+    of one, and temporary tensors."""
     train = config.train
     held = FLOAT * (params * (1 + (train.average != "none")) + moments)
     share = HALF if train.precision == "bf16" else 1.0
-    stepping = FLOAT * trained + share * kept + 2 * largest  # gradients, then logits and their gradient
-    chunk = positions_at_once(train.device, train.batch_size, config.data["context"])
+    gradients = FLOAT * trained * max(1.0, math.log2(train.parts))
+    stepping = gradients + share * kept + 2 * largest  # logits and their gradient
+    chunk = positions_at_once(train, config.data["context"])
     evaluating = 4 * FLOAT * chunk * max(outputs, 4 * config.model.dim)
     return PROCESS[train.device] + HEAP[train.device] * (held + max(stepping, evaluating))
 
@@ -182,7 +184,7 @@ def needed(cell: Checked) -> float:
     whole = config.as_json()
     parts = {key: whole[key] for key in (*BUILT, "model", "data")} | {"user": config.user}
     parts |= {"optim": [config.optim._target_, config.own("optim")], "step": whole["step"]}
-    batch, device = config.train.batch_size, config.train.device
+    batch, device = config.train.part_rows, config.train.device
     depends = [parts, facts_of(task), task.vocab, task.outputs, batch, device, code_of(config).content]
     count = partial(_counts, config, task, cell.budget.params, batch, device)
     try:
@@ -209,7 +211,7 @@ def memory_problems(rows: list[Cell], checked: list[Checked], runs: int) -> tupl
         whole, free = memory_of(device) if train.memory is None else (float(card_of(train.memory).total), 0.0)
         if least > (have := whole / processes):
             needs = f"{row.label} needs about {need / 1e9:.1f} GB of the {have / 1e9:.1f} GB that {where} can have"
-            found.append(Problem("", f"{needs}; {say(cell, whole, int(whole / least), devices)}"))
+            found.append(Problem("", f"{needs}; {say(cell, whole, have, least, devices)}"))
         elif train.memory is not None:
             source = train.memory if str(train.memory).lower() in MEMORY else "train.memory; precision auto means bf16"
             shared = f"; {processes} processes share it" * (processes > 1)
@@ -226,16 +228,27 @@ def sharing(workers: list[dict[str, str]], runs: int) -> tuple[int, int]:
     return max(1, math.ceil(min(len(workers), runs) / devices)), devices
 
 
-def say(cell: Checked, whole: float, fitting: int, devices: int) -> str:
-    """What to write instead, if `fitting` processes would fit into the `whole` memory of each device."""
+def say(cell: Checked, whole: float, have: float, least: float, devices: int) -> str:
+    """What to write instead, if a process needs `least` bytes, but can only `have` a part of the `whole` device."""
     train = cell.config.train
     fixed = FLOAT * cell.budget.params * (2 + MOMENTS)
     hints = ["train.batch_size"] if train.batch_size > 1 else []
     hints += ["model.dim"] if not hints or fixed > whole / 2 else []
     hints = [f"write a smaller {' or '.join(hints)}"]
+    hints += fitting_parts(cell, have)
     hints += ["train.precision=bf16"] * (train.precision == "fp32" and train.device == "cuda")
-    hints += [f"train.parallel={fitting * devices}"] * (fitting > 0)
+    hints += [f"train.parallel={int(whole / least) * devices}"] * (whole >= least)
     return ", or ".join(hints)
+
+
+def fitting_parts(cell: Checked, have: float) -> list[str]:
+    """The fewest parts of a batch with which a process fits into the memory that it can have; [] if none would."""
+    train, parts = cell.config.train, 2 * cell.config.train.parts
+    while parts <= train.batch_size and not cell.budget.running:
+        if SURE * needed(cell._replace(config=cell.config.with_value("train.parts", parts))) <= have:
+            return [f"train.parts={parts}"]
+        parts *= 2
+    return []
 
 
 def memory_of(device: str) -> tuple[float, float]:

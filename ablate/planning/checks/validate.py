@@ -117,6 +117,9 @@ class Validator:
                 config = config.with_value("data.context", task.context)
                 checked = self.checked(config, task)._replace(defaults=filled_in(config))
                 found += [] if any(p.key == "eval.lengths" for p in found) else length_problems(config, task)
+                if config.train.parts > 1 and checked.budget.running:
+                    why = "norms with running statistics normalise by the whole batch, and would by each part"
+                    found.append(Problem("train.parts", f"{why}; leave it out, or write another norm"))
             except BadComponent as error:
                 found.append(Problem(error.key, first_line(error)))
         return found + _worker_problems(config), checked
@@ -292,6 +295,9 @@ def _worker_problems(config: Config) -> list[Problem]:
     elif config.timing == "isolated" and train.parallel not in ("auto", 1):
         message = f"timing=isolated trains one run at a time, not {train.parallel}; leave one of them out"
         found.append(Problem("train.parallel", message))
+    if train.parts > 0 and (train.parts.bit_count() > 1 or train.parts > train.batch_size):
+        most = f"a power of two up to train.batch_size={train.batch_size}"
+        found.append(Problem("train.parts", f"must be {most}, as in 2, 4, 8; not {train.parts}"))
     if train.compile != "auto" and not isinstance(train.compile, bool):
         found.append(Problem("train.compile", f"must be auto, true or false, not {train.compile!r}"))
     if train.matmul == "onednn" and not torch.backends.mkldnn.is_available():

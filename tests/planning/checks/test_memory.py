@@ -14,7 +14,7 @@ from ablate.config.factors import arrange
 from ablate.model.build import build_model
 from ablate.planning.checks import memory
 from ablate.planning.checks.validate import Checked, Validator
-from ablate.planning.plan import Plan, PlanError, compose_cells
+from ablate.planning.plan import Plan, PlanError, compose_cells, plan_study
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from bench_memory import measured
@@ -85,6 +85,26 @@ def test_the_estimate_has_all_its_parts(small: list[str]) -> None:
     assert more == pytest.approx(heap * (20 * params + memory.HALF * 10**9), rel=1e-3)
 
 
+def test_parts_hold_the_activations_of_one_and_the_gradients_of_their_tree(small: list[str]) -> None:
+    """Of eight parts, three gradients are held at a time: those of four parts, of two, and of the one that is taken."""
+    one, eight = (checked(small, f"train.parts={parts}", "train.batch_size=8") for parts in (1, 8))
+    sizes = [memory.estimate(10**9, 10**9, 0, 10**9, 0, 13, cell.config) for cell in (one, eight)]
+    assert sizes[1] - sizes[0] == pytest.approx(memory.HEAP["cpu"] * 4 * 2 * 10**9)
+    kept = [
+        memory._counts(cell.config, cell.task, 0, cell.config.train.part_rows, "cpu")["kept"] for cell in (one, eight)
+    ]
+    assert 7 * kept[1] < kept[0] < 9 * kept[1]
+
+
+@pytest.mark.slow
+def test_half_a_million_tokens_fit_in_parts(tmp_path: Path) -> None:
+    words = ["scale=gpt2", "data=memorisation", "data.length=1024", "data.symbols=50000", "train.batch_size=512"]
+    words += ["train.device=cuda", "train.memory=80GB", "dry_run=true", "track=none", f"results_dir={tmp_path}"]
+    with pytest.raises(PlanError, match=r"of the 80\.0 GB.*, or train\.parts=8$"):
+        plan_study(words)
+    assert plan_study([*words, "train.parts=32"]).manifest.cells[0].params > 1.2e8
+
+
 def test_a_frozen_table_has_neither_gradient_nor_moments(small: list[str]) -> None:
     """Its numbers count once, those of a trained one four times: with the gradient, and Adam's two moments."""
     rows, width = 256, 2**15
@@ -143,7 +163,8 @@ def test_a_cell_that_cannot_fit_is_named(plan: Callable[..., Plan], monkeypatch:
         plan("ffn=mlp,swiglu", "train.parallel=2", "train.batch_size=40000")
     lines = str(error.value).splitlines()
     assert len(lines) == 2 and all("of the 1.0 GB that each process on this machine can have" in line for line in lines)
-    assert lines[0].startswith("mlp needs about ") and lines[0].endswith("; write a smaller train.batch_size")
+    assert lines[0].startswith("mlp needs about ") and "; write a smaller train.batch_size, or train.parts=" in lines[0]
+    assert plan("ffn=mlp", "train.parallel=2", "train.batch_size=40000", lines[0].split(", or ")[1]).manifest.cells
     with pytest.raises(PlanError, match=r"train\.parallel=") as error:
         plan("ffn=mlp", "train.parallel=8", "train.batch_size=8000")
     fewer = str(error.value).rpartition(", or ")[2]
