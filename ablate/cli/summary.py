@@ -9,7 +9,7 @@ from typing import Any
 import pandas
 
 from ablate import evidence, formatting
-from ablate.config.claim_relations import STATISTICS
+from ablate.config.claims import STATISTICS
 from ablate.evidence.effects import STEP
 from ablate.formatting import columns
 from ablate.results import naming

@@ -15,8 +15,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from ablate.config.claim_relations import Claim, Criterion
-from ablate.config.claims import read_claims, read_criterion
+from ablate.config.claims import Claim, Criterion, read_claims, read_criterion
 from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.config.files import calls, read_plain
 from ablate.config.groups import CONF, EXPERIMENTS, Groups, figures, named_elsewhere, read_groups

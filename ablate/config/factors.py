@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ablate.config.claim_relations import Level, Levels
+from ablate.config.claims import Level, Levels
 from ablate.config.command import Command
 from ablate.config.compose import Composed
 from ablate.config.depth import value_at

@@ -5,8 +5,7 @@ import math
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from ablate.config.claim_relations import Levels, Number
-from ablate.config.claims import level_problems
+from ablate.config.claims import Levels, Number, level_problems
 from ablate.config.errors import Problem
 from ablate.config.typed_json import Record, optional, parse, record, unread
 from ablate.formatting import instead, is_number
@@ -26,24 +25,15 @@ class Series(Record):
 
 @record
 class Mirror(Record):
-    """A paper's figure or table: its numbers and its arrangement.
+    """A paper's figure or table: its numbers and its arrangement."""
 
-    source   the paper, the table or figure, and whether numbers were read off a plot
-    metric   what the paper measures, with its unit
-    x        what the points are against: a factor of numbers, epoch, or eval.lengths; rows of values without it
-    trained  the paper's training in the unit of x: its epochs, or the length that it trains at
-    panels   the factor with a panel for each level
-    at       levels of factors that no series names; by default the reference's or the first
-    series   in the paper's order
-    """
-
-    source: str
-    metric: str
-    x: str | None = optional()
-    trained: Number | None = optional()
-    panels: str | None = optional()
-    at: Levels = optional(default={})
-    series: list[Series]
+    source: str  # the paper, the table or figure, and whether numbers were read off a plot
+    metric: str  # what the paper measures, with its unit
+    x: str | None = optional()  # a factor of numbers, epoch, or eval.lengths; without it there are rows of values
+    trained: Number | None = optional()  # the paper's epochs, or the length that it trains at
+    panels: str | None = optional()  # the factor with a panel for each level
+    at: Levels = optional(default={})  # levels of factors that no series names, else the reference's or the first
+    series: list[Series]  # in the paper's order
 
 
 def read_mirror(

@@ -29,19 +29,13 @@ COLLAPSED = 0.25  # share of the distance from the best cell to a guess beyond w
 
 
 class Collapse(NamedTuple):
-    """The collapsed runs in one contrast.
+    """The collapsed runs in one contrast."""
 
-    counts    per independent group of cells: seeds with a collapsed run, and seeds
-    sizes     per group: the most that a collapse moves the contrast, in the metric's unit; inf if unknown
-    sides     seeds with a collapsed run on the level's side, and on the reference's
-    solved    the estimate from the other seeds; p_normal is the p of their normality
-    """
-
-    counts: tuple[tuple[int, int], ...]
-    sizes: tuple[float, ...]
-    sides: tuple[int, int]
-    solved: Estimate
-    p_normal: float
+    counts: tuple[tuple[int, int], ...]  # per independent group of cells: seeds with a collapsed run, and seeds
+    sizes: tuple[float, ...]  # per group: the most that a collapse moves the contrast, in its unit; inf if unknown
+    sides: tuple[int, int]  # seeds with a collapsed run on the level's side, and on the reference's
+    solved: Estimate  # from the other seeds
+    p_normal: float  # the p of their normality
 
     @property
     def seen(self) -> int:

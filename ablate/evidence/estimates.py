@@ -25,21 +25,16 @@ Ends = dict[tuple[str, str], int]  # number of runs by cell and status
 
 
 class Scored(NamedTuple):
-    """A study's scores with the metric of each cell, computed once for all of its contrasts.
-
-    values  a row per seed, a column per cell, NaN where a run has no number
-    ranked  the same with diverged runs infinitely bad: for ranks only, never for a mean
-    at      the index of each cell's column in both
-    """
+    """A study's scores with the metric of each cell, computed once for all of its contrasts."""
 
     study: Study
     cells: dict[str, Cell]
     metrics: dict[str, str]
     lower: dict[str, bool]
-    values: pandas.DataFrame
-    ranked: pandas.DataFrame
+    values: pandas.DataFrame  # a row per seed, a column per cell, NaN where a run has no number
+    ranked: pandas.DataFrame  # the same with diverged runs infinitely bad: for ranks only, never for a mean
     ends: Ends
-    at: dict[str, int]
+    at: dict[str, int]  # the index of each cell's column in both
 
     def of(self, cells: Iterable[str], ranked: bool = False) -> np.ndarray:
         """The values, or ranked values, of these cells (seeds, cells), in NumPy because pandas' selection is slow."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pandas
 
-from ablate.config.claim_relations import BOUNDED
+from ablate.config.claims import BOUNDED
 from ablate.config.groups import groups as config_groups
 from ablate.evidence.claims.rules import contrast_of
 from ablate.evidence.contrasts import Contrast, contrasts

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from ablate.config.claim_relations import plain_metric
+from ablate.config.claims import plain_metric
 from ablate.results.records import SOLVED
 
 MOST = 4  # bounds per cell; bounding cells separately takes one each, but ignores the pairing by seed
@@ -36,15 +36,11 @@ def interval_kind(metrics: Iterable[str]) -> str:
 
 
 class Counted(NamedTuple):
-    """A sum over independent groups, each as its number of seeds and (step, seeds at or above it) for each value.
+    """A sum over independent groups, each as its number of seeds and (step, seeds at or above it) for each value."""
 
-    least   the smallest possible sum
-    looks   the number of looks among which a level is split
-    """
-
-    least: float
+    least: float  # the smallest possible sum
     groups: tuple[tuple[int, tuple[tuple[float, int], ...]], ...]
-    looks: int
+    looks: int  # the number of looks among which a level is split
 
 
 def counted(parts: Iterable[np.ndarray], weights: Iterable[Iterable[float]], looks: int) -> Counted:

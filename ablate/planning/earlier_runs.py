@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from ablate.config.claim_relations import Claim, sides_of
+from ablate.config.claims import Claim, sides_of
 from ablate.config.errors import Corrupt
 from ablate.config.schema import TUNING_SEEDS
 from ablate.config.typed_json import plain

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ablate.config.claim_relations import Claim, Criterion
+from ablate.config.claims import Claim, Criterion
 from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import Config
 from ablate.formatting import first_of, scientific

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ablate.config.claim_relations import weighed
+from ablate.config.claims import weighed
 from ablate.config.designs import DESIGNS
 from ablate.config.errors import Corrupt, Refused
 from ablate.config.key_checks import fraction_of

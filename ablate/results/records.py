@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any, Literal
 
 from ablate.config.citations import Entry
-from ablate.config.claim_relations import Claim, Criterion, Level, Levels, Number
+from ablate.config.claims import Claim, Criterion, Level, Levels, Number
 from ablate.config.designs import Aliases
 from ablate.config.mirror import Mirror
 from ablate.config.schema import Config

@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from ablate import evidence
-from ablate.config.claim_relations import Claim
+from ablate.config.claims import Claim
 from ablate.config.errors import Corrupt, Problem, Refused
 from ablate.config.files import read_plain
 from ablate.formatting import instead, is_number, show

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from fake_studies import a_cell
 
-from ablate.config.claim_relations import Claim, sides_of, weighed
-from ablate.config.claims import applicable, metric_problems, read_claims, read_criterion
+from ablate.config.claims import Claim, applicable, metric_problems, read_claims, read_criterion, sides_of, weighed
 from ablate.config.designs import lay_out
 from ablate.config.typed_json import parse
 from ablate.planning.earlier_runs import Registered, register

@@ -15,7 +15,7 @@ from scipy import stats
 
 from ablate import evidence
 from ablate.cli.summary import summary
-from ablate.config.claim_relations import Criterion
+from ablate.config.claims import Criterion
 from ablate.config.typed_json import parse
 from ablate.evidence.claims.rules import rank_correlation, rule_of
 from ablate.evidence.divergence import hypergeometric_p

@@ -12,8 +12,7 @@ from scipy import stats
 
 from ablate import evidence
 from ablate.cli.summary import summary
-from ablate.config.claim_relations import Claim
-from ablate.config.claims import metric_problems
+from ablate.config.claims import Claim, metric_problems
 from ablate.config.typed_json import parse
 from ablate.evidence.divergence import Divergence, divergence_of, hypergeometric_p, permutation_p, sign_flip_p
 from ablate.evidence.scores import scores

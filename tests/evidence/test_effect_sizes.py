@@ -16,8 +16,7 @@ from statsmodels.stats.power import TTestPower
 
 from ablate import evidence, formatting
 from ablate.cli.summary import summary
-from ablate.config.claim_relations import Claim
-from ablate.config.claims import metric_problems
+from ablate.config.claims import Claim, metric_problems
 from ablate.config.typed_json import parse
 from ablate.results.run import Run
 from ablate.results.study import Study, load_study

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas
 
-from ablate.config.claim_relations import BOUNDED, DIFFERENCES, Claim, plain_metric, weighed
+from ablate.config.claims import BOUNDED, DIFFERENCES, Claim, plain_metric, weighed
 from ablate.config.key_checks import fraction_of
 from ablate.evidence.claims.sentences import at_words, side_words
 from ablate.evidence.collapse import Collapse, collapse_of, condition
@@ -53,20 +53,13 @@ class Judged(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one claim, before the correction for the number of claims.
+    """The result of one claim, before the correction for the number of claims."""
 
-    columns   n, mean, sd and other columns of a row of `claims`
-    p         of "neither supported nor contradicted", valid at any look; NaN without a verdict
-    at        the finding at a level
-    reason    why there is no verdict; `final` if more seeds cannot change that
-    assumes   the assumption of the verdict
-    """
-
-    columns: dict[str, Any]
-    p: float
-    at: Callable[[float], Judged]
-    reason: str = ""
-    final: bool = False
+    columns: dict[str, Any]  # of its row in `claims`
+    p: float  # of "neither supported nor contradicted", valid at any look; NaN without a verdict
+    at: Callable[[float], Judged]  # the finding at a level
+    reason: str = ""  # why there is no verdict
+    final: bool = False  # whether more seeds cannot change that
     notes: list[str] = field(default_factory=list)
     assumes: str = ""
 

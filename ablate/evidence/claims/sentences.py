@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pandas
 
 from ablate import formatting
-from ablate.config.claim_relations import BOUNDED, Claim, Criterion, Side, levels_of, weighed
+from ablate.config.claims import BOUNDED, Claim, Criterion, Side, levels_of, weighed
 from ablate.config.key_checks import fraction_of
 from ablate.evidence.family import worded
 from ablate.evidence.normality import FOOTNOTE, assumption_of, footnoted

@@ -7,7 +7,7 @@ import pandas
 from matplotlib.figure import Figure
 
 from ablate import formatting
-from ablate.config.claim_relations import BOUNDED
+from ablate.config.claims import BOUNDED
 from ablate.results import naming
 from ablate.results.tables import named_rows
 from analysis.case import Case

@@ -7,7 +7,7 @@ import pandas
 from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
-from ablate.config.claim_relations import Claim, sides_of
+from ablate.config.claims import Claim, sides_of
 from ablate.results import naming
 from ablate.results.study import Study
 from ablate.results.tables import named_rows

@@ -12,7 +12,7 @@ import pytest
 from fake_studies import fabricate, plain_score
 
 from ablate import evidence, formatting
-from ablate.config.claim_relations import holds
+from ablate.config.claims import holds
 from ablate.config.errors import Refused
 from ablate.results.study import Study, load_study
 from analysis import figures

@@ -13,7 +13,7 @@ from fake_studies import fabricate, plain_score
 from test_csv_file import effects, exported, verdicts
 
 from ablate import evidence
-from ablate.config.claim_relations import Claim
+from ablate.config.claims import Claim
 from ablate.config.errors import Refused
 from ablate.config.typed_json import parse
 from ablate.formatting import leaning
