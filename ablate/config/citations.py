@@ -15,11 +15,6 @@ FILE = "papers.bib"  # in the same folder as the groups; the user's folder may h
 Entry = dict[str, str]  # BibTeX fields by name; `ENTRYTYPE` is article, misc, …
 
 
-def cited(file: Path) -> list[str]:
-    """The keys that a variant's YAML cites, in order."""
-    return noted(file, "cite")
-
-
 @functools.cache
 def entries(folder: Path) -> dict[str, Entry]:
     """The entries of a folder's `papers.bib` by key; empty without such a file.  Raises `PlanError`."""
@@ -43,7 +38,7 @@ def papers(choices: Iterable[dict[str, str]], groups: Groups) -> dict[str, dict[
     chosen = {(group, choice) for each in choices for group, choice in each.items() if group in found}
     used = sorted({(group, variant_of(name)) for group, choice in chosen for name in names_of(choice, found[group])})
     files = {f"{group}={name}": found[group][name] for group, name in used if name in found[group]}
-    keys = {variant: cited(file) for variant, file in files.items()}
+    keys = {variant: noted(file, "cite") for variant, file in files.items()}
     lost = [(variant, key) for variant, named in keys.items() for key in named if key not in known]
     problems = []
     for variant, key in lost:

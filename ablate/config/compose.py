@@ -23,7 +23,7 @@ from ablate.config.components import taken_by
 from ablate.config.depth import is_pattern, names_of, settings_of, variant_of
 from ablate.config.files import read_plain
 from ablate.config.groups import CONF, Groups, default_choices, default_settings
-from ablate.config.overrides import choice_of, chosen, key_of, listed, parsed, refuse_misshapen
+from ablate.config.overrides import choice_of, chosen, key_of, parsed, refuse_misshapen
 from ablate.config.schema import LAYERS, OWNED, PLACED, WHOLE, Config, typed
 
 # The errors of composing a bad override; Hydra raises ValueError for a group that is null.
@@ -159,7 +159,8 @@ class Composer:
         empty if it chooses one variant."""
         group = self.group_of(text)
         if group == "track":
-            return listed(text)
+            value = parsed(text).value()
+            return [str(each) for each in value] if isinstance(value, list) else []
         choice = chosen(text) if group in PLACED else ""
         return names_of(choice, self.known[group]) if group and is_pattern(choice, self.known[group]) else []
 

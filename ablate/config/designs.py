@@ -28,11 +28,6 @@ class Arranged(NamedTuple):
     aliases: Aliases
 
 
-def lay_out(design: str, counts: dict[str, int], base: Cell) -> Arranged:
-    """The cells of a design for these numbers of levels; `base` holds the reference's level of each factor."""
-    return DESIGNS[design](counts, base)
-
-
 def size(design: str, counts: dict[str, int]) -> int:
     """An upper bound of a design's number of cells."""
     if design not in ("grid", "fractional"):
@@ -92,6 +87,7 @@ def fractional(counts: dict[str, int], base: Cell) -> Arranged:
     return Arranged(sorted(cells), [*notes, f"generators: {'; '.join(aliases['generators'])}", aliased], aliases)
 
 
+# The cells of each design for numbers of levels by factor, and the reference's level of each factor.
 DESIGNS: dict[str, Callable[[dict[str, int], Cell], Arranged]] = {
     "grid": grid,
     "one_at_a_time": partial(_changes, "one at a time", "changed"),

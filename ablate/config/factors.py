@@ -2,14 +2,14 @@
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ablate.config.claims import Level, Levels
 from ablate.config.command import Command
 from ablate.config.compose import Composed
 from ablate.config.depth import value_at
-from ablate.config.designs import DESIGNS, Aliases, Cell, lay_out, size
+from ablate.config.designs import DESIGNS, Aliases, Cell, size
 from ablate.config.errors import Problem
 from ablate.config.groups import defaults
 from ablate.config.overrides import MOST, key_of, parsed
@@ -59,7 +59,7 @@ def arrange(command: Command) -> Design:
     if (cells := size(kind, counts)) > MOST:
         other = "one_at_a_time" if kind == "fractional" else "fractional or one_at_a_time"
         problems.append(Problem("design", f"{kind} has {cells:,} cells here; write design={other}"))
-    made = lay_out(kind if not problems else "one_at_a_time", counts, start)
+    made = DESIGNS[kind if not problems else "one_at_a_time"](counts, start)
     return Design(command, kind, keys, typed, base, made.cells, made.notes, made.aliases, command.problems + problems)
 
 
@@ -122,7 +122,7 @@ def _choose_base(
     return base, problems
 
 
-def join(values: tuple[Any, ...]) -> Any:
+def join(values: Sequence[Any]) -> Any:
     """A factor's level: a key's value, or the values of zipped keys joined by +."""
     return values[0] if len(values) == 1 else "+".join(map(spell, values))
 
@@ -140,19 +140,16 @@ def level_of(cell: Composed, key: str) -> Any:
     return value if isinstance(value, str | int | float | bool | None) else json.dumps(value)
 
 
-def levels_of(cell: Composed, design: Design) -> Levels:
-    """A cell's level of every factor."""
-    return {name: join(tuple(level_of(cell, key) for key in keys)) for name, keys in design.keys.items()}
-
-
-def factors_of(levels: list[Levels], design: Design) -> tuple[dict[str, list[Level]], Levels]:
-    """Each factor's distinct levels in the order given, and the levels of the reference."""
+def factors_of(cells: list[Composed], design: Design) -> tuple[list[Levels], dict[str, list[Level]], Levels]:
+    """Each cell's levels, each factor's distinct levels in the order given, and the levels of the reference."""
+    members = design.keys.items()
+    levels = [{name: join([level_of(cell, key) for key in keys]) for name, keys in members} for cell in cells]
     found = {
         name: {cell[i]: level[name] for cell, level in zip(design.cells, levels, strict=True)}
         for i, name in enumerate(design.keys)
     }
     factors = {name: list(dict.fromkeys(known[i] for i in sorted(known))) for name, known in found.items()}
-    return factors, {name: found[name][at] for name, at in design.base.items()}
+    return levels, factors, {name: found[name][at] for name, at in design.base.items()}
 
 
 def labels_of(cells: list[Composed], design: Design) -> list[str]:

@@ -120,12 +120,6 @@ def chosen(text: str) -> str:
     return str(parsed(text).value())
 
 
-def listed(text: str) -> list[str]:
-    """The names in the list that an override sets; empty if it sets no list."""
-    value = parsed(text).value()
-    return [str(each) for each in value] if isinstance(value, list) else []
-
-
 def _duplicate_message(key: str, first: str, second: str) -> str:
     """The message for a key that is given twice; Hydra would silently use the last value."""
     if first == second:

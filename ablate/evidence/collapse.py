@@ -168,12 +168,8 @@ def condition(collapse: Collapse, level: float, fits: Fits, lower_is_better: boo
     fits(level, cost): whether it stays inside the margin when collapses cost that much."""
     if fits(level, cost(collapse, level)):
         return "", ""
-    return among(lower_is_better), bound_words(collapse, level, lower_is_better)
-
-
-def among(lower_is_better: bool) -> str:
-    """The seeds that a verdict holds for if it does not rule out collapses."""
-    return "among seeds that trained" if lower_is_better else "among solved seeds"
+    whom = "among seeds that trained" if lower_is_better else "among solved seeds"
+    return whom, bound_words(collapse, level, lower_is_better)
 
 
 def seen_words(collapse: Collapse) -> str:

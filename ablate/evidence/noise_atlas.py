@@ -47,11 +47,6 @@ def change_of(contrast: Contrast) -> str:
     return contrast.label.removesuffix(f" at {contrast.stratum}")
 
 
-def scales() -> dict[str, Path]:
-    """The files of the `scale` presets, by name."""
-    return config_groups().get("scale", {})
-
-
 class Expected(NamedTuple):
     """The SD over seeds that a contrast is expected to have, and the row of the atlas that it comes from."""
 
@@ -132,7 +127,7 @@ def _expectation(manifest: Manifest, known: Sequence[Expected], others: list[str
 
 def _sources(manifest: Manifest, known: Sequence[Expected]) -> list[str]:
     """Sources of the SDs by scale and task: "64 seeds of norm: rms − ln and ffn: swiglu − mlp at scale=tiny"."""
-    presets, tasks = scales(), [task.name for task in manifest.tasks.values()]
+    presets, tasks = config_groups()["scale"], [task.name for task in manifest.tasks.values()]
     places: dict[tuple[int, str], list[str]] = {}
     for _, row, distance in known:
         where = f"scale={row.scale}" if row.scale in presets else row.scale

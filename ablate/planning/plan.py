@@ -22,7 +22,7 @@ from ablate.config.components import RESERVED, defaults_of, taken_by
 from ablate.config.compose import COMPOSING, Composed, Composer
 from ablate.config.depth import folder_choice, named_settings, patterned, settings_of
 from ablate.config.errors import BadComponent, PlanError, Problem, first_line
-from ablate.config.factors import BASE, Design, arrange, cell_name, factors_of, labels_of, levels_of
+from ablate.config.factors import BASE, Design, arrange, cell_name, factors_of, labels_of
 from ablate.config.groups import names_in
 from ablate.config.key_checks import CHOSEN, idle_problems, study_problems, without_unit
 from ablate.config.overrides import key_of
@@ -196,12 +196,11 @@ def compose_cells(design: Design) -> Composition:
         checked, wrong = Validator().validate(cell.config for cell in cells)
         wrong = at_levels(wrong, cells) + about_metrics(design.command.request, checked)
         raise PlanError(problems + wrong + (study_problems(cells[0].config) if cells else []))
-    levels, labels = [levels_of(cell, design) for cell in cells], labels_of(cells, design)
-    factors, reference = factors_of(levels, design)
+    levels, factors, reference = factors_of(cells, design)
     at = [levels.index(level | reference) for level in levels]
     missed = unreached(list(zip(cells, overrides, strict=True)), design.command.groups.variants["preset"])
     cells, held, wrong = hold_equal(cells, at, design.varied)
-    return Composition(design, cells, levels, labels, factors, reference, at, held, missed, wrong)
+    return Composition(design, cells, levels, labels_of(cells, design), factors, reference, at, held, missed, wrong)
 
 
 def configuration_of(words: Sequence[str], config_dir: str | None, part: str) -> str:

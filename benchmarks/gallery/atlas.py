@@ -10,12 +10,13 @@ import numpy as np
 import pandas
 
 from ablate.config.files import read_plain
+from ablate.config.groups import groups
 from ablate.config.typed_json import parse
 from ablate.evidence.collapse import without_collapsed
 from ablate.evidence.contrasts import Contrast, contrasts
 from ablate.evidence.estimates import Scored, estimate_row, scored, sums
 from ablate.evidence.family import ALPHA
-from ablate.evidence.noise_atlas import change_of, scales
+from ablate.evidence.noise_atlas import change_of
 from ablate.evidence.statistics import Estimate, chi2_quantile, paired
 from ablate.results.atomic import read_json
 from ablate.results.naming import measured_as, no_evidence
@@ -99,7 +100,9 @@ def _row(found: Scored, metric: str, contrast: Contrast) -> Iterator[dict[str, A
 def scale_of(layers: int, heads: int, dim: int) -> str:
     """The preset with these layers, heads and width, or the shape itself: "tiny", "4 layers of 64"."""
     shape = {"layers": layers, "heads": heads, "dim": dim}
-    named = [name for name, file in scales().items() if shape.items() <= read_plain(file).get("model", {}).items()]
+    named = [
+        name for name, file in groups()["scale"].items() if shape.items() <= read_plain(file).get("model", {}).items()
+    ]
     return named[0] if named else f"{layers} layers of {dim}"
 
 

@@ -7,7 +7,7 @@ import pytest
 from fake_studies import a_cell
 
 from ablate.config.claims import Claim, applicable, metric_problems, read_claims, read_criterion, sides_of, weighed
-from ablate.config.designs import lay_out
+from ablate.config.designs import DESIGNS
 from ablate.config.typed_json import parse
 from ablate.planning.earlier_runs import Registered, register
 from ablate.results.records import Cell, ClaimEntry, ClaimText
@@ -234,7 +234,7 @@ def design(kind: str, **factors: list[str]) -> list[Cell]:
     """Cells of a design as a manifest has them."""
     last = -1 if kind == "leave_one_out" else 0
     base = tuple(range(len(levels))[last] for levels in factors.values())
-    made = lay_out(kind, {name: len(levels) for name, levels in factors.items()}, base)
+    made = DESIGNS[kind]({name: len(levels) for name, levels in factors.items()}, base)
     levels = [{name: factors[name][i] for name, i in zip(factors, cell, strict=True)} for cell in made.cells]
     return [a_cell(id="+".join(each.values()), label="", levels=each) for each in levels]
 

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from ablate.config.designs import base_factors, lay_out, size
+from ablate.config.designs import DESIGNS, base_factors, size
 
 SHAPES = [(2,), (3,), (2, 2), (3, 2), (2, 3, 4), (1, 2), (2,) * 4, (2, 3, 2, 2, 2), (2,) * 6, (3, 2, 2, 2, 2, 4)]
 BASES = ["first", "last"]
@@ -24,7 +24,7 @@ def base_of(shape: tuple[int, ...], which: str) -> tuple[int, ...]:
 def test_every_design_has_each_level_no_cell_twice_and_no_more_cells_than_said(design):
     for shape, which in itertools.product(SHAPES, BASES):
         base = base_of(shape, which)
-        cells = lay_out(design, counts(shape), base).cells
+        cells = DESIGNS[design](counts(shape), base).cells
         assert len(set(cells)) == len(cells) <= size(design, counts(shape))
         for place, count in enumerate(shape):
             assert {cell[place] for cell in cells} == set(range(count))
@@ -35,10 +35,10 @@ def test_every_design_has_each_level_no_cell_twice_and_no_more_cells_than_said(d
 def test_one_factor_is_changed_at_a_time(shape):
     for design in ("one_at_a_time", "leave_one_out"):
         for base in (base_of(shape, which) for which in BASES):
-            first, *changed = lay_out(design, counts(shape), base).cells
+            first, *changed = DESIGNS[design](counts(shape), base).cells
             assert first == base and len(changed) == sum(shape) - len(shape)
             assert {sum(a != b for a, b in zip(base, cell, strict=True)) for cell in changed} <= {1}
-    cells = lay_out("cumulative", counts(shape), base_of(shape, "first")).cells
+    cells = DESIGNS["cumulative"](counts(shape), base_of(shape, "first")).cells
     assert cells[0] == (0,) * len(shape) and cells[-1] == tuple(count - 1 for count in shape)
     moved = []
     for before, after in itertools.pairwise(cells):
@@ -49,7 +49,7 @@ def test_one_factor_is_changed_at_a_time(shape):
 
 
 def signs(n: int) -> np.ndarray:
-    return 2 * np.array(lay_out("fractional", counts((2,) * n), (0,) * n).cells) - 1
+    return 2 * np.array(DESIGNS["fractional"](counts((2,) * n), (0,) * n).cells) - 1
 
 
 @pytest.mark.parametrize("n", [*range(2, 10), 16, 17])
@@ -83,7 +83,7 @@ def aliased(generators: list[str], names: list[str]) -> set[frozenset[frozenset[
 @pytest.mark.parametrize("which", BASES)
 @pytest.mark.parametrize("shape", [(2,) * n for n in (4, 5, 6, 7, 9, 16)] + [(3, 2, 2, 2, 2), (2, 2, 4, 2, 2, 2, 2)])
 def test_aliases_follow_from_the_generators(shape, which):
-    made = lay_out("fractional", counts(shape), base_of(shape, which))
+    made = DESIGNS["fractional"](counts(shape), base_of(shape, which))
     twos = [name for name, count in counts(shape).items() if count == 2]
     told = {frozenset(frozenset(pair.split(" × ")) for pair in chain) for chain in made.aliases["together"]}
     assert told == aliased(made.aliases["generators"], twos)
@@ -100,7 +100,7 @@ def test_aliases_follow_from_the_generators(shape, which):
 
 
 def test_notes_say_what_a_design_cannot_tell():
-    said = {design: lay_out(design, counts((2, 2)), (0, 0)).notes for design in ("grid", "one_at_a_time", "cumulative")}
+    said = {design: DESIGNS[design](counts((2, 2)), (0, 0)).notes for design in ("grid", "one_at_a_time", "cumulative")}
     assert said["grid"] == []
     assert "interactions are not measured" in said["one_at_a_time"][0]
     assert "depends on the order" in said["cumulative"][0]

@@ -11,13 +11,12 @@ from fake_studies import TASK, Levels, a_cell, a_manifest, study_of
 from scipy import stats
 
 from ablate import evidence
-from ablate.config.designs import lay_out
+from ablate.config.designs import DESIGNS
 from ablate.evidence import Contrast, changes, contrasts
 from ablate.evidence.contrasts import slope
 from ablate.results.records import Manifest
 
 SHAPES = [(2, 2), (3, 2), (2, 3, 4), (2,) * 4, (2, 3, 2, 2, 2), (2,) * 6]
-DESIGNS = ["grid", "one_at_a_time", "leave_one_out", "cumulative", "fractional"]
 Means = dict[str, float]
 
 
@@ -25,7 +24,7 @@ def manifest(design: str, shape: tuple[int, ...], moved: bool = False) -> Manife
     """What contrasts need of a study; `moved`: its reference is not at the first values."""
     factors = {string.ascii_lowercase[i]: [f"{i}{j}" for j in range(count)] for i, count in enumerate(shape)}
     base = tuple((count - 1) * (moved or design == "leave_one_out") for count in shape)
-    made = lay_out(design, {name: len(levels) for name, levels in factors.items()}, base)
+    made = DESIGNS[design]({name: len(levels) for name, levels in factors.items()}, base)
     cells = []
     for n, cell in enumerate(made.cells):
         levels = {name: factors[name][i] for name, i in zip(factors, cell, strict=True)}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas
 
-from ablate.config.designs import lay_out
+from ablate.config.designs import DESIGNS
 from ablate.config.groups import default_settings
 from ablate.config.schema import VARIED
 from ablate.config.typed_json import parse, stored
@@ -119,7 +119,7 @@ def _told(
     last = -1 if design == "leave_one_out" else 0
     reference = {name: levels[last] for name, levels in factors.items() if name in compared}
     base = tuple(levels.index(levels[last]) for levels in factors.values())
-    made = lay_out(design, {name: len(levels) for name, levels in factors.items()}, base)
+    made = DESIGNS[design]({name: len(levels) for name, levels in factors.items()}, base)
     cells = [
         _cell(number, {name: factors[name][i] for name, i in zip(factors, at, strict=True)}, reference, batches, task)
         for number, at in enumerate(made.cells)

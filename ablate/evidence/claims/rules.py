@@ -12,7 +12,7 @@ import pandas
 
 from ablate.config.claims import BOUNDED, DIFFERENCES, Claim, plain_metric, weighed
 from ablate.config.key_checks import fraction_of
-from ablate.evidence.claims.sentences import at_words, side_words
+from ablate.evidence.claims.sentences import pairs, side_words
 from ablate.evidence.collapse import Collapse, collapse_of, condition
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.divergence import divergence_of
@@ -187,7 +187,8 @@ def contrast_of(claim: Claim, manifest: Manifest) -> Contrast:
         sides = [f"{sides[0]}: {metric}, {ways[0]}", ways[1]] if same else ways
         other = {second_metric(cell, claim.metrics[1]): weight for cell, weight in other.items()}
     weights = one | {cell: -weight for cell, weight in other.items()}
-    return Contrast("claim", "", sides[0], sides[1], at_words(manifest, claim), " against ".join(sides), weights)
+    label, fixed = " against ".join(sides), ", ".join(pairs(manifest, claim.at))
+    return Contrast("claim", "", sides[0], sides[1], fixed, label, weights)
 
 
 def way(metric: str) -> str:

@@ -64,15 +64,10 @@ def side_words(manifest: Manifest, side: Side) -> str:
         levels = ", ".join(map(show, levels_of(wanted)))
         if "." not in key and levels not in ("none", "null", "true", "false"):
             return levels
-    return " with ".join(_pairs(manifest, side))
+    return " with ".join(pairs(manifest, side))
 
 
-def at_words(manifest: Manifest, claim: Claim) -> str:
-    """What a claim fixes: "norm=ln, optim.lr=0.001"."""
-    return ", ".join(_pairs(manifest, claim.at))
-
-
-def _pairs(manifest: Manifest, side: Side) -> list[str]:
+def pairs(manifest: Manifest, side: Side) -> list[str]:
     """Factors with their levels: "ReLU MLP, GELU MLP", "learning rate 1e-3"; "ffn=mlp, gelu" where keys are shown."""
     levels = {key: levels_of(wanted) for key, wanted in side.items()}
     return [
@@ -104,7 +99,7 @@ def claim_sentence(manifest: Manifest, entry: ClaimEntry, row: Any) -> str:
 def claim_says(manifest: Manifest, claim: Claim, row: Any) -> str:
     """The finding of a claim, without its grounds."""
     other = UNEQUAL if row.relation in BOUNDED or claim.margin is not None else OPPOSITE
-    fixed = f"at {' with '.join(_pairs(manifest, claim.at))}" if claim.at else ""
+    fixed = f"at {' with '.join(pairs(manifest, claim.at))}" if claim.at else ""
     other = other * (leaning(row.verdict) == "contradicted")
     before = ", ".join(filter(None, [other, fixed])) + (": " if other else ", " if fixed else "")
     return before + SENTENCES[row.relation](manifest, claim, row)
