@@ -99,8 +99,7 @@ def study(given: Namespace, words: list[str], others: list[str]) -> Outcome:
     """Print the configuration (--cfg) or a dry run, or train a study; `others` are options that there are not.  Raises
     PlanError."""
     from ablate import api
-    from ablate.cli.preview import dry_run
-    from ablate.cli.sweep import sweep
+    from ablate.cli.sweep import dry_run, sweep
     from ablate.config.errors import PlanError, Problem
     from ablate.config.key_checks import TAKEN, bare
     from ablate.config.subcommands import Outcome

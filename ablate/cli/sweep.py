@@ -1,19 +1,27 @@
-"""Trains a study on the command line: output during training, and the exit code."""
+"""Trains a study on the command line: its plan (`dry_run=true`), output during training, and the exit code."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from ablate import api, evidence
 from ablate.cli.diff import nearest
 from ablate.cli.summary import summary
+from ablate.config.depth import chosen_at
 from ablate.config.errors import PlanError, Refused
+from ablate.config.key_checks import CHOSEN
 from ablate.config.subcommands import Outcome
 from ablate.execution.signals import DiskFull, Terminated
+from ablate.formatting import columns, counted, few, first_of, passes, percent, remainder
 from ablate.formatting.streams import say
 from ablate.planning.runs import Plan
+from ablate.results import naming
+from ablate.results.records import Cell, Manifest
 from ablate.results.run import untested
 from ablate.results.study import Study
 
 DONE, FAILED, WRONG, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
+MOST, HEAD, TAIL = 40, 20, 5  # up to MOST cells are all shown, else the first HEAD and the last TAIL
+NAMED = 4  # cells with the same note that are listed
 
 
 class Terminal:
@@ -70,3 +78,113 @@ def verdicts(study: Study) -> dict[str, object]:
     tables = {"cells": evidence.cells(study), "effects": evidence.effects(study), "claims": evidence.claims(study)}
     overall = evidence.replication(study.manifest, tables["claims"])
     return {"study": study.manifest.study, "runs": study.runs, **tables, "replicated": overall, "notes": study.notes}
+
+
+def dry_run(plan: Plan) -> Outcome:
+    """Print a plan, and the expected time of its training and of training vectors for embeddings."""
+    time, vectors = "", list[str]()
+    if plan.todo:  # else torch is not imported
+        from ablate.planning.sweep_time import expected_time, expected_vectors
+
+        time, vectors = expected_time(plan), expected_vectors(plan)
+    print(preview(plan, time, vectors))
+    return Outcome(0, budget(plan) | {"time": time, "vectors": vectors}, [*plan.manifest.remarks, *plan.notes])
+
+
+def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:
+    """A plan as text: a table of its cells, totals, the expected `time`, the cost of `vectors`, the expected noise."""
+    cells, seeds = plan.manifest.cells, plan.manifest.seeds
+    tasks = ", ".join(dict.fromkeys(task.title for task in plan.manifest.tasks.values()))
+    test = sum(status == "untested" for status in plan.statuses.values())
+    cell, seed, run = counted(len(cells), "cell"), counted(len(seeds), "seed"), counted(len(plan.statuses), "run")
+    runs = f"{cell} × {seed} = {run}, {len(plan.todo) - test} to do" + f", {test} to test at new lengths" * bool(test)
+    like = nearest(plan.results, plan.manifest)
+    where = f"study {plan.manifest.study} in {plan.folder}" + f", {like}" * bool(like)
+    held = evidence.also_lines(plan.manifest)
+    held += [f"match={plan.manifest.match}: {naming.quantity(plan.manifest)}"] if matching(plan) else []
+    notes = naming.notes(cells)
+    study = [*about(plan.manifest), *plan.manifest.remarks]
+    trained = f"{tasks}, {training(plan.manifest)}"
+    totals = [f"{trained}; {runs}", *([time] if time else []), *vectors, *evidence.noise_lines(plan.manifest), where]
+    shown = cells if len(cells) <= MOST else [*cells[:HEAD], *cells[-TAIL:]]
+    table = columns([heads(plan), *(row(plan, cell) for cell in shown)], numeric=True)
+    if len(shown) < len(cells):
+        table.insert(1 + HEAD, f"… {counted(len(cells) - len(shown), 'more cell')} between; --json has all")
+    end = "dry run: nothing was trained or written"
+    return "\n".join([*table, "", *totals, *study, *held, *notes, *grouped(plan.notes, cells), end])
+
+
+def training(manifest: Manifest) -> str:
+    """How long runs train: 600 steps of 1,024 tokens (7 % of one pass); of several cells all that differ."""
+    found = [
+        (f"{cell.config.train.steps:,}", f"{cell.tokens_per_step or 0:,}", passes(manifest.passes(cell)))
+        for cell in manifest.cells
+    ]
+    steps, tokens, seen = (few(dict.fromkeys(each), NAMED) for each in zip(*found, strict=True))
+    return f"{steps} steps of {tokens} tokens ({seen})"
+
+
+def grouped(notes: Sequence[str], cells: Sequence[Cell]) -> list[str]:
+    """Notes, with equal ones of several cells (they begin with the cell's label) merged."""
+    labels, found = {cell.label for cell in cells}, dict[str, list[str]]()
+    for note in notes:
+        label, _, text = note.partition(": ")
+        found.setdefault(text if label in labels else note, []).append(label)
+    return [f"{first_of(whose, NAMED)}: {text}" if set(whose) <= labels else text for text, whose in found.items()]
+
+
+def heads(plan: Plan) -> tuple[str, ...]:
+    """The headings of the table's columns."""
+    budget = ("parameters", "difference", "FLOPs/token", "difference", "shared draws")
+    return ("cell", *budget, *matching(plan), "to do", "done")
+
+
+def budget(plan: Plan) -> dict[str, object]:
+    """A plan for `--json`: its cells with their cost, and the state of its runs."""
+    known = ("id", "label", "reference", "params", "flops_per_token", "shared_draws", "levels")
+    cells = [{name: getattr(cell, name) for name in known} | {"notes": cell.notes} for cell in plan.manifest.cells]
+    runs = []
+    for run in plan.manifest.runs:
+        runs.append({"cell": run.cell, "seed": run.seed, "path": run.path, "status": plan.statuses[run.path]})
+    return {"study": plan.manifest.study, "folder": str(plan.folder), "cells": cells, "runs": runs, "todo": plan.todo}
+
+
+def about(manifest: Manifest) -> list[str]:
+    """The study's question, published result and number of claims, one line each."""
+    claims = list(manifest.claims.values())
+    late = sum(not entry.registered for entry in claims)
+    early = "registered: written before any seed had results on both sides"
+    when = f"{late} post hoc: written when there were results" if late else early
+    lines = naming.question_lines(manifest)
+    lines += [f"zip: {', '.join(manifest.zip)} change together"] if manifest.zip else []
+    return lines + ([f"{counted(len(claims), 'claim')}, {when}"] if claims else [])
+
+
+def row(plan: Plan, cell: Cell) -> tuple[str, ...]:
+    """The row of one cell."""
+    statuses = [plan.statuses[run.path] for run in plan.manifest.runs if run.cell == cell.id]
+    strata = [key for key in plan.manifest.factors if key not in plan.manifest.reference]
+    same = (other for other in plan.manifest.cells if all(other.levels[key] == cell.levels[key] for key in strata))
+    reference = next(other for other in same if other.reference)
+    done = sum(status in ("done", "diverged", "untested") for status in statuses)
+    matched: tuple[str, ...] = ()
+    if chosen := matching(plan):
+        left = remainder(cell.matched.difference) if cell.matched else ""
+        matched = (str(chosen_at(cell.config.as_json(), chosen[0].split("."))), left)
+    return (
+        cell.label + (" (reference)" if cell.reference else ""),
+        f"{cell.params:,}",
+        percent(cell.params / reference.params - 1),
+        f"{cell.flops_per_token:,.0f}",
+        percent(cell.flops_per_token / reference.flops_per_token - 1),
+        f"{100 * (cell.shared_draws or 0):.0f} %",
+        *matched,
+        str(len(statuses) - done),
+        str(done),
+    )
+
+
+def matching(plan: Plan) -> tuple[str, ...]:
+    """The headings of the two columns on matching: the adjusted key and the match; empty without matching."""
+    how = plan.manifest.match
+    return () if how == "none" else (CHOSEN[how][0], f"match={how}")

@@ -1,5 +1,6 @@
 """How large a difference noise alone makes, from placebo runs, and how many seeds a given difference needs."""
 
+import bisect
 import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -73,15 +74,9 @@ def seeds_to_bound(margin: float, sd: float, alpha: float, both: bool = True) ->
 
 def _fewest(chance: Callable[[int], float]) -> int | None:
     """The fewest seeds with 80 % power, which grows with their number; None: more than 10,000."""
-    low, high = 1, 2  # `low` is too few; `high` may be enough
-    while chance(high) < POWER:
-        low, high = high, 2 * high
-        if high > MOST:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if chance(middle) >= POWER else (middle, high)
-    return high
+    seeds = range(2, MOST + 1)
+    place = bisect.bisect_left(seeds, True, key=lambda n: chance(n) >= POWER)
+    return seeds[place] if place < len(seeds) else None
 
 
 def round_differences(effects: Iterable[float], floor: float) -> list[float]:

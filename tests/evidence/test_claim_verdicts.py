@@ -17,7 +17,7 @@ from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.config.claims import Criterion
 from ablate.config.typed_json import parse
-from ablate.evidence.claims.rules import rank_correlation, rule_of
+from ablate.evidence.claims.rules import decide, rank_correlation
 from ablate.evidence.divergence import hypergeometric_p
 from ablate.evidence.family import corrected, exploratory, registered
 from ablate.formatting import number
@@ -221,12 +221,12 @@ def test_rules_are_wrong_as_seldom_as_promised(relation, shift, margin):
     studies, level, n = 40_000, 0.05, 5
     values = np.random.default_rng(n).normal(shift, 0.3, (studies, n))
     half = stats.t.isf(level / 2, n - 1) * values.std(1, ddof=1) / math.sqrt(n)
-    found = rule_of(relation, margin)(values.mean(1) - half, values.mean(1) + half, n)
+    found = decide(relation, margin, values.mean(1) - half, values.mean(1) + half, n)
     error = 3 * math.sqrt(level / 2 / studies)
     assert np.mean(found > 0) == pytest.approx(level / 2, abs=error)
     assert np.mean(found < 0) == pytest.approx(level / 2, abs=error)
     if relation in ("equivalent", "not_greater", "not_less"):
-        assert not (rule_of(relation, margin)(np.array([-0.1]), np.array([0.1]), 4) > 0).any()
+        assert not (decide(relation, margin, np.array([-0.1]), np.array([0.1]), 4) > 0).any()
 
 
 PUBLISHED = np.array([1.9, 2.0, 2.0, 2.3, 2.5, 2.9])

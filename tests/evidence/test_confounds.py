@@ -8,8 +8,8 @@ import pytest
 from fake_studies import study_of, with_cells
 
 from ablate import evidence
-from ablate.cli.preview import preview
 from ablate.cli.summary import summary
+from ablate.cli.sweep import preview
 from ablate.config.groups import CONF
 from ablate.planning.plan import PlanError
 from ablate.results.records import Cell

@@ -13,7 +13,7 @@ from simulate import error, paired_intervals, weights_of, with_scores
 from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.config.typed_json import parse
-from ablate.python.shown import Study
+from ablate.python import Study
 from ablate.results.records import ClaimEntry, MarginEntry
 from analysis.case import case_of
 from analysis.cli.main import _lines

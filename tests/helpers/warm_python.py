@@ -31,7 +31,7 @@ from typing import Any, NoReturn
 LIBRARIES = ["torch._dynamo", "hydra.main", "msgspec", "pandas", "pyarrow", "scipy.stats", "seaborn", "jinja2"]
 LIBRARIES += ["matplotlib.backends.backend_agg", "matplotlib.backends.backend_pdf", "pybtex.database", "rich.live"]
 LIBRARIES += ["hydra.experimental.callback", "hydra.core.override_parser.overrides_parser", "safetensors.torch"]
-OURS = ["ablate.api", "ablate.cli.preview", "ablate.cli.sweep", "ablate.execution.worker", "ablate.training.trainer"]
+OURS = ["ablate.api", "ablate.cli.sweep", "ablate.execution.worker", "ablate.training.trainer"]
 OURS += ["analysis.cli.main", "ablate.execution.tracking.mirror", "wandb.sdk.launch.inputs.internal"]
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 300.0  # seconds

@@ -13,8 +13,8 @@ from scipy import stats
 from test_tuning import rounds
 
 from ablate import evidence
-from ablate.cli.preview import preview
 from ablate.cli.status import main as status
+from ablate.cli.sweep import preview
 from ablate.config.schema import typed
 from ablate.evidence.equivalence import within
 from ablate.evidence.statistics import welch

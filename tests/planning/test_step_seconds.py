@@ -11,7 +11,7 @@ import pytest
 from conftest import latest
 from one_run import sweep_here, write_plan
 
-from ablate.cli.preview import preview
+from ablate.cli.sweep import preview
 from ablate.planning import measured
 from ablate.planning.checks.user_code import Failed
 from ablate.planning.plan import plan_study

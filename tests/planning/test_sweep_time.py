@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ablate.cli.preview import preview
+from ablate.cli.sweep import preview
 from ablate.execution.fork import children
 from ablate.planning import measured, sweep_time
 from ablate.planning.checks.user_code import Failed

@@ -6,8 +6,8 @@ import pytest
 from one_run import train, write_plan
 from test_tuning import GRID, TUNE, rounds
 
-from ablate.cli.preview import preview
 from ablate.cli.summary import summary
+from ablate.cli.sweep import preview
 from ablate.results.manifest import read_manifest
 from ablate.results.records import Manifest
 from ablate.results.study import load_study

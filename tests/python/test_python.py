@@ -16,12 +16,11 @@ from one_run import here
 
 import ablate
 from ablate import api, evidence
-from ablate.cli.preview import preview
+from ablate.cli.sweep import preview
 from ablate.config.errors import PlanError, Refused
 from ablate.config.overrides import parsed
+from ablate.python import Study, html_table, words_of
 from ablate.python import shown as progress
-from ablate.python import words_of
-from ablate.python.shown import Study, html_table
 from ablate.results.run import Run
 from ablate.training.trainer import Trainer
 

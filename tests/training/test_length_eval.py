@@ -10,8 +10,8 @@ from test_components import CONFIG, component
 
 from ablate import load
 from ablate.cli import evaluate
-from ablate.cli.preview import preview
 from ablate.cli.summary import summary
+from ablate.cli.sweep import preview
 from ablate.config.schema import typed
 from ablate.planning.plan import PlanError, plan_study
 from ablate.results.atomic import write_json

@@ -35,8 +35,6 @@ WITHIN = {"equivalent": "equivalence", "not_greater": "that it is not greater", 
 COLUMNS = ("n", "mean", "sd", "metric", "paired", "diverged", "diverged_reference", "lower", "higher", "tied")
 EXACT = 8  # levels up to which all orders are enumerated
 DRAWN = 99_999  # random orders otherwise
-Span = tuple[float, float]
-Rule = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 
 
 class Judged(NamedTuple):
@@ -64,23 +62,25 @@ class Finding:
     assumes: str = ""
 
 
-def rule_of(relation: str, margin: float) -> Rule:
-    """The rule from interval and n to 1 (supported: all on the claimed side), −1 (contradicted: all on the other) or 0.
+def decide(relation: str, margin: float, low: Any, high: Any, n: int) -> Any:
+    """1 (supported: the interval is all on the claimed side), −1 (contradicted: all on the other) or 0.
 
     `less` and `greater`: side one − side two is below −margin or above margin (zero without a margin);
     `equivalent`: it is inside ±margin, with n >= 5; `not_greater`, `not_less`: it is below margin or above −margin,
     with n >= 5.  Works on arrays; an interval of NaN gives 0.
     """
+    near, far = directed(relation, low, high)
+    if relation in BOUNDED:
+        return (far < margin) * (n >= SEEDS) - (near > margin) * 1
     beyond = 0.0 if math.isnan(margin) else margin
-    return {
-        "less": lambda low, high, n: (high < -beyond) * 1 - (low > -beyond) * 1,
-        "greater": lambda low, high, n: (low > beyond) * 1 - (high < beyond) * 1,
-        "equivalent": lambda low, high, n: (
-            ((-margin < low) & (high < margin)) * (n >= SEEDS) - ((low > margin) | (high < -margin)) * 1
-        ),
-        "not_greater": lambda low, high, n: (high < margin) * (n >= SEEDS) - (low > margin) * 1,
-        "not_less": lambda low, high, n: (low > -margin) * (n >= SEEDS) - (high < -margin) * 1,
-    }[relation]
+    return (near > beyond) * 1 - (far < beyond) * 1
+
+
+def directed(relation: str, low: Any, high: Any) -> tuple[Any, Any]:
+    """An interval in the direction of a relation's margin; for `equivalent` that of the difference without its sign."""
+    if relation == "equivalent":
+        return np.maximum(low, -high), np.maximum(-low, high)
+    return (-high, -low) if relation in ("less", "not_less") else (low, high)
 
 
 def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
@@ -99,8 +99,9 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     why, final = _no_verdict(row, claim, not known)
     collapse = collapse_of(all_scores, contrast)
     estimate, relation = row.estimate, claim.relation
-    tested = estimate._replace(mean=distance_from(estimate.mean, relation, margin))
-    rule = rule_of(relation, margin)
+    tested = estimate
+    if not math.isnan(margin):  # then the distance from it is tested, which for `BOUNDED` is negative inside
+        tested = estimate._replace(mean=float(directed(relation, estimate.mean, estimate.mean)[1]) - margin)
     # With collapsed seeds, no interval can show that a difference is small.
     most = 0 if relation in BOUNDED and collapse.seen else 1
 
@@ -110,12 +111,12 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         span = (math.nan, math.nan) if no_verdict(row) else interval(estimate, level)
         low, high = max(span[0], -row.reach), min(span[1], row.reach)  # shares differ by at most 1, as in effects
         reached = worth(all_scores, contrast.weights, curves, level) if known and not why else Worth()
-        outcome = 0 if why else min(int(rule(np.asarray(low), np.asarray(high), row.n)), most)
+        outcome = 0 if why else min(int(decide(relation, margin, low, high, row.n)), most)
         if fits and share is not None and not why:
             outcome = most if fits(level, 0.0) else -int(outside(reached, share))
         whom = "", ""
         if relation in BOUNDED and outcome > 0:
-            inside = fits or (lambda _, cost: reach((low, high), relation) + cost < margin)
+            inside = fits or (lambda _, cost: directed(relation, low, high)[1] + cost < margin)
             whom = condition(collapse, level, inside, row.lower_is_better)
         return Judged(low, high, outcome, reached, *whom)
 
@@ -131,21 +132,6 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     p, notes = math.nan if why else overall(row.looks, p), _notes(row, relation, collapse, contrast)
     assumes = "" if estimate.exact else assumed(row.n)
     return Finding(columns, p, lambda level: judge(nominal(row.looks, level)), why, final, notes, assumes)
-
-
-def distance_from(mean: float, relation: str, margin: float) -> float:
-    """The distance of a mean difference from the verdict's threshold; for `BOUNDED`, negative inside the margin."""
-    if math.isnan(margin):
-        return mean
-    if relation in BOUNDED:
-        return reach((mean, mean), relation) - margin
-    return mean + margin if relation == "less" else mean - margin
-
-
-def reach(span: Span, relation: str) -> float:
-    """The far end of an interval in the direction of a relation's margin, signed so that this direction is positive."""
-    low, high = span
-    return {"equivalent": max(-low, high), "not_greater": high, "not_less": -low}[relation]
 
 
 def _no_verdict(row: SimpleNamespace, claim: Claim, no_worth: bool) -> tuple[str, bool]:

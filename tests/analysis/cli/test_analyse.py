@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 import ablate
 import analysis
 from ablate.config.errors import Refused
-from ablate.python.shown import Study
+from ablate.python import Study
 from ablate.results.kept_tables import write_tables
 from ablate.results.manifest import study_folder
 from ablate.results.study import load_study
