@@ -31,7 +31,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from ablate import api, evidence, formatting
-from ablate.cli.monitor import counts, follow
+from ablate.cli.status import counts, follow
 from ablate.cli.summary import effect_lines
 from ablate.cli.sweep import heads, preview, row
 from ablate.config.command import value_text

@@ -21,7 +21,7 @@ from rich.text import Text
 from selenium import webdriver
 
 from ablate import api
-from ablate.cli.monitor import TICK, counts, endings, follow, table
+from ablate.cli.status import TICK, counts, endings, follow, table
 from ablate.cli.sweep import Terminal
 from ablate.planning.runs import Plan
 from ablate.results.progress import Runs

@@ -17,8 +17,7 @@ from rich.filesize import decimal
 from ablate import evidence, formatting
 from ablate.cli.clean import ORPHANS, STUDIES, UNSURE, Item, in_use, listing, remove, size_of, survey, total
 from ablate.cli.diff import Row, describe, study_differences
-from ablate.cli.monitor import printable
-from ablate.cli.status import every
+from ablate.cli.status import every, printable
 from ablate.config.errors import Refused
 from ablate.config.key_checks import wrong_name
 from ablate.config.overrides import quoted

@@ -39,7 +39,7 @@ class Terminal:
 
     def training(self, plan: Plan) -> AbstractContextManager[None]:
         """Show the live view."""
-        from ablate.cli.monitor import follow  # imports Rich, needed only for training
+        from ablate.cli.status import follow  # imports Rich, needed only for training
 
         return follow(plan.results, plan.manifest.study, plan.todo)
 

@@ -24,8 +24,10 @@ from ablate.evidence.noise_floor import Floor, floors, placebo_lines
 from ablate.evidence.normality import CHECKED, FOOTNOTE, LEVEL, assuming, assumption_of, footnoted
 from ablate.evidence.scores import (
     cells,
+    common_rows,
     endpoint,
     endpoints,
+    given,
     is_share,
     lower_is_better,
     matched,
@@ -33,12 +35,12 @@ from ablate.evidence.scores import (
     overfit,
     overfitting,
     scores,
+    tuning_seeds,
     unadjusted,
     validated,
     values_of,
 )
-from ablate.evidence.sequential import DECIDED, looks_until, nominal, sequential_state, undecided
+from ablate.evidence.sequential import DECIDED, looks_until, sequential_state, undecided
 from ablate.evidence.solved import counted, interval_kind, is_solved
 from ablate.evidence.statistics import Estimate, benjamini_hochberg, holm, interval, p_value, paired, welch, wilson
 from ablate.evidence.step_equivalents import exchange_lines, worth_places, worth_text, worth_words
-from ablate.evidence.tuned import common, common_rows, given, tuned, tuning_seeds

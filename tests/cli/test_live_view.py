@@ -21,7 +21,7 @@ from crashing_norm import wait_for
 from fake_studies import edit_json, edit_manifest, fabricate
 from rich.console import Console, Group
 
-from ablate.cli import monitor
+from ablate.cli import status
 from ablate.results import progress
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
@@ -52,14 +52,14 @@ def end(results: Path, path: str, status: str = "done") -> None:
     write_json(Run(results, path).result_file, result | {"ended": str(time.time())})
 
 
-def runs_of(results: Path, paths: list[str]) -> monitor.Runs:
-    return monitor.runs_of(results, read_manifest(results, "s"), paths)
+def runs_of(results: Path, paths: list[str]) -> status.Runs:
+    return status.runs_of(results, read_manifest(results, "s"), paths)
 
 
-def rendered(runs: monitor.Runs, width: int, height: int = 24) -> list[str]:
+def rendered(runs: status.Runs, width: int, height: int = 24) -> list[str]:
     console = Console(width=width, height=height, force_terminal=False, color_system=None)
     with console.capture() as capture:
-        console.print(Group(monitor.table(runs, width, height), monitor.counts(runs)))
+        console.print(Group(status.table(runs, width, height), status.counts(runs)))
     return capture.get().splitlines()
 
 
@@ -67,9 +67,9 @@ def test_each_ending_is_a_line(tmp_path, monkeypatch, capsys):
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE"):  # without a terminal there are no control characters all the same
         monkeypatch.setenv(name, "1")
     paths = make_study(tmp_path)
-    with monitor.follow(tmp_path, "s", paths):
-        for path, status in zip(paths, ("done", "diverged", "failed", "done"), strict=True):
-            end(tmp_path, path, status)
+    with status.follow(tmp_path, "s", paths):
+        for path, how in zip(paths, ("done", "diverged", "failed", "done"), strict=True):
+            end(tmp_path, path, how)
     assert capsys.readouterr().out.splitlines() == [
         "[1/4] ln + mlp s0 done  test/loss 2.007  8.1 s",
         "[2/4] ln + mlp s1 diverged at step 40  8.1 s",
@@ -79,10 +79,10 @@ def test_each_ending_is_a_line(tmp_path, monkeypatch, capsys):
 
 
 def test_a_quiet_sweep_shows_now_and_then_that_it_is_alive(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(monitor, "TICK", 0.02)
-    monkeypatch.setattr(monitor, "HEARTBEAT", 0.1)
+    monkeypatch.setattr(status, "TICK", 0.02)
+    monkeypatch.setattr(status, "HEARTBEAT", 0.1)
     shown: list[str] = []
-    with monitor.follow(tmp_path, "s", make_study(tmp_path)):
+    with status.follow(tmp_path, "s", make_study(tmp_path)):
         wait_for(lambda: shown.extend(capsys.readouterr().out.splitlines()) or len(shown) >= 2)
     assert set(shown) == {"0/4 ended, 0 diverged, 0 failed, 0 running, 4 queued"}
 
@@ -92,13 +92,13 @@ def test_what_was_done_before_counts_and_an_earlier_failure_does_not(tmp_path: P
     end(tmp_path, paths[0])
     end(tmp_path, paths[1], "failed")
     runs = runs_of(tmp_path, paths)
-    assert monitor.endings(runs) == [] and monitor.counts(runs).startswith("1/4 ended, 0 diverged, 0 failed")
+    assert status.endings(runs) == [] and status.counts(runs).startswith("1/4 ended, 0 diverged, 0 failed")
     end(tmp_path, paths[1], "failed")
-    assert [status for status, _ in monitor.endings(runs)] == ["failed"]
-    assert monitor.counts(runs).startswith("2/4 ended, 0 diverged, 1 failed")
+    assert [status for status, _ in status.endings(runs)] == ["failed"]
+    assert status.counts(runs).startswith("2/4 ended, 0 diverged, 1 failed")
     end(tmp_path, paths[2])
     edit_json(Run(tmp_path, paths[2]).result_file, lambda result: result.update(resumed=2))
-    [(_, line)] = monitor.endings(runs)
+    [(_, line)] = status.endings(runs)
     assert line.endswith("8.1 s  resumed")
 
 
@@ -108,7 +108,7 @@ def test_the_table_shows_what_runs_now(tmp_path: Path) -> None:
     Run(tmp_path, paths[3]).lease_file.unlink()
     runs = runs_of(tmp_path, paths[1:])
     log(tmp_path, paths[1], 40, **{"val/loss": 3.25})
-    monitor.endings(runs)
+    status.endings(runs)
     assert [re.split(r"\s{2,}", line.strip()) for line in rendered(runs, 100)] == [
         ["run", "step", "train/loss", "val/loss", "tokens/s", "left", "where"],
         ["ln + mlp s1", "40/100", "4.500", "3.250", "6,400", "6.0 s", "node7:123 cpu"],
@@ -119,15 +119,15 @@ def test_the_table_shows_what_runs_now(tmp_path: Path) -> None:
 def test_time_left_is_that_of_the_places_that_runs_have(tmp_path: Path) -> None:
     paths = make_study(tmp_path, labels=("a", "b", "c"), seeds=1)
     runs = runs_of(tmp_path, paths)
-    assert "left" not in monitor.counts(runs)
+    assert "left" not in status.counts(runs)
     for path in paths[:2]:
         log(tmp_path, path, 60)  # ten steps a second, four seconds to go
-    monitor.endings(runs)
-    assert monitor.counts(runs).endswith("1 queued, about 14 s left"), "the third one takes the first free place"
+    status.endings(runs)
+    assert status.counts(runs).endswith("1 queued, about 14 s left"), "the third one takes the first free place"
     Run(tmp_path, paths[1]).metrics_file.unlink()
     end(tmp_path, paths[1], "done")  # 40 steps in 8.1 s: two processes' pace counts by what each has done
-    monitor.endings(runs)
-    assert monitor.counts(runs).endswith("1 running, 1 queued, about 18 s left")
+    status.endings(runs)
+    assert status.counts(runs).endswith("1 running, 1 queued, about 18 s left")
 
 
 def test_time_left_of_runs_that_nobody_trains_is_a_sum(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_time_left_of_runs_that_nobody_trains_is_a_sum(tmp_path: Path) -> None:
     log(tmp_path, paths[1], 50)  # ten steps a second; 90 steps in 13.1 s are the pace of the third
     Run(tmp_path, paths[1]).checkpoint_file.write_text("")
     Run(tmp_path, paths[1]).lease_file.unlink()
-    counts = monitor.counts(runs_of(tmp_path, paths))
+    counts = status.counts(runs_of(tmp_path, paths))
     assert counts == "1/3 ended, 0 diverged, 0 failed, 0 running, 1 interrupted, 1 queued, 20 s of computing left"
 
 
@@ -163,7 +163,7 @@ def test_the_table_fits_any_terminal(tmp_path: Path) -> None:
     runs = runs_of(tmp_path, paths)
     for path in paths:
         log(tmp_path, path, 40)
-    monitor.endings(runs)
+    status.endings(runs)
     for width, height in itertools.product((8, 20, 40, 60, 80), (3, 10, 24)):
         lines = rendered(runs, width, height)
         assert all(len(line) <= width for line in lines)
@@ -182,17 +182,17 @@ def test_files_in_any_state_are_passed_over(tmp_path: Path) -> None:
     files[1].write_bytes(b"\x00\xff\n[1]\n7\n")
     files[2].unlink()
     Run(tmp_path, paths[0]).result_file.write_text("{")
-    assert monitor.endings(runs) == []
+    assert status.endings(runs) == []
     assert "40/100  not finite" in "\n".join(rendered(runs, 100))
     files[0].unlink()
-    assert monitor.endings(runs) == []
+    assert status.endings(runs) == []
 
 
 def interrupted(results: Path) -> None:
     """A sweep whose first run goes on for a while, on the terminal of this process."""
     sys.stdout = os.fdopen(1, "w")
     paths = make_study(results)
-    with contextlib.suppress(KeyboardInterrupt), monitor.follow(results, "s", paths):
+    with contextlib.suppress(KeyboardInterrupt), status.follow(results, "s", paths):
         for until in (20, 40, 60):
             log(results, paths[0], until)
             time.sleep(0.6)
@@ -226,10 +226,10 @@ def test_a_terminal_gets_a_live_table_that_goes_away(tmp_path: Path, monkeypatch
 
 def test_a_reader_that_goes_away_does_not_end_the_sweep(tmp_path, monkeypatch, capsys) -> None:
     paths, closed, shown = make_study(tmp_path), io.StringIO(), [""]
-    monkeypatch.setattr(monitor, "TICK", 0.02)
+    monkeypatch.setattr(status, "TICK", 0.02)
     closed.close()
     monkeypatch.setattr(sys, "stdout", closed)
-    with monitor.follow(tmp_path, "s", paths):
+    with status.follow(tmp_path, "s", paths):
         end(tmp_path, paths[1])
         wait_for(lambda: shown.append(capsys.readouterr().err) or "the live view stopped" in "".join(shown))
     assert "Traceback" not in "".join(shown)

@@ -20,6 +20,7 @@ from ablate.config.typed_json import parse
 from ablate.evidence.claims.rules import decide, rank_correlation
 from ablate.evidence.divergence import hypergeometric_p
 from ablate.evidence.family import corrected, exploratory, registered
+from ablate.evidence.sequential import nominal
 from ablate.formatting import number
 from ablate.planning import rounds
 from ablate.results.records import ClaimEntry, CriterionEntry, CriterionText
@@ -315,7 +316,7 @@ def test_looks_decide_over_registered_claims_alone(monkeypatch):
     gated, same = entry({"less": SIDES}), {"equivalent": [{"norm": "ln"}, {"norm": "rms"}], "margin": 1e-4}
     study, done, said = at_look({"gated": gated, "late": entry(same, False)})
     assert done and said.startswith("seeds=auto: decided at 5 seeds;")
-    level = evidence.nominal((5, 8, 12, 20), 0.05)
+    level = nominal((5, 8, 12, 20), 0.05)
     gain = scores_of(study, ffn=["swiglu"]) - scores_of(study, ffn=["mlp", "gelu"])
     expected = stats.ttest_1samp(gain, 0).confidence_interval(1 - level)
     assert row(evidence.claims(study), "gated").low == pytest.approx(expected.low)

@@ -12,6 +12,7 @@ from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.cli.sweep import preview
 from ablate.config.groups import CONF
+from ablate.evidence.scores import common
 from ablate.planning.checks.preflight import try_out
 from ablate.planning.plan import Plan, PlanError, plan_again, plan_study
 from ablate.planning.tuning import at_edge, choose, extended, remarks
@@ -299,7 +300,7 @@ def test_verdicts_name_the_tuned_values_beside_differences_at_common_ones(plan, 
     """What two tuning seeds chose is in no interval, however many seeds are scored."""
     _, done, _ = rounds(plan, "norm=ln,rms", "ffn=mlp,gelu", *TUNE)
     study = load_study(done[-1].results, done[-1].manifest.study)
-    found = evidence.common(study.manifest)
+    found = common(study.manifest)
     expected = [bowl({"norm": "rms"}, lr, 10**6) - bowl({"norm": "ln"}, lr, 10**6) for lr in (1e-3, 3e-3, 1e-2)]
     assert found["norm: rms − ln"] == pytest.approx(expected)
     assert found["ffn: gelu − mlp"] == pytest.approx([0, 0, 0], abs=1e-12)

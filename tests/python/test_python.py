@@ -2,6 +2,7 @@
 
 import io
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ from ablate.cli.sweep import preview
 from ablate.config.errors import PlanError, Refused
 from ablate.config.overrides import parsed
 from ablate.python import Study, html_table, words_of
-from ablate.python import shown as progress
 from ablate.results.run import Run
 from ablate.training.trainer import Trainer
 
@@ -149,7 +149,7 @@ def test_a_model_is_built_without_a_study(small: list[str], tmp_path: Path) -> N
 
 def test_a_bar_tells_how_far_runs_are(small, in_this_process, monkeypatch) -> None:
     seen = io.StringIO()
-    monkeypatch.setattr(progress.sys, "stderr", seen)
+    monkeypatch.setattr(sys, "stderr", seen)
     monkeypatch.setattr(seen, "isatty", lambda: True)
     ablate.run("norm=ln", *small, seeds=1)
     last = re.split(r"[\r\n]", seen.getvalue().strip())[-1]

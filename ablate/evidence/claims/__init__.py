@@ -8,9 +8,8 @@ import pandas
 from ablate.evidence.claims.rules import FINDERS, Finding
 from ablate.evidence.claims.sentences import claim_says, claim_sentence
 from ablate.evidence.family import corrected, exploratory, registered, worded
-from ablate.evidence.scores import unadjusted
+from ablate.evidence.scores import given, unadjusted
 from ablate.evidence.step_equivalents import WORTH
-from ablate.evidence.tuned import given
 from ablate.results.naming import no_evidence
 from ablate.results.records import ClaimEntry
 from ablate.results.study import Study
