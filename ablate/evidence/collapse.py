@@ -17,9 +17,9 @@ from ablate import formatting
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.equivalence import SEEDS
 from ablate.evidence.estimates import Scored, estimate_of, sums
+from ablate.evidence.exact import bound, is_solved
 from ablate.evidence.normality import normality, rejects_normality
 from ablate.evidence.scores import is_share
-from ablate.evidence.solved import bound, is_solved
 from ablate.evidence.statistics import Estimate, interval
 from ablate.results.records import TaskFacts
 

@@ -13,11 +13,11 @@ from ablate.evidence.confounds import also_of_each
 from ablate.evidence.contrasts import NAMES, contrasts
 from ablate.evidence.equivalence import PAIRS, SEEDS, Margin, inside, margin_of
 from ablate.evidence.estimates import MATCHED, estimate_row, scored
+from ablate.evidence.exact import is_solved
 from ablate.evidence.family import ALPHA, corrected, described, worded
 from ablate.evidence.normality import assumed, rejection_words, rejects_any, rejects_normality
 from ablate.evidence.scores import given, unadjusted
 from ablate.evidence.sequential import nominal, overall
-from ablate.evidence.solved import is_solved
 from ablate.evidence.statistics import detectable, interval, p_value
 from ablate.evidence.step_equivalents import WORTH, Worth, fits_in_steps, slopes, worth
 from ablate.formatting import CROSSED, OPEN, SPEED, counted

@@ -11,10 +11,10 @@ import numpy as np
 import pandas
 
 from ablate.evidence.contrasts import Contrast, corners_of
+from ablate.evidence.exact import counted, hypergeometric_p, is_solved, permutation_p, sign_flip_p
 from ablate.evidence.normality import normality
 from ablate.evidence.scores import by_cell, is_share, lower_is_better, scores
 from ablate.evidence.sequential import planned_looks, sizes
-from ablate.evidence.solved import counted, is_solved
 from ablate.evidence.statistics import Estimate, correlated, paired, superiority, welch
 from ablate.formatting import CROSSED, SPEED
 from ablate.results.records import Cell, Manifest
@@ -201,3 +201,33 @@ def _pairs(found: Scored, contrast: Contrast, estimate: Estimate, together: bool
         "higher": higher,
         "tied": pairs.size - lower - higher,
     }
+
+
+class Divergence(NamedTuple):
+    """How often the runs of two sides diverged: for each side the diverged runs and those that ended (done or
+    diverged); the seeds whose runs all ended, of the side with fewer if unpaired; the exact two-sided p."""
+
+    counts: list[tuple[int, int]]
+    n: int
+    paired: bool
+    p: float
+
+
+def divergence_of(study: Study, level: Sequence[str], reference: Sequence[str]) -> Divergence:
+    """The divergence of two sides, given as ids of cells."""
+    ended = study.runs[study.runs["status"].isin(["done", "diverged"])]
+    ended = ended[["seed", "cell"]].assign(lost=(ended["status"] == "diverged").astype(float))
+    table = ended.pivot(index="seed", columns="cell", values="lost")
+    sides = [table.reindex(columns=side) for side in (level, reference)]
+    counts = [(int(side.sum().sum()), int(side.notna().sum().sum())) for side in sides]
+    weights = {cell: 1 / len(level) for cell in level} | {cell: -1 / len(reference) for cell in reference}
+    paired = groups(study.manifest, weights)[1]
+    sums = [side.sum(axis=1, skipna=False) for side in sides]
+    both = sums[0].notna() & sums[1].notna()
+    one, other = (side[both if paired else side.notna()].to_numpy(int) for side in sums)
+    m, n = len(level), len(reference)
+    if paired:
+        p = sign_flip_p(map(int, one - other)) if m == n else hypergeometric_p(one, other, m, n)
+    else:  # shares of diverged runs as integers: counts times the other side's number of cells
+        p = permutation_p([int(count) * n for count in one], [int(count) * m for count in other])
+    return Divergence(counts, min(len(one), len(other)), paired, p)

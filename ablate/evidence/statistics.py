@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import optimize, special
 
-from ablate.evidence.solved import Counted, exact_interval, exact_p
+from ablate.evidence.exact import Counted, exact_interval, exact_p
 
 POWER = 0.8
 
@@ -142,15 +142,15 @@ def superiority(signs: np.ndarray) -> float:
     return math.nan if min(signs.shape) < FEW else float(np.mean((signs + 1) / 2))
 
 
-def noncentral_power(shift: float, df: float, alpha: float) -> float:
-    """P(|t| > t_{1 − alpha/2, df}) for a difference of `shift` standard errors: the noncentral t.  Computed as the mean
-    over s² ~ χ²_df/df of Φ(shift − t·s) + Φ(−shift − t·s), as SciPy's is NaN for some shifts."""
-    spread = _spread(df) * t_limit(alpha / 2, df)
+def noncentral_power(shift: Any, df: float, alpha: float, count: int = 2000) -> float:
+    """P(|t| > t_{1 − alpha/2, df}) for a difference of `shift` standard errors: the noncentral t; averaged over shifts.
+    Computed as the mean over s² ~ χ²_df/df of Φ(shift − t·s) + Φ(−shift − t·s), as SciPy's is NaN for some shifts."""
+    spread = _spread(df, count) * t_limit(alpha / 2, df)
     return float(np.mean(special.ndtr(shift - spread) + special.ndtr(-shift - spread)))
 
 
 @functools.lru_cache(maxsize=64)
-def _spread(df: float, count: int = 2000) -> np.ndarray:
+def _spread(df: float, count: int) -> np.ndarray:
     """Evenly spaced quantiles of s, s² ~ χ²_df/df."""
     return np.asarray(np.sqrt(chi2_quantile((np.arange(count) + 0.5) / count, df) / df))
 
@@ -174,9 +174,7 @@ def power_unknown_sd(factor: float, df: float, alpha: float) -> float:
 
     It is the power of the noncentral t at the shift factor·r, averaged over the error of the estimate, r² ~ χ²_df/df.
     """
-    shift = factor * _spread(df, 200)[:, None]
-    limit = _spread(df, 200) * t_limit(alpha / 2, df)
-    return float(np.mean(special.ndtr(shift - limit) + special.ndtr(-shift - limit)))
+    return noncentral_power(factor * _spread(df, 200)[:, None], df, alpha, 200)
 
 
 @functools.lru_cache(maxsize=4096)

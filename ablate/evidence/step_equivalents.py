@@ -18,9 +18,9 @@ from ablate.evidence.collapse import Fits, best_run, spread_of, without_collapse
 from ablate.evidence.contrasts import Contrast, strata
 from ablate.evidence.equivalence import SEEDS, within
 from ablate.evidence.estimates import Scored, groups, scored
+from ablate.evidence.exact import is_solved
 from ablate.evidence.family import ALPHA
 from ablate.evidence.scores import endpoints
-from ablate.evidence.solved import is_solved
 from ablate.evidence.statistics import interval, p_value, paired, t_limit
 from ablate.formatting import MINUS, SPEED, plus
 from ablate.results.records import Manifest

@@ -1,4 +1,4 @@
-"""The noise atlas of the package, from the tables of studies: `ablate/evidence/noise_atlas.py` reads it."""
+"""The noise atlas of the package, from the tables of studies: `ablate/evidence/expected_noise.py` reads it."""
 
 import functools
 import math
@@ -15,8 +15,8 @@ from ablate.config.typed_json import parse
 from ablate.evidence.collapse import without_collapsed
 from ablate.evidence.contrasts import Contrast, contrasts
 from ablate.evidence.estimates import Scored, estimate_row, scored, sums
+from ablate.evidence.expected_noise import change_of
 from ablate.evidence.family import ALPHA
-from ablate.evidence.noise_atlas import change_of
 from ablate.evidence.statistics import Estimate, chi2_quantile, paired
 from ablate.results.atomic import read_json
 from ablate.results.naming import measured_as, no_evidence

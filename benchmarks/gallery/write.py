@@ -8,7 +8,7 @@ import matplotlib
 import pandas
 
 from ablate.config.errors import Refused
-from ablate.evidence.noise_atlas import FILE
+from ablate.evidence.expected_noise import FILE
 from ablate.results.atomic import write_atomic
 from analysis import figures
 from analysis.escape import csv_text

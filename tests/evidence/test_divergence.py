@@ -14,9 +14,9 @@ from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.config.claims import Claim, metric_problems
 from ablate.config.typed_json import parse
-from ablate.evidence.divergence import Divergence, divergence_of, hypergeometric_p, permutation_p, sign_flip_p
+from ablate.evidence.estimates import Divergence, divergence_of
+from ablate.evidence.exact import counted, exact_interval, exact_p, hypergeometric_p, permutation_p, sign_flip_p
 from ablate.evidence.scores import scores
-from ablate.evidence.solved import counted, exact_interval, exact_p
 from ablate.results.records import TaskFacts
 from ablate.results.study import Study
 

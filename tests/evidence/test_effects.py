@@ -14,7 +14,7 @@ from fake_studies import TASK, Levels, fabricate, study_of
 from scipy import stats
 
 from ablate import evidence
-from ablate.evidence import noise_floor
+from ablate.evidence import expected_noise
 from ablate.evidence.statistics import noncentral_power
 from ablate.results.study import Study, load_study
 
@@ -232,5 +232,5 @@ def test_one_placebo_has_no_spread_and_warns_of_nothing() -> None:
     study = study_of({"seed.placebo": [None, "chaos"]}, seeds=[0])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        [floor] = noise_floor.floors(study)
+        [floor] = expected_noise.floors(study)
     assert floor.n == 1 and math.isnan(floor.sd) and math.isnan(floor.upper)

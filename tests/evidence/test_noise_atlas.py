@@ -16,10 +16,9 @@ from scipy import stats
 from statsmodels.stats.power import TTestPower
 
 from ablate import evidence
-from ablate.evidence import noise_atlas
+from ablate.evidence import expected_noise
 from ablate.evidence.contrasts import contrasts
-from ablate.evidence.noise_atlas import expected, noise_lines, read_atlas, usable
-from ablate.evidence.noise_floor import seeds_to_bound
+from ablate.evidence.expected_noise import expected, noise_lines, read_atlas, seeds_to_bound, usable
 from ablate.evidence.statistics import bounded, findable
 from ablate.results.records import Manifest
 from ablate.results.study import Study
@@ -181,7 +180,7 @@ def test_seeds_that_show_a_difference_to_be_small_do(both: bool) -> None:
 
 
 def lines(monkeypatch: pytest.MonkeyPatch, manifest: Manifest, table: pandas.DataFrame) -> list[str]:
-    monkeypatch.setattr(noise_atlas, "read_atlas", lambda: table)
+    monkeypatch.setattr(expected_noise, "read_atlas", lambda: table)
     return noise_lines(manifest)
 
 

@@ -14,7 +14,7 @@ from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.config.schema import PLACEBOS, Config, Seed
 from ablate.data.build import build_task
-from ablate.evidence.noise_floor import floors, placebo_lines, round_differences, seeds_needed, split, upper_bound
+from ablate.evidence.expected_noise import floors, placebo_lines, round_differences, seeds_needed, split, upper_bound
 from ablate.model.build import initialised_model
 from ablate.model.placebo import data_seed
 from ablate.planning.plan import plan_study

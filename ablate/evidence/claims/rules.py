@@ -15,13 +15,12 @@ from ablate.config.key_checks import fraction_of
 from ablate.evidence.claims.sentences import pairs, side_words
 from ablate.evidence.collapse import Collapse, collapse_of, condition
 from ablate.evidence.contrasts import Contrast
-from ablate.evidence.divergence import divergence_of
 from ablate.evidence.effects import no_verdict, too_few, withheld
 from ablate.evidence.equivalence import SEEDS
-from ablate.evidence.estimates import estimate_row, scored, scored_by_two, second_metric
+from ablate.evidence.estimates import divergence_of, estimate_row, scored, scored_by_two, second_metric
+from ablate.evidence.exact import least_level
 from ablate.evidence.normality import assumed
 from ablate.evidence.sequential import nominal, overall, planned_looks
-from ablate.evidence.solved import least_level
 from ablate.evidence.statistics import interval, p_value, paired, t_above
 from ablate.evidence.step_equivalents import Worth, curves_of, fits_in_steps, in_units, outside, worth
 from ablate.formatting import counted, number, p_words, ranks

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from ablate import evidence, formatting
-from ablate.evidence.noise_floor import KEY, SINGLE
+from ablate.evidence.expected_noise import KEY, SINGLE
 from ablate.results import naming
 from ablate.results.study import Study
 from ablate.results.tables import named_rows

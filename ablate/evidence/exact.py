@@ -1,7 +1,7 @@
-"""Tasks that a run either solves or does not: exact intervals for differences of the share of runs that solve them.
+"""Exact intervals and tests for counts of runs: of those that solve a task which is solved or not, and that diverge.
 
-Differences of shares are not normal, and with two clumps a t interval from few seeds is not valid.  Within a seed the
-difference D of a contrast takes few values v₀ < … < v_K, which depend on its weights only, and
+Differences of shares of solved runs are not normal, and with two clumps a t interval from few seeds is not valid.
+Within a seed the difference D of a contrast takes few values v₀ < … < v_K, which depend on its weights only, and
 E[D] = v₀ + Σ (vⱼ − vⱼ₋₁)·P(D ≥ vⱼ).  Each P has Clopper & Pearson's bounds (1934), with the level split evenly among
 them.  For two cells these are the two discordant counts, E[D] = p₁₀ − p₀₁; for independent sides the two shares.  With
 more than MOST values per cell, E[D] = Σ w·p is bounded through each cell's share p instead.
@@ -109,3 +109,67 @@ def least_level(decides: Callable[[float], object]) -> float:
 def bound(count: int, n: int, level: float) -> float:
     """The largest share p with P(at most `count` of n) = `level`: the upper bound of Clopper & Pearson (1934)."""
     return float(special.betainccinv(count + 1, n - count, level)) if count < n else 1.0
+
+
+def sign_flip_p(differences: Iterable[int]) -> float:
+    """P(|Σ ±dₛ| >= |Σ dₛ|) over all signs: the exact test of within-seed differences; for single cells McNemar's.
+    Under the null hypothesis the two sides of a seed are exchangeable.  NaN without a seed."""
+    given = list(differences)
+    if not given:
+        return math.nan
+    chances = _sums([(difference, 0.5), (-difference, 0.5)] for difference in given)
+    return min(1.0, math.fsum(chance for total, chance in chances.items() if abs(total) >= abs(sum(given))))
+
+
+def _sums(steps: Iterable[list[tuple[int, float]]]) -> dict[int, float]:
+    """The probability of each sum of independent steps, given the values of each step with their probabilities."""
+    chances = {0: 1.0}
+    for values in steps:
+        after: dict[int, float] = {}
+        for value, chance in values:
+            for total, before in chances.items():
+                after[total + value] = after.get(total + value, 0.0) + before * chance
+        chances = after
+    return chances
+
+
+def hypergeometric_p(one: np.ndarray, other: np.ndarray, m: int, n: int) -> float:
+    """Twice the smaller tail of Σ (shareₛ of m cells − shareₛ of n cells), at most 1; arguments are counts per seed.
+
+    Sides of unequal size are not exchangeable, but the cells of a seed are: the number of its diverged runs on either
+    side is hypergeometric (Mantel & Haenszel 1959).  NaN without a seed.
+    """
+    if not len(one):
+        return math.nan
+    chances = _sums(
+        [
+            (k * n - (a + b - k) * m, math.comb(m, k) * math.comb(n, a + b - k) / math.comb(m + n, a + b))
+            for k in range(max(0, a + b - n), min(m, a + b) + 1)
+        ]
+        for a, b in zip(map(int, one), map(int, other), strict=True)
+    )
+    found = int(np.sum(one)) * n - int(np.sum(other)) * m
+    tails = (math.fsum(p for total, p in chances.items() if (total - found) * sign >= 0) for sign in (1, -1))
+    return min(1.0, 2 * min(tails))
+
+
+def permutation_p(one: list[int], other: list[int]) -> float:
+    """P(the sum of len(one) of all values is as far from its mean as that of `one`); with values 0 and 1 Fisher's
+    test.  Whole seeds are exchanged, so runs of one seed need not be independent.  NaN where a side has no seed."""
+    if not one or not other:
+        return math.nan
+    take, values = len(one), [*one, *other]
+    final = _ways(tuple(sorted(values)), take)
+    far = abs(sum(one) * len(values) - take * sum(values))  # integers, so that ties are exact
+    extreme = sum(ways for total, ways in final.items() if abs(total * len(values) - take * sum(values)) >= far)
+    return extreme / sum(final.values())
+
+
+def _ways(values: tuple[int, ...], take: int) -> dict[int, int]:
+    """The number of ways in which `take` of the values, none below 0, add up to each sum."""
+    whole = np.int64 if math.comb(len(values), min(take, len(values) // 2)) < 2**62 else object  # unbounded
+    ways = np.zeros((take + 1, sum(values) + 1), dtype=whole)  # by number taken, and sum
+    ways[0, 0] = 1
+    for value in values:
+        ways[1:, value:] = ways[1:, value:] + ways[:-1, : ways.shape[1] - value]
+    return {int(total): int(ways[take, total]) for total in np.flatnonzero(ways[take])}
