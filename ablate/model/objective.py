@@ -74,6 +74,11 @@ class MultiToken(CrossEntropy):
         return super().terms(logits, targets, later) | {"multi_token": self.weight * sum(losses, logits.new_zeros(()))}
 
 
+def has_terms(objective: Objective) -> bool:
+    """Whether an objective may add terms to the cross-entropy."""
+    return type(objective) is not CrossEntropy or bool(objective.label_smoothing or objective.z)
+
+
 def requested(objective: Objective) -> list[str]:
     """The arguments that an objective's `terms` takes."""
     return list(inspect.signature(objective.terms).parameters)

@@ -1,6 +1,7 @@
 """The gradient of a batch, in parts that are summed in a fixed binary tree: `train.parts`, more when out of memory."""
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +12,8 @@ from ablate.config.schema import Train
 from ablate.data.task import IGNORE, Batch
 from ablate.model.dropout import begin_at, rekey, seed_torch
 from ablate.model.norm import running_norms
-from ablate.model.objective import Objective, has_auxiliary, terms_of
+from ablate.model.objective import Objective, has_auxiliary, has_terms, terms_of
+from ablate.training import capture
 from ablate.training.devices import TooLarge, is_out_of_memory, make_room, to_device
 from ablate.training.scoring import autocast
 
@@ -35,6 +37,8 @@ class Gradients:
         self.model, self.objective, self.precision = model, objective, loop.precision
         self.device, self.seed, self.user_code, self.say = torch.device(loop.device), seed, user_code, say
         self.parts, self.step, self.calls = loop.parts, 0, 0
+        graphs = capture.available(self.device) and loop.capture and not user_code  # whose draws a graph would repeat
+        self.captured = capture.Captured(model, self.whole, say, loop.capture == "auto") if graphs else None
 
     def begin(self, step: int) -> None:
         """Start a step: the following calls, and the random numbers of user components, belong to it."""
@@ -48,7 +52,7 @@ class Gradients:
         self.seed_torch()
         kept = [buffer.clone() for buffer in self.model.buffers()] if self.calls else []
         given = self.model, self.objective, batch, self.parts, self.device, self.precision
-        losses, parts = backward_by_parts(*given, self.seed_torch)
+        losses, parts = self.of_graph(batch) or backward_by_parts(*given, self.seed_torch)
         for buffer, before in zip(self.model.buffers() if kept else (), kept, strict=True):
             buffer.copy_(before)
         self.calls += 1
@@ -59,6 +63,24 @@ class Gradients:
             change = f"from step {self.step} on batches of {len(batch.targets)} are taken in {parts} parts"
             self.say(f"out of memory: {change}, {alike}")
         return losses
+
+    def of_graph(self, batch: Batch) -> tuple[dict[str, Tensor], int] | None:
+        """The losses of a batch that a CUDA graph computes, in one part; None if none does, or for want of memory."""
+        if self.captured is None or self.parts > 1:
+            return None
+        try:
+            return self.captured(batch.inputs, batch.targets, count_scored(batch)), 1
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+        self.captured = None
+        self.model.zero_grad(set_to_none=True)
+        make_room(self.device)
+        return None
+
+    def whole(self, inputs: Mapping[str, Tensor], targets: Tensor, scored: int) -> dict[str, Tensor]:
+        """Gradients and losses of a whole batch on the device."""
+        return compute(self.model, self.objective, inputs, targets, scored, self.precision)
 
     def state_dict(self) -> dict[str, int]:
         """The state to save in a checkpoint."""
@@ -115,7 +137,7 @@ def backward(
     Gradients and losses are summed in a binary tree: those of a half of the rows are those of its two halves together.
     The order of summation then depends on `parts` only, and log₂(parts) gradients are in memory, at least one.
     """
-    scored, parameters = int((batch.targets != IGNORE).sum()), list(model.parameters())
+    scored, parameters = count_scored(batch), list(model.parameters())
 
     def of_rows(start: int, stop: int, split: int) -> dict[str, Tensor]:
         if split == 1 or stop - start == 1:
@@ -136,26 +158,55 @@ def backward(
             begin_at(model, part.start)
             seed_part(part.start)
         inputs = {name: to_device(tensor[part], device) for name, tensor in batch.inputs.items()}
-        targets = to_device(batch.targets[part], device)
-        with autocast(device, precision):
-            logits = model(**inputs)
-        logits = logits.float()
-        loss = cross_entropy(logits, targets, scored if parts > 1 else None)
-        terms = terms_of(model, objective, logits, targets, inputs, scored, len(targets) / len(batch.targets))
-        whole = sum(terms.values(), loss)
-        whole.backward()
-        found = {"loss": loss} | (terms | {"objective": whole} if terms else {})
-        return {name: value.detach() for name, value in found.items()}
+        share = (part.stop - part.start) / len(batch.targets)
+        return compute(model, objective, inputs, to_device(batch.targets[part], device), scored, precision, share)
 
     return of_rows(0, len(batch.targets), parts)
 
 
+def compute(
+    model: nn.Module,
+    objective: Objective,
+    inputs: Mapping[str, Tensor],
+    targets: Tensor,
+    scored: int,
+    precision: str,
+    share: float = 1.0,
+) -> dict[str, Tensor]:
+    """Add the gradients of rows of a batch, which are a share of them; returns their losses."""
+    with autocast(targets.device, precision):
+        logits = model(**inputs)
+    if targets.is_cuda and model._compiled_call_impl is not None and not has_terms(objective):
+        loss = compiled_cross_entropy()(logits, targets, None if share == 1 else scored)
+    else:
+        logits = logits.float()
+        loss = cross_entropy(logits, targets, None if share == 1 else scored)
+    terms = terms_of(model, objective, logits, targets, inputs, scored, share)
+    whole = sum(terms.values(), loss)
+    whole.backward()
+    found = {"loss": loss} | (terms | {"objective": whole} if terms else {})
+    return {name: value.detach() for name, value in found.items()}
+
+
+def count_scored(batch: Batch) -> int:
+    """The number of scored targets."""
+    return int((batch.targets != IGNORE).sum())
+
+
 def cross_entropy(logits: Tensor, targets: Tensor, scored: int | None) -> Tensor:
     """Mean −log p of the targets; for a part of a batch, their sum over the `scored` targets of the whole batch."""
-    logits, targets = logits.flatten(0, -2), targets.flatten()
+    logits, targets = logits.float().flatten(0, -2), targets.flatten()
     if scored is None:
         return F.cross_entropy(logits, targets)
     return F.cross_entropy(logits, targets, reduction="sum") / scored
+
+
+@functools.cache
+def compiled_cross_entropy() -> Callable[..., Tensor]:
+    """`cross_entropy`, compiled: logits in bf16 are read as such, without a copy in float32, nor are its probabilities
+    kept.  At a vocabulary of 50,257 that copy and its gradient take a quarter of a step of GPT-2."""
+    compiled: Callable[..., Tensor] = torch.compile(cross_entropy, dynamic=False)
+    return compiled
 
 
 def refuse_to_split(model: nn.Module, rows: int, parts: int, message: str) -> None:

@@ -55,7 +55,7 @@ class Trainer:
             self.model.to(self.device)
             self.average = AVERAGES[self.loop.average](self.model, self.loop.steps)
             for model in {self.model, self.average.model}:
-                use(self.loop.matmul, model)
+                use(self.loop.matmul, model, self.loop.device)
             if self.loop.compile:
                 compile_in_place({self.model, self.average.model})
             self.schedule, self.optimiser = build_schedule(config), build_optimiser(config, self.model)

@@ -298,8 +298,9 @@ def _worker_problems(config: Config) -> list[Problem]:
     if train.parts > 0 and (train.parts.bit_count() > 1 or train.parts > train.batch_size):
         most = f"a power of two up to train.batch_size={train.batch_size}"
         found.append(Problem("train.parts", f"must be {most}, as in 2, 4, 8; not {train.parts}"))
-    if train.compile != "auto" and not isinstance(train.compile, bool):
-        found.append(Problem("train.compile", f"must be auto, true or false, not {train.compile!r}"))
+    for key, value in (("compile", train.compile), ("capture", train.capture)):
+        if value != "auto" and not isinstance(value, bool):
+            found.append(Problem(f"train.{key}", f"must be auto, true or false, not {value!r}"))
     if train.matmul == "onednn" and not torch.backends.mkldnn.is_available():
         found.append(Problem("train.matmul", "onednn is no part of this torch; write train.matmul=torch"))
     elif train.matmul == "onednn" and not in_float32_on_cpu(config):

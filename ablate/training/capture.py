@@ -1,0 +1,122 @@
+"""Forward and backward passes as CUDA graphs: one launch instead of hundreds, for which a small model waits."""
+
+import math
+import warnings
+from collections.abc import Callable, Hashable, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ablate.config.errors import first_line
+from ablate.training.devices import is_out_of_memory, to_device
+
+Losses = dict[str, Tensor]
+Pass = Callable[[Mapping[str, Tensor], Tensor, int], Losses]  # of inputs, targets, and the number of scored targets
+
+WORTH = 8e12  # floating-point operations of a step; larger ones keep a GPU busy by themselves, and need its memory
+SHAPES = 2  # of batches that are captured; each holds the memory of its activations
+
+
+def available(device: torch.device) -> bool:
+    """Whether a device has graphs."""
+    return device.type == "cuda"
+
+
+class Graph(NamedTuple):
+    """A recorded pass: the tensors that it reads and writes, and the function that runs it again."""
+
+    inputs: dict[str, Tensor]
+    targets: Tensor
+    losses: Losses
+    gradients: list[Tensor | None]
+    run: Callable[[], None]
+
+
+class Captured:
+    """`captured(inputs, targets, scored)` sets the gradients and returns the losses of a batch, exactly as `compute`
+    does, which it runs as a CUDA graph from the third batch of a shape on.
+
+    The first batch compiles and sets up what is set up once.  The second shows whether the pass waits for the GPU,
+    which a graph cannot; `say` is then called with a sentence, and nothing is captured.  With `small` only small
+    batches are captured.
+    """
+
+    def __init__(self, model: nn.Module, compute: Pass, say: Callable[[str], None], small: bool):
+        self.model, self.compute, self.say = model, compute, say
+        self.device = next(model.parameters()).device
+        self.seen: dict[Hashable, int] = {}
+        self.graphs: dict[Hashable, Graph] = {}
+        self.waits, self.counts = False, True
+        self.most = WORTH / 6 / sum(p.numel() for p in model.parameters()) if small else math.inf  # positions
+
+    def __call__(self, inputs: Mapping[str, Tensor], targets: Tensor, scored: int) -> Losses:
+        # Terms of an objective are divided by the number of scored targets, which a graph holds as a constant.
+        shape = (scored * self.counts, targets.shape, *((name, x.shape) for name, x in inputs.items()))
+        if graph := self.graphs.get(shape):
+            for name, x in inputs.items():
+                fill(graph.inputs[name], x)
+            fill(graph.targets, targets)
+            return self.replayed(graph)
+        self.seen[shape] = turn = self.seen.get(shape, 0) + 1
+        here, aims = {name: to_device(x, self.device) for name, x in inputs.items()}, to_device(targets, self.device)
+        if self.waits or turn == 1 or len(self.graphs) == SHAPES or max(x.numel() for x in here.values()) > self.most:
+            losses = self.compute(here, aims, scored)
+            self.counts = len(losses) > 1
+            return losses
+        if turn == 2:
+            return self.attempted(here, aims, scored)
+        run, losses = record(self.model, lambda: self.compute(here, aims, scored))
+        gradients = [parameter.grad for parameter in self.model.parameters()]
+        self.graphs[shape] = Graph(here, aims, losses, gradients, run)
+        return self.replayed(self.graphs[shape])
+
+    def attempted(self, inputs: dict[str, Tensor], targets: Tensor, scored: int) -> Losses:
+        """Compute so that waiting for the GPU is an error; after that error, compute again."""
+        before = [buffer.clone() for buffer in self.model.buffers()]
+        try:
+            return never_waiting(lambda: self.compute(inputs, targets, scored))
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            self.waits, why = True, first_line(error)
+        self.say(f"train.capture: its steps wait for the GPU and cannot be CUDA graphs ({why})")
+        self.model.zero_grad(set_to_none=True)
+        for buffer, value in zip(self.model.buffers(), before, strict=True):
+            buffer.copy_(value)
+        return self.compute(inputs, targets, scored)
+
+    def replayed(self, graph: Graph) -> Losses:
+        """Run a recorded pass; its losses are copied, since it may run again within a step."""
+        graph.run()
+        for parameter, gradient in zip(self.model.parameters(), graph.gradients, strict=True):
+            parameter.grad = gradient
+        return {name: value.clone() for name, value in graph.losses.items()}
+
+
+def fill(own: Tensor, x: Tensor) -> None:
+    """Copy a tensor of the CPU to one that a graph reads, without waiting."""
+    own.copy_(x.pin_memory() if own.is_cuda else x, non_blocking=True)
+
+
+def never_waiting(compute: Callable[[], Losses]) -> Losses:
+    """Compute on a stream of its own, as before a capture.  Raises RuntimeError where it waits for the GPU."""
+    stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
+    stream.wait_stream(current)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the mode is called a prototype
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        with torch.cuda.stream(stream):
+            return compute()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+        current.wait_stream(stream)
+
+
+def record(model: nn.Module, compute: Callable[[], Losses]) -> tuple[Callable[[], None], Losses]:
+    """Capture a computation of a model without gradients: what runs it, and the losses that it writes."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        losses = compute()
+    return graph.replay, losses
