@@ -1,11 +1,14 @@
 """Killed and resumed, out of memory, evaluated again: what must give the numbers of a run in one go."""
 
+import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +31,7 @@ PATIENCE = 90  # seconds for a run to write its first checkpoint
 def resume(given: Given, found: Findings) -> None:
     """A run is killed after its first checkpoint and continued by the same command; its weights are evaluated again."""
     size = given.pick(
-        ["train.steps=120"], ["scale=small", "train.steps=600", "train.eval_every=200", "optim.warmup=50"]
+        ["train.steps=120"], ["scale=small", "train.steps=200", "train.eval_every=100", "optim.warmup=50"]
     )
     whole = given.words(*size, *RUN, f"results_dir={given.folder / 'whole'}")
     cut = given.words(*size, *RUN, f"results_dir={given.folder / 'cut'}")
@@ -115,27 +118,42 @@ def few(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 
 def processes(given: Given, found: Findings) -> None:
-    """One process against several on one GPU: equal losses, and what each takes; names of GPUs that are not there."""
+    """One process against several on one GPU, also with MPS: equal losses, and seconds a run, start included; names of
+    GPUs that are not there."""
     size = given.pick([], ["scale=small", "train.steps=300", "train.eval_every=300", "optim.warmup=50"])
-    sweep = ["-m", *given.words(*size, "norm=ln,rms", "seeds=2")]
     table: dict[str, Any] = {}
-    for parallel in given.pick(["1", "2"], ["1", "4"]):
-        folder = given.folder / f"p{parallel}"
-        seconds, done = command([*drop(sweep), f"train.parallel={parallel}", f"results_dir={folder}"])
-        found.expect(done.returncode == 0, f"parallel={parallel} ended with {done.returncode}: {done.stderr[-400:]}")
-        losses_ = {path: row["final"].get("test/loss") for path, row in results(folder).items()}
-        table[parallel] = {"seconds": round(seconds, 1), "losses": losses_}
-    one, several = (row["losses"] for row in table.values())
-    near = one.keys() == several.keys() and all(abs(one[path] - several[path]) < NEAR for path in one)
+    ways: list[tuple[str, int, int, list[str], bool]] = [("one, loop", 1, 1, ["train.capture=false"], False)]
+    ways += [("one", 1, 2, [], False), *((f"{n}", n, 8, [], False) for n in given.pick([2], [4, 8]))]
+    ways += [("8, MPS", 8, 8, [], True)] if given.device == "cuda" and shutil.which("nvidia-cuda-mps-control") else []
+    for number, (name, parallel, seeds, more, mps) in enumerate(ways):
+        folder = given.folder / f"w{number}"
+        words = given.words(*size, f"seeds={seeds}", f"train.parallel={parallel}", f"results_dir={folder}", *more)
+        with mps_of(given.folder / "mps") if mps else contextlib.nullcontext({}) as environment_:
+            seconds, done = command(["-m", "norm=ln,rms", *words], **environment_)
+        found.expect(done.returncode == 0, f"{name} ended with {done.returncode}: {done.stderr[-400:]}")
+        rows = results(folder)
+        found.expect(len(rows) == 2 * seeds, f"{name}: {len(rows)} of {2 * seeds} runs have a result")
+        table[name] = {path: row["final"].get("test/loss") for path, row in rows.items()}
+        found.tell(**{name: {"runs": len(rows), "seconds": round(seconds, 1), "a_run": round(seconds / len(rows), 2)}})
+    several = list(table.values())[-1]
+    near = all(abs(loss - several[path]) < NEAR for losses_ in table.values() for path, loss in losses_.items())
     found.expect(near, f"losses depend on the number of processes: {json.dumps(table)}")
-    found.tell(**{f"parallel={parallel}": row["seconds"] for parallel, row in table.items()}, equal=one == several)
+    found.tell(equal=all(loss == several[path] for losses_ in table.values() for path, loss in losses_.items()))
     folder = given.folder / "listed"
     listed = {"CUDA_VISIBLE_DEVICES": "0,-1"} if given.device == "cuda" else {}
-    _, done = command([*drop(sweep), f"results_dir={folder}"], **listed)
+    _, done = command(["-m", "norm=ln,rms", *given.words(*size, "seeds=1", f"results_dir={folder}")], **listed)
     found.expect(done.returncode == 0, f"CUDA_VISIBLE_DEVICES=0,-1 ended with {done.returncode}: {done.stderr[-400:]}")
-    found.expect(len(results(folder)) == 4, "not every run of CUDA_VISIBLE_DEVICES=0,-1 ended")
+    found.expect(len(results(folder)) == 2, "not every run of CUDA_VISIBLE_DEVICES=0,-1 ended")
 
 
-def drop(words: list[str]) -> list[str]:
-    """Words without the folder of results."""
-    return [word for word in words if not word.startswith("results_dir=")]
+@contextlib.contextmanager
+def mps_of(folder: Path) -> Iterator[dict[str, str]]:
+    """NVIDIA's multi-process service, with its files in a folder: the environment of its clients."""
+    folder.mkdir()
+    clients = {"CUDA_MPS_PIPE_DIRECTORY": str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
+    control = ["nvidia-cuda-mps-control"]
+    subprocess.run([*control, "-d"], env=os.environ | clients, check=True, timeout=20)
+    try:
+        yield clients
+    finally:
+        subprocess.run(control, env=os.environ | clients, input="quit\n", text=True, timeout=20)

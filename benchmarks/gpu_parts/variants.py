@@ -18,7 +18,7 @@ FORMS = {
     "encoder-decoder, masks": ["model=encoder_decoder", "data=addition"],
 }
 SIZE = ["model.dim=64", "model.layers=2", "model.heads=4", "train.batch_size=8", "optim.warmup=1"]
-STEPS = 3
+STEPS = 5  # the last two of which are replayed as CUDA graphs
 PROCESSES = 6  # that share the cells: most of a small cell's time is the CPU's
 NEAR, LATER = 0.05, 0.5  # of losses near 4 at the first step, and at the last, which Adam's first steps lead to
 NARROW: dict[str, dict[str, Any]] = {"window": {"window": 16}}  # the default is wider than these contexts
@@ -26,11 +26,17 @@ NARROW: dict[str, dict[str, Any]] = {"window": {"window": 16}}  # the default is
 KERNELS = {"flash_attention": "flash", "efficient_attention": "efficient", "cudnn_attention": "cudnn"}
 
 
-def variants(given: Given, found: Findings) -> None:
+def sample(given: Given, found: Findings) -> None:
+    """Every eighth cell of `variants`."""
+    variants(given, found, 8)
+
+
+def variants(given: Given, found: Findings, every: int = 1) -> None:
     """Losses, gradients and kernels of each cell; at a toy size each variant in one form."""
     processes = given.pick(1, PROCESSES)
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        shares = list(pool.map(share, itertools.repeat(given), range(processes), itertools.repeat(processes)))
+        firsts = range(0, processes * every, every)
+        shares = list(pool.map(share, itertools.repeat(given), firsts, itertools.repeat(processes * every)))
     kernels: dict[str, list[str]] = {}
     for name, used in (pair for *_, pairs in shares for pair in pairs):
         kernels.setdefault("+".join(used) or "explicit", []).append(name)
