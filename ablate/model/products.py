@@ -44,8 +44,8 @@ def _gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None
 
 
 class PaddedLinear(nn.Linear):
-    """y = x Wᵀ + b: (..., in) -> (..., out), with rows of zeros added to W for the product.  On a GPU products of GPT-2's
-    50,257 logits take four times as long as those of 50,304."""
+    """y = x Wᵀ + b: (..., in) -> (..., out), with rows of zeros added to W for the product: with an odd number of
+    outputs, as of GPT-2's 50,257 logits, a GPU uses slow kernels."""
 
     def forward(self, x: Tensor) -> Tensor:
         """See the class."""
