@@ -101,7 +101,7 @@ def survey(results: Path, without: Collection[str] = ()) -> Found:
     untouched += [f"{link} is a link: what it holds lies elsewhere" for link in links]
     cache = cache_folder()
     folders = [path for path in sorted(cache.iterdir()) if re.fullmatch(CORPUS, path.name) and path.is_dir()]
-    corpora = [path for path in folders if path.suffix != ".making" or now - path.stat().st_mtime > OLD]
+    corpora = [path for path in folders if path.suffix != ".making" or not _locked(path.with_suffix(".lock"))]
     items += [Item(CORPORA, path, size_of(path)) for path in corpora]
     items += [Item(VECTORS, path, size_of(path)) for path in sorted((cache / "vectors").glob("*.npz"))]
     return Found(items, [f"{results / 'runs' / path} is in use" for path in sorted(busy)] + untouched)
@@ -120,10 +120,12 @@ def remove(items: Iterable[Item]) -> list[Item]:
 
 def in_use(run: Run) -> bool:
     """Whether a process of this host has the run's lock, or a process of any host its lease; takes neither."""
-    if run.holder() is not None:
-        return True
+    return run.holder() is not None or _locked(run.folder / "lock")
+
+
+def _locked(lock: Path) -> bool:
     try:
-        with open(run.folder / "lock", opener=regular) as file:
+        with open(lock, opener=regular) as file:
             return take(file, lambda: False, fcntl.LOCK_SH) is False
     except OSError as error:  # whose lock cannot be asked may be in use
         return not isinstance(error, FileNotFoundError)

@@ -29,10 +29,12 @@ def main(arguments: list[str] | None = None) -> int:
         corpus = task.corpus
         sizes = {split: len(tokens) for split, tokens in corpus.tokens.items()}
         print(f"{task.title}: {', '.join(f'{size:,} tokens of {split}' for split, size in sizes.items())}")
-        print(*task.notes, f"fingerprint {corpus.fingerprint}", f"in {corpus.folder}", sep="\n")
+        where = f"in {corpus.folder}" if corpus.folder else "below 64 MB: read into memory, nothing to prepare"
+        print(*task.notes, f"fingerprint {corpus.fingerprint}", where, sep="\n")
         same = not given.verify or task.verified()
         if given.verify:
-            print("all files are as they were written" if same else "files differ from the index; prepare it again")
+            again = f"files differ from the index; remove {corpus.folder} and prepare it again"
+            print("all files are as they were written" if same else again)
         return Outcome(int(not same), {"tokens": sizes, "fingerprint": corpus.fingerprint, "folder": corpus.folder})
 
     return conclude(parser.prog, given.json, act)

@@ -75,7 +75,7 @@ def load_corpus(documents: Sequence[Document], tokenizer: str, vocab_size: int |
     folder = cache_folder() / digest.hexdigest()[:32]
     with contextlib.suppress(*DAMAGED):
         return _read(folder)
-    with exclusive(folder.parent / ".lock"):
+    with making(folder, folder.parent / ".lock"):
         with contextlib.suppress(*DAMAGED):  # another process may have made it meanwhile
             return _read(folder)
         shutil.rmtree(folder, ignore_errors=True)
@@ -90,6 +90,22 @@ def exclusive(lock: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):  # file servers without locks; work may then be done twice
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+@contextlib.contextmanager
+def making(folder: Path, lock: Path | None = None) -> Iterator[None]:
+    """Hold the lock of a folder of the cache, which is being made.  Raises ValueError if it cannot be written."""
+    try:
+        with exclusive(lock or folder.with_suffix(".lock")):
+            yield
+    except OSError as error:
+        raise ValueError(unwritable(folder, error)) from None
+
+
+def unwritable(folder: Path, error: OSError) -> str:
+    """Why a folder of the cache cannot be made: a full disk, as a rule."""
+    why = f"the corpus cannot be written in {folder.parent} ({error.strerror or error})"
+    return f"{why}; what is done is kept: make room, and the same command goes on from there"
 
 
 def _read(folder: Path) -> Corpus:

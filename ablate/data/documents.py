@@ -6,6 +6,7 @@ import io
 import json
 import mmap
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,7 @@ from ablate.formatting import instead
 PIECE = 64 << 20  # bytes of a file that one process reads at a time
 PART = 1 << 16  # bytes; a text file of a large corpus is cut at line ends into documents of about this size
 ROWS = 512  # rows of a table in memory at a time
+BUFFER = 1 << 20  # bytes of a Parquet file read at a time
 PACKING = 3  # bytes of text per byte of a compressed file, about
 PACKED = (".gz", ".zst")
 CONTROL = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b"))  # control characters, rare in text
@@ -145,17 +147,20 @@ class Files:
         """See Source."""
         file = Path(part.file)
         name, kind = file.relative_to(self._base).as_posix(), _kind(file)
-        if kind == "text":
-            parts = _parts(file, part) if cut and file.stat().st_size > 2 * PART else [("", read_text(file))]
-        else:
-            parts = (_rows if kind == "parquet" else _lines)(file, part, self.column)
-        for place, text in parts:
-            if text.strip():
-                yield Document(name + place, _checked(text, file))
+        try:
+            if kind == "text":
+                parts = _parts(file, part) if cut and file.stat().st_size > 2 * PART else [("", file.read_bytes())]
+            else:
+                parts = (_rows if kind == "parquet" else _lines)(file, part, self.column)
+            for place, text in parts:
+                if text.strip():
+                    yield Document(name + place, _checked(text, file))
+        except OSError as error:
+            raise ValueError(f"data.path: {file} cannot be read ({error.strerror or one_line(error)[:120]})") from None
 
 
-def find_files(root: Path) -> list[Path]:
-    """The files of a path, sorted, without hidden files in folders."""
+def find_files(root: Path, key: str = "data.path") -> list[Path]:
+    """The files of a path, the value of `key`, sorted, without hidden files in folders."""
     if root.is_file():
         return [root]
     if root.is_dir():
@@ -163,16 +168,8 @@ def find_files(root: Path) -> list[Path]:
         return [file for file in below if not any(part.startswith(".") for part in file.relative_to(root).parts)]
     files = sorted(Path(match) for match in glob.glob(str(root), recursive=True))
     if not any(file.is_file() for file in files):
-        raise ValueError(f"data.path={root} does not exist; write data.path=FILE, FOLDER or 'GLOB'")
+        raise ValueError(f"{key}={root} does not exist; write {key}=FILE, FOLDER or 'GLOB'")
     return [file for file in files if file.is_file()]
-
-
-def read_text(file: Path) -> bytes:
-    """Read a file.  Raises ValueError if it cannot be read or is binary."""
-    try:
-        return _checked(file.read_bytes(), file)
-    except OSError as error:
-        raise ValueError(f"data.path: {file} cannot be read ({error.strerror})") from None
 
 
 def _checked(text: bytes, file: Path) -> bytes:
@@ -235,10 +232,8 @@ def _lines(file: Path, part: Part, column: str) -> Iterator[tuple[str, bytes]]:
                 if line.strip():
                     yield f":{at}", _field(line, column, f"{file} at byte {at}")
                 at += len(line)
-    except (EOFError, gzip.BadGzipFile) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"data.path: {file} is cut short or damaged ({error})") from None
-    except OSError as error:  # of the file and of a damaged .zst
-        raise ValueError(f"data.path: {file} cannot be read ({one_line(error)[:120]})") from None
 
 
 def _stream(file: Path) -> BinaryIO:
@@ -251,7 +246,7 @@ def _stream(file: Path) -> BinaryIO:
 def _field(line: bytes, column: str, where: str) -> bytes:
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"data.path: {where} is no line of JSON ({one_line(error)[:80]})") from None
     if not isinstance(row, dict) or column not in row:
         there = instead(column, row) if isinstance(row, dict) else "each line must be an object"
@@ -269,7 +264,7 @@ def as_bytes(text: Any, column: str, where: str) -> bytes:
 def _opened(file: Path) -> Any:
     parquet = extra("pyarrow.parquet", f"data.path={file}")
     try:
-        return parquet.ParquetFile(file)
+        return parquet.ParquetFile(file, buffer_size=BUFFER, pre_buffer=False)  # else a row group is in memory whole
     except Exception as error:  # pyarrow's errors, of any content
         raise ValueError(f"data.path: {file} is no Parquet file ({one_line(error)[:120]})") from None
 
@@ -286,7 +281,7 @@ def _rows(file: Path, part: Part, column: str) -> Iterator[tuple[str, bytes]]:
             for text in batch.column(0).to_pylist():
                 yield f":{at}", as_bytes(text, column, str(file))
                 at += 1
-    except ValueError:
-        raise
-    except Exception as error:  # pyarrow's errors
+    except Exception as error:
+        if type(error) is ValueError:  # of as_bytes; pyarrow has its own kinds
+            raise
         raise ValueError(f"data.path: {file} is cut short or damaged ({one_line(error)[:120]})") from None

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ORDERS = ("random", "shuffled")
+TEXT = 1 << 24  # tokens of a large corpus that vectors are trained on
 REACH = 8  # longest held-out windows, in training lengths
 
 
@@ -77,9 +78,10 @@ class LanguageModelling(Task):
         return Batch({"tokens": tokens}, targets)
 
     def training_text(self) -> list[np.ndarray]:
-        """The token ids (N,) of each training document."""
-        ends = [0, *self.corpus.ends["train"].tolist()]
-        return [self.corpus.tokens["train"][start:end] for start, end in pairwise(ends)]
+        """The token ids (N,) of each training document; of a large corpus, the first `TEXT` tokens."""
+        train, ends = self.corpus.tokens["train"], self.corpus.ends["train"]
+        stop = min(len(train), TEXT) if self.corpus.folder else len(train)
+        return [train[start:end] for start, end in pairwise([0, *ends[ends < stop].tolist(), stop])]
 
     def held_out(self, split: str, tokens: int, length: int | None = None) -> HeldOut:
         """Windows of about `tokens` tokens in total, evenly spaced over all documents of a held-out split.

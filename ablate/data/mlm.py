@@ -11,7 +11,7 @@ from ablate.config.ranges import within
 from ablate.data.documents import Files, Given
 from ablate.data.lm import LanguageModelling
 from ablate.data.stdlib import stdlib_documents, stdlib_name
-from ablate.data.task import IGNORE, Batch, HeldOut, generator
+from ablate.data.task import IGNORE, Batch, HeldOut, generator, uniform
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,9 +61,9 @@ class MaskedText(LanguageModelling):
         """Windows as for language modelling; the corruption of a place does not depend on the window's length."""
         starts, scored = self.places(split, tokens, length)
         length = length or self.context
-        draws = generator("mask", self.corpus.fingerprint, split).random((3, len(self.corpus.tokens[split])))
-        at = starts[:, None] + np.arange(1, length + 1)
-        inputs, targets = self.corrupt(self.windows(split, starts, length)[1], draws[:, at], scored)
+        key, size = ("mask", self.corpus.fingerprint, split), len(self.corpus.tokens[split])
+        draws = [[uniform(key, row * size + int(start) + 1, length) for start in starts] for row in range(3)]
+        inputs, targets = self.corrupt(self.windows(split, starts, length)[1], np.array(draws), scored)
         return HeldOut(inputs, targets, self.owners(split, starts, length), self.corpus.names[split])
 
     def corrupt(self, windows: Tensor, draws: np.ndarray, scored: int) -> tuple[dict[str, Tensor], Tensor]:

@@ -24,10 +24,10 @@ import numpy as np
 
 from ablate.config.errors import Corrupt
 from ablate.config.import_path import program
-from ablate.data.corpus import SPLITS, Corpus, cache_folder, exclusive, load_corpus, yardsticks
+from ablate.data.corpus import SPLITS, Corpus, cache_folder, load_corpus, making, unwritable, yardsticks
 from ablate.data.documents import Document, Files, Given, Part, Source
 from ablate.data.rows import Rows
-from ablate.data.split import COMMON, SHARE, shingles
+from ablate.data.split import BOILERPLATE, COMMON, SHARE, shingles
 from ablate.data.tokenizer import SEPARATOR, checked_size, codec, learn, units
 from ablate.formatting import duration
 from ablate.formatting.streams import say
@@ -39,7 +39,6 @@ SAMPLE = 100_000_000  # bytes of training text that a vocabulary is learned from
 COUNTED = 1 << 27  # training tokens that yardsticks are counted on
 PER_TOKEN = {"byte": 1, "char": 1}  # bytes of text, for the size of held-out splits; 4 for other tokenizers
 FORMAT = 1  # raise it when the tokens of the same documents change
-UNABLE = "{} cannot be prepared in {} ({}); what is done is kept, and the same command goes on from there"
 EVERY = 10.0  # seconds between lines on the progress
 
 
@@ -92,12 +91,9 @@ def corpus_of(source: Source | Given, tokenizer: str, vocab_size: int | None) ->
             if not documents:
                 raise ValueError(f"{source.words} is empty; name what has text in it")
             return load_corpus(documents, tokenizer, vocab_size)
-        with exclusive(folder.with_suffix(".lock")):
+        with making(folder):
             if (index := current(folder, source.listed())) is None:
-                try:
-                    index = _make(folder, whole, recipe)
-                except OSError as error:  # a full disk
-                    raise ValueError(UNABLE.format(source.words, folder.parent, error.strerror)) from None
+                index = _make(folder, whole, recipe)
     return _opened(folder, index)
 
 
@@ -111,13 +107,13 @@ def current(folder: Path, files: Iterable[Path] | None, every: bool = False) -> 
         if files is not None and expected.keys() != {os.path.abspath(file) for file in files}:
             return None
         for name, entry in [*expected.items(), *((folder / name, entry) for name, entry in index["files"].items())]:
-            status = os.stat(name)
-            if status.st_size != entry[0]:
+            size, changed = stamp(name)
+            if size != entry[0]:
                 return None
-            if status.st_mtime_ns != entry[1] or every:
+            if changed != entry[1] or every:
                 if digest_of(Path(name)) != entry[2]:
                     return None
-                renewed, entry[1] = renewed or status.st_mtime_ns != entry[1], status.st_mtime_ns
+                renewed, entry[1] = renewed or changed != entry[1], changed
     except (FileNotFoundError, Corrupt, LookupError, TypeError):
         return None
     if renewed:
@@ -132,10 +128,10 @@ def digest_of(file: Path) -> str:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def facts_of(file: Path, digest: str | None = None) -> list[Any]:
-    """The size, the time and the digest of a file, as an index has them."""
-    status = file.stat()
-    return [status.st_size, status.st_mtime_ns, digest or digest_of(file)]
+def stamp(file: str | Path) -> list[int]:
+    """The size and the time of a file."""
+    status = os.stat(file)
+    return [status.st_size, status.st_mtime_ns]
 
 
 def _opened(folder: Path, index: dict[str, Any]) -> Corpus:
@@ -161,18 +157,21 @@ def _opened(folder: Path, index: dict[str, Any]) -> Corpus:
 
 
 class Held(NamedTuple):
-    """The shingles of held-out documents: sorted hashes, whose document each is, and how many each document has."""
+    """The shingles of held-out documents: sorted hashes, whose document each is, how many each document has, and the
+    sorted hashes of boilerplate, which is in more than `COMMON` of them."""
 
     hashes: np.ndarray
     owners: np.ndarray
     sizes: np.ndarray
+    boilerplate: np.ndarray
 
     def leaks(self, text: bytes) -> bool:
-        """Whether a text and one of them share more than `SHARE` of the shingles of the one that has fewer."""
+        """Whether a text and one of them share more than `SHARE` of the shingles of the one that has fewer, or more
+        than `BOILERPLATE` of the text is boilerplate."""
         own = shingles(text)
-        first = np.searchsorted(self.hashes, own)
-        inside = first < len(self.hashes)
-        found = first[inside][self.hashes[first[inside]] == own[inside]]
+        if len(_places(own, self.boilerplate)) > BOILERPLATE * len(own):
+            return True
+        found = _places(own, self.hashes)
         if not len(found):
             return False
         last = np.searchsorted(self.hashes, self.hashes[found], side="right")
@@ -181,8 +180,16 @@ class Held(NamedTuple):
         return bool((count > SHARE * np.minimum(self.sizes[which], len(own))).any())
 
 
+def _places(hashes: np.ndarray, among: np.ndarray) -> np.ndarray:
+    """Where those of the hashes that are among sorted ones first occur there."""
+    first = np.searchsorted(among, hashes)
+    inside = first < len(among)
+    found: np.ndarray = first[inside][among[first[inside]] == hashes[inside]]
+    return found
+
+
 def held_of(texts: Iterable[bytes]) -> Held:
-    """The shingles of these documents, without those of more than `COMMON` documents."""
+    """The shingles of these documents."""
     sets = [shingles(text) for text in texts]
     hashes = np.concatenate([np.empty(0, np.uint64), *sets])
     owners = np.repeat(np.arange(len(sets)), [len(each) for each in sets])
@@ -190,32 +197,44 @@ def held_of(texts: Iterable[bytes]) -> Held:
     hashes, owners = hashes[order], owners[order]
     count = np.unique(hashes, return_counts=True)[1]
     rare = np.repeat(count <= COMMON, count)
-    return Held(hashes[rare], owners[rare], np.array([len(each) for each in sets]))
+    sizes = np.array([len(each) for each in sets], int)
+    return Held(hashes[rare], owners[rare], sizes, np.unique(hashes[~rare]))
 
 
 def _make(folder: Path, source: Source, recipe: dict[str, Any]) -> dict[str, Any]:
     """Prepare a corpus, or go on with a preparation that was killed; returns its index."""
-    files = {str(file): [status.st_size, status.st_mtime_ns] for file in source.files() if (status := file.stat())}
+    files = {str(file): stamp(file) for file in source.files()}
     pieces = source.pieces()
     share = min(0.05, HELD_OUT * PER_TOKEN.get(recipe["tokenizer"], 4) / source.size())
     job = recipe | {"files": files, "pieces": [[list(part) for part in piece] for piece in pieces], "share": share}
-    making = folder.with_name(f"{folder.name}.making")
-    try:
-        if read_json(making / "job.json") != job:
-            raise Corrupt("of another preparation")
-    except (FileNotFoundError, Corrupt):
-        shutil.rmtree(making, ignore_errors=True)
-        making.mkdir(parents=True)
-        write_json(making / "job.json", job)
-    _in_workers(making, source, "scan", len(pieces))
-    if not (making / "held.json").exists():
-        _hold_out(making, source, job)
-    _in_workers(making, source, "encode", len(pieces))
-    index = _index(making, job)
-    write_json(making / "index.json", index)
+    work = folder.with_name(f"{folder.name}.making")
+    if (index := current(work, source.files())) is None:  # otherwise killed after its last step
+        if _written(work / "job.json") != job:
+            shutil.rmtree(work, ignore_errors=True)
+            work.mkdir(parents=True)
+            write_json(work / "job.json", job)
+        _in_workers(work, source, "scan", len(pieces))
+        if _written(work / "held.json") is None:
+            _hold_out(work, source, job)
+        _in_workers(work, source, "encode", len(pieces))
+        index = _index(work, job)
+        if any(stamp(file) != known for file, known in files.items()):
+            raise ValueError(f"{source.words} has changed while it was prepared; prepare it again")
+        write_json(work / "index.json", index)
+    for file in work.iterdir():  # what only the making needed
+        if file.name not in (*index["files"], "index.json"):
+            file.unlink()
     shutil.rmtree(folder, ignore_errors=True)
-    making.rename(folder)
+    work.rename(folder)
     return index
+
+
+def _written(file: Path) -> dict[str, Any] | None:
+    """What a step wrote; None if it has not, or not whole."""
+    try:
+        return read_json(file)
+    except (FileNotFoundError, Corrupt):
+        return None
 
 
 def place(text: bytes, share: float) -> str:
@@ -225,7 +244,7 @@ def place(text: bytes, share: float) -> str:
     return "train" if at < 1 - 2 * share else "val" if at < 1 - share else "test"
 
 
-def _scan(making: Path, job: dict[str, Any], source: Source, i: int) -> None:
+def _scan(work: Path, job: dict[str, Any], source: Source, i: int) -> None:
     """Read a piece: write its held-out documents, and the letters that occur in it."""
     held: list[tuple[str, str, int]] = []
     texts, letters = [], set[str]()
@@ -235,44 +254,45 @@ def _scan(making: Path, job: dict[str, Any], source: Source, i: int) -> None:
         if (split := place(document.text, job["share"])) != "train":
             held.append((split, document.name, len(document.text)))
             texts.append(document.text)
-    write_atomic(making / f"scan-{i}.held", b"".join(texts))
+    write_atomic(work / f"scan-{i}.held", b"".join(texts))
     digests = {file: digest_of(Path(file)) for file in list(job["files"])[i :: len(job["pieces"])]}
-    write_json(making / f"scan-{i}.json", {"held": held, "letters": "".join(sorted(letters)), "digests": digests})
+    write_json(work / f"scan-{i}.json", {"held": held, "letters": "".join(sorted(letters)), "digests": digests})
 
 
 def _documents(source: Source, job: dict[str, Any], i: int) -> Iterator[Document]:
     return (document for part in job["pieces"][i] for document in source.documents(Part(*part)))
 
 
-def _hold_out(making: Path, source: Source, job: dict[str, Any]) -> None:
+def _hold_out(work: Path, source: Source, job: dict[str, Any]) -> None:
     """Collect and encode the held-out documents; learn the vocabulary from training documents."""
     found: dict[str, list[Document]] = {"val": [], "test": []}
     letters = {SEPARATOR}
     for i in range(len(job["pieces"])):
-        scan, texts, at = read_json(making / f"scan-{i}.json"), (making / f"scan-{i}.held").read_bytes(), 0
+        scan, texts, at = read_json(work / f"scan-{i}.json"), (work / f"scan-{i}.held").read_bytes(), 0
         letters.update(scan["letters"])
         for split, name, length in scan["held"]:
             found[split].append(Document(name, texts[at : at + length]))
             at += length
-    if not found["val"] or not found["test"]:
-        raise ValueError(f"{source.words} has too few documents: none is held out for validation or none for the test")
     test = held_of(document.text for document in found["test"])
     found["val"] = [document for document in found["val"] if not test.leaks(document.text)]
+    if not found["val"] or not found["test"]:
+        why = "none is held out for validation or none for the test"
+        raise ValueError(f"{source.words} has too few documents: {why}; cut them into more, as text files are")
     held = held_of(document.text for split in ("val", "test") for document in found[split])
     for name, array in held._asdict().items():
-        np.save(making / f"held.{name}.npy", array)
+        np.save(work / f"held.{name}.npy", array)
     state = learn(job["tokenizer"], job["size"], _sample(source, job, held), ["".join(sorted(letters))])
-    (making / "learned.txt").write_text(state, encoding="utf-8")
+    (work / "learned.txt").write_text(state, encoding="utf-8")
     encode = codec(job["tokenizer"], state).encode
     sizes = {}
     for split, documents in found.items():
         ids = [encode(_closed(document, job["tokenizer"])) for document in documents]
-        np.concatenate(ids).tofile(making / f"{split}.bin")
-        np.save(making / f"{split}.ends.npy", np.cumsum([len(each) for each in ids]))
+        np.concatenate(ids).tofile(work / f"{split}.bin")
+        np.save(work / f"{split}.ends.npy", np.cumsum([len(each) for each in ids]))
         sizes[split] = sum(len(document.text) + 1 for document in documents)
     names = {split: [document.name for document in documents] for split, documents in found.items()}
-    (making / "names.json").write_text(json.dumps(names), encoding="utf-8")
-    write_json(making / "held.json", {"bytes": sizes})
+    (work / "names.json").write_text(json.dumps(names), encoding="utf-8")
+    write_json(work / "held.json", {"bytes": sizes})
 
 
 def _sample(source: Source, job: dict[str, Any], held: Held) -> Iterator[str]:
@@ -292,11 +312,11 @@ def _closed(document: Document, tokenizer: str) -> Any:
     return text + (SEPARATOR.encode() if tokenizer == "byte" else SEPARATOR)
 
 
-def _encode(making: Path, job: dict[str, Any], source: Source, i: int) -> None:
+def _encode(work: Path, job: dict[str, Any], source: Source, i: int) -> None:
     """Write the tokens of a piece's training documents."""
-    held = Held(*(np.load(making / f"held.{name}.npy", mmap_mode="r") for name in Held._fields))
-    encode = codec(job["tokenizer"], (making / "learned.txt").read_text(encoding="utf-8")).encode
-    ends, size, dropped, unknown, temporary = [0], 0, 0, 0, making / f".train-{i}.bin"
+    held = Held(*(np.load(work / f"held.{name}.npy", mmap_mode="r") for name in Held._fields))
+    encode = codec(job["tokenizer"], (work / "learned.txt").read_text(encoding="utf-8")).encode
+    ends, size, dropped, unknown, temporary = [0], 0, 0, 0, work / f".train-{i}.bin"
     total = hashlib.sha256()
     with open(temporary, "wb") as file:
         for document in _documents(source, job, i):
@@ -313,28 +333,28 @@ def _encode(making: Path, job: dict[str, Any], source: Source, i: int) -> None:
             unknown += int((ids == 0).sum()) if job["tokenizer"] == "word" else 0
         file.flush()
         os.fsync(file.fileno())
-    temporary.rename(making / f"train-{i}.bin")
-    np.save(making / f"train-{i}.ends.npy", np.array(ends[1:], np.int64))
+    temporary.rename(work / f"train-{i}.bin")
+    np.save(work / f"train-{i}.ends.npy", np.array(ends[1:], np.int64))
     facts = {"tokens": ends[-1], "documents": len(ends) - 1, "bytes": size, "dropped": dropped, "unknown": unknown}
-    write_json(making / f"encode-{i}.json", facts | {"digest": total.hexdigest()})
+    write_json(work / f"encode-{i}.json", facts | {"digest": total.hexdigest()})
 
 
-def _index(making: Path, job: dict[str, Any]) -> dict[str, Any]:
-    """The index of all files, with the corpus's yardsticks; what only the making needed is removed."""
-    count, state = len(job["pieces"]), (making / "learned.txt").read_text(encoding="utf-8")
+def _index(work: Path, job: dict[str, Any]) -> dict[str, Any]:
+    """The index of all files, with the corpus's yardsticks."""
+    count, state = len(job["pieces"]), (work / "learned.txt").read_text(encoding="utf-8")
     vocab, encode = codec(job["tokenizer"], state)
     dtype = encode(SEPARATOR.encode() if job["tokenizer"] == "byte" else SEPARATOR).dtype
-    done = [read_json(making / f"encode-{i}.json") for i in range(count)]
+    done = [read_json(work / f"encode-{i}.json") for i in range(count)]
     kept = [i for i in range(count) if done[i]["tokens"]]
-    ends = [np.load(making / f"train-{i}.ends.npy") for i in range(count)]
+    ends = [np.load(work / f"train-{i}.ends.npy") for i in range(count)]
     starts = np.cumsum([0, *(each["tokens"] for each in done)])
-    np.save(making / "train.ends.npy", np.concatenate([end + start for end, start in zip(ends, starts, strict=False)]))
+    np.save(work / "train.ends.npy", np.concatenate([end + start for end, start in zip(ends, starts, strict=False)]))
     shards = {"train": [f"train-{i}.bin" for i in kept], "val": ["val.bin"], "test": ["test.bin"]}
     arrays = {
-        split: Shards(np.memmap(making / name, dtype, "r") for name in names if (making / name).stat().st_size)
+        split: Shards(np.memmap(work / name, dtype, "r") for name in names if (work / name).stat().st_size)
         for split, names in shards.items()
     }
-    sizes = read_json(making / "held.json")["bytes"] | {"train": sum(each["bytes"] for each in done)}
+    sizes = read_json(work / "held.json")["bytes"] | {"train": sum(each["bytes"] for each in done)}
     lossy, totals = job["tokenizer"] == "word", {split: len(array) for split, array in arrays.items()}
     unknown = {split: float((arrays[split][:] == 0).mean()) for split in ("val", "test") if lossy and totals[split]}
     index: dict[str, Any] = {"tokenizer": job["tokenizer"], "vocab": vocab, "dtype": dtype.name, "shards": shards}
@@ -344,17 +364,14 @@ def _index(making: Path, job: dict[str, Any]) -> dict[str, Any]:
     index["unknown"] = {"train": total["unknown"] / max(1, totals["train"])} | unknown if lossy else {}
     which = f"{total['dropped']:,} of {total['dropped'] + total['documents']:,} training documents are left out"
     index["notes"] = [f"{which}: they share over a fifth of their text with a held-out one"] * bool(total["dropped"])
-    scans = [read_json(making / f"scan-{i}.json")["digests"] for i in range(count)]
+    scans = [read_json(work / f"scan-{i}.json")["digests"] for i in range(count)]
     index["source"] = {file: [*job["files"][file], found] for scan in scans for file, found in scan.items()}
     names = [*(name for found in shards.values() for name in found), *(f"{split}.ends.npy" for split in SPLITS)]
     trained = {f"train-{i}.bin": done[i]["digest"] for i in kept}
     every = [*names, "names.json", "learned.txt"]
-    index["files"] = {name: facts_of(making / name, trained.get(name)) for name in every}
+    index["files"] = {name: [*stamp(work / name), trained.get(name) or digest_of(work / name)] for name in every}
     content = [FORMAT, vocab, dtype.name, *(index["files"][name][2] for name in [*names, "learned.txt"])]
     index["fingerprint"] = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
-    for file in making.iterdir():
-        if file.name not in index["files"]:
-            file.unlink()
     return index
 
 
@@ -368,57 +385,70 @@ TITLES = {"scan": "reading", "encode": "tokenising"}
 STEPS: dict[str, Callable[[Path, dict[str, Any], Source, int], None]] = {"scan": _scan, "encode": _encode}
 
 
+class Progress:
+    """A line on what is done every `EVERY` seconds, with the time left."""
+
+    def __init__(self, words: str, pieces: int, done: int = 0):
+        self.words, self.pieces, self.before = words, pieces, done
+        self.began = self.last = time.monotonic()
+
+    def show(self, count: Callable[[], int]) -> None:
+        """Say how many pieces are done, if it is time."""
+        if time.monotonic() - self.last > EVERY:
+            self.last, done = time.monotonic(), count()
+            each = (self.last - self.began) / max(1, done - self.before)
+            rest = f", {duration(each * (self.pieces - done))} left" if done > self.before else ""
+            say(f"{self.words}, {done} of {self.pieces} pieces{rest}")
+
+
 def cores() -> int:
     """The number of processes that prepare a corpus."""
     return len(os.sched_getaffinity(0))
 
 
-def _in_workers(making: Path, source: Source, step: str, pieces: int) -> None:
+def _in_workers(work: Path, source: Source, step: str, pieces: int) -> None:
     """Do a step for all pieces, in a process per core.  Raises ValueError with the first error of one."""
-    left = [i for i in range(pieces) if not (making / f"{step}-{i}.json").exists()]
+    left = [i for i in range(pieces) if _written(work / f"{step}-{i}.json") is None]
     count = min(cores(), len(left))
     if count == 1:
-        _work(making, source, step, left)
-    command = [*program("ablate.data.prepare"), str(making), step]
+        _work(work, source, step, left)
+    command = [*program("ablate.data.prepare"), str(work), step]
     streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     workers = [
         subprocess.Popen([*command, *map(str, left[n::count])], **streams) for n in range(count if count > 1 else 0)
     ]
-    began = last = time.monotonic()
+    progress = Progress(f"{source.title}: {TITLES[step]}", pieces, pieces - len(left))
     try:
-        while any(worker.poll() is None for worker in workers) and not any(worker.poll() for worker in workers):
+        while (codes := [worker.poll() for worker in workers]).count(None) and not any(codes):
             time.sleep(0.05)
-            if time.monotonic() - last > EVERY:
-                last = time.monotonic()
-                done = sum((making / f"{step}-{i}.json").exists() for i in left)
-                rest = f", {duration((last - began) * (len(left) - done) / done)} left" if done else ""
-                say(f"{source.title}: {TITLES[step]}, {pieces - len(left) + done} of {pieces} pieces{rest}")
+            progress.show(lambda: sum((work / f"{step}-{i}.json").exists() for i in range(pieces)))
         for worker in workers:
-            if code := worker.wait():
+            if code := worker.poll():
                 why = worker.stdout.read().strip() if worker.stdout else ""
-                raise ValueError(why or f"a process that prepared the corpus ended with code {code}")
+                how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+                raise ValueError(why or f"a process that prepared the corpus {how}; the same command goes on")
     finally:
         for worker in workers:
             worker.kill()
             worker.communicate()
 
 
-def _work(making: Path, source: Source, step: str, pieces: Iterable[int]) -> None:
-    job = read_json(making / "job.json")
+def _work(work: Path, source: Source, step: str, pieces: Iterable[int]) -> None:
+    job = read_json(work / "job.json")
     for i in pieces:
-        STEPS[step](making, job, source, i)
+        STEPS[step](work, job, source, i)
 
 
 def main() -> None:
     """A worker: does the pieces that it was given, until its parent, which holds its standard input, is gone."""
-    making = Path(sys.argv[1])
+    work = Path(sys.argv[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
     threading.Thread(target=lambda: (os.read(0, 1), os._exit(1)), daemon=True).start()
-    job = read_json(making / "job.json")
+    job = read_json(work / "job.json")
     source = {"Files": Files, "Rows": Rows}[job["kind"]](**job["source"])
     try:
-        _work(making, source, sys.argv[2], map(int, sys.argv[3:]))
+        _work(work, source, sys.argv[2], map(int, sys.argv[3:]))
     except ValueError as error:
         sys.exit(print(error) or 3)
     except OSError as error:
-        sys.exit(print(UNABLE.format(source.words, making.parent, error.strerror)) or 3)
+        sys.exit(print(unwritable(work, error)) or 3)

@@ -1,5 +1,6 @@
 """Documents in a text column of a Hugging Face dataset, from the hub or from a folder of `save_to_disk`."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -63,7 +64,12 @@ class Rows:
         if not self._folder:
             return None  # of the hub: a dataset of a name does not change in the library's cache
         split = self._folder / self.split
-        return sorted((split if split.is_dir() else self._folder).glob("*.arrow"))
+        folder = split if split.is_dir() else self._folder
+        try:  # other .arrow files there are the library's cache
+            state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+            return sorted(folder / file["filename"] for file in state["_data_files"])
+        except (OSError, ValueError, LookupError, TypeError):
+            return self.files()  # says what is wrong with the folder
 
     def size(self) -> int:
         """See Source."""

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
@@ -10,6 +11,8 @@ import numpy as np
 
 WORDS = 12  # words per shingle: about three lines of code
 SPACE = np.isin(np.arange(256), list(b" \t\n\r\v\f"))
+GAP = re.compile(rb"[ \t\n\r\v\f]")
+BLOCK = 1 << 20  # bytes
 LONG = 64  # bytes; longer strings without white space are not words
 FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, and thus invertible modulo 2^64
 SHARE = 0.2  # documents that share more of their shingles than this go to the same split
@@ -79,12 +82,21 @@ def near_duplicates(texts: Sequence[bytes]) -> list[list[int]]:
 def shingles(text: bytes) -> np.ndarray:
     """Unique hashes of all runs of `WORDS` words, Σ hash(word i) · FACTOR^(WORDS − 1 − i) mod 2^64.  A shorter text is
     one run.  Line breaks and indentation do not matter."""
-    hashes = word_hashes(text)
+    hashes = np.concatenate([word_hashes(block) for block in _blocks(text)])
     width = min(WORDS, len(hashes))
     found = np.zeros(len(hashes) - width + 1, dtype=np.uint64)
     for i in range(width):
         found = found * FACTOR + hashes[i : i + len(found)]
     return np.unique(found)
+
+
+def _blocks(text: bytes) -> list[bytes]:
+    """A text cut at white space after each `BLOCK` bytes, since hashing takes a hundred bytes of memory per byte."""
+    ends = [0]
+    while ends[-1] < len(text):
+        gap = GAP.search(text, ends[-1] + BLOCK)
+        ends.append(gap.start() if gap else len(text))
+    return [text[start:end] for start, end in pairwise(ends)] or [text]
 
 
 def word_hashes(text: bytes) -> np.ndarray:

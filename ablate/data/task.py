@@ -133,3 +133,10 @@ def generator(*key: object) -> np.random.Generator:
     """A random generator seeded by a key, the same on every machine."""
     digest = hashlib.sha256("/".join(map(str, key)).encode()).digest()[:16]
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
+
+
+def uniform(key: tuple[object, ...], first: int, count: int) -> np.ndarray:
+    """`count` numbers in [0, 1) from the `first` on of those that a key draws, without drawing those before."""
+    drawn = generator(*key)
+    drawn.bit_generator.advance(first // 4)  # type: ignore[attr-defined]  # Philox makes four at a time
+    return drawn.random(first % 4 + count)[first % 4 :]

@@ -96,8 +96,12 @@ def codec(tokenizer: str, state: str) -> Codec:
         known = _published(tokenizer)
         return _in_chunks(known.n_vocab, known.encode_ordinary, known.eot_token)
     found = extra("tokenizers", f"data.tokenizer={tokenizer}").Tokenizer.from_str(state)
+    found.no_truncation()  # many a tokenizer.json says how a model's input is to be cut and padded
+    found.no_padding()
     plain = lambda part: found.encode(part, add_special_tokens=False).ids  # noqa: E731
-    return _in_chunks(found.get_vocab_size(), plain, None if tokenizer == "bpe" else _end_of(tokenizer, found))
+    return _in_chunks(
+        max(found.get_vocab().values()) + 1, plain, None if tokenizer == "bpe" else _end_of(tokenizer, found)
+    )
 
 
 def _in_chunks(vocab: int, ids_of: Callable[[str], list[int]], end: int | None) -> Codec:
@@ -106,8 +110,8 @@ def _in_chunks(vocab: int, ids_of: Callable[[str], list[int]], end: int | None) 
 
     def encode(piece: str) -> np.ndarray:
         text = piece if end is None else piece.removesuffix(SEPARATOR)
-        ids = [i for part in chunks(text, CHUNK) for i in ids_of(part)]
-        return np.array(ids if len(text) == len(piece) else [*ids, end], kind)
+        parts = [np.array(ids_of(part), kind) for part in chunks(text, CHUNK)]
+        return np.concatenate([*parts, np.array([end] * (len(text) < len(piece)), kind)])
 
     return Codec(vocab, encode)
 

@@ -4,23 +4,30 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ablate.data.corpus import BLOCK, SPLITS, Corpus, cache_folder, yardsticks
+from ablate.config.errors import one_line
+from ablate.config.ranges import at_least, within
+from ablate.data.corpus import SPLITS, Corpus, cache_folder, making, yardsticks
 from ablate.data.documents import find_files
 from ablate.data.lm import LanguageModelling
-from ablate.data.prepare import Shards, counted, current, facts_of
+from ablate.data.prepare import Progress, Shards, cores, counted, current, digest_of, stamp
 from ablate.formatting import listed
 from ablate.results.atomic import write_json
 
 HEADERS = {20240520: "uint16", 20240801: "uint32"}  # llm.c: the first of 256 int32; the third is the number of tokens
 HEADER = 1024  # bytes
 NUMPY = b"\x93NUMPY"
-HELD_OUT = ("val", "test")  # words in the names of held-out shards
+HELD_OUT = re.compile("(?<![a-z])(val|test)")  # how words begin in the names of held-out shards
 KINDS = ("uint16", "uint32")
+BLOCK = 1 << 22  # bytes of a shard that are read at a time
+SCORED = 10_000_000  # test tokens that yardsticks are computed on
+FORMAT = 1  # raise it when the index of the same files changes
 
 
 class Tokens(LanguageModelling):
@@ -36,6 +43,11 @@ class Tokens(LanguageModelling):
         context: int,
         order: str = "random",
     ):
+        at_least("data.vocab_size", vocab_size, 1)
+        if end is not None:
+            within("data.end", end, 0, vocab_size, "[)")
+        if dtype not in (None, *KINDS):
+            raise ValueError(f"data.dtype={dtype} is not a choice; write {' or '.join(KINDS)}, or null")
         super().__init__(TokenFiles(path, held_out, vocab_size, end, dtype), context, "token", None, order)
 
     def read(self, source: Any, tokenizer: str, vocab_size: int | None) -> Corpus:
@@ -70,99 +82,135 @@ class TokenFiles:
 
     def corpus(self) -> Corpus:
         """The corpus; reads all shards once, and then only their sizes and times.  Raises ValueError."""
-        if self.dtype not in (None, *KINDS):
-            raise ValueError(f"data.dtype={self.dtype} is not a choice; write {' or '.join(KINDS)}, or null")
         files = self._splits()
         arrays = {file: self._array(file) for found in files.values() for file in found}
         if len(kinds := sorted({array.dtype.name for array in arrays.values()})) > 1:
             raise ValueError(f"{self.words} has shards of {listed(kinds)}; name shards of one kind")
-        recipe = json.dumps([dataclasses.asdict(self), [str(file.absolute()) for file in arrays]])
+        recipe = json.dumps([FORMAT, dataclasses.asdict(self), [str(file.absolute()) for file in arrays]])
         folder = cache_folder() / f"corpus-{hashlib.sha256(recipe.encode()).hexdigest()[:32]}"
-        index = current(folder, arrays) or self._index(folder, files, arrays)
-        splits = _splits(files, arrays, index["half"])
+        if (index := current(folder, arrays)) is None:
+            with making(folder):
+                index = current(folder, arrays) or self._index(folder, files, arrays)
         ends = {split: np.load(folder / f"{split}.ends.npy", mmap_mode="r") for split in SPLITS}
         names = {split: [f"document {i}" for i in range(len(ends[split]))] for split in ("val", "test")}
-        unseen = "held-out shards are taken as they are: copies of training text in them are not looked for"
-        facts = {name: index[name] for name in ("fingerprint", "yardsticks")}
         return Corpus(
-            **facts,
+            fingerprint=index["fingerprint"],
             vocab=self.vocab_size,
-            tokens=splits,
+            tokens=_halved(files, arrays, index["half"]),
             names={"train": []} | names,
             ends=ends,
             by_document=self.end is not None,
+            yardsticks=index["yardsticks"],
             bytes_per_token={},
             tokenizer="token",
             state="",
             unknown={},
-            notes=[unseen],
+            notes=["held-out shards are taken as they are: copies of training text in them are not looked for"],
             folder=folder,
         )
 
     def _splits(self) -> dict[str, list[Path]]:
         """The shards of each split; a held-out split without files of its own has a half of the other's."""
-        found = [file for file in find_files(Path(self.path).expanduser()) if file.suffix in (".bin", ".npy")]
+        found = _shards(self.path, "data.path")
         if self.held_out is None:
-            held = [file for file in found if any(word in file.stem.lower() for word in HELD_OUT)]
+            held = [file for file in found if HELD_OUT.search(file.stem.lower())]
         else:
-            held = find_files(Path(self.held_out).expanduser())
-        train = [file for file in found if file not in held]
+            held = _shards(self.held_out, "data.held_out")
+        ours = {file.resolve() for file in held}
+        train = [file for file in found if file.resolve() not in ours]
         if not train:
             raise ValueError(f"{self.words} has no shard (.bin or .npy) to train on")
-        if not held:
+        if not held and self.held_out is None:
             raise ValueError(
                 f"{self.words} has no shard with val or test in its name; write data.held_out=FILE or 'GLOB'"
             )
-        test = [file for file in held if "test" in file.stem.lower()] or held
+        if not held:
+            raise ValueError(f"data.held_out={self.held_out} has no shard (.bin or .npy)")
+        test = [file for file in held if "test" in HELD_OUT.findall(file.stem.lower())] or held
         return {"train": train, "val": [file for file in held if file not in test] or test, "test": test}
 
     def _array(self, file: Path) -> np.ndarray:
         """The ids in a shard, on disk."""
         with open(file, "rb") as opened:
             head = opened.read(12)
+        words, size = np.frombuffer(head.ljust(12, b"\0"), np.int32), file.stat().st_size
         if head.startswith(NUMPY):
-            array = np.load(file, mmap_mode="r")
+            try:
+                array: np.ndarray = np.load(file, mmap_mode="r")
+            except (ValueError, EOFError, SyntaxError) as error:  # its header can hold anything
+                raise ValueError(f"{file} is cut short or no array of NumPy ({one_line(error)[:120]})") from None
             if array.ndim != 1 or array.dtype.name not in KINDS:
                 raise ValueError(f"{file} holds {array.dtype.name} {array.shape}, not a row of {' or '.join(KINDS)}")
-            return array
-        words, size = np.frombuffer(head.ljust(12, b"\0"), np.int32), file.stat().st_size
-        kind, start = self.dtype or ("uint16" if self.vocab_size <= 1 << 16 else "uint32"), 0
-        if header := int(words[0]) in HEADERS and size >= HEADER:
-            kind, start = HEADERS[int(words[0])], HEADER
-        count, rest = divmod(size - start, np.dtype(kind).itemsize)
-        if rest or (header and count != words[2]):
-            raise ValueError(f"{file} is cut short: its {size:,} bytes are not the {kind} that it should hold")
-        return np.memmap(file, kind, "r", offset=start)
+            kind, said = array.dtype.name, True
+        else:
+            kind, start = self.dtype or ("uint16" if self.vocab_size <= 1 << 16 else "uint32"), 0
+            if said := int(words[0]) in HEADERS and size >= HEADER:
+                kind, start = HEADERS[int(words[0])], HEADER
+            count, rest = divmod(size - start, np.dtype(kind).itemsize)
+            if rest or not count or (said and count != words[2]):
+                raise ValueError(f"{file} is empty or cut short: its {size:,} bytes are not the {kind} of a shard")
+            array = np.memmap(file, kind, "r", offset=start)
+        if said and self.dtype not in (None, kind):
+            raise ValueError(f"data.dtype={self.dtype}, and {file} says that it holds {kind}; leave it null")
+        return array
 
     def _index(self, folder: Path, files: dict[str, list[Path]], arrays: dict[Path, np.ndarray]) -> dict[str, Any]:
         """Read all shards: check the ids, and write the index."""
-        for file, array in arrays.items():
-            most = max((int(array[i : i + BLOCK].max()) for i in range(0, len(array), BLOCK)), default=0)
-            if most >= self.vocab_size:
-                why = f"its ids go up to {most:,}, beyond data.vocab_size={self.vocab_size}"
-                raise ValueError(f"{file}: {why}; it is of another vocabulary, or data.dtype is another")
-        held = Shards(arrays[file] for file in files["test"])
-        half = len(held) // 2
-        if self.end is not None and files["val"] == files["test"]:  # the end of a document, at best
-            half = int(next(iter(np.flatnonzero(held[half:] == self.end)), -1)) + 1 + half
+        source, progress = dict[str, list[Any]](), Progress(f"{self.title}: reading", len(arrays))
+        with ThreadPoolExecutor(cores()) as pool:
+            for file, (most, entry) in zip(arrays, pool.map(_read, arrays, arrays.values()), strict=True):
+                if most >= self.vocab_size:
+                    pool.shutdown(cancel_futures=True)
+                    why = f"its ids go up to {most:,}, beyond data.vocab_size={self.vocab_size}"
+                    raise ValueError(f"{file}: {why}; it is of another vocabulary, or data.dtype is another")
+                source[os.path.abspath(file)] = entry
+                progress.show(lambda: len(source))
+        half = sum(len(arrays[file]) for file in files["test"]) // 2
+        if files["val"] == files["test"]:  # cut at the end of a document, if there is one inside
+            inner = self._ends(Shards(arrays[file] for file in files["test"]))[:-1]
+            half = int(inner[np.abs(inner - half).argmin()]) if len(inner) else half
         folder.mkdir(parents=True, exist_ok=True)
-        index: dict[str, Any] = {"half": half, "files": {}, "source": {}}
-        splits = _splits(files, arrays, half)
+        splits, made = _halved(files, arrays, half), dict[str, list[Any]]()
         for split, shards in splits.items():
-            known: Any = [] if self.end is None or split == "train" else np.flatnonzero(shards[:] == self.end) + 1
-            name, ends = f"{split}.ends.npy", np.unique(np.append(np.asarray(known, int), len(shards)))
+            name, ends = f"{split}.ends.npy", np.array([len(shards)]) if split == "train" else self._ends(shards)
+            if self.end is not None and split == "test" and len(ends) < 2:
+                raise ValueError(f"data.end={self.end} ends no document within the test split; leave it null")
             np.save(folder / name, ends)
-        index["yardsticks"] = yardsticks(counted(splits["train"]), splits["test"][:], self.vocab_size)
-        for file in arrays:
-            index["source"][os.path.abspath(file)] = facts_of(file)
-        index["files"] = {f"{split}.ends.npy": facts_of(folder / f"{split}.ends.npy") for split in SPLITS}
-        content = [[index["source"][os.path.abspath(file)][2] for file in found] for found in files.values()]
+            made[name] = [*stamp(folder / name), digest_of(folder / name)]
+        content = [[source[os.path.abspath(file)][2] for file in found] for found in files.values()]
+        index: dict[str, Any] = {"half": half, "files": made, "source": source}
+        index["yardsticks"] = yardsticks(counted(splits["train"]), splits["test"][:SCORED], self.vocab_size)
         index["fingerprint"] = hashlib.sha256(json.dumps([content, half, self.vocab_size]).encode()).hexdigest()[:32]
         write_json(folder / "index.json", index)
         return index
 
+    def _ends(self, shards: Shards) -> np.ndarray:
+        """One past the last token of each document of a held-out split, which also ends the last."""
+        if self.end is None:
+            return np.array([len(shards)])
+        starts = zip(shards.starts, shards.parts, strict=False)
+        return np.unique(
+            np.concatenate([start + 1 + np.flatnonzero(part == self.end) for start, part in starts] + [[len(shards)]])
+        )
 
-def _splits(files: dict[str, list[Path]], arrays: dict[Path, np.ndarray], half: int) -> dict[str, Shards]:
+
+def _shards(path: str, key: str) -> list[Path]:
+    return [file for file in find_files(Path(path).expanduser(), key) if file.suffix in (".bin", ".npy")]
+
+
+def _read(file: Path, array: np.ndarray) -> tuple[int, list[Any]]:
+    """The largest id in a shard; its size, time and digest."""
+    most, entry = 0, stamp(file)
+    with open(file, "rb") as opened:  # not through the memory map, whose pages count as this process's memory
+        total = hashlib.sha256(opened.read(array.offset))  # type: ignore[attr-defined]
+        while block := opened.read(BLOCK):
+            total.update(block)
+            most = max(most, int(np.frombuffer(block, array.dtype).max()))
+    return most, [*entry, total.hexdigest()]
+
+
+def _halved(files: dict[str, list[Path]], arrays: dict[Path, np.ndarray], half: int) -> dict[str, Shards]:
+    """The tokens of each split."""
     found = {split: Shards(arrays[file] for file in those) for split, those in files.items()}
     if files["val"] == files["test"]:
         whole = found["test"]

@@ -13,6 +13,7 @@ import yaml
 from fake_studies import fabricate
 
 from ablate.cli import clean
+from ablate.data.corpus import exclusive
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest, study_folder, write_manifest
 from ablate.results.run import Run
@@ -155,14 +156,17 @@ def test_a_study_that_cannot_be_read_keeps_whatever_may_be_its_own(results, caps
 def test_weights_and_corpora_go_only_when_asked_for(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cache = results.parent / "cache"
     corpus, other = put(cache / ("0a" * 16) / "train.npy", 5_000_000), put(cache / "probes" / "x")
+    busy, killed = (put(cache / f"corpus-{letter * 32}.making" / "scan-0.json", 10) for letter in "ef")
     vectors, lock = put(cache / "vectors" / "0b.npz", 2_000_000), put(cache / "vectors" / "0b.lock")
     assert command(results, "--yes") == 0 and corpus.exists() and run_of(results, 0).weights_file.exists()
     shown = capsys.readouterr().out
-    assert f"kept: tokenised corpora in {cache}: 1, 5.0 MB; --cache removes them" in shown
+    assert f"kept: tokenised corpora in {cache}: 3, 5.0 MB; --cache removes them" in shown
     assert f"kept: trained vectors in {vectors.parent}: 1, 2.0 MB; --cache removes them" in shown and vectors.exists()
     assert command(results, "--yes", "--weights") == 0 and corpus.exists()
     assert not list(results.rglob("weights.safetensors")) and run_of(results, 0).result_file.exists()
-    assert command(results, "--yes", "--cache") == 0 and not corpus.parent.exists() and other.exists()
+    with exclusive(busy.parent.with_suffix(".lock")):  # in preparation
+        assert command(results, "--yes", "--cache") == 0 and not corpus.parent.exists() and other.exists()
+    assert busy.exists() and not killed.exists()
     assert not vectors.exists() and lock.exists(), "whoever trains may hold the lock"
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ablate.data.mlm import MaskedText
-from ablate.data.task import IGNORE
+from ablate.data.task import IGNORE, generator, uniform
 from ablate.data.text import Text
 
 
@@ -56,6 +56,12 @@ def test_eight_in_ten_are_the_mask_one_random_one_kept(file: Path) -> None:
     assert set(others.tolist()) == set(range(8)) and tokens.max() == 8 and tokens.min() == 0
     where = chosen.float().mean(0)
     assert (where - 5 / 32).abs().max() < 5 * (0.13 / len(targets)) ** 0.5  # every place as often
+
+
+def test_numbers_are_those_of_the_whole_stream_without_drawing_it() -> None:
+    whole = generator("mask", 1).random(1003)
+    for first in (0, 1, 2, 3, 4, 997):
+        assert (uniform(("mask", 1), first, 6) == whole[first : first + 6]).all()
 
 
 def test_every_length_is_scored_on_the_same_places(file: Path) -> None:

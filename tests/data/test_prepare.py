@@ -1,14 +1,19 @@
 """Large corpora: equal in every format, split without leaks, resumed after a kill, read again only if files changed."""
 
 import contextlib
+import functools
 import gzip
+import io
 import json
 import os
 import random
+import resource
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +21,7 @@ import numpy as np
 import pytest
 
 from ablate.cli.data import main
-from ablate.data import documents, prepare
+from ablate.data import documents, lm, prepare
 from ablate.data.corpus import SPLITS
 from ablate.data.documents import Files
 from ablate.data.hf import HuggingFace
@@ -90,18 +95,26 @@ def test_one_text_in_every_format_gives_equal_batches(tmp_path: Path, tokenizer:
         assert {place(row.encode(), 0.05) for row in text.split("\0")[:-1]} == {"test"}
 
 
+@functools.cache
+def parts_of(text: str) -> set[int]:
+    return set(shingles(text.encode()).tolist())
+
+
 def near(one: str, other: str) -> bool:
-    a, b = shingles(one.encode()), shingles(other.encode())
-    return len(np.intersect1d(a, b)) > SHARE * min(len(a), len(b))
+    a, b = parts_of(one), parts_of(other)
+    return len(a & b) > SHARE * min(len(a), len(b))
 
 
-def test_no_training_document_is_a_near_copy_of_a_held_out_one(tmp_path: Path) -> None:
-    rows = texts()
+def test_no_training_document_is_a_near_copy_of_a_held_out_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = " ".join(random.Random(1).choices(WORDS, k=90))
+    rows = texts(200) + [f"page {i} of the rules: {page}" for i in range(100)]
+    monkeypatch.setattr(prepare, "COMMON", 3)  # held-out documents that have the page are more
     task = Text(str(written(tmp_path / "rows", "jsonl", rows)), 16, "byte")
     found = {split: bytes(task.corpus.tokens[split][:]).decode().split("\0")[:-1] for split in SPLITS}
     held = found["val"] + found["test"]
     assert not any(near(a, b) for a in found["train"] for b in held)
     assert not any(near(a, b) for a in found["val"] for b in found["test"])
+    assert 3 < sum("of the rules" in text for text in held) < 20
     lost = set(rows) - {text for texts in found.values() for text in texts}
     assert lost and all(any(near(text, other) for other in held) for text in lost)
     dropped = sum(place(text.encode(), 0.05) == "train" for text in lost)
@@ -195,6 +208,68 @@ def test_an_interrupted_preparation_goes_on_at_the_next_piece(tmp_path: Path, mo
     assert len(calls) == len(set(calls)) > 12, "each piece once"
 
 
+def test_a_preparation_killed_late_or_torn_is_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, calls = written(tmp_path / "rows", "jsonl", texts(150)), list[int]()
+    plain, encode = prepare.shutil.rmtree, prepare.STEPS["encode"]
+
+    def step(work: Path, job: Any, source: Any, i: int) -> None:
+        calls.append(i)
+        encode(work, job, source, i)
+        if i == 2 and len(calls) == 3:
+            file = work / "encode-1.json"
+            file.write_bytes(file.read_bytes()[:20])  # torn
+            raise KeyboardInterrupt
+
+    def killed(path: Path, **more: Any) -> None:
+        if path.name.startswith("corpus-") and path.suffix != ".making":
+            raise KeyboardInterrupt
+        plain(path, **more)
+
+    monkeypatch.setitem(prepare.STEPS, "encode", step)
+    with monkeypatch.context() as patch:
+        patch.setattr(prepare.shutil, "rmtree", killed)
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                Text(str(folder), 16, "byte")
+    assert calls[3:] == [1, *range(3, max(calls) + 1)]
+    with monkeypatch.context() as patch:
+        patch.setattr(prepare, "_in_workers", None)
+        found = Text(str(folder), 16, "byte")
+    assert found.verified() and not list((tmp_path / "cache").glob("*/scan-*"))
+
+    def edit(*given: Any) -> None:
+        encode(*given)
+        (folder / "a.jsonl").write_text('{"text": "another"}\n' * 3)
+
+    (folder / "a.jsonl").write_text((folder / "a.jsonl").read_text() + '{"text": "one more"}\n')
+    monkeypatch.setitem(prepare.STEPS, "encode", edit)
+    assert "changed while it was prepared" in refused(path=str(folder))
+
+
+def test_the_first_error_of_a_process_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    codes: list[int | None] = [None, -9]
+
+    class Process:
+        def __init__(self, *_: Any, **more: Any):
+            self.code, self.stdout = codes.pop(0), io.StringIO()
+
+        def poll(self) -> int | None:
+            return self.code
+
+        def wait(self) -> None:
+            raise AssertionError("waits for the others")
+
+        def kill(self) -> None:
+            self.code = self.code or -15
+
+        def communicate(self) -> None:
+            assert self.code
+
+    monkeypatch.setattr(prepare, "cores", lambda: 2)
+    monkeypatch.setattr(prepare.subprocess, "Popen", Process)
+    assert "killed by signal 9" in refused(path=str(written(tmp_path / "rows", "jsonl", texts(200))))
+
+
 @pytest.mark.slow
 def test_several_processes_killed_go_on_at_the_next_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = written(tmp_path / "rows", "jsonl", texts(1200))
@@ -242,25 +317,37 @@ def test_what_cannot_be_read_is_a_line(tmp_path: Path, monkeypatch: pytest.Monke
         ), why
     monkeypatch.setattr(prepare, "cores", lambda: 2)
     assert refused(path=str(folder)) == why, "from another process, too"
+    (tmp_path / "bad.jsonl.gz").write_bytes(gzip.compress(b"")[:10] + b"\xff" * 50)
+    assert "damaged" in refused(path=str(tmp_path / "bad.jsonl.gz"))
+    (tmp_path / "bad.jsonl").write_text("[" * 100_000)
+    assert "no line of JSON" in refused(path=str(tmp_path / "bad.jsonl"))
     (tmp_path / "bad.jsonl").write_text('{"text": "a"}\n[1]\n')
     assert "must be an object" in refused(path=str(tmp_path / "bad.jsonl"))
 
 
-def test_a_full_disk_keeps_what_was_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@contextlib.contextmanager
+def room(size: int) -> Iterator[None]:
+    """Files of at most `size` bytes, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("size", [200, 6000])
+def test_a_full_disk_keeps_what_was_prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     folder = written(tmp_path / "rows", "jsonl", texts(300))
-    plain, calls = prepare.write_json, list[Path]()
-
-    def full(path: Path, *more: Any) -> None:
-        calls.append(path)
-        if path.name == "held.json":
-            raise OSError(28, "No space left on device", str(path))
-        plain(path, *more)
-
-    monkeypatch.setattr(prepare, "write_json", full)
-    assert "No space left" in refused(path=str(folder))
-    (making,) = (tmp_path / "cache").glob("*.making")
-    assert sorted(making.glob("scan-*.json"))
-    monkeypatch.setattr(prepare, "write_json", plain)
+    with room(size):
+        why = refused(path=str(folder))
+    assert "cannot be written in" in why and "goes on from there" in why
+    assert size < 1000 or list((tmp_path / "cache").glob("*.making/scan-*.json"))
+    assert Text(str(folder), 16, "byte").verified()
+    monkeypatch.setattr(prepare, "LARGE", 10**9)
+    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "other"))
+    with room(size):
+        assert "cannot be written in" in refused(path=str(folder))
     assert Text(str(folder), 16, "byte").train_tokens
 
 
@@ -329,7 +416,9 @@ def test_tokens_of_other_programs(tmp_path: Path, dtype: str) -> None:
 NULL = ("held_out", "end", "dtype")
 
 
-def test_tokens_that_are_not_what_is_said_are_a_line(tmp_path: Path) -> None:
+def test_tokens_that_are_not_what_is_said_are_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / ".cache"))  # what is hidden is no shard
+
     def why(**given: Any) -> str:
         with pytest.raises(ValueError) as caught:
             Tokens(
@@ -341,20 +430,46 @@ def test_tokens_that_are_not_what_is_said_are_a_line(tmp_path: Path) -> None:
 
     assert "no shard (.bin or .npy)" in why()
     ids = np.arange(300, dtype=np.uint16)
-    shards(tmp_path, "nanogpt", ids, "train")
+    shards(tmp_path, "nanogpt", ids, "latest_retrieval")  # has no word that begins with val or test
     assert "data.held_out=FILE" in why()
+    assert "data.held_out=nowhere does not exist" in why(held_out="nowhere")
     shards(tmp_path, "nanogpt", ids, "val")
     assert "299, beyond data.vocab_size=200" in why(vocab_size=200)
     assert "beyond data.vocab_size" in why(dtype="uint32") and "write uint16 or uint32" in why(dtype="int8")
+    assert "data.end" in why(end=300) and "data.vocab_size" in why(vocab_size=0)
+    assert "ends no document" in why(end=299)
+    with room(100):
+        assert "cannot be written" in why()
     shards(tmp_path, "llm.c", ids.astype(np.uint32), "train_2")
-    assert "shards of uint16 and uint32" in why()
+    assert "shards of uint16 and uint32" in why() and "holds uint32; leave it null" in why(dtype="uint16")
     (tmp_path / "train_2.bin").write_bytes((tmp_path / "train_2.bin").read_bytes()[:-4])
     assert "cut short" in why()
     (tmp_path / "train_2.bin").write_bytes(b"\1\2\3")
     assert "cut short" in why()
+    (tmp_path / "train_2.bin").write_bytes(b"")
+    assert "train_2.bin is empty" in why()
     np.save(tmp_path / "train_2.npy", np.zeros((2, 3)))
     (tmp_path / "train_2.bin").unlink()
     assert "float64 (2, 3)" in why()
+    (tmp_path / "train_2.npy").write_bytes((tmp_path / "train_2.npy").read_bytes()[:-3])
+    assert "train_2.npy is cut short" in why()
+
+
+def test_a_held_out_shard_is_not_trained_on_however_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "tokens"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    for name, size in (("a", 1000), ("b", 300)):
+        shards(folder, "nanogpt", np.arange(size, dtype=np.uint16), name)
+    (folder / "link.bin").symlink_to(folder / "b.bin")
+    for held_out in ("b.bin", str(folder / "b.bin"), "link.bin"):
+        task = Tokens(".", held_out, 1000, None, None, 16)
+        assert task.train_tokens == 1000, held_out
+    assert len(task.training_text()[0]) == 1000
+    monkeypatch.setattr(lm, "TEXT", 300)
+    assert [len(text) for text in task.training_text()] == [300], "of a large corpus, its beginning"
 
 
 def saved_tokenizer(file: Path) -> Path:
@@ -367,6 +482,8 @@ def saved_tokenizer(file: Path) -> Path:
     special = ["<|endoftext|>"]
     trainer = library.trainers.BpeTrainer(vocab_size=500, special_tokens=special, initial_alphabet=alphabet)
     made.train_from_iterator(texts(), trainer)
+    made.enable_truncation(8)  # for the inputs of the model that it was made with
+    made.enable_padding(length=100)
     made.save(str(file))
     return file
 
@@ -378,6 +495,8 @@ def test_an_existing_tokenizer_is_used_as_it_is(tmp_path: Path, monkeypatch: pyt
     task = Text(str(written(tmp_path / "rows", "parquet", rows)), 16, str(file))
     assert task.vocab == 500 and task.title == "tokenizer LM on rows"
     library = pytest.importorskip("tokenizers").Tokenizer.from_file(str(file))
+    library.no_truncation()
+    library.no_padding()
     expected = {tuple(library.encode(row).ids) for row in rows}
     begin = 0
     for end in task.corpus.ends["test"].tolist():
@@ -415,6 +534,7 @@ def test_rows_of_a_dataset_are_read_in_batches(tmp_path: Path) -> None:
     task = HuggingFace(str(tmp_path / "saved"), None, "train", "text", 16, "byte")
     assert streams(task.corpus) == streams(Text(str(written(tmp_path / "rows", "jsonl", rows)), 16, "byte").corpus)
     assert len(list((tmp_path / "cache").glob("corpus-*/train-*.bin"))) > 8, "pieces of both"
+    shutil.copy(tmp_path / "saved" / "data-00000-of-00003.arrow", tmp_path / "saved" / "cache-1.arrow")  # the library's
     program = "import sys; from ablate.data import prepare; prepare.LARGE = 0; from ablate.data.hf import HuggingFace; "
     program += "HuggingFace(sys.argv[1], None, 'train', 'text', 16, 'byte'); assert 'datasets' not in sys.modules"
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "saved")], check=True)

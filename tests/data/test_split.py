@@ -133,6 +133,14 @@ def test_shingles_are_of_twelve_words_whatever_stands_between_them() -> None:
     assert not hashes(1, 2) & hashes(2, 1) and not hashes(*range(12)) & hashes(*range(11), 12)
 
 
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_long_text_is_hashed_in_blocks(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    text = " ".join(map(str, range(500))) + "\n " + "é" * 300
+    whole = hashes(text)
+    monkeypatch.setattr("ablate.data.split.BLOCK", size)
+    assert hashes(text) == whole
+
+
 def test_texts_without_spaces_are_compared_by_their_characters() -> None:
     pick = random.Random(0)
     texts = ["".join(chr(0x4E00 + pick.randrange(3000)) for _ in range(300)) for _ in range(20)]
