@@ -35,15 +35,14 @@ ABLATE = {
     "python": "formatting config results training evidence execution planning api cli",
 }
 ANALYSIS = {
-    "escape": "",
     "prose": "",
-    "sources": "escape",
+    "sources": "",
     "stats": "",
-    "case": "escape stats",
-    "writing": "escape prose case",
+    "case": "stats",
+    "writing": "prose case",
     "figures": "prose stats case",
     "webpage": "case writing figures stats",
-    "cli": "escape prose sources case writing figures webpage",
+    "cli": "prose sources case writing figures webpage",
     "dashboard": "case writing figures cli",
 }
 FREE_OF_TORCH = "formatting config results evidence"  # what the analysis may import of ablate

@@ -23,12 +23,11 @@ from ablate import evidence, formatting
 from ablate.config.depth import unzipped
 from ablate.config.errors import Corrupt, Refused
 from ablate.config.files import parse_plain, read_regular
-from ablate.formatting import instead, is_number
+from ablate.formatting import ACTING, instead, is_number, visible
 from ablate.results import naming
 from ablate.results.atomic import write_atomic
 from ablate.results.records import Cell, Manifest
 from ablate.results.study import Study
-from analysis.escape import ACTING, visible
 
 FILE = "figures.yaml"
 TEMPLATES = Path(__file__).parents[1] / "templates"

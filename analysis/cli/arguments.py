@@ -11,11 +11,10 @@ from ablate.config.subcommands import Parser
 from ablate.results.kept_tables import holds_tables
 from ablate.results.manifest import refusing
 from ablate.results.study import Study
-from analysis.sources.request import Request
 
 if TYPE_CHECKING:
     from analysis.case import Case
-from analysis.sources import read
+from analysis.sources import Request, read
 
 
 def case(place: Path, study: Study, folder: Path) -> Case:

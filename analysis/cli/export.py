@@ -15,8 +15,7 @@ from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting import show
 from ablate.results.atomic import write_atomic
 from analysis.cli import arguments as arguments_
-from analysis.escape import written
-from analysis.writing.tables import damage, runs_table
+from analysis.writing.tables import damage, runs_table, write_csv
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -33,7 +32,7 @@ def _export(given: argparse.Namespace) -> Outcome:
     study = arguments_.study_of(given)
     folder = arguments_.folder_of(study, given.results_dir, given.to)
     folder.mkdir(parents=True, exist_ok=True)
-    print(f"{written(runs_table(study), folder / 'runs.csv')}  {formatting.counted(len(study.runs), 'run')}")
+    print(f"{write_csv(runs_table(study), folder / 'runs.csv')}  {formatting.counted(len(study.runs), 'run')}")
     if study.curves.empty:
         print("no curves: nothing was logged")
     else:

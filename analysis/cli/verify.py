@@ -10,12 +10,13 @@ from pathlib import Path
 from ablate.config.errors import Refused
 from ablate.config.files import read_regular
 from ablate.config.subcommands import Outcome, Parser, conclude
+from ablate.formatting import visible
 from ablate.results.kept_tables import holds_tables
 from ablate.results.manifest import choose_study, study_folder
 from analysis import figures, sources
 from analysis.case import Case
+from analysis.case.figures_yaml import FILE
 from analysis.cli import arguments as arguments_
-from analysis.escape import visible
 from analysis.figures.kind import page_of
 from analysis.figures.stamp import Stamp, read_stamp, stamp_of
 from analysis.prose import prose
@@ -37,11 +38,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _verify(given: argparse.Namespace, usual: Path) -> Outcome:
     file, stamped = given.file, _stamped(given.file)
-    imported = stamped.get("source") or given.runs or given.wandb
-    saved = None if imported or given.results_dir else _saved(stamped, file)
-    case = _imported(stamped, given, usual) if imported else saved or _case(stamped, file, given.results_dir, usual)
+    case = _case(stamped, given, usual)
     now = _today(stamped, case)
-    differences = _differences(stamped, now, case)
+    changed = _changed(stamped, now, case) if now and stamped.get("runs") and now.get("runs") else None
+    differences = prose("verify.txt", was=stamped, now=now, changed=changed, words=_words)
     print("\n".join(f"{file}: {line}" for line in differences or [f"matches {stamped['study']}"]))
     return Outcome(1 if differences else 0, {"file": file, "study": stamped["study"], "differences": differences})
 
@@ -57,38 +57,31 @@ def _stamped(file: Path) -> Stamp:
     return {key: visible(text) for key, text in found.items()}
 
 
-def _saved(stamped: Stamp, file: Path) -> Case | None:
-    """The figure's study, if its saved tables are in the figure's folder or the folder above.  Raises `Refused` if they
-    are damaged."""
-    folder = next((each for each in file.resolve().parents[:2] if holds_tables(each)), None)
-    if folder is None:
-        return None
-    study = sources.read_saved(folder)
-    return arguments_.case(folder, study, folder) if study.manifest.study == stamped["study"] else None
+def _case(stamped: Stamp, given: argparse.Namespace, usual: Path) -> Case:
+    """The figure's study in its current state, with figures.yaml: the imported runs that the command names, whichever
+    the stamp names; else tables saved in the figure's folder or the one above; else of the results.  Raises `Refused`
+    if they are gone or damaged."""
+    file, results = given.file, given.results_dir
+    above = [*file.resolve().parents, Path()]
 
+    def edits(results: Path, study: str) -> Path:
+        return file.parent if (file.parent / FILE).exists() else results / "figures" / study
 
-def _case(stamped: Stamp, file: Path, results: Path | None, usual: Path) -> Case:
-    """The figure's study in its current state, with figures.yaml.  Raises `Refused` if it is gone."""
-    above = [*file.resolve().parents, Path()]  # the results whose figures/STUDY contains the file
+    if stamped.get("source") or given.runs or given.wandb:
+        if not given.runs and not given.wandb:
+            why = f"shows runs of other programs ({stamped['source']}); name them as for ablate analyse: --runs FILE …"
+            raise Refused(f"{file} {why}")
+        given.results_dir = results or usual  # it holds the cache of W&B runs
+        study = arguments_.study_of(given)
+        return arguments_.case(given.results_dir, study, edits(given.results_dir, study.manifest.study))
+    saved = None if results else next((each for each in file.resolve().parents[:2] if holds_tables(each)), None)
+    if saved and (study := sources.read_saved(saved)).manifest.study == stamped["study"]:
+        return arguments_.case(saved, study, saved)
+    # The results whose figures/STUDY contains the file.
     there = above[1].name == "figures" and (above[2] / "studies" / stamped["study"] / "manifest.json").is_file()
     results = results or (above[2] if there else usual)
-    study = choose_study(results, stamped["study"])
-    return arguments_.case(study_folder(results, study), sources.read(results, study), _edits(file, results, study))
-
-
-def _edits(file: Path, results: Path, study: str) -> Path:
-    """The folder whose figures.yaml applies: the figure's, or else that of the study's figures."""
-    return file.parent if (file.parent / "figures.yaml").exists() else results / "figures" / study
-
-
-def _imported(stamped: Stamp, given: argparse.Namespace, usual: Path) -> Case:
-    """The imported runs that the command names, whichever the stamp names.  Raises `Refused`."""
-    if not given.runs and not given.wandb:
-        problem = f"shows runs of other programs ({stamped['source']}); name them as for ablate analyse: --runs FILE …"
-        raise Refused(f"{given.file} {problem}")
-    given.results_dir = given.results_dir or usual  # it holds the cache of W&B runs
-    study = arguments_.study_of(given)
-    return arguments_.case(given.results_dir, study, _edits(given.file, given.results_dir, study.manifest.study))
+    name = choose_study(results, stamped["study"])
+    return arguments_.case(study_folder(results, name), sources.read(results, name), edits(results, name))
 
 
 def _today(stamped: Stamp, case: Case) -> Stamp | None:
@@ -99,11 +92,6 @@ def _today(stamped: Stamp, case: Case) -> Stamp | None:
     edits = dataclasses.replace(figures.edits(case), figures=[name])
     table = figures.tables(case, edits).get(name)
     return None if table is None else stamp_of(name, table, page_of(manifest, edits), case.study)
-
-
-def _differences(stamped: Stamp, now: Stamp | None, case: Case) -> list[str]:
-    changed = _changed(stamped, now, case) if now and stamped.get("runs") and now.get("runs") else None
-    return prose("verify.txt", was=stamped, now=now, changed=changed, words=_words)
 
 
 def _words(command: str) -> list[str]:

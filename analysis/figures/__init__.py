@@ -33,12 +33,7 @@ NEVER_HIDDEN = (*evidence.DECIDED, "withheld")
 
 def edits(case: Case) -> Edits:
     """The user's figures.yaml of a study.  Raises `Refused`."""
-    return edits_of(edits_file(case), case.study.manifest, list(KINDS), case.words)
-
-
-def edits_file(case: Case) -> Path:
-    """The path of a study's figures.yaml."""
-    return case.folder / FILE
+    return edits_of(case.folder / FILE, case.study.manifest, list(KINDS), case.words)
 
 
 def tables(case: Case, given: Edits | None = None) -> dict[str, pandas.DataFrame]:
@@ -72,7 +67,7 @@ def write(case: Case, folder: Path) -> list[Path]:
     page = page_of(manifest, given)
     with matplotlib.rc_context(style.RC):
         case.drawn.update(tables(case, given))
-        write_defaults(edits_file(case), manifest, case.drawn, style.colours(manifest), case.words)
+        write_defaults(case.folder / FILE, manifest, case.drawn, style.colours(manifest), case.words)
         for name, table in case.drawn.items():
             drawn = KINDS[name].draw(table, page)
             files += style.save(drawn, folder, name, metadata(stamp_of(name, table, page, case.study)))

@@ -1,4 +1,4 @@
-"""What the columns of logged runs mean: the only place that decides what is seed, step, factor and metric."""
+"""What the columns of logged runs mean, requested or inferred: seed, step, factor or metric; decided here alone."""
 
 import contextlib
 import math
@@ -12,7 +12,7 @@ import pandas
 from ablate import formatting
 from ablate.config.errors import Refused
 from ablate.formatting import instead, nearest, show
-from analysis.sources.request import Request
+from analysis.sources import Request
 
 SHAPE = ("params", "flops_per_token")
 RUNS = ("seed", "step", "status", "label", "path", "error")  # identify a run or its end: never factors, even on request

@@ -12,8 +12,8 @@ from ablate.config.errors import Refused
 from ablate.config.schema import Config
 from ablate.formatting import show
 from ablate.results.records import Cell, Manifest
+from analysis.sources import Request, StudyDescription
 from analysis.sources.columns import some
-from analysis.sources.request import Request, StudyDescription
 from analysis.sources.study_file import level_of
 
 Levels = dict[str, Any]

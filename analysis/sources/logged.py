@@ -16,10 +16,9 @@ from ablate.results.naming import measured_as
 from ablate.results.records import Cell, PlannedRun, TaskFacts, Way
 from ablate.results.study import Study
 from ablate.results.tables import named_rows
-from analysis.sources import columns
+from analysis.sources import Request, columns
 from analysis.sources.columns import AXES, NUMBER, SHAPE, direction, levels, number, read_column
 from analysis.sources.design import TASK, arrange, label_of
-from analysis.sources.request import Request
 from analysis.sources.study_file import claim_fields
 
 STATUSES = ("done", "diverged", "failed", "missing")

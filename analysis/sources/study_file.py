@@ -15,11 +15,10 @@ from ablate import evidence
 from ablate.config.claims import Claim
 from ablate.config.errors import Corrupt, Problem, Refused
 from ablate.config.files import read_plain
-from ablate.formatting import instead, is_number, show
+from ablate.formatting import ACTING, instead, is_number, show, visible
 from ablate.results.records import ClaimEntry, Manifest, MarginEntry
-from analysis.escape import ACTING, visible
+from analysis.sources import StudyDescription
 from analysis.sources.columns import level
-from analysis.sources.request import StudyDescription
 
 FORMS = {  # the keys, and what is written: factors are columns, the margin is in the metric's unit
     "study": "a name for its folder, of up to 100 letters, digits, '.', '_', '-'",

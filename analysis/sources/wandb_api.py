@@ -20,9 +20,9 @@ from ablate.formatting import counted, is_number, visible
 from ablate.results.atomic import read_json, write_json
 from ablate.results.run import now
 from ablate.results.study import Study
+from analysis.sources import Request
 from analysis.sources.columns import note, number
 from analysis.sources.logged import Logged, Run, logged, study_of
-from analysis.sources.request import Request
 
 TIMEOUT = 30  # seconds that one answer of W&B may take
 SILENCE = 90.0  # seconds without any answer after which it counts as unreachable

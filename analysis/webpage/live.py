@@ -18,8 +18,8 @@ from ablate.results.manifest import refusing, study_folder
 from ablate.results.records import Manifest
 from ablate.results.study import load_study
 from analysis.case import Case, case_of
+from analysis.webpage import asset, policy, render, script
 from analysis.webpage.curve_data import series
-from analysis.webpage.parts import asset, policy, render, script
 from analysis.writing.sections import claims, overall, verdicts
 
 HOST = "127.0.0.1"

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Iterator
 from functools import partial
 from string import ascii_uppercase
-from typing import Any, NamedTuple
+from typing import Any
 
 from ablate import evidence, formatting
 from ablate.evidence.step_equivalents import LEAST, MOST
@@ -29,37 +29,19 @@ HEAD = """% Numbers of the study {study}, written by ablate analyse.
 """
 
 
-class Macro(NamedTuple):
-    """A command: its name without the backslash, its group's comment, which number it is, and its text."""
-
-    name: str
-    about: str
-    field: str
-    text: str
-
-
-def macros(case: Case) -> list[Macro]:
-    """Every number of the study, its effects, its cells and its claims, with unique names."""
-    found: list[Macro] = []
-    taken: set[str] = set()
+def page(case: Case) -> str:
+    """Every number of the study, its effects, its cells and its claims as a command of LaTeX with a unique name, each
+    group below its comment."""
+    taken, lines, last = dict[str, None](), list[str](), None
     for stem, about, fields in _groups(case):
         # Equal names are told apart by the suffixes "", B, C, … Z, BB, …
         ends = (letter * length for length in range(1, 99) for letter in ascii_uppercase[1:])
-        end = next(end for end in ("", *ends) if not {f"{stem}{end}{field}" for field in fields} & taken)
-        taken |= {f"{stem}{end}{field}" for field in fields}
-        found += [Macro(f"{stem}{end}{field}", about, field, text) for field, text in fields.items()]
-    return found
-
-
-def page(case: Case) -> str:
-    """All commands as LaTeX, each group below its comment."""
-    found, lines, about = macros(case), [], None
-    for macro in found:
-        if macro.about != about:
-            about = macro.about
-            lines += ["", f"% {visible(' '.join(about.split()))}"]
-        lines.append(rf"\newcommand{{\{macro.name}}}{{{either_mode(macro.text)}}}")
-    first = next((macro.name for macro in found if macro.field == "Delta"), found[0].name)
+        stem += next(end for end in ("", *ends) if not any(stem + end + field in taken for field in fields))
+        taken |= dict.fromkeys(stem + field for field in fields)
+        lines += ["", f"% {visible(' '.join(about.split()))}"] * (about != last)
+        lines += [rf"\newcommand{{\{stem}{field}}}{{{either_mode(text)}}}" for field, text in fields.items()]
+        last = about
+    first = next((name for name in taken if name.endswith("Delta")), next(iter(taken)))
     return HEAD.format(study=" ".join(case.study.manifest.study.split()), first=first) + "\n".join(lines) + "\n"
 
 
@@ -128,7 +110,7 @@ def _texts(row: Any, withheld: bool) -> dict[str, str]:
         "Sd": _rounded(row.sd),
     }
     found = {name: "–" if withheld else text for name, text in found.items()}
-    found |= {"P": formatting.p_text(row.p_holm if row.family else row.p_bh), "N": str(row.n)}
+    found |= {"P": tables.p_text(row), "N": str(row.n)}
     return found | {"Verdict": ", ".join(filter(None, [str(row.verdict), row.assumes]))}
 
 

@@ -213,13 +213,8 @@ def report(case: Case, pictures: Iterable[Picture] = ()) -> str:
     found = sections(case, pictures)
     at = 1 + [section.name for section in found].index("verdicts")
     found[at:at] = [section for section in (noise(case),) if section.items]
-    return page(naming.title(case.study.manifest), found)
-
-
-def page(title: str, found: list[Section]) -> str:
-    """A report's title and sections as Markdown."""
     parts = [part for section in found for part in (f"## {inline(section.title)}", *in_markdown(section))]
-    return "\n\n".join([f"# {inline(title)}", *parts]) + "\n"
+    return "\n\n".join([f"# {inline(naming.title(case.study.manifest))}", *parts]) + "\n"
 
 
 def in_markdown(section: Section) -> Iterator[str]:

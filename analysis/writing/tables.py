@@ -16,7 +16,6 @@ from ablate.results.records import Manifest
 from ablate.results.study import Study
 from ablate.results.tables import named_rows
 from analysis.case import Case
-from analysis.escape import written
 from analysis.prose import prose, sentence
 from analysis.writing import latex, sheet
 from analysis.writing.sheet import Sheet, sheet_of
@@ -30,12 +29,26 @@ RUN_FIELDS = {"steps", "device", "torch", "ended", "commit", "dirty"}
 
 def write(case: Case, folder: Path) -> list[Path]:
     """Write every table: NAME.csv with all columns and the original names, NAME.md and NAME.tex for reading."""
-    files = [written(frame, folder / f"{name}.csv") for name, frame in frames(case.plain or case).items()]
+    files = [write_csv(frame, folder / f"{name}.csv") for name, frame in frames(case.plain or case).items()]
     for each in sheets(case):
         for suffix, text in (("md", sheet.markdown(each)), ("tex", latex.table(each))):
             files.append(folder / f"{each.name}.{suffix}")
             write_atomic(files[-1], text.encode())
     return files
+
+
+def write_csv(table: pandas.DataFrame, file: Path) -> Path:
+    """Write a table as CSV with every digit of its numbers; returns the file."""
+    write_atomic(file, csv_text(table).encode())
+    return file
+
+
+def csv_text(table: pandas.DataFrame) -> str:
+    """A table as CSV, with texts that a spreadsheet would run as a formula quoted."""
+    safe = table.rename(columns=formatting.quoted)
+    for name in safe.columns[[not pandas.api.types.is_numeric_dtype(kind) for kind in safe.dtypes]]:
+        safe[name] = safe[name].map(formatting.quoted)
+    return str(safe.to_csv(index=False, lineterminator="\n"))
 
 
 def frames(case: Case) -> dict[str, pandas.DataFrame]:
@@ -136,7 +149,8 @@ def effects_sheet(case: Case) -> Sheet:
         places = formatting.decimals([(row.high - row.low) / 2])
         found = "–" if row.verdict == "withheld" else formatting.span(row.mean, row.low, row.high, places)
         texts = {"effect": row.label} | ({"metric": naming.metric_name(manifest, row.metric)} if several else {})
-        texts |= {"n": str(row.n), "lost": str(lost_runs(row)), difference: found, "p (Holm; exploratory: BH)": _p(row)}
+        texts |= {"n": str(row.n), "lost": str(lost_runs(row)), difference: found}
+        texts |= {"p (Holm; exploratory: BH)": p_text(row)}
         worth = evidence.worth_words(row, "").removeprefix("worth ").strip()
         texts |= {"worth in steps": worth or "–"} if priced else {}
         texts |= {"verdict": judged(manifest, row)}
@@ -159,7 +173,8 @@ def families(case: Case) -> str:
     return sentence(evidence.families(case.study.manifest, int(case.effects["family"].sum())))
 
 
-def _p(row: Any) -> str:
+def p_text(row: Any) -> str:
+    """The corrected p of an effect or a claim."""
     return formatting.p_text(row.p_holm if row.family else row.p_bh)
 
 
@@ -211,7 +226,7 @@ def claims_sheet(case: Case) -> Sheet | None:
         judged = row.verdict + evidence.assuming(row) + f": {row.note}" * bool(row.note)
         texts = {"claim": row.name, "found": row.says, "n": str(row.n)}
         texts |= {"difference [95 %]": formatting.span(row.mean, row.low, row.high, places)}
-        rows.append(texts | {"p (Holm; post hoc: BH)": _p(row), "written": status, "verdict": judged})
+        rows.append(texts | {"p (Holm; post hoc: BH)": p_text(row), "written": status, "verdict": judged})
     return _sheet("claims", rows, table=case.claims, families=families(case))
 
 
@@ -309,8 +324,7 @@ def _speed(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
     for row in named_rows(table):
         found = "–" if row.verdict == "withheld" else formatting.span(row.mean, row.low, row.high, places)
         texts = {"effect": row.label, "n": str(row.n), "seconds per step, difference [95 %]": found}
-        texts |= {"p": formatting.p_text(row.p_holm if row.family else row.p_bh)}
-        rows.append(texts | {"verdict": formatting.verdict(row) + evidence.assuming(row)})
+        rows.append(texts | {"p": p_text(row), "verdict": formatting.verdict(row) + evidence.assuming(row)})
     return _sheet("speed", rows)
 
 

@@ -11,11 +11,11 @@ from ablate.config.errors import Refused
 from ablate.evidence.expected_noise import FILE
 from ablate.results.atomic import write_atomic
 from analysis import figures
-from analysis.escape import csv_text
 from analysis.figures.draw import style
 from analysis.figures.kind import Page, page_of
 from analysis.figures.stamp import Stamp, hash_of, metadata, read_stamp, stamp_of
 from analysis.writing.sheet import markdown
+from analysis.writing.tables import csv_text
 from gallery import pages
 from gallery.atlas import atlas, recorded_study
 from gallery.studies import FIGURES, StudyFile, Trained, study_files

@@ -16,7 +16,7 @@ from ablate.results.records import Manifest
 from ablate.results.study import load_study
 from analysis import figures
 from analysis.case import Case, case_of
-from analysis.case.figures_yaml import STYLES, cell_label, edits_of, write_defaults
+from analysis.case.figures_yaml import FILE, STYLES, cell_label, edits_of, write_defaults
 from analysis.cli.main import main
 from analysis.figures.draw import style
 from analysis.figures.kind import page_of
@@ -37,7 +37,7 @@ def made(results: Path, text: str | None = None, factors: dict[str, list[object]
 
 def test_the_defaults_change_nothing_and_are_never_overwritten(tmp_path: Path) -> None:
     case = made(tmp_path)
-    file = figures.edits_file(case)
+    file = case.folder / FILE
     write_defaults(file, case.study.manifest, ["effects"], style.colours(case.study.manifest))
     assert figures.edits(case) == edits_of(Path("nowhere"), case.study.manifest, [])
     assert "# ffn=mlp: ReLU MLP" in file.read_text() and "# ffn: [mlp, glu, swiglu]" in file.read_text()
@@ -52,7 +52,7 @@ def test_the_defaults_change_nothing_and_are_never_overwritten(tmp_path: Path) -
 
 def test_every_default_can_be_taken_out_of_its_comment(tmp_path: Path) -> None:
     case = made(tmp_path, factors={"norm": ["ln", "null", "yes", "a: b", "#c", "[d, e]"], "ffn.mult": [1e-5, 1, True]})
-    file, kinds = figures.edits_file(case), list(figures.KINDS)
+    file, kinds = case.folder / FILE, list(figures.KINDS)
     write_defaults(file, case.study.manifest, kinds, style.colours(case.study.manifest))
     lines = file.read_text().splitlines()
     file.write_text("\n".join(line.replace("# ", "", 1) if line.startswith("  #") else line for line in lines))

@@ -8,9 +8,10 @@ import pandas
 import pytest
 from fake_studies import fabricate
 
+from ablate.formatting import quoted, unquoted
 from ablate.results.study import load_study
 from analysis.cli.main import main
-from analysis.escape import quoted, unquoted, written
+from analysis.writing.tables import write_csv
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
@@ -51,7 +52,7 @@ def test_a_study_without_curves_and_one_that_is_not_there(tmp_path: Path, capsys
 
 def test_the_command_line_exports_runs_of_other_programs(tmp_path: Path) -> None:
     study = load_study(tmp_path, fabricate(tmp_path, GRID))
-    file = written(study.runs[["norm", "ffn", "seed", "test/loss"]], tmp_path / "mine.csv")
+    file = write_csv(study.runs[["norm", "ffn", "seed", "test/loss"]], tmp_path / "mine.csv")
     assert export(tmp_path, "--runs", str(file), "--to", str(tmp_path / "out")) == 0
     again = pandas.read_csv(tmp_path / "out" / "runs.csv")
     assert again["test/loss"].tolist() == study.runs["test/loss"].tolist() and set(again) >= {"norm", "ffn", "seed"}
@@ -65,7 +66,7 @@ def test_no_text_is_a_formula_and_every_number_stays_one(tmp_path: Path) -> None
     kept = [-1.5, 3, None, True, "-1.5", "+2", "1e-5", "-.5"]
     assert [quoted(value) for value in kept] == kept
     frame = pandas.DataFrame({"=head": texts, "number": [-float(i) / 3 for i in range(len(texts))]})
-    read = pandas.read_csv(written(frame, tmp_path / "x.csv"), keep_default_na=False)
+    read = pandas.read_csv(write_csv(frame, tmp_path / "x.csv"), keep_default_na=False)
     assert list(read) == ["'=head", "number"] and read["number"].tolist() == frame["number"].tolist()
     assert [unquoted(text) for text in read["'=head"]] == texts
 

@@ -32,8 +32,8 @@ from ablate.results.tables import named_rows
 from analysis.case import case_of
 from analysis.dashboard import main as command
 from analysis.dashboard.build import build
+from analysis.sources import Request
 from analysis.sources.logged import study_of as described
-from analysis.sources.request import Request
 from analysis.sources.wandb_api import logged_runs, read_wandb
 
 LACKING = importlib.util.find_spec("wandb_workspaces") is None

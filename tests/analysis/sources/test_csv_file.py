@@ -18,19 +18,18 @@ from ablate.results.study import Study, load_study
 from analysis import figures
 from analysis.case import case_of
 from analysis.cli.main import main
-from analysis.escape import written
 from analysis.figures.stamp import run_hashes
+from analysis.sources import Request
 from analysis.sources.files import read_runs as read_csv
-from analysis.sources.request import Request
 from analysis.webpage.curve_data import series
-from analysis.writing.tables import remarks, runs_table
+from analysis.writing.tables import remarks, runs_table, write_csv
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
 
 def exported(study: Study, file: Path) -> Path:
     """The runs of a native study as `python -m analysis export` writes them."""
-    return written(runs_table(study), file)
+    return write_csv(runs_table(study), file)
 
 
 def verdicts(table: pandas.DataFrame) -> list[str]:

@@ -11,8 +11,8 @@ import pytest
 from ablate import evidence
 from ablate.results.study import Study
 from analysis.cli.main import main
+from analysis.sources import Request
 from analysis.sources.files import read_runs
-from analysis.sources.request import Request
 
 STEPS = (0, 20, 40)
 

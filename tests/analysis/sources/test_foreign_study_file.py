@@ -22,10 +22,10 @@ from ablate.results.study import Study, load_study
 from analysis import figures
 from analysis.case import case_of
 from analysis.cli.main import main
-from analysis.escape import written
+from analysis.sources import Request
 from analysis.sources.files import read_runs as read_csv
-from analysis.sources.request import Request
 from analysis.sources.study_file import read_study_file
+from analysis.writing.tables import write_csv
 
 GRID: dict[str, list[Any]] = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu", "swiglu"]}
 SCALED: dict[str, list[Any]] = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"], "optim.lr": [0.001, 3e-05]}
@@ -55,7 +55,7 @@ def with_steps(study: Study, file: Path) -> Path:
     """All logged steps of a study with the settings of its runs, as people log them."""
     given = ["cell", "seed", "label", "status", "batches", "params"]
     curves = study.curves.drop(columns=["label", "path"]).merge(study.runs[given], on=["cell", "seed"])
-    return written(curves, file)
+    return write_csv(curves, file)
 
 
 def one_diverged(levels: dict[str, Any], seed: int) -> str:
@@ -181,7 +181,7 @@ def shuffled(tmp_path: Path, factors: dict[str, list[Any]], design: str) -> tupl
     """A native study, and its runs in another order and without labels."""
     native = load_study(tmp_path, fabricate(tmp_path, factors, design=design, seeds=range(4)))
     table = native.runs[[*factors, "seed", "test/loss"]].sample(frac=1, random_state=1)
-    return native, written(table, tmp_path / "shuffled.csv")
+    return native, write_csv(table, tmp_path / "shuffled.csv")
 
 
 def test_the_order_of_steps_comes_from_the_file_whatever_that_of_the_rows(tmp_path: Path) -> None:

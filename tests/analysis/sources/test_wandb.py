@@ -18,9 +18,8 @@ from ablate.config.errors import Refused
 from ablate.execution.tracking.mirror import Mirror
 from ablate.results.study import Study, load_study
 from analysis.cli.main import main
-from analysis.sources import wandb_api
+from analysis.sources import Request, wandb_api
 from analysis.sources.logged import study_of
-from analysis.sources.request import Request
 from analysis.sources.wandb_api import logged_runs
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "wandb_runs.json"

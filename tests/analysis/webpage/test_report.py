@@ -15,8 +15,8 @@ from ablate.results.study import load_study
 from analysis import webpage
 from analysis.case import Case, case_of
 from analysis.cli.main import main
+from analysis.webpage import policy as policy_of
 from analysis.webpage.curve_data import POINTS, series
-from analysis.webpage.parts import policy as policy_of
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 

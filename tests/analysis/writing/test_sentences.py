@@ -102,8 +102,7 @@ def test_what_vectors_took_stands_beside_the_cells_that_have_any(tmp_path: Path)
 
 def report(found: Case) -> dict[str, str]:
     """The sections of the report by their titles."""
-    text = sections.page("x", sections.sections(found))
-    return {part.split("\n")[0]: part for part in re.split(r"(?m)^## ", text)[1:]}
+    return {part.split("\n")[0]: part for part in re.split(r"(?m)^## ", sections.report(found))[1:]}
 
 
 def test_the_command_writes_it_with_links_to_the_figures_beside_it() -> None:
