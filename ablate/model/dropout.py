@@ -1,11 +1,15 @@
 """Dropout with a mask that depends only on (seed, step, site, index)."""
 
 import hashlib
+from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from ablate.config.ranges import within
+
+T = TypeVar("T")
 
 
 class Dropout(nn.Module):
@@ -43,11 +47,24 @@ def _hash(z: Tensor) -> Tensor:
     return ((z ^ ((z >> 31) & (2**33 - 1))) >> 40) & (2**24 - 1)
 
 
+def once(model: nn.Module, name: str, find: Callable[[], T]) -> T:
+    """What `find` finds in a model, kept under a name: a walk over modules takes as long as several GPU kernels."""
+    if name not in model.__dict__:
+        model.__dict__[name] = find()
+    found: T = model.__dict__[name]
+    return found
+
+
+def dropouts(model: nn.Module) -> list[tuple[str, Dropout]]:
+    """The dropout sites of a model with their names, without those where p = 0."""
+    named = model.named_modules
+    return once(model, "dropouts", lambda: [(site, m) for site, m in named() if isinstance(m, Dropout) and m.p > 0])
+
+
 def rekey(model: nn.Module, seed: int, step: int) -> None:
     """Set the key of each dropout site of a model, identified by its name, for a training step."""
-    for site, module in model.named_modules():
-        if isinstance(module, Dropout) and module.p > 0:
-            module.key.fill_(_keyed(f"dropout/{seed}/{step}/{site}"))
+    for site, dropout in dropouts(model):
+        dropout.key.fill_(_keyed(f"dropout/{seed}/{step}/{site}"))
 
 
 def step_seed(seed: int, step: int) -> int:
@@ -70,6 +87,5 @@ def seed_torch(seed: int, step: int, device: torch.device, row: int = 0) -> None
 
 def begin_at(model: nn.Module, row: int) -> None:
     """Set the batch row at which the next part starts, for all dropout sites of a model."""
-    for module in model.modules():
-        if isinstance(module, Dropout) and module.p > 0:
-            module.first.fill_(row)
+    for _, dropout in dropouts(model):
+        dropout.first.fill_(row)

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.config.ranges import above, at_least, within
+from ablate.model.dropout import once
 
 OFFERED = ("logits", "targets", "inputs", "later", "hidden")  # arguments that `terms` may take by name
 IGNORE = -100  # a target that is not scored; the default of cross_entropy
@@ -97,7 +98,7 @@ def terms_of(
     scored targets of the whole batch, and `share` the share of its rows in this part."""
     offered: dict[str, Any] = {"logits": logits, "targets": targets, "inputs": inputs}
     offered["later"] = [one.float() for one in pop_tensors(model, "later_logits")]
-    offered["hidden"] = [state for part in model.modules() for state in pop_tensors(part, "hidden_states")]
+    offered["hidden"] = [state for part in reporting(model) for state in pop_tensors(part, "hidden_states")]
     of_objective = objective.terms(**{name: offered[name] for name in requested(objective)})
     found = {name: term / scored for name, term in of_objective.items()}
     for name, term in auxiliary(model):
@@ -107,9 +108,17 @@ def terms_of(
     return found
 
 
+def reporting(model: nn.Module) -> list[nn.Module]:
+    """A model and those of its modules that can store auxiliary losses or hidden states in a forward pass."""
+    can = lambda part: hasattr(part, "auxiliary") or hasattr(part, "hidden_states")  # noqa: E731
+    # Without the model: one that kept itself would be freed by garbage collection only.
+    found = once(model, "reporting", lambda: [part for part in model.modules() if can(part) and part is not model])
+    return [model, *found]
+
+
 def auxiliary(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """The losses stored by components in their last forward pass, which are removed so that modules can be copied."""
-    for module in model.modules():
+    for module in reporting(model):
         for name in getattr(module, "auxiliary", ()):
             if (term := getattr(module, name, None)) is not None:
                 setattr(module, name, None)

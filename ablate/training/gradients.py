@@ -36,7 +36,7 @@ class Gradients:
     ):
         self.model, self.objective, self.precision = model, objective, loop.precision
         self.device, self.seed, self.user_code, self.say = torch.device(loop.device), seed, user_code, say
-        self.parts, self.step, self.calls = loop.parts, 0, 0
+        self.parts, self.step, self.calls, self.parameters = loop.parts, 0, 0, list(model.parameters())
         graphs = capture.available(self.device) and loop.capture and not user_code  # whose draws a graph would repeat
         self.captured = capture.Captured(model, self.whole, say, loop.capture == "auto") if graphs else None
 
@@ -47,7 +47,8 @@ class Gradients:
 
     def __call__(self, batch: Batch) -> dict[str, Tensor]:
         """Compute the gradient of the training objective on a batch.  Raises TooLarge."""
-        self.model.zero_grad(set_to_none=True)
+        for parameter in self.parameters:
+            parameter.grad = None
         rekey(self.model, self.seed, self.step)
         self.seed_torch()
         kept = [buffer.clone() for buffer in self.model.buffers()] if self.calls else []
@@ -137,17 +138,17 @@ def backward(
     Gradients and losses are summed in a binary tree: those of a half of the rows are those of its two halves together.
     The order of summation then depends on `parts` only, and log₂(parts) gradients are in memory, at least one.
     """
-    scored, parameters = count_scored(batch), list(model.parameters())
+    scored, parameters = count_scored(batch), list(model.parameters()) if parts > 2 else []
 
     def of_rows(start: int, stop: int, split: int) -> dict[str, Tensor]:
         if split == 1 or stop - start == 1:
             return of_part(slice(start, stop))
         middle = (start + stop + 1) // 2
-        losses = of_rows(start, middle, split // 2)
+        losses = of_rows(start, middle, split // 2)  # noqa: F821 (deleted at the end)
         first = [] if split == 2 else [p.grad for p in parameters]  # autograd adds the second of two parts itself
         if first:
             model.zero_grad(set_to_none=True)
-        others = of_rows(middle, stop, split // 2)
+        others = of_rows(middle, stop, split // 2)  # noqa: F821 (deleted at the end)
         for parameter, gradient in zip(parameters, first, strict=False):
             if gradient is not None:
                 parameter.grad = gradient if parameter.grad is None else gradient.add_(parameter.grad)
@@ -161,7 +162,9 @@ def backward(
         share = (part.stop - part.start) / len(batch.targets)
         return compute(model, objective, inputs, to_device(batch.targets[part], device), scored, precision, share)
 
-    return of_rows(0, len(batch.targets), parts)
+    losses = of_rows(0, len(batch.targets), parts)
+    del of_rows  # it refers to itself, and would keep the model until garbage collection
+    return losses
 
 
 def compute(

@@ -22,7 +22,7 @@ class Step:
 
     def __init__(self, model: nn.Module, optimiser: torch.optim.Optimizer, grad_clip: float):
         self.model, self.optimiser, self.grad_clip = model, optimiser, grad_clip
-        self.generator = torch.Generator()
+        self.generator, self.parameters = torch.Generator(), list(model.parameters())
 
     def update(self, batch: Batch, lr: float, gradients: Gradients) -> tuple[Losses, Tensor]:
         """Train on a batch; returns the losses by name, and the norm of the gradient before clipping.
@@ -38,7 +38,7 @@ class Step:
         """Clip the gradients and take the optimiser's step; returns the norm before clipping."""
         for group in self.optimiser.param_groups:
             group["lr"] = lr * group["lr_share"]
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.grad_clip)
+        norm = nn.utils.clip_grad_norm_(self.parameters, self.grad_clip)
         optimizer_step(self.optimiser)
         return norm
 
@@ -60,7 +60,7 @@ class SAM(Step):
     def update(self, batch: Batch, lr: float, gradients: Gradients) -> tuple[Losses, Tensor]:
         """See Step; returns the losses at θ."""
         losses = gradients(batch)
-        moved = [p for p in self.model.parameters() if p.grad is not None]
+        moved = [p for p in self.parameters if p.grad is not None]
         before, slopes = [p.detach().clone() for p in moved], [p.grad for p in moved]
         scale = self.rho / (nn.utils.get_total_norm(slopes) + 1e-12)
         with torch.no_grad():

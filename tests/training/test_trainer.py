@@ -146,6 +146,15 @@ def test_five_steps_are_those_of_a_loop_written_by_hand(cell: str, small: list[s
     assert {key: final[key] for key in known if "/" in key} == {key: rows[-1][key] for key in known if "/" in key}
 
 
+def test_a_step_walks_over_no_modules_once_the_first_has_found_them(small, tmp_path, monkeypatch) -> None:
+    trainer, walks = trainer_of(configured(small, "ffn=moe"), tmp_path), list[nn.Module]()
+    trainer.update(0)
+    walk = nn.Module.named_modules
+    monkeypatch.setattr(nn.Module, "named_modules", lambda self, *given: (walks.append(self), walk(self, *given))[1])
+    trainer.update(1)
+    assert not walks
+
+
 def fed(trainer: Trainer, steps: int) -> list[tuple[dict[str, Tensor], Tensor]]:
     """The inputs that the model is given in each training step, and the targets that the task gave with them."""
     inputs: list[dict[str, Tensor]] = []
