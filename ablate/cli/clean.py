@@ -61,8 +61,7 @@ class Found(NamedTuple):
 
 
 def survey(results: Path, without: Collection[str] = ()) -> Found:
-    """Find everything that can be removed, as if there were no studies `without`.  Raises Refused if the folder holds
-    no results."""
+    """Find all that can be removed, as if there were no studies `without`.  Raises Refused if there are no results."""
     cells = sorted(results.glob("runs/*"))
     links = [folder for folder in (results / "runs", *cells) if folder.is_symlink()]
     cells = [cell for cell in cells if not {cell, cell.parent}.intersection(links)]

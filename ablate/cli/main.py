@@ -13,12 +13,12 @@ import sys
 import textwrap
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from ablate import __version__
 from ablate.config.import_path import find_here, leave_current_folder
 from ablate.execution.signals import handling_signals, ignore_signals
-from ablate.formatting.streams import exit_with, prepare
+from ablate.formatting.streams import exit_with
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -30,6 +30,7 @@ ORDER += ("model", "data", "scale", "optim", "track", "preset")
 COMMANDS = {name: f"ablate.cli.{name}" for name in ("status", "diff", "clean", "sync", "evaluate", "catalogue", "data")}
 COMMANDS |= {"analyse": "analysis.cli.main", "studies": "ablate.cli.studies", "dashboard": "analysis.dashboard.main"}
 COMMANDS |= {"watch": "analysis.cli.watch"}
+ADDED = ("preset", "experiment")  # groups outside the reference model need a plus: +preset=llama
 
 
 def main(*first: str) -> None:
@@ -38,9 +39,7 @@ def main(*first: str) -> None:
     leave_current_folder()
     find_here(packages(words))
     if "_ARGCOMPLETE" in os.environ:
-        from ablate.cli.completion import complete
-
-        complete(COMMANDS)
+        complete()
     if words and words[0] in COMMANDS:
         exit_with(lambda: importlib.import_module(COMMANDS[words[0]]).main(words[1:]))
     exit_after_training(lambda: command(words))
@@ -52,21 +51,56 @@ def packages(words: list[str]) -> list[str]:
     return re.findall(r"[\w.]+", " ".join(values))
 
 
-def exit_after_training(act: Callable[[], int]) -> NoReturn:
+def complete() -> None:
+    """Print completions for the shell and exit.  In bash and zsh: eval "$(register-python-argcomplete ablate)"."""
+    import argparse
+
+    import argcomplete
+
+    parser = argparse.ArgumentParser(add_help=False)
+    words: Any = parser.add_argument("words", nargs="*")
+    words.completer = lambda prefix, parsed_args, **_: choices(parsed_args.words or [], prefix)
+    argcomplete.autocomplete(parser, always_complete_options=False)
+
+
+def choices(before: list[str], prefix: str) -> list[str]:
+    """The completions, from what is on disk, of a word that begins with `prefix`, after the words `before`."""
+    from dataclasses import fields
+
+    from ablate.config.groups import experiments, groups
+    from ablate.config.schema import SECTIONS, WHOLE
+    from ablate.results.manifest import studies
+
+    there = studies(Path(os.environ.get("ABLATE_RESULTS", "results")))
+    if before and before[0] in COMMANDS:
+        return ["rename", "delete", "compare"] * (before == ["studies"]) + there
+    key, is_set, values = prefix.partition("=")
+    if is_set:
+        (head, comma, _), name = values.rpartition(","), key.lstrip("+")
+        known = there if name == "study" else groups().get(name, [])
+        known = experiments() if name == "experiment" else known
+        return [f"{key}={head}{comma}{each}" for each in known if each not in head.split(",")]
+    keys = [f"{'+' * (name in ADDED)}{name}=" for name in [*groups(), "experiment"]]
+    own = [(section, field.name) for section, frame in SECTIONS.items() for field in fields(frame)]
+    keys += [f"{section}.{name}=" for section, name in own if not name.startswith("_")]
+    return [*([] if before else COMMANDS), *keys, *(f"{key}=" for key in WHOLE)]
+
+
+def exit_after_training(act: Callable[[], int]) -> None:
     """Exit with the code of a command that trains: signals end it early, a closed pipe does not."""
-    prepare()
-    code: Any = 0
-    try:
-        with handling_signals():
-            code = act()
+
+    def trained() -> int:
+        try:
+            with handling_signals():
+                code = act()
+                ignore_signals()
+                return code
+        except KeyboardInterrupt:
+            return 130
+        finally:  # also after Terminated, which is a SystemExit
             ignore_signals()
-    except KeyboardInterrupt:
-        code = 130
-    except SystemExit as end:  # includes Terminated
-        code = end.code
-    ignore_signals()
-    sys.stdout.flush()
-    sys.exit(code)
+
+    exit_with(trained, raises=False)
 
 
 def command(words: list[str]) -> int:
@@ -96,8 +130,7 @@ def command(words: list[str]) -> int:
 
 
 def study(given: Namespace, words: list[str], others: list[str]) -> Outcome:
-    """Print the configuration (--cfg) or a dry run, or train a study; `others` are options that there are not.  Raises
-    PlanError."""
+    """Print the configuration (--cfg) or a dry run, or train; `others` are no options of ours.  Raises PlanError."""
     from ablate import api
     from ablate.cli.sweep import dry_run, sweep
     from ablate.config.errors import PlanError, Problem

@@ -22,10 +22,7 @@ NAMED = 6  # the most runs and notes that are listed
 
 
 def summary(study: Study, results: Path = Path("results"), wall_seconds: float | None = None) -> str:
-    """A study on one screen: scope, cells, effects with simultaneous intervals, noise, failures, the next command.
-
-    `results` is the folder the study was read from, for the paths of failed runs; `wall_seconds` the sweep's duration.
-    """
+    """A study on one screen; `results` is for the paths of failed runs, `wall_seconds` the sweep's duration."""
     table, cells, claims = evidence.effects(study), evidence.cells(study), evidence.claims(study)
     lines = [_title(study, wall_seconds), *naming.question_lines(study.manifest), _scope(study), _metric(study)]
     lines += [*_cells(cells), *_other_metrics(study), *evidence.claim_lines(study.manifest, claims)]

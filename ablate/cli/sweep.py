@@ -25,8 +25,7 @@ NAMED = 4  # cells with the same note that are listed
 
 
 class Terminal:
-    """A reporter that prints remarks on standard error, and the live view and the summary on standard output.  It
-    stores the ended study and the remarks."""
+    """A reporter that prints remarks on standard error, the live view and the summary; it stores study and remarks."""
 
     def __init__(self) -> None:
         self.study: Study | None = None

@@ -31,11 +31,7 @@ Sides = tuple[Side, Side]
 
 @record
 class Claim(Record):
-    """One relation between two sides; `evidence.claims` tests it.
-
-    The margin is in the metric's unit: the least difference for `less` and `greater`, the largest for `not_greater` and
-    `not_less`, the largest either way for `equivalent`, which also takes "2 %" of training steps.
-    """
+    """One relation between two sides, which `evidence.claims` tests."""
 
     less: Sides | None = optional()
     greater: Sides | None = optional()
@@ -45,7 +41,7 @@ class Claim(Record):
     diverges_more: Sides | None = optional()
     rank_correlates: tuple[Side, list[Number]] | None = optional()  # levels of one factor, and a number for each
     metric: str | tuple[str, str] | None = optional()
-    margin: Number | str | None = optional()
+    margin: Number | str | None = optional()  # the least difference for less and greater, else the largest; or "2 %"
     at: Side = optional(default={})  # levels of factors that no side names
 
     @property
@@ -393,8 +389,7 @@ def applicable(
 def _unscored(
     claim: Claim, sides: list[set[str]], without: dict[str, str], tasks: set[str], metrics: Mapping[str, Iterable[str]]
 ) -> str | None:
-    """Why the sides of a claim have no scores to compare: cells `without` running statistics (labels by id) lack a
-    metric of these, their task has no such metric, or they have several tasks."""
+    """Why the sides of a claim have no scores to compare; `without`: labels, by id, of cells without statistics."""
     special = {f"test/loss_{name}" for name in STATISTICS}
     for number, side in enumerate(sides):
         metric = claim.metrics[number % len(claim.metrics)] if claim.metrics else ""

@@ -155,8 +155,7 @@ class Composer:
             yield f"++{key}={value}"
 
     def pattern_of(self, text: str) -> list[str]:
-        """The variants that an override chooses together: of a pattern over the layers, or a list of tracking services;
-        empty if it chooses one variant."""
+        """The variants of a pattern over the layers, or of a list of tracking services; empty for a single one."""
         group = self.group_of(text)
         if group == "track":
             value = parsed(text).value()
@@ -165,8 +164,7 @@ class Composer:
         return names_of(choice, self.known[group]) if group and is_pattern(choice, self.known[group]) else []
 
     def several_by_default(self, overrides: list[str]) -> list[str]:
-        """The preset's patterns over the layers, and the reference model's list of tracking services, for groups that
-        no other override chooses."""
+        """The preset's patterns and the reference model's tracking services, for groups that no override chooses."""
         preset = tuple(text for text in overrides if self.group_of(text) == "preset")
         own = self.pattern_in(self.chosen(preset)[0]) if preset else {}
         own |= {group: f"[{','.join(each)}]" for group, each in default_choices().items() if isinstance(each, list)}

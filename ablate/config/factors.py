@@ -33,11 +33,6 @@ class Design:
     aliases: Aliases
     problems: list[Problem]
 
-    @property
-    def varied(self) -> list[str]:
-        """The keys of all factors."""
-        return [key for keys in self.keys.values() for key in keys]
-
     def overrides(self) -> Iterator[list[str]]:
         """The overrides of every cell."""
         for cell in self.cells:

@@ -1,12 +1,6 @@
 """Contrasts, intervals and verdicts from a study's tidy tables; nothing here reads a file or needs torch.
 
-effects(study)   a row per contrast: main effects, interactions, cells against the reference
-speed(study)     the same table for the seconds of a training step, where runs were timed
-claims(study)    a row per claim of the study file: supported, contradicted or undecided
-replication(manifest, claims)  whether the study's replication criterion is met, partly met or not met
-cells(study)     a row per cell: mean and SD over seeds; counts of diverged, failed and missing runs
-applicable, read_claims, fraction_of  the grammar of claims and margins
-headline, noise  for a table of effects: the rows to show first; which effects this number of seeds can detect
+`effects`, `speed`, `claims` and `cells` make a table of a study; the rest is about the rows of these, or their words.
 """
 
 from ablate.config.claims import applicable, read_claims

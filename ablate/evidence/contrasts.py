@@ -186,8 +186,7 @@ def _key(levels: Levels, names: tuple[str, ...]) -> tuple[Any, ...]:
 def _weights(
     corners: dict[tuple[Any, ...], list[str]], changed: tuple[Any, ...], base: tuple[Any, ...]
 ) -> dict[str, float]:
-    """Weights of the cells of each corner: (−1)^(number of factors at their base) over the corner's number of cells.
-    Empty where a corner has no cell."""
+    """Weights of a corner's cells: (−1)^(number of factors at their base) / number of cells; empty if any has none."""
     signed: dict[float, list[list[str]]] = {1.0: [], -1.0: []}
     for ups in itertools.product((True, False), repeat=len(changed)):
         corner = corners.get(tuple(new if up else old for new, old, up in zip(changed, base, ups, strict=True)))

@@ -36,17 +36,13 @@ GROUNDS = [
 
 
 class Noise(NamedTuple):
-    """The noise of the paired effects of one kind: their pooled SD over seeds, and the smallest and largest SD.
-
-    `n` is the smallest number of seeds of an effect.  `finds`: the smallest and largest difference that a new study of
-    the same size detects with 80 % power, each from its own effect's SD.
-    """
+    """The noise of the paired effects of one kind."""
 
     kind: str
-    sd: float
-    n: int
-    spread: tuple[float, float]
-    finds: tuple[float, float]
+    sd: float  # over seeds, pooled
+    n: int  # the smallest number of seeds of an effect
+    spread: tuple[float, float]  # the smallest and largest SD
+    finds: tuple[float, float]  # the smallest and largest difference that a new study of this size finds (80 % power)
     metric: str
 
 

@@ -14,12 +14,11 @@ SEEDS = 5  # seeds that equivalent, negligible and verdicts on unpaired differen
 
 
 class Margin(NamedTuple):
-    """The largest difference that does not matter: in the metric's unit, or as a share of the training steps.  The
-    other one is NaN.  `registered`: whether it was written before any comparison existed."""
+    """The largest difference that does not matter, in one of two units; the other one is NaN."""
 
-    size: float = math.nan
-    steps: float = math.nan
-    registered: bool = True
+    size: float = math.nan  # in the metric's unit
+    steps: float = math.nan  # as a share of the training steps
+    registered: bool = True  # whether it was written before any comparison existed
 
 
 def margin_of(entry: MarginText | None) -> Margin:
@@ -44,8 +43,7 @@ def inside(row: Any) -> bool:
 
 
 def margin_line(study: Study) -> str:
-    """The margin in a sentence: its size, whether it was written before any result, its earlier values.  "" if the
-    study never had one or is no evidence."""
+    """The margin in a sentence, with its earlier values; "" if the study never had one or is no evidence."""
     manifest = study.manifest
     entry = manifest.margin
     if not entry or naming.no_evidence(manifest):

@@ -204,13 +204,12 @@ def _pairs(found: Scored, contrast: Contrast, estimate: Estimate, together: bool
 
 
 class Divergence(NamedTuple):
-    """How often the runs of two sides diverged: for each side the diverged runs and those that ended (done or
-    diverged); the seeds whose runs all ended, of the side with fewer if unpaired; the exact two-sided p."""
+    """How often the runs of two sides diverged."""
 
-    counts: list[tuple[int, int]]
-    n: int
+    counts: list[tuple[int, int]]  # for each side the diverged runs and those that ended (done or diverged)
+    n: int  # seeds whose runs all ended, of the side with fewer if unpaired
     paired: bool
-    p: float
+    p: float  # exact and two-sided
 
 
 def divergence_of(study: Study, level: Sequence[str], reference: Sequence[str]) -> Divergence:

@@ -204,12 +204,8 @@ def upper_bound(sd: float, n: int) -> float:
 
 
 def split(found: Iterable[Floor]) -> dict[str, float]:
-    """SD of a single run by source, SD(difference) / √2: data order, initialisation, chaos.
-
-    This assumes that a run is its cell's mean plus an independent term for each source, so that changing one source
-    gives the difference of two such terms.  Changing data order or initialisation also triggers chaos, which their
-    numbers therefore contain.
-    """
+    """SD of a single run by source, SD(difference) / √2, if a run is its cell's mean plus an independent term of
+    each source; chaos, which any change triggers, is in all of them."""
     return {row.kind: row.sd / math.sqrt(2) for row in found if row.kind in SOURCES}
 
 
@@ -245,8 +241,7 @@ def round_differences(effects: Iterable[float], floor: float) -> list[float]:
 
 
 def placebo_lines(table: pandas.DataFrame, placebos: Study) -> list[str]:
-    """Lines on a study's placebos: differences due to noise, its sources, and the seeds that differences need.  `table`
-    holds the effects of the study that the placebos belong to."""
+    """Lines on the placebos of the study with these effects: noise, its sources, and seeds that differences need."""
     found = floors(placebos)
     known = [row for row in found if row.n >= 2]
     manifest = placebos.manifest

@@ -22,14 +22,13 @@ from ablate.results.study import Study
 
 
 def endpoint(manifest: Manifest) -> str:
-    """The metric that is compared: the task's first, on the test split, at the last step of the schedule.  A manifest
-    can name another one, as those of tuning do.  With several tasks it is the first cell's: see `endpoints`."""
+    """The first cell's endpoint, at the last step of the schedule: see `endpoints`."""
     return next(iter(endpoints(manifest).values()))
 
 
 def endpoints(manifest: Manifest) -> dict[str, str]:
-    """By cell, the metric that it is compared by: the first of its task, on the split of the study's endpoint.  An
-    endpoint that is no task's first metric is used for every task that has it."""
+    """By cell, the metric that it is compared by: its task's first on the test split, unless the manifest names another
+    endpoint, as those of tuning do; one that is no task's first metric is used for every task that has it."""
     if manifest.endpoint and len(manifest.tasks) == 1:  # in imported runs it may lack the form split/metric
         return {cell.id: str(manifest.endpoint) for cell in manifest.cells}
     split, _, wanted = (manifest.endpoint or "test/").partition("/")
@@ -110,8 +109,7 @@ def values_of(table: pandas.DataFrame, metrics: dict[str, str]) -> pandas.Series
 
 
 def unadjusted(manifest: Manifest) -> str:
-    """A sentence saying that intervals are too narrow because of unplanned looks; else "".  Intervals allow for the
-    looks of `seeds=auto` if all belong to the study's one planned sequence."""
+    """A sentence saying that intervals are too narrow because of looks other than those of `seeds=auto`; else ""."""
     present, sequence = set(manifest.seeds), manifest.sequential.looks if manifest.sequential else []
     others = [look for look in manifest.looks if not planned(look, sequence)]
     seen = {len(look.seeds) for look in others if set() < set(look.seeds) < present}

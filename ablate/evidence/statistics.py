@@ -32,15 +32,14 @@ def chi2_quantile(p: Any, df: Any) -> Any:
 
 
 class Estimate(NamedTuple):
-    """A mean over seeds with the parts of its t statistic: SD, number of seeds, standard error, degrees of freedom.
-    `exact`: for the share solved, the counts that give an exact interval and p instead of Student's t."""
+    """A mean over seeds with the parts of its t statistic: SD, number of seeds, standard error, degrees of freedom."""
 
     mean: float
     sd: float
     n: int
     error: float
     df: float
-    exact: Counted | None = None
+    exact: Counted | None = None  # for the share solved: counts that give an exact interval and p instead
 
 
 def paired(values: np.ndarray) -> Estimate:
@@ -169,30 +168,25 @@ def bounded(margin: float, sd: float, n: int, alpha: float, both: bool) -> float
     return float(np.mean(np.maximum(0, 2 * special.ndtr(z) - 1) if both else special.ndtr(z)))
 
 
-def power_unknown_sd(factor: float, df: float, alpha: float) -> float:
-    """P(a new study detects `factor` standard errors), the standard error being an estimate with df degrees of freedom.
-
-    It is the power of the noncentral t at the shift factor·r, averaged over the error of the estimate, r² ~ χ²_df/df.
-    """
-    return noncentral_power(factor * _spread(df, 200)[:, None], df, alpha, 200)
-
-
 @functools.lru_cache(maxsize=4096)
 def detectable_factor(df: float, alpha: float) -> float:
     """How many estimated standard errors a new study of the same size detects with 80 % power at a two-sided level.
 
-    For one paired contrast at 5 % and 3, 5, 8 and 20 seeds this is 1.55, 1.24, 1.13 and 1.05 times as many as with a
-    known standard error.
+    Its power at the shift factor·r is averaged over the error of the estimate, r² ~ χ²_df/df.  For one paired contrast
+    at 5 % and 3, 5, 8 and 20 seeds this is 1.55, 1.24, 1.13 and 1.05 times as many as with a known standard error.
     """
-    top = 8 * (float(t_limit(alpha / 2, df)) + 1)
-    while power_unknown_sd(top, df, alpha) < POWER:
+    spread, top = _spread(df, 200)[:, None], 8 * (float(t_limit(alpha / 2, df)) + 1)
+
+    def lead(factor: float) -> float:
+        return noncentral_power(factor * spread, df, alpha, 200) - POWER
+
+    while lead(top) < 0:
         top *= 2
-    return float(optimize.brentq(lambda factor: power_unknown_sd(factor, df, alpha) - POWER, 0, top, xtol=1e-4))
+    return float(optimize.brentq(lead, 0, top, xtol=1e-4))
 
 
 def detectable(estimate: Estimate, alpha: float) -> float:
-    """The difference that a new study of the same size detects with 80 % power: error · `detectable_factor`.  NaN
-    without any spread, and for the share solved."""
+    """The error times its `detectable_factor`; NaN without any spread, and for the share solved."""
     if estimate.n < 2 or not estimate.error or estimate.exact:
         return math.nan
     return estimate.error * detectable_factor(estimate.df, alpha)

@@ -45,14 +45,13 @@ class Worth(NamedTuple):
 
 
 class Slope(NamedTuple):
-    """Slopes of the metric of one stratum's reference in log(steps), one per seed: overall, lower half, upper half.
-    `batches` identifies the reference's batches; `collapsed` is the number of seeds left out for a collapsed run."""
+    """Slopes of the metric of one stratum's reference in log(steps), one per seed."""
 
     all: pandas.Series
-    lower: pandas.Series
+    lower: pandas.Series  # of the lower half of the steps
     upper: pandas.Series
-    batches: str
-    collapsed: int = 0
+    batches: str  # what identifies the reference's batches
+    collapsed: int = 0  # the number of seeds left out for a collapsed run
 
 
 def slopes(exchange: Study, metric: str | None = None) -> dict[str, Slope]:

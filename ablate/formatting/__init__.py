@@ -276,8 +276,7 @@ MOST = 12  # the most names that are listed
 
 
 def nearest(name: str, choices: Iterable[str], also: Mapping[str, str] = MappingProxyType({})) -> str | None:
-    """The choice that is most similar, in upper or lower case, or None if none is similar; `also` has other names of
-    choices."""
+    """The choice that is most similar, in upper or lower case, or None; `also` has other names of choices."""
     known = {other.lower(): choice for other, choice in also.items()} | {each.lower(): each for each in choices}
     return next((known[near] for near in difflib.get_close_matches(name.lower(), known, 1)), None)
 

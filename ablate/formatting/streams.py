@@ -86,9 +86,9 @@ def prepare(raises: bool = False) -> None:
         setattr(sys, name, stream if isinstance(stream, Stream) else Stream(stream, raises))
 
 
-def exit_with(main: Callable[[], int]) -> None:
-    """Exit with the code of a command that only prints; a closed pipe ends it early."""
-    prepare(raises=True)
+def exit_with(main: Callable[[], int], raises: bool = True) -> None:
+    """Exit with the code of a command; with `raises` a closed pipe ends it early, as it may one that only prints."""
+    prepare(raises)
     code: Any = 0
     try:
         code = main()

@@ -199,7 +199,8 @@ def compose_cells(design: Design) -> Composition:
     levels, factors, reference = factors_of(cells, design)
     at = [levels.index(level | reference) for level in levels]
     missed = unreached(list(zip(cells, overrides, strict=True)), design.command.groups.variants["preset"])
-    cells, held, wrong = hold_equal(cells, at, design.varied)
+    varied = [key for keys in design.keys.values() for key in keys]
+    cells, held, wrong = hold_equal(cells, at, varied)
     return Composition(design, cells, levels, labels_of(cells, design), factors, reference, at, held, missed, wrong)
 
 

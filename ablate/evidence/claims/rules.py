@@ -37,14 +37,13 @@ DRAWN = 99_999  # random orders otherwise
 
 
 class Judged(NamedTuple):
-    """A finding at a level: its interval; 1 (supported), −1 (contradicted) or 0; its worth in training steps; the only
-    seeds that support it, and why ("", "" for all seeds)."""
+    """A finding at a level, with its interval."""
 
     low: float = math.nan
     high: float = math.nan
-    outcome: int = 0
+    outcome: int = 0  # 1 (supported), −1 (contradicted) or 0
     worth: Worth = Worth()
-    among: str = ""
+    among: str = ""  # the only seeds that support it; "" for all
     why: str = ""
 
 
@@ -205,17 +204,13 @@ def divergence(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
 
 
 class Ranked(NamedTuple):
-    """Spearman's correlation with published numbers: by seed, its mean, and two p-values of "the mean is zero".
-
-    p_seeds: Student's t over the seeds; p_orders: permutation test over the orders of the published numbers; without:
-    the mean when each level is left out.
-    """
+    """Spearman's correlation with published numbers, and two p-values of "its mean is zero"."""
 
     by_seed: np.ndarray
     mean: float
-    p_seeds: float
-    p_orders: float
-    without: np.ndarray
+    p_seeds: float  # of Student's t over the seeds
+    p_orders: float  # of a permutation test over the orders of the published numbers
+    without: np.ndarray  # the mean when each level is left out
 
 
 def rank_correlation(values: np.ndarray, published: np.ndarray, rng: np.random.Generator) -> Ranked:
