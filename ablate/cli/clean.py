@@ -53,15 +53,8 @@ class Item(NamedTuple):
         return {"kind": self.kind, "path": str(self.path), "bytes": self.size}
 
 
-class Found(NamedTuple):
-    """Removable items, and why others are not touched."""
-
-    items: list[Item]
-    untouched: list[str]
-
-
-def survey(results: Path, without: Collection[str] = ()) -> Found:
-    """Find all that can be removed, as if there were no studies `without`.  Raises Refused if there are no results."""
+def survey(results: Path, without: Collection[str] = ()) -> tuple[list[Item], list[str]]:
+    """What can be removed, as if there were no studies `without`, and why other things cannot.  Raises Refused."""
     cells = sorted(results.glob("runs/*"))
     links = [folder for folder in (results / "runs", *cells) if folder.is_symlink()]
     cells = [cell for cell in cells if not {cell, cell.parent}.intersection(links)]
@@ -103,7 +96,7 @@ def survey(results: Path, without: Collection[str] = ()) -> Found:
     corpora = [path for path in folders if path.suffix != ".making" or not _locked(path.with_suffix(".lock"))]
     items += [Item(CORPORA, path, size_of(path)) for path in corpora]
     items += [Item(VECTORS, path, size_of(path)) for path in sorted((cache / "vectors").glob("*.npz"))]
-    return Found(items, [f"{results / 'runs' / path} is in use" for path in sorted(busy)] + untouched)
+    return items, [f"{results / 'runs' / path} is in use" for path in sorted(busy)] + untouched
 
 
 def remove(items: Iterable[Item]) -> list[Item]:
@@ -210,21 +203,21 @@ def main(arguments: list[str] | None = None) -> int:
 
 def clean(results: Path, kinds: list[str], sure: bool) -> Outcome:
     """Show the items of these and other kinds, and remove these if `sure`."""
-    found = survey(results)
-    chosen = [item for item in found.items if item.kind in kinds]
+    found, untouched = survey(results)
+    chosen = [item for item in found if item.kind in kinds]
     whole = {item.path for item in chosen if item.kind == ORPHANS}
     chosen = [item for item in chosen if item.path in whole or not whole.intersection(item.path.parents)]
     left = remove(chosen) if sure else []
     gone = [item for item in chosen if item not in left]
     lines = listing(results, gone, kinds, sure)
     for kind, how in ON_REQUEST.items():
-        some = [item for item in found.items if item.kind == kind and kind not in kinds]
+        some = [item for item in found if item.kind == kind and kind not in kinds]
         where = f" in {some[0].path.parent}" if some and kind in CACHED else ""
         lines += [f"kept: {kind}{where}: {len(some)}, {decimal(total(some))}; {how}"] if some else []
     lines += [f"not removed, in use or not writable: {item.path}" for item in left]
-    lines += [f"untouched: {reason}" for reason in found.untouched]
+    lines += [f"untouched: {reason}" for reason in untouched]
     print("\n".join(lines + [UNSURE] * bool(gone and not sure)))
-    kept = [item for item in found.items if item.kind not in kinds]
+    kept = [item for item in found if item.kind not in kinds]
     outcome = {"removed": gone if sure else [], "removable": [] if sure else gone, "not_removed": left, "kept": kept}
     return Outcome(1 if left else 0, {name: [item.as_json for item in items] for name, items in outcome.items()})
 

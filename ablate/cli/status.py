@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -42,18 +42,6 @@ COLUMNS = {"run": 0, "step": 20, "train/loss": 36, "val/loss": 48, "tokens/s": 6
 BAR = 110  # the same for progress bars
 
 
-class RunProgress(NamedTuple):
-    """The progress of a run: its state as in `ablate status`, and its last logged step if it is running."""
-
-    study: str
-    round: str
-    path: str
-    name: str
-    state: str
-    step: int
-    steps: int
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Show one study, or a line for each; returns the exit code."""
     parser = Parser("ablate status", "Where a study stands: what has ended, runs, waits or failed.")
@@ -69,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
     return conclude(parser.prog, given.json, lambda: Outcome(0, show(given.results_dir, given.study)))
 
 
-def show_one(results: Path, name: str | None) -> list[RunProgress]:
+def show_one(results: Path, name: str | None) -> list[dict[str, object]]:
     """Print the progress of a study; returns its runs by round."""
     rounds = rounds_of(results, find(results, name))
     terminal = sys.stdout.isatty()
@@ -80,7 +68,7 @@ def show_one(results: Path, name: str | None) -> list[RunProgress]:
     return progress_of_runs(rounds)
 
 
-def show_all(results: Path, _: str | None) -> list[RunProgress]:
+def show_all(results: Path, _: str | None) -> list[dict[str, object]]:
     """Print a line for each study, the newest last; returns the runs of all readable ones."""
     lines = []
     for base, rounds in every(results):
@@ -102,13 +90,14 @@ def every(results: Path) -> Iterator[tuple[str, list[Round] | Refused]]:
             yield base, error
 
 
-def progress_of_runs(rounds: list[Round]) -> list[RunProgress]:
-    """The progress of each run of a study."""
-    return [
-        RunProgress(one.manifest.study, one.kind, run.run.path, run.name, run.state(), run.pace.step, run.steps)
-        for one in rounds
-        for run in one.runs.runs
-    ]
+def progress_of_runs(rounds: list[Round]) -> list[dict[str, object]]:
+    """The state of each run of a study, and its last logged step if it is running, for `--json`."""
+    found = list[dict[str, object]]()
+    for one in rounds:
+        for run in one.runs.runs:
+            of = {"study": one.manifest.study, "round": one.kind, "path": run.run.path, "name": run.name}
+            found.append(of | {"state": run.state(), "step": run.pace.step, "steps": run.steps})
+    return found
 
 
 def watch(results: Path, name: str | None) -> None:

@@ -149,15 +149,15 @@ def delete(results: Path, names: list[str], sure: bool) -> Outcome:
     gone = [*rounds, *dict.fromkeys(names)]
     _refuse_in_use(results, (known[name] for name in gone))
     theirs = {run.path for name in gone for run in known[name].runs}
-    found = survey(results, without=gone)
-    orphans = [item for item in found.items if item.kind == ORPHANS and item.run and item.run.path in theirs]
+    found, untouched = survey(results, without=gone)
+    orphans = [item for item in found if item.kind == ORPHANS and item.run and item.run.path in theirs]
     runs = [item._replace(kind=ALONE) for item in orphans]
     own = [item for name in gone for item in _own(results, name)]
     left = (remove(runs) or remove(own)) if sure else []
     done = [item for item in [*runs, *own] if not (sure and item.path.exists())]
     lines = listing(results, done, (STUDIES, FIGURES, EVENTS, ALONE), sure)
     lines += [f"not removed, in use or not writable: {item.path}" for item in left]
-    lines += [f"untouched: {reason}" for reason in found.untouched]
+    lines += [f"untouched: {reason}" for reason in untouched]
     later = "runs of no other study stay for now; when nothing is in use, ablate clean --orphans removes them"
     others = {run.path for name, each in known.items() if name not in gone for run in each.runs}
     lines += [later] * bool(theirs - others and not runs)

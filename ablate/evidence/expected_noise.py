@@ -19,7 +19,7 @@ import pandas
 from ablate import formatting
 from ablate.config.claims import BOUNDED
 from ablate.config.groups import groups as config_groups
-from ablate.evidence.claims.rules import contrast_of
+from ablate.evidence.claims import contrast_of
 from ablate.evidence.contrasts import Contrast, contrasts
 from ablate.evidence.effects import noise
 from ablate.evidence.equivalence import PAIRS, SEEDS, margin_of

@@ -106,7 +106,7 @@ def test_a_run_in_use_is_never_touched(results: Path, capsys: pytest.CaptureFixt
 
 def test_a_run_that_is_taken_after_the_look_is_not_touched(results: Path) -> None:
     run = run_of(results, 0)
-    items = [item for item in clean.survey(results).items if item.kind in clean.ALWAYS]
+    items = [item for item in clean.survey(results)[0] if item.kind in clean.ALWAYS]
     with run.lock(lambda: False) as mine:
         assert mine and [item.path for item in clean.remove(items)] == [run.checkpoint_file]
     run.result_file.unlink()  # trained again meanwhile

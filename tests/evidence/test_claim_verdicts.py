@@ -17,7 +17,7 @@ from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.config.claims import Criterion
 from ablate.config.typed_json import parse
-from ablate.evidence.claims.rules import decide, rank_correlation
+from ablate.evidence.claims import decide, rank_correlation
 from ablate.evidence.exact import hypergeometric_p
 from ablate.evidence.family import corrected, exploratory, registered
 from ablate.evidence.sequential import nominal
