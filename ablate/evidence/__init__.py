@@ -12,9 +12,9 @@ from ablate.evidence.confounds import also_lines, also_words
 from ablate.evidence.contrasts import ALIASED, ESTIMABLE, Contrast, bases, changes, contrasts, crossings, strata
 from ablate.evidence.effects import Noise, effects, headline, noise, speed, too_few
 from ablate.evidence.equivalence import margin_line, margin_of, margin_words
+from ablate.evidence.error_rates import ALPHA, DECIDED, described, families, registered, sequential_state, undecided
 from ablate.evidence.exact import counted, interval_kind, is_solved
 from ablate.evidence.expected_noise import Floor, floors, noise_lines, placebo_lines
-from ablate.evidence.family import ALPHA, described, families, registered
 from ablate.evidence.normality import CHECKED, FOOTNOTE, LEVEL, assuming, assumption_of, footnoted
 from ablate.evidence.scores import (
     cells,
@@ -34,6 +34,5 @@ from ablate.evidence.scores import (
     validated,
     values_of,
 )
-from ablate.evidence.sequential import DECIDED, looks_until, sequential_state, undecided
 from ablate.evidence.statistics import Estimate, benjamini_hochberg, holm, interval, p_value, paired, welch, wilson
 from ablate.evidence.step_equivalents import exchange_lines, worth_places, worth_text, worth_words

@@ -12,12 +12,11 @@ from ablate.evidence.collapse import collapse_of, seen_words, unseen, within_mar
 from ablate.evidence.confounds import also_of_each
 from ablate.evidence.contrasts import NAMES, contrasts
 from ablate.evidence.equivalence import PAIRS, SEEDS, Margin, inside, margin_of
+from ablate.evidence.error_rates import ALPHA, corrected, described, nominal, overall, worded
 from ablate.evidence.estimates import MATCHED, estimate_row, scored
 from ablate.evidence.exact import is_solved
-from ablate.evidence.family import ALPHA, corrected, described, worded
 from ablate.evidence.normality import assumed, rejection_words, rejects_any, rejects_normality
 from ablate.evidence.scores import given, unadjusted
-from ablate.evidence.sequential import nominal, overall
 from ablate.evidence.statistics import detectable, interval, p_value
 from ablate.evidence.step_equivalents import WORTH, Worth, fits_in_steps, slopes, worth
 from ablate.formatting import CROSSED, OPEN, SPEED, counted
@@ -57,7 +56,7 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
 
     In a study with registered claims, the claims are the family, and all verdicts here are *descriptive*.
 
-    With `seeds=auto` intervals and p allow for every look (see evidence.sequential): p is the repeated p-value, and
+    With `seeds=auto` intervals and p allow for every look (see evidence.error_rates): p is the repeated p-value, and
     `alpha`, 1 − the nominal level of the row's interval, is smaller accordingly.  `metric` is that of each row's task
     unless one is given for all.  `smallest` is the difference that a new study of the same size detects with 80 % power
     at `alpha`, allowing for the SD being an estimate; NaN if this is not possible.  `collapse_share` and

@@ -11,10 +11,10 @@ import numpy as np
 import pandas
 
 from ablate.evidence.contrasts import Contrast, corners_of
+from ablate.evidence.error_rates import planned_looks, sizes
 from ablate.evidence.exact import counted, hypergeometric_p, is_solved, permutation_p, sign_flip_p
 from ablate.evidence.normality import normality
 from ablate.evidence.scores import by_cell, is_share, lower_is_better, scores
-from ablate.evidence.sequential import planned_looks, sizes
 from ablate.evidence.statistics import Estimate, correlated, paired, superiority, welch
 from ablate.formatting import CROSSED, SPEED
 from ablate.results.records import Cell, Manifest

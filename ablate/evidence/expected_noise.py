@@ -23,10 +23,9 @@ from ablate.evidence.claims import contrast_of
 from ablate.evidence.contrasts import Contrast, contrasts
 from ablate.evidence.effects import noise
 from ablate.evidence.equivalence import PAIRS, SEEDS, margin_of
+from ablate.evidence.error_rates import ALPHA, planned_looks, registered
 from ablate.evidence.estimates import groups
-from ablate.evidence.family import ALPHA, registered
 from ablate.evidence.scores import endpoint, endpoints, scores
-from ablate.evidence.sequential import planned_looks
 from ablate.evidence.statistics import POWER, bounded, chi2_quantile, findable, noncentral_power, paired
 from ablate.formatting import MINUS, between, counted, is_number, listed, plain, size
 from ablate.results import naming

@@ -12,8 +12,8 @@ from ablate import formatting
 from ablate.config.depth import chosen_at
 from ablate.config.schema import BY_STEPS
 from ablate.evidence.contrasts import contrasts, strata
+from ablate.evidence.error_rates import planned
 from ablate.evidence.exact import is_solved
-from ablate.evidence.sequential import planned
 from ablate.evidence.statistics import correlated, paired, wilson
 from ablate.formatting import SPEED, counted, few
 from ablate.results.naming import key_name, measured_as, named

@@ -17,9 +17,9 @@ from ablate.config.key_checks import fraction_of
 from ablate.evidence.collapse import Fits, best_run, spread_of, without_collapsed
 from ablate.evidence.contrasts import Contrast, strata
 from ablate.evidence.equivalence import SEEDS, within
+from ablate.evidence.error_rates import ALPHA
 from ablate.evidence.estimates import Scored, groups, scored
 from ablate.evidence.exact import is_solved
-from ablate.evidence.family import ALPHA
 from ablate.evidence.scores import endpoints
 from ablate.evidence.statistics import interval, p_value, paired, t_limit
 from ablate.formatting import MINUS, SPEED, plus

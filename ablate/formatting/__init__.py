@@ -21,7 +21,7 @@ OPEN = ("undecided", "withheld", "none", "descriptive")  # verdicts without a co
 CROSSED = ("interaction", "trend")  # kinds of effects that are differences of differences
 PER = "per "  # the start of a trend's unit
 SPEED = {"train/step_seconds": "min", "train/tokens_per_second": "max"}  # metrics of timing=isolated
-LOOKS = "looks "  # the start of an exploratory verdict
+EXPLORATORY = "looks "  # the start of an exploratory verdict
 
 
 def scientific(value: float) -> str:
@@ -185,7 +185,7 @@ def conditional(row: Any) -> str:
 
 def leaning(verdict: str) -> str:
     """A verdict without its exploratory mark: better for *better* and *looks better*."""
-    return verdict.removeprefix(LOOKS)
+    return verdict.removeprefix(EXPLORATORY)
 
 
 def over(row: Any) -> str:

@@ -14,9 +14,9 @@ from ablate.config.groups import groups
 from ablate.config.typed_json import parse
 from ablate.evidence.collapse import without_collapsed
 from ablate.evidence.contrasts import Contrast, contrasts
+from ablate.evidence.error_rates import ALPHA
 from ablate.evidence.estimates import Scored, estimate_row, scored, sums
 from ablate.evidence.expected_noise import change_of
-from ablate.evidence.family import ALPHA
 from ablate.evidence.statistics import Estimate, chi2_quantile, paired
 from ablate.results.atomic import read_json
 from ablate.results.naming import measured_as, no_evidence

@@ -18,9 +18,8 @@ from ablate.cli.summary import summary
 from ablate.config.claims import Criterion
 from ablate.config.typed_json import parse
 from ablate.evidence.claims import decide, rank_correlation
+from ablate.evidence.error_rates import corrected, exploratory, nominal, registered
 from ablate.evidence.exact import hypergeometric_p
-from ablate.evidence.family import corrected, exploratory, registered
-from ablate.evidence.sequential import nominal
 from ablate.formatting import number
 from ablate.planning import rounds
 from ablate.results.records import ClaimEntry, CriterionEntry, CriterionText

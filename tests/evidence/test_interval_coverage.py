@@ -14,7 +14,7 @@ from simulate import DESIGNS, SPREADS, design_of, error, paired_intervals, score
 
 from ablate import evidence
 from ablate.cli.summary import summary
-from ablate.evidence.sequential import looks_until, nominal, overall
+from ablate.evidence.error_rates import looks_until, nominal, overall
 from ablate.evidence.statistics import (
     chi2_quantile,
     detectable,

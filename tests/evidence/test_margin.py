@@ -12,7 +12,7 @@ from ablate.cli.summary import summary
 from ablate.config.errors import PlanError
 from ablate.data.copying import Sort
 from ablate.evidence.equivalence import inside
-from ablate.evidence.sequential import undecided
+from ablate.evidence.error_rates import undecided
 from ablate.planning.earlier_runs import registered_margin
 from ablate.planning.plan import plan_study
 from ablate.results.atomic import write_json

@@ -17,12 +17,11 @@ from ablate.evidence.collapse import Collapse, collapse_of, condition
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.effects import no_verdict, too_few, withheld
 from ablate.evidence.equivalence import SEEDS
+from ablate.evidence.error_rates import corrected, exploratory, nominal, overall, planned_looks, registered, worded
 from ablate.evidence.estimates import divergence_of, estimate_row, scored, scored_by_two, second_metric
 from ablate.evidence.exact import least_level
-from ablate.evidence.family import corrected, exploratory, registered, worded
 from ablate.evidence.normality import assumed
 from ablate.evidence.scores import given, unadjusted
-from ablate.evidence.sequential import nominal, overall, planned_looks
 from ablate.evidence.statistics import interval, p_value, paired, t_above
 from ablate.evidence.step_equivalents import WORTH, Worth, curves_of, fits_in_steps, in_units, outside, worth
 from ablate.formatting import counted, number, p_words, ranks

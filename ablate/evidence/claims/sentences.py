@@ -9,7 +9,7 @@ import pandas
 from ablate import formatting
 from ablate.config.claims import BOUNDED, Claim, Criterion, Side, levels_of, weighed
 from ablate.config.key_checks import fraction_of
-from ablate.evidence.family import worded
+from ablate.evidence.error_rates import worded
 from ablate.evidence.normality import FOOTNOTE, assumption_of, footnoted
 from ablate.evidence.scores import lower_is_better
 from ablate.evidence.step_equivalents import worth_text

@@ -1,4 +1,6 @@
-"""Sequential tests at growing numbers of seeds, with the nominal level that keeps the overall error rate.
+"""The 5 % of false verdicts, shared by the rows of a family and by the looks at growing numbers of seeds.
+
+The effects of a design are a family, the registered claims another; the rest is exploratory.
 
 A study with `seeds=auto` tests at every look and stops once everything is decided.  Repeated intervals (Jennison &
 Turnbull 1984) use one nominal level a' at every look, chosen so that P(any look's p <= a') = a without an effect
@@ -16,15 +18,77 @@ import numpy as np
 import pandas
 
 from ablate.evidence.normality import rejects_normality
-from ablate.evidence.statistics import t_limit
-from ablate.formatting import counted
-from ablate.results.records import Look, Manifest
+from ablate.evidence.statistics import benjamini_hochberg, holm, t_limit
+from ablate.formatting import EXPLORATORY, OPEN, counted
+from ablate.results.naming import no_evidence
+from ablate.results.records import ClaimEntry, Look, Manifest
 from ablate.results.study import Study
 
+ALPHA = 0.05  # messages and docs also say 5 % and 95 % in words: change them together
 DECIDED = ("better", "worse", "negligible", "equivalent", "supported", "contradicted")  # conclusive verdicts
 LOOKS = (5, 8, 12, 20)  # seeds
 PATHS = 2**13  # simulated per look and level
 GRID = np.concatenate([np.geomspace(1e-9, 0.01, 22), np.geomspace(0.014, 1, 16)])  # nominal levels
+
+
+def worded(verdict: str, family: bool) -> str:
+    """A verdict, with "looks" in front for an exploratory row."""
+    return verdict if family or verdict in OPEN else EXPLORATORY + verdict
+
+
+def described(manifest: Manifest) -> bool:
+    """Whether effects have no verdicts because claims are registered, without a registered `effects: all`.  A claim
+    withdrawn after its results counts: otherwise withdrawing it would turn the effects into a family."""
+    everything = manifest.effects and manifest.effects.value and manifest.effects.registered
+    return bool(registered(manifest)) and not everything
+
+
+def families(manifest: Manifest, effects: int) -> str:
+    """A sentence on which verdicts share which 5 %, if a study has claims as well as a family of effects."""
+    if effects and described(manifest) and not no_evidence(manifest):
+        late = "; effects: all was written after results" * bool(manifest.effects and manifest.effects.value)
+        return "effects are descriptive: what is judged are the registered claims" + late
+    before, after = (0, 0) if no_evidence(manifest) else (registered(manifest), exploratory(manifest))
+    late = "claims written after results are exploratory"
+    if before and effects:
+        both = f"{counted(before, 'registered claim')} and {counted(effects, 'effect')}"
+        return f"{both} are two families, each with its own 5 % of false verdicts" + f"; {late}" * bool(after)
+    return f"{late}; the 5 % of false verdicts are those of the effects" if after and effects else ""
+
+
+def registered(manifest: Manifest) -> int:
+    """The number of registered claims in the family.  A claim that was edited or withdrawn after its results still
+    counts: removing what failed would make the rest look better than it is."""
+    seen = [entry for entry in manifest.withdrawn.values() if entry.seen is not False]
+    return sum(any(_texts(entry)) for entry in [*manifest.claims.values(), *seen])
+
+
+def exploratory(manifest: Manifest) -> int:
+    """The number of versions of claims that were written after results, including edited and withdrawn ones."""
+    entries = [*manifest.claims.values(), *manifest.withdrawn.values()]
+    return sum(not known for entry in entries for known in _texts(entry))
+
+
+def _texts(entry: ClaimEntry) -> list[bool]:
+    """Whether each version of a claim was registered."""
+    return [*(old.registered for old in entry.earlier), entry.registered]
+
+
+def corrected(p: np.ndarray, family: np.ndarray, m: int, others: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Holm's p over a family of m, Benjamini & Hochberg's of the others (NaN elsewhere), and the level of each row.
+
+    Rows that are not there, such as withdrawn claims, count as if they had p = 1.  Levels: 0.05/m, Bonferroni's, and
+    0.05·R/k with R rejections for the k others (Benjamini & Yekutieli 2005).
+    """
+    first, second = np.full((2, len(p)), np.nan)
+
+    def padded(known: np.ndarray, size: int) -> np.ndarray:
+        return np.pad(known, (0, max(0, size - len(known))), constant_values=np.nan)
+
+    first[family] = holm(padded(p[family], m), ALPHA)[: family.sum()]
+    second[~family] = benjamini_hochberg(padded(p[~family], others))[: (~family).sum()]
+    found = max(1, int((second <= ALPHA).sum()))
+    return first, second, np.where(family, ALPHA / max(1, m), ALPHA * found / max(1, others))
 
 
 def looks_until(most: int) -> list[int]:
