@@ -1,17 +1,18 @@
-"""Effects of a design with simultaneous intervals, and the verdicts based on them."""
+"""Effects of a design with simultaneous intervals, their verdicts, and what else differs between their sides."""
 
 import dataclasses
 import math
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
 
-from ablate.evidence.collapse import collapse_of, seen_words, unseen, within_margin
-from ablate.evidence.confounds import also_of_each
-from ablate.evidence.contrasts import NAMES, contrasts
-from ablate.evidence.equivalence import PAIRS, SEEDS, Margin, inside, margin_of
+from ablate.config.depth import is_patterned, named_settings, spelled
+from ablate.config.schema import BY_STEPS, LAYERS, NO_NUMBERS, PLACED
+from ablate.evidence.contrasts import NAMES, Contrast, contrasts
+from ablate.evidence.equivalence import PAIRS, SEEDS, collapse_of, inside, margin_of, seen_words, unseen, within_margin
 from ablate.evidence.error_rates import ALPHA, corrected, described, nominal, overall, worded
 from ablate.evidence.estimates import MATCHED, estimate_row, scored
 from ablate.evidence.exact import is_solved
@@ -19,8 +20,9 @@ from ablate.evidence.normality import assumed, rejection_words, rejects_any, rej
 from ablate.evidence.scores import given, unadjusted
 from ablate.evidence.statistics import detectable, interval, p_value
 from ablate.evidence.step_equivalents import WORTH, Worth, fits_in_steps, slopes, worth
-from ablate.formatting import CROSSED, OPEN, SPEED, counted
-from ablate.results.naming import no_evidence
+from ablate.formatting import CROSSED, OPEN, SPEED, counted, flat, setting
+from ablate.results.naming import key_name, no_evidence
+from ablate.results.records import Manifest
 from ablate.results.study import Study
 from ablate.results.tables import is_timed
 
@@ -32,6 +34,12 @@ GROUNDS = [
     *("paired", "family", "unadjusted", "lower", "higher", "tied", "diverged", "diverged_reference"),
     *("failed", "missing", "alpha", "metric", "lower_is_better", "p_normal", "assumes", *SIZES, *UNSEEN),
 ]
+SECTIONS = ("norm", "ffn", "residual", "position", "attention", "init", "model", "data", "train", "optim")
+# A variant's rule decides its width, whose cost is shown elsewhere; the other settings do not change results.
+ASIDE = {*NO_NUMBERS, "ffn.hidden", "train.device"}
+CHOSEN = {"params": {"ffn.mult", "ffn.multiple_of"}, "flops": {"ffn.mult", "ffn.multiple_of"}}
+CHOSEN |= {how: {"train.steps", "optim.warmup"} for how in BY_STEPS}
+NAMED = 3  # settings that a line lists
 
 
 class Noise(NamedTuple):
@@ -60,7 +68,7 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     `alpha`, 1 − the nominal level of the row's interval, is smaller accordingly.  `metric` is that of each row's task
     unless one is given for all.  `smallest` is the difference that a new study of the same size detects with 80 % power
     at `alpha`, allowing for the SD being an estimate; NaN if this is not possible.  `collapse_share` and
-    `collapse_cost` describe failures that the seeds may have missed: see evidence.collapse.unseen.
+    `collapse_cost` describe failures that the seeds may have missed: see evidence.equivalence.unseen.
     """
     manifest, found, all_scores = study.manifest, contrasts(study.manifest), scored(study, metric)
     margin, unplanned, others = margin_of(manifest.margin), bool(unadjusted(manifest)), also_of_each(manifest, found)
@@ -85,7 +93,7 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     bare = "none" if no_evidence(manifest) else "descriptive" * described(manifest)
     doubts = {family: rejects_any([row.p_normal for row in rows if row.family == family]) for family in (True, False)}
     for each, row in zip(found, rows, strict=True):
-        word, note = (bare, "") if bare else _verdict(row, margin)
+        word, note = (bare, "") if bare else _verdict(row, margin.registered)
         row.verdict, row.note = worded(word, row.family), "; ".join(filter(None, (note, each.note)))
         silent = row.verdict in OPEN or is_solved(row.metric)
         row.assumes = "" if silent else assumed(row.n, doubts[row.family])
@@ -168,7 +176,7 @@ def too_few(n: int, paired: bool) -> str:
     return f"fewer than {PAIRS} seeds have both sides" if paired and n < PAIRS else ""
 
 
-def _verdict(row: Any, margin: Margin) -> tuple[str, str]:
+def _verdict(row: Any, registered: bool) -> tuple[str, str]:
     """The verdict, from the interval's position relative to zero and the margin, and a note where more is needed."""
     reason = no_verdict(row)
     # Collapsed seeds skew the differences; the others may still support a verdict.
@@ -178,7 +186,7 @@ def _verdict(row: Any, margin: Margin) -> tuple[str, str]:
     note = [f"{counted(row.diverged, 'run')} diverged on each side"] * bool(row.diverged)
     note += [seen_words(row.collapse)] * (not small and row.collapse.some and not row.diverged)
     if small:
-        note += ["by a margin written after results"] * (not margin.registered)
+        note += ["by a margin written after results"] * (not registered)
         return small[0], "; ".join(filter(None, (small[1], *note)))
     note += [f"inside the margin, but n < {SEEDS}"] * (row.n < SEEDS and inside(row))
     zero = row.low <= 0 <= row.high
@@ -205,3 +213,82 @@ def noise(table: pandas.DataFrame) -> list[Noise]:
         spread, finds = ((float(rows[name].min()), float(rows[name].max())) for name in ("sd", "smallest"))
         found.append(Noise(str(kind), sd, int(rows["n"].min()), spread, finds, str(metric)))
     return found
+
+
+def also_of_each(manifest: Manifest, found: Iterable[Contrast]) -> list[list[str]]:
+    """The settings, other than its factors, in which the sides of each contrast differ: "bias true → false".
+
+    Only settings that both sides have count.  Those of the factor's group are listed without the group's name, and not
+    at all if its variants are one class with other arguments.  Interactions have none: their sides have all levels.
+    """
+    settings = {}
+    for cell in manifest.cells:
+        config = {name: node for name, node in cell.config.as_json().items() if name in SECTIONS}
+        patterned = {
+            name: node | {LAYERS: spelled(node[LAYERS])} for name, node in config.items() if is_patterned(node)
+        }
+        filled_in = {**cell.defaults, **flat(config | patterned)}
+        settings[cell.id] = {key: setting(value) for key, value in filled_in.items()}
+    return [_also(manifest, contrast, settings) for contrast in found]
+
+
+def _also(manifest: Manifest, contrast: Contrast, settings: dict[str, dict[str, str]]) -> list[str]:
+    cells = {cell.id: cell for cell in manifest.cells}
+    sides = [[cells[name] for name in contrast.side(sign)] for sign in (-1, 1)]
+    levels = [{name: {repr(cell.levels.get(name)) for cell in side} for name in manifest.factors} for side in sides]
+    changed = [name for name in manifest.factors if levels[0][name] != levels[1][name]]
+    own = {key for name in changed for key in name.split("+")}
+    given = {(name, str(cell.levels.get(name))) for name in changed for side in sides for cell in side}
+    own = own.union(*(named_settings(*each) for each in given))  # they are part of the level's name
+    values = [_values(settings[cell.id] for cell in side) for side in sides]
+    aside = ASIDE | CHOSEN.get(manifest.match, set()) | own
+    found = []
+    for key in values[0].keys() & values[1].keys() if contrast.kind != "interaction" else ():
+        group, _, name = key.partition(".")
+        if f"{group}.{name.rpartition('.')[2] if group in PLACED else name}" in aside:  # without a pattern's variant
+            continue
+        follows = name == LAYERS and "model.layers" in own  # a pattern grows with the number of layers
+        same_class = values[0].get(f"{group}._target_") == values[1].get(f"{group}._target_")
+        of_variant = group in own and (name == "_target_" or same_class)
+        if values[0][key] != values[1][key] and name != "_partial_" and not of_variant and not follows:
+            found.append((group in own, key))
+    order = {name: place for place, name in enumerate(SECTIONS)}
+    found.sort(key=lambda each: (not each[0], order[each[1].partition(".")[0]], each[1]))
+    return [_change(manifest, key, mine, *(side[key] for side in values)) for mine, key in found]
+
+
+def _values(cells: Iterable[dict[str, str]]) -> dict[str, list[str]]:
+    found: dict[str, set[str]] = {}
+    for settings in cells:
+        for key, value in settings.items():
+            found.setdefault(key, set()).add(value)
+    return {key: sorted(values) for key, values in found.items()}
+
+
+def _change(manifest: Manifest, key: str, mine: bool, before: list[str], after: list[str]) -> str:
+    group, _, name = key.removesuffix(f".{LAYERS}").partition(".")
+    plain = [
+        ", ".join(value.rpartition(".")[2] if name == "_target_" else value for value in side)
+        for side in (before, after)
+    ]
+    called = key_name(manifest, group if name in ("_target_", "") else key)
+    called = name if mine and not manifest.shown and called == key else called
+    return f"{called} {plain[0]} → {plain[1]}"
+
+
+def also_words(also: str) -> str:
+    """The first settings of the column `also` of effects: "also changes bias true → false"; "" if it is empty."""
+    found = also.split("; ") if also else []
+    more = f" and {counted(len(found) - NAMED, 'more setting')}" * (len(found) > NAMED)
+    return f"also changes {', '.join(found[:NAMED])}{more}" * bool(found)
+
+
+def also_lines(manifest: Manifest) -> list[str]:
+    """A line for each contrast that changes more than its factor: "ffn: swiglu − mlp also changes …"."""
+    found = {}
+    named = [contrast for contrast in contrasts(manifest) if contrast.kind in ("main", "step")]
+    for contrast, others in zip(named, also_of_each(manifest, named), strict=True):
+        if others:
+            where = f" at {contrast.stratum}" * bool(contrast.stratum)
+            found[contrast.label.removesuffix(where)] = also_words("; ".join(others))
+    return [f"{label} {others}" for label, others in found.items()]

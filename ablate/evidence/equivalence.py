@@ -1,16 +1,35 @@
-"""A study's margin: whether an interval lies inside it, its text, and when it was written."""
+"""A study's margin, and what an interval inside it leaves open: runs that collapse, that is, learn nothing.
+
+A t interval does not cover failures that no seed has shown, so an interval inside the margin is not enough for
+"equivalent".  With n seeds of which k have a collapsed run, the share of such seeds is below Clopper & Pearson's bound
+p (1934; for k = 0: 1 − α^(1/n)), and p times the size of a collapse must fit inside the margin, too.  The size comes
+from the task, never from the seeds that were seen: it is the distance from the best cell's score to a guess's.
+"""
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
+import pandas
 
 from ablate import formatting
 from ablate.config.key_checks import fraction_of
+from ablate.evidence.contrasts import Contrast
+from ablate.evidence.estimates import Scored, estimate_of, sums
+from ablate.evidence.exact import bound, is_solved
+from ablate.evidence.normality import normality, rejects_normality
+from ablate.evidence.scores import is_share
+from ablate.evidence.statistics import Estimate, interval
 from ablate.results import naming
-from ablate.results.records import MarginText
+from ablate.results.records import MarginText, TaskFacts
 from ablate.results.study import Study
 
 PAIRS = 3  # seeds that a verdict on paired differences needs; with two, t has one degree of freedom
 SEEDS = 5  # seeds that equivalent, negligible and verdicts on unpaired differences need
+Fits = Callable[[float, float], bool]
+Best = Callable[[np.ndarray], float]
+COLLAPSED = 0.25  # share of the distance from the best cell to a guess beyond which a run has collapsed
 
 
 class Margin(NamedTuple):
@@ -67,3 +86,170 @@ def _when(entry: MarginText) -> str:
         return "post hoc: nothing tells that it was written before the results"
     day = entry.written[:10]
     return f"registered {day}, before any result" if entry.registered else f"post hoc: written {day}, after results"
+
+
+class Collapse(NamedTuple):
+    """The collapsed runs in one contrast."""
+
+    counts: tuple[tuple[int, int], ...]  # per independent group of cells: seeds with a collapsed run, and seeds
+    sizes: tuple[float, ...]  # per group: the most that a collapse moves the contrast, in its unit; inf if unknown
+    sides: tuple[int, int]  # seeds with a collapsed run on the level's side, and on the reference's
+    solved: Estimate  # from the other seeds
+    p_normal: float  # the p of their normality
+
+    @property
+    def seen(self) -> int:
+        """Seeds with a collapsed run."""
+        return sum(count for count, _ in self.counts)
+
+    @property
+    def some(self) -> bool:
+        """Whether some seeds collapsed but most did not; a cell that never learns is worse, not fragile."""
+        return any(self.sides) and all(2 * count < n for count, n in self.counts) and self.solved.n >= SEEDS
+
+
+def guess_of(task: TaskFacts, metric: str) -> float:
+    """The score of a model without any learning: e^−c or 0 for a share, the largest yardstick c for a loss, or NaN."""
+    name = metric.split("/")[-1].split("@")[0]
+    known = {name: value for name, value in task.yardsticks.items() if value is not None}
+    if is_share(task, metric):
+        return math.exp(-known["chance"]) if "chance" in known and name == "accuracy" else 0.0
+    return max(map(float, known.values()), default=math.nan) if name.startswith("loss") else math.nan
+
+
+def collapse_of(found: Scored, contrast: Contrast) -> Collapse:
+    """The collapsed runs of a contrast: those a quarter or more of the way from its best cell to a guess."""
+    names, weights = list(contrast.weights), contrast.weights
+    values, collapsed, room = _collapsed_runs(found, names)
+    left = np.where(collapsed, math.nan, values)
+    parts, together = found.groups(weights)
+    at, known = [[names.index(name) for name in part] for part in parts], ~np.isnan(values)
+    sides = [int(collapsed[:, [names.index(n) for n in contrast.side(sign)]].any(1).sum()) for sign in (1, -1)]
+    solved = [sums(left[:, i], part) for i, part in zip(at, parts, strict=True)]
+    return Collapse(
+        tuple((int((collapsed[:, i].any(1) & known[:, i].all(1)).sum()), int(known[:, i].all(1).sum())) for i in at),
+        tuple(room * max(sum(max(0.0, sign * w) for w in part.values()) for sign in (1, -1)) for part in parts),
+        (sides[0], sides[1]),
+        estimate_of(solved, together),
+        normality(solved),
+    )
+
+
+def best_median(worse: np.ndarray) -> float:
+    """The smallest of the cells' medians; NaN without a value."""
+    medians = [float(np.median(column)) for each in worse.T if len(column := each[np.isfinite(each)])]
+    return min(medians, default=math.nan)
+
+
+def best_run(worse: np.ndarray) -> float:
+    """The smallest of all runs; NaN without a value."""
+    return float(np.fmin.reduce(worse.ravel(), initial=math.nan))
+
+
+def spread_of(found: Scored, cells: Sequence[str]) -> float:
+    """The distance from a cell's best run to its median; the median over cells, since one may have collapsed."""
+    worse = (1 if found.lower[cells[0]] else -1) * found.of(cells)
+    known = [column for each in worse.T if len(column := each[np.isfinite(each)])]
+    return float(np.median([np.median(column) - column.min() for column in known])) if known else 0.0
+
+
+def without_collapsed(
+    found: Scored, cells: Sequence[str], best: Best = best_median, least: float = 0.0
+) -> tuple[Scored, int]:
+    """The scores without the cells' runs that diverged or collapsed, and the number of seeds with such a run.  A
+    collapse loses at least `least`: near a guess, a quarter of the remaining distance is within the noise of seeds."""
+    _, collapsed, _ = _collapsed_runs(found, cells, best, least)
+    lost = pandas.DataFrame(collapsed, found.values.index, cells).reindex(columns=[*found.cells], fill_value=False)
+    trained = found._replace(values=found.values.mask(lost), ranked=found.ranked.mask(lost))
+    return trained, int(collapsed.any(axis=1).sum())
+
+
+def _collapsed_runs(
+    found: Scored, names: Sequence[str], of: Best = best_median, least: float = 0.0
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """The values of some cells (seeds, cells), which of them collapsed, and the distance from the best to a guess."""
+    sign = 1 if found.lower[names[0]] else -1
+    values = found.of(names, ranked=True)  # diverged runs count as collapsed
+    if all(is_solved(found.metrics[name]) for name in names):  # the share solved counts failures itself
+        return values, np.zeros_like(values, dtype=bool), 0.0
+    tasks = found.study.manifest.tasks
+    guesses = {guess_of(tasks[found.cells[name].task], found.metrics[name]) for name in names}
+    best, guess = of(sign * values), sign * (guesses.pop() if len(guesses) == 1 else math.nan)
+    room = guess - best if guess > best else math.inf
+    return values, np.isinf(values) | (sign * values > best + max(COLLAPSED * room, least)), room
+
+
+def bounds(collapse: Collapse, level: float) -> list[float]:
+    """The upper bound of each independent group's share of collapses; `level` is split among the groups."""
+    return [bound(count, n, level / len(collapse.counts)) for count, n in collapse.counts]
+
+
+def cost(collapse: Collapse, level: float) -> float:
+    """The most that the undetected share of collapses may move a contrast, in its metric's unit; inf if unknown."""
+    return sum(share * size for share, size in zip(bounds(collapse, level), collapse.sizes, strict=True))
+
+
+def bound_words(collapse: Collapse, level: float, lower_is_better: bool) -> str:
+    """How many seeds trained, and the bound of the failure rate (95 %): "20 of 20 trained, failure rate < 14 %"."""
+    share, (count, n) = max(zip(bounds(collapse, level), collapse.counts, strict=True))
+    one, other = collapse.sides
+    sides = f", {one} collapsed against {other}" * bool(collapse.seen)
+    rate = f"failure rate < {_ceiling(share)} %"
+    return f"{n - count} of {n} {'trained' if lower_is_better else 'solved'}, {rate}{sides}"
+
+
+def unseen(collapse: Collapse, level: float) -> dict[str, float]:
+    """The bound of the share of collapses at a level, and how far these would move the contrast; NaN if unknown."""
+    if not any(collapse.sizes):  # the share solved counts failures itself
+        return {"collapse_share": math.nan, "collapse_cost": math.nan}
+    lost = cost(collapse, level)
+    return {"collapse_share": max(bounds(collapse, level)), "collapse_cost": lost if math.isfinite(lost) else math.nan}
+
+
+def unseen_line(table: pandas.DataFrame) -> str:
+    """A note on the collapses that the verdicts *better* and *worse* of a table do not rule out; "" without these."""
+    rows = table[table["verdict"].map(formatting.leaning).isin(["better", "worse"]) & table["collapse_share"].notna()]
+    if rows.empty:
+        return ""
+    most = rows["collapse_share"].max()
+    moved = rows.loc[rows["collapse_share"] == most, "collapse_cost"].max()
+    known = math.isfinite(moved) and rows["metric"].nunique() == 1
+    would = f", which would move a difference by up to {float(f'{moved:.2g}'):g}" * known
+    return f"better and worse hold for these seeds: up to {_ceiling(most)} % of seeds may collapse (95 %){would}"
+
+
+def _ceiling(share: float) -> int:
+    """Per cent, rounded up so that "at most" is true."""
+    return math.ceil(100 * share - 1e-9)
+
+
+def condition(collapse: Collapse, level: float, fits: Fits, lower_is_better: bool) -> tuple[str, str]:
+    """The seeds that an interval inside a margin is limited to, and the reason; "", "" if it holds for all seeds.
+    fits(level, cost): whether it stays inside the margin when collapses cost that much."""
+    if fits(level, cost(collapse, level)):
+        return "", ""
+    whom = "among seeds that trained" if lower_is_better else "among solved seeds"
+    return whom, bound_words(collapse, level, lower_is_better)
+
+
+def seen_words(collapse: Collapse) -> str:
+    """How many seeds have a collapsed run; "" if none has."""
+    (count, n) = max(collapse.counts)
+    return f"{count} of {n} seeds collapsed" * bool(count)
+
+
+def within_margin(row: Any) -> tuple[str, str] | None:
+    """equivalent or negligible, perhaps "among" the seeds that did not collapse, with a note; None if neither.  `row`
+    is one of effects with its `collapse` and, for a margin in steps, `fits`: see `condition`."""
+    collapsed, some = row.collapse, row.collapse.some
+    low, high = interval(collapsed.solved, row.alpha) if some else (row.low, row.high)
+    if (rejects_normality(collapsed.p_normal) if some else collapsed.seen) or row.n < SEEDS:
+        return None  # too few seeds without a collapse for a verdict of equality
+    fits = row.fits or (lambda _, cost: max(abs(low), abs(high)) + cost < row.margin)
+    if not fits(row.alpha, 0.0):
+        return None
+    word = "equivalent" if low <= 0 <= high else "negligible"
+    whom, why = condition(collapsed, row.alpha, fits, row.lower_is_better)
+    why = why or seen_words(collapsed)
+    others = formatting.span(collapsed.solved.mean, low, high, formatting.decimals([(high - low) / 2]))
+    return f"{word} {whom}".strip(), f"{why}; the others {others}" if some else why

@@ -14,9 +14,8 @@ import pandas
 
 from ablate import formatting
 from ablate.config.key_checks import fraction_of
-from ablate.evidence.collapse import Fits, best_run, spread_of, without_collapsed
 from ablate.evidence.contrasts import Contrast, strata
-from ablate.evidence.equivalence import SEEDS, within
+from ablate.evidence.equivalence import SEEDS, Fits, best_run, spread_of, within, without_collapsed
 from ablate.evidence.error_rates import ALPHA
 from ablate.evidence.estimates import Scored, groups, scored
 from ablate.evidence.exact import is_solved

@@ -12,8 +12,8 @@ import pandas
 from ablate.config.files import read_plain
 from ablate.config.groups import groups
 from ablate.config.typed_json import parse
-from ablate.evidence.collapse import without_collapsed
 from ablate.evidence.contrasts import Contrast, contrasts
+from ablate.evidence.equivalence import without_collapsed
 from ablate.evidence.error_rates import ALPHA
 from ablate.evidence.estimates import Scored, estimate_row, scored, sums
 from ablate.evidence.expected_noise import change_of
@@ -39,7 +39,7 @@ def atlas(studies: list[Study]) -> pandas.DataFrame:
     squares           Σ w² of the contrast's weights: if cells have independent noise of equal SD, the contrast's SD is
                       proportional to √squares, so that a plain difference (squares = 2) informs main effects
     n, seeds          seeds with a number for every cell of the contrast, and seeds of the study
-    left_out          seeds in which one of its cells diverged or collapsed (see evidence.collapse), not counted in n
+    left_out          seeds in which one of its cells diverged or collapsed (see evidence.equivalence), not counted in n
     sd                SD over seeds of the difference, as in `effects`; sd_low, sd_high: its 95 % interval,
                       s·√(ν/χ²_{0.975, ν}) to s·√(ν/χ²_{0.025, ν})
     sd_level          SD over the same seeds of the level's side, sd_reference of the reference's

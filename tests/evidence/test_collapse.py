@@ -13,7 +13,7 @@ from simulate import paired_intervals
 
 from ablate import evidence, formatting
 from ablate.cli.summary import summary
-from ablate.evidence.collapse import Collapse, bound, bound_words, bounds, cost, guess_of
+from ablate.evidence.equivalence import Collapse, bound, bound_words, bounds, cost, guess_of
 from ablate.evidence.error_rates import LOOKS, nominal
 from ablate.evidence.normality import LEVEL, normality, rejects_normality
 from ablate.evidence.statistics import Estimate, paired

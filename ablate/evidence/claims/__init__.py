@@ -13,10 +13,9 @@ import pandas
 from ablate.config.claims import BOUNDED, DIFFERENCES, Claim, plain_metric, weighed
 from ablate.config.key_checks import fraction_of
 from ablate.evidence.claims.sentences import claim_says, claim_sentence, pairs, side_words
-from ablate.evidence.collapse import Collapse, collapse_of, condition
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.effects import no_verdict, too_few, withheld
-from ablate.evidence.equivalence import SEEDS
+from ablate.evidence.equivalence import SEEDS, Collapse, collapse_of, condition
 from ablate.evidence.error_rates import corrected, exploratory, nominal, overall, planned_looks, registered, worded
 from ablate.evidence.estimates import divergence_of, estimate_row, scored, scored_by_two, second_metric
 from ablate.evidence.exact import least_level
@@ -327,7 +326,7 @@ def claims(study: Study) -> pandas.DataFrame:
     all levels allow for the looks; `waits` marks claims that more seeds may decide.  `says` is the finding, `sentence`
     adds name, verdict and grounds.  Tuning, placebo and exchange runs are not used.  Where too many seeds may collapse,
     an interval inside the margin supports `equivalent` only "among solved seeds" (for a loss "among seeds that
-    trained"): see evidence.collapse.
+    trained"): see evidence.equivalence.
     """
     entries = {} if no_evidence(study.manifest) else study.manifest.claims or {}
     found = {
