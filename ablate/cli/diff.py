@@ -82,11 +82,10 @@ def compare(first: Side, second: Side) -> list[Row]:
     shared = one.keys() & other.keys()  # values that only one side has cannot be compared
     rows += [row for row in _unequal("provenance", one, other) if row.key in shared]
     if first.provenance and second.provenance:  # digests of definitions that only one side uses
-        definitions = [side.definitions for side in (first.provenance, second.provenance)]
-        alone = {*definitions[0].values()} ^ {*definitions[1].values()}
+        both = [side.definitions for side in (first.provenance, second.provenance)]
+        alone = {*both[0].values()} ^ {*both[1].values()}
         one, other = (
-            {f"code of {name}": digest[:SHOWN] for name, digest in each.items() if digest in alone}
-            for each in definitions
+            {f"code of {name}": code[:SHOWN] for name, code in each.items() if code in alone} for each in both
         )
         rows += _unequal("provenance", one, other)
     return [*rows, *_results(first, second)]
@@ -107,10 +106,8 @@ def study_differences(first: Manifest, second: Manifest) -> list[Row]:
             if matters and row.key != "seed":
                 found.setdefault(row.key, row._replace(section="size" if row.section == "size" else "settings"))
         if pair[0].task != pair[1].task and not any(key.startswith("data.") for key in found):  # other texts, say
-            texts = (
-                f"{each.tasks[cell.task].name} ({cell.task[:8]})"
-                for each, cell in zip((first, second), pair, strict=True)
-            )
+            sides = zip((first, second), pair, strict=True)
+            texts = (f"{each.tasks[cell.task].name} ({cell.task[:8]})" for each, cell in sides)
             found.setdefault("data", Row("settings", "data", *texts))
     return list(found.values())
 

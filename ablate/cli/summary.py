@@ -112,11 +112,9 @@ def _other_metrics(study: Study) -> list[str]:
     statistics = {f"{of}{tag}": name for tag in STATISTICS if (name := f"test/loss_{tag}") in measured}
     also = dict.fromkeys(name for task in study.manifest.tasks.values() for name in task.beside)
     beside = {name: f"test/{name}" for name in also if f"test/{name}" in runs and f"test/{name}" != metric}
-    return [
-        *_metric_table(study, "also measured", beside),
-        *_metric_table(study, "tested at other lengths", lengths),
-        *_metric_table(study, "with statistics other than the running ones", statistics),
-    ]
+    tables = {"also measured": beside, "tested at other lengths": lengths}
+    tables["with statistics other than the running ones"] = statistics
+    return [line for heading, metrics in tables.items() for line in _metric_table(study, heading, metrics)]
 
 
 def _metric_table(study: Study, heading: str, metrics: dict[str, str]) -> list[str]:

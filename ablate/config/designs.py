@@ -126,8 +126,5 @@ def _aliases(names: list[str], words: list[str], signs: Any) -> Aliases:
     for one, other in itertools.combinations(range(len(names)), 2):
         columns.setdefault((signs[:, one] * signs[:, other]).tobytes(), []).append(f"{names[one]} × {names[other]}")
     together = [pairs for pairs in columns.values() if len(pairs) > 1]
-    return {
-        "resolution": "IV" if together else "V",
-        "generators": [f"{name} = {' × '.join(spelt[letter] for letter in word)}" for name, word in defined],
-        "together": together,
-    }
+    written = [f"{name} = {' × '.join(spelt[letter] for letter in word)}" for name, word in defined]
+    return {"resolution": "IV" if together else "V", "generators": written, "together": together}

@@ -139,10 +139,8 @@ def factors_of(cells: list[Composed], design: Design) -> tuple[list[Levels], dic
     """Each cell's levels, each factor's distinct levels in the order given, and the levels of the reference."""
     members = design.keys.items()
     levels = [{name: join([level_of(cell, key) for key in keys]) for name, keys in members} for cell in cells]
-    found = {
-        name: {cell[i]: level[name] for cell, level in zip(design.cells, levels, strict=True)}
-        for i, name in enumerate(design.keys)
-    }
+    rows = list(zip(design.cells, levels, strict=True))
+    found = {name: {cell[i]: level[name] for cell, level in rows} for i, name in enumerate(design.keys)}
     factors = {name: list(dict.fromkeys(known[i] for i in sorted(known))) for name, known in found.items()}
     return levels, factors, {name: found[name][at] for name, at in design.base.items()}
 

@@ -262,11 +262,9 @@ def _steps(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[Cont
         yield Contrast("cell", "", last.label, first.label, stratum, label, {last.id: 1.0, first.id: -1.0})
 
 
-ESTIMABLE: dict[str, Callable[[Manifest, str, list[Cell]], Iterator[Contrast]]] = {
-    **dict.fromkeys(("grid", "fractional"), _factorial),
-    **dict.fromkeys(("one_at_a_time", "leave_one_out"), _changed),
-    "cumulative": _steps,
-}
+ESTIMABLE: dict[str, Callable[[Manifest, str, list[Cell]], Iterator[Contrast]]]
+ESTIMABLE = dict.fromkeys(("grid", "fractional"), _factorial)
+ESTIMABLE |= dict.fromkeys(("one_at_a_time", "leave_one_out"), _changed) | {"cumulative": _steps}
 
 
 def crossings(manifest: Manifest) -> list[tuple[str, list[Cell], str]]:

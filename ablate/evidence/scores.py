@@ -203,10 +203,8 @@ def overfitting(study: Study) -> str:
     counts = study.runs.loc[times.index, "label"].value_counts(sort=False)
     which = few((f"{label} ({count})" for label, count in counts.items()), 4)
     validated, trained = (named(study.manifest, metric) for metric in ("val/loss", "train/loss"))
-    return (
-        f"overfits: {counted(len(times), 'run')}: {which}: {validated} ends up to {times.max():.2f} times its lowest "
-        f"while {trained} fell; a note, the numbers stand"
-    )
+    ends = f"{validated} ends up to {times.max():.2f} times its lowest while {trained} fell"
+    return f"overfits: {counted(len(times), 'run')}: {which}: {ends}; a note, the numbers stand"
 
 
 def given(manifest: Manifest) -> str:

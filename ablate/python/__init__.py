@@ -129,10 +129,9 @@ def load(path: str | Path, user: Iterable[str] = ()) -> LoadedRun | Study:
             return Study.of(study, allowed_packages(user))
     parent = Path(path).parent
     there = studies(parent.parent if parent.name == "studies" else results)
-    raise FileNotFoundError(
-        f"{path} is no run and no study; name a folder results/runs/<cell>/s<seed>-<key> or results/studies/<study>"
-        + f"; {instead(Path(path).name, there)}" * bool(there)
-    )
+    how = "name a folder results/runs/<cell>/s<seed>-<key> or results/studies/<study>"
+    how += f"; {instead(Path(path).name, there)}" * bool(there)
+    raise FileNotFoundError(f"{path} is no run and no study; {how}")
 
 
 def words_of(words: Sequence[str], keys: Mapping[str, object]) -> list[str]:

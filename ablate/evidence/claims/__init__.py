@@ -30,12 +30,9 @@ from ablate.results.study import Study
 from ablate.results.tables import named_rows
 
 VERDICTS = {1: "supported", 0: "undecided", -1: "contradicted"}
-COLUMNS = [
-    *("name", "relation", "sentence", "metric", "n", "mean", "sd", "low", "high", "p", "p_holm", "p_bh", "margin"),
-    *("registered", "edited", "verdict", "note"),
-    *("side", "against", "paired", "family", "unadjusted", "alpha", "waits"),
-    *("diverged", "diverged_reference", "lower", "higher", "tied", *WORTH, "says", "assumes"),
-]
+COLUMNS = ["name", "relation", "sentence", "metric", "n", "mean", "sd", "low", "high", "p", "p_holm", "p_bh", "margin"]
+COLUMNS += ["registered", "edited", "verdict", "note", "side", "against", "paired", "family", "unadjusted", "alpha"]
+COLUMNS += ["waits", "diverged", "diverged_reference", "lower", "higher", "tied", *WORTH, "says", "assumes"]
 RANKS_ASSUMED = "if correlations over seeds are roughly normal"  # they are bounded, and normality is not tested
 # What too few seeds cannot show, by relation.
 WITHIN = {"equivalent": "equivalence", "not_greater": "that it is not greater", "not_less": "that it is not less"}
@@ -171,10 +168,8 @@ def contrast_of(claim: Claim, manifest: Manifest) -> Contrast:
     sides = [side_words(manifest, side) for side in claim.sides]
     if len(claim.metrics) > 1:
         same = claim.sides[0] == claim.sides[1]
-        ways = [
-            way(metric) if same else f"{metric_words(manifest, metric)} of {side}"
-            for metric, side in zip(claim.metrics, sides, strict=True)
-        ]
+        both = zip(claim.metrics, sides, strict=True)
+        ways = [way(metric) if same else f"{metric_words(manifest, metric)} of {side}" for metric, side in both]
         metric = metric_words(manifest, plain_metric(claim.metrics[0]))
         sides = [f"{sides[0]}: {metric}, {ways[0]}", ways[1]] if same else ways
         other = {second_metric(cell, claim.metrics[1]): weight for cell, weight in other.items()}
@@ -309,11 +304,8 @@ def _level_scores(values: pandas.DataFrame, sides: list[dict[str, float]]) -> pa
     return pandas.DataFrame(levels, index=complete.index)
 
 
-FINDERS: dict[str, Callable[[Study, Claim, np.random.Generator], Finding]] = {
-    **dict.fromkeys(DIFFERENCES, difference),
-    "diverges_more": divergence,
-    "rank_correlates": ranking,
-}
+FINDERS: dict[str, Callable[[Study, Claim, np.random.Generator], Finding]] = dict.fromkeys(DIFFERENCES, difference)
+FINDERS |= {"diverges_more": divergence, "rank_correlates": ranking}
 
 
 def claims(study: Study) -> pandas.DataFrame:
@@ -337,10 +329,8 @@ def claims(study: Study) -> pandas.DataFrame:
     family = np.array([bool(entry.registered) for entry in entries.values()], dtype=bool)
     p = np.array([finding.p for finding in found.values()], dtype=float)
     holm, bh, levels = corrected(p, family, registered(study.manifest), exploratory(study.manifest))
-    rows = [
-        {"name": name} | _row(entries[name], finding, level)
-        for (name, finding), level in zip(found.items(), levels, strict=True)
-    ]
+    at_levels = zip(found.items(), levels, strict=True)
+    rows = [{"name": name} | _row(entries[name], finding, level) for (name, finding), level in at_levels]
     table = pandas.DataFrame(rows, columns=COLUMNS).assign(p_holm=holm, p_bh=bh, alpha=levels)
     table["note"] = ["; ".join(filter(None, [note, given(study.manifest)])) for note in table["note"]]
     table["unadjusted"] = bool(unadjusted(study.manifest))

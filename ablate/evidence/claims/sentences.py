@@ -210,12 +210,8 @@ def _ranks(manifest: Manifest, claim: Claim, row: Any) -> str:
 
 # The sign of a relation's margin, and the side of it on which the difference is claimed to lie.
 EDGES = {"less": (-1, "below"), "greater": (1, "above"), "not_greater": (1, "below"), "not_less": (-1, "above")}
-SENTENCES: dict[str, Callable[[Manifest, Claim, Any], str]] = {
-    **dict.fromkeys(EDGES, _directed),
-    "equivalent": _equivalent,
-    "diverges_more": _diverges,
-    "rank_correlates": _ranks,
-}
+SENTENCES: dict[str, Callable[[Manifest, Claim, Any], str]] = dict.fromkeys(EDGES, _directed)
+SENTENCES |= {"equivalent": _equivalent, "diverges_more": _diverges, "rank_correlates": _ranks}
 
 
 class Replication(NamedTuple):
