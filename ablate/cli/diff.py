@@ -84,10 +84,8 @@ def compare(first: Side, second: Side) -> list[Row]:
     if first.provenance and second.provenance:  # digests of definitions that only one side uses
         both = [side.definitions for side in (first.provenance, second.provenance)]
         alone = {*both[0].values()} ^ {*both[1].values()}
-        one, other = (
-            {f"code of {name}": code[:SHOWN] for name, code in each.items() if code in alone} for each in both
-        )
-        rows += _unequal("provenance", one, other)
+        codes = [{f"code of {name}": code[:SHOWN] for name, code in each.items() if code in alone} for each in both]
+        rows += _unequal("provenance", *codes)
     return [*rows, *_results(first, second)]
 
 
