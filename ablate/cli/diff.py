@@ -85,7 +85,7 @@ def compare(first: Side, second: Side) -> list[Row]:
         both = [side.definitions for side in (first.provenance, second.provenance)]
         alone = {*both[0].values()} ^ {*both[1].values()}
         codes = [{f"code of {name}": code[:SHOWN] for name, code in each.items() if code in alone} for each in both]
-        rows += _unequal("provenance", *codes)
+        rows += _unequal("provenance", codes[0], codes[1])
     return [*rows, *_results(first, second)]
 
 

@@ -170,17 +170,10 @@ def row(plan: Plan, cell: Cell) -> tuple[str, ...]:
     if chosen := matching(plan):
         left = remainder(cell.matched.difference) if cell.matched else ""
         matched = (str(chosen_at(cell.config.as_json(), chosen[0].split("."))), left)
-    return (
-        cell.label + (" (reference)" if cell.reference else ""),
-        f"{cell.params:,}",
-        percent(cell.params / reference.params - 1),
-        f"{cell.flops_per_token:,.0f}",
-        percent(cell.flops_per_token / reference.flops_per_token - 1),
-        f"{100 * (cell.shared_draws or 0):.0f} %",
-        *matched,
-        str(len(statuses) - done),
-        str(done),
-    )
+    more, flops = cell.params / reference.params - 1, cell.flops_per_token / reference.flops_per_token - 1
+    budget = (f"{cell.params:,}", percent(more), f"{cell.flops_per_token:,.0f}", percent(flops))
+    label, shared = cell.label + " (reference)" * cell.reference, f"{100 * (cell.shared_draws or 0):.0f} %"
+    return (label, *budget, shared, *matched, str(len(statuses) - done), str(done))
 
 
 def matching(plan: Plan) -> tuple[str, ...]:

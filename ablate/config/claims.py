@@ -192,9 +192,8 @@ def read_claims(claims: Any, factors: dict[str, list[Any]], at: Any = None) -> t
     """The claims over these factors, and all problems; levels of `at` join each claim that does not compare them."""
     if not isinstance(claims, dict):
         return {}, [Problem("claims", "must be a mapping; write claims: {NAME: {less: [SIDE, SIDE]}}")]
-    found = [
-        Problem("at", message.removeprefix("at: ")) for message in level_problems(at, factors, "at") if at is not None
-    ]
+    unfit = level_problems(at, factors, "at") if at is not None else ()
+    found = [Problem("at", message.removeprefix("at: ")) for message in unfit]
     kept: dict[str, Claim] = {}
     for name, given in claims.items():
         wrong = list(_claim(given, factors))

@@ -222,10 +222,9 @@ def also_of_each(manifest: Manifest, found: Iterable[Contrast]) -> list[list[str
     settings = {}
     for cell in manifest.cells:
         config = {name: node for name, node in cell.config.as_json().items() if name in SECTIONS}
-        patterned = {
-            name: node | {LAYERS: spelled(node[LAYERS])} for name, node in config.items() if is_patterned(node)
-        }
-        filled_in = {**cell.defaults, **flat(config | patterned)}
+        for name, node in config.items():
+            config[name] = node | {LAYERS: spelled(node[LAYERS])} if is_patterned(node) else node
+        filled_in = {**cell.defaults, **flat(config)}
         settings[cell.id] = {key: setting(value) for key, value in filled_in.items()}
     return [_also(manifest, contrast, settings) for contrast in found]
 

@@ -95,25 +95,12 @@ def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
     clumps = any(tasks[found.cells[name].task].clumps(found.metrics[name]) for name in names)
     matches = [match for name in names if (match := cells[name].matched)]
     left = max((match.difference for match in matches), key=abs, default=0)
-    return {
-        "estimate": estimate,
-        "reach": _reach(found, contrast, metrics),
-        "looks": looked,
-        "different": different,
-        "clumps": clumps,
-        "paired": together,
-        "n": estimate.n,
-        "mean": estimate.mean,
-        "sd": estimate.sd,
-        "metric": ", ".join(metrics),
-        "lower_is_better": found.lower[names[0]],
-        **_pairs(found, contrast, estimate, together),
-        MATCHED: left,
-        **lost,
-        "p_normal": math.nan if different or lost["uneven"] or exact else normality(values),
-        "failed": _count(found, contrast.weights, "failed"),
-        "missing": _count(found, contrast.weights, "missing"),
-    }
+    row: dict[str, Any] = lost | {"metric": ", ".join(metrics), "lower_is_better": found.lower[names[0]], MATCHED: left}
+    row |= {"estimate": estimate, "n": estimate.n, "mean": estimate.mean, "sd": estimate.sd, "paired": together}
+    row |= {"different": different, "clumps": clumps, "looks": looked, "reach": _reach(found, contrast, metrics)}
+    row |= {status: _count(found, contrast.weights, status) for status in ("failed", "missing")}
+    row["p_normal"] = math.nan if different or lost["uneven"] or exact else normality(values)
+    return row | _pairs(found, contrast, estimate, together)
 
 
 def _reach(found: Scored, contrast: Contrast, metrics: list[str]) -> float:

@@ -144,9 +144,7 @@ def _sources(manifest: Manifest, known: Sequence[Expected]) -> list[str]:
         where += f" on {row.task}" * (row.task not in tasks)
         changes = places.setdefault((int(row.n), where), [])
         changes += [row.change] * (row.change not in changes)
-    return [
-        f"{counted(n, 'seed')} of {_some(found)} at {where.removesuffix(',')}" for (n, where), found in places.items()
-    ]
+    return [f"{counted(n, 'seed')} of {_some(each)} at {at.removesuffix(',')}" for (n, at), each in places.items()]
 
 
 def _some(names: list[str]) -> str:
@@ -281,13 +279,10 @@ def _needed(manifest: Manifest, table: pandas.DataFrame, own: list[Floor]) -> li
     Placebos alone would be too optimistic for a component without random numbers: chaos is less than the noise of
     differences between variants.
     """
-    spreads = [
-        (row.upper, "the SD of chaos" if row.kind == "chaos" else f"the SD with {drawn_anew(manifest, row.kind)}")
-        for row in own
-    ]
-    spreads += [
-        (upper_bound(seen.sd, seen.n), "the SD of the effects seen") for seen in noise(table) if seen.kind in SINGLE
-    ]
+    link = {"chaos": "of"}
+    spreads = [(row.upper, f"the SD {link.get(row.kind, 'with')} {drawn_anew(manifest, row.kind)}") for row in own]
+    seen = [each for each in noise(table) if each.kind in SINGLE]
+    spreads += [(upper_bound(each.sd, each.n), "the SD of the effects seen") for each in seen]
     # The largest upper bound need not belong to the largest SD: it depends on the number of placebos.
     upper, whose = max(spreads, default=(0.0, ""))
     if not upper:

@@ -342,18 +342,9 @@ def claims(study: Study) -> pandas.DataFrame:
 def _row(entry: ClaimEntry, finding: Finding, level: float) -> dict[str, Any]:
     """The columns of one claim at its corrected level."""
     found = finding.at(level)
-    return {
-        **finding.columns,
-        **found.worth._asdict(),
-        "relation": entry.claim.relation,
-        "registered": entry.registered,
-        "family": entry.registered,
-        "edited": bool(entry.earlier),
-        "p": finding.p,
-        "low": found.low,
-        "high": found.high,
-        "verdict": worded(f"{VERDICTS[found.outcome]} {found.among}".strip(), entry.registered),
-        "assumes": finding.assumes * bool(found.outcome),
-        "note": "; ".join(filter(None, [found.why, finding.reason, *finding.notes])),
-        "waits": bool(found.among) or (not found.outcome and not finding.final),
-    }
+    row = finding.columns | found.worth._asdict() | {"p": finding.p, "low": found.low, "high": found.high}
+    row |= {"registered": entry.registered, "family": entry.registered, "edited": bool(entry.earlier)}
+    row |= {"relation": entry.claim.relation, "assumes": finding.assumes * bool(found.outcome)}
+    row["verdict"] = worded(f"{VERDICTS[found.outcome]} {found.among}".strip(), entry.registered)
+    row["note"] = "; ".join(filter(None, [found.why, finding.reason, *finding.notes]))
+    return row | {"waits": bool(found.among) or (not found.outcome and not finding.final)}
