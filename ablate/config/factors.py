@@ -13,7 +13,7 @@ from ablate.config.designs import DESIGNS, Aliases, Cell, size
 from ablate.config.errors import Problem
 from ablate.config.groups import defaults
 from ablate.config.overrides import MOST, key_of, parsed
-from ablate.config.schema import NAMED, VARIED, is_component
+from ablate.config.schema import NAMED, VARIED
 
 FEW = 4  # the reference's label lists at most this many factors
 BASE = "base"  # its label if there are more
@@ -91,7 +91,7 @@ def _choose_base(
 ) -> tuple[dict[str, int], list[Problem]]:
     """The reference's level of each compared factor, and the problems of `reference`."""
     # In a grid, component factors are compared (all factors if no component varies), in other designs all factors.
-    compared = [name for name in keys if is_component(keys[name])] if design == "grid" else []
+    compared = [name for name in keys if {*VARIED} & {*keys[name]}] if design == "grid" else []
     base = {name: len(typed[name]) - 1 if design == "leave_one_out" else 0 for name in compared or keys}
     if reference is None:
         return base, []

@@ -221,11 +221,6 @@ STUDY_KEYS = tuple(key for key in KEYS if key not in (*VARIED, *SECTIONS, "data"
 WHOLE = (*STUDY_KEYS, "timing")  # keys of a whole study; `timing` also counts in run keys, as it affects seconds
 
 
-def is_component(keys: list[str]) -> bool:
-    """Whether a factor's keys include a group of components."""
-    return any(key in VARIED for key in keys)
-
-
 def typed(plain: dict[str, Any]) -> Config:
     """A resolved configuration as a `Config`; keys beyond the schema go to `unread`, which `check` reports."""
     sections, unread = {}, {name: value for name, value in plain.items() if name not in KEYS}

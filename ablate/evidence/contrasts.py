@@ -18,6 +18,7 @@ NAMES = ["kind", "factor", "level", "reference", "stratum", "label"]
 TREND = 3  # levels that a trend needs: with two it is their difference
 Levels = dict[str, Any]
 Weights = dict[str, float]
+Corner = tuple[Any, ...]  # a level of each of some factors
 
 
 @dataclass(frozen=True)
@@ -171,21 +172,19 @@ def _at(stratum: str) -> str:
     return f" at {stratum}" * bool(stratum)
 
 
-def corners_of(own: dict[str, Levels], names: tuple[str, ...]) -> dict[tuple[Any, ...], list[str]]:
+def corners_of(own: dict[str, Levels], names: tuple[str, ...]) -> dict[Corner, list[str]]:
     """The cells at each combination of levels of these factors, given the levels of every cell."""
-    found: dict[tuple[Any, ...], list[str]] = {}
+    found: dict[Corner, list[str]] = {}
     for cell, levels in own.items():
         found.setdefault(_key(levels, names), []).append(cell)
     return found
 
 
-def _key(levels: Levels, names: tuple[str, ...]) -> tuple[Any, ...]:
+def _key(levels: Levels, names: tuple[str, ...]) -> Corner:
     return tuple(tuple(levels[name]) if isinstance(levels[name], list) else levels[name] for name in names)
 
 
-def _weights(
-    corners: dict[tuple[Any, ...], list[str]], changed: tuple[Any, ...], base: tuple[Any, ...]
-) -> dict[str, float]:
+def _weights(corners: dict[Corner, list[str]], changed: Corner, base: Corner) -> Weights:
     """Weights of a corner's cells: (−1)^(number of factors at their base) / number of cells; empty if any has none."""
     signed: dict[float, list[list[str]]] = {1.0: [], -1.0: []}
     for ups in itertools.product((True, False), repeat=len(changed)):

@@ -16,11 +16,11 @@ import pandas
 from ablate import formatting
 from ablate.config.key_checks import fraction_of
 from ablate.evidence.contrasts import Contrast
-from ablate.evidence.estimates import Scored, estimate_of, sums
+from ablate.evidence.estimates import Scored, sums
 from ablate.evidence.exact import bound, is_solved
 from ablate.evidence.normality import normality, rejects_normality
 from ablate.evidence.scores import is_share
-from ablate.evidence.statistics import Estimate, interval
+from ablate.evidence.statistics import Estimate, interval, paired, welch
 from ablate.results import naming
 from ablate.results.records import MarginText, TaskFacts
 from ablate.results.study import Study
@@ -130,7 +130,7 @@ def collapse_of(found: Scored, contrast: Contrast) -> Collapse:
         tuple((int((collapsed[:, i].any(1) & known[:, i].all(1)).sum()), int(known[:, i].all(1).sum())) for i in at),
         tuple(room * max(sum(max(0.0, sign * w) for w in part.values()) for sign in (1, -1)) for part in parts),
         (sides[0], sides[1]),
-        estimate_of(solved, together),
+        paired(solved[0]) if together else welch(solved),
         normality(solved),
     )
 

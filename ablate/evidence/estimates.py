@@ -81,7 +81,8 @@ def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
     cells, names = found.cells, list(contrast.weights)
     parts, together = found.groups(contrast.weights)
     values = [sums(found.of(w), w) for w in parts]
-    estimate, exact = estimate_of(values, together), all(is_solved(found.metrics[name]) for name in names)
+    estimate = paired(values[0]) if together else welch(values)  # the one group if seeds pair, or independent ones
+    exact = all(is_solved(found.metrics[name]) for name in names)
     different = len({cells[name].task for name in names}) > 1
     lost = _diverged(found, contrast)
     seeds = found.values.index.to_numpy()
@@ -122,11 +123,6 @@ def groups(manifest: Manifest, weights: dict[str, float]) -> tuple[list[dict[str
         found.setdefault(batches[name], {})[name] = weight
     together = all(abs(sum(each.values())) < 1e-9 for each in found.values())
     return [weights] if together else list(found.values()), together
-
-
-def estimate_of(values: Sequence[np.ndarray], together: bool) -> Estimate:
-    """The estimate of a contrast from the values of its independent groups, or of the one group if seeds pair."""
-    return paired(values[0]) if together else welch(values)
 
 
 def sums(values: np.ndarray, weights: dict[str, float]) -> np.ndarray:

@@ -10,7 +10,7 @@ more than MOST values per cell, E[D] = Σ w·p is bounded through each cell's sh
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -46,24 +46,16 @@ class Counted(NamedTuple):
 def counted(parts: Iterable[np.ndarray], weights: Iterable[Iterable[float]], looks: int) -> Counted:
     """The counts behind exact intervals, from each group's values (seeds, cells) and the weights of its cells."""
     least, groups = 0.0, []
-    for values, weight, levels in _bounded(parts, weights):
-        least += levels[0]
-        sums = values @ np.array(weight)
-        # Thresholds lie halfway between values, so that rounding has no influence.
-        steps = itertools.pairwise(levels)
-        groups.append((len(sums), tuple((b - a, int((sums > (a + b) / 2).sum())) for a, b in steps)))
-    return Counted(least, tuple(groups), looks)
-
-
-def _bounded(
-    parts: Iterable[np.ndarray], weights: Iterable[Iterable[float]]
-) -> Iterator[tuple[np.ndarray, tuple[float, ...], tuple[float, ...]]]:
-    """The complete seeds of each group, its weights and possible values; cell by cell if there are too many values."""
     for values, own in zip(parts, map(tuple, weights), strict=True):
         complete = values[~np.isnan(values).any(axis=1)]
-        levels = _levels(own)
-        alone = ((complete[:, [i]], (weight,), _levels((weight,))) for i, weight in enumerate(own))
-        yield from [(complete, own, levels)] if levels else alone
+        alone = ((complete[:, [i]], (weight,)) for i, weight in enumerate(own))  # if there are too many values
+        for some, weight in [(complete, own)] if _levels(own) else alone:
+            levels, sums = _levels(weight), some @ np.array(weight)
+            least += levels[0]
+            # Thresholds lie halfway between values, so that rounding has no influence.
+            steps = itertools.pairwise(levels)
+            groups.append((len(sums), tuple((b - a, int((sums > (a + b) / 2).sum())) for a, b in steps)))
+    return Counted(least, tuple(groups), looks)
 
 
 @functools.cache

@@ -11,7 +11,7 @@ import shlex
 from pathlib import Path
 
 from ablate.config.errors import PlanError, Problem
-from ablate.config.schema import is_component
+from ablate.config.schema import VARIED
 from ablate.execution.pool import Order
 from ablate.formatting import counted, first_of
 from ablate.planning import earlier_runs
@@ -132,7 +132,7 @@ def plan_runs(study: CheckedStudy) -> Plan:
         design=settings.design,
         zip=settings.zip,
         factors=factors,
-        components=[name for name in factors if is_component(name.split("+"))],
+        components=[name for name in factors if {*VARIED} & {*name.split("+")}],
         reference=study.cells.reference,
         match=settings.match,
         tier=settings.tier,
