@@ -1,5 +1,6 @@
 """Atomic writes, which survive a kill, and checksums, which detect damage when files are read."""
 
+import contextlib
 import functools
 import hashlib
 import io
@@ -7,9 +8,9 @@ import json
 import os
 import struct
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
@@ -23,13 +24,16 @@ def no_link(path: str, flags: int) -> int:
     return regular(path, flags | os.O_NOFOLLOW)
 
 
-def write_atomic(path: Path, data: bytes, check: Callable[[], None] = lambda: None) -> None:
-    """Replace a file atomically: a reader, also after a kill, sees the old or the new one.  `check` may raise first."""
+def write_atomic(
+    path: Path, data: bytes | Callable[[IO[bytes]], object], check: Callable[[], None] = lambda: None
+) -> None:
+    """Replace a file atomically: a reader, also after a kill, sees the old or the new one.  `data` may be a function
+    that writes to the new file, and `check` may raise before it replaces the old one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "wb", opener=no_link) as file:
-            file.write(data)
+            data(file) if callable(data) else file.write(data)
             file.flush()
             os.fsync(file.fileno())
         check()
@@ -114,22 +118,60 @@ def seal_of(value: dict[str, Any]) -> str:
     return digest(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
 
 
-def sealed_archive(data: bytes) -> bytes:
-    """A zip archive, as `torch.save` writes it, with its digest as its comment.  Raises ValueError for other data."""
-    if not data.endswith(NO_COMMENT):
-        raise ValueError("no zip archive without a comment")
-    return data.removesuffix(NO_COMMENT) + struct.pack("<H", LENGTH) + digest(data).encode()
+class Digesting(io.RawIOBase):
+    """Passes what is written on to a file and computes its digest.  An error is kept, and the rest is dropped: the
+    writer of `torch.save` would raise another one in its place."""
+
+    def __init__(self, file: IO[bytes]):
+        self.file, self.sum, self.error = file, hashlib.sha256(), list[OSError]()
+
+    def write(self, data: Any) -> int:
+        """Write bytes."""
+        try:
+            if not self.error:
+                self.sum.update(data)
+                self.file.write(data)
+        except OSError as error:
+            self.error.append(error)
+        return len(data)
 
 
-def unsealed_archive(data: bytes) -> bytes:
-    """The original archive of a sealed one.  Raises ValueError if its digest is wrong or it unpacks to more bytes."""
-    archive = data[: -LENGTH - len(NO_COMMENT)] + NO_COMMENT
-    if digest(archive).encode() != data[-LENGTH:]:
-        raise ValueError("its checksum does not fit: it is damaged")
-    with zipfile.ZipFile(io.BytesIO(archive)) as parts:
-        if sum(part.file_size for part in parts.infolist()) > len(archive):
-            raise ValueError("it unpacks to more than it holds: no run wrote it")
-    return archive
+def write_archive(path: Path, write: Callable[[IO[bytes]], object], check: Callable[[], None] = lambda: None) -> None:
+    """Write atomically a zip archive with its digest as its comment; `write`, such as `torch.save`, is given a file."""
+
+    def sealed(file: IO[bytes]) -> None:
+        stream = Digesting(file)
+        write(stream)  # type: ignore[arg-type]
+        for error in stream.error:
+            raise error
+        file.seek(-len(NO_COMMENT), os.SEEK_END)
+        file.write(comment(stream.sum))
+
+    write_atomic(path, sealed, check)
+
+
+def comment(found: Any) -> bytes:
+    """The end of a zip archive whose comment is a digest."""
+    return struct.pack("<H", LENGTH) + found.hexdigest().encode()
+
+
+@contextlib.contextmanager
+def open_archive(path: Path) -> Iterator[IO[bytes]]:
+    """Open what `write_archive` wrote.  Raises ValueError if its digest is wrong or it unpacks to more bytes."""
+    with open(path, "rb", opener=regular) as file:
+        size, found = os.fstat(file.fileno()).st_size, hashlib.sha256()
+        left = size - LENGTH - len(NO_COMMENT)
+        while piece := file.read(max(0, min(left, 2**20))):
+            found.update(piece)
+            left -= len(piece)
+        found.update(NO_COMMENT)
+        if file.read() != comment(found):
+            raise ValueError("its checksum does not fit: it is damaged")
+        with zipfile.ZipFile(file) as parts:
+            if sum(part.file_size for part in parts.infolist()) > size:
+                raise ValueError("it unpacks to more than it holds: no run wrote it")
+        file.seek(0)
+        yield file
 
 
 def wrong(file: Path, written: Sum) -> str:

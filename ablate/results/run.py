@@ -196,13 +196,12 @@ class MetricsWriter:
             self.bytes += taken
             left = left[taken:]
 
-    def offset(self) -> int:
-        """Sync the file and return its size, which the checkpoint stores."""
+    def sync(self) -> None:
+        """Wait until what was written is on disk."""
         os.fsync(self.file.fileno())
-        return self.file.tell()
 
     def written(self) -> Sum:
-        """Size and digest of the file, for the result."""
+        """Size and digest of the file, for checkpoints and the result."""
         return Sum(bytes=self.bytes, sha256=self.sum.hexdigest())
 
     def close(self) -> None:

@@ -1,17 +1,23 @@
 """Checkpoints, written atomically with a digest of the metrics logged so far, which must match when a run resumes."""
 
+import copy
 import dataclasses
-import io
 import math
+import time
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from ablate.config.files import regular
-from ablate.results.atomic import digest, sealed_archive, set_aside, unsealed_archive, write_atomic
+from ablate.results.atomic import digest, open_archive, set_aside, write_archive
 from ablate.results.run import MetricsWriter, Run
+
+SHARE = 0.03  # of the time, at most, in which checkpoints are written
 
 
 @dataclasses.dataclass
@@ -35,13 +41,56 @@ class DamagedCheckpoint(Exception):
     """A checkpoint that cannot be used; it has been set aside."""
 
 
-def save(run: Run, progress: Progress, metrics: MetricsWriter, parts: Mapping[str, Any]) -> None:
-    """Write a run's checkpoint atomically, with the `state_dict` of each part."""
-    progress.offset, progress.logged = metrics.offset(), metrics.written().sha256
-    buffer = io.BytesIO()
-    states = {name: part.state_dict() for name, part in parts.items()}
-    torch.save(states | {"progress": dataclasses.asdict(progress)}, buffer)
-    write_atomic(run.checkpoint_file, sealed_archive(buffer.getvalue()), run.check)
+class Saver:
+    """Writes a run's checkpoints in a thread; training waits only while its state is copied.
+
+    They are at least `least` seconds apart, or more if the last one took long: they may take `SHARE` of the time.
+    """
+
+    def __init__(self, run: Run, metrics: MetricsWriter, parts: Mapping[str, Any], least: float):
+        self.run, self.metrics, self.parts, self.least = run, metrics, parts, least
+        self.began, self.took, self.thread = time.monotonic(), 0.0, ThreadPoolExecutor(1)
+        self.writing: Future[None] | None = None
+
+    def is_due(self) -> bool:
+        """Whether it is time for the next checkpoint.  Raises the error of the last one, if it could not be written."""
+        if self.writing and not self.writing.done():
+            return False
+        self.finish()
+        return time.monotonic() - self.began > max(self.least, self.took / SHARE)
+
+    def save(self, progress: Progress) -> None:
+        """Copy progress and the `state_dict` of each part, to be written once the checkpoint before is."""
+        self.finish()
+        self.began = time.monotonic()
+        progress.offset, progress.logged = self.metrics.bytes, self.metrics.written().sha256
+        states = {name: part.state_dict() for name, part in self.parts.items()}
+        states = copied(states | {"progress": dataclasses.asdict(progress)})
+        self.writing = self.thread.submit(self.write, states)
+
+    def write(self, states: dict[str, Any]) -> None:
+        """Write a checkpoint."""
+        self.metrics.sync()
+        write_archive(self.run.checkpoint_file, partial(torch.save, states), self.run.check)
+        self.took = time.monotonic() - self.began
+
+    def finish(self) -> None:
+        """Wait until the last checkpoint has been written.  Raises the error if it could not be."""
+        if self.writing:
+            self.writing.result()
+
+
+def copied(states: dict[str, Any]) -> dict[str, Any]:
+    """A copy of states in the CPU's memory, in which tensors that share memory do so, too."""
+    copies, known = dict[int, torch.UntypedStorage](), dict[int, Any]()
+    for tensor in tree_leaves(states):
+        if isinstance(tensor, torch.Tensor):
+            storage = tensor.untyped_storage()
+            if storage._cdata not in copies:
+                copies[storage._cdata] = torch.UntypedStorage(storage.nbytes()).copy_(storage)
+            shape = tensor.storage_offset(), tensor.size(), tensor.stride()
+            known[id(tensor)] = torch.empty(0, dtype=tensor.dtype).set_(copies[storage._cdata], *shape)
+    return copy.deepcopy(states, known)
 
 
 def restore(run: Run, device: torch.device, parts: Mapping[str, Any]) -> Progress:
@@ -50,9 +99,8 @@ def restore(run: Run, device: torch.device, parts: Mapping[str, Any]) -> Progres
     if not path.exists():
         return Progress()
     try:
-        with open(path, "rb", opener=regular) as file:
-            archive = io.BytesIO(unsealed_archive(file.read()))
-        state = torch.load(archive, map_location=device, weights_only=True)
+        with open_archive(path) as file:
+            state = torch.load(file, map_location=device, weights_only=True)
         progress = Progress(**state["progress"])
         check_logged(run.metrics_file, progress)
         for name, part in parts.items():

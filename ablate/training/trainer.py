@@ -2,7 +2,6 @@
 
 import math
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -66,19 +65,29 @@ class Trainer:
             self.parts |= {"step": self.step, "gradients": self.gradients, "clock": self.clock}
             self.progress = checkpoint.restore(run, self.device, self.parts)
             self.metrics = MetricsWriter(run.metrics_file, self.progress.offset, run.check)
+            self.saver = checkpoint.Saver(run, self.metrics, self.parts, self.loop.checkpoint_seconds)
 
     def train(self, stop: Callable[[], bool]) -> dict[str, float]:
         """Train to the last step and return the metrics of that step.  Raises Interrupted and Diverged."""
+        try:
+            row = self.finish_steps(stop)
+        finally:
+            with self.clock.timed("checkpoint"):
+                self.saver.finish()
+        self.metrics.close()
+        return {key: value for key, value in row.items() if "/" in key}
+
+    def finish_steps(self, stop: Callable[[], bool]) -> Row:
+        """Take the steps that are left, with what is due in between; returns the last row."""
         progress, loop = self.progress, self.loop
-        saved, warm = time.monotonic(), progress.step + min(WARM_UP, loop.steps // 2)
+        warm = progress.step + min(WARM_UP, loop.steps // 2)
         row = self.log({}) if progress.offset == 0 else {}
         while progress.step < loop.steps:
             if stop():
                 self.save()
                 raise Interrupted
-            if time.monotonic() - saved > loop.checkpoint_seconds and progress.step:
+            if progress.step and self.saver.is_due():
                 self.save()
-                saved = time.monotonic()
             losses, norm, lr = self.update(progress.step)
             progress.step += 1
             # Reading a loss waits for the device, so read it only for logging or to start a measurement of time.
@@ -98,8 +107,7 @@ class Trainer:
             row = self.evaluate(loop.steps, loop.steps) | self.run.metrics()[0][-1]
         if self.keep_checkpoint:
             self.save()
-        self.metrics.close()
-        return {key: value for key, value in row.items() if "/" in key}
+        return row
 
     def update(self, step: int) -> tuple[dict[str, Tensor], Tensor, float]:
         """One training step; returns losses by name, the gradient norm before clipping, and the learning rate."""
@@ -151,12 +159,12 @@ class Trainer:
         return found
 
     def save(self) -> None:
-        """Write the checkpoint."""
+        """Save a checkpoint, which a thread writes."""
         if self.device.type == "cuda":  # so that pending GPU work does not count as writing
             with self.clock.timed("wait"):
                 torch.cuda.synchronize()
         with self.clock.timed("checkpoint"):
-            checkpoint.save(self.run, self.progress, self.metrics, self.parts)
+            self.saver.save(self.progress)
 
 
 def say(run: Run, sentence: str) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,12 +16,11 @@ import torch
 from torch import nn
 
 from ablate.config.components import resolve
-from ablate.config.files import read_regular
 from ablate.config.groups import default_settings
 from ablate.config.schema import Config
 from ablate.data.corpus import DAMAGED, cache_folder, exclusive
 from ablate.model.placebo import perturbed
-from ablate.results.atomic import sealed_archive, unsealed_archive, write_atomic
+from ablate.results.atomic import open_archive, write_archive
 from ablate.results.code_hash import code_of_part
 from ablate.results.run_key import library_versions, torch_version
 from ablate.results.tables import class_name
@@ -118,14 +117,12 @@ def vectors_in(file: Path, table: Pretrained, text: Sequence[np.ndarray], seed: 
         begun = time.process_time()
         rows = table.vectors(text, seed)
         made = Vectors(rows, round(time.process_time() - begun, 2))
-        buffer = io.BytesIO()
-        np.savez(buffer, rows=made.rows, cpu_seconds=made.cpu_seconds)
-        write_atomic(file, sealed_archive(buffer.getvalue()))
+        write_archive(file, partial(np.savez, rows=made.rows, cpu_seconds=made.cpu_seconds))
         return made
 
 
 def kept(file: Path) -> Vectors | None:
     """The vectors of a cache file; None if it is missing or damaged."""
-    with contextlib.suppress(*DAMAGED), np.load(io.BytesIO(unsealed_archive(read_regular(file)))) as archive:
+    with contextlib.suppress(*DAMAGED), open_archive(file) as opened, np.load(opened) as archive:
         return Vectors(archive["rows"], float(archive["cpu_seconds"]))
     return None

@@ -1,6 +1,5 @@
 """Objectives of one's own: what their terms are given, hidden states, a trained run as a teacher."""
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from ablate.model.build import build_model, initialised_model, keep_hidden
 from ablate.model.objective import Objective, pop_tensors, terms_of
 from ablate.planning.checks.small_models import VOCAB
 from ablate.planning.plan import plan_study
-from ablate.results.atomic import unsealed_archive
 from ablate.results.code_hash import code_of
 from ablate.results.run import Run
 from ablate.training.trainer import Trainer
@@ -61,7 +59,7 @@ def test_a_trained_run_teaches_and_is_no_part_of_the_student(own: Any, tmp_path:
     [student], run = taught.manifest.cells, Run(taught.results, taught.manifest.runs[0].path)
     [cell] = plain.manifest.cells
     assert (student.params, student.flops_per_token) == (cell.params, cell.flops_per_token)
-    state = torch.load(io.BytesIO(unsealed_archive(run.checkpoint_file.read_bytes())), weights_only=True)
+    state = torch.load(run.checkpoint_file, weights_only=True)
     assert state["model"].keys() == build_model(cell.config, build_task(cell.config)).state_dict().keys()
     first = next(row for row in rows_of(run) if "train/loss" in row)
     assert first["train/distillation"] > 0 and build_task(student.config).vocab > VOCAB

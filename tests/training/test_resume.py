@@ -19,7 +19,7 @@ from one_run import after, carry_out, here, rows_of, train, trained_anew, write_
 from ablate.execution.signals import DiskFull, Terminated
 from ablate.execution.train_run import train_run
 from ablate.planning.plan import plan_study
-from ablate.results.atomic import sealed_archive, unsealed_archive
+from ablate.results.atomic import write_archive
 from ablate.results.run import Run
 
 LONG = ["train.steps=12", "train.eval_every=4", "train.log_every=2", "train.checkpoint_seconds=0", "seeds=1"]
@@ -63,8 +63,7 @@ def test_a_run_that_was_killed_after_its_last_checkpoint_has_all_its_numbers(sma
     rows, first = rows_of(run), run.result()
     assert status == "done" and "test/loss_recalibrated" in first.final and first.documents["test"].loss
     run.result_file.unlink()
-    archive = io.BytesIO(unsealed_archive(run.checkpoint_file.read_bytes()))
-    earlier = torch.load(archive, weights_only=True)["clock"]["cpu_seconds"]
+    earlier = torch.load(run.checkpoint_file, weights_only=True)["clock"]["cpu_seconds"]
     status, run = train(plan)
     again = run.result()
     assert (status, rows_of(run), again.resumed) == ("done", rows, 1)
@@ -102,7 +101,7 @@ def test_a_corrupt_checkpoint_is_named_set_aside_and_trained_again(planned, undi
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as bomb:
             bomb.writestr("archive/data/0", bytes(2**22))
-        file.write_bytes(sealed_archive(packed.getvalue()))
+        write_archive(file, lambda opened: opened.write(packed.getvalue()))
     else:
         data = bytearray(file.read_bytes())
         data[len(data) // 3] ^= 1

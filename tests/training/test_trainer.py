@@ -1,8 +1,11 @@
 """The loop against one written by hand, bit for bit, and batches and masks that depend on seed and step alone."""
 
 import contextlib
+import copy
 import hashlib
 import math
+import threading
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +17,7 @@ from conftest import latest
 from test_components import component
 from test_variants import COVER
 from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten
 
 from ablate.config.schema import Config
 from ablate.data.build import build_task
@@ -197,15 +201,73 @@ def test_every_variant_sees_the_batches_of_its_seed_and_each_of_them_once(small:
         assert len(seen) == 2 and all(map(same, seen, expected)), f"{cell} sees other batches"
 
 
-def test_a_checkpoint_is_written_before_each_step_once_its_time_has_come(small: list[str], tmp_path: Path) -> None:
-    trainer, saved = trainer_of(configured(small, "train.checkpoint_seconds=0"), tmp_path), list[int]()
-    save = trainer.save
-    trainer.save = lambda: (saved.append(trainer.progress.step), save())[1]  # type: ignore[method-assign]
+@pytest.mark.parametrize(
+    ("pause", "cost", "steps"), [(0, 0, range(1, 30)), (25, 0.5, range(3, 30, 3)), (0, 3, (1, 11, 21)), (1e9, 0, ())]
+)
+def test_a_checkpoint_is_written_once_its_time_has_come(pause, cost, steps, small, tmp_path, monkeypatch) -> None:
+    """Steps take 10 s, writing a checkpoint `cost`, of which there are 3 % of the time, or less if so it is set."""
+    config = configured(small, f"train.checkpoint_seconds={pause}", "train.steps=30", "train.eval_every=30")
+    now, saved, write = [0.0], list[int](), checkpoint.write_archive
+    monkeypatch.setattr(checkpoint, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    trainer = trainer_of(config, tmp_path)
+    save, update = trainer.save, trainer.update
+
+    def slowly(*given: Any) -> None:
+        now[0] += cost
+        write(*given)
+
+    def to_its_end() -> None:
+        saved.append(trainer.progress.step)
+        save()
+        trainer.saver.finish()
+
+    monkeypatch.setattr(checkpoint, "write_archive", slowly)
+    trainer.save = to_its_end  # type: ignore[method-assign]
+    trainer.update = lambda step: (now.append(now.pop() + 10), update(step))[1]  # type: ignore[method-assign]
     trainer.train(lambda: False)
-    assert saved == list(range(1, STEPS)) and trainer.run.checkpoint_file.exists()
-    trainer = trainer_of(configured(small, "train.checkpoint_seconds=1e9"), tmp_path / "later")
-    trainer.train(lambda: False)
+    assert saved == [*steps] and trainer.run.checkpoint_file.exists() == bool(saved)
+
+
+def test_a_checkpoint_is_the_state_of_its_step_whatever_is_trained_while_it_is_written(small, tmp_path) -> None:
+    words = ["norm=bn", "train.average=ema", "model.tie_embeddings=true", "optim=muon"]
+    trainer, go_on = trainer_of(configured(small, *words), tmp_path), threading.Event()
+    trainer.progress.step = 2
+    trainer.update(0)
+    trainer.update(1)
+    state = copy.deepcopy({name: part.state_dict() for name, part in trainer.parts.items() if name != "clock"})
+    trainer.saver.thread.submit(go_on.wait)
+    trainer.save()
+    trainer.update(2)
     assert not trainer.run.checkpoint_file.exists()
+    go_on.set()
+    trainer.saver.finish()
+    again = trainer_of(configured(small, *words), tmp_path)
+    assert again.progress.step == 2
+    found = {name: part.state_dict() for name, part in again.parts.items() if name != "clock"}
+    ours, theirs = tree_flatten(state), tree_flatten(found)
+    assert ours[1] == theirs[1] and len(ours[0]) > 50
+    assert all(a.equal(b) if isinstance(a, Tensor) else a == b for a, b in zip(ours[0], theirs[0], strict=True))
+    kept = [name for name in zipfile.ZipFile(trainer.run.checkpoint_file).namelist() if "/data/" in name]
+    assert len(kept) == len({x.data_ptr() for x in ours[0] if isinstance(x, Tensor)}), "what is tied is written once"
+
+
+@pytest.mark.parametrize("end", ["later", "at once"])
+def test_a_checkpoint_that_cannot_be_written_ends_the_run_with_the_reason(end, small, tmp_path, monkeypatch) -> None:
+    """The last one, too, and whatever else ends it."""
+    trainer, error = trainer_of(configured(small, "train.checkpoint_seconds=0"), tmp_path), OSError(5, "no such luck")
+
+    def fail(*given: Any) -> None:
+        raise error
+
+    def once_it_failed(step: int, update: Any = trainer.update) -> Any:
+        assert step == 0 or trainer.saver.writing.exception() is error
+        return update(step)
+
+    monkeypatch.setattr(checkpoint, "write_archive", fail)
+    trainer.update = once_it_failed  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="no such luck"):
+        trainer.train(lambda: end == "at once")
+    assert trainer.progress.step == (0 if end == "at once" else 2)
 
 
 def test_each_second_is_that_of_one_phase_and_speed_is_that_of_training_alone(small, tmp_path, monkeypatch) -> None:
@@ -215,7 +277,7 @@ def test_each_second_is_that_of_one_phase_and_speed_is_that_of_training_alone(sm
     monkeypatch.setattr(clocks, "time", clock(now))
     slow = {"data": (trainer.task, "batch"), "forward_backward": (gradients, "backward_by_parts")}
     slow |= {"optimiser": (trainer.average, "update"), "evaluate": (loop, "measure")}
-    slow |= {"log": (trainer.metrics, "write"), "checkpoint": (checkpoint, "write_atomic")}
+    slow |= {"log": (trainer.metrics, "write"), "checkpoint": (checkpoint, "write_archive")}
 
     def taking(seconds: int, call: Any) -> Any:
         def slowly(*given: Any) -> Any:
