@@ -180,7 +180,7 @@ def test_a_lost_run_takes_its_pair_with_it_and_no_number_is_made_up(tmp_path):
     assert math.isnan(found["init"].sd) and math.isnan(found["init"].upper)
 
 
-@pytest.mark.parametrize(("ratio", "alpha"), [(2.0, 0.05), (1.0, 0.05 / 3), (0.5, 0.01), (0.2, 0.05)])
+@pytest.mark.parametrize(("ratio", "alpha"), [(2.0, 0.05), (1.0, 0.05 / 3), (0.5, 0.01), (0.2, 0.05), (0.0295, 0.05)])
 def test_seeds_needed_are_the_fewest_with_the_power(ratio, alpha):
     def power(n: int) -> float:
         limit, shift = stats.t.isf(alpha / 2, n - 1), ratio * math.sqrt(n)
