@@ -31,7 +31,7 @@ from ablate.config.import_path import program
 from ablate.config.overrides import key_of, parsed
 from ablate.execution.signals import Terminated
 from ablate.formatting import instead
-from ablate.planning.earlier_runs import register, registered_criterion, registered_margin
+from ablate.planning.earlier_runs import register, registered
 from ablate.planning.runs import is_hydras
 from ablate.results.kept_tables import MANIFEST, anywhere, read_tables, write_tables
 from ablate.results.manifest import manifest_in
@@ -174,9 +174,9 @@ def known_before(manifest: Manifest, known: Manifest) -> Manifest:
     withdrawn = registry.withdrawn | manifest.withdrawn
     criterion = manifest.replicated
     if criterion is None or criterion.registered:
-        criterion = registered_criterion(criterion and criterion.value, known.replicated, seen, manifest.created)
+        criterion = registered(criterion and criterion.value, known.replicated, seen, manifest.created)
     looks = [*looks, *manifest.looks]
-    margin = registered_margin(manifest.effects and manifest.effects.value, known.effects, seen, manifest.created)
+    margin = registered(manifest.effects and manifest.effects.value, known.effects, seen, manifest.created)
     manifest = dataclasses.replace(manifest, replicated=criterion, effects=margin)
     return dataclasses.replace(manifest, claims=claims, withdrawn=withdrawn, looks=looks)
 

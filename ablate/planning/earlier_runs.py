@@ -4,14 +4,13 @@ Also registers claims, margins and criteria: were they written before any compar
 """
 
 import dataclasses
-import functools
 import hashlib
 import json
 import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from ablate.config.claims import Claim, sides_of
 from ablate.config.errors import Corrupt
@@ -19,11 +18,11 @@ from ablate.config.schema import TUNING_SEEDS
 from ablate.config.typed_json import plain
 from ablate.planning.study import CheckedStudy
 from ablate.results.manifest import read_manifest, studies
-from ablate.results.records import Cell, ClaimEntry, ClaimText, CriterionEntry, Look, Manifest, MarginEntry, PlannedRun
+from ablate.results.records import Cell, ClaimEntry, ClaimText, Look, Manifest, PlannedRun, ValueEntry, ValueText
 from ablate.results.run import Run, noted, now, untested, why_without
 from ablate.results.run_key import run_key
 
-E = TypeVar("E", MarginEntry, CriterionEntry)
+V = TypeVar("V")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,9 +186,9 @@ def with_registrations(manifest: Manifest, study: CheckedStudy, earlier: Earlier
     return dataclasses.replace(
         manifest,
         **entries._asdict(),
-        margin=registered_margin(margin, old, seen, now()),
-        replicated=registered_criterion(study.replicated, criterion, seen, now()),
-        effects=registered_margin(study.entries.get("effects"), known.effects if known else None, seen, now()),
+        margin=registered(margin, old, seen, now()),
+        replicated=registered(study.replicated, criterion, seen, now()),
+        effects=registered(study.entries.get("effects"), known.effects if known else None, seen, now()),
     )
 
 
@@ -237,21 +236,13 @@ def register(
     return Registered(entries, withdrawn, digest)
 
 
-def _registered(kind: type[E], value: Any, old: E | None, scored: dict[int, set[str]], when: str) -> E | None:
+def registered(
+    value: V | None, old: ValueEntry[V] | None, scored: dict[int, set[str]], when: str
+) -> ValueEntry[V] | None:
     """The manifest's entry of a margin or criterion; registered if no seed had two cells `scored`.  An unchanged value
     keeps its entry; a changed or withdrawn one its earlier values, oldest first."""
-    if old is None and value is None:
-        return None
-    known: Any = old  # mypy does not narrow a union with a type variable
-    if known and known.value == value:
+    if (old.value if old else None) == value:
         return old
-    before: list[Any] = []
-    if known:
-        text: Any = kind.__base__  # the entry without its history
-        before = [*known.earlier, text(value=known.value, written=known.written, registered=known.registered)]
+    text = [ValueText(value=old.value, written=old.written, registered=old.registered)] if old else []
     seen = any(len(cells) > 1 for cells in scored.values())
-    return kind(value=value, written=when, registered=not seen, earlier=before)
-
-
-registered_margin = functools.partial(_registered, MarginEntry)
-registered_criterion = functools.partial(_registered, CriterionEntry)
+    return ValueEntry(value=value, written=when, registered=not seen, earlier=[*(old.earlier if old else []), *text])

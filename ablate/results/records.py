@@ -1,7 +1,7 @@
 """Record types of manifests (cells, planned runs, looks, claims, margin, tuning) and of a run's result files."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from ablate.config.citations import Entry
 from ablate.config.claims import Claim, Criterion, Level, Levels, Number
@@ -14,6 +14,7 @@ from ablate.results.atomic import Sum
 FORMAT = 2  # version of the manifest format
 
 SOLVED = "solved"  # the metric of tasks with `solved_at`: 1 for a finished run that solved its task, else 0
+V = TypeVar("V")
 Way = Literal["min", "max"]  # whether lower or higher values of a metric are better
 
 
@@ -140,36 +141,25 @@ class ClaimEntry(ClaimText):
 
 
 @record
-class MarginText(Record):
-    """A margin, when it was set, and whether that was before any comparison existed; None if it was removed."""
+class ValueText(Record, Generic[V]):
+    """A margin or criterion, when it was set, and whether before any comparison existed; None if it was removed."""
 
-    value: Number | str | None
+    value: V | None
     written: str = ""
     registered: bool = False
 
 
 @record
-class MarginEntry(MarginText):
-    """The margin of a study with its earlier values, oldest first."""
+class ValueEntry(ValueText[V]):
+    """A margin or criterion with its earlier values, oldest first; `remark` is a note on its registration."""
 
-    earlier: list[MarginText] = dataclasses.field(default_factory=list)
-
-
-@record
-class CriterionText(Record):
-    """A criterion of replication, when it was set, and whether before any comparison existed; None if removed."""
-
-    value: Criterion | None
-    written: str = ""
-    registered: bool = False
-
-
-@record
-class CriterionEntry(CriterionText):
-    """The criterion of a study with its earlier ones, oldest first; `remark` is a note on its registration."""
-
-    earlier: list[CriterionText] = dataclasses.field(default_factory=list)
+    earlier: list[ValueText[V]] = dataclasses.field(default_factory=list)
     remark: str | None = optional(default=None)
+
+
+MarginText = ValueText[Number | str]
+MarginEntry = ValueEntry[Number | str]
+CriterionEntry = ValueEntry[Criterion]
 
 
 @record

@@ -22,7 +22,7 @@ from ablate.evidence.error_rates import corrected, exploratory, nominal, registe
 from ablate.evidence.exact import hypergeometric_p
 from ablate.formatting import number
 from ablate.planning import rounds
-from ablate.results.records import ClaimEntry, CriterionEntry, CriterionText
+from ablate.results.records import ClaimEntry, CriterionEntry, ValueText
 from ablate.results.study import Study
 
 
@@ -486,7 +486,7 @@ def test_a_criterion_or_a_claim_of_it_written_after_results_is_exploratory(judge
     late = found(["yes"], registered=False)
     assert late.verdict == "looks met" and late.sentence.startswith("replicated (post hoc): looks met")
     assert found(["yes", "too"], table.assign(family=table["name"] != "yes")).verdict == "looks met"
-    earlier = [CriterionText(value=Criterion(of=["no"]), written="2025-01-01", registered=True)]
+    earlier = [ValueText(value=Criterion(of=["no"]), written="2025-01-01", registered=True)]
     edited = found(["yes"], registered=False, earlier=earlier).sentence
     assert edited.startswith("replicated (post hoc, edited after results): looks met")
     assert edited.endswith("; from 2025-01-01 on (registered) it rested on 1 of no.")

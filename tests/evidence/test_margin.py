@@ -13,7 +13,7 @@ from ablate.config.errors import PlanError
 from ablate.data.copying import Sort
 from ablate.evidence.equivalence import inside
 from ablate.evidence.error_rates import undecided
-from ablate.planning.earlier_runs import registered_margin
+from ablate.planning.earlier_runs import registered
 from ablate.planning.plan import plan_study
 from ablate.results.atomic import write_json
 from ablate.results.manifest import renew_manifest
@@ -103,14 +103,14 @@ def test_worth_inside_a_share_of_the_steps(low: float, high: float, within: bool
 
 
 def test_a_margin_is_registered_until_two_cells_of_a_seed_have_a_result() -> None:
-    assert registered_margin(None, None, {0: {"a", "b"}}, "t1") is None
-    first = registered_margin(0.01, None, {0: {"a"}, 1: {"b"}}, "t1")
+    assert registered(None, None, {0: {"a", "b"}}, "t1") is None
+    first = registered(0.01, None, {0: {"a"}, 1: {"b"}}, "t1")
     assert first == MarginEntry(value=0.01, written="t1", registered=True)
-    assert registered_margin(0.01, first, {0: {"a", "b"}}, "t2") == first
-    second = registered_margin(0.02, first, {0: {"a", "b"}}, "t2")
+    assert registered(0.01, first, {0: {"a", "b"}}, "t2") == first
+    second = registered(0.02, first, {0: {"a", "b"}}, "t2")
     assert second and not second.registered
     assert second.earlier == [MarginText(value=0.01, written="t1", registered=True)]
-    gone = registered_margin(None, second, {0: {"a", "b"}}, "t3")
+    gone = registered(None, second, {0: {"a", "b"}}, "t3")
     assert gone and gone.value is None and [old.value for old in gone.earlier] == [0.01, 0.02]
 
 
