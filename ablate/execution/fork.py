@@ -112,15 +112,17 @@ def forked(body: Body, held: Iterable[int], here: socket.socket, there: socket.s
 
 
 def spawned(body: Body, here: socket.socket, there: socket.socket) -> Child:
-    """`start` in a new interpreter, which receives `body` over the channel."""
+    """`start` in a new interpreter, which reads `body` from its input."""
     os.set_inheritable(there.fileno(), True)
     arguments = json.dumps([there.fileno(), os.getpid(), sys.argv])
-    streams = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0), (os.POSIX_SPAWN_DUP2, 2, 1)]
+    reading, writing = os.pipe()
+    streams = [(os.POSIX_SPAWN_DUP2, reading, 0), (os.POSIX_SPAWN_DUP2, 2, 1)]
     command = [sys.executable, "-P", "-c", start_importing() + BEGIN, arguments]
     order = pickle.dumps(body)
     pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=streams, setpgroup=0)
-    with contextlib.suppress(OSError):  # it has already ended; `receive` reports that
-        here.sendall(len(order).to_bytes(8) + order)
+    os.close(reading)
+    with contextlib.suppress(OSError), open(writing, "wb") as pipe:  # it has already ended; `receive` reports that
+        pipe.write(order)
     return Child(pid, here)
 
 
@@ -136,16 +138,8 @@ begin(number, parent)
 def begin(number: int, parent: int) -> None:
     """Entry point of a spawned process, with the file descriptor of its channel."""
     prepare()
-    order = lambda channel: pickle.loads(receive_exactly(channel, int.from_bytes(receive_exactly(channel, 8))))(channel)  # noqa: E731
-    run_child(order, socket.socket(fileno=number), parent)
-
-
-def receive_exactly(channel: socket.socket, size: int) -> bytes:
-    """Read exactly `size` bytes, fewer if the channel ends.  A signal may cut MSG_WAITALL short."""
-    received = b""
-    while len(received) < size and (piece := channel.recv(size - len(received))):
-        received += piece
-    return received
+    order = sys.stdin.buffer.read()
+    run_child(lambda channel: pickle.loads(order)(channel), socket.socket(fileno=number), parent)
 
 
 def run_child(body: Body, channel: socket.socket, parent: int) -> None:

@@ -28,9 +28,9 @@ from ablate.execution.launcher import machine
 from ablate.formatting import counted
 from ablate.formatting.streams import say
 from ablate.model.products import product_seconds
+from ablate.planning.cells import reconfigured
 from ablate.planning.checks.user_code import Failed, run_in_subprocess
 from ablate.planning.checks.validate import Checked, in_float32_on_cpu, resolve_auto
-from ablate.planning.describe import reconfigured
 from ablate.planning.earlier_runs import begun
 from ablate.planning.study import Cells, CheckedStudy
 from ablate.results.records import Cell, Manifest, StepSeconds

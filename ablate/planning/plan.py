@@ -29,11 +29,10 @@ from ablate.config.overrides import key_of
 from ablate.config.schema import COMPONENTS, Config
 from ablate.execution.launcher import launcher_problems
 from ablate.formatting import listed, setting
-from ablate.planning.budget_matching import contradictions, match_cells
+from ablate.planning.cells import contradictions, describe_cells, match_cells
 from ablate.planning.checks.preflight import one_thread, try_out
 from ablate.planning.checks.user_code import Failed, end_kept, isolate_user_code
 from ablate.planning.checks.validate import Checked, Validator
-from ablate.planning.describe import describe_cells
 from ablate.planning.measured import with_kernels, with_step_seconds
 from ablate.planning.rounds import next_round
 from ablate.planning.runs import Plan, is_hydras

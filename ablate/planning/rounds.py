@@ -21,7 +21,7 @@ from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import BY_STEPS, COMPONENTS, Config
 from ablate.model.init import FIXED
 from ablate.model.placebo import redrawn
-from ablate.planning.describe import describe_cells
+from ablate.planning.cells import describe_cells
 from ablate.planning.runs import Plan, plan_runs
 from ablate.planning.study import Cells, CheckedStudy, Layout
 from ablate.planning.tuning import summary_of, tuned, tuning_problems

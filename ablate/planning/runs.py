@@ -120,7 +120,12 @@ def plan_runs(study: CheckedStudy) -> Plan:
     seeds, looks = earlier_runs.choose_seeds(study, earlier), earlier_runs.looks_so_far(study, earlier)
     seen = sorted({seed for look in looks if look.planned != study.looks for seed in look.seeds} - set(seeds))
     seeds = sorted([*seeds, *seen])
-    runs, rows = runs_of(study, seeds)
+    rows = study.cells.rows
+    if settings.is_private:  # the study's name is in the keys of private runs
+        rows = [dataclasses.replace(row, config=dataclasses.replace(row.config, study=study.name)) for row in rows]
+    runs = [planned_run(row, seed, study.entries.get("tuning")) for seed in seeds for row in rows]
+    if settings.reuse == "any":
+        runs, rows = take_others(study.results, runs, rows)
     companions, companion_notes = earlier.companions(rows, runs, study.entries)
     manifest = Manifest(
         format=FORMAT,
@@ -163,15 +168,6 @@ def plan_runs(study: CheckedStudy) -> Plan:
     ]
     statuses |= dict.fromkeys(untested, "untested")
     return Plan(study, with_registrations(manifest, study, earlier, statuses), statuses, notes, study.more)
-
-
-def runs_of(study: CheckedStudy, seeds: list[int]) -> tuple[list[PlannedRun], list[Cell]]:
-    """A study's runs and the rows of its cells; `reuse=any` takes runs of other code."""
-    rows = study.cells.rows
-    if study.settings.is_private:  # the study's name is in the keys of private runs
-        rows = [dataclasses.replace(row, config=dataclasses.replace(row.config, study=study.name)) for row in rows]
-    runs = [planned_run(row, seed, study.entries.get("tuning")) for seed in seeds for row in rows]
-    return take_others(study.results, runs, rows) if study.settings.reuse == "any" else (runs, rows)
 
 
 def planned_run(row: Cell, seed: int, tuning: Tuning | None) -> PlannedRun:

@@ -18,7 +18,7 @@ from ablate.config.factors import spell
 from ablate.config.key_checks import CHOSEN
 from ablate.config.schema import COMPONENTS, SECTIONS, TUNING_SEEDS, WHOLE, Config
 from ablate.formatting import flat, is_number, nearest
-from ablate.planning.describe import recomposed, reconfigured
+from ablate.planning.cells import recomposed, reconfigured
 from ablate.planning.earlier_runs import choose_seeds, read_earlier
 from ablate.planning.runs import Plan, plan_runs
 from ablate.planning.study import Cells, CheckedStudy, Layout

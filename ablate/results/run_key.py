@@ -75,12 +75,13 @@ def provenance(config: Config, seed: int, fingerprint: str) -> Provenance:
     """Everything that a run's numbers depend on.  `source` and `definitions` are not part of the key."""
     import numpy
 
-    used = code_of(config)
+    used, found = code_of(config), settings(config)
+    halves = {half: seed if found["seed"][half] is None else found["seed"][half] for half in ("init", "data")}
     versions: dict[str, str | int] = {"torch": torch_version(), "numpy": numpy.__version__, "threads": 1}
     for name in (class_name(config.embedding["_target_"]), *kernels_of(config)):
         versions |= library_versions(name)
     return Provenance(
-        numbers=settings_of(config, seed),
+        numbers=_digest(found | {"seed": found["seed"] | halves}),
         versions=versions,
         data=fingerprint,
         source=with_class_names(config.data),
@@ -93,13 +94,6 @@ def provenance(config: Config, seed: int, fingerprint: str) -> Provenance:
 def kernels_of(config: Config) -> list[str]:
     """The libraries whose kernels compute recurrences, if any."""
     return sorted({str(node["kernels"]) for node in variants_of(config.attention) if node.get("kernels")})
-
-
-def settings_of(config: Config, seed: int) -> str:
-    """Hash of a run's settings with its seed filled in."""
-    found = settings(config)
-    halves = {half: seed if found["seed"][half] is None else found["seed"][half] for half in ("init", "data")}
-    return _digest(found | {"seed": found["seed"] | halves})
 
 
 def code_of(config: Config) -> Code:
@@ -198,17 +192,13 @@ def with_current_targets(config: Config, user: Iterable[str]) -> Config:
     return typed(renamed(config.as_json(), now))
 
 
-def targets_of(value: Any) -> Iterator[str]:
-    """Every `_target_` of a configuration."""
-    return (target for _, target in parts_of(value))
-
-
 def is_foreign(config: Any) -> bool:
     """Whether any `_target_` in a configuration, or in a part of one, is user code."""
-    return any(not within(target, BUILT_IN) for target in targets_of(config))
+    return any(not within(target, BUILT_IN) for _, target in parts_of(config))
 
 
-def not_found(targets: Iterable[str], user: Iterable[str]) -> list[str]:
-    """The user packages that these `_target_`s need and Python cannot find."""
-    tops = {target.partition(".")[0] for target in targets} & {package.partition(".")[0] for package in user}
+def not_found(config: Config) -> list[str]:
+    """The user packages that the `_target_`s of a configuration need and Python cannot find."""
+    targets = [target for _, target in parts_of(config)]
+    tops = {target.partition(".")[0] for target in targets} & {package.partition(".")[0] for package in config.user}
     return sorted(top for top in tops if find(top) is None)

@@ -116,18 +116,14 @@ def run_row(cell: Cell, result: Result | None, evaluation: Metrics | None) -> Ro
     shape: Row = {"params": cell.params, "flops_per_token": cell.flops_per_token, "batches": cell.batches}
     if result is None:
         return cell.levels | shape | {"status": "missing", "error": None} | dict.fromkeys(PROVENANCE)
-    error = result.error.message if result.error else None
-    metrics = result.final | (evaluation or {}) if result.status == "done" else {}
-    return cell.levels | shape | {"status": result.status, "error": error} | _provenance(result) | metrics
-
-
-def _provenance(result: Result) -> Row:
     git, seconds = result.git or Commit(), (result.seconds or {}).get("total")
     overfits, torch = result.overfits.times if result.overfits else None, (result.versions or {}).get("torch")
     about = (result.steps, seconds, result.cpu_seconds, result.device)
     values = (*about, overfits, torch, result.ended, git.commit, git.dirty)
-    vectors = {} if result.vectors_seconds is None else {"vectors_seconds": result.vectors_seconds}
-    return dict(zip(PROVENANCE, values, strict=True)) | vectors
+    facts: Row = {"status": result.status, "error": result.error.message if result.error else None}
+    facts |= dict(zip(PROVENANCE, values, strict=True))
+    facts |= {} if result.vectors_seconds is None else {"vectors_seconds": result.vectors_seconds}
+    return cell.levels | shape | facts | (result.final | (evaluation or {}) if result.status == "done" else {})
 
 
 class Planned:

@@ -81,9 +81,9 @@ class LoadedRun(NamedTuple):
     def task(self) -> Task:
         """The task that it was trained on.  Raises ValueError if the data have changed since, and ModuleNotFoundError
         if a package of the run's user components cannot be imported."""
-        from ablate.results.run_key import not_found, targets_of
+        from ablate.results.run_key import not_found
 
-        if lost := not_found(targets_of(self.config.with_value("track", None)), self.config.user):
+        if lost := not_found(self.config.with_value("track", None)):
             raise ModuleNotFoundError(
                 f"the package {', '.join(lost)} that it was built from is not found here; "
                 "run from the folder that holds it, or add that folder to PYTHONPATH"

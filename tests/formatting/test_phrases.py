@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
-from ablate.planning.budget_matching import left_over
+from ablate.planning.cells import left_over
 from ablate.results.records import Matched
 from analysis.figures.draw.axes import Short
 

@@ -11,7 +11,7 @@ from ablate.data.build import build_task
 from ablate.model.build import build_model
 from ablate.model.ffn import MoE
 from ablate.model.init import role_of
-from ablate.planning.budget_matching import nearest_width
+from ablate.planning.cells import nearest_width
 from ablate.planning.checks.user_code import Place
 from ablate.planning.plan import Plan
 from ablate.results.records import Cell, Matched

@@ -24,7 +24,7 @@ from ablate.execution.fork import ALMOST, Child, become_subreaper, how_it_died, 
 from ablate.execution.process_state import Changed, unchanged
 from ablate.results.atomic import read_json, write_json
 from ablate.results.code_hash import AS_IMPORTED
-from ablate.results.run_key import is_foreign, targets_of, torch_version
+from ablate.results.run_key import is_foreign, parts_of, torch_version
 
 Record = dict[str, Any]
 
@@ -61,7 +61,7 @@ def isolate_user_code(config: Config, call: Callable[[], Any], anew: bool = Fals
     raises; without one, whatever `call` raises."""
     if Place.own or not is_foreign(config):
         return call()
-    parts = " or ".join(sorted({target for target in targets_of(config) if is_foreign({"_target_": target})}))
+    parts = " or ".join(sorted({target for _, target in parts_of(config) if is_foreign({"_target_": target})}))
     own = {key: value for key, value in config.as_json().items() if is_foreign(value)}
     key = json.dumps([own, config.user], sort_keys=True)
     if anew and key in Place.kept:

@@ -180,11 +180,20 @@ class Validator:
         if about > MOST:
             size = f"would have about {plain(about)} parameters"
             raise BadComponent("model", f"{size}; write a smaller model.dim or layers")
+
+        def make() -> dict[str, Any]:
+            try:
+                found = isolate_user_code(config, partial(_counted, config, task))
+            except Failed as error:
+                raise BadComponent("", str(error)) from None
+            if "problem" in found:
+                raise BadComponent(*found["problem"])
+            return dict(found)
+
         whole = config.as_json()
         parts = {group: whole[group] for group in (*BUILT, "model")}
         key = json.dumps([parts, task.fingerprint, task.kind, task.context], sort_keys=True)
         if key not in self.budgets:
-            make = partial(_counted_or_refused, config, task)
             blank = {name: [list(x.shape), str(x.dtype)] for name, x in task.blank().items()}
             facts = [task.kind, task.context, task.positions, task.vocab, task.outputs, task.features, blank]
             # User code may depend on more than its source.
@@ -231,17 +240,6 @@ def _counted(config: Config, task: Any) -> dict[str, Any]:
         at = (own or beyond_torch or frames)[-1]  # the last line in a user's file, else the one that called torch
         where = f"{type(error).__name__}: {error}), at {at.filename}:{at.lineno}"
         return {"problem": ["", f"the model cannot be built ({where}"]}
-
-
-def _counted_or_refused(config: Config, task: Any) -> dict[str, Any]:
-    """The budget of a cell's model as plain data.  Raises BadComponent if it cannot be built."""
-    try:
-        found = isolate_user_code(config, partial(_counted, config, task))
-    except Failed as error:
-        raise BadComponent("", str(error)) from None
-    if "problem" in found:
-        raise BadComponent(*found["problem"])
-    return dict(found)
 
 
 def _fitting(config: Config) -> str:
