@@ -31,7 +31,7 @@ from ablate.execution.launcher import launcher_problems
 from ablate.formatting import listed, setting
 from ablate.planning.cells import contradictions, describe_cells, match_cells
 from ablate.planning.checks.preflight import one_thread, try_out
-from ablate.planning.checks.user_code import Failed, end_kept, isolate_user_code
+from ablate.planning.checks.user_code import Failed, isolate_user_code
 from ablate.planning.checks.validate import Checked, Validator
 from ablate.planning.measured import with_kernels, with_step_seconds
 from ablate.planning.rounds import next_round
@@ -92,8 +92,6 @@ def _planning() -> Iterator[None]:
             yield
         except Failed as error:  # user code that has run before
             raise PlanError([Problem("", str(error))]) from None
-        finally:
-            end_kept()
 
 
 def check_study(words: Sequence[str], config_dir: str | None = None) -> CheckedStudy:

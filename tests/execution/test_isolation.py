@@ -20,10 +20,9 @@ from torch import nn
 
 from ablate.config.errors import PlanError
 from ablate.config.groups import CONF
-from ablate.execution.fork import children
-from ablate.execution.process_state import Changed, unchanged
+from ablate.execution.train_run import Changed, unchanged
 from ablate.model.norm import LayerNorm
-from ablate.planning.checks.user_code import Failed, end_kept, run_in_subprocess
+from ablate.planning.checks.user_code import run_in_subprocess
 from ablate.planning.plan import plan_study
 
 ENDING = {
@@ -190,25 +189,9 @@ def test_each_change_of_a_process_is_named() -> None:
     assert changed(lambda: torch.ones(1, 2).relu()) == ""
 
 
-def test_checks_share_a_process_until_one_fails_or_changes_it() -> None:
-    def ask(call: Callable[[], Any] = os.getpid, key: str = "mine") -> Any:
-        return run_in_subprocess(call, key=key)
-
-    before = children()
-    first, other = ask(), ask(key="other")
-    assert len({os.getpid(), first, other}) == 3 and ask() == first
-    ask(functools.partial(os.chdir, "/"))
-    assert (second := ask()) != first and ask(os.getcwd) == os.getcwd()
-    with pytest.raises(Failed, match="ValueError"):
-        ask(functools.partial(int, "x"))  # not sys.exit, which W&B replaces by what cannot be pickled
-    assert ask() != second and ask(key="other") == other
-    end_kept()
-    assert children() == before and ask(key="") not in (first, second, other)
-
-
 LOADING = """
 import sys
-from ablate.execution.process_state import unchanged
+from ablate.execution.train_run import unchanged
 assert "sklearn" not in sys.modules
 with unchanged():
     from sklearn.datasets import load_digits

@@ -188,7 +188,7 @@ def needed(cell: Checked) -> float:
     depends = [parts, facts_of(task), task.vocab, task.outputs, batch, device, code_of(config).content]
     count = partial(_counts, config, task, cell.budget.params, batch, device)
     try:
-        found = cached("memory", depends, lambda: isolate_user_code(config, count, anew=True))
+        found = cached("memory", depends, lambda: isolate_user_code(config, count))
     except Exception:  # a user's component that does not run on the meta device
         return 0.0
     return estimate(params=cell.budget.params, outputs=task.outputs, config=config, **found)

@@ -101,7 +101,7 @@ def _tried(cell: Checked, specs: list[small_models.Spec]) -> Record:
     data = [config.data["_target_"], *sorted(config.data)]
     depends = [[[spec.config.as_json(), *spec[1:]] for spec in specs], data, code_of(config).content]
     try:
-        return cached("copies", depends, lambda: isolate_user_code(config, partial(_first_that_runs, specs), anew=True))
+        return cached("copies", depends, lambda: isolate_user_code(config, partial(_first_that_runs, specs)))
     except Failed as error:
         return {"problems": [], "notes": [f"it could not be tried out on a small copy ({error})"], "signature": None}
 
@@ -269,7 +269,7 @@ def equal_in(checked: list[Checked], keys: Iterable[str], content: Callable[[Che
     for members in strata.values():
         seen: dict[str, int] = {}
         for i in members if len(members) > 1 else []:
-            shown = isolate_user_code(checked[i].config, partial(content, checked[i]), anew=True)
+            shown = isolate_user_code(checked[i].config, partial(content, checked[i]))
             first = seen.setdefault(shown, i)
             if numbers(checked[first].config) != numbers(checked[i].config):
                 yield first, i

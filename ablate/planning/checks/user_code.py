@@ -5,13 +5,12 @@ import hashlib
 import json
 import math
 import os
-import pickle
 import socket
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,8 +19,7 @@ from ablate.config.errors import Corrupt, one_line
 from ablate.config.schema import Config
 from ablate.data.corpus import cache_folder
 from ablate.data.task import Task
-from ablate.execution.fork import ALMOST, Child, become_subreaper, how_it_died, kill_children, start
-from ablate.execution.process_state import Changed, unchanged
+from ablate.execution.fork import ALMOST, become_subreaper, how_it_died, kill_children, start
 from ablate.results.atomic import read_json, write_json
 from ablate.results.code_hash import AS_IMPORTED
 from ablate.results.run_key import is_foreign, parts_of, torch_version
@@ -29,7 +27,6 @@ from ablate.results.run_key import is_foreign, parts_of, torch_version
 Record = dict[str, Any]
 
 LONG = 30.0  # seconds after which a message says what takes so long
-KEPT = 8  # processes at once: each holds a copy of this one
 POLL = 0.2  # seconds between checks whether a process has died
 FACTS = [
     *("name", "title", "kind", "kinds", "token", "metrics", "yardsticks", "train_tokens", "bytes_per_token", "notes"),
@@ -43,62 +40,42 @@ class Failed(Exception):
 
 
 class Place:
-    """Whether this process may load user code, and the processes that await more checks, by what they are about."""
+    """Whether this process may load user code."""
 
     own = False
-    kept: ClassVar[dict[str, Child]] = {}
 
 
-def end_kept() -> None:
-    """End the processes that await more checks."""
-    while Place.kept:
-        Place.kept.popitem()[1].end()
-
-
-def isolate_user_code(config: Config, call: Callable[[], Any], anew: bool = False) -> Any:
-    """What `call` returns, as plain data; in a separate process if the cell has user components, in a new one if
-    `anew`, which needs no copy of what `call` holds.  Raises Failed, naming these components, if that process dies or
-    raises; without one, whatever `call` raises."""
+def isolate_user_code(config: Config, call: Callable[[], Any]) -> Any:
+    """What `call` returns, as plain data; in a separate process if the cell has user components.  Raises Failed, naming
+    these components, if that process dies or raises; without one, whatever `call` raises."""
     if Place.own or not is_foreign(config):
         return call()
     parts = " or ".join(sorted({target for _, target in parts_of(config) if is_foreign({"_target_": target})}))
-    own = {key: value for key, value in config.as_json().items() if is_foreign(value)}
-    key = json.dumps([own, config.user], sort_keys=True)
-    if anew and key in Place.kept:
-        Place.kept.pop(key).end()
     try:
-        return run_in_subprocess(call, about=f"building {parts}", key=key)
+        return run_in_subprocess(call, about=f"building {parts}")
     except Failed as error:
         raise Failed(f"{parts}: {error}") from None
 
 
-def run_in_subprocess(call: Callable[[], Any], seconds: float = math.inf, about: str = "", key: str = "") -> Any:
+def run_in_subprocess(call: Callable[[], Any], seconds: float = math.inf, about: str = "") -> Any:
     """What `call` returns, as plain data, from a separate process.  Prints what it is `about` if that takes long.
-    Raises Failed, also after these seconds without an answer.  Calls of one `key` share a process until `end_kept`, or
-    until one of them fails or changes what other code of the process depends on."""
+    Raises Failed, also after these seconds without an answer."""
     if Place.own:
         return call()
-    if key in Place.kept:
-        child = Place.kept.pop(key)
-        child.send(pickle.dumps(call).hex())
-    else:
-        child = start(partial(answer, call))
-    found, line, began, reported, code = {}, None, time.monotonic(), not about, 0
+    child = start(partial(answer, call))
+    found, line, began, reported = {}, None, time.monotonic(), not about
     try:
         while line is None and time.monotonic() < began + seconds:
             line = child.receive(POLL)
             if line is None and not reported and time.monotonic() >= began + LONG:
                 print(f"ablate: still {about}, after {LONG:.0f} s; Ctrl-C stops it", file=sys.stderr, flush=True)
                 reported = True
-        with contextlib.suppress(ValueError):
-            found = json.loads(line or "{}")
     finally:
-        if key and found.get("goes_on") and len(Place.kept) < KEPT:
-            Place.kept[key] = child
-        else:
-            code = child.end(ALMOST if line == "" else 0)
+        code = child.end(ALMOST if line == "" else 0)
     if line is None:
         raise Failed(f"it took longer than {seconds:.0f} s")
+    with contextlib.suppress(ValueError):
+        found = json.loads(line or "{}")
     if not found:
         raise Failed(how_it_died(code, "its process"))
     if "error" in found:
@@ -120,33 +97,18 @@ def cached(kind: str, depends: Any, make: Callable[[], Record]) -> Record:
 
 
 def answer(call: Callable[[], Any], channel: socket.socket) -> None:
-    """Call, send the result or the error as JSON, and kill all child processes; so for each call over the channel."""
+    """Call, send the result or the error as JSON, and kill all child processes."""
     Place.own, own = True, os.getpid()
     torch.set_num_threads(1)  # a forked process has no threads of its parent
     become_subreaper()
-    with channel.makefile() as calls:
-        while True:
-            found: dict[str, Any] = {}
-            with contextlib.suppress(Changed):
-                with unchanged():
-                    found = outcome(call)
-                found["goes_on"] = "value" in found
-            if os.getpid() != own:  # a component forked this process
-                os._exit(1)
-            kill_children([])  # before the parent reads the answer and kills this process
-            channel.sendall(json.dumps(found, default=plain).encode() + b"\n")
-            if not (text := calls.readline()):
-                return
-            call = pickle.loads(bytes.fromhex(text))
-
-
-def outcome(call: Callable[[], Any]) -> dict[str, Any]:
-    """What a call returns, or its error; what it draws from torch's generator changes no later call."""
     try:
-        with torch.random.fork_rng(devices=[]):
-            return {"value": call()}
+        found = {"value": call()}
     except BaseException as error:  # also SystemExit and KeyboardInterrupt, which only user code raises here
-        return {"error": one_line(error)}
+        found = {"error": one_line(error)}
+    if os.getpid() != own:  # a component forked this process
+        os._exit(1)
+    kill_children([])  # before the parent reads the answer and kills this process
+    channel.sendall(json.dumps(found, default=plain).encode() + b"\n")
 
 
 def plain(value: Any) -> Any:

@@ -81,7 +81,7 @@ class Validator:
             with contextlib.suppress(BadComponent):
                 self._task(resolve_auto(config))
         try:
-            plain = isolate_user_code(config, partial(self._described, config), anew=True)
+            plain = isolate_user_code(config, partial(self._described, config))
         except Failed as error:
             return [Problem("", str(error))], None
         if problems := [Problem(*row) for row in plain["problems"]]:
