@@ -94,7 +94,7 @@ def progress_of_runs(rounds: list[Round]) -> list[dict[str, object]]:
     """The state of each run of a study, and its last logged step if it is running, for `--json`."""
     found = list[dict[str, object]]()
     for one in rounds:
-        for run in one.runs.runs:
+        for run in one.runs:
             of = {"study": one.manifest.study, "round": one.kind, "path": run.run.path, "name": run.name}
             found.append(of | {"state": run.state(), "step": run.pace.step, "steps": run.steps})
     return found
@@ -120,7 +120,7 @@ def _watch_lines(results: Path, base: str) -> None:
     shown: dict[str, str] | None = None
     printed, last = -HEARTBEAT, ""
     for rounds in polls(results, base):
-        ended = {run.run.path: f"{run.name} {run.ending()}" for run in together(rounds).runs if run.result}
+        ended = {run.run.path: f"{run.name} {run.ending()}" for run in together(rounds) if run.result}
         lines = [] if shown is None else [line for path, line in ended.items() if shown.get(path) != line]
         shown, line = ended, f"{base}: {_line(rounds)}"
         if lines or (progress.is_over(rounds) and line != last) or time.monotonic() - printed >= HEARTBEAT:
@@ -133,7 +133,7 @@ def _watch_lines(results: Path, base: str) -> None:
 def report(rounds: list[Round], width: int, height: int = 1000) -> Group:
     """The progress of a study for a terminal of this size."""
     everything, above = together(rounds), progress.standing(rounds)
-    failed = [run for run in everything.runs if run.result and run.result.status == "failed"]
+    failed = [run for run in everything if run.result and run.result.status == "failed"]
     why = [f"failed: {run.name}: {first_line(run.error())} · {run.run.result_file}" for run in failed]
     below = [*_first(why, "failed"), *_first(progress.damage(everything), "damaged")]
     below += filter(None, [progress.idle(rounds), not_compared(rounds[-1].manifest)])

@@ -88,7 +88,7 @@ def show_list(results: Path) -> Outcome:
 def listed(results: Path, base: str, rounds: list[Round], sizes: dict[Path, int]) -> dict[str, Any]:
     """A study for the list; `bytes` counts its manifests, figures and runs, also shared ones, added to `sizes`."""
     manifest, runs = rounds[-1].manifest, together(rounds)
-    folders = {run.run.folder for run in runs.runs}
+    folders = {run.run.folder for run in runs}
     sizes |= {folder: size_of(folder) for folder in folders if folder not in sizes}
     own = total(item for one in rounds for item in _own(results, one.manifest.study))
     found = {"study": base, "factors": manifest.factors, "cells": len(manifest.cells), "seeds": len(manifest.seeds)}

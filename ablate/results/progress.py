@@ -135,35 +135,32 @@ class RunState:
         return result
 
 
-class Runs:
+class Runs(list[RunState]):
     """Runs that are monitored together."""
-
-    def __init__(self, runs: list[RunState]):
-        self.runs = runs
 
     def poll(self) -> list[RunState]:
         """Poll all runs; returns those that have ended since the last poll, in order."""
-        fresh = [run for run in self.runs if run.poll()]
+        fresh = [run for run in self if run.poll()]
         return sorted(fresh, key=lambda run: str(run.result.ended if run.result else ""))
 
     def ended(self) -> int:
         """The number of ended runs."""
-        return sum(run.result is not None for run in self.runs)
+        return sum(run.result is not None for run in self)
 
     def by_state(self) -> dict[str, list[RunState]]:
         """The runs in each state."""
         found: dict[str, list[RunState]] = {}
-        for run in self.runs:
+        for run in self:
             found.setdefault(run.state(), []).append(run)
         return found
 
     def rates(self) -> Rates:
         """The speed of one process, from the work of all runs so far."""
         sums: dict[str | None, tuple[float, float]] = {}
-        for run in self.runs:
+        for run in self:
+            more = run.work() or (0.0, 0.0)
             for name in (run.cell, None):
                 flops, seconds = sums.get(name, (0.0, 0.0))
-                more = run.work() or (0.0, 0.0)
                 sums[name] = flops + more[0], seconds + more[1]
         return {name: flops / seconds for name, (flops, seconds) in sums.items() if flops > 0 and seconds > 0}
 
@@ -187,7 +184,7 @@ def runs_of(results: Path, manifest: Manifest, paths: Sequence[str] | None = Non
     metric = {key: manifest.endpoint or f"test/{task.measured}" for key, task in manifest.tasks.items()}
     runs = manifest.runs if paths is None else [run for run in manifest.runs if run.path in set(paths)]
     chosen = [(run, cells[run.cell]) for run in runs]
-    return Runs([RunState(results, cell, run, metric[cell.task], paths is not None) for run, cell in chosen])
+    return Runs(RunState(results, cell, run, metric[cell.task], paths is not None) for run, cell in chosen)
 
 
 def read_pace(file: Path) -> Pace:
@@ -258,7 +255,7 @@ def rounds_of(results: Path, base: str) -> list[Round]:
 
 def together(rounds: list[Round]) -> Runs:
     """The runs of all rounds."""
-    return Runs([run for one in rounds for run in one.runs.runs])
+    return Runs(run for one in rounds for run in one.runs)
 
 
 def is_planned(rounds: list[Round]) -> bool:
@@ -268,7 +265,7 @@ def is_planned(rounds: list[Round]) -> bool:
 
 def is_over(rounds: list[Round]) -> bool:
     """Whether the study is planned and all runs of all rounds have ended."""
-    return is_planned(rounds) and all(run.result for one in rounds for run in one.runs.runs)
+    return is_planned(rounds) and all(run.result for one in rounds for run in one.runs)
 
 
 def unsettled(rounds: list[Round]) -> bool:
@@ -293,8 +290,8 @@ def progress(runs: Runs) -> str:
     """The number of runs in each state and the time left, in one line."""
     number = {state: len(runs) for state, runs in runs.by_state().items()}
     parts = [f"{number.get(state, 0)} {state}" for state in STATES if state in number or state == "done"]
-    left = "" if runs.ended() == len(runs.runs) else f", {runs.left() or 'time left unknown'}"
-    return f"{counted(len(runs.runs), 'run')}: {', '.join(parts)}{left}"
+    left = "" if runs.ended() == len(runs) else f", {runs.left() or 'time left unknown'}"
+    return f"{counted(len(runs), 'run')}: {', '.join(parts)}{left}"
 
 
 def standing(rounds: list[Round]) -> list[str]:
@@ -314,7 +311,7 @@ def standing(rounds: list[Round]) -> list[str]:
 
 def damage(runs: Runs) -> list[str]:
     """A sentence on each damaged file."""
-    return [f"damaged: {note}; the run is trained again" for run in runs.runs for note in run.damage]
+    return [f"damaged: {note}; the run is trained again" for run in runs for note in run.damage]
 
 
 def idle(rounds: list[Round]) -> str:

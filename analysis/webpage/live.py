@@ -58,7 +58,7 @@ class Live:
             if not rounds:  # renamed or deleted meanwhile
                 return {"problem": f"{self.base} is no longer in {self.results}"}
             runs, manifest = progress.together(rounds), rounds[-1].manifest
-            fresh = self._judge(manifest, (manifest, [(run.seen_result, run.seen_metrics) for run in runs.runs]))
+            fresh = self._judge(manifest, (manifest, [(run.seen_result, run.seen_metrics) for run in runs]))
             states, rates = runs.by_state(), runs.rates()
             lost = [*states.get("failed", []), *states.get("diverged", [])]
             over = progress.is_over(rounds) and not progress.unsettled(rounds)
@@ -67,7 +67,7 @@ class Live:
                 "version": self.version,
                 "title": naming.title(manifest),
                 "standing": progress.standing(rounds),
-                "counts": [runs.ended(), len(runs.runs)],
+                "counts": [runs.ended(), len(runs)],
                 "over": over and fresh,
                 "next": report if over else progress.idle(rounds),
                 "running": [run.row(rates) for run in states.get("running", [])],

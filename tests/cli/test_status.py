@@ -192,7 +192,7 @@ def test_watching_waits_for_the_next_look_of_a_sequence(tmp_path, monkeypatch, c
     fabricate(tmp_path, {"norm": ["ln", "rms"]}, sequential=looks)
     manifest, shown = read_manifest(tmp_path, "fabricated"), []
     for rounds in status.polls(tmp_path, "fabricated"):
-        shown.append(len(rounds[-1].runs.runs))
+        shown.append(len(rounds[-1].runs))
         if len(shown) == 3:
             write_manifest(tmp_path, replace(manifest, seeds=[0, 1, 2, 3, 4]))
     assert len(shown) == 4, "the last look is over when its runs are"
