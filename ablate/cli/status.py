@@ -186,7 +186,7 @@ def table(runs: Runs, width: int, height: int, bars: bool = True) -> Group:
 def counts(runs: Runs) -> str:
     """The progress of a sweep in one line."""
     number = {state: len(found) for state, found in runs.by_state().items()}
-    parts = [f"{runs.ended()}/{len(runs.runs)} ended"]
+    parts = [f"{runs.ended()}/{len(runs)} ended"]
     parts += [f"{number.get(state, 0)} {state}" for state in ("diverged", "failed", "running")]
     parts += [f"{number['interrupted']} interrupted"] if "interrupted" in number else []
     return ", ".join([*parts, f"{number.get('queued', 0)} queued", *filter(None, [runs.left()])])
@@ -197,7 +197,7 @@ def endings(runs: Runs) -> list[tuple[str, str]]:
     fresh, lines = runs.poll(), list[tuple[str, str]]()
     for i, run in enumerate(fresh, runs.ended() - len(fresh) + 1):
         assert run.result
-        count = f"[{i:{len(str(len(runs.runs)))}}/{len(runs.runs)}]"
+        count = f"[{i:{len(str(len(runs)))}}/{len(runs)}]"
         seconds = (run.result.seconds or {}).get("total")
         took = f"  {duration(seconds)}" if seconds is not None else ""
         again = "  resumed" if run.result.resumed else ""

@@ -42,30 +42,18 @@ PARTS = ("job", "hydra", "all")  # of Hydra's configuration
 
 
 @dataclasses.dataclass(frozen=True)
-class Composition:
-    """Composed cells, with their levels and labels in the same order."""
+class Composition(Layout):
+    """Composed cells; they are named after they are matched."""
 
     design: Design
     cells: list[Composed]
-    levels: list[dict[str, Any]]
-    labels: list[str]
-    factors: dict[str, list[Any]]
-    reference: dict[str, Any]
-    at: list[int]  # the index of each one's reference
-    held: list[str]  # remarks on what `hold` changed
-    missed: list[str]  # remarks on settings that do not reach some variants
+    remarks: list[str]  # on the cells, for readers of the results
     problems: list[Problem]  # of `hold`
 
     @property
     def settings(self) -> Config:
         """The configuration with the study's own keys."""
         return self.cells[0].config
-
-    @property
-    def remarks(self) -> list[str]:
-        """Remarks on the cells for readers of the results."""
-        whole = ", ".join(f"{name}={level}" for name, level in self.levels[0].items())
-        return [*self.design.notes, *self.missed, *self.held, *[f"{BASE} is {whole}"] * (self.labels[0] == BASE)]
 
 
 def plan_study(words: Sequence[str], config_dir: str | None = None) -> Plan:
@@ -116,18 +104,16 @@ def check_cell(words: Sequence[str], config_dir: str | None = None) -> Checked:
 
 def check_cells(composition: Composition) -> Cells:
     """The cells of a composition: checked, matched, counted and tried out.  Raises PlanError."""
-    settings, validator, at = composition.settings, Validator(), composition.at
+    settings, validator = composition.settings, Validator()
     raw = [cell.config for cell in composition.cells]
     checked, problems = validator.validate(raw, composition.labels)
     problems += composition.problems + study_wide_problems(composition, checked)
     if problems:
         raise PlanError(at_levels(problems, composition.cells))
-    checked = match_cells(settings.match, checked, composition.labels, at, validator)
+    checked = match_cells(settings.match, checked, composition.labels, composition.at, validator)
     both = zip(checked, composition.cells, strict=True)
     names = [cell_name(folder_choice(own.config, cell.choices)) for own, cell in both]
-    factors, reference = composition.factors, composition.reference
-    layout = Layout(factors, reference, names, composition.labels, composition.levels, at)
-    cells = describe_cells(checked, raw, layout)
+    cells = describe_cells(checked, raw, dataclasses.replace(composition, names=names))
     return dataclasses.replace(cells, notes=try_out(cells.rows, checked, settings))
 
 
@@ -198,7 +184,9 @@ def compose_cells(design: Design) -> Composition:
     missed = unreached(list(zip(cells, overrides, strict=True)), design.command.groups.variants["preset"])
     varied = [key for keys in design.keys.values() for key in keys]
     cells, held, wrong = hold_equal(cells, at, varied)
-    return Composition(design, cells, levels, labels_of(cells, design), factors, reference, at, held, missed, wrong)
+    labels, whole = labels_of(cells, design), ", ".join(f"{name}={level}" for name, level in levels[0].items())
+    remarks = [*design.notes, *missed, *held, *[f"{BASE} is {whole}"] * (labels[0] == BASE)]
+    return Composition(factors, reference, [], labels, levels, at, design, cells, remarks, wrong)
 
 
 def configuration_of(words: Sequence[str], config_dir: str | None, part: str) -> str:
