@@ -145,8 +145,7 @@ class Bare(ast.NodeTransformer):
 
 def bare(annotation: ast.expr) -> ast.expr:
     """An annotation without module paths."""
-    found: ast.expr = Bare().visit(annotation)
-    return found
+    return Bare().visit(annotation)
 
 
 def arguments_of(arguments: ast.arguments) -> list[ast.arg]:

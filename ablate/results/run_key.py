@@ -48,8 +48,7 @@ def with_width(ffn: dict[str, Any]) -> dict[str, Any]:
 
 def settings(config: Config) -> dict[str, Any]:
     """The settings that a run's numbers depend on, as keys and names hash them: `_target_`s as bare names."""
-    found: dict[str, Any] = with_class_names(numbers(config))
-    return found
+    return with_class_names(numbers(config))
 
 
 def batches(config: Config, fingerprint: str) -> str:

@@ -238,8 +238,7 @@ def make_sink(track: dict[str, Any] | None, user: Iterable[str] = ()) -> Sink | 
     found = locate(target, allowed("ablate.execution.tracking", user))
     if not is_sink(found):
         raise BadTarget(f"{target!r} is no tracking service: a class with log, finish and close")
-    sink: Sink = found(**{key: value for key, value in track.items() if key != "_target_"})
-    return sink
+    return found(**{key: value for key, value in track.items() if key != "_target_"})
 
 
 def _mark(line: dict[str, Any], mode: str | None) -> Mark:

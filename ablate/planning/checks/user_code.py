@@ -33,22 +33,17 @@ FACTS = [
     *("vocab", "outputs", "features", "context", "positions", "length", "fingerprint"),
 ]
 OWN_CODE = hashlib.sha256(b"".join(AS_IMPORTED[file] for file in sorted(AS_IMPORTED))).hexdigest()
+loads_user_code = False  # whether this process may
 
 
 class Failed(Exception):
     """User code raised an exception, or its process died; the message says how."""
 
 
-class Place:
-    """Whether this process may load user code."""
-
-    own = False
-
-
 def isolate_user_code(config: Config, call: Callable[[], Any]) -> Any:
     """What `call` returns, as plain data; in a separate process if the cell has user components.  Raises Failed, naming
     these components, if that process dies or raises; without one, whatever `call` raises."""
-    if Place.own or not is_foreign(config):
+    if loads_user_code or not is_foreign(config):
         return call()
     parts = " or ".join(sorted({target for _, target in parts_of(config) if is_foreign({"_target_": target})}))
     try:
@@ -60,7 +55,7 @@ def isolate_user_code(config: Config, call: Callable[[], Any]) -> Any:
 def run_in_subprocess(call: Callable[[], Any], seconds: float = math.inf, about: str = "") -> Any:
     """What `call` returns, as plain data, from a separate process.  Prints what it is `about` if that takes long.
     Raises Failed, also after these seconds without an answer."""
-    if Place.own:
+    if loads_user_code:
         return call()
     child = start(partial(answer, call))
     found, line, began, reported = {}, None, time.monotonic(), not about
@@ -98,7 +93,8 @@ def cached(kind: str, depends: Any, make: Callable[[], Record]) -> Record:
 
 def answer(call: Callable[[], Any], channel: socket.socket) -> None:
     """Call, send the result or the error as JSON, and kill all child processes."""
-    Place.own, own = True, os.getpid()
+    global loads_user_code
+    loads_user_code, own = True, os.getpid()
     torch.set_num_threads(1)  # a forked process has no threads of its parent
     become_subreaper()
     try:

@@ -14,7 +14,6 @@ from ablate.model import cost
 from ablate.model.dropout import Dropout
 from ablate.planning.checks import examine, preflight, small_models, user_code, validate
 from ablate.planning.checks.preflight import Signature, alike, refuse_equal
-from ablate.planning.checks.user_code import Place
 from ablate.planning.plan import PlanError, check_study, plan_study
 from ablate.results.code_hash import Code
 from ablate.training.vectors import is_pretrained
@@ -27,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("uncounted")
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """User code that is tried out in this process, which is a third cheaper than one of its own for each question."""
-    monkeypatch.setattr(Place, "own", True)
+    monkeypatch.setattr(user_code, "loads_user_code", True)
 
 
 SEPARATE = "design=one_at_a_time"
