@@ -32,15 +32,16 @@ def _export(given: argparse.Namespace) -> Outcome:
     study = arguments_.study_of(given)
     folder = arguments_.folder_of(study, given.results_dir, given.to)
     folder.mkdir(parents=True, exist_ok=True)
-    print(f"{write_csv(runs_table(study), folder / 'runs.csv')}  {formatting.counted(len(study.runs), 'run')}")
+    files = [write_csv(runs_table(study), folder / "runs.csv")]
+    print(f"{files[0]}  {formatting.counted(len(study.runs), 'run')}")
     if study.curves.empty:
         print("no curves: nothing was logged")
     else:
         curves = study.curves  # Parquet columns have one type, so levels of mixed types become texts
         mixed = [name for name in study.manifest.factors if name in curves and curves[name].dtype == object]
         curves = curves.assign(**{name: curves[name].map(show) for name in mixed})
-        write_atomic(folder / "curves.parquet", curves.to_parquet(index=False))
-        print(f"{folder / 'curves.parquet'}  {formatting.counted(len(study.curves), 'logged step')}")
+        files.append(folder / "curves.parquet")
+        write_atomic(files[-1], curves.to_parquet(index=False))
+        print(f"{files[-1]}  {formatting.counted(len(curves), 'logged step')}")
     print("\n".join(damage(study)), end="\n" * bool(study.notes))
-    files = [folder / "runs.csv", *[folder / "curves.parquet"] * (not study.curves.empty)]
     return Outcome(0, {"study": study.manifest.study, "files": files, "notes": study.notes})

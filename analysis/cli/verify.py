@@ -39,7 +39,11 @@ def main(arguments: list[str] | None = None) -> int:
 def _verify(given: argparse.Namespace, usual: Path) -> Outcome:
     file, stamped = given.file, _stamped(given.file)
     case = _case(stamped, given, usual)
-    now = _today(stamped, case)
+    name, edits = stamped["figure"], dataclasses.replace(figures.edits(case), figures=[stamped["figure"]])
+    if name not in figures.KINDS:
+        raise Refused(f"this version has no figure {name}")
+    table = figures.tables(case, edits).get(name)  # None if the study no longer has data for it
+    now = None if table is None else stamp_of(name, table, page_of(case.study.manifest, edits), case.study)
     changed = _changed(stamped, now, case) if now and stamped.get("runs") and now.get("runs") else None
     differences = prose("verify.txt", was=stamped, now=now, changed=changed, words=_words)
     print("\n".join(f"{file}: {line}" for line in differences or [f"matches {stamped['study']}"]))
@@ -82,16 +86,6 @@ def _case(stamped: Stamp, given: argparse.Namespace, usual: Path) -> Case:
     results = results or (above[2] if there else usual)
     name = choose_study(results, stamped["study"])
     return arguments_.case(study_folder(results, name), sources.read(results, name), edits(results, name))
-
-
-def _today(stamped: Stamp, case: Case) -> Stamp | None:
-    """The stamp that the figure would get now; None if the study no longer has data for it."""
-    name, manifest = stamped["figure"], case.study.manifest
-    if name not in figures.KINDS:
-        raise Refused(f"this version has no figure {name}")
-    edits = dataclasses.replace(figures.edits(case), figures=[name])
-    table = figures.tables(case, edits).get(name)
-    return None if table is None else stamp_of(name, table, page_of(manifest, edits), case.study)
 
 
 def _words(command: str) -> list[str]:

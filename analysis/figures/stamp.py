@@ -15,7 +15,6 @@ import numpy as np
 import pandas
 
 from ablate import formatting
-from ablate.results.records import Manifest
 from ablate.results.study import Study
 from analysis.figures.kind import Page
 
@@ -28,9 +27,9 @@ def stamp_of(name: str, table: pandas.DataFrame, page: Page, study: Study) -> St
     """The metadata for a figure's file."""
     manifest = study.manifest
     found = {"study": manifest.study, "figure": name, "table": table_hash(table, page), "edits": page_hash(page)}
-    found |= {"analysis": source_hash(), "command": command(manifest)}
-    if manifest.source:
-        found |= {"source": manifest.source}
+    found |= {"analysis": source_hash(), "command": f"ablate analyse {manifest.study}"}
+    if manifest.source:  # imported runs
+        found |= {"command": manifest.command, "source": manifest.source}
     return found | ({"runs": run_hashes(study)} if len(study.runs) <= MOST else {})
 
 
@@ -38,11 +37,6 @@ def metadata(stamped: Stamp) -> dict[str, str]:
     """The stamp as metadata entries of PDF and PNG: a title, the command, and the whole stamp as ASCII JSON."""
     keywords = MARK + json.dumps(stamped, separators=(",", ":"), sort_keys=True)
     return {"Title": f"{stamped['figure']} of {stamped['study']}", "Subject": stamped["command"], "Keywords": keywords}
-
-
-def command(manifest: Manifest) -> str:
-    """The command that makes the figures of a study, or of imported runs."""
-    return manifest.command if manifest.source else f"ablate analyse {manifest.study}"
 
 
 def table_hash(table: pandas.DataFrame, page: Page) -> str:

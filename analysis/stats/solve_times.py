@@ -31,10 +31,10 @@ def solved(study: Study) -> pandas.DataFrame | None:
     no run solved such a task.
     """
     manifest, curves = study.manifest, study.curves
-    metrics = {cell: metric for cell, metric in evidence.validated(manifest).items() if metric in curves}
-    tasks = {cell.id: manifest.tasks[cell.task] for cell in manifest.cells}
-    shares = {cell: metric for cell, metric in metrics.items() if evidence.is_share(tasks[cell], metric)}
-    times = {cell: times_of(study, cell, metric) for cell, metric in shares.items()}
+    metrics, times = evidence.validated(manifest), {}
+    for cell in manifest.cells:
+        if (metric := metrics[cell.id]) in curves and evidence.is_share(manifest.tasks[cell.task], metric):
+            times[cell.id] = times_of(study, cell, metric)
     if not any(found["solved"].any() for found in times.values()):
         return None
     rows = []
@@ -52,23 +52,20 @@ def solved(study: Study) -> pandas.DataFrame | None:
     return table
 
 
-def times_of(study: Study, cell: str, metric: str) -> pandas.DataFrame:
+def times_of(study: Study, cell: Cell, metric: str) -> pandas.DataFrame:
     """By seed, the step at which a run solved its task, or at which its schedule ends, and which of the two."""
-    ended = study.runs[(study.runs["cell"] == cell) & study.runs["status"].isin(["done", "diverged"])]
-    curve = study.curves[study.curves["cell"] == cell]
-    end = float(curve["step"].max())  # for imported runs, whose schedule is unknown
-    for each in study.manifest.cells:
-        if each.id == cell and each.config.known:
-            end = float(each.config.train.steps)
+    ended = study.runs[(study.runs["cell"] == cell.id) & study.runs["status"].isin(["done", "diverged"])]
+    curve = study.curves[study.curves["cell"] == cell.id]
+    # The schedule of imported runs is unknown.
+    end = float(cell.config.train.steps if cell.config.known else curve["step"].max())
     own = curve[curve[metric] >= solved_at(study, cell)]
     first = own.groupby("seed")["step"].min().reindex(ended["seed"])
     return pandas.DataFrame({"step": first.fillna(end), "solved": first.notna(), "end": end})
 
 
-def solved_at(study: Study, cell: str) -> float:
+def solved_at(study: Study, cell: Cell) -> float:
     """The value of its metric from which a run of a cell has solved its task."""
-    task = next(each.task for each in study.manifest.cells if each.id == cell)
-    known = study.manifest.tasks[task].solved_at
+    known = study.manifest.tasks[cell.task].solved_at
     return SOLVED if known is None else float(known)
 
 

@@ -40,13 +40,12 @@ def series(case: Case, *more: str) -> Series | None:
     means, store, drawn = _means(case.study, rows, axes), Store(), page_of(manifest, figures.edits(case))
     nothing, cells = {name: np.empty(0) for name in [*axes, "sd", "value", "low", "high"]}, []
     for row in named_rows(case.cells):
-        encoding = drawn.encodings[row.cell]
-        dash = encoding.dash
+        colour, dash, _ = drawn.encodings[row.cell]
         done = sum(run["status"] == "done" for run in runs.get(row.cell, []))
         cells.append(
             {
                 "name": visible(with_losses(row)),
-                "colour": encoding.colour,
+                "colour": colour,
                 "dash": "solid" if isinstance(dash, str) else ",".join(f"{3 * length:g}px" for length in dash[1]),
                 "n": done,
                 "mean": _thinned(means.get(row.cell, nothing), POINTS, store),
@@ -102,17 +101,12 @@ def _means(study: Study, rows: pandas.DataFrame, axes: list[str]) -> dict[str, C
 
 
 def _thinned(columns: Columns, points: int, store: Store) -> dict[str, int]:
-    """The index in the store of each column, thinned to at most `points`."""
-    indices = _thinned_indices(columns["value"], points)
-    return {name: _put(store, column[indices]) for name, column in columns.items()}
-
-
-def _thinned_indices(values: np.ndarray, points: int) -> np.ndarray:
-    """The indices to keep when thinning: the ends, and the minimum and maximum of each of points / 2 intervals."""
-    n = len(values)
-    if n <= points:
-        return np.arange(n)
-    filled = np.where(np.isfinite(values), values, np.nanmean(values) if np.isfinite(values).any() else 0.0)
-    edges = np.linspace(0, n, points // 2 + 1).astype(int).tolist()
-    extremes = [a + pick(filled[a:b]) for a, b in itertools.pairwise(edges) for pick in (np.argmin, np.argmax)]
-    return np.unique([0, *extremes, n - 1])
+    """The index in the store of each column, thinned to at most `points`: the ends, and the minimum and maximum of each
+    of points / 2 intervals."""
+    values, n = columns["value"], len(columns["value"])
+    if n > points:
+        filled = np.where(np.isfinite(values), values, np.nanmean(values) if np.isfinite(values).any() else 0.0)
+        edges = np.linspace(0, n, points // 2 + 1).astype(int).tolist()
+        extremes = [a + pick(filled[a:b]) for a, b in itertools.pairwise(edges) for pick in (np.argmin, np.argmax)]
+        columns = {name: column[np.unique([0, *extremes, n - 1])] for name, column in columns.items()}
+    return {name: _put(store, column) for name, column in columns.items()}

@@ -1,6 +1,5 @@
 """Sentences on the effects of a study: each with its interval, grounds, worth in steps, and scope."""
 
-import math
 from typing import Any, NamedTuple
 
 import pandas
@@ -159,13 +158,10 @@ def costs(manifest: Manifest, contrast: evidence.Contrast | None) -> str:
     if contrast is None or contrast.kind in formatting.CROSSED:
         return ""
     params = {cell.id: cell.params for cell in manifest.cells}
-    sides = [_mean(params, contrast.side(sign)) for sign in (1, -1)]
-    if not all(map(formatting.known, sides)) or not sides[1]:
+    sides = [contrast.side(sign) for sign in (1, -1)]
+    if not all(formatting.known(params[cell]) for side in sides for cell in side):
         return ""
-    return f"{formatting.percent(sides[0] / sides[1] - 1)} parameters" if sides[0] != sides[1] else "equal parameters"
-
-
-def _mean(params: dict[str, Any], side: dict[str, float]) -> float:
-    if not all(formatting.known(params[cell]) for cell in side):
-        return math.nan
-    return sum(weight * params[cell] for cell, weight in side.items())
+    own, base = (sum(weight * params[cell] for cell, weight in side.items()) for side in sides)
+    if not base:
+        return ""
+    return f"{formatting.percent(own / base - 1)} parameters" if own != base else "equal parameters"

@@ -154,6 +154,18 @@ def panels(drawn: Figure, count: int, across: int, **shared: Any) -> list[Axes]:
     return axes[:count]
 
 
+def facets(
+    table: pandas.DataFrame, page: Page, across: int, inches: float, more: float, **shared: Any
+) -> tuple[Figure, list[tuple[Axes, str, pandas.DataFrame]], int]:
+    """A figure with a panel, so many inches high, per `facet` of a table, in rows of at most `across`; each panel with
+    its name and rows, and how many are in a row."""
+    groups = list(table.groupby("facet", sort=False))
+    across = min(len(groups), across)
+    drawn = page.figure(table, inches * math.ceil(len(groups) / across) + more)
+    axes = panels(drawn, len(groups), across, **shared)
+    return drawn, [(axis, str(name), rows) for axis, (name, rows) in zip(axes, groups, strict=True)], across
+
+
 def estimate(axis: Axes, at: float, row: Any, along: str = "x", **how: Any) -> None:
     """A point at `mean` and the interval from `low` to `high` in its verdict's colour; hollow if undecided."""
     colour = style.verdict_colour(row.verdict)

@@ -11,15 +11,16 @@ from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
 from ablate.results import naming
-from ablate.results.records import Manifest, TaskFacts
+from ablate.results.records import Cell, Manifest
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
-from analysis.figures.draw.axes import band, legend, limits, name_at, panels, spread, value_axis
+from analysis.figures.draw.axes import band, facets, legend, limits, name_at, spread, value_axis
 from analysis.figures.kind import Page
 from analysis.stats.multi_task import task_factors
 
 COUNTS = ("done", "diverged", "failed", "missing")
+POINT = ("cell", "label", "facet", "mean", "low", "high", "n")
 
 
 def swept(manifest: Manifest) -> list[str]:
@@ -45,13 +46,10 @@ def lines(case: Case, x: str, facets: Sequence[str] = ()) -> pandas.DataFrame | 
     within = [name for name in rest if name not in facet_factors]
     values, cells, rows = evidence.scores(case.study), {cell.id: cell for cell in manifest.cells}, []
     for row in named_rows(case.cells):
-        levels, known = cells[row.cell].levels, values[row.cell].dropna()
-        label = " + ".join(naming.assigned(manifest, name, levels[name]) for name in within)
-        facet = ", ".join(naming.assigned(manifest, name, levels[name]) for name in facet_factors)
-        about = {"cell": row.cell, "label": label or "all runs", "facet": facet, "x": float(levels[x] or 0)}
-        counts = {name: getattr(row, name) for name in ("runs", *COUNTS, "metric")}
-        rows.append(about | mean_and_band(known, manifest.tasks[cells[row.cell].task], row.metric) | counts)
-    found = pandas.DataFrame(rows)
+        about = point(manifest, cells[row.cell], values[row.cell], row.metric, within, facet_factors)
+        about |= {"label": about["label"] or "all runs", "x": float(cells[row.cell].levels[x] or 0)}
+        rows.append(about | {name: getattr(row, name) for name in ("runs", *COUNTS)})
+    found = pandas.DataFrame(rows, columns=[*POINT[:3], "x", *POINT[3:], "runs", *COUNTS, "metric"])
     if found.groupby(["label", "facet"])["x"].nunique().max() < 2:
         return None
     first_seen = {facet: place for place, facet in enumerate(found["facet"].unique())}
@@ -87,10 +85,17 @@ def _lines(manifest: Manifest, x: str, facets: list[str]) -> list[str]:
     return found
 
 
-def mean_and_band(known: pandas.Series, task: TaskFacts, metric: str) -> dict[str, float]:
-    """The mean with `low` and `high` one SD away, of shares within 0 and 1, and n; the SD of one value is 0."""
-    low, high = spread(known, evidence.is_share(task, metric)) if len(known) else (math.nan, math.nan)
-    return {"mean": known.mean(), "low": low, "high": high, "n": len(known)}
+def point(
+    manifest: Manifest, cell: Cell, scores: pandas.Series, metric: str, within: list[str], facets: list[str]
+) -> dict[str, Any]:
+    """The mean of a cell's scores with `low` and `high` one SD away, of shares within 0 and 1, and n; the SD of one
+    value is 0.  The label has the levels of the factors `within`, the facet those of `facets`."""
+    own, known = {name: naming.assigned(manifest, name, level) for name, level in cell.levels.items()}, scores.dropna()
+    share = evidence.is_share(manifest.tasks[cell.task], metric)
+    low, high = spread(known, share) if len(known) else (math.nan, math.nan)
+    found = {"cell": cell.id, "label": " + ".join(own[name] for name in within)}
+    found |= {"facet": ", ".join(own[name] for name in facets)}
+    return found | {"metric": metric, "mean": known.mean(), "low": low, "high": high, "n": len(known)}
 
 
 def caption(rows: pandas.DataFrame, measured: Iterable[str]) -> str:
@@ -112,12 +117,10 @@ def encodings_of(table: pandas.DataFrame, page: Page) -> dict[str, style.Encodin
 
 def draw_lines(table: pandas.DataFrame, page: Page) -> Figure:
     """A panel per facet, a line per label; diverged runs counted at the top."""
-    groups, encodings = [group for _, group in table.groupby("facet", sort=False)], encodings_of(table, page)
-    below = legend(encodings, page)
-    across = 1 if page.narrow else min(len(groups), table.attrs.get("across", 3))
-    drawn = page.figure(table, 1.9 * math.ceil(len(groups) / across) + 0.3 + below.height)
-    several = table["metric"].nunique() > 1
-    for i, (axis, rows) in enumerate(zip(panels(drawn, len(groups), across, sharey=not several), groups, strict=True)):
+    encodings, several = encodings_of(table, page), table["metric"].nunique() > 1
+    below, most = legend(encodings, page), 1 if page.narrow else table.attrs.get("across", 3)
+    drawn, groups, across = facets(table, page, most, 1.9, 0.3 + below.height, sharey=not several)
+    for i, (axis, title, rows) in enumerate(groups):
         metric = rows["metric"].iloc[0]
         _panel(axis, rows, encodings)
         value_axis(axis, sorted(set(table["x"])))
@@ -125,7 +128,7 @@ def draw_lines(table: pandas.DataFrame, page: Page) -> Figure:
         low, high = limits(alike[["low", "high", "mean"]], 0.06)
         crosses = alike["label"].nunique() * 0.07 + 0.05 if alike["diverged"].sum() else 0.0
         axis.set_ylim(low, high + (high - low) * crosses / max(0.2, 1 - crosses))
-        axis.set_title(rows["facet"].iloc[0])
+        axis.set_title(title)
         axis.set_xlabel(page.label(table.attrs["x"]))
         if several or i % across == 0:
             axis.set_ylabel(table.attrs["y"][metric])

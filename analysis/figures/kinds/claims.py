@@ -2,7 +2,6 @@
 
 import math
 
-import numpy as np
 import pandas
 from matplotlib.figure import Figure
 
@@ -33,9 +32,8 @@ def table(case: Case) -> pandas.DataFrame | None:
     names = {metric: naming.metric_name(case.study.manifest, metric) for metric in found["metric"]}
     names = {m: text if ", " in m else f"difference in {text}, side one − side two" for m, text in names.items()}
     made["facet"] = [other.get(row.relation, names[row.metric]) for row in rows]
-    joined = {"rank_correlates": " against ", "diverges_more": " against "}
     made["label"] = [
-        f"{row.name}: {joined.get(row.relation, f' {formatting.MINUS} ').join([row.side, row.against])}"
+        f"{row.name}: {row.side} {'against' if row.relation in other else formatting.MINUS} {row.against}"
         + ", post hoc" * (not row.registered)
         + ", edited" * bool(row.edited)
         for row in rows
@@ -58,9 +56,9 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         low, high = limits([0.0, *rows[["mean", "low", "high"]].to_numpy().ravel(), *rows["margin"], *-rows["margin"]])
         for y, row in enumerate(named_rows(rows)):
             # `not_greater` allows values up to the margin.
-            beyond = (-1 if row.relation in BOUNDED else 1) * (row.margin if np.isfinite(row.margin) else 0.0)
+            beyond = (-1 if row.relation in BOUNDED else 1) * (row.margin if math.isfinite(row.margin) else 0.0)
             edge = {-1: (low, -beyond), 1: (beyond, high)}.get(row.wanted, (-row.margin, row.margin))
-            if np.isfinite(edge).all():
+            if all(map(math.isfinite, edge)):
                 axis.fill_betweenx([y - 0.4, y + 0.4], *edge, color=style.FAINT, lw=0, zorder=0)
             estimate(axis, y, row)
         axis.axvline(0, color=style.INK, lw=0.6, zorder=1)

@@ -9,11 +9,12 @@ from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import log_y
-from analysis.figures.draw.lines import axes_of, draw_lines, mean_and_band
+from analysis.figures.draw.lines import axes_of, draw_lines, point
 from analysis.figures.kind import Kind, Page
 from analysis.stats.multi_task import task_factors
 
 TIMES = 8  # the y axis is logarithmic if the largest value is more than so many times the smallest
+COLUMNS = ["cell", "label", "metric", "x", "mean", "low", "high", "n", "runs", "diverged", "trained", "facet"]
 
 
 def table(case: Case) -> pandas.DataFrame | None:
@@ -29,23 +30,14 @@ def table(case: Case) -> pandas.DataFrame | None:
         for length, name in sorted((int(text), name) for name, text in lengths.items() if text.isdigit()):
             scores = evidence.scores(study, name)
             for row in (row for row in named_rows(case.cells) if metrics[row.cell] == metric):
-                cell = cells[row.cell]
-                label = " + ".join(naming.assigned(study.manifest, name, cell.levels[name]) for name in within)
-                facet = ", ".join(naming.assigned(study.manifest, name, cell.levels[name]) for name in facets)
-                about = {
-                    "cell": row.cell,
-                    "label": label if facets else captions.with_losses(row),
-                    "metric": metric,
-                    "x": length,
-                }
-                data = cell.config.data  # in the unit of `eval.lengths`, a task trains at its `length`, or its context
+                about = point(study.manifest, cells[row.cell], scores[row.cell], metric, within, facets)
+                about |= {} if facets else {"label": captions.with_losses(row)}
+                # In the unit of `eval.lengths`, a task trains at its `length`, or its context.
+                data = cells[row.cell].config.data
                 trained = data.get("length", data.get("context"))
-                ended = {"runs": row.runs, "diverged": 0, "trained": trained, "facet": facet}
-                rows.append(
-                    about | mean_and_band(scores[row.cell].dropna(), study.manifest.tasks[cell.task], metric) | ended
-                )
-    found = pandas.DataFrame(rows)
-    if not rows or found["x"].nunique() < 2 or not found["n"].any():
+                rows.append(about | {"x": length, "runs": row.runs, "diverged": 0, "trained": trained})
+    found = pandas.DataFrame(rows, columns=COLUMNS)
+    if found["x"].nunique() < 2 or not found["n"].any():
         return None
     found = found.assign(trained=pandas.to_numeric(found["trained"]))
     if found["metric"].nunique() > 1 and not facets:

@@ -1,7 +1,6 @@
 """Interactions: for each pair of factors, including settings, a heat map of differences and the estimate."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -163,7 +162,10 @@ def _heat(axis: Axes, rows: pandas.DataFrame, page: Page, places: int, top: floa
     cells = cells.assign(open=_open(cells), text=[_written(row, places) for row in named_rows(cells)])
     columns, lines = list(dict.fromkeys(cells[along])), list(dict.fromkeys(cells[across]))
     grid, inches = cells.pivot(index=across, columns=along).reindex(lines), page.width - 0.9
-    size = _size_of(cells["text"], inches / len(columns)) if len(columns) <= WRITTEN else 0.0
+    # The font size in points at which the widest text fits a square; 0 if that is unreadable.
+    widest = max((style.width_of(text, 1.0) for text in cells["text"] if len(columns) <= WRITTEN), default=0.0)
+    size = min(6.0, 0.92 * inches / len(columns) / widest) if widest else 0.0
+    size = size if size >= READABLE else 0.0
     seaborn.heatmap(
         grid["difference"].where(~grid["open"].astype(bool), 0.0).fillna(0.0)[columns],
         vmin=-top,
@@ -201,13 +203,6 @@ def _written(row: Any, places: int) -> str:
     half = [f"± {formatting.number(row.half, places)}"] * bool(np.isfinite(row.half))
     change = formatting.number(row.difference, places, signed=True)
     return "\n".join(["ref." if not row.difference and not half else change, *half, *lost])
-
-
-def _size_of(texts: Sequence[str], inches: float) -> float:
-    """The font size in points at which the widest text fits a square; 0 if that is unreadable."""
-    widest = max((style.width_of(text, 1.0) for text in texts), default=0.0)
-    size = min(6.0, 0.92 * inches / widest) if widest else 0.0
-    return size if size >= READABLE else 0.0
 
 
 KIND = Kind("whether the effect of one factor depends on another", table, draw, most=2000)

@@ -1,7 +1,6 @@
 """Looks: how the intervals of a study with seeds=auto narrowed from look to look."""
 
 import dataclasses
-import math
 
 import pandas
 from matplotlib.figure import Figure
@@ -11,7 +10,7 @@ from ablate.results.study import Study
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
-from analysis.figures.draw.axes import difference_ticks, estimate, panels
+from analysis.figures.draw.axes import difference_ticks, estimate, facets
 from analysis.figures.kind import Kind, Page
 
 PANELS = 12
@@ -48,11 +47,8 @@ def at_look(study: Study, n: int) -> Study:
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A panel per effect, an interval per look."""
-    effects = list(table.groupby("facet", sort=False))
-    across = min(len(effects), int(page.width / 1.6))
-    drawn = page.figure(table, 1.7 * math.ceil(len(effects) / across))
-    axes = panels(drawn, len(effects), across)
-    for axis, (title, rows) in zip(axes, effects, strict=True):
+    drawn, effects, across = facets(table, page, int(page.width / 1.6), 1.7, 0)
+    for axis, title, rows in effects:
         axis.axhline(0, color=style.INK, lw=0.6, zorder=1)
         for row in named_rows(rows):
             if row.verdict != "withheld":
@@ -63,8 +59,8 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         axis.set_xlabel("seeds")
         difference_ticks(axis, page, "y")
         axis.margins(x=0.15)
-        axis.set_title(style.fold(str(title), page.width / across - 0.6, 7))
-    for axis in axes[::across]:
+        axis.set_title(style.fold(title, page.width / across - 0.6, 7))
+    for axis, *_ in effects[::across]:
         axis.set_ylabel(style.fold(table.attrs["y"], 1.15, 7))
     return drawn
 

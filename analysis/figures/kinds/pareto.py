@@ -14,7 +14,7 @@ from ablate.results.study import Study
 from ablate.results.tables import is_timed, named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
-from analysis.figures.draw.axes import legend, log_x, panels
+from analysis.figures.draw.axes import facets, legend, log_x
 from analysis.figures.kind import Kind, Page
 
 LEAST = 1.05  # ratio of the largest to the smallest cost below which costs count as equal
@@ -93,16 +93,13 @@ def _unbeaten(x: float, y: float, points: list[tuple[float, float, bool]]) -> bo
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A panel per kind of cost with its frontier, one legend for all."""
-    costs = list(table.groupby("facet", sort=False))
-    across = min(len(costs), 1 if page.narrow else 3)
     cells = named_rows(table.drop_duplicates("cell"))
     below = legend({captions.with_losses(row): page.encodings[row.cell] for row in cells}, page, line=False)
-    drawn = page.figure(table, 2.1 * math.ceil(len(costs) / across) + below.height + 0.2)
-    axes = panels(drawn, len(costs), across, sharey=True)
-    for axis, (title, rows) in zip(axes, costs, strict=True):
+    drawn, costs, across = facets(table, page, 1 if page.narrow else 3, 2.1, below.height + 0.2, sharey=True)
+    for axis, title, rows in costs:
         _panel(axis, rows, page, table.attrs["share"])
         axis.set_xlabel(title)
-    for axis in axes[::across]:
+    for axis, *_ in costs[::across]:
         axis.set_ylabel(style.fold(table.attrs["y"], 0.8, 7))
     below.draw(drawn)
     return drawn

@@ -13,7 +13,7 @@ from ablate.results.study import Study
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
-from analysis.figures.draw.axes import difference_ticks, legend, name_at, panels, reach
+from analysis.figures.draw.axes import difference_ticks, facets, legend, name_at, reach
 from analysis.figures.kind import Kind, Page
 
 RELATION = "rank_correlates"
@@ -72,12 +72,10 @@ def _claim(study: Study, name: str, claim: Claim, judged: Any) -> list[dict[str,
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A panel per claim, a named point per level."""
-    claims = list(table.groupby("facet", sort=False))
-    across = min(len(claims), 1 if page.narrow else 2)
     shades = {row.name: style.Encoding(page.colour(row.factor, row.level), "", "o") for row in named_rows(table)}
     below, named = legend(shades, page, line=False), list[Any]()
-    drawn = page.figure(table, 2.6 * math.ceil(len(claims) / across) + below.height)
-    for axis, (title, rows) in zip(panels(drawn, len(claims), across), claims, strict=True):
+    drawn, claims, across = facets(table, page, 1 if page.narrow else 2, 2.6, below.height)
+    for axis, title, rows in claims:
         for line in (axis.axhline, axis.axvline):
             line(0, color=style.FAINT, lw=0.8, zorder=0)
         points = {}

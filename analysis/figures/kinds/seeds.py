@@ -27,12 +27,8 @@ def table(case: Case) -> pandas.DataFrame:
     for cell in _ordered(case):
         values = scores[cell.cell]
         known, facet = values.dropna(), captions.axis_label(study, cell.metric)
-        about = {
-            "cell": cell.cell,
-            "name": cell.name,
-            "facet": facet,
-            "share": evidence.is_share(tasks[cell.cell], cell.metric),
-        }
+        about = {"cell": cell.cell, "name": cell.name, "facet": facet}
+        about |= {"share": evidence.is_share(tasks[cell.cell], cell.metric)}
         about |= {"mean": known.mean() if len(known) > 1 else math.nan, "lost": "; ".join(formatting.lost(cell))}
         kin = f"{cell.stratum}|{batches[cell.cell]}"
         rows += [about | {"seed": seed, "value": value, "kin": kin} for seed, value in values.items()]
@@ -75,12 +71,8 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         else:
             many = known.groupby(["cell", "y", "share"])["value"] if seeds > style.DOTS else ()
             for (cell, y, share), own in many:
-                how: dict[str, Any] = {
-                    "color": page.encodings[str(cell)].colour,
-                    "alpha": 0.4,
-                    "solid_capstyle": "butt",
-                }
-                axis.plot(spread(own, share), [y, y], lw=7, **how)
+                shade = page.encodings[str(cell)].colour
+                axis.plot(spread(own, share), [y, y], lw=7, color=shade, alpha=0.4, solid_capstyle="butt")
             if seeds <= style.DOTS:
                 for _, joined in known.groupby("line"):
                     axis.plot(joined["value"], joined["y"], zorder=1, mec="w", mew=0.75, color=style.MUTED, lw=0.5)

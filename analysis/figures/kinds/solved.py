@@ -1,14 +1,12 @@
 """Steps to solve: the share of runs that have solved their task, over steps."""
 
-import math
-
 import pandas
 from matplotlib.figure import Figure
 
 from ablate import evidence
 from analysis.case import Case
 from analysis.figures.draw import captions
-from analysis.figures.draw.axes import WHOLE, band, legend, panels
+from analysis.figures.draw.axes import WHOLE, band, facets, legend
 from analysis.figures.kind import Kind, Page
 from analysis.stats.solve_times import solved_at, times_of
 
@@ -29,12 +27,13 @@ def table(case: Case) -> pandas.DataFrame | None:
         for cell in cells:
             metric, task = metrics[cell.id], study.manifest.tasks[cell.task]
             if evidence.is_share(task, metric) and metric in study.curves:
-                found = times_of(study, cell.id, metric)
+                found = times_of(study, cell, metric)
                 rows += [(stratum, cell.id, names[cell.id], *point) for point in _curve(found)]
     made = pandas.DataFrame(rows, columns=COLUMNS)
     if not made["share"].gt(0).any():
         return None
-    least = [f"{share:g}" for share in sorted({solved_at(study, cell) for cell in made["cell"]})]
+    drawn = [cell for cell in study.manifest.cells if cell.id in set(made["cell"])]
+    least = [f"{share:g}" for share in sorted({solved_at(study, cell) for cell in drawn})]
     made.attrs = {"caption": captions.caption("solved", case, made, least=least)}
     return made
 
@@ -51,12 +50,10 @@ def _curve(found: pandas.DataFrame) -> list[tuple[float, float, float, float, in
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A step function per cell, a panel per stratum."""
-    strata = list(table.groupby("facet", sort=False))
     names = dict(zip(table["cell"], table["name"], strict=True))
     below = legend({name: page.encodings[cell] for cell, name in names.items()}, page, marker=False)
-    across = min(len(strata), 1 if page.narrow else 2)
-    drawn = page.figure(table, 1.9 * math.ceil(len(strata) / across) + below.height + 0.2)
-    for axis, (title, rows) in zip(panels(drawn, len(strata), across), strata, strict=True):
+    drawn, strata, _ = facets(table, page, 1 if page.narrow else 2, 1.9, below.height + 0.2)
+    for axis, title, rows in strata:
         cells = list(rows.groupby("cell", sort=False))
         for cell, line in cells:
             encoding = page.encodings[str(cell)]
@@ -64,7 +61,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
             band(axis, line, "step", encoding, min(0.15, 0.6 / len(cells)), step="post")
         axis.set(ylim=WHOLE, xlabel="step", ylabel="share solved", xlim=(0, rows["step"].max()))
         axis.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
-        axis.set_title(str(title))
+        axis.set_title(title)
     below.draw(drawn)
     return drawn
 
