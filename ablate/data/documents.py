@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple
 
 from ablate.config.errors import one_line
 from ablate.config.extra import extra
@@ -42,36 +42,6 @@ class Part(NamedTuple):
     stop: int
 
 
-class Source(Protocol):
-    """A set of documents on disk."""
-
-    @property
-    def title(self) -> str:
-        """A name for the corpus."""
-
-    @property
-    def words(self) -> str:
-        """The words of the command line that chose it, for errors."""
-
-    def absolute(self) -> "Source":
-        """The same documents, whatever the current folder."""
-
-    def files(self) -> list[Path]:
-        """The files that hold it."""
-
-    def listed(self) -> list[Path] | None:
-        """The same, without loading a library; None if that is not possible."""
-
-    def size(self) -> int:
-        """About how many bytes of text it has, judging from its files."""
-
-    def pieces(self) -> list[list[Part]]:
-        """Parts of files, in the order of the documents, of about `PIECE` bytes together."""
-
-    def documents(self, part: Part, cut: bool = True) -> Iterator[Document]:
-        """The documents of a part that are not empty; long text files `cut` into parts.  Raises ValueError."""
-
-
 class Given(NamedTuple):
     """Documents in memory."""
 
@@ -80,7 +50,7 @@ class Given(NamedTuple):
 
     @property
     def words(self) -> str:
-        """See Source."""
+        """The words of the command line that chose it, for errors."""
         return self.title
 
 
@@ -94,12 +64,12 @@ class Files:
 
     @property
     def title(self) -> str:
-        """See Source."""
+        """A name for the corpus."""
         return Path(self.path).stem.strip("*").removesuffix(".jsonl") or "text"
 
     @property
     def words(self) -> str:
-        """See Source."""
+        """The words of the command line that chose it, for errors."""
         return f"data.path={self.path}"
 
     @cached_property
@@ -118,21 +88,21 @@ class Files:
         return root if root.is_dir() else Path(os.path.commonpath([file.parent for file in self._files]))
 
     def absolute(self) -> "Files":
-        """See Source."""
+        """The same documents, whatever the current folder."""
         return Files(os.path.abspath(Path(self.path).expanduser()), self.column)
 
     def files(self) -> list[Path]:
-        """See Source."""
+        """The files that hold it."""
         return self._files
 
     listed = files
 
     def size(self) -> int:
-        """See Source."""
+        """About how many bytes of text it has, judging from its files."""
         return sum(_size(file) for file in self._files)
 
     def pieces(self) -> list[list[Part]]:
-        """See Source."""
+        """Parts of files, in the order of the documents, of about `PIECE` bytes together."""
         found, room = list[list[Part]](), 0
         for file in self._files:
             for ends in pairwise(_cuts(file)):
@@ -144,7 +114,7 @@ class Files:
         return found
 
     def documents(self, part: Part, cut: bool = True) -> Iterator[Document]:
-        """See Source."""
+        """The documents of a part that are not empty; long text files `cut` into parts.  Raises ValueError."""
         file = Path(part.file)
         name, kind = file.relative_to(self._base).as_posix(), _kind(file)
         try:

@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import mmap
 import os
 import shutil
 import signal
@@ -25,7 +26,7 @@ import numpy as np
 from ablate.config.errors import Corrupt
 from ablate.config.import_path import program
 from ablate.data.corpus import SPLITS, Corpus, cache_folder, load_corpus, making, unwritable, yardsticks
-from ablate.data.documents import Document, Files, Given, Part, Source
+from ablate.data.documents import Document, Files, Given, Part
 from ablate.data.rows import Rows
 from ablate.data.split import BOILERPLATE, COMMON, SHARE, shingles
 from ablate.data.tokenizer import SEPARATOR, checked_size, codec, learn, units
@@ -40,6 +41,9 @@ COUNTED = 1 << 27  # training tokens that yardsticks are counted on
 PER_TOKEN = {"byte": 1, "char": 1}  # bytes of text, for the size of held-out splits; 4 for other tokenizers
 FORMAT = 1  # raise it when the tokens of the same documents change
 EVERY = 10.0  # seconds between lines on the progress
+
+
+Source = Files | Rows
 
 
 class Shards:
@@ -57,7 +61,11 @@ class Shards:
         if isinstance(at, slice):
             return self.span(*at.indices(len(self))[:2])
         rows = [self.span(int(row[0]), int(row[0]) + len(row)) for row in at.reshape(-1, at.shape[-1])]
-        return np.stack(rows).reshape(at.shape)
+        found = np.stack(rows).reshape(at.shape)
+        for part in self.parts:  # pages that stay mapped count as this process's memory, in the end all of a file
+            if isinstance(part, np.memmap):
+                part._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+        return found
 
     def part(self, start: int, stop: int) -> "Shards":
         """The ids from `start` to before `stop`, without reading them."""
@@ -80,7 +88,7 @@ def corpus_of(source: Source | Given, tokenizer: str, vocab_size: int | None) ->
         return load_corpus(source.found, tokenizer, vocab_size)
     whole = source.absolute()
     recipe: dict[str, Any] = {"format": FORMAT, "kind": type(whole).__name__, "tokenizer": tokenizer}
-    recipe |= {"source": dataclasses.asdict(whole), "size": size, "held_out": HELD_OUT}  # type: ignore[call-overload]
+    recipe |= {"source": dataclasses.asdict(whole), "size": size, "held_out": HELD_OUT}
     if tokenizer.endswith(".json"):
         recipe["learned"] = digest(learn(tokenizer, None, ()).encode())
     folder = cache_folder() / f"corpus-{digest(json.dumps(recipe, sort_keys=True).encode())[:32]}"
@@ -314,7 +322,7 @@ def _closed(document: Document, tokenizer: str) -> Any:
 
 def _encode(work: Path, job: dict[str, Any], source: Source, i: int) -> None:
     """Write the tokens of a piece's training documents."""
-    held = Held(*(np.load(work / f"held.{name}.npy", mmap_mode="r") for name in Held._fields))
+    held = Held(*(np.asarray(np.load(work / f"held.{name}.npy", mmap_mode="r")) for name in Held._fields))
     encode = codec(job["tokenizer"], (work / "learned.txt").read_text(encoding="utf-8")).encode
     ends, size, dropped, unknown, temporary = [0], 0, 0, 0, work / f".train-{i}.bin"
     total = hashlib.sha256()

@@ -27,12 +27,12 @@ class Rows:
 
     @property
     def title(self) -> str:
-        """See Source."""
+        """See Files."""
         return "-".join([Path(self.name).name, *([self.config] if self.config else [])])
 
     @property
     def words(self) -> str:
-        """See Source."""
+        """See Files."""
         return f"data.name={self.name}"
 
     @cached_property
@@ -52,15 +52,15 @@ class Rows:
         return folder if self.name and folder.exists() else None
 
     def absolute(self) -> "Rows":
-        """See Source."""
+        """See Files."""
         return replace(self, name=str(self._folder or self.name))
 
     def files(self) -> list[Path]:
-        """See Source."""
+        """See Files."""
         return [Path(file["filename"]) for file in self._rows.cache_files]
 
     def listed(self) -> list[Path] | None:
-        """See Source."""
+        """The same, without loading a library; None if that is not possible."""
         if not self._folder:
             return None  # of the hub: a dataset of a name does not change in the library's cache
         split = self._folder / self.split
@@ -72,18 +72,18 @@ class Rows:
             return self.files()  # says what is wrong with the folder
 
     def size(self) -> int:
-        """See Source."""
+        """See Files."""
         return int(self._rows.data.nbytes)
 
     def pieces(self) -> list[list[Part]]:
-        """See Source."""
+        """See Files."""
         count = len(self._rows)
         step = max(1, count * PIECE // max(1, self.size()))
         file = str((self.files() or [Path(self.name)])[0])
         return [[Part(file, start, min(start + step, count))] for start in range(0, count, step)]
 
     def documents(self, part: Part, cut: bool = True) -> Iterator[Document]:
-        """See Source."""
+        """See Files."""
         at = part.start
         for batch in self._rows.select(range(part.start, part.stop)).iter(ROWS):
             for text in batch[self.column]:
