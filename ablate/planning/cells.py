@@ -112,13 +112,6 @@ def seconds(cell: Checked) -> float:
     return float(cell.step_seconds.seconds) if cell.step_seconds else math.nan
 
 
-def remark(name: str, matched: Matched | None) -> list[str]:
-    """A note on a cell whose remaining difference is large."""
-    if matched is None or abs(matched.difference) <= CLOSE:
-        return []
-    return [f"{name}: {left_over(matched)} against its reference, and nothing comes nearer"]
-
-
 def left_over(matched: Matched) -> str:
     """A remaining difference in words."""
     return f"{percent(matched.difference)} {matched.quantity}"
@@ -240,7 +233,9 @@ def describe_cells(checked: list[Checked], raw: list[Config], layout: Layout) ->
         halves = {"init": "initialisation", "data": "the order of the data"}
         fixed = [(half, value) for half in halves if (value := getattr(cell.config.seed, half)) is not None]
         notes = [f"seed.{half}={n} for every run: intervals do not cover {halves[half]}" for half, n in fixed]
-        notes = cell.task.notes + cell.budget.notes + notes + seen_in_training(seen) + remark(labels[i], cell.matched)
+        notes = cell.task.notes + cell.budget.notes + notes + seen_in_training(seen)
+        if cell.matched and abs(cell.matched.difference) > CLOSE:
+            notes.append(f"{labels[i]}: {left_over(cell.matched)} against its reference, and nothing comes nearer")
         rows.append(
             Cell(
                 id=cell_id(names[i], cell.config, cell.task.fingerprint),

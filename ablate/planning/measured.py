@@ -47,18 +47,15 @@ ENOUGH = 1024  # rows of a product; more do not change its rate
 
 
 class Kernels(NamedTuple):
-    """The meaning of `auto` in a study; the defaults are those of short runs."""
+    """What the keys of `train` that are `auto` mean in a study; the defaults are those of short runs."""
 
     matmul: str = "torch"
     compile: bool = False
 
 
-OPEN = Kernels._fields  # the keys of `train` that can be auto
-
-
 def with_kernels(study: CheckedStudy) -> CheckedStudy:
     """The study with `train.matmul` and `train.compile` decided: by its manifest, else for this machine."""
-    if not any(getattr(config.train, key) == "auto" for config in study.cells.raw for key in OPEN):
+    if not any(getattr(config.train, key) == "auto" for config in study.cells.raw for key in Kernels._fields):
         return study
     chosen = recorded_kernels(study) or chosen_for(*study.cells.references[0])
     if chosen == Kernels():

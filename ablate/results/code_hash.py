@@ -234,15 +234,12 @@ class Sources:
             return []
         if top != PACKAGE.name and module.dynamic:
             return [node for one, _ in self.files_below(top) for node, _ in self.follow(one, ())]
-        return [
-            (name, key)
-            for key, statements in module.definitions.items()
-            if key == WHOLE or any(self.counts(name, chain) for one in statements for chain in one.decorators)
-        ]
-
-    def counts(self, name: str, decorator: Chain) -> bool:
-        """Whether definitions with this decorator count wherever the module is imported, as it may register them."""
-        return any(node not in self.neutral for node, _ in self.meaning(name, decorator, {})[0])
+        acting = [WHOLE] if WHOLE in module.definitions else []
+        for key, statements in module.definitions.items():
+            found = (self.meaning(name, chain, {})[0] for one in statements for chain in one.decorators)
+            if any(node not in self.neutral for nodes in found for node, _ in nodes):  # it may register them
+                acting.append(key)
+        return [(name, key) for key in acting]
 
     def files_below(self, top: str) -> Iterator[tuple[str, Path]]:
         """Every module of a package, and its file."""
