@@ -83,7 +83,7 @@ def dry_run(plan: Plan) -> Outcome:
     """Print a plan, and the expected time of its training and of training vectors for embeddings."""
     time, vectors = "", list[str]()
     if plan.todo:  # else torch is not imported
-        from ablate.planning.sweep_time import expected_time, expected_vectors
+        from ablate.planning.measured import expected_time, expected_vectors
 
         time, vectors = expected_time(plan), expected_vectors(plan)
     print(preview(plan, time, vectors))

@@ -9,9 +9,9 @@ import pytest
 
 from ablate.cli.sweep import preview
 from ablate.execution.fork import children
-from ablate.planning import measured, sweep_time
+from ablate.planning import measured
 from ablate.planning.checks.user_code import Failed
-from ablate.planning.sweep_time import Speed, expected_time, flops_of, speed_of
+from ablate.planning.measured import Speed, expected_time, flops_of, speed_of
 from ablate.results.progress import makespan
 from ablate.results.records import StepSeconds
 
@@ -25,13 +25,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The cells that are measured, each of which takes four seconds of a clock that nobody waits for."""
     found: list[str] = []
 
-    def measured(call: Any, seconds: float) -> list[float]:
+    def answered(call: Any, seconds: float) -> list[float]:
         assert seconds > 0
         found.append(call.args[0].label)
         return list(SPEED)
 
-    monkeypatch.setattr(sweep_time, "run_in_subprocess", measured)
-    monkeypatch.setattr(sweep_time, "time", SimpleNamespace(monotonic=lambda: 4.0 * len(found)))
+    monkeypatch.setattr(measured, "run_in_subprocess", answered)
+    monkeypatch.setattr(measured, "time", SimpleNamespace(monotonic=lambda: 4.0 * len(found)))
     return found
 
 
@@ -60,10 +60,10 @@ def test_where_nothing_can_be_measured_it_says_so(plan: Any, monkeypatch: pytest
     def fails(call: Any, seconds: float) -> None:
         raise Failed("no step today")
 
-    monkeypatch.setattr(sweep_time, "run_in_subprocess", fails)
+    monkeypatch.setattr(measured, "run_in_subprocess", fails)
     assert "no estimate" in expected_time(plan("norm=ln,rms"))
     planned = plan("train.device=cuda")
-    monkeypatch.setattr(sweep_time, "lacks_device", lambda plan: plan is planned)
+    monkeypatch.setattr(measured, "lacks_device", lambda plan: plan is planned)
     assert "no GPU here" in expected_time(planned)
 
 
@@ -90,7 +90,7 @@ def test_of_a_large_model_a_part_of_the_batch_is_measured(plan, tmp_path, monkey
 
     monkeypatch.setattr(measured, "Trainer", Watched)
     assert all(seconds > 0 for seconds in speed_of(cell, tmp_path / "whole"))
-    monkeypatch.setattr(sweep_time, "AFFORDABLE", {"cpu": cell.flops_per_token * 100})
+    monkeypatch.setattr(measured, "AFFORDABLE", {"cpu": cell.flops_per_token * 100})
     assert all(seconds > 0 for seconds in speed_of(cell, tmp_path / "part"))
     assert used == [(4, 256), (2, 100)], "3 × 2 × 16 positions to train, 100 to score"
 
@@ -102,12 +102,12 @@ def test_steps_are_measured_beside_as_many_processes_as_there_will_be_workers(pl
         seen.append(len(set(children()) - before))
         return SPEED
 
-    monkeypatch.setattr(sweep_time, "speed_of", speed)
+    monkeypatch.setattr(measured, "speed_of", speed)
     cell = plan().manifest.cells[0]
-    assert sweep_time.measured(cell, tmp_path, 2) == SPEED
+    assert measured.speed_beside(cell, tmp_path, 2) == SPEED
     assert seen == [2] and set(children()) == before
     others = list[int]()
-    monkeypatch.setattr(sweep_time, "run_in_subprocess", lambda call, _: others.append(call.args[2]) or SPEED)
+    monkeypatch.setattr(measured, "run_in_subprocess", lambda call, _: others.append(call.args[2]) or SPEED)
     for words in (["seeds=3", "train.parallel=2"], ["seeds=1", "train.parallel=4"], ["seeds=3", "timing=isolated"]):
         expected_time(plan(*words))
     expected_time(dataclasses.replace(plan("seeds=3"), launcher=["hydra/launcher=joblib"]))

@@ -14,8 +14,8 @@ from ablate import api
 from ablate.config.errors import PlanError
 from ablate.execution import launcher
 from ablate.planning.checks import memory
+from ablate.planning.measured import expected_time
 from ablate.planning.plan import Plan
-from ablate.planning.sweep_time import expected_time
 from ablate.training import devices
 from ablate.training.devices import Card, cards, environments, share
 

@@ -17,9 +17,8 @@ from ablate.config.schema import Config
 from ablate.data.build import build_task
 from ablate.data.corpus import cache_folder
 from ablate.model.build import initialised_model
-from ablate.planning.measured import shape_of
+from ablate.planning.measured import expected_vectors, shape_of
 from ablate.planning.plan import check_study, plan_study
-from ablate.planning.sweep_time import expected_vectors
 from ablate.results.run import Run
 from ablate.results.run_key import run_key
 from ablate.training import vectors
