@@ -2,14 +2,12 @@
 
 import hashlib
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ablate.config.ranges import within
-
-T = TypeVar("T")
 
 
 class Dropout(nn.Module):
@@ -47,12 +45,10 @@ def _hash(z: Tensor) -> Tensor:
     return ((z ^ ((z >> 31) & (2**33 - 1))) >> 40) & (2**24 - 1)
 
 
-def once(model: nn.Module, name: str, find: Callable[[], T]) -> T:
+def once(model: nn.Module, name: str, find: Callable[[], list[Any]]) -> list[Any]:
     """What `find` finds in a model, kept under a name: a walk over modules takes as long as several GPU kernels."""
-    if name not in model.__dict__:
-        model.__dict__[name] = find()
-    found: T = model.__dict__[name]
-    return found
+    kept: dict[str, list[Any]] = model.__dict__
+    return kept[name] if name in kept else kept.setdefault(name, find())
 
 
 def dropouts(model: nn.Module) -> list[tuple[str, Dropout]]:

@@ -3,13 +3,13 @@
 import contextlib
 import functools
 import hashlib
-import io
 import json
 import os
 import struct
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any
 
 import msgspec
@@ -27,13 +27,13 @@ def no_link(path: str, flags: int) -> int:
 def write_atomic(
     path: Path, data: bytes | Callable[[IO[bytes]], object], check: Callable[[], None] = lambda: None
 ) -> None:
-    """Replace a file atomically: a reader, also after a kill, sees the old or the new one.  `data` may be a function
-    that writes to the new file, and `check` may raise before it replaces the old one."""
+    """Replace a file atomically: a reader, also after a kill, sees the old or the new one.  `check` may raise first.
+    `data` may be a function that writes a zip archive, which is sealed."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "wb", opener=no_link) as file:
-            data(file) if callable(data) else file.write(data)
+            write_sealed(file, data) if callable(data) else file.write(data)
             file.flush()
             os.fsync(file.fileno())
         check()
@@ -90,8 +90,9 @@ def finite(value: Any) -> Any:
 
 
 SEAL = "sha256"  # the entry of a JSON object with the digest of all others
-NO_COMMENT = b"\0\0"  # the last two bytes of a zip archive: the length of its comment, 0
 LENGTH = 64  # hexadecimal digits of a digest
+NO_COMMENT, COMMENT = (struct.pack("<H", length) for length in (0, LENGTH))  # lengths of comments, which end an archive
+PIECE = 2**20  # bytes read at a time
 
 
 @record
@@ -118,54 +119,35 @@ def seal_of(value: dict[str, Any]) -> str:
     return digest(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
 
 
-class Digesting(io.RawIOBase):
-    """Passes what is written on to a file and computes its digest.  An error is kept, and the rest is dropped: the
-    writer of `torch.save` would raise another one in its place."""
+def write_sealed(file: IO[bytes], save: Callable[[Any], object]) -> None:
+    """Write a zip archive by a function such as `torch.save`, with its digest as its comment.  If the file cannot be
+    written, that is raised at the end: the function would raise an error of its own instead."""
+    found, errors = hashlib.sha256(), list[OSError]()
 
-    def __init__(self, file: IO[bytes]):
-        self.file, self.sum, self.error = file, hashlib.sha256(), list[OSError]()
-
-    def write(self, data: Any) -> int:
-        """Write bytes."""
+    def write(data: Any) -> int:
+        found.update(data)
         try:
-            if not self.error:
-                self.sum.update(data)
-                self.file.write(data)
+            file.write(data)
         except OSError as error:
-            self.error.append(error)
+            errors.append(error)
         return len(data)
 
-
-def write_archive(path: Path, write: Callable[[IO[bytes]], object], check: Callable[[], None] = lambda: None) -> None:
-    """Write atomically a zip archive with its digest as its comment; `write`, such as `torch.save`, is given a file."""
-
-    def sealed(file: IO[bytes]) -> None:
-        stream = Digesting(file)
-        write(stream)  # type: ignore[arg-type]
-        for error in stream.error:
-            raise error
-        file.seek(-len(NO_COMMENT), os.SEEK_END)
-        file.write(comment(stream.sum))
-
-    write_atomic(path, sealed, check)
-
-
-def comment(found: Any) -> bytes:
-    """The end of a zip archive whose comment is a digest."""
-    return struct.pack("<H", LENGTH) + found.hexdigest().encode()
+    save(SimpleNamespace(write=write, flush=lambda: None, read=None))
+    for error in errors:
+        raise error
+    file.seek(-len(NO_COMMENT), os.SEEK_END)
+    file.write(COMMENT + found.hexdigest().encode())
 
 
 @contextlib.contextmanager
 def open_archive(path: Path) -> Iterator[IO[bytes]]:
-    """Open what `write_archive` wrote.  Raises ValueError if its digest is wrong or it unpacks to more bytes."""
+    """Open a sealed zip archive.  Raises ValueError if its digest is wrong or it unpacks to more bytes."""
     with open(path, "rb", opener=regular) as file:
         size, found = os.fstat(file.fileno()).st_size, hashlib.sha256()
-        left = size - LENGTH - len(NO_COMMENT)
-        while piece := file.read(max(0, min(left, 2**20))):
-            found.update(piece)
-            left -= len(piece)
+        for left in range(size - len(COMMENT) - LENGTH, 0, -PIECE):
+            found.update(file.read(min(left, PIECE)))
         found.update(NO_COMMENT)
-        if file.read() != comment(found):
+        if file.read() != COMMENT + found.hexdigest().encode():
             raise ValueError("its checksum does not fit: it is damaged")
         with zipfile.ZipFile(file) as parts:
             if sum(part.file_size for part in parts.infolist()) > size:

@@ -14,7 +14,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from ablate.config.files import regular
-from ablate.results.atomic import digest, open_archive, set_aside, write_archive
+from ablate.results.atomic import digest, open_archive, set_aside, write_atomic
 from ablate.results.run import MetricsWriter, Run
 
 SHARE = 0.03  # of the time, at most, in which checkpoints are written
@@ -50,46 +50,39 @@ class Saver:
     def __init__(self, run: Run, metrics: MetricsWriter, parts: Mapping[str, Any], least: float):
         self.run, self.metrics, self.parts, self.least = run, metrics, parts, least
         self.began, self.took, self.thread = time.monotonic(), 0.0, ThreadPoolExecutor(1)
-        self.writing: Future[None] | None = None
+        self.written: Future[None] = self.thread.submit(lambda: None)  # its result waits, and raises the thread's error
 
     def is_due(self) -> bool:
         """Whether it is time for the next checkpoint.  Raises the error of the last one, if it could not be written."""
-        if self.writing and not self.writing.done():
-            return False
-        self.finish()
-        return time.monotonic() - self.began > max(self.least, self.took / SHARE)
+        pause = max(self.least, self.took / SHARE)
+        return self.written.done() and not self.written.result() and time.monotonic() - self.began > pause
 
     def save(self, progress: Progress) -> None:
         """Copy progress and the `state_dict` of each part, to be written once the checkpoint before is."""
-        self.finish()
+        self.written.result()
         self.began = time.monotonic()
         progress.offset, progress.logged = self.metrics.bytes, self.metrics.written().sha256
         states = {name: part.state_dict() for name, part in self.parts.items()}
-        states = copied(states | {"progress": dataclasses.asdict(progress)})
-        self.writing = self.thread.submit(self.write, states)
+        states["progress"] = dataclasses.asdict(progress)
+        self.written = self.thread.submit(self.write, copied(states))
 
     def write(self, states: dict[str, Any]) -> None:
         """Write a checkpoint."""
         self.metrics.sync()
-        write_archive(self.run.checkpoint_file, partial(torch.save, states), self.run.check)
+        write_atomic(self.run.checkpoint_file, partial(torch.save, states), self.run.check)
         self.took = time.monotonic() - self.began
-
-    def finish(self) -> None:
-        """Wait until the last checkpoint has been written.  Raises the error if it could not be."""
-        if self.writing:
-            self.writing.result()
 
 
 def copied(states: dict[str, Any]) -> dict[str, Any]:
     """A copy of states in the CPU's memory, in which tensors that share memory do so, too."""
     copies, known = dict[int, torch.UntypedStorage](), dict[int, Any]()
-    for tensor in tree_leaves(states):
-        if isinstance(tensor, torch.Tensor):
-            storage = tensor.untyped_storage()
-            if storage._cdata not in copies:
-                copies[storage._cdata] = torch.UntypedStorage(storage.nbytes()).copy_(storage)
-            shape = tensor.storage_offset(), tensor.size(), tensor.stride()
-            known[id(tensor)] = torch.empty(0, dtype=tensor.dtype).set_(copies[storage._cdata], *shape)
+    for x in (leaf for leaf in tree_leaves(states) if isinstance(leaf, torch.Tensor)):
+        storage = x.untyped_storage()
+        if storage._cdata not in copies:
+            copies[storage._cdata] = torch.UntypedStorage(storage.nbytes()).copy_(storage)
+        known[id(x)] = x.new_empty(0, device="cpu").set_(
+            copies[storage._cdata], x.storage_offset(), x.shape, x.stride()
+        )
     return copy.deepcopy(states, known)
 
 

@@ -70,12 +70,11 @@ class Trainer:
     def train(self, stop: Callable[[], bool]) -> dict[str, float]:
         """Train to the last step and return the metrics of that step.  Raises Interrupted and Diverged."""
         try:
-            row = self.finish_steps(stop)
+            return {key: value for key, value in self.finish_steps(stop).items() if "/" in key}
         finally:
             with self.clock.timed("checkpoint"):
-                self.saver.finish()
-        self.metrics.close()
-        return {key: value for key, value in row.items() if "/" in key}
+                self.saver.written.result()
+            self.metrics.close()
 
     def finish_steps(self, stop: Callable[[], bool]) -> Row:
         """Take the steps that are left, with what is due in between; returns the last row."""

@@ -20,7 +20,7 @@ from ablate.config.groups import default_settings
 from ablate.config.schema import Config
 from ablate.data.corpus import DAMAGED, cache_folder, exclusive
 from ablate.model.placebo import perturbed
-from ablate.results.atomic import open_archive, write_archive
+from ablate.results.atomic import open_archive, write_atomic
 from ablate.results.code_hash import code_of_part
 from ablate.results.run_key import library_versions, torch_version
 from ablate.results.tables import class_name
@@ -117,7 +117,7 @@ def vectors_in(file: Path, table: Pretrained, text: Sequence[np.ndarray], seed: 
         begun = time.process_time()
         rows = table.vectors(text, seed)
         made = Vectors(rows, round(time.process_time() - begun, 2))
-        write_archive(file, partial(np.savez, rows=made.rows, cpu_seconds=made.cpu_seconds))
+        write_atomic(file, partial(np.savez, rows=made.rows, cpu_seconds=made.cpu_seconds))
         return made
 
 

@@ -15,7 +15,7 @@ from ablate.config.errors import Corrupt
 from ablate.config.files import parse_plain, read_regular
 from ablate.execution.worker import handle_order
 from ablate.results import lease as leases
-from ablate.results.atomic import write_archive
+from ablate.results.atomic import write_atomic
 from ablate.results.run import Run
 from ablate.training.checkpoint import DamagedCheckpoint, Progress, restore
 from ablate.training.vectors import kept
@@ -78,7 +78,7 @@ def test_a_pipe_that_came_after_a_run_was_looked_at_keeps_it_no_longer(name: str
     run = Run(place, "cell/s0")
     run.folder.mkdir(parents=True)
     torch.save({"progress": dataclasses.asdict(Progress(offset=1))}, packed := io.BytesIO())
-    write_archive(run.checkpoint_file, lambda file: file.write(packed.getvalue()))
+    write_atomic(run.checkpoint_file, lambda file: file.write(packed.getvalue()))
     pipe_at(run.folder / name)
     with pytest.raises(DamagedCheckpoint, match=r"it is no file.*set aside as checkpoint.pt.corrupt"):
         restore(run, torch.device("cpu"), {})

@@ -18,7 +18,7 @@ from ablate import load
 from ablate.cli import clean, diff, evaluate, status
 from ablate.config.errors import Corrupt
 from ablate.planning.plan import plan_study
-from ablate.results.atomic import open_archive, write_archive, write_json
+from ablate.results.atomic import open_archive, write_atomic, write_json
 from ablate.results.manifest import read_manifest, study_folder
 from ablate.results.run import Run
 from ablate.results.study import load_study
@@ -123,7 +123,7 @@ def test_no_bit_of_a_result_changes_a_number_in_silence(results):
 def test_no_bit_of_a_checkpoint_is_taken(tmp_path):
     file, state = tmp_path / "sealed.pt", {"weights": torch.randn(64), "step": 3}
     torch.save(state, tmp_path / "plain.pt")
-    write_archive(file, lambda opened: torch.save(state, opened))
+    write_atomic(file, lambda opened: torch.save(state, opened))
     sealed = file.read_bytes()
     assert torch.load(file, weights_only=True)["step"] == 3, "it is a zip archive as any other"
     with open_archive(file) as opened:
@@ -139,12 +139,12 @@ def test_no_bit_of_a_checkpoint_is_taken(tmp_path):
 def test_an_archive_that_cannot_be_written_to_its_end_leaves_the_last_one_and_the_reason(most, tmp_path):
     """At whatever byte: torch's writer would tell of positions in the file instead."""
     file, before = tmp_path / "sealed.pt", resource.getrlimit(resource.RLIMIT_FSIZE)
-    write_archive(file, lambda opened: torch.save({}, opened))
+    write_atomic(file, lambda opened: torch.save({}, opened))
     old = file.read_bytes()
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
     try:
         with pytest.raises(OSError, match=r"File too large: .*sealed.pt"):
-            write_archive(file, lambda opened: torch.save([torch.zeros(1_000) for _ in range(12)], opened))
+            write_atomic(file, lambda opened: torch.save([torch.zeros(1_000) for _ in range(12)], opened))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert file.read_bytes() == old and list(tmp_path.iterdir()) == [file]

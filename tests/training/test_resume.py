@@ -19,7 +19,7 @@ from one_run import after, carry_out, here, rows_of, train, trained_anew, write_
 from ablate.execution.signals import DiskFull, Terminated
 from ablate.execution.train_run import train_run
 from ablate.planning.plan import plan_study
-from ablate.results.atomic import write_archive
+from ablate.results.atomic import write_atomic
 from ablate.results.run import Run
 
 LONG = ["train.steps=12", "train.eval_every=4", "train.log_every=2", "train.checkpoint_seconds=0", "seeds=1"]
@@ -101,7 +101,7 @@ def test_a_corrupt_checkpoint_is_named_set_aside_and_trained_again(planned, undi
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as bomb:
             bomb.writestr("archive/data/0", bytes(2**22))
-        write_archive(file, lambda opened: opened.write(packed.getvalue()))
+        write_atomic(file, lambda opened: opened.write(packed.getvalue()))
     else:
         data = bytearray(file.read_bytes())
         data[len(data) // 3] ^= 1
