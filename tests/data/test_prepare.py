@@ -7,6 +7,7 @@ import io
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -598,3 +599,22 @@ def test_twenty_gigabytes_are_planned_and_trained_on_like_a_few_megabytes(
     begun = time.monotonic()
     task = Tokens(str(tmp_path / "large"), None, 300, None, None, 16)
     assert time.monotonic() - begun < 1 and task.train_tokens == 10 << 30
+
+
+@pytest.mark.slow
+def test_the_model_of_gpt2_is_planned_on_shards_of_its_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ABLATE_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / ".cache"))
+    for i, (name, size) in enumerate((("train_0", 3_000_000), ("train_1", 1_000_000), ("val", 100_000))):
+        ids = np.random.default_rng(i).integers(0, 50257, size).astype(np.uint16)
+        ids[::1000] = 50256
+        shards(tmp_path, "llm.c", ids, name)
+    words = ["data=tokens", f"data.path={tmp_path}", "data.vocab_size=50257", "data.end=50256", "scale=gpt2"]
+    words += ["norm=ln,rms", "train.device=cuda", "train.memory=h100", "track=none", "dry_run=true"]
+    command = [sys.executable, "-m", "ablate", "-m", *words]
+    shown = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE).stdout
+    assert "123,6" in shown and " of 80 GB (h100)" in shown
+    steps, tokens, passes = re.search(r"([\d,]+) steps of ([\d,]+) tokens \(([\d.]+) passes", shown).groups()  # type: ignore[union-attr]
+    assert float(passes) == pytest.approx(
+        float(f"{steps}e0".replace(",", "")) * int(tokens.replace(",", "")) / 4e6, rel=0.1
+    )
