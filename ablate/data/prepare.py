@@ -39,7 +39,7 @@ HELD_OUT = 10_000_000  # tokens of a held-out split, about
 SAMPLE = 100_000_000  # bytes of training text that a vocabulary is learned from
 COUNTED = 1 << 27  # training tokens that yardsticks are counted on
 PER_TOKEN = {"byte": 1, "char": 1}  # bytes of text, for the size of held-out splits; 4 for other tokenizers
-FORMAT = 1  # raise it when the tokens of the same documents change
+FORMAT = 2  # raise it when the tokens of the same documents change
 EVERY = 10.0  # seconds between lines on the progress
 
 

@@ -490,7 +490,7 @@ def saved_tokenizer(file: Path) -> Path:
     trainer = library.trainers.BpeTrainer(vocab_size=500, special_tokens=special, initial_alphabet=alphabet)
     made.train_from_iterator(texts(), trainer)
     made.enable_truncation(8)  # for the inputs of the model that it was made with
-    made.enable_padding(length=100)
+    made.enable_padding(length=1000)
     made.save(str(file))
     return file
 
