@@ -104,7 +104,7 @@ def making(folder: Path, lock: Path | None = None) -> Iterator[None]:
 
 def unwritable(folder: Path, error: OSError) -> str:
     """Why a folder of the cache cannot be made: a full disk, as a rule."""
-    why = f"the corpus cannot be written in {folder.parent} ({error.strerror or error})"
+    why = f"the corpus cannot be written in {folder.parent} ({error.strerror or f'{error}: is the disk full?'})"
     return f"{why}; what is done is kept: make room, and the same command goes on from there"
 
 
