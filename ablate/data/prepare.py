@@ -42,7 +42,6 @@ PER_TOKEN = {"byte": 1, "char": 1}  # bytes of text, for the size of held-out sp
 FORMAT = 2  # raise it when the tokens of the same documents change
 EVERY = 10.0  # seconds between lines on the progress
 
-
 Source = Files | Rows
 
 
@@ -199,13 +198,13 @@ def _places(hashes: np.ndarray, among: np.ndarray) -> np.ndarray:
 def held_of(texts: Iterable[bytes]) -> Held:
     """The shingles of these documents."""
     sets = [shingles(text) for text in texts]
-    hashes = np.concatenate([np.empty(0, np.uint64), *sets])
-    owners = np.repeat(np.arange(len(sets)), [len(each) for each in sets])
-    order = np.argsort(hashes, kind="stable")
-    hashes, owners = hashes[order], owners[order]
-    count = np.unique(hashes, return_counts=True)[1]
-    rare = np.repeat(count <= COMMON, count)
     sizes = np.array([len(each) for each in sets], int)
+    hashes = np.concatenate([np.empty(0, np.uint64), *sets])
+    del sets  # held-out text has tens of millions of them
+    order = np.argsort(hashes, kind="stable")
+    hashes, owners = hashes[order], np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)[order]
+    count = np.diff(np.flatnonzero(np.r_[True, hashes[1:] != hashes[:-1], True])) if len(hashes) else order
+    rare = np.repeat(count <= COMMON, count)
     return Held(hashes[rare], owners[rare], sizes, np.unique(hashes[~rare]))
 
 
