@@ -6,11 +6,9 @@ refused in one line.
 """
 
 import argparse
-import importlib.util
 
 from ablate import formatting
-from ablate.config.errors import Refused
-from ablate.config.extra import INSTALL
+from ablate.config.extra import installed
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting import show
 from ablate.results.atomic import write_atomic
@@ -27,8 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _export(given: argparse.Namespace) -> Outcome:
-    if importlib.util.find_spec("pyarrow") is None:
-        raise Refused(f"curves.parquet needs pyarrow, which is missing; {INSTALL.format('export')}")
+    installed("pyarrow", "curves.parquet", "export")
     study = arguments_.study_of(given)
     folder = arguments_.folder_of(study, given.results_dir, given.to)
     folder.mkdir(parents=True, exist_ok=True)

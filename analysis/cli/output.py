@@ -21,12 +21,8 @@ def write(case: Case, folder: Path) -> tuple[list[Path], list[str]]:
     Raises `Refused` if the folder cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        files = [
-            *figures.write(case, folder),
-            *folder.glob(FILE),
-            *tables.write(case, folder),
-            *write_paper(case, folder),
-        ]
+        files = [*figures.write(case, folder), *folder.glob(FILE)]
+        files += [*tables.write(case, folder), *write_paper(case, folder)]
         old = _remove_stale(folder, [*files, folder / webpage.NAME])
         files += webpage.write(case, folder)  # last, because it embeds the other files
         write_json(folder / RECORD, {file.name: _digest(file) for file in files})

@@ -100,10 +100,8 @@ def _summaries(case: Case) -> dict[str, Row]:
         return {}
     for contrast, row in zip(evidence.contrasts(manifest), named_rows(case.effects), strict=True):
         name = contrast.factor or "cell"
-        noted = {
-            f"effect/{name}": row.mean if row.mean == row.mean else None,
-            f"verdict/{name}": formatting.verdict(row),
-        }
+        mean = row.mean if row.mean == row.mean else None
+        noted = {f"effect/{name}": mean, f"verdict/{name}": formatting.verdict(row)}
         for cell in contrast.side(1) if contrast.kind in ("main", "step", "cell") else ():  # about one level or cell
             found[cell] = found.get(cell, {}) | noted
     return {naming.tracked_id(manifest.study, run.path): found[run.cell] for run in manifest.runs if run.cell in found}

@@ -150,18 +150,10 @@ def _manifest(
 ) -> Manifest:
     """The manifest of cells, of which the rest is unknown."""
     unknown: dict[str, Any] = {"task": TASK, "config": Config(), "shared_draws": math.nan}
-    cells = [
-        Cell(
-            id=name,
-            name=name,
-            label=label_of(own),
-            levels=own,
-            reference=reference.items() <= own.items(),
-            **unknown,
-            **facts[name],
-        )
-        for name, own in levels.items()
-    ]
+    cells = []
+    for name, own in levels.items():
+        known = facts[name] | {"levels": own, "reference": reference.items() <= own.items()}
+        cells.append(Cell(id=name, name=name, label=label_of(own), **unknown, **known))
     empty: dict[str, Any] = {"components": [], "seeds": [], "looks": [], "tasks": {}, "runs": []}
     return Manifest(study="", design=design, factors=factors, reference=reference, cells=cells, **empty)
 

@@ -127,21 +127,13 @@ def study_of(logged: Logged, request: Request, study: str, source: str, created:
         # Inferred columns were merged into one factor: tell the user, as one may be a host name, say.
         whole = f"{formatting.first_of(factors, columns.NAMED)} lay out no design, so that cells are compared whole"
         remarks.append(f"{whole}; --factors names those that are compared")
-    manifest = dataclasses.replace(
-        plan,
-        study=study,
-        source=source,
-        created=created,
-        updated=created,
-        command=command,
-        seeds=sorted({int(seed) for seed in runs["seed"]}),
-        # The meaning of targets and the unit of a loss are unknown.
-        tasks={TASK: TaskFacts(name=study, title=source, kind="foreign", metrics=measured)},
-        runs=[PlannedRun(cell=run.cell, seed=int(run.seed), path=run.path) for run in named_rows(runs)],
-        remarks=remarks,
-        endpoint=metrics[0],
-        **claim_fields(request.described, plan, merged, ways),
-    )
+    plan = dataclasses.replace(plan, study=study, source=source, created=created, updated=created, command=command)
+    # The meaning of targets and the unit of a loss are unknown.
+    tasks = {TASK: TaskFacts(name=study, title=source, kind="foreign", metrics=measured)}
+    seeds = sorted({int(seed) for seed in runs["seed"]})
+    planned = [PlannedRun(cell=run.cell, seed=int(run.seed), path=run.path) for run in named_rows(runs)]
+    claimed = claim_fields(request.described, plan, merged, ways) | {"remarks": remarks, "endpoint": metrics[0]}
+    manifest = dataclasses.replace(plan, tasks=tasks, seeds=seeds, runs=planned, **claimed)
     return Study(manifest, runs, curves, [*notes, *lost, *missing])
 
 

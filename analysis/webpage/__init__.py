@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jinja2
 import plotly.offline
@@ -53,14 +53,6 @@ PIXELS = 134  # per inch of a figure
 Block = dict[str, Any]  # with a `kind`; `templates/blocks.html` has the kinds and their HTML
 
 
-class Part(NamedTuple):
-    """A question and the blocks that answer it; `anchor` is its id in the page."""
-
-    anchor: str
-    heading: str
-    blocks: list[Block]
-
-
 def write(case: Case, folder: Path) -> list[Path]:
     """Write report.html into the folder, which must already have the figures and tables."""
     file = folder / NAME
@@ -75,7 +67,7 @@ def html(case: Case, folder: Path) -> str:
     tasks = dict.fromkeys(str(task.title) for task in manifest.tasks.values())
     over = [formatting.counted(len(manifest.cells), "cell"), formatting.counted(len(manifest.seeds), "seed")]
     scripts = [asset("tables.js")]
-    if any(block["kind"] == "curves" for part in shown for block in part.blocks):
+    if any(block["kind"] == "curves" for part in shown for block in part["blocks"]):
         scripts = [script(plotly.offline.get_plotlyjs()), asset("curves.js"), *scripts]
     return render(
         "report.html",
@@ -90,8 +82,8 @@ def html(case: Case, folder: Path) -> str:
     )
 
 
-def parts(case: Case, folder: Path) -> list[Part]:
-    """All parts that are not empty."""
+def parts(case: Case, folder: Path) -> list[dict[str, Any]]:
+    """All parts that are not empty: heading (a question), blocks that answer it, and anchor, its id in the page."""
     found: dict[str, list[Block]] = {name: [] for name in PARTS}
     known = set(warnings(case))  # sentences that are already in the page
     found["training"] += _curves(case)
@@ -112,7 +104,7 @@ def parts(case: Case, folder: Path) -> list[Part]:
     for name, table in case.drawn.items():
         found[PART_OF.get(name, "figures")].append(_figure(case, folder / f"{name}.png", table.attrs["caption"]))
     found["help"].sort(key=lambda block: block["kind"] == "table")  # sentences and figures before tables
-    return [Part(name, PARTS[name][0], blocks) for name, blocks in found.items() if blocks]
+    return [{"anchor": name, "heading": PARTS[name][0], "blocks": blocks} for name, blocks in found.items() if blocks]
 
 
 def _compared(case: Case) -> dict[str, str]:

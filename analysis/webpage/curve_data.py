@@ -41,25 +41,16 @@ def series(case: Case, *more: str) -> Series | None:
     nothing, cells = {name: np.empty(0) for name in [*axes, "sd", "value", "low", "high"]}, []
     for row in named_rows(case.cells):
         colour, dash, _ = drawn.encodings[row.cell]
-        done = sum(run["status"] == "done" for run in runs.get(row.cell, []))
-        cells.append(
-            {
-                "name": visible(with_losses(row)),
-                "colour": colour,
-                "dash": "solid" if isinstance(dash, str) else ",".join(f"{3 * length:g}px" for length in dash[1]),
-                "n": done,
-                "mean": _thinned(means.get(row.cell, nothing), POINTS, store),
-                "runs": [run | _thinned(run.pop("columns"), points, store) for run in runs.get(row.cell, [])],
-            }
-        )
+        lengths = "solid" if isinstance(dash, str) else ",".join(f"{3 * length:g}px" for length in dash[1])
+        cell: Series = {"name": visible(with_losses(row)), "colour": colour, "dash": lengths}
+        cell["n"] = sum(run["status"] == "done" for run in runs.get(row.cell, []))
+        cell["mean"] = _thinned(means.get(row.cell, nothing), POINTS, store)
+        cell["runs"] = [run | _thinned(run.pop("columns"), points, store) for run in runs.get(row.cell, [])]
+        cells.append(cell)
     longest = int(rows.groupby(["cell", "seed"]).size().max())
     known = [metric for metric in dict.fromkeys(metrics.values()) if metric in case.study.curves]
-    label = naming.metric_name(manifest, *known)
-    shown = {
-        "metric": visible(" or ".join(known)),
-        "label": visible(label),
-        "axes": {axis: TITLES.get(axis, axis) for axis in axes},
-    }
+    shown: Series = {"metric": visible(" or ".join(known)), "label": visible(naming.metric_name(manifest, *known))}
+    shown["axes"] = {axis: TITLES.get(axis, axis) for axis in axes}
     return shown | {"cells": cells, "columns": [column for _, column in store.values()], "thinned": longest > points}
 
 

@@ -103,12 +103,8 @@ def _texts(row: Any, withheld: bool) -> dict[str, str]:
     """A difference with its interval, rounded as in tables, its SD, p, n and verdict."""
     places = formatting.decimals([(row.high - row.low) / 2])
     low, high = formatting.ends(row.low, row.high, places, signed=True).split(", ")
-    found = {
-        "Delta": formatting.number(row.mean, places, signed=True),
-        "Low": low,
-        "High": high,
-        "Sd": _rounded(row.sd),
-    }
+    found = {"Delta": formatting.number(row.mean, places, signed=True), "Low": low, "High": high}
+    found |= {"Sd": _rounded(row.sd)}
     found = {name: "–" if withheld else text for name, text in found.items()}
     found |= {"P": tables.p_text(row), "N": str(row.n)}
     return found | {"Verdict": ", ".join(filter(None, [str(row.verdict), row.assumes]))}

@@ -63,10 +63,8 @@ def _design(manifest: Manifest) -> dict[str, Any]:
         f"{listed(_cited(manifest, name, level) for level in levels)} as {naming.named(manifest, name)}"
         for name, levels in factors.items()
     ]
-    return {
-        "varied": ", and ".join(filter(None, [", ".join(varied[:-1]), *varied[-1:]])),
-        "within": [naming.named(manifest, name) for name in factors if name not in manifest.reference],
-    }
+    within = [naming.named(manifest, name) for name in factors if name not in manifest.reference]
+    return {"varied": ", and ".join(filter(None, [", ".join(varied[:-1]), *varied[-1:]])), "within": within}
 
 
 def _cited(manifest: Manifest, factor: str, level: Any) -> str:

@@ -54,17 +54,10 @@ class Section(NamedTuple):
 
 def sections(case: Case, pictures: Iterable[Picture] = ()) -> list[Section]:
     """All sections of a report in order, without empty ones."""
-    pictured = Section("figures", "Figures", pictures=list(pictures))
     sheets = [each for each in tables.sheets(case) if each.name not in ("claims", "losses")]
-    found = [
-        question(case),
-        overall(case),
-        verdicts(case),
-        claims(case),
-        plan(case),
-        Section("tables", "Tables", sheets=sheets),
-    ]
-    found += [pictured, runs(case), differences(case), looks(case), left_out(case)]
+    found = [question(case), overall(case), verdicts(case), claims(case), plan(case)]
+    found += [Section("tables", "Tables", sheets=sheets), Section("figures", "Figures", pictures=list(pictures))]
+    found += [runs(case), differences(case), looks(case), left_out(case)]
     found += [Section("methods", "Methods", [methods.markdown(case).strip()]), provenance(case)]
     return [each for each in found if any(each[2:])]
 

@@ -73,16 +73,9 @@ def axes_of(manifest: Manifest, rows: pandas.DataFrame) -> dict[str, dict[str, A
 
 def _lines(manifest: Manifest, x: str, facets: list[str]) -> list[str]:
     """The factors by which lines differ: those that vary at a fixed x, other than the facets."""
-    found = []
-    for name in manifest.factors:
-        if name in (x, *facets):
-            continue
-        levels: dict[Any, set[str]] = {}
-        for cell in manifest.cells:
-            levels.setdefault(cell.levels[x], set()).add(formatting.show(cell.levels[name]))
-        if any(len(each) > 1 for each in levels.values()):
-            found.append(name)
-    return found
+    cells, others = manifest.cells, [name for name in manifest.factors if name not in (x, *facets)]
+    pairs = {name: {(cell.levels[x], formatting.show(cell.levels[name])) for cell in cells} for name in others}
+    return [name for name in others if len(pairs[name]) > len({cell.levels[x] for cell in cells})]
 
 
 def point(

@@ -24,11 +24,8 @@ COLUMNS = ["cell", "label", "facet", "metric", "status", "seed", "tokens", "seco
 
 
 def table(case: Case) -> pandas.DataFrame | None:
-    """A row per evaluation: for a cell the mean and mean ± SD over its done seeds, for a diverged run its values.
-
-    Columns: cell, label, facet, metric, status (done, diverged), seed (of a diverged run), tokens, seconds, mean, low,
-    high, n.  Seconds are those of training steps, averaged over seeds; NaN if runs shared the machine.
-    """
+    """A row per evaluation: for a cell the mean and mean ± SD over its done seeds, for a diverged run its values and
+    seed.  Seconds are those of training steps, averaged over seeds; NaN if runs shared the machine."""
     study, known = case.study, logged(case.study)
     by = "tokens" if "tokens" in known else "step"  # imported runs may have no tokens
     if by not in known:

@@ -110,11 +110,8 @@ def _cap(known: pandas.DataFrame) -> float:
     if known.empty:
         return 1.0
     reach = known[["low", "high"]].abs().max(axis=1)
-    needed = [
-        *known["mean"].abs(),
-        *reach[known["verdict"].isin([*evidence.DECIDED, "descriptive"])],
-        3 * reach.median(),
-    ]
+    decided = known["verdict"].isin([*evidence.DECIDED, "descriptive"])
+    needed = [*known["mean"].abs(), *reach[decided], 3 * reach.median()]
     most = 4 * reach.quantile(0.75) if len(known) > MOST else math.inf
     return min(float(np.nanmax([*needed, 0.0])) * 1.05, float(most)) or 1.0
 

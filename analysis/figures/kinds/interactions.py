@@ -166,27 +166,18 @@ def _heat(axis: Axes, rows: pandas.DataFrame, page: Page, places: int, top: floa
     widest = max((style.width_of(text, 1.0) for text in cells["text"] if len(columns) <= WRITTEN), default=0.0)
     size = min(6.0, 0.92 * inches / len(columns) / widest) if widest else 0.0
     size = size if size >= READABLE else 0.0
-    seaborn.heatmap(
-        grid["difference"].where(~grid["open"].astype(bool), 0.0).fillna(0.0)[columns],
-        vmin=-top,
-        vmax=top,
-        cmap=MAP,
-        linewidths=0.8,
-        annot=grid["text"].fillna("")[columns] if size else None,
-        fmt="",
-        annot_kws={"fontsize": size},
-        cbar=not size,
-        cbar_kws={"label": "difference", "fraction": 0.05},
-        ax=axis,
-    )
+    shown = grid["difference"].where(~grid["open"].astype(bool), 0.0).fillna(0.0)[columns]
+    how: dict[str, Any] = {"vmin": -top, "vmax": top, "cmap": MAP, "linewidths": 0.8}
+    how |= {"cbar": not size, "cbar_kws": {"label": "difference", "fraction": 0.05}}
+    texts = grid["text"].fillna("")[columns] if size else None
+    seaborn.heatmap(shown, annot=texts, fmt="", annot_kws={"fontsize": size}, ax=axis, **how)
     for row in named_rows(cells[cells["open"] | cells["difference"].isna()]):
         line, column = lines.index(getattr(row, across)), columns.index(getattr(row, along))
-        texts = axis.texts[line * len(columns) + column :][:1]
         # Dotted if a difference is not significant, hatched if there is none.
         known = np.isfinite(row.difference)
         shade, hatch, edge = ("white", "...", (style.MUTED, 0.6)) if known else (style.FAINT, "////", "white")
         axis.add_patch(Rectangle((column, line), 1, 1, facecolor=shade, hatch=hatch, edgecolor=edge, lw=0))
-        for text in texts:
+        for text in axis.texts[line * len(columns) + column :][:1]:
             text.set(color=style.INK, bbox={"facecolor": shade, "edgecolor": "none", "pad": 1})
     name_ticks(axis, [page.label(each, names[along]) for each in columns], inches, first=0.5)
     levels = [style.fold(page.label(each, names[across]), 0.7) for each in lines]
