@@ -61,12 +61,9 @@ def task_factors(manifest: Manifest) -> list[str]:
     """The factors that change the task between cells that differ in nothing else."""
     found = []
     for name in manifest.factors:
-        tasks: dict[str, set[str]] = {}
-        for cell in manifest.cells:
-            others = str([level for key, level in cell.levels.items() if key != name])
-            tasks.setdefault(others, set()).add(cell.task)
-        if any(len(different) > 1 for different in tasks.values()):
-            found.append(name)
+        others = [str([level for key, level in c.levels.items() if key != name]) for c in manifest.cells]
+        with_tasks = {*zip(others, (cell.task for cell in manifest.cells), strict=True)}
+        found += [name] * (len(with_tasks) > len({*others}))
     return found
 
 

@@ -104,21 +104,17 @@ def claims(case: Case) -> Section:
 
 
 def plan(case: Case) -> Section:
-    """The design: factors, reference, cells, seeds, task, matching and tuning."""
+    """The design, from factors to tuning, and the name of each factor and level with what the command line writes."""
     manifest = case.study.manifest
     known = [cell for cell in planned_cells(manifest) if cell.config.known]
     facts = _facts("plan", case, of=partial(configured, known))
-    return Section("plan", "Plan", manifest.remarks, facts=facts, sheets=[compared(manifest)] * bool(manifest.factors))
-
-
-def compared(manifest: Manifest) -> Sheet:
-    """What was compared: the name of each factor and level, and how the command line writes it."""
     rows = [
         [naming.named(manifest, factor), naming.named(manifest, level, factor), f"{factor}={formatting.show(level)}"]
         for factor, levels in manifest.factors.items()
         for level in levels
     ]
-    return Sheet("compared", "What was compared", ["factor", "level", "key"], rows, [])
+    compared = Sheet("compared", "What was compared", ["factor", "level", "key"], rows, [])
+    return Section("plan", "Plan", manifest.remarks, facts=facts, sheets=[compared] * bool(rows))
 
 
 def runs(case: Case) -> Section:
