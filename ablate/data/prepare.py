@@ -417,18 +417,23 @@ def _in_workers(work: Path, source: Source, step: str, pieces: int) -> None:
     """Do a step for all pieces, in a process per core.  Raises ValueError with the first error of one."""
     left = [i for i in range(pieces) if _written(work / f"{step}-{i}.json") is None]
     count = min(cores(), len(left))
-    if count == 1:
-        _work(work, source, step, left)
+    progress = Progress(f"{source.title}: {TITLES[step]}", pieces, pieces - len(left))
+
+    def done() -> int:
+        return sum((work / f"{step}-{i}.json").exists() for i in range(pieces))
+
+    for i in left if count == 1 else []:
+        _work(work, source, step, [i])
+        progress.show(done)
     command = [*program("ablate.data.prepare"), str(work), step]
     streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     workers = [
         subprocess.Popen([*command, *map(str, left[n::count])], **streams) for n in range(count if count > 1 else 0)
     ]
-    progress = Progress(f"{source.title}: {TITLES[step]}", pieces, pieces - len(left))
     try:
         while (codes := [worker.poll() for worker in workers]).count(None) and not any(codes):
             time.sleep(0.05)
-            progress.show(lambda: sum((work / f"{step}-{i}.json").exists() for i in range(pieces)))
+            progress.show(done)
         for worker in workers:
             if code := worker.poll():
                 why = worker.stdout.read().strip() if worker.stdout else ""

@@ -120,12 +120,10 @@ class TokenFiles:
         train = [file for file in found if file.resolve() not in ours]
         if not train:
             raise ValueError(f"{self.words} has no shard (.bin or .npy) to train on")
-        if not held and self.held_out is None:
-            raise ValueError(
-                f"{self.words} has no shard with val or test in its name; write data.held_out=FILE or 'GLOB'"
-            )
         if not held:
-            raise ValueError(f"data.held_out={self.held_out} has no shard (.bin or .npy)")
+            why = f"{self.words} has no shard with val or test in its name"
+            why = why if self.held_out is None else f"data.held_out={self.held_out} has no shard (.bin or .npy)"
+            raise ValueError(f"{why}; write data.held_out=FILE or 'GLOB'")
         test = [file for file in held if "test" in HELD_OUT.findall(file.stem.lower())] or held
         return {"train": train, "val": [file for file in held if file not in test] or test, "test": test}
 

@@ -547,12 +547,17 @@ def test_rows_of_a_dataset_are_read_in_batches(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "saved")], check=True)
 
 
-def test_the_command_prepares_and_verifies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prepares_and_verifies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepare, "EVERY", -1.0)
     folder = written(tmp_path / "rows", "jsonl", texts(600))
     words = ["prepare", "data=text", f"data.path={folder}", "scale=tiny", "data.context=16"]
     assert main([*words, "--verify"]) == 0
-    printed = capsys.readouterr().out
+    printed, progress = capsys.readouterr()
     assert "byte LM on rows: " in printed and "all files are as they were written" in printed
+    for step in ("reading", "tokenising"):
+        assert re.search(rf"rows: {step}, 2 of \d+ pieces, .+ left\n", progress), progress
     (shard, *_) = (tmp_path / "cache").glob("corpus-*/train-*.bin")
     status, data = shard.stat(), bytearray(shard.read_bytes())
     data[3] ^= 1
