@@ -31,7 +31,6 @@ from ablate.data.rows import Rows
 from ablate.data.split import BOILERPLATE, COMMON, SHARE, shingles
 from ablate.data.tokenizer import SEPARATOR, checked_size, codec, learn, units
 from ablate.formatting import duration
-from ablate.formatting.streams import say
 from ablate.results.atomic import digest, read_json, write_atomic, write_json
 
 LARGE = 64 << 20  # bytes of a source from which it is prepared here; smaller ones are split by clusters
@@ -405,7 +404,7 @@ class Progress:
             self.last, done = time.monotonic(), count()
             each = (self.last - self.began) / max(1, done - self.before)
             rest = f", {duration(each * (self.pieces - done))} left" if done > self.before else ""
-            say(f"{self.words}, {done} of {self.pieces} pieces{rest}")
+            print(f"ablate: {self.words}, {done} of {self.pieces} pieces{rest}", file=sys.stderr, flush=True)
 
 
 def cores() -> int:

@@ -30,6 +30,7 @@ class Objective:
 
     kinds: tuple[str, ...] = ("lm", "mlm", "classification", "seq2seq")  # kinds of tasks that it supports
     later = 0  # number of tokens after the next one that the model also predicts
+    is_plain = False  # whether it certainly adds no terms
 
     def terms(self, logits: Tensor, targets: Tensor, later: Sequence[Tensor]) -> dict[str, Tensor]:
         """The terms by name, each a number summed over the targets."""
@@ -43,6 +44,7 @@ class CrossEntropy(Objective):
     def __init__(self, label_smoothing: float, z: float):
         self.label_smoothing = within("objective.label_smoothing", label_smoothing, 0, 1, "[)")
         self.z = at_least("objective.z", z, 0)
+        self.is_plain = type(self) is CrossEntropy and not (label_smoothing or z)
 
     def terms(self, logits: Tensor, targets: Tensor, later: Sequence[Tensor]) -> dict[str, Tensor]:
         scored, found = targets != IGNORE, {}
@@ -73,11 +75,6 @@ class MultiToken(CrossEntropy):
             if i < targets.shape[1]
         ]
         return super().terms(logits, targets, later) | {"multi_token": self.weight * sum(losses, logits.new_zeros(()))}
-
-
-def has_terms(objective: Objective) -> bool:
-    """Whether an objective may add terms to the cross-entropy."""
-    return type(objective) is not CrossEntropy or bool(objective.label_smoothing or objective.z)
 
 
 def requested(objective: Objective) -> list[str]:

@@ -66,7 +66,7 @@ class Captured:
             return losses
         if turn == 2:
             return self.attempted(here, aims, scored)
-        run, losses = record(self.model, lambda: self.compute(here, aims, scored))
+        run, losses = as_graph(self.model, lambda: self.compute(here, aims, scored))
         gradients = [parameter.grad for parameter in self.model.parameters()]
         self.graphs[shape] = Graph(here, aims, losses, gradients, run)
         return self.replayed(self.graphs[shape])
@@ -114,7 +114,7 @@ def never_waiting(compute: Callable[[], Losses]) -> Losses:
         current.wait_stream(stream)
 
 
-def record(model: nn.Module, compute: Callable[[], Losses]) -> tuple[Callable[[], None], Losses]:
+def as_graph(model: nn.Module, compute: Callable[[], Losses]) -> tuple[Callable[[], None], Losses]:
     """Capture a computation of a model without gradients: what runs it, and the losses that it writes."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

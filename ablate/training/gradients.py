@@ -12,7 +12,7 @@ from ablate.config.schema import Train
 from ablate.data.task import IGNORE, Batch
 from ablate.model.dropout import begin_at, rekey, seed_torch
 from ablate.model.norm import running_norms
-from ablate.model.objective import Objective, has_auxiliary, has_terms, terms_of
+from ablate.model.objective import Objective, has_auxiliary, terms_of
 from ablate.training import capture
 from ablate.training.devices import TooLarge, is_out_of_memory, make_room, to_device
 from ablate.training.scoring import autocast
@@ -179,7 +179,7 @@ def compute(
     """Add the gradients of rows of a batch, which are a share of them; returns their losses."""
     with autocast(targets.device, precision):
         logits = model(**inputs)
-    if targets.is_cuda and model._compiled_call_impl is not None and not has_terms(objective):
+    if targets.is_cuda and model._compiled_call_impl is not None and objective.is_plain:
         loss = compiled_cross_entropy()(logits, targets, None if share == 1 else scored)
     else:
         logits = logits.float()

@@ -160,7 +160,7 @@ SHARED = dict.fromkeys(("Trainer", "learning_rate", "score", "Dropout", "backwar
     "QuadraticMean": {("norm", "powernorm")},
     "Pretrained": {("embedding", "elmo"), ("embedding", "word2vec")},
     "angles": {("position", name) for name in ("sinusoidal", "rope", "partial_rope", "xpos")},
-    "LanguageModelling": {("data", name) for name in ("stdlib", "text", "hf", "mlm")},
+    "LanguageModelling": {("data", name) for name in ("stdlib", "text", "tokens", "hf", "mlm")},
     "Synthetic": users(Synthetic),
 }
 # What no number depends on; the last two are what a study says and what of it is on disk.

@@ -16,7 +16,7 @@ def graphs(monkeypatch):
     """The passes that were recorded, and how often each ran, with graphs that a CPU can run."""
     runs = []
 
-    def record(model, compute):
+    def as_graph(model, compute):
         losses = compute()
         made = [p.grad for p in model.parameters()]
         index = len(runs)
@@ -37,7 +37,7 @@ def graphs(monkeypatch):
 
     monkeypatch.setattr(capture, "available", lambda device: True)
     monkeypatch.setattr(capture, "never_waiting", lambda compute: compute())
-    monkeypatch.setattr(capture, "record", record)
+    monkeypatch.setattr(capture, "as_graph", as_graph)
     return runs
 
 
