@@ -24,12 +24,8 @@ RENAMED = {  # keys as other programs spell them, and what to write here
     "model.embedding_dim": "is embedding.width now; write embedding=factorised embedding.width=16, say",
 }
 BY_STEPS = ("seconds", "flops_total")  # values of `match` that adjust steps; the others adjust widths
-PACE = (
-    "train.parallel",
-    "train.capture",
-    "train.checkpoint_seconds",
-    "train.memory",
-)  # how runs are carried out; no effect on results
+# How runs are carried out; no effect on results.
+PACE = ("train.parallel", "train.devices", "train.capture", "train.checkpoint_seconds", "train.memory")
 # Keys of a run that do not affect its training.
 NO_NUMBERS = (*PACE, "eval.lengths", "data.path", "data.name", "data.column", "data.held_out", "data.solved_at")
 
@@ -80,6 +76,7 @@ class Train:
     parallel: Any = "auto"
     capture: Any = "auto"
     parts: int = dataclasses.field(default=1, metadata={"range": (1, 1_000_000)})
+    devices: int = dataclasses.field(default=1, metadata={"range": (1, 1_000_000)})
     average: str = one_of("none", "ema")
     diagnostics: bool = MISSING
 

@@ -53,15 +53,17 @@ def run_orders(orders: Sequence[Order]) -> list[Answer]:
 def run_alone(order: Order, number: int) -> str:
     """Train one run for another launcher, in a separate process, whose crash must not end the launcher's.  The job's
     number selects its GPU; otherwise jobs of launchers that assign no GPUs would all use the first."""
+    device, _, devices = device_of([order])
     with machine(alone=False):
-        [answer] = run_in([share(device_of([order])[0], number)], [dataclasses.replace(order, wait=True)])
+        [answer] = run_in(share(device, number, devices), [dataclasses.replace(order, wait=True)])
     return answer.status
 
 
 def run_in(workers: list[dict[str, str]], orders: Sequence[Order]) -> list[Answer]:
     """Train runs in workers with these environments; a run whose worker died has failed, unless another process has
     taken it over.  Raises DiskFull."""
-    answers = Pool(workers).run(orders)
+    lacking = "there are fewer devices here than train.devices, or the job's tasks cannot share them equally"
+    answers = Pool(workers).run(orders) if workers else [Answer(status="failed", died=lacking)] * len(orders)
     for order, how in [(order, answer.died) for order, answer in zip(orders, answers, strict=True) if answer.died]:
         run = Run(Path(order.results), order.path)
         result = Result(status="failed", final={}, error=RunError(type="WorkerDied", message=how), ended=now())
@@ -76,10 +78,10 @@ def run_in(workers: list[dict[str, str]], orders: Sequence[Order]) -> list[Answe
     return answers
 
 
-def device_of(orders: Sequence[Order]) -> tuple[str, str | int]:
-    """The device of the runs, and the number of processes to train them in."""
+def device_of(orders: Sequence[Order]) -> tuple[str, str | int, int]:
+    """The device of the runs, the number of workers to train them in, and of devices for each."""
     keys = [order.cell.config.train for order in orders]
-    return "cuda" if any(key.device == "cuda" for key in keys) else "cpu", keys[0].parallel
+    return "cuda" if any(key.device == "cuda" for key in keys) else "cpu", keys[0].parallel, keys[0].devices
 
 
 @contextlib.contextmanager
@@ -136,12 +138,24 @@ def launch(words: Sequence[str], orders: Sequence[Order]) -> str | None:
     jobs = [[f"+order={QuotedString(line(order).strip(), Quote.single).with_quotes()}"] for order in orders]
     with Composer(read_groups()):  # without the user's variants: a launcher's file there would be read as Hydra's
         config = compose("config", list(words), return_hydra_config=True)
+        give_devices(config.hydra.launcher, *device_of(orders))
         context = HydraContext(config_loader=GlobalHydra.instance().config_loader(), callbacks=Callback())
         launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=job, config=config)
         for returned in launcher.launch(jobs, 0) or ():
             if returned.status == JobStatus.FAILED:
                 return f"a job failed ({whole_line(returned._return_value)})"
     return None
+
+
+def give_devices(settings: DictConfig, device: str, parallel: str | int, devices: int) -> None:
+    """Have a launcher give each job as many GPUs or cores as its run trains on, unless the command line says how many:
+    submitit to each node or task, Ray to each job; joblib runs fewer jobs at a time."""
+    kind, tasks = ("gpu", 1) if device == "cuda" else ("cpu", settings.get("tasks_per_node", 1))
+    wanted = {f"{kind}s_per_{'node' if kind == 'gpu' else 'task'}": devices // (settings.get("nodes", 1) * tasks)}
+    wanted |= {f"ray.remote.num_{kind}s": devices, "n_jobs": len(environments(device, parallel, devices))}
+    for key, value in wanted.items() if devices > 1 else ():
+        if key.split(".")[0] in settings and OmegaConf.select(settings, key) in (None, -1):
+            OmegaConf.update(settings, key, value, force_add=True)
 
 
 def job(config: DictConfig) -> str:

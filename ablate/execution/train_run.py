@@ -40,10 +40,13 @@ from ablate.training.divergence import Diverged, overfits
 from ablate.training.evaluation import setting_of
 from ablate.training.length_eval import add_lengths
 from ablate.training.load import load_run
+from ablate.training.ranks import ALONE, RankLost, Ranks
 from ablate.training.trainer import Interrupted, Trainer, new_trainer
 
+TRAINING = "training"  # what rank 0 tells the others when they begin
 
-def train_run(order: Order, stop: Callable[[], bool]) -> str:
+
+def train_run(order: Order, stop: Callable[[], bool], ranks: Ranks = ALONE) -> str:
     """Train one run under its lock, unless it has ended; failed runs are retried, diverged ones are final.
 
     Returns its status: done, diverged or failed with a result, interrupted with a checkpoint, busy if another process
@@ -58,15 +61,29 @@ def train_run(order: Order, stop: Callable[[], bool]) -> str:
             if not mine:
                 break
             try:
-                return complete_run(run, cell, order.seed, stop)
+                return complete_run(run, cell, order.seed, stop, ranks)
             except LeaseLost as error:
                 say(str(error))
-        if not order.wait:
+        if not order.wait or ranks.count > 1:  # the other ranks are in the midst of the run
             break
     return "interrupted" if stop() else "busy"
 
 
-def complete_run(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> str:
+def follow(order: Order, stop: Callable[[], bool], ranks: Ranks, folder: Path) -> str:
+    """Train a run with rank 0, which alone writes its files; returns how it ended there.  Raises RankLost."""
+    config = dataclasses.replace(order.cell.config, user=order.user)
+    while (status := ranks.from_first("")) == TRAINING:
+        try:
+            new_trainer(Run(folder, order.path), config, order.seed, ranks).train(stop)
+        except (Interrupted, Diverged):
+            pass  # as all ranks are
+        except BaseException as error:
+            ranks.tell(error)
+            raise RankLost(first_line(error)) from None
+    return status
+
+
+def complete_run(run: Run, cell: Cell, seed: int, stop: Callable[[], bool], ranks: Ranks) -> str:
     """Complete a locked run: train it, or evaluate it at missing lengths."""
     for file in run.folder.iterdir():
         if not file.is_file() and not file.is_dir():  # such as a pipe, which would block its reader
@@ -84,7 +101,7 @@ def complete_run(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> s
             return test_lengths(run, cell.config, saved) if result.status == "done" else result.status
     except Corrupt as error:
         put_aside(run, error)
-    return attempt(run, cell, seed, stop)
+    return attempt(run, cell, seed, stop, ranks)
 
 
 def put_aside(run: Run, error: Corrupt) -> None:
@@ -109,14 +126,14 @@ class Attempt:
         self.result = dataclasses.replace(self.result, status=status, error=known)
 
 
-def attempt(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> str:
+def attempt(run: Run, cell: Cell, seed: int, stop: Callable[[], bool], ranks: Ranks) -> str:
     """Train a run and write its result, unless it is interrupted."""
     made = Attempt(Result(status="done", final={}, started=now()))
     try:
-        train(made, run, cell, seed, stop)
+        train(made, run, cell, seed, stop, ranks)
     except Interrupted:
         return "interrupted"
-    except (LeaseLost, DiskFull):
+    except (LeaseLost, DiskFull, RankLost):
         raise
     except Diverged as error:
         made.end("diverged", error)
@@ -131,7 +148,7 @@ def attempt(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> str:
     return conclude(made, run, cell)
 
 
-def train(made: Attempt, run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> None:
+def train(made: Attempt, run: Run, cell: Cell, seed: int, stop: Callable[[], bool], ranks: Ranks) -> None:
     """Train a run to its last step, save its weights, and evaluate it at other lengths.  Raises any error."""
     config = cell.config
     run.result_file.unlink(missing_ok=True)
@@ -143,7 +160,8 @@ def train(made: Attempt, run: Run, cell: Cell, seed: int, stop: Callable[[], boo
         raise RuntimeError("code or libraries changed after the plan was made; give the command again")
     write_json(run.provenance_file, provenance(config, seed, cell.task).as_json(), run.check)
     with contextlib.nullcontext() if is_foreign(config) else unchanged():
-        made.trainer = trainer = new_trainer(run, config, seed)
+        ranks.from_first(TRAINING)
+        made.trainer = trainer = new_trainer(run, config, seed, ranks)
         if trainer.task.fingerprint != cell.task:
             raise RuntimeError("the data changed after the plan was made; give the command again")
         made.files[run.config_file.name] = sum_of(written)
@@ -160,7 +178,8 @@ def conclude(made: Attempt, run: Run, cell: Cell) -> str:
     trainer, files = made.trainer, made.files
     if trainer and files:
         files[run.metrics_file.name] = trainer.metrics.written()
-    took = round(time.process_time() - made.began + (trainer.clock.cpu_before if trainer else 0.0), 2)
+    processes = cell.config.train.devices
+    took = round(processes * (time.process_time() - made.began) + (trainer.clock.cpu_before if trainer else 0.0), 2)
     result = dataclasses.replace(made.result, files=files or None, cpu_seconds=took, ended=now())
     try:
         write_json(run.result_file, with_facts(result, trainer, cell).as_json(), run.check)
@@ -219,7 +238,7 @@ def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
     seconds = {phase: round(value, 4) for phase, value in trainer.clock.seconds.items()}
     step = trainer.clock.mean_step_seconds()
     rate = trainer.progress.tokens / trainer.progress.step / step if step else None
-    name, texts = device_name(trainer.device), trainer.documents
+    name, texts, count = device_name(trainer.device), trainer.documents, trainer.ranks.count
     # The same for runs that one process trained one after another on one machine.
     sitting = f"{socket.gethostname()} {boot()} {os.getppid()}" if cell.config.timing == "isolated" else None
     return dataclasses.replace(
@@ -234,9 +253,9 @@ def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
         sitting=sitting,
         step_seconds=step,
         tokens_per_second=rate,
-        mfu=utilisation(cell.flops_per_token, rate, name, trainer.loop.precision) if rate else None,
+        mfu=utilisation(cell.flops_per_token, rate / count, name, trainer.loop.precision) if rate else None,
         peak_memory=peak_memory(trainer.device),
-        device=name,
+        device=f"{count} × " * (count > 1) + name,
         documents={"test": Documents(name=list(texts.name), tokens=list(texts.tokens), loss=list(texts.loss))},
     )
 

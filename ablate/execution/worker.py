@@ -2,29 +2,46 @@
 
 The parent itself runs no user code, so that all children start in the same state.  Runs of built-in components share
 one child, and thus its compiled models, until one of them fails.  A run with user code has a separate child, which is
-ended with all its descendants.
+ended with all its descendants; a run on several devices has one for each.
 """
 
 import contextlib
 import dataclasses
+import math
 import os
 import signal
 import socket
+import tempfile
 import time
 from collections.abc import Callable
-from typing import IO
+from functools import partial
+from pathlib import Path
+from typing import IO, NamedTuple
 
 from ablate.config.targets import package_problem
-from ablate.execution.fork import ALMOST, Child, become_subreaper, flush, how_it_died, kill_children, readable, start
+from ablate.execution.fork import (
+    ALMOST,
+    Body,
+    Child,
+    become_subreaper,
+    flush,
+    how_it_died,
+    kill_children,
+    readable,
+    start,
+)
 from ablate.execution.pool import GRACE, Answer, Order, answer_of, line, order_of
 from ablate.execution.signals import LEAVE, DiskFull
-from ablate.execution.train_run import train_run
+from ablate.execution.train_run import follow, train_run
 from ablate.formatting.streams import prepare, say
 from ablate.results.code_hash import code_of
+from ablate.results.run import Run
 from ablate.results.run_key import code_parts, is_foreign
-from ablate.training.devices import configure_torch
+from ablate.training.devices import configure_torch, task_of_job
+from ablate.training.ranks import RankLost, join
 
 POLL = 0.1  # seconds between checks whether to stop
+JOBS = ("TORCHELASTIC_RUN_ID", "MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID")  # what tells jobs apart
 
 
 def main() -> None:
@@ -89,7 +106,7 @@ class WorkerParent:
                 package_problem(package)
             parts = code_parts(order.cell.config).items()
             code_of({at: target for at, target in parts if not is_foreign({"_target_": target})})
-            answer = self.run(text, is_foreign(order.cell.config))
+            answer = self.run(text, order)
             if answer is None:
                 os._exit(128 + signal.SIGTERM)
             # A child that leaves does not end this process: the next order starts another.
@@ -101,38 +118,80 @@ class WorkerParent:
             if answer.leaving:
                 return
 
-    def run(self, order: str, is_private: bool) -> Answer | None:
-        """The answer to an order, from the shared child or a private one; None if the child did not stop in time."""
-        child = self.start() if is_private else self.shared or self.start()
-        self.shared = self.shared if is_private else child
-        child.send(order)
-        text = self.wait(child)
-        answer = answer_of(text) if text else None
-        if answer is None or is_private or answer.leaving:
-            self.shared = self.shared if is_private else None
-            code = child.end(ALMOST if text == "" else 0)
-            kill_children([self.shared.pid] if self.shared else [])
-            answer = answer or Answer(status="failed", died=how_it_died(code))
-        return None if text is None or (answer.died and self.orders.stopping()) else answer
+    def run(self, text: str, order: Order) -> Answer | None:
+        """The answer to an order, from the shared child or private ones; None if they did not stop in time."""
+        devices = order.cell.config.train.devices
+        is_private = devices > 1 or is_foreign(order.cell.config)
+        with tempfile.TemporaryDirectory(prefix="ablate-") if devices > 1 else contextlib.nullcontext("") as folder:
+            bodies: list[Body] = [partial(serve, place=place) for place in places_of(order, folder)] or [serve]
+            children = [self.shared] if self.shared and not is_private else self.start(bodies)
+            self.shared = self.shared if is_private else children[0]
+            for child in children:
+                child.send(text)
+            reply = self.wait(children)
+            answer = answer_of(reply) if reply else None
+            if answer is None or is_private or answer.leaving:
+                self.shared = self.shared if is_private else None
+                dead = next((child for child in children if child.ended() and child.code), children[0])
+                code = dead.end(ALMOST if reply == "" else 0)
+                for child in children:
+                    child.end()
+                kill_children([self.shared.pid] if self.shared else [])
+                if answer is None or (answer.died and dead != children[0]):  # the first has only missed it
+                    number = children.index(dead) + 1
+                    which = "the worker process" if devices == 1 else f"process {number} of {len(children)}"
+                    answer = Answer(status="failed", died=how_it_died(code, which))
+        return None if reply is None or (answer.died and self.orders.stopping()) else answer
 
-    def wait(self, child: Child) -> str | None:
-        """A child's answer; empty if it ended without one, None if it did not stop in time."""
-        limit = None
-        while (text := child.receive(POLL)) is None:
-            if limit is None and self.orders.stopping():
-                with contextlib.suppress(OSError):  # tells the child that no more orders come
-                    child.channel.shutdown(socket.SHUT_WR)
+    def wait(self, children: list[Child]) -> str | None:
+        """The first child's answer; empty if one of them died, None if they did not stop in time."""
+        limit = math.inf
+        while (reply := children[0].receive(POLL)) is None and time.monotonic() < limit:
+            left = [child for child in children[1:] if child.ended()]
+            if any(child.code for child in left):
+                return ""
+            if limit == math.inf and (left or self.orders.stopping()):
+                for child in children if self.orders.stopping() else ():
+                    with contextlib.suppress(OSError):  # tells the child that no more orders come
+                        child.channel.shutdown(socket.SHUT_WR)
                 limit = time.monotonic() + LEAVE
-            if limit is not None and time.monotonic() > limit:
-                return None
-        return text
+        return reply if reply is not None or self.orders.stopping() else ""
 
-    def start(self) -> Child:
-        """Start a child that serves orders, without this process's open channels."""
-        return start(serve, [self.replies.fileno(), *([self.shared.channel.fileno()] if self.shared else [])])
+    def start(self, bodies: list[Body]) -> list[Child]:
+        """Start children that serve orders, without the open channels of this process."""
+        held, children = [self.replies.fileno()], list[Child]()
+        held += [self.shared.channel.fileno()] if self.shared else []
+        for body in bodies:
+            children.append(start(body, held))
+            held.append(children[-1].channel.fileno())
+        return children
 
 
-def serve(channel: socket.socket) -> None:
+class Place(NamedTuple):
+    """The place of a child among the processes of its run."""
+
+    rank: int
+    local: int  # its number among this process's children
+    folder: str  # for its files
+    address: str  # the file over which they find each other
+    is_local: bool  # whether all are this process's children
+
+
+def places_of(order: Order, folder: str) -> list[Place]:
+    """The places of the children that train a run on several devices, with those of the other tasks of a job; [] on one
+    device."""
+    if order.cell.config.train.devices == 1:
+        return []
+    number, _, tasks = task_of_job()
+    address = Path(folder) / "address"
+    if tasks > 1:  # a name that other jobs, which may want the same run, do not have
+        job = [os.environ.get(name, "") for name in JOBS]
+        address = Run(Path(order.results), order.path).folder / f".ranks.{'-'.join(job)}.tmp"
+    count = order.cell.config.train.devices // tasks
+    return [Place(number * count + i, i, folder, str(address), tasks == 1) for i in range(count)]
+
+
+def serve(channel: socket.socket, place: Place | None = None) -> None:
     """Train the runs ordered over a channel; its end, or SIGTERM, requests a checkpoint and exit."""
     configure_torch()
     orders, own = Inbox(channel.fileno()), os.getpid()
@@ -143,20 +202,37 @@ def serve(channel: socket.socket) -> None:
         return orders.stopping()
 
     while text := orders.next():
-        answer = handle_order(order_of(text), stopped)
+        answer = handle_order(order_of(text), stopped, place)
         channel.sendall(line(answer).encode())
         if answer.leaving:
             break
 
 
-def handle_order(order: Order, stopped: Callable[[], bool]) -> Answer:
+def handle_order(order: Order, stopped: Callable[[], bool], place: Place | None = None) -> Answer:
     """Train one run; the answer has its status, the file that met a full disk, and whether this process must end."""
-    status, full = "failed", ""
+    status, full, lost = "failed", "", ""
     try:
-        status = train_run(order, stopped)
+        status = train_at(place, order, stopped) if place else train_run(order, stopped)
     except DiskFull as error:
         full = str(error.file)
+    except RankLost as error:
+        lost = str(error)
     except OSError as error:  # such as a lock that is a folder; errors of training are in the result
         say(f"{error.filename2 or error.filename or order.path} cannot be used: {error.strerror or error}")
     # A failed run may have left the process in any state; after a request to stop there is nothing more to do.
-    return Answer(status=status, full=full, leaving=status == "failed" or stopped())
+    return Answer(status=status, full=full, died=lost, leaving=status == "failed" or stopped())
+
+
+def train_at(place: Place, order: Order, stopped: Callable[[], bool]) -> str:
+    """Train one run with the other processes that train it; returns its status.  Raises RankLost if they are lost."""
+    train = order.cell.config.train
+    if train.device == "cuda":
+        os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["CUDA_VISIBLE_DEVICES"].split(",")[place.local]
+    ranks = join(place.rank, train.devices, Path(place.address), train.device, place.is_local)
+    if ranks.rank:
+        return follow(order, stopped, ranks, Path(place.folder) / str(place.local))
+    status = train_run(order, stopped, ranks)
+    if status != "failed":  # then the others may be anywhere; they notice that this process ends
+        with contextlib.suppress(RankLost):
+            ranks.from_first(status)
+    return status

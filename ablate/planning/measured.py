@@ -275,7 +275,7 @@ class Speed(NamedTuple):
         """Seconds of a whole run."""
         train = config.train
         before = -(-train.steps // train.eval_every)  # evaluations, without those after the last step
-        return self.setup + train.steps * self.step + before * self.evaluation + self.last
+        return self.setup + (train.steps * self.step + before * self.evaluation + self.last) / train.devices
 
 
 def expected_time(plan: Plan) -> str:
@@ -287,8 +287,10 @@ def expected_time(plan: Plan) -> str:
     if lacks_device(plan):
         return "no estimate of the time: there is no GPU here"
     train = todo[0].config.train
-    workers = min(len(environments(train.device, train.parallel)), len(todo)) if plan.is_local else 1
-    pairs = list(zip(todo, speeds_of(todo, workers - 1 if train.device == "cpu" else 0), strict=True))
+    places = environments(train.device, train.parallel, train.devices) if plan.is_local else []
+    workers = max(1, min(len(places), len(todo)))
+    others = workers * train.devices - 1 if train.device == "cpu" else 0
+    pairs = list(zip(todo, speeds_of(todo, others), strict=True))
     known = [(cell, speed) for cell, speed in pairs if speed]
     if not known:
         return f"no estimate of the time: no step of {todo[0].label} could be measured"

@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 from ablate.config.files import regular
 from ablate.results.atomic import digest, open_archive, set_aside, write_atomic
 from ablate.results.run import MetricsWriter, Run
+from ablate.training.ranks import Ranks
 
 SHARE = 0.03  # of the time, at most, in which checkpoints are written
 
@@ -104,6 +105,21 @@ def restore(run: Run, device: torch.device, parts: Mapping[str, Any]) -> Progres
         aside, why = " and ".join(set_aside(file).name for file in damaged), str(error).split("\n")[0][:200]
         raise DamagedCheckpoint(f"{path} cannot be used ({why}); set aside as {aside}, trained again") from None
     progress.resumed += 1
+    return progress
+
+
+def share(progress: Progress, device: torch.device, parts: Mapping[str, Any], ranks: Ranks) -> Progress:
+    """Give all ranks of a run the state of rank 0; returns its progress."""
+    if ranks.count == 1:
+        return progress
+    buffer = io.BytesIO()
+    if ranks.rank == 0:
+        torch.save({name: part.state_dict() for name, part in parts.items()}, buffer)
+    progress, sent = ranks.from_first((progress, buffer.getvalue()))
+    if ranks.rank:
+        state = torch.load(io.BytesIO(sent), map_location=device, weights_only=True)
+        for name, part in parts.items():
+            part.load_state_dict(state[name])
     return progress
 
 

@@ -15,10 +15,11 @@ WARM_UP = 10  # first steps of each process, at most half of the run's, which ar
 class Clock:
     """Seconds by phase.  No second counts twice: a phase excludes compilation and the phases nested in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, processes: int = 1) -> None:
         self.seconds = dict.fromkeys(PHASES, 0.0)
         self.steps, self.step_seconds = 0, 0.0  # steps timed after the warm-up, and their seconds without evaluations
         self.cpu_before, self.began = 0.0, time.process_time()  # CPU seconds of earlier processes of the run
+        self.processes = processes  # that share the work equally
         self.counted = 0.0  # seconds of all steps up to the last counted one
         self.inner = 0.0  # seconds spent in phases nested in the current one
 
@@ -49,7 +50,7 @@ class Clock:
 
     def state_dict(self) -> dict[str, Any]:
         """The state to save in a checkpoint."""
-        cpu = self.cpu_before + time.process_time() - self.began
+        cpu = self.cpu_before + self.processes * (time.process_time() - self.began)
         return {"seconds": self.seconds, "steps": self.steps, "step_seconds": self.step_seconds, "cpu_seconds": cpu}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

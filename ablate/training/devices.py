@@ -32,21 +32,46 @@ def configure_torch() -> None:
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
-def environments(device: str, parallel: str | int) -> list[dict[str, str]]:
-    """The environment variables of each worker: none on the CPU, one device each on GPUs; [] if there is no GPU."""
+# What torchrun, Slurm and submitit tell each task of a job: its number, that on its host, and how many there are.
+TASKS = [("RANK", "LOCAL_RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS")]
+TASKS += [("SUBMITIT_LOCAL_GLOBALID", "SUBMITIT_LOCAL_LOCALID", "SUBMITIT_LOCAL_NTASKS")]
+
+
+def task_of_job() -> tuple[int, int, int]:
+    """This process's number among the tasks of a job, that on its host, and how many there are."""
+    found = (tuple(int(os.environ[name]) for name in names) for names in TASKS if {*names} <= os.environ.keys())
+    number, local, count = next(found, (0, 0, 1))
+    return number, local, count
+
+
+def environments(device: str, parallel: str | int, devices: int = 1) -> list[dict[str, str]]:
+    """The environment variables of each worker: none on the CPU, its GPUs otherwise.  One that trains on several
+    devices has an equal share of them with the other tasks of its job.  [] if there are not as many."""
+    _, local, tasks = task_of_job() if devices > 1 else (0, 0, 1)
+    if devices % tasks:
+        return []
+    names, each = visible(device), devices // tasks
+    groups = [",".join(names[i : i + each]) for i in range(0, len(names) - each + 1, each)]
+    if groups and tasks > 1:
+        groups, parallel = [groups[local % len(groups)]], 1
+    count = len(groups) if parallel == "auto" or not groups else int(parallel)
+    return [{"CUDA_VISIBLE_DEVICES": groups[i % len(groups)]} if device == "cuda" else {} for i in range(count)]
+
+
+def visible(device: str) -> list[str]:
+    """The names of the cores or GPUs that this process may use."""
     if device != "cuda":
         count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return [{}] * (count if parallel == "auto" else int(parallel))
+        return [str(i) for i in range(count)]
     count, listed = torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES")
-    devices = [str(i) for i in range(count)] if listed is None else listed.split(",")[:count]  # torch ignores the rest
-    count = len(devices) if parallel == "auto" else int(parallel)
-    return [{"CUDA_VISIBLE_DEVICES": devices[i % len(devices)]} for i in range(count if devices else 0)]
+    return [str(i) for i in range(count)] if listed is None else listed.split(",")[:count]  # torch ignores the rest
 
 
-def share(device: str, number: int) -> dict[str, str]:
-    """The environment of one of several processes that another launcher starts; its number selects the GPU."""
-    workers = environments(device, "auto")
-    return workers[number % len(workers)] if workers and device == "cuda" else {}
+def share(device: str, number: int, devices: int = 1) -> list[dict[str, str]]:
+    """The environment of one of several processes that another launcher starts; its number selects the GPUs.  [] if
+    there are not as many."""
+    workers = environments(device, "auto", devices)
+    return workers and [workers[number % len(workers)]]
 
 
 class Card(NamedTuple):

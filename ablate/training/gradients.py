@@ -15,6 +15,7 @@ from ablate.model.norm import running_norms
 from ablate.model.objective import Objective, has_auxiliary, terms_of
 from ablate.training import capture
 from ablate.training.devices import TooLarge, is_out_of_memory, make_room, to_device
+from ablate.training.ranks import ALONE, Ranks
 from ablate.training.scoring import autocast
 
 
@@ -33,10 +34,12 @@ class Gradients:
         seed: int,
         user_code: bool,
         say: Callable[[str], None],
+        ranks: Ranks = ALONE,
     ):
         self.model, self.objective, self.precision = model, objective, loop.precision
         self.device, self.seed, self.user_code, self.say = torch.device(loop.device), seed, user_code, say
         self.parts, self.step, self.calls, self.parameters = loop.parts, 0, 0, list(model.parameters())
+        self.ranks = ranks
         graphs = capture.available(self.device) and loop.capture and not user_code  # whose draws a graph would repeat
         self.captured = capture.Captured(model, self.whole, say, loop.capture == "auto") if graphs else None
 
@@ -53,7 +56,7 @@ class Gradients:
         self.seed_torch()
         kept = [buffer.clone() for buffer in self.model.buffers()] if self.calls else []
         given = self.model, self.objective, batch, self.parts, self.device, self.precision
-        losses, parts = self.of_graph(batch) or backward_by_parts(*given, self.seed_torch)
+        losses, parts = self.of_graph(batch) or backward_by_parts(*given, self.seed_torch, self.ranks)
         for buffer, before in zip(self.model.buffers() if kept else (), kept, strict=True):
             buffer.copy_(before)
         self.calls += 1
@@ -62,7 +65,8 @@ class Gradients:
             alike = "whose gradients add up to the same"
             alike += ", but for losses of components, taken of each part" * has_auxiliary(self.model)
             change = f"from step {self.step} on batches of {len(batch.targets)} are taken in {parts} parts"
-            self.say(f"out of memory: {change}, {alike}")
+            if self.ranks.rank == 0:
+                self.say(f"out of memory: {change}, {alike}")
         return losses
 
     def of_graph(self, batch: Batch) -> tuple[dict[str, Tensor], int] | None:
@@ -106,20 +110,29 @@ def backward_by_parts(
     device: torch.device,
     precision: str,
     seed_part: Callable[[int], None] = lambda row: None,
+    ranks: Ranks = ALONE,
 ) -> tuple[dict[str, Tensor], int]:
     """Compute the gradient of the training objective; returns the losses and the number of parts used.  Starts with
-    `parts` and doubles them when out of memory, starting over each time.  `seed_part` is called with the first row of
-    each part.  Raises TooLarge."""
+    `parts` and doubles them when a rank is out of memory, starting over each time.  `seed_part` is called with the
+    first row of each part.  Raises TooLarge."""
     while True:
+        message, losses = "", dict[str, Tensor]()
         try:
-            return backward(model, objective, batch, parts, device, precision, seed_part), parts
+            losses = backward(model, objective, batch, parts, device, precision, seed_part, ranks)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            message = first_line(error)
+            message = first_line(error) or "out of memory"
+        parameters = list(model.parameters()) if ranks.count > 1 else []
+        full, *used = ranks.most([bool(message), *(p.grad is not None for p in parameters)])
+        if not full:
+            for parameter in (p for p, is_used in zip(parameters, used, strict=True) if is_used and p.grad is None):
+                parameter.grad = torch.zeros_like(parameter)  # what another rank's rows alone depend on
+            ranks.add([p.grad for p in parameters if p.grad is not None] + [*losses.values()])
+            return losses, parts
         model.zero_grad(set_to_none=True)
         make_room(device)
-        refuse_to_split(model, len(batch.targets), parts, message)
+        refuse_to_split(model, len(batch.targets), parts, message or "on another device")
         parts *= 2
 
 
@@ -131,9 +144,10 @@ def backward(
     device: torch.device,
     precision: str,
     seed_part: Callable[[int], None],
+    ranks: Ranks,
 ) -> dict[str, Tensor]:
-    """Backpropagate the mean loss over all targets of a batch.  Returns the cross-entropy as `loss`; if there are other
-    terms, also these by name and their sum as `objective`.
+    """Backpropagate this rank's part of the mean loss over all targets of a batch.  Returns the cross-entropy as
+    `loss`; if there are other terms, also these by name and their sum as `objective`.
 
     Gradients and losses are summed in a binary tree: those of a half of the rows are those of its two halves together.
     The order of summation then depends on `parts` only, and log₂(parts) gradients are in memory, at least one.
@@ -162,7 +176,7 @@ def backward(
         share = (part.stop - part.start) / len(batch.targets)
         return compute(model, objective, inputs, to_device(batch.targets[part], device), scored, precision, share)
 
-    losses = of_rows(0, len(batch.targets), parts)
+    losses = of_rows(*ranks.rows(len(batch.targets)), parts // ranks.count)
     del of_rows  # it refers to itself, and would keep the model until garbage collection
     return losses
 

@@ -15,6 +15,7 @@ from ablate.data.metrics import Metric, Scores
 from ablate.data.task import IGNORE, HeldOut
 from ablate.model.norm import running_norms
 from ablate.training.devices import is_out_of_memory, make_room, to_device
+from ablate.training.ranks import ALONE, Ranks
 
 CHUNK = 4096  # positions per forward pass on the CPU
 T = TypeVar("T")
@@ -29,6 +30,7 @@ class Setting(NamedTuple):
     chunk: int = CHUNK  # positions per forward pass
     val_share: float = 1.0  # share of `tokens` used on the validation split during training
     rows: int | None = None  # examples per forward pass, if the model is compiled for a fixed batch size
+    ranks: Ranks = ALONE  # which share the examples
 
     def of(self, split: str) -> int:
         """Number of positions of a split."""
@@ -66,16 +68,18 @@ def positions_at_once(loop: Train, context: int) -> int:
 def in_chunks(
     held_out: HeldOut, setting: Setting, compute: Callable[[dict[str, Tensor], Tensor], T], whole: bool = False
 ) -> list[T]:
-    """Apply `compute` to inputs and targets in chunks of about `setting.chunk` positions; returns the results.
+    """Apply `compute` to inputs and targets in chunks of about `setting.chunk` positions; returns the results.  Each
+    rank computes an equal share of the chunks.
 
     When out of memory, later chunks have half as many examples, except with `whole`, where chunks must not be split.
     With `setting.rows` each chunk has exactly that many examples; the last one is padded with its last example.
     """
-    device, alike, count, start = setting.device, setting.rows, len(held_out.targets), 0
+    device, alike, ranks, count = setting.device, setting.rows, setting.ranks, len(held_out.targets)
     rows = alike or max(1, setting.chunk // max(tensor.shape[1] for tensor in held_out.inputs.values()))
     found: list[T] = []
-    while start < count:
-        part: slice | Tensor = slice(start, start + rows)
+    start, stop = (min(count, -(-count // rows) * end // ranks.count * rows) for end in (ranks.rank, ranks.rank + 1))
+    while start < stop:
+        part: slice | Tensor = slice(start, min(start + rows, stop))
         if alike and start + rows > count:
             part = torch.arange(start, start + rows).clamp(max=count - 1)
         try:
@@ -89,7 +93,7 @@ def in_chunks(
             start += rows
             continue
         make_room(device)  # not in the except block, where the error keeps its tensors alive
-    return found
+    return ranks.gather(found)
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from ablate.training.divergence import check_divergence
 from ablate.training.evaluation import final_evaluation, following, measure, setting_of
 from ablate.training.gradients import Gradients
 from ablate.training.optim import build_optimiser
+from ablate.training.ranks import ALONE, Ranks
 from ablate.training.schedule import build_schedule, learning_rate
 from ablate.training.scoring import DocumentLosses
 from ablate.training.step import build_step
@@ -39,18 +40,19 @@ class Interrupted(Exception):
 class Trainer:
     """One run: a model, a task and an optimiser, trained from the last checkpoint, or from the start, to the end."""
 
-    def __init__(self, run: Run, config: Config, seed: int):
-        self.clock, self.documents = Clock(), DocumentLosses()
+    def __init__(self, run: Run, config: Config, seed: int, ranks: Ranks = ALONE):
+        self.clock, self.documents, self.ranks = Clock(ranks.count), DocumentLosses(), ranks
         with self.clock.timed("setup"):
             self.run, self.loop, self.optim = run, config.train, config.optim
             self.keep_checkpoint = config.keep == "all"
             init_seed, self.data_seed = initial_seed(config, seed), data_seed(config.seed, seed)
-            self.device, self.setting = torch.device(self.loop.device), setting_of(config)
+            self.device, self.setting = torch.device(self.loop.device), setting_of(config)._replace(ranks=ranks)
             if self.device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats()  # the worker's earlier runs must not count
             self.task = build_task(config)
             self.model = initialised_model(config, self.task, init_seed)
-            self.vectors_seconds = begin_with_vectors(self.model, config, self.task, init_seed)
+            # The other ranks get the weights of rank 0.
+            self.vectors_seconds = None if ranks.rank else begin_with_vectors(self.model, config, self.task, init_seed)
             self.model.to(self.device)
             self.average = AVERAGES[self.loop.average](self.model, self.loop.steps)
             for model in {self.model, self.average.model}:
@@ -60,10 +62,12 @@ class Trainer:
             self.schedule, self.optimiser = build_schedule(config), build_optimiser(config, self.model)
             self.step = build_step(config, self.model, self.optimiser, self.optim.grad_clip)
             seeding = (self.data_seed, is_foreign(config))
-            self.gradients = Gradients(self.model, build_objective(config), self.loop, *seeding, partial(say, run))
+            told = *seeding, partial(say, run), ranks
+            self.gradients = Gradients(self.model, build_objective(config), self.loop, *told)
             self.parts = {"model": self.model, "optimiser": self.optimiser, "average": self.average}
             self.parts |= {"step": self.step, "gradients": self.gradients, "clock": self.clock}
             self.progress = checkpoint.restore(run, self.device, self.parts)
+            self.progress = checkpoint.share(self.progress, self.device, self.parts, ranks)
             self.metrics = MetricsWriter(run.metrics_file, self.progress.offset, run.check)
             self.saver = checkpoint.Saver(run, self.metrics, self.parts, self.loop.checkpoint_seconds)
 
@@ -82,7 +86,7 @@ class Trainer:
         warm = progress.step + min(WARM_UP, loop.steps // 2)
         row = self.log({}) if progress.offset == 0 else {}
         while progress.step < loop.steps:
-            if stop():
+            if self.ranks.most([stop()])[0]:
                 self.save()
                 raise Interrupted
             if progress.step and self.saver.is_due():
@@ -103,7 +107,7 @@ class Trainer:
             if found or progress.step % loop.eval_every == 0:
                 row = self.log(found)
         if not row:  # resumed from the checkpoint of the last step, which keep=all saves
-            row = self.evaluate(loop.steps, loop.steps) | self.run.metrics()[0][-1]
+            row = self.evaluate(loop.steps, loop.steps) | dict(*self.run.metrics()[0][-1:])
         if self.keep_checkpoint:
             self.save()
         return row
@@ -158,7 +162,9 @@ class Trainer:
         return found
 
     def save(self) -> None:
-        """Save a checkpoint, which a thread writes."""
+        """Save a checkpoint, which a thread writes, if this is rank 0."""
+        if self.ranks.rank:
+            return
         if self.device.type == "cuda":  # so that pending GPU work does not count as writing
             with self.clock.timed("wait"):
                 torch.cuda.synchronize()
@@ -171,10 +177,10 @@ def say(run: Run, sentence: str) -> None:
     print(f"ablate: {run.path}: {sentence}", file=sys.stderr, flush=True)
 
 
-def new_trainer(run: Run, config: Config, seed: int) -> Trainer:
+def new_trainer(run: Run, config: Config, seed: int, ranks: Ranks = ALONE) -> Trainer:
     """A trainer that resumes from the run's checkpoint, or starts over with a message if that is damaged."""
     try:
-        return Trainer(run, config, seed)
+        return Trainer(run, config, seed, ranks)
     except checkpoint.DamagedCheckpoint as error:
         print(f"ablate: {error}", file=sys.stderr)
-        return Trainer(run, config, seed)
+        return Trainer(run, config, seed, ranks)

@@ -24,7 +24,8 @@ from ablate.results.run_key import batches, cell_id, is_foreign, run_key, with_c
 NO_PART = {
     key: why
     for why, keys in {
-        "how many runs train side by side, and how often they are kept": "train.parallel train.checkpoint_seconds",
+        "where runs train, side by side, and how often they are kept": "train.parallel train.devices "
+        "train.checkpoint_seconds",
         "as CUDA graphs, passes have the numbers of the loop": "train.capture",
         "trained weights are tested at other lengths without training again": "eval.lengths",
         "data count by content: the fingerprint": "data.path data.name data.column data.held_out",

@@ -17,7 +17,7 @@ from ablate.planning.checks import memory
 from ablate.planning.measured import expected_time
 from ablate.planning.plan import Plan
 from ablate.training import devices
-from ablate.training.devices import Card, cards, environments, share
+from ablate.training.devices import TASKS, Card, cards, environments, share, task_of_job
 
 
 @pytest.fixture
@@ -55,15 +55,34 @@ def test_workers_are_on_gpus_that_there_are(count, listed, expected, machine) ->
     assert twice == expected * 2, "they share them in turn"
 
 
+def test_a_run_on_several_devices_has_an_equal_share_of_them(machine, monkeypatch) -> None:
+    def given(devices: int, parallel: str | int = "auto", device: str = "cuda") -> list[str | None]:
+        return [worker.get("CUDA_VISIBLE_DEVICES") for worker in environments(device, parallel, devices)]
+
+    machine(5, "4,3,2,1,0")
+    assert given(2) == ["4,3", "2,1"] and given(4, 2) == ["4,3,2,1"] * 2 and given(8) == given(8, 1) == []
+    monkeypatch.setattr(devices, "visible", lambda device: ["0", "1", "2", "3", "4"])
+    assert given(2, device="cpu") == [None] * 2 and given(2, 3, "cpu") == [None] * 3 and given(8, 1, "cpu") == []
+    assert [share("cuda", number, 2) for number in (1, 2)] == [
+        [{"CUDA_VISIBLE_DEVICES": each}] for each in ("2,3", "0,1")
+    ]
+    for names in TASKS:  # the second of two tasks on this host, of four in all
+        with monkeypatch.context() as patch:
+            for name, value in zip(names, (3, 1, 4), strict=True):
+                patch.setenv(name, str(value))
+            assert task_of_job() == (3, 1, 4) and given(1) == ["0", "1", "2", "3", "4"]
+            assert given(4) == ["1"] and given(8) == ["2,3"] and given(2) == given(32) == []
+
+
 def test_jobs_of_other_launchers_take_turns_on_gpus(machine, plan, monkeypatch) -> None:
     machine(3)
-    assert [share("cuda", number)["CUDA_VISIBLE_DEVICES"] for number in range(5)] == ["0", "1", "2", "0", "1"]
-    assert share("cpu", 3) == {}
+    assert [share("cuda", number)[0]["CUDA_VISIBLE_DEVICES"] for number in range(5)] == ["0", "1", "2", "0", "1"]
+    assert share("cpu", 3) == [{}]
     machine(0)
-    assert share("cuda", 3) == {}
+    assert share("cuda", 3) == []
     machine(2)
     given: list[Any] = []
-    monkeypatch.setattr(launcher, "device_of", lambda _: ("cuda", "auto"))
+    monkeypatch.setattr(launcher, "device_of", lambda _: ("cuda", "auto", 1))
     answer = launcher.Answer(status="done")
     monkeypatch.setattr(launcher, "run_in", lambda workers, _: given.extend(workers) or [answer])
     order = launcher.Order(results="results", path="cell/run", seed=0, cell=a_cell(), user=[])

@@ -165,7 +165,7 @@ def estimate(params: int, trained: int, moments: int, kept: int, largest: int, o
     train = config.train
     held = FLOAT * (params * (1 + (train.average != "none")) + moments)
     share = HALF if train.precision == "bf16" else 1.0
-    gradients = FLOAT * trained * max(1.0, math.log2(train.parts))
+    gradients = FLOAT * trained * max(1.0, math.log2(train.parts / train.devices))
     stepping = gradients + share * kept + 2 * largest  # logits and their gradient
     chunk = positions_at_once(train, config.data["context"])
     evaluating = 4 * FLOAT * chunk * max(outputs, 4 * config.model.dim)
@@ -199,14 +199,15 @@ def memory_problems(rows: list[Cell], checked: list[Checked], runs: int) -> tupl
     found, notes, fitting = [], [], dict[float, str]()
     for row, cell in zip(rows, checked, strict=True):
         train = cell.config.train
-        device, workers = train.device, environments(train.device, train.parallel)
+        device, workers = train.device, environments(train.device, train.parallel, train.devices)
         if train.memory is not None and not workers:  # one GPU, as nobody can be asked how many there are
             workers = [{}] * (1 if train.parallel == "auto" else train.parallel)
-        if not workers:
+        if not workers and device == "cuda":
             notes.append(UNASKED)
             continue
         need = needed(cell)
-        (processes, devices), least = sharing(workers, runs), SURE * need
+        (processes, devices), least = sharing(workers or [{}], runs), SURE * need
+        processes *= train.devices if device == "cpu" else 1  # each GPU has its own memory
         where = f"each process {'on a GPU' if device == 'cuda' else 'on this machine'}"
         whole, free = memory_of(device) if train.memory is None else (float(card_of(train.memory).total), 0.0)
         if least > (have := whole / processes):

@@ -296,6 +296,10 @@ def _worker_problems(config: Config) -> list[Problem]:
     if train.parts > 0 and (train.parts.bit_count() > 1 or train.parts > train.batch_size):
         most = f"a power of two up to train.batch_size={train.batch_size}"
         found.append(Problem("train.parts", f"must be {most}, as in 2, 4, 8; not {train.parts}"))
+    elif train.devices > 0 and (train.devices.bit_count() > 1 or train.parts % train.devices):
+        message = f"must be a power of two that divides train.parts={train.parts}, not {train.devices}"
+        fitting = f"; write train.parts={train.devices}, too" * (train.devices.bit_count() == 1)
+        found.append(Problem("train.devices", f"{message}{fitting}"))
     for key, value in (("compile", train.compile), ("capture", train.capture)):
         if value != "auto" and not isinstance(value, bool):
             found.append(Problem(f"train.{key}", f"must be auto, true or false, not {value!r}"))
