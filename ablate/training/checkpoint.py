@@ -108,18 +108,13 @@ def restore(run: Run, device: torch.device, parts: Mapping[str, Any]) -> Progres
     return progress
 
 
-def share(progress: Progress, device: torch.device, parts: Mapping[str, Any], ranks: Ranks) -> Progress:
+def share(progress: Progress, parts: Mapping[str, Any], ranks: Ranks) -> Progress:
     """Give all ranks of a run the state of rank 0; returns its progress."""
-    if ranks.count == 1:
-        return progress
-    buffer = io.BytesIO()
-    if ranks.rank == 0:
-        torch.save({name: part.state_dict() for name, part in parts.items()}, buffer)
-    progress, sent = ranks.from_first((progress, buffer.getvalue()))
-    if ranks.rank:
-        state = torch.load(io.BytesIO(sent), map_location=device, weights_only=True)
-        for name, part in parts.items():
-            part.load_state_dict(state[name])
+    if ranks.count > 1:
+        states = {} if ranks.rank else copied({name: part.state_dict() for name, part in parts.items()})
+        progress, states = ranks.from_first((progress, states))
+        for name, state in states.items() if ranks.rank else ():
+            parts[name].load_state_dict(state)
     return progress
 
 

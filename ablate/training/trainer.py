@@ -67,7 +67,7 @@ class Trainer:
             self.parts = {"model": self.model, "optimiser": self.optimiser, "average": self.average}
             self.parts |= {"step": self.step, "gradients": self.gradients, "clock": self.clock}
             self.progress = checkpoint.restore(run, self.device, self.parts)
-            self.progress = checkpoint.share(self.progress, self.device, self.parts, ranks)
+            self.progress = checkpoint.share(self.progress, self.parts, ranks)
             self.metrics = MetricsWriter(run.metrics_file, self.progress.offset, run.check)
             self.saver = checkpoint.Saver(run, self.metrics, self.parts, self.loop.checkpoint_seconds)
 
