@@ -18,7 +18,7 @@ from ablate.results.atomic import digest, open_archive, set_aside, write_atomic
 from ablate.results.run import MetricsWriter, Run
 from ablate.training.ranks import Ranks
 
-SHARE = 0.03  # of the time, at most, in which checkpoints are written
+SHARE = 0.03  # of the time, at most, that checkpoints take
 
 
 @dataclasses.dataclass
@@ -45,18 +45,22 @@ class DamagedCheckpoint(Exception):
 class Saver:
     """Writes a run's checkpoints in a thread; training waits only while its state is copied.
 
-    They are at least `least` seconds apart, or more if the last one took long: they may take `SHARE` of the time.
+    They are at least `pause` seconds apart, and after the first, one is due only once it and those before take `SHARE`
+    of the time.  What counts is the time that training waits and the processor's time of the thread.
     """
 
-    def __init__(self, run: Run, metrics: MetricsWriter, parts: Mapping[str, Any], least: float):
-        self.run, self.metrics, self.parts, self.least = run, metrics, parts, least
-        self.began, self.took, self.thread = time.monotonic(), 0.0, ThreadPoolExecutor(1)
+    def __init__(self, run: Run, metrics: MetricsWriter, parts: Mapping[str, Any], pause: float):
+        self.run, self.metrics, self.parts, self.pause = run, metrics, parts, pause
+        self.start = self.began = time.monotonic()  # of the process, and of the last checkpoint
+        self.took, self.total, self.thread = 0.0, 0.0, ThreadPoolExecutor(1)
         self.written: Future[None] = self.thread.submit(lambda: None)  # its result waits, and raises the thread's error
 
     def is_due(self) -> bool:
         """Whether it is time for the next checkpoint.  Raises the error of the last one, if it could not be written."""
-        pause = max(self.least, self.took / SHARE)
-        return self.written.done() and not self.written.result() and time.monotonic() - self.began > pause
+        if not self.written.done() or self.written.result():
+            return False
+        now = time.monotonic()
+        return now - self.began > self.pause and SHARE * (now - self.start) > self.total + self.took
 
     def save(self, progress: Progress) -> None:
         """Copy progress and the `state_dict` of each part, to be written once the checkpoint before is."""
@@ -65,25 +69,27 @@ class Saver:
         progress.offset, progress.logged = self.metrics.bytes, self.metrics.written().sha256
         states = {name: part.state_dict() for name, part in self.parts.items()}
         states["progress"] = dataclasses.asdict(progress)
-        self.written = self.thread.submit(self.write, copied(states))
+        states = copied(states)
+        self.took = time.monotonic() - self.began
+        self.written = self.thread.submit(self.write, states)
 
     def write(self, states: dict[str, Any]) -> None:
         """Write a checkpoint."""
+        began = time.thread_time()
         self.metrics.sync()
         write_atomic(self.run.checkpoint_file, partial(torch.save, states), self.run.check)
-        self.took = time.monotonic() - self.began
+        self.took += time.thread_time() - began
+        self.total += self.took
 
 
 def copied(states: dict[str, Any]) -> dict[str, Any]:
     """A copy of states in the CPU's memory, in which tensors that share memory do so, too."""
     copies, known = dict[int, torch.UntypedStorage](), dict[int, Any]()
     for x in (leaf for leaf in tree_leaves(states) if isinstance(leaf, torch.Tensor)):
-        storage = x.untyped_storage()
-        if storage._cdata not in copies:
-            copies[storage._cdata] = torch.UntypedStorage(storage.nbytes()).copy_(storage)
-        known[id(x)] = x.new_empty(0, device="cpu").set_(
-            copies[storage._cdata], x.storage_offset(), x.shape, x.stride()
-        )
+        own, shape = x.untyped_storage(), (x.storage_offset(), x.shape, x.stride())
+        if own._cdata not in copies:
+            copies[own._cdata] = torch.UntypedStorage(own.nbytes()).copy_(own)
+        known[id(x)] = x.new_empty(0, device="cpu").set_(copies[own._cdata], *shape)
     return copy.deepcopy(states, known)
 
 

@@ -8,11 +8,13 @@ import os
 import pickle
 import shutil
 import signal
+import subprocess
+import sys
 import zipfile
 
 import pytest
 import torch
-from conftest import SHAPE, STEPS, latest
+from conftest import ROOT, SHAPE, STEPS, latest
 from crashing_norm import hazard, start, training, wait_for, workers
 from one_run import after, carry_out, here, rows_of, train, trained_anew, write_plan
 
@@ -147,6 +149,15 @@ def test_a_killed_worker_takes_only_its_run_with_it_and_a_stopped_one_none(numbe
     ended = (0, ["done", "done"]) if number == signal.SIGTERM else (1, ["done", "failed"])
     assert (process.returncode, sorted(statuses)) == ended, out + err
     assert ("killed by signal 9" in out) == (number == signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_a_run_killed_within_a_checkpoint_and_stopped_after_one_gives_the_same_weights():
+    """What `benchmarks/bench_checkpoint.py` shows for a state of 1.5 GB."""
+    few = ["--steps", "150", "model.layers=3", "model.heads=4", "model.dim=256", "train.checkpoint_seconds=0.5"]
+    command = [sys.executable, "benchmarks/bench_checkpoint.py", *few]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0 and "resumed 2 times; the same rows, metrics and weights" in done.stdout, done
 
 
 def test_numbers_of_changed_code_do_not_pass_for_the_planned(planned, monkeypatch):
