@@ -27,6 +27,7 @@ from ablate.config.extra import INSTALL
 from ablate.config.groups import read_groups
 from ablate.config.import_path import find_here, leave_current_folder
 from ablate.data.corpus import cache_folder
+from ablate.execution.mps import service
 from ablate.execution.pool import Answer, Order, Pool, line, order_of
 from ablate.execution.signals import DiskFull, handling_signals, is_full
 from ablate.formatting import instead
@@ -40,8 +41,8 @@ from ablate.training.devices import environments, share
 
 def run_orders(orders: Sequence[Order]) -> list[Answer]:
     """Train runs in parallel, and at the end wait for those that another process trains.  Raises DiskFull."""
-    workers = environments(*device_of(orders))
-    with machine(alone=orders[0].cell.config.timing == "isolated"):
+    found = environments(*device_of(orders), flops=max(order.cell.flops_per_step for order in orders))
+    with machine(alone=orders[0].cell.config.timing == "isolated"), service(found) as workers:
         answers = run_in(workers, orders)
         busy = [i for i, answer in enumerate(answers) if answer.status == "busy"]
         again = run_in(workers, [dataclasses.replace(orders[i], wait=True) for i in busy])
@@ -59,7 +60,7 @@ def run_alone(order: Order, number: int) -> str:
     return answer.status
 
 
-def run_in(workers: list[dict[str, str]], orders: Sequence[Order]) -> list[Answer]:
+def run_in(workers: Sequence[dict[str, str]], orders: Sequence[Order]) -> list[Answer]:
     """Train runs in workers with these environments; a run whose worker died has failed, unless another process has
     taken it over.  Raises DiskFull."""
     lacking = "there are fewer devices here than train.devices, or the job's tasks cannot share them equally"

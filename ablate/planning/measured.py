@@ -287,7 +287,8 @@ def expected_time(plan: Plan) -> str:
     if lacks_device(plan):
         return "no estimate of the time: there is no GPU here"
     train = todo[0].config.train
-    places = environments(train.device, train.parallel, train.devices) if plan.is_local else []
+    flops = max(cell.flops_per_step for cell in plan.manifest.cells)
+    places = environments(train.device, train.parallel, train.devices, flops) if plan.is_local else []
     workers = max(1, min(len(places), len(todo)))
     others = workers * train.devices - 1 if train.device == "cpu" else 0
     pairs = list(zip(todo, speeds_of(todo, others), strict=True))
@@ -302,6 +303,9 @@ def expected_time(plan: Plan) -> str:
     first, speed = known[0]
     step = f"{speed.step:.2g} s" if speed.step < 10 else duration(speed.step)
     basis = [f"a step of {first.label} takes {step} here"] * (first.step_seconds is None)  # match=seconds says another
+    gpus = {place.get("CUDA_VISIBLE_DEVICES") for place in places}
+    shared = f"{len(places) // max(1, len(gpus))} processes share a GPU, which was timed for one"
+    basis += [shared] * (train.device == "cuda" and len(places) > len(gpus))
     basis += ["before compiling"] * any(cell.config.train.compile for cell in todo)
     some, every = {cell.id for cell, _ in known}, {cell.id for cell in todo}
     basis += [f"measured for {len(some)} of {len(every)} cells"] * (some != every)

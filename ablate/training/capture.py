@@ -1,6 +1,5 @@
 """Forward and backward passes as CUDA graphs: one launch instead of hundreds, for which a small model waits."""
 
-import math
 import warnings
 from collections.abc import Callable, Hashable, Mapping
 from typing import NamedTuple
@@ -9,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config.errors import first_line
+from ablate.config.schema import Train
 from ablate.training.devices import is_out_of_memory, to_device
 
 Losses = dict[str, Tensor]
@@ -21,6 +21,11 @@ SHAPES = 2  # of batches that are captured; each holds the memory of its activat
 def available(device: torch.device) -> bool:
     """Whether a device has graphs."""
     return device.type == "cuda"
+
+
+def captures(loop: Train, weights: int, positions: int) -> bool:
+    """Whether steps of so many positions by so many weights are captured where that is possible."""
+    return loop.parts == 1 and bool(6 * weights * positions < WORTH if loop.capture == "auto" else loop.capture)
 
 
 class Graph(NamedTuple):
@@ -38,17 +43,16 @@ class Captured:
     does, which it runs as a CUDA graph from the third batch of a shape on.
 
     The first batch compiles and sets up what is set up once.  The second shows whether the pass waits for the GPU,
-    which a graph cannot; `say` is then called with a sentence, and nothing is captured.  With `small` only small
-    batches are captured.
+    which a graph cannot; `say` is then called with a sentence, and nothing is captured.
     """
 
-    def __init__(self, model: nn.Module, compute: Pass, say: Callable[[str], None], small: bool):
+    def __init__(self, model: nn.Module, compute: Pass, say: Callable[[str], None], loop: Train):
         self.model, self.compute, self.say = model, compute, say
         self.device = next(model.parameters()).device
         self.seen: dict[Hashable, int] = {}
         self.graphs: dict[Hashable, Graph] = {}
         self.waits, self.counts = False, True
-        self.most = WORTH / 6 / sum(p.numel() for p in model.parameters()) if small else math.inf  # positions
+        self.loop, self.weights = loop, sum(p.numel() for p in model.parameters())
 
     def __call__(self, inputs: Mapping[str, Tensor], targets: Tensor, scored: int) -> Losses:
         # Terms of an objective are divided by the number of scored targets, which a graph holds as a constant.
@@ -60,7 +64,8 @@ class Captured:
             return self.replayed(graph)
         self.seen[shape] = turn = self.seen.get(shape, 0) + 1
         here, aims = {name: to_device(x, self.device) for name, x in inputs.items()}, to_device(targets, self.device)
-        if self.waits or turn == 1 or len(self.graphs) == SHAPES or max(x.numel() for x in here.values()) > self.most:
+        possible = not self.waits and len(self.graphs) < SHAPES
+        if turn == 1 or not possible or not captures(self.loop, self.weights, max(x.numel() for x in here.values())):
             losses = self.compute(here, aims, scored)
             self.counts = len(losses) > 1
             return losses

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 import os
 import platform
 import re
@@ -44,9 +45,10 @@ def task_of_job() -> tuple[int, int, int]:
     return number, local, count
 
 
-def environments(device: str, parallel: str | int, devices: int = 1) -> list[dict[str, str]]:
+def environments(device: str, parallel: str | int, devices: int = 1, flops: float = math.inf) -> list[dict[str, str]]:
     """The environment variables of each worker: none on the CPU, its GPUs otherwise.  One that trains on several
-    devices has an equal share of them with the other tasks of its job.  [] if there are not as many."""
+    devices has an equal share of them with the other tasks of its job.  With parallel=auto, several workers share a GPU
+    where the `flops` of a training step are few.  [] if there are not as many devices."""
     _, local, tasks = task_of_job() if devices > 1 else (0, 0, 1)
     if devices % tasks:
         return []
@@ -54,8 +56,21 @@ def environments(device: str, parallel: str | int, devices: int = 1) -> list[dic
     groups = [",".join(names[i : i + each]) for i in range(0, len(names) - each + 1, each)]
     if groups and tasks > 1:
         groups, parallel = [groups[local % len(groups)]], 1
+    if device == "cuda" and devices == 1 and parallel == "auto" and flops < BUSY and groups:
+        parallel = len(groups) * processes_per_gpu(len(groups))
     count = len(groups) if parallel == "auto" or not groups else int(parallel)
     return [{"CUDA_VISIBLE_DEVICES": groups[i % len(groups)]} if device == "cuda" else {} for i in range(count)]
+
+
+BUSY = 5e11  # floating-point operations of a training step that keep a GPU busy, so that it is not shared
+SHARE = 6e9  # bytes of a GPU for each process with smaller steps, which need about half as much
+MOST = 8  # processes on a GPU
+
+
+def processes_per_gpu(gpus: int) -> int:
+    """How many processes with small steps share each GPU: as many as the CPU cores and the GPUs' memory allow."""
+    memory = min((card.total for card in cards()), default=0)
+    return max(1, min(MOST, len(visible("cpu")) // gpus, int(memory / SHARE)))
 
 
 def visible(device: str) -> list[str]:

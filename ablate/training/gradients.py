@@ -41,7 +41,7 @@ class Gradients:
         self.parts, self.step, self.calls, self.parameters = loop.parts, 0, 0, list(model.parameters())
         self.ranks = ranks
         graphs = capture.available(self.device) and loop.capture and not user_code  # whose draws a graph would repeat
-        self.captured = capture.Captured(model, self.whole, say, loop.capture == "auto") if graphs else None
+        self.captured = capture.Captured(model, self.whole, say, loop) if graphs else None
 
     def begin(self, step: int) -> None:
         """Start a step: the following calls, and the random numbers of user components, belong to it."""

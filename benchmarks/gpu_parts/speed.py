@@ -1,5 +1,6 @@
 """How fast: synchronisations of a step, tokens/s and MFU of scale=base and GPT-2, eager and compiled, and a sweep."""
 
+import os
 import time
 import warnings
 from typing import Any
@@ -60,14 +61,23 @@ def gpt2_cell(given: Given) -> tuple[Any, Any, int]:
 
 
 def captured(given: Given, found: Findings) -> None:
-    """Small steps as CUDA graphs beside the loop: equal losses, and seconds of each."""
+    """Small steps as CUDA graphs beside the loop: seconds of each, and equal losses with torch's deterministic kernels;
+    with its default ones two loops differ, too."""
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # which those ask for
     for scale, compiled in (("small", False), ("base", False), ("base", True)):
-        cell, table = one_cell(given.words(*given.pick([], [f"scale={scale}"]), "model.dropout=0.1")), {}
-        for how, capture in (("loop", False), ("captured", True)):
-            name = f"{scale}, {'compiled' if compiled else 'eager'}"
+        cell = one_cell(given.words(*given.pick([], [f"scale={scale}"]), "model.dropout=0.1"))
+        name, table = f"{scale}, {'compiled' if compiled else 'eager'}", dict[str, Any]()
+        for how, capture, exact in (
+            ("loop", False, False),
+            ("captured", True, False),
+            ("loop, exact", False, True),
+            ("captured, exact", True, True),
+        ):
+            torch.use_deterministic_algorithms(exact, warn_only=True)
             table[how] = timed(given, f"{name}, {how}", cell, given.pick(2, 50), compiled, None, capture)
+        torch.use_deterministic_algorithms(False)
         found.tell(**{name: {how: (row["ms_per_step"], row["last_loss"]) for how, row in table.items()}})
-        one, other = (row["last_loss"] for row in table.values())
+        one, other = table["loop, exact"]["last_loss"], table["captured, exact"]["last_loss"]
         found.expect(one == other, f"{name}: a loss of {one} in the loop, {other} captured")
 
 

@@ -47,6 +47,21 @@ def test_a_run_is_its_start_its_steps_and_its_evaluations(plan: Any, asked: list
     assert "1 min 08 s" in uneven, "evaluations at steps 0 and 4, then the last ones"
 
 
+def test_processes_that_share_a_gpu_are_told(plan: Any, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = plan("train.device=cuda", "train.compile=false", "seeds=8")
+    given = list[float]()
+
+    def places(device: str, parallel: str, devices: int, flops: float) -> list[dict[str, str]]:
+        given.append(flops)
+        return [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in ("0", "1")] * 3
+
+    monkeypatch.setattr(measured, "lacks_device", lambda _: False)
+    monkeypatch.setattr(measured, "environments", places)
+    said = expected_time(planned)
+    assert "on 6 workers" in said and "3 processes share a GPU, which was timed for one" in said
+    assert given == [planned.manifest.cells[0].flops_per_step]
+
+
 def test_what_there_is_no_time_to_measure_costs_by_its_flops(plan: Any, asked: list[str]) -> None:
     planned = plan("model.dim=8,16,24,32", "seeds=1", "train.parallel=1")
     flops = [flops_of(cell) for cell in planned.manifest.cells]

@@ -1,5 +1,6 @@
 """Which GPUs a process may use, what they are asked, and who gets which: with GPUs that are made up."""
 
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -72,6 +73,27 @@ def test_a_run_on_several_devices_has_an_equal_share_of_them(machine, monkeypatc
                 patch.setenv(name, str(value))
             assert task_of_job() == (3, 1, 4) and given(1) == ["0", "1", "2", "3", "4"]
             assert given(4) == ["1"] and given(8) == ["2,3"] and given(2) == given(32) == []
+
+
+@pytest.mark.parametrize(
+    ("gpus", "cores", "gigabytes", "flops", "expected"),
+    [
+        (1, 16, 80, 1e10, 8),
+        (1, 4, 80, 1e10, 4),
+        (2, 6, 80, 1e10, 3),
+        (1, 16, 24, 1e10, 4),
+        (1, 16, 4, 1e10, 1),
+        (1, 16, 80, 5e11, 1),
+    ],
+)
+def test_processes_with_small_steps_share_a_gpu(gpus, cores, gigabytes, flops, expected, machine, monkeypatch) -> None:
+    """As many as cores and memory allow, 8 at most; a step of half a teraflop has the GPU for itself."""
+    machine(gpus)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(cores))
+    monkeypatch.setattr(devices, "cards", lambda: [Card(int(gigabytes * 1e9), 0, True)] * gpus)
+    workers = [worker["CUDA_VISIBLE_DEVICES"] for worker in environments("cuda", "auto", flops=flops)]
+    assert workers == [str(i) for i in range(gpus)] * expected
+    assert len(environments("cuda", 2, flops=flops)) == 2 and len(environments("cuda", "auto")) == gpus
 
 
 def test_jobs_of_other_launchers_take_turns_on_gpus(machine, plan, monkeypatch) -> None:

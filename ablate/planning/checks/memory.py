@@ -27,6 +27,7 @@ from ablate.planning.checks.user_code import cached, isolate_user_code
 from ablate.planning.checks.validate import Checked
 from ablate.results.records import Cell
 from ablate.results.run_key import code_of
+from ablate.training.capture import captures
 from ablate.training.devices import MEMORY, card_of, cards, environments
 from ablate.training.optim import build_optimiser
 from ablate.training.scoring import positions_at_once
@@ -169,7 +170,9 @@ def estimate(params: int, trained: int, moments: int, kept: int, largest: int, o
     stepping = gradients + share * kept + 2 * largest  # logits and their gradient
     chunk = positions_at_once(train, config.data["context"])
     evaluating = 4 * FLOAT * chunk * max(outputs, 4 * config.model.dim)
-    return PROCESS[train.device] + HEAP[train.device] * (held + max(stepping, evaluating))
+    graphs = train.device == "cuda" and captures(train, params, train.batch_size * config.data["context"])
+    working = stepping + evaluating if graphs else max(stepping, evaluating)  # a graph keeps its memory for itself
+    return PROCESS[train.device] + HEAP[train.device] * (held + working)
 
 
 def _counts(config: Config, task: Any, params: int, batch: int, device: str) -> dict[str, int]:
@@ -199,7 +202,8 @@ def memory_problems(rows: list[Cell], checked: list[Checked], runs: int) -> tupl
     found, notes, fitting = [], [], dict[float, str]()
     for row, cell in zip(rows, checked, strict=True):
         train = cell.config.train
-        device, workers = train.device, environments(train.device, train.parallel, train.devices)
+        device, flops = train.device, row.flops_per_step
+        workers = environments(device, train.parallel, train.devices, flops)
         if train.memory is not None and not workers:  # one GPU, as nobody can be asked how many there are
             workers = [{}] * (1 if train.parallel == "auto" else train.parallel)
         if not workers and device == "cuda":
