@@ -14,8 +14,7 @@ from ablate.model.attend import visible
 from ablate.model.position import Places
 from ablate.model.residual import Block, Stream
 from ablate.training.devices import is_out_of_memory, make_room
-from ablate.training.evaluation import Setting
-from ablate.training.scoring import autocast
+from ablate.training.evaluation import Setting, autocast
 
 
 def diagnose(model: nn.Module, held_out: HeldOut, size: int, setting: Setting) -> dict[str, float]:

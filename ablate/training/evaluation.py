@@ -1,27 +1,172 @@
-"""Evaluation of models: metrics of a held-out split, greedy decoding, and the final evaluation of a run."""
+"""Evaluation of models: scores of held-out targets, their metrics, greedy decoding, and a run's final evaluation."""
 
 import copy
 import itertools
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.config.schema import Config
-from ablate.data.metrics import Scores, exact, loss
+from ablate.config.schema import Config, Train
+from ablate.data.metrics import Metric, Scores, exact, loss
 from ablate.data.task import IGNORE, Batch, HeldOut, Task
 from ablate.model.norm import running_norms
-from ablate.training import scoring
-from ablate.training.devices import to_device
-from ablate.training.scoring import DocumentLosses, Setting
+from ablate.training.devices import is_out_of_memory, make_room, to_device
+from ablate.training.ranks import ALONE, Ranks
+
+CHUNK = 4096  # positions per forward pass on the CPU
+T = TypeVar("T")
+
+
+class Setting(NamedTuple):
+    """Settings of evaluation."""
+
+    tokens: int  # approximate number of positions of the test split
+    device: torch.device
+    precision: str
+    chunk: int = CHUNK  # positions per forward pass
+    val_share: float = 1.0  # share of `tokens` used on the validation split during training
+    rows: int | None = None  # examples per forward pass, if the model is compiled for a fixed batch size
+    ranks: Ranks = ALONE  # which share the examples
+
+    def of(self, split: str) -> int:
+        """Number of positions of a split."""
+        return self.tokens if split == "test" else max(1, round(self.tokens * self.val_share))
+
+
+@torch.no_grad()
+def score(model: nn.Module, held_out: HeldOut, setting: Setting, batch_statistics: bool = False) -> Scores:
+    """Scores of held-out examples in evaluation mode; leaves the model unchanged.
+
+    With `batch_statistics`, norms with running statistics use those of each chunk of examples instead.  A compiled
+    model's training graph is used again.
+    """
+
+    def compute_chunk(inputs: dict[str, Tensor], targets: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        # With gradients disabled a compiled model would need another graph, for inference.
+        with autocast(setting.device, setting.precision), torch.set_grad_enabled(setting.rows is not None):
+            logits = model(**inputs)
+        logits = logits.detach().float()
+        loss = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction="none")
+        right = (logits.argmax(-1) == targets).cpu().numpy()
+        return loss.view(targets.shape).double().cpu().numpy(), right
+
+    with evaluation_mode(model, batch_statistics):
+        losses, right = zip(*in_chunks(held_out, setting, compute_chunk, batch_statistics), strict=True)
+    count = len(held_out.targets)
+    return Scores(np.concatenate(losses)[:count], np.concatenate(right)[:count], (held_out.targets != IGNORE).numpy())
+
+
+def positions_at_once(loop: Train, context: int) -> int:
+    """Positions per forward pass in evaluation: on a GPU as many as in training, which fit and keep it busy."""
+    return max(CHUNK, loop.part_rows * context) if loop.device == "cuda" else CHUNK
+
+
+def in_chunks(
+    held_out: HeldOut, setting: Setting, compute: Callable[[dict[str, Tensor], Tensor], T], whole: bool = False
+) -> list[T]:
+    """Apply `compute` to inputs and targets in chunks of about `setting.chunk` positions; returns the results.  Each
+    rank computes an equal share of the chunks.
+
+    When out of memory, later chunks have half as many examples, except with `whole`, where chunks must not be split.
+    With `setting.rows` each chunk has exactly that many examples; the last one is padded with its last example.
+    """
+    device, alike, ranks, count = setting.device, setting.rows, setting.ranks, len(held_out.targets)
+    rows = alike or max(1, setting.chunk // max(tensor.shape[1] for tensor in held_out.inputs.values()))
+    found: list[T] = []
+    start, stop = (min(count, -(-count // rows) * end // ranks.count * rows) for end in (ranks.rank, ranks.rank + 1))
+    while start < stop:
+        part: slice | Tensor = slice(start, min(start + rows, stop))
+        if alike and start + rows > count:
+            part = torch.arange(start, start + rows).clamp(max=count - 1)
+        try:
+            inputs = {name: to_device(tensor[part], device) for name, tensor in held_out.inputs.items()}
+            found.append(compute(inputs, to_device(held_out.targets[part], device)))
+        except RuntimeError as error:
+            if whole or rows == 1 or not is_out_of_memory(error):
+                raise
+            rows = -(-rows // 2)
+        else:
+            start += rows
+            continue
+        make_room(device)  # not in the except block, where the error keeps its tensors alive
+    return ranks.gather(found)
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module, batch_statistics: bool = False) -> Iterator[None]:
+    """The model in evaluation mode, on request with running norms in training mode and frozen; restored at the end."""
+    modes = {module: module.training for module in model.modules()}
+    norms = running_norms(model) if batch_statistics else []
+    frozen = [norm.frozen for norm in norms]
+    try:
+        model.eval()
+        for norm in norms:
+            norm.train()
+            norm.frozen = True
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+        for norm, was in zip(norms, frozen, strict=True):
+            norm.frozen = was
+
+
+def autocast(device: torch.device, precision: str) -> torch.autocast:
+    """bf16 autocast if the precision is bf16, else a context that does nothing."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
+
+
+def summarise(
+    scores: Scores,
+    split: str,
+    metrics: Mapping[str, Metric],
+    bytes_per_token: float | None = None,
+    length: int | None = None,
+) -> dict[str, float]:
+    """Metrics by name `split/metric`, or `split/metric@length` at a given length.  Adds bits per byte if
+    `bytes_per_token` is known.  Raises ValueError if nothing is scored."""
+    if not scores.scored.any():
+        raise ValueError(f"eval.tokens is too small: no target of the {split} split is scored; write more")
+    found = {name: metric.compute(scores) for name, metric in metrics.items()}
+    found |= {"bpb": found["loss"] / math.log(2) / bytes_per_token} if bytes_per_token else {}
+    return {at_length(f"{split}/{name}", length): value for name, value in found.items()}
+
+
+def at_length(metric: str, length: int | None) -> str:
+    """The name of a metric at a length; None is the training length."""
+    return metric if length is None else f"{metric}@{length}"
+
+
+class DocumentLosses(NamedTuple):
+    """Number of scored targets and mean loss of held-out documents, with their names."""
+
+    name: Sequence[str] = ()
+    tokens: Sequence[int] = ()
+    loss: Sequence[float] = ()
+
+
+def by_document(scores: Scores, documents: np.ndarray, names: list[str]) -> DocumentLosses:
+    """Scored targets and mean loss of each held-out document that has any; empty for a task without documents."""
+    if not names:
+        return DocumentLosses()
+    here = documents[scores.scored]
+    tokens = np.bincount(here, minlength=len(names))
+    total = np.bincount(here, weights=scores.loss[scores.scored], minlength=len(names))
+    scored = np.flatnonzero(tokens)
+    losses = (total[scored] / tokens[scored]).tolist()
+    return DocumentLosses([names[i] for i in scored], tokens[scored].tolist(), losses)
 
 
 def setting_of(config: Config) -> Setting:
     """The evaluation settings of a resolved configuration."""
     train, evaluated = config.train, config.eval
-    chunk = scoring.positions_at_once(train, config.data["context"])
+    chunk = positions_at_once(train, config.data["context"])
     rows = train.part_rows if train.compile else None
     device = torch.device(train.device)
     return Setting(evaluated.tokens, device, train.precision, chunk, evaluated.val_share, rows)
@@ -40,11 +185,11 @@ def measure(model: nn.Module, task: Task, split: str, setting: Setting, length: 
     uses greedy decoding."""
     held_out = task.held_out(split, setting.of(split), length)
     # Other lengths get their own graph, which need not save activations for a backward pass.
-    scores = scoring.score(model, held_out, setting if length is None else setting._replace(rows=None))
-    found = scoring.summarise(scores, split, task.measured(), task.bytes_per_token.get(split), length)
+    scores = score(model, held_out, setting if length is None else setting._replace(rows=None))
+    found = summarise(scores, split, task.measured(), task.bytes_per_token.get(split), length)
     if split == "test" and task.kind == "seq2seq" and "exact" in task.metrics:
         generated = scores._replace(right=decoded(model, held_out, setting))
-        found[scoring.at_length("test/exact", length)] = exact(generated)
+        found[at_length("test/exact", length)] = exact(generated)
     return Measured(found, scores, held_out)
 
 
@@ -58,11 +203,11 @@ def final_evaluation(
     """
     found, scores, held_out = measure(model, task, "test", setting)
     if running_norms(model):
-        alike = setting._replace(chunk=scoring.CHUNK, rows=None)  # the chunk size is the same on all devices
+        alike = setting._replace(chunk=CHUNK, rows=None)  # the chunk size is the same on all devices
         fresh = recalibrated(model, setting, batches)
         for name, of, batch in (("loss_recalibrated", fresh, False), ("loss_batch", model, True)):
-            found |= {f"test/{name}": loss(scoring.score(of, held_out, alike, batch))}
-    return found, scoring.by_document(scores, held_out.documents, held_out.names)
+            found |= {f"test/{name}": loss(score(of, held_out, alike, batch))}
+    return found, by_document(scores, held_out.documents, held_out.names)
 
 
 def at_lengths(model: nn.Module, task: Task, setting: Setting, lengths: list[int]) -> dict[str, float]:
@@ -91,7 +236,7 @@ def recalibrated(model: nn.Module, setting: Setting, batches: Iterator[Batch]) -
         norm.momentum = None
         norm.train()
     for batch in itertools.islice(batches, BATCHES):
-        with scoring.autocast(setting.device, setting.precision):
+        with autocast(setting.device, setting.precision):
             copied(**{name: to_device(tensor, setting.device) for name, tensor in batch.inputs.items()})
     return copied.eval()
 
@@ -136,5 +281,5 @@ def decoded(model: nn.Module, held_out: HeldOut, setting: Setting) -> np.ndarray
     def compute_chunk(inputs: dict[str, Tensor], targets: Tensor) -> np.ndarray:
         return (greedy(model, inputs, targets) == targets).cpu().numpy()
 
-    with scoring.evaluation_mode(model), scoring.autocast(setting.device, setting.precision):
-        return np.concatenate(scoring.in_chunks(held_out, setting._replace(rows=None), compute_chunk))
+    with evaluation_mode(model), autocast(setting.device, setting.precision):
+        return np.concatenate(in_chunks(held_out, setting._replace(rows=None), compute_chunk))

@@ -15,8 +15,8 @@ from ablate.model.norm import running_norms
 from ablate.model.objective import Objective, has_auxiliary, terms_of
 from ablate.training import capture
 from ablate.training.devices import TooLarge, is_out_of_memory, make_room, to_device
+from ablate.training.evaluation import autocast
 from ablate.training.ranks import ALONE, Ranks
-from ablate.training.scoring import autocast
 
 
 class Gradients:

@@ -22,12 +22,11 @@ from ablate.training.clock import WARM_UP, Clock
 from ablate.training.compiling import compile_in_place
 from ablate.training.diagnostics import diagnose
 from ablate.training.divergence import check_divergence
-from ablate.training.evaluation import final_evaluation, following, measure, setting_of
+from ablate.training.evaluation import DocumentLosses, final_evaluation, following, measure, setting_of
 from ablate.training.gradients import Gradients
 from ablate.training.optim import build_optimiser
 from ablate.training.ranks import ALONE, Ranks
 from ablate.training.schedule import build_schedule, learning_rate
-from ablate.training.scoring import DocumentLosses
 from ablate.training.step import build_step
 from ablate.training.vectors import begin_with_vectors, initial_seed
 from ablate.training.weight_averaging import AVERAGES

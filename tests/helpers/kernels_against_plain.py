@@ -18,7 +18,7 @@ from test_variants import LM, configuration, jitter, loss_of, some_inputs
 from torch import Tensor, nn
 
 from ablate.model.build import initialised_model
-from ablate.model.mixers import chunked, kernels
+from ablate.model.mixers import chunked, parts
 
 BATCH, HEADS, KEYS, VALUES = 2, 2, 16, 24
 # Positions, size of log decays, heads of queries and keys.
@@ -33,7 +33,7 @@ def rule(name: str) -> dict[str, list[float]]:
 
 
 def off(name: str, length: int, decay: float, key_heads: int) -> list[float]:
-    """How far one of `kernels` is off in float32, of its output and of the gradient of all that it is given."""
+    """How far one of `parts` is off in float32, of its output and of the gradient of all that it is given."""
     draw = torch.Generator().manual_seed(0)
 
     def some(*size: int) -> Tensor:
@@ -46,7 +46,7 @@ def off(name: str, length: int, decay: float, key_heads: int) -> list[float]:
     weights = some(HEADS, length, VALUES)
     exact = found_by(getattr(chunked, name), given, weights)
     found = found_by(
-        lambda *each: getattr(kernels, name)(*each, kernels="fla"), [x.float() for x in given], weights.float()
+        lambda *each: getattr(parts, name)(*each, kernels="fla"), [x.float() for x in given], weights.float()
     )
     return [float((a - b).abs().max() / b.abs().max()) for a, b in zip(found, exact, strict=True)]
 
@@ -89,6 +89,6 @@ def trained(model: nn.Module) -> list[Tensor]:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")  # numpy's, of numbers that masks leave out
     torch.set_num_threads(1)
-    kernels.supports = lambda x: True  # on a CPU, too
+    parts.supports = lambda x: True  # on a CPU, too
     asked = sys.argv[1]
     print(json.dumps(rule(asked) if asked.startswith("by_") else attention(asked)))

@@ -19,7 +19,7 @@ from ablate.config.extra import installed
 from ablate.config.schema import Config
 from ablate.model.build import initialised_model
 from ablate.model.cost import count
-from ablate.model.mixers import chunked, kernels
+from ablate.model.mixers import chunked, parts
 
 MIXERS = ("gated_deltanet", "gla", "linear", "mamba2", "retention")
 RULES = {"by_head": "simple_gla", "by_feature": "gla", "by_delta": "gated_delta_rule"}
@@ -59,8 +59,8 @@ def test_what_the_library_is_handed(name: str, half: bool, monkeypatch: pytest.M
         heads_first = [x.double().transpose(1, 2) for x in (*made, *rates.values())]
         return getattr(chunked, name)(*heads_first).transpose(1, 2).to(product), None
 
-    monkeypatch.setattr(kernels, "supports", lambda x: True)
-    monkeypatch.setattr(kernels, "function", lambda rule: asked.append(rule) or stand_in)
+    monkeypatch.setattr(parts, "supports", lambda x: True)
+    monkeypatch.setattr(parts, "function", lambda rule: asked.append(rule) or stand_in)
     shared = 1 if name == "by_head" else 3
     given = [some(2, shared, 70, 16), some(2, shared, 70, 16, seed=1), some(2, 3, 70, 24, seed=2)]
     given += [-some(2, 3, 70, *[16] * (name == "by_feature"), seed=3).abs()]
@@ -68,7 +68,7 @@ def test_what_the_library_is_handed(name: str, half: bool, monkeypatch: pytest.M
     given[0], given[1] = (torch.nn.functional.normalize(x, dim=-1) for x in given[:2])
     exact, given = getattr(chunked, name)(*given), [x.float() for x in given]
     with torch.autocast("cpu", torch.bfloat16, enabled=half):
-        found = getattr(kernels, name)(*given, kernels="fla")
+        found = getattr(parts, name)(*given, kernels="fla")
     assert asked == [RULES[name]]
     torch.testing.assert_close(found.double(), exact, rtol=0, atol=(0.02 if half else 1e-5) * float(exact.abs().max()))
 

@@ -82,7 +82,7 @@ def needing(node: tuple[str, str]) -> set[tuple[str, str]]:
 def test_a_cell_has_the_code_of_the_loop_and_of_its_parts():
     found = code_of(dict(enumerate([VARIANTS["norm", "bn"], VARIANTS["data", "copy"]]))).definitions
     assert found.items() > code_of({}).definitions.items() and "ablate.training.trainer.Trainer" in found
-    assert {"ablate.model.running_norms.Moments", "ablate.data.sequence.Sequence"} <= found.keys()
+    assert {"ablate.model.norm.Moments", "ablate.data.sequence.Sequence"} <= found.keys()
     assert not any("LayerNorm" in name or "stdlib" in name for name in found)
 
 

@@ -16,6 +16,7 @@ from ablate.model.build import initialised_model
 from ablate.model.norm import running_norms
 from ablate.training.evaluation import (
     BATCHES,
+    DocumentLosses,
     Setting,
     at_lengths,
     final_evaluation,
@@ -23,8 +24,8 @@ from ablate.training.evaluation import (
     greedy,
     measure,
     recalibrated,
+    score,
 )
-from ablate.training.scoring import DocumentLosses, score
 
 VOCAB, CPU = 9, torch.device("cpu")
 SETTING = Setting(400, CPU, "fp32")

@@ -17,9 +17,9 @@ from ablate.model.objective import MultiToken, Objective
 from ablate.results.run_key import numbers
 from ablate.training.devices import TooLarge, make_room
 from ablate.training.diagnostics import diagnose
+from ablate.training.evaluation import Setting, score
 from ablate.training.gradients import backward_by_parts
 from ablate.training.optim import adamw, optimizer_step
-from ablate.training.scoring import Setting, score
 
 CPU = torch.device("cpu")
 FP32 = Setting(0, CPU, "fp32")

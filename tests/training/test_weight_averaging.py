@@ -16,7 +16,7 @@ from ablate.results.run import Run
 from ablate.training import weight_averaging
 from ablate.training.diagnostics import diagnose
 from ablate.training.divergence import Diverged
-from ablate.training.scoring import Setting, score
+from ablate.training.evaluation import Setting, score
 from ablate.training.trainer import Trainer
 
 LONG = ["train.steps=10", "train.eval_every=5", "train.log_every=5", "train.checkpoint_seconds=0", "seeds=1"]

@@ -5,8 +5,7 @@ from torch import Tensor, nn
 
 from ablate.model.init import tag
 from ablate.model.mixers.chunked import CHUNK
-from ablate.model.mixers.kernels import Kernels, by_delta
-from ablate.model.mixers.parts import Decay, GatedOutput, ShortConvolution, real, split_heads, width
+from ablate.model.mixers.parts import Decay, GatedOutput, Kernels, ShortConvolution, by_delta, real, width
 from ablate.model.position import Places
 from ablate.model.shape import Shape
 
@@ -41,7 +40,7 @@ class GatedDeltaNet(GatedOutput):
         self, x: Tensor, places: Places, causal: bool, mask: Tensor | None = None, memory: Tensor | None = None
     ) -> Tensor:  # (B, T, C), mask (B, T) -> (B, T, C)
         made = real(torch.cat((self.query(x), self.key(x), self.value(x)), -1), mask)
-        query, key, value = (split_heads(y, self.heads) for y in self.convolution(made).split(self.sizes, -1))
+        query, key, value = (self.split_heads(y) for y in self.convolution(made).split(self.sizes, -1))
         strength = real(torch.sigmoid(self.beta(x)), mask).transpose(-2, -1)
         decay, _ = self.decay(x, mask)
         query, key = of_length_one(query), of_length_one(key)

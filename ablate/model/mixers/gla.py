@@ -7,8 +7,7 @@ from torch import Tensor, nn
 from ablate.config.ranges import above, at_least
 from ablate.model.init import tag
 from ablate.model.mixers.chunked import FINE
-from ablate.model.mixers.kernels import Kernels, by_feature
-from ablate.model.mixers.parts import GatedOutput, real, split_heads, width
+from ablate.model.mixers.parts import GatedOutput, Kernels, by_feature, real, width
 from ablate.model.position import Places
 from ablate.model.shape import Shape
 
@@ -42,7 +41,7 @@ class GLA(GatedOutput):
         dtype = torch.promote_types(x.dtype, torch.float32)
         decay = real(F.logsigmoid(self.decay(self.rank(x)).to(dtype)) / self.temperature, mask)
         made = (self.query(x), self.key(x), real(self.value(x), mask), decay)
-        query, key, value, decay = (split_heads(y, self.heads) for y in made)
+        query, key, value, decay = (self.split_heads(y) for y in made)
         return self.finish(x, by_feature(query, key, value, decay, kernels=self.kernels))
 
     def stated_flops(self, batch: int, length: int) -> int:

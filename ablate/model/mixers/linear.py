@@ -7,8 +7,7 @@ from torch import Tensor, nn
 from ablate.config.ranges import above
 from ablate.model.init import tag
 from ablate.model.mixers.chunked import as_given, decaying_flops
-from ablate.model.mixers.kernels import Kernels, by_head, choose_kernels
-from ablate.model.mixers.parts import merge_heads, real, split_heads
+from ablate.model.mixers.parts import Kernels, by_head, choose_kernels, merge_heads, real
 from ablate.model.position import Places
 from ablate.model.shape import Shape
 
@@ -41,7 +40,9 @@ class LinearAttention(nn.Module):
         source = x if memory is None else memory
         dtype = torch.promote_types(x.dtype, torch.float32)
         query, key = (features(y.to(dtype)) for y in (self.query(x), self.key(source)))
-        query, key, value = (split_heads(y, self.heads) for y in (query, real(key, mask), self.value(source)))
+        query, key, value = (
+            y.unflatten(-1, (self.heads, -1)).transpose(-3, -2) for y in (query, real(key, mask), self.value(source))
+        )
         value = F.pad(value.to(dtype), (0, 1), value=1)  # the additional column sums to the normaliser
         with as_given(x):
             if causal:

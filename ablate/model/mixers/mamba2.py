@@ -6,9 +6,7 @@ from torch import Tensor, nn
 
 from ablate.config.ranges import at_least
 from ablate.model.init import tag
-from ablate.model.mixers.chunked import decaying_flops
-from ablate.model.mixers.kernels import Kernels, by_head, choose_kernels
-from ablate.model.mixers.parts import Decay, Recurrent, ShortConvolution, merge_heads, real, split_heads, width
+from ablate.model.mixers.parts import Decay, Kernels, Recurrent, ShortConvolution, by_head, merge_heads, real, width
 from ablate.model.norm import RMSNorm
 from ablate.model.position import Places
 from ablate.model.shape import Shape
@@ -33,9 +31,8 @@ class Mamba2(Recurrent):
         kernels: Kernels | None = None,
         convolution_bias: bool | None = None,
     ):
-        super().__init__(shape)
         values = width("expand", expand, shape.head_dim)
-        choose_kernels(self, kernels, state, values)
+        super().__init__(shape, state, values, kernels)
         features = self.heads * values
         self.sizes = [at_least("attention.state", state, 1), state, features]
         self.query, self.key, self.value = (tag(nn.Linear(shape.dim, n, bias), "in") for n in self.sizes)
@@ -51,13 +48,9 @@ class Mamba2(Recurrent):
     ) -> Tensor:  # (B, T, C), mask (B, T) -> (B, T, C)
         made = real(torch.cat((self.query(x), self.key(x), self.value(x)), -1), mask)
         query, key, value = self.convolution(made).split(self.sizes, -1)
-        value = split_heads(value, self.heads)
+        value = self.split_heads(value)
         decay, step = self.decay(x, mask)
         written = step[..., None] * value
         found = by_head(query[..., None, :, :], key[..., None, :, :], written, decay, kernels=self.kernels)
         found = merge_heads(found + self.skip[:, None, None] * value)
         return self.out(self.norm(F.silu(self.gate(x)) * found))
-
-    def stated_flops(self, batch: int, length: int) -> int:
-        """FLOPs of the decays."""
-        return decaying_flops(batch, length, self.heads, self.sizes[0])

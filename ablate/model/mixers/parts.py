@@ -1,42 +1,118 @@
-"""Shared parts of mixers: base classes, heads, a short convolution, and token-dependent decays."""
+"""Shared parts of mixers: recurrences, base classes, heads, a short convolution, and token-dependent decays.
+
+The recurrences are those of `chunked`, optionally with the Triton kernels of flash-linear-attention (package fla-core).
+These need a GPU; on the meta device, on a CPU and in float64 `chunked` is used.
+"""
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ablate.config.extra import extra
 from ablate.config.ranges import at_least
 from ablate.model.init import tag
+from ablate.model.mixers import chunked
 from ablate.model.mixers.chunked import decaying_flops
-from ablate.model.mixers.kernels import Kernels, choose_kernels
 from ablate.model.norm import RMSNorm
 from ablate.model.shape import Shape
+
+Kernels = Literal["fla"]
+LEAST = 16  # smallest inner dimension of a product in Triton
+NOTE = "computed by flash-linear-attention's kernels; FLOPs and memory are those of the plain form"
+
+
+def by_rule(
+    plain: Callable[..., Tensor], rule: str, query: Tensor, key: Tensor, *rest: Tensor, kernels: Kernels | None
+) -> Tensor:
+    """A recurrence of `chunked`, or the library's rule for it; `rest` are values, log decay, and β if there is one."""
+    if kernels is None or not supports(query):
+        return plain(query, key, *rest)
+    value, *rates = rest
+    return computed(rule, query, key, value, **dict(zip(("g", "beta"), rates, strict=False)))
+
+
+by_head = functools.partial(by_rule, chunked.by_head, "simple_gla")
+by_feature = functools.partial(by_rule, chunked.by_feature, "gla")
+by_delta = functools.partial(by_rule, chunked.by_delta, "gated_delta_rule")
+
+
+def supports(x: Tensor) -> bool:
+    """Whether the kernels support a tensor."""
+    return x.is_cuda and x.dtype is not torch.float64
+
+
+@torch.compiler.disable  # as in the library: causes a graph break in a compiled model
+def computed(rule: str, query: Tensor, key: Tensor, value: Tensor, **rates: Tensor) -> Tensor:
+    """Apply one of the library's rules: Q, K (B, H or 1, T, D), V (B, H, T, V), rates (B, H, T, …) -> (B, H, T, V).  Q,
+    K and V get one dtype, that of autocast if it is enabled, as in the products of `chunked`; rates keep theirs."""
+    dtype = torch.promote_types(torch.promote_types(query.dtype, key.dtype), value.dtype)
+    if torch.is_autocast_enabled(query.device.type):
+        dtype = torch.get_autocast_dtype(query.device.type)
+    shape = (-1, rates["g"].shape[1], -1, -1)
+    made = (x.to(dtype).expand(shape).transpose(1, 2) for x in (query, key, value))
+    found: Tensor = function(rule)(*made, **{name: x.transpose(1, 2) for name, x in rates.items()}, scale=1.0)[0]
+    return found.transpose(1, 2)
+
+
+@functools.cache
+def function(rule: str) -> Any:
+    """The chunked function of a rule.  Raises ValueError if the library is not installed.  Uses true float32 instead of
+    TF32, and the library's own kernels, whatever other packages are installed."""
+    os.environ |= {"TRITON_F32_DEFAULT": "ieee", "FLA_DISABLE_BACKEND_DISPATCH": "1"}
+    return getattr(extra(f"fla.ops.{rule}", "attention.kernels=fla", "fla"), f"chunk_{rule}")
+
+
+def choose_kernels(mixer: nn.Module, kernels: Kernels | None, keys: int, values: int, most: int | None = None) -> None:
+    """Set a mixer's kernels, given the features of a head's keys, of which there may be at most `most`, and values.
+    Raises ValueError for unsupported sizes."""
+    mixer.kernels = kernels
+    if kernels is None:
+        return
+    sizes = f"not {keys} of a head's keys and {values} of its values"
+    if min(keys, values) < LEAST or keys % 2 or values % 2:
+        problem = f"takes even numbers of features ≥ {LEAST}, {sizes}; write fewer model.heads, or leave it out"
+        raise ValueError(f"attention.kernels={kernels} {problem}")
+    if most and keys > most:
+        raise ValueError(f"attention.kernels={kernels} takes at most {most} features of keys, {sizes}; leave it out")
+    mixer.note = "; ".join([*filter(None, [getattr(mixer, "note", None)]), NOTE])
 
 
 class Recurrent(nn.Module):
     """A mixer that is always causal, even if `causal` is false: (B, T, C) -> (B, T, C).  Its recurrence uses `kernels`
-    if they are set."""
+    if they are set.  A head's queries and keys have `keys` features, its values `values`."""
 
     causal_only = True  # cannot be the only mixer of an encoder, or cross-attention
     reads: tuple[str, ...] = ()  # fields of Places that it uses
     late = ("kernels",)  # settings that only affect a GPU
+    most: int | None = None  # features of a head's keys that its kernels support
 
-    def __init__(self, shape: Shape):
+    def __init__(self, shape: Shape, keys: int, values: int, kernels: Kernels | None):
         super().__init__()
-        self.heads = shape.heads
+        self.heads, self.keys = shape.heads, keys
         if shape.encoder_layers:
             self.note = "it reads a source from left to right, as it does a target"
+        choose_kernels(self, kernels, keys, values, self.most)
+
+    def split_heads(self, x: Tensor) -> Tensor:
+        """(B, T, H · D) -> (B, H, T, D)."""
+        return x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)
+
+    def stated_flops(self, batch: int, length: int) -> int:
+        """FLOPs of one decay per head and position."""
+        return decaying_flops(batch, length, self.heads, self.keys)
 
 
 class GatedOutput(Recurrent):
     """A recurrent mixer with the output (silu(W_gate x) ⊙ RMSNorm_h(o)) W_out, which normalises each head's o (V).  The
-    scale of queries thus matters only relative to the norm's ε, below which o is mostly noise.  A head's
-    queries and keys have `keys` features, its values `values`."""
-
-    most: int | None = None  # features of a head's keys that its kernels support
+    scale of queries thus matters only relative to the norm's ε, below which o is mostly noise."""
 
     def __init__(self, shape: Shape, keys: int, values: int, bias: bool, eps: float, kernels: Kernels | None):
-        super().__init__(shape)
-        choose_kernels(self, kernels, keys, values, self.most)
+        super().__init__(shape, keys, values, kernels)
         self.gate = tag(nn.Linear(shape.dim, self.heads * values, bias), "in")
         self.norm = RMSNorm(values, eps)
         self.out = tag(nn.Linear(self.heads * values, shape.dim, bias), "out")
@@ -45,10 +121,6 @@ class GatedOutput(Recurrent):
 
     def finish(self, x: Tensor, found: Tensor) -> Tensor:  # (B, T, C), (B, H, T, V) -> (B, T, C)
         return self.out(F.silu(self.gate(x)) * merge_heads(self.norm(found)))
-
-    def stated_flops(self, batch: int, length: int) -> int:
-        """FLOPs of one decay per head and position."""
-        return decaying_flops(batch, length, self.heads, self.sizes[0] // self.heads)
 
 
 class ShortConvolution(nn.Module):
@@ -103,11 +175,6 @@ def width(name: str, share: float, features: int) -> int:
             "write a share that gives a whole number ≥ 1"
         )
     return int(found)
-
-
-def split_heads(x: Tensor, heads: int) -> Tensor:
-    """(B, T, H · D) -> (B, H, T, D)."""
-    return x.unflatten(-1, (heads, -1)).transpose(-3, -2)
 
 
 def merge_heads(x: Tensor) -> Tensor:

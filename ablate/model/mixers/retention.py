@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from ablate.model.mixers.kernels import Kernels, by_head
-from ablate.model.mixers.parts import GatedOutput, real, split_heads, width
+from ablate.model.mixers.parts import GatedOutput, Kernels, by_head, real, width
 from ablate.model.position import Places, rotate
 from ablate.model.shape import Shape
 
@@ -26,7 +25,7 @@ class Retention(GatedOutput):
         self, x: Tensor, places: Places, causal: bool, mask: Tensor | None = None, memory: Tensor | None = None
     ) -> Tensor:  # (B, T, C), mask (B, T) -> (B, T, C)
         made = (self.query(x), self.key(x), real(self.value(x), mask))
-        query, key, value = (split_heads(y, self.heads) for y in made)
+        query, key, value = (self.split_heads(y) for y in made)
         query, key = map(rotate, (query * query.shape[-1] ** -0.5, key), places.rotations())
         dtype = torch.promote_types(x.dtype, torch.float32)
         heads = torch.arange(self.heads, device=x.device, dtype=dtype)

@@ -29,8 +29,8 @@ from ablate.results.records import Cell
 from ablate.results.run_key import code_of
 from ablate.training.capture import captures
 from ablate.training.devices import MEMORY, card_of, cards, environments
+from ablate.training.evaluation import positions_at_once
 from ablate.training.optim import build_optimiser
-from ablate.training.scoring import positions_at_once
 from ablate.training.step import Step, build_step
 
 FLOAT = 4  # bytes
