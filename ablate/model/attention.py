@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ablate.config.ranges import above, at_least
 from ablate.config.targets import chosen_class
 from ablate.model.attend import Attention
-from ablate.model.init import of_std, tag
+from ablate.model.init import tag, with_role
 from ablate.model.norm import RMSNorm
 from ablate.model.position import Places, Rotation, doubled, rotate, thinned
 from ablate.model.shape import Shape
@@ -219,7 +219,7 @@ class Differential(GQA):
         half = shape.head_dim // 2
         super().__init__(shape, kv_heads, bias, half**-0.5 if scale is None else scale)
         self.half, self.start = half, 0.8 - 0.6 * math.exp(-0.3 * layer)
-        self.lambdas = nn.ParameterList(of_std(torch.zeros(half), 0.1) for _ in range(4))
+        self.lambdas = nn.ParameterList(with_role(torch.zeros(half), "own", own_std=0.1) for _ in range(4))
         self.norm = RMSNorm(shape.head_dim, eps)
 
     def find(self, x: Tensor, places: Places, causal: bool, mask: Tensor | None, memory: Tensor | None) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import register_flop_formula
 
 from ablate.config.ranges import above, at_least, at_most
-from ablate.model.init import tag
+from ablate.model.init import tag, with_role
 
 Activation = Callable[..., Tensor]
 Approximate = Literal["none", "tanh"]
@@ -141,38 +141,25 @@ GATED |= {"geglu": functools.partial(product, F.gelu), "swiglu": functools.parti
 
 
 class Experts(nn.Module):
-    """FFNs with stacked matrices (n, in, out): each group of rows passes one of them."""
+    """FFNs with stacked matrices (n, in, out): each group of rows passes one of them.  All biases of a kind are one
+    vector (n · out,), so that they have no weight decay."""
 
     def __init__(self, count: int, dim: int, hidden: int, expert: Expert, bias: bool = False):
         super().__init__()
         register_operators()
-        self.activation: Callable[..., Tensor] = (FORMS | GATED)[expert]
-        self.gate = matrices(count, dim, hidden, "in") if expert in GATED else None
-        self.up = matrices(count, dim, hidden, "in")
-        self.down = matrices(count, hidden, dim, "out")
-        self.gate_bias = biases(count, hidden, dim) if bias and expert in GATED else None
-        self.up_bias = biases(count, hidden, dim) if bias else None
-        self.down_bias = biases(count, dim, hidden) if bias else None
+        gated, self.activation = expert in GATED, (FORMS | GATED)[expert]
+        self.gate = with_role(torch.zeros(count, dim, hidden), "in") if gated else None
+        self.up = with_role(torch.zeros(count, dim, hidden), "in")
+        self.down = with_role(torch.zeros(count, hidden, dim), "out")
+        self.gate_bias = with_role(torch.zeros(count * hidden), "bias", fan_in=dim) if bias and gated else None
+        self.up_bias = with_role(torch.zeros(count * hidden), "bias", fan_in=dim) if bias else None
+        self.down_bias = with_role(torch.zeros(count * dim), "bias", fan_in=hidden) if bias else None
 
     def forward(self, x: Tensor, ends: Tensor) -> Tensor:  # (N, C), ends of the groups of rows (n,) -> (N, C)
         inner = [grouped(x, self.up, ends, self.up_bias)]
         if self.gate is not None:
             inner = [grouped(x, self.gate, ends, self.gate_bias), *inner]
         return grouped(self.activation(*inner), self.down, ends, self.down_bias)
-
-
-def matrices(count: int, rows: int, columns: int, role: str) -> nn.Parameter:
-    """A parameter of `count` matrices, not yet initialised."""
-    made = nn.Parameter(torch.zeros(count, rows, columns))
-    made.role = role
-    return made
-
-
-def biases(count: int, features: int, fan_in: int) -> nn.Parameter:
-    """A parameter of `count` biases, as one vector (count · features,), so that it has no weight decay."""
-    made = nn.Parameter(torch.zeros(count * features))
-    made.role, made.fan_in = "bias", fan_in
-    return made
 
 
 def grouped(x: Tensor, weight: Tensor, ends: Tensor, bias: Tensor | None = None) -> Tensor:

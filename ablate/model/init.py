@@ -5,7 +5,7 @@ parameters unchanged, and runs with the same seed are paired across variants.  D
 narrower layer is the leading rows (for role `out` the leading columns) of a wider one's.
 
 Roles: `embedding`, `position`, `in` (reads the residual stream), `out` (writes to it), `head`, `bias` (usually zeros),
-`constant` (left as constructed), `own` (with the standard deviation that the parameter itself has: see `of_std`).
+`constant` (left as constructed), `own` (with the standard deviation that the parameter itself has: `own_std`).
 """
 
 import hashlib
@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from ablate.config.ranges import at_least
 
 FIXED = ("bias", "constant", "vectors")
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 Shapes = dict[str, tuple[str, tuple[int, ...]]]  # role and shape of every parameter, by name
 
 
@@ -113,11 +112,12 @@ def tag(layer: nn.Module, role: str) -> nn.Module:
     return layer
 
 
-def of_std(values: Tensor, std: float) -> nn.Parameter:
-    """A parameter that is initialised with this standard deviation, whatever `init` is."""
-    parameter = nn.Parameter(values)
-    parameter.role, parameter.own_std = "own", std
-    return parameter
+def with_role(values: Tensor, role: str, **facts: float) -> nn.Parameter:
+    """A parameter with a role, and what that needs: `fan_in` of a bias; `own_std`, with which role `own` starts."""
+    made = nn.Parameter(values)
+    for name, value in {"role": role, **facts}.items():
+        setattr(made, name, value)
+    return made
 
 
 def embedding(rows: int, dim: int, role: str) -> nn.Embedding:
@@ -141,7 +141,7 @@ def drawn_as(parameter: Tensor) -> str:
 def initialise(model: nn.Module, init: Init, seed: int, anew: Collection[str] = ()) -> None:
     """Initialise all parameters of a model in place, on the CPU, from the seed, their names and their roles.  The
     parameters in `anew` use another random stream (ablate.model.placebo)."""
-    kernels = {module.weight for module in model.modules() if isinstance(module, CONVOLUTIONS)}
+    kernels = {*kernels_of(model)}
     for name, parameter in model.named_parameters():
         role = role_of(parameter)
         if role == "constant":
@@ -166,6 +166,11 @@ def scale_of(parameter: Tensor, role: str, init: Init, fans: Callable[[Tensor], 
 def fans(matrix: Tensor) -> tuple[int, int]:
     """fan_in and fan_out of a matrix (out, in), or of stacked matrices (n, in, out), which are applied as x · W_i."""
     return (matrix.shape[-2], matrix.shape[-1]) if matrix.ndim > 2 else (matrix.shape[-1], matrix.shape[0])
+
+
+def kernels_of(model: nn.Module) -> list[Tensor]:
+    """The kernels of a model's convolutions."""
+    return [part.weight for part in model.modules() if isinstance(part, nn.Conv1d | nn.Conv2d | nn.Conv3d)]
 
 
 def fans_of_kernel(kernel: Tensor) -> tuple[int, int]:

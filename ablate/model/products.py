@@ -1,8 +1,9 @@
-"""How linear layers compute their products: the library for float32 on a CPU, and its speed; padding on a GPU."""
+"""Products of linear layers: the library for float32 on a CPU, its speed, and threads; padding on a GPU."""
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -64,6 +65,17 @@ def use(backend: str, model: nn.Module, device: str = "cpu") -> None:
             module.__class__ = PaddedLinear if module.out_features % PADDED else nn.Linear
         elif type(module) is nn.Linear and backend == "onednn":
             module.__class__ = OneDNNLinear
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute on one thread: several add sums in another order, and are no faster for small products."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 SECONDS = 0.02  # time to repeat each product; the fastest counts, since other processes can only slow it down

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ablate.config.ranges import at_least
 from ablate.config.targets import chosen_class
 from ablate.model.dropout import Dropout
+from ablate.model.init import with_role
 from ablate.model.mixers.chunked import as_given
 from ablate.model.position import Places
 from ablate.model.shape import Shape
@@ -273,8 +274,7 @@ class Connection(nn.Module):
         self.static = nn.Parameter(start.flatten())  # a vector, so that it has no weight decay
         self.dynamic, self.scales = None, None
         if dynamic:
-            self.dynamic = nn.Parameter(torch.zeros(streams + 2, dim))
-            self.dynamic.role = "constant"
+            self.dynamic = with_role(torch.zeros(streams + 2, dim), "constant")
             self.scales = nn.Parameter(torch.full((2,), 0.01))  # of b, and of m and A
 
     def forward(self, x: Tensor) -> Tensor:

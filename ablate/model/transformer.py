@@ -10,7 +10,7 @@ from torch.nn.functional import gelu
 
 from ablate.config.errors import BadComponent
 from ablate.model.dropout import Dropout
-from ablate.model.init import tag
+from ablate.model.init import tag, with_role
 from ablate.model.norm import running_norms
 from ablate.model.position import OverLayers, Places
 from ablate.model.residual import Block, Stream, connect_values
@@ -41,8 +41,9 @@ class Stack(nn.Module):
         blocks = [parts.block(layer) for layer in range(shape.layers)]
         later = [parts.block(shape.layers - 1) for _ in range(shape.later_tokens)]
         connect_values([*blocks, *later])
-        for one, other in pairwise(blocks) if shape.share_layers else []:
-            share_parameters(one, other)
+        for one, other in pairwise(blocks) if shape.share_layers else []:  # not their buffers and dropout sites
+            for name, module in other.named_modules():
+                module._parameters.update(one.get_submodule(name)._parameters)
         self.blocks, self.later = nn.ModuleList(blocks), nn.ModuleList(later)
         self.keeps_hidden, self.hidden_states = False, list[Tensor]()  # the stream after each block, for an objective
         windows = any(getattr(block.attention, "window", None) for block in blocks)
@@ -140,8 +141,8 @@ class Encoder(Stack):
             raise ValueError(
                 "norm=instance sets the mean over positions, which a classifier uses, to 0; choose another"
             )
-        refuse_one_way("position", self.position.modules())
-        refuse_one_way("attention", self.modules())
+        refuse_one_way(self.position.modules(), f"{ONE_WAY} position")
+        refuse_one_way(self.modules(), f"{ONE_WAY} attention")
         self.scale, self.pool, self.soft_cap = shape.embedding_scale, shape.pool, shape.soft_cap
         self.embed = parts.embedding() if ids else tag(nn.Linear(shape.features, shape.table_dim), "in")
         self.head = head(shape, shape.outputs, self.embed if shape.tie_embeddings else None)
@@ -175,8 +176,7 @@ class BERTHead(nn.Module):
         super().__init__()
         self.transform, self.norm = tag(nn.Linear(shape.dim, shape.table_dim, bias), "in"), norm
         self.out = logits_of(shape.table_dim, shape.outputs, False, tied)
-        self.bias = nn.Parameter(torch.zeros(shape.outputs))
-        self.bias.role, self.bias.fan_in = "bias", shape.table_dim
+        self.bias = with_role(torch.zeros(shape.outputs), "bias", fan_in=shape.table_dim)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, outputs)
         return self.out(self.norm(gelu(self.transform(x)), mask=mask)) + self.bias
@@ -199,9 +199,9 @@ class EncoderDecoder(nn.Module):
         self.source_embed = None if shape.share_embeddings else parts.embedding()
         self.encoder = Stack(shape, parts)
         self.decoder = Stack(shape, parts._replace(block=parts.cross_block))
-        refuse_one_way("position", self.encoder.position.modules())
-        if name := one_way(block.cross_attention for block in self.decoder.blocks):
-            raise ValueError(f"{name} cannot attend to a source; add cross_attention=mha")
+        refuse_one_way(self.encoder.position.modules(), f"{ONE_WAY} position")
+        crossing = (block.cross_attention for block in self.decoder.blocks)
+        refuse_one_way(crossing, "cannot attend to a source; add cross_attention=mha")
         self.head = head(shape, shape.vocab, self.embed if shape.tie_embeddings else None)
 
     def forward(
@@ -246,8 +246,7 @@ def head(shape: ModelShape, outputs: int, tied: nn.Module | None) -> nn.Module:
 
 def logits_of(dim: int, outputs: int, bias: bool, tied: nn.Module | None) -> nn.Linear:
     """A linear map to logits, optionally with the weight of `tied`."""
-    made = nn.Linear(dim, outputs, bias)
-    tag(made, "head")
+    made = tag(nn.Linear(dim, outputs, bias), "head")
     if tied is not None:
         made.weight = tied.weight
     return made
@@ -266,18 +265,11 @@ def mean_over_positions(x: Tensor, mask: Tensor | None) -> Tensor:  # (B, T, C) 
     return (x * real).sum(-2) / real.sum(-2).clamp(min=1)
 
 
-def refuse_one_way(group: str, parts: Iterable[nn.Module]) -> None:
-    """Raise ValueError if a part is causal only, which an encoder cannot use."""
-    if name := one_way(parts):
-        raise ValueError(f"{name} reads from left to right, but an encoder needs all positions; choose another {group}")
+ONE_WAY = "reads from left to right, but an encoder needs all positions; choose another"
 
 
-def one_way(parts: Iterable[nn.Module]) -> str | None:
-    """The class name of the first part that is causal only, or None."""
-    return next((type(part).__name__ for part in parts if getattr(part, "causal_only", False)), None)
-
-
-def share_parameters(source: nn.Module, target: nn.Module) -> None:
-    """Make a block use another's parameters; its buffers and dropout sites stay separate."""
-    for name, module in target.named_modules():
-        module._parameters.update(source.get_submodule(name)._parameters)
+def refuse_one_way(parts: Iterable[nn.Module], problem: str) -> None:
+    """Raise ValueError if a part is causal only."""
+    for part in parts:
+        if getattr(part, "causal_only", False):
+            raise ValueError(f"{type(part).__name__} {problem}")

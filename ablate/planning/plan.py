@@ -29,8 +29,9 @@ from ablate.config.overrides import key_of
 from ablate.config.schema import COMPONENTS, Config
 from ablate.execution.launcher import launcher_problems
 from ablate.formatting import listed, setting
+from ablate.model.products import one_thread
 from ablate.planning.cells import contradictions, describe_cells, match_cells
-from ablate.planning.checks.preflight import one_thread, try_out
+from ablate.planning.checks.preflight import try_out
 from ablate.planning.checks.user_code import Failed, isolate_user_code
 from ablate.planning.checks.validate import Checked, Validator
 from ablate.planning.measured import with_kernels, with_step_seconds

@@ -12,7 +12,7 @@ from ablate.config.errors import first_line
 from ablate.config.ranges import above, within
 from ablate.config.schema import Config, Optim
 from ablate.model.build import base_of
-from ablate.model.init import CONVOLUTIONS, role_of
+from ablate.model.init import kernels_of, role_of
 from ablate.training.devices import TooLarge, is_out_of_memory
 
 OFFERED = ("model", "params", "lr", "betas", "weight_decay")  # arguments that an optimiser's signature may name
@@ -231,11 +231,6 @@ def muon(model: nn.Module, lr: float, betas: list[float], weight_decay: float) -
     single = [p for p in hidden if p.ndim == 2] + [view for _, views in stacks for view in views]
     matrices = torch.optim.Muon(single, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
     return MuonBesideAdamW(matrices, AdamW(others, lr=lr, betas=(betas[0], betas[1]), fused=True), stacks)
-
-
-def kernels_of(model: nn.Module) -> list[torch.Tensor]:
-    """The kernels of a model's convolutions."""
-    return [module.weight for module in model.modules() if isinstance(module, CONVOLUTIONS)]
 
 
 def build_optimiser(config: Config, model: nn.Module) -> torch.optim.Optimizer:

@@ -26,7 +26,7 @@ from ablate.results.run_key import library_versions, torch_version
 from ablate.results.tables import class_name
 
 if TYPE_CHECKING:
-    from ablate.model.vectors.pretrained import Pretrained
+    from ablate.model.embedding import Pretrained
 
 FORMAT = 1  # raise it when the format of the cache changes
 SHARED = "shared"  # replaces the seed if all seeds use the same vectors

@@ -12,7 +12,7 @@ from ablate.config.components import bind
 from ablate.model.cost import count
 from ablate.model.init import shared_draws
 from ablate.model.vectors.elmo import ELMo, drawn, mean_states, spaced
-from ablate.model.vectors.word2vec import LONGEST, Sentences, Word2Vec
+from ablate.model.vectors.word2vec import LONGEST, Word2Vec, sentences_of
 
 W2V = {"objective": "skipgram", "window": 2, "negative": 5, "subsample": 0.0, "epochs": 20, "lr": 0.05}
 LSTM = {"steps": 30, "rows": 8, "length": 16, "lr": 1e-2}
@@ -61,7 +61,7 @@ def test_a_seed_decides_every_bit(name: str) -> None:
 
 
 def test_word2vec_reads_all_of_a_long_document_and_no_hash_of_this_process() -> None:
-    pieces = list(Sentences([np.arange(LONGEST + 3) % 5, np.array([4])], 5))
+    pieces = sentences_of([np.arange(LONGEST + 3) % 5, np.array([4])], 5)
     assert [len(piece) for piece in pieces] == [LONGEST, 3, 1] and pieces[1] == ["0", "1", "2"]
 
 

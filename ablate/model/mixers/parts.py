@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ablate.config.extra import extra
 from ablate.config.ranges import at_least
-from ablate.model.init import tag
+from ablate.model.init import tag, with_role
 from ablate.model.mixers import chunked
 from ablate.model.mixers.chunked import decaying_flops
 from ablate.model.norm import RMSNorm
@@ -132,8 +132,7 @@ class ShortConvolution(nn.Module):
         self.size = at_least("attention.convolution", size, 1)
         weight = torch.zeros(features, size)
         weight[:, 0] = 1
-        self.weight = nn.Parameter(weight)
-        self.weight.role = "constant"
+        self.weight = with_role(weight, "constant")
         self.bias = nn.Parameter(torch.zeros(features)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:

@@ -2,8 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -11,21 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.config.ranges import at_least
-from ablate.model.vectors.pretrained import Pretrained
+from ablate.model.embedding import Pretrained
+from ablate.model.products import one_thread
 
 CLIP = 1.0  # maximal norm of a gradient
 TRIAL = 5  # steps of a trial to estimate the time
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute on one thread: several add sums in another order, and are no faster at these sizes."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 class ELMo(Pretrained):

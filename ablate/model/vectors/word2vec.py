@@ -2,13 +2,13 @@
 
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from ablate.config.extra import extra
 from ablate.config.ranges import at_least
-from ablate.model.vectors.pretrained import Pretrained
+from ablate.model.embedding import Pretrained
 
 LONGEST = 10_000  # maximal ids per sentence; gensim drops the rest
 TRIAL = 50_000  # ids of a trial to estimate the time
@@ -56,7 +56,7 @@ class Word2Vec(Pretrained):
         subsample is 0; the learning rate falls linearly from `lr` to 1e-4.
         """
         library, (vocab, width) = extra("gensim.models", "embedding=word2vec", "vectors"), self.weight.shape
-        sentences = Sentences(documents, vocab)
+        sentences = sentences_of(documents, vocab)
         counts = np.bincount(np.concatenate([np.zeros(0, np.int64), *documents]), minlength=vocab)
         made = library.Word2Vec(
             vector_size=width,
@@ -71,7 +71,7 @@ class Word2Vec(Pretrained):
             hashfxn=lambda word: zlib.crc32(word.encode()),  # Python's hash differs between processes
             workers=1,  # several threads would update in random order
         )
-        made.build_vocab_from_freq({name: int(n) for name, n in zip(sentences.names, counts, strict=True) if n})
+        made.build_vocab_from_freq({str(i): int(n) for i, n in enumerate(counts) if n})
         made.train(
             sentences, total_examples=len(sentences), total_words=int(counts.sum()), epochs=epochs or self.epochs
         )
@@ -89,15 +89,8 @@ class Word2Vec(Pretrained):
         return (time.process_time() - begun) * self.epochs * total / len(part[0])
 
 
-class Sentences:
+def sentences_of(documents: Sequence[np.ndarray], vocab: int) -> list[list[str]]:
     """Documents as sentences of words, cut at the maximal length."""
-
-    def __init__(self, documents: Sequence[np.ndarray], vocab: int):
-        self.names = [str(i) for i in range(vocab)]
-        self.pieces = [part[at : at + LONGEST] for part in documents for at in range(0, len(part), LONGEST)]
-
-    def __len__(self) -> int:
-        return len(self.pieces)
-
-    def __iter__(self) -> Iterator[list[str]]:
-        return ([self.names[i] for i in piece] for piece in self.pieces)
+    names = [str(i) for i in range(vocab)]
+    pieces = (part[at : at + LONGEST] for part in documents for at in range(0, len(part), LONGEST))
+    return [[names[i] for i in piece] for piece in pieces]

@@ -1,13 +1,10 @@
 """Checks of every cell before training: on a tiny copy, against the other cells, and against the memory."""
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
-
-import torch
 
 from ablate.config.components import resolve
 from ablate.config.depth import fewest, first_layers, mapped, variants_of
@@ -17,6 +14,7 @@ from ablate.data.build import build_task
 from ablate.formatting import flat, show
 from ablate.model.build import bare_model, base_of
 from ablate.model.init import role_of
+from ablate.model.products import one_thread
 from ablate.planning.checks import small_models
 from ablate.planning.checks.examine import examine, many_times
 from ablate.planning.checks.memory import memory_problems
@@ -117,17 +115,6 @@ def _first_that_runs(specs: list[small_models.Spec]) -> Record:
         signature = found["signature"] and [[i, spec.rows, spec.length], *found["signature"]]
         return found | {"signature": signature}
     return {"problems": [], "notes": [f"it could not be tried out on a small copy ({why})"], "signature": None}
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Use one thread: more are slower on small products, and would change the order of sums."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def first_value_problems(cell: Checked) -> list[Problem]:
