@@ -23,7 +23,7 @@ from scipy import stats
 from torch import nn
 
 from ablate.config.schema import Config
-from ablate.data.build import build_task
+from ablate.data.task import build_task
 from ablate.model.build import initialised_model
 from ablate.results.study import load_study
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ablate.config.ranges import within
-from ablate.data.documents import Files, Given
+from ablate.data.documents import Files
 from ablate.data.lm import LanguageModelling
-from ablate.data.stdlib import stdlib_documents, stdlib_name
+from ablate.data.stdlib import stdlib_source
 from ablate.data.task import IGNORE, Batch, HeldOut, generator, uniform
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class MaskedText(LanguageModelling):
         order: str = "random",
     ):
         within("data.mask_rate", mask_rate, 0, 1, "(]")
-        source = Given(stdlib_name(), stdlib_documents()) if path is None else Files(path, column)
+        source = stdlib_source() if path is None else Files(path, column)
         super().__init__(source, context, tokenizer, vocab_size, order)
         self.mask_rate, self.mask_token = mask_rate, self.corpus.vocab
         self.vocab = self.outputs = self.corpus.vocab + 1  # the mask is never a target, but one table serves both

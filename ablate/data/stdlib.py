@@ -17,12 +17,12 @@ class Stdlib(LanguageModelling):
     """The standard library of the running Python, without tests, generated files and code pages."""
 
     def __init__(self, context: int, tokenizer: str, vocab_size: int | None = None, order: str = "random"):
-        super().__init__(Given(stdlib_name(), stdlib_documents()), context, tokenizer, vocab_size, order)
+        super().__init__(stdlib_source(), context, tokenizer, vocab_size, order)
 
 
-def stdlib_name() -> str:
-    """The name of the corpus, with Python's version, since versions differ in text."""
-    return f"stdlib-{sys.version_info.major}.{sys.version_info.minor}"
+def stdlib_source() -> Given:
+    """The corpus, with Python's version in its name, since versions differ in text."""
+    return Given(f"stdlib-{sys.version_info.major}.{sys.version_info.minor}", stdlib_documents())
 
 
 def stdlib_documents() -> list[Document]:

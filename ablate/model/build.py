@@ -183,14 +183,14 @@ def build_init(config: Config, task: Any) -> Any:
 
 def shape(config: Config, task: Any) -> ModelShape:
     """The sizes of a model, from its configuration and task.  Raises ValueError if heads do not divide the width."""
-    model = config.model
+    model, width = config.model, config.embedding.get("width")
     if model.head_dim is None and model.dim % model.heads:
         raise ValueError(f"model.dim={model.dim} must be divisible by model.heads={model.heads}")
     stacks = getattr(resolve("model", model._target_, config.user), "stacks", ("decoder",))
     return ModelShape(
         **{key: value for key, value in vars(model).items() if key not in RESERVED}
         | {"tie_embeddings": ties(config, task), "head_dim": model.head_dim or model.dim // model.heads},
-        embedding_dim=width_of(config),
+        embedding_dim=None if width is None else at_least("embedding.width", width, 1),
         context=task.context,
         encoder_layers=model.layers * ("encoder" in stacks),
         decoder_layers=model.layers * ("decoder" in stacks),
@@ -200,12 +200,6 @@ def shape(config: Config, task: Any) -> ModelShape:
         pool=task.kind == "classification",
         later_tokens=later_tokens(config, task),
     )
-
-
-def width_of(config: Config) -> int | None:
-    """Width of the embedding's rows, None if it is the model's.  Raises ValueError."""
-    width = config.embedding.get("width")
-    return None if width is None else at_least("embedding.width", width, 1)
 
 
 def later_tokens(config: Config, task: Any) -> int:

@@ -17,8 +17,7 @@ from ablate.config.depth import chosen_at, is_patterned, variants_of
 from ablate.config.errors import BadComponent, PlanError, Problem, first_line
 from ablate.config.key_checks import CHOSEN
 from ablate.config.schema import BUILT, BY_STEPS, LAYERS, Config
-from ablate.data.build import build_task
-from ablate.data.task import Task, batch_positions
+from ablate.data.task import Task, batch_positions, build_task
 from ablate.formatting import first_of, percent
 from ablate.model.init import shared_draws
 from ablate.planning.checks.preflight import refuse_equal

@@ -27,7 +27,7 @@ import torch
 from ablate.config.errors import PlanError, Problem
 from ablate.config.groups import default_settings
 from ablate.config.schema import BUILT, Config
-from ablate.data.build import build_task
+from ablate.data.task import build_task
 from ablate.execution.fork import start
 from ablate.execution.launcher import machine
 from ablate.formatting import counted, duration

@@ -277,9 +277,6 @@ def continuing(model: nn.Module, inputs: dict[str, Tensor]) -> Callable[[Tensor]
 
 def decoded(model: nn.Module, held_out: HeldOut, setting: Setting) -> np.ndarray:
     """Whether greedy decoding of each held-out source matches the targets, (examples, T)."""
-
-    def compute_chunk(inputs: dict[str, Tensor], targets: Tensor) -> np.ndarray:
-        return (greedy(model, inputs, targets) == targets).cpu().numpy()
-
+    right = lambda inputs, targets: (greedy(model, inputs, targets) == targets).cpu().numpy()  # noqa: E731
     with evaluation_mode(model), autocast(setting.device, setting.precision):
-        return np.concatenate(in_chunks(held_out, setting._replace(rows=None), compute_chunk))
+        return np.concatenate(in_chunks(held_out, setting._replace(rows=None), right))

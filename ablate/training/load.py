@@ -88,7 +88,7 @@ class LoadedRun(NamedTuple):
                 f"the package {', '.join(lost)} that it was built from is not found here; "
                 "run from the folder that holds it, or add that folder to PYTHONPATH"
             )
-        from ablate.data.build import build_task
+        from ablate.data.task import build_task
 
         task: Task = build_task(self.config)
         if self.result and task.fingerprint != self.result.data_fingerprint:
@@ -98,7 +98,7 @@ class LoadedRun(NamedTuple):
 
 def untrained(config: Config, seed: int) -> nn.Module:
     """The model with which a run begins, on the current default device."""
-    from ablate.data.build import build_task
+    from ablate.data.task import build_task
     from ablate.model.build import initialised_model
     from ablate.training.vectors import begin_with_vectors, initial_seed
 

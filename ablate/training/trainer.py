@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from ablate.config.schema import Config
-from ablate.data.build import build_task
-from ablate.data.task import Batch, batch_positions
+from ablate.data.task import Batch, batch_positions, build_task
 from ablate.model.build import build_objective, initialised_model
 from ablate.model.dropout import step_seed
 from ablate.model.placebo import data_seed

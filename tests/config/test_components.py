@@ -23,8 +23,8 @@ from ablate.config.components import SHAPE, WIRING, argument_problems, bind, fit
 from ablate.config.errors import BadComponent
 from ablate.config.groups import CONF, PACKAGE
 from ablate.config.schema import COMPONENTS, SECTIONS, VARIED, typed
-from ablate.data.build import build_task
 from ablate.data.copying import Copy
+from ablate.data.task import build_task
 from ablate.model.build import build_model, offered, shape
 from ablate.model.shape import ModelShape
 from ablate.planning.plan import check_study

@@ -7,7 +7,7 @@ import pytest
 import torch
 from conftest import count_no_flops
 
-from ablate.data.build import build_task
+from ablate.data.task import build_task
 from ablate.model.build import build_model
 from ablate.model.ffn import MoE
 from ablate.model.init import role_of

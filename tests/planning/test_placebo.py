@@ -13,7 +13,7 @@ from test_tuning import rounds
 from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.config.schema import PLACEBOS, Config, Seed
-from ablate.data.build import build_task
+from ablate.data.task import build_task
 from ablate.evidence.expected_noise import floors, placebo_lines, round_differences, seeds_needed, split, upper_bound
 from ablate.model.build import initialised_model
 from ablate.model.placebo import data_seed

@@ -9,8 +9,7 @@ from test_evaluation import SETTING, VOCAB, Cycles
 from test_evaluation import model as cyclic
 from torch import nn
 
-from ablate.data.build import build_task
-from ablate.data.task import IGNORE, Batch, HeldOut
+from ablate.data.task import IGNORE, Batch, HeldOut, build_task
 from ablate.model.build import initialised_model
 from ablate.model.dropout import begin_at, rekey
 from ablate.model.objective import MultiToken, Objective

@@ -14,7 +14,7 @@ from own_module import write_module
 from test_docs import code
 
 from ablate.config.errors import BadComponent, PlanError
-from ablate.data.build import build_task
+from ablate.data.task import build_task
 from ablate.model.build import build_model, initialised_model, keep_hidden
 from ablate.model.objective import Objective, pop_tensors, terms_of
 from ablate.planning.checks.small_models import VOCAB

@@ -7,7 +7,7 @@ import torch
 from reference_gpt import FFNS, GPT, NORMS, Size, adopt, loss_of
 from torch.nn.functional import cross_entropy
 
-from ablate.data.build import build_task
+from ablate.data.task import build_task
 from ablate.model.build import initialised_model
 
 

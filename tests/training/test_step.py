@@ -100,7 +100,7 @@ def test_sam_is_its_formula() -> None:
 
 
 def test_gradients_of_one_step_have_its_draws_and_count_once_in_running_statistics(plan: Any, untried: None) -> None:
-    from ablate.data.build import build_task
+    from ablate.data.task import build_task
     from ablate.model.build import initialised_model
 
     config = plan("norm=bn", "model.dropout=0.3", "seeds=1").manifest.cells[0].config

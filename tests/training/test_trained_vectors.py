@@ -14,8 +14,8 @@ from conftest import latest
 
 from ablate.config.errors import PlanError
 from ablate.config.schema import Config
-from ablate.data.build import build_task
 from ablate.data.corpus import cache_folder
+from ablate.data.task import build_task
 from ablate.model.build import initialised_model
 from ablate.planning.measured import expected_vectors, shape_of
 from ablate.planning.plan import check_study, plan_study

@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from ablate.config.schema import Config
-from ablate.data.build import build_task
-from ablate.data.task import Batch
+from ablate.data.task import Batch, build_task
 from ablate.execution.train_run import with_facts
 from ablate.model.build import initialised_model
 from ablate.model.dropout import Dropout

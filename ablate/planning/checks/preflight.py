@@ -10,7 +10,7 @@ from ablate.config.components import resolve
 from ablate.config.depth import fewest, first_layers, mapped, variants_of
 from ablate.config.errors import PlanError, Problem, one_line
 from ablate.config.schema import BUILT, VARIED, Config
-from ablate.data.build import build_task
+from ablate.data.task import build_task
 from ablate.formatting import flat, show
 from ablate.model.build import bare_model, base_of
 from ablate.model.init import role_of

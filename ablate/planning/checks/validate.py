@@ -25,8 +25,7 @@ from ablate.config.key_checks import check, plain
 from ablate.config.schema import BUILT, OWNED, RENAMED, VARIED, Config, typed
 from ablate.config.targets import BUILT_IN, here, package_problem, within
 from ablate.config.typed_json import parse
-from ablate.data.build import build_task
-from ablate.data.task import Task
+from ablate.data.task import Task, build_task
 from ablate.formatting import few
 from ablate.model.build import build_init, ties
 from ablate.model.cost import MOST, Budget, count, estimate
