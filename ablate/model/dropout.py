@@ -48,6 +48,7 @@ def _hash(z: Tensor) -> Tensor:
 def once(model: nn.Module, name: str, find: Callable[[], list[Any]]) -> list[Any]:
     """What `find` finds in a model, kept under a name: a walk over modules takes as long as several GPU kernels."""
     kept: dict[str, list[Any]] = model.__dict__
+    name = f"_found_{name}"  # not `dropouts`, as which a block has its own
     return kept[name] if name in kept else kept.setdefault(name, find())
 
 
