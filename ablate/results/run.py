@@ -4,7 +4,6 @@ import contextlib
 import datetime
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TypeVar
@@ -195,10 +194,6 @@ class MetricsWriter:
             self.sum.update(left[:taken])
             self.bytes += taken
             left = left[taken:]
-
-    def sync(self) -> None:
-        """Wait until what was written is on disk."""
-        os.fsync(self.file.fileno())
 
     def written(self) -> Sum:
         """Size and digest of the file, for checkpoints and the result."""

@@ -3,11 +3,11 @@
 import copy
 import dataclasses
 import math
+import os
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -76,7 +76,7 @@ class Saver:
     def write(self, states: dict[str, Any]) -> None:
         """Write a checkpoint."""
         began = time.thread_time()
-        self.metrics.sync()
+        os.fsync(self.metrics.file.fileno())
         write_atomic(self.run.checkpoint_file, partial(torch.save, states), self.run.check)
         self.took += time.thread_time() - began
         self.total += self.took
@@ -102,7 +102,9 @@ def restore(run: Run, device: torch.device, parts: Mapping[str, Any]) -> Progres
         with open_archive(path) as file:
             state = torch.load(file, map_location=device, weights_only=True)
         progress = Progress(**state["progress"])
-        check_logged(run.metrics_file, progress)
+        with open(run.metrics_file, "rb", opener=regular) as log:
+            if digest(log.read(progress.offset)) != progress.logged:
+                raise DamagedLog(f"the first {progress.offset:,} bytes of {log.name} are not what was logged")
         for name, part in parts.items():
             part.load_state_dict(state[name])
     except Exception as error:  # torch.load can raise any exception on damaged bytes
@@ -122,15 +124,3 @@ def share(progress: Progress, parts: Mapping[str, Any], ranks: Ranks) -> Progres
         for name, state in states.items() if ranks.rank else ():
             parts[name].load_state_dict(state)
     return progress
-
-
-def check_logged(metrics: Path, progress: Progress) -> None:
-    """Raise ValueError if the metrics logged before a checkpoint are missing, DamagedLog if they have changed."""
-    if not metrics.exists():
-        raise ValueError(f"{metrics.name} is gone")
-    with open(metrics, "rb", opener=regular) as file:
-        found = file.read(progress.offset)
-    if len(found) < progress.offset:
-        raise DamagedLog(f"{metrics.name} has been cut: it is shorter than when the checkpoint was written")
-    if digest(found) != progress.logged:
-        raise DamagedLog(f"{metrics.name} is damaged: its first {progress.offset:,} bytes are not what was logged")
