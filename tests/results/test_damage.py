@@ -137,14 +137,19 @@ def test_no_bit_of_a_checkpoint_is_taken(tmp_path):
 
 @pytest.mark.parametrize("most", [10, 9_000, 40_000, 49_000])
 def test_an_archive_that_cannot_be_written_to_its_end_leaves_the_last_one_and_the_reason(most, tmp_path):
-    """At whatever byte: torch's writer would tell of positions in the file instead."""
+    """At whatever byte, and if there is space again later; torch's writer would tell of positions in the file."""
     file, before = tmp_path / "sealed.pt", resource.getrlimit(resource.RLIMIT_FSIZE)
     write_atomic(file, lambda opened: torch.save({}, opened))
     old = file.read_bytes()
+
+    def save(opened):
+        torch.save([torch.zeros(1_000) for _ in range(12)], opened)
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
     try:
         with pytest.raises(OSError, match=r"File too large: .*sealed.pt"):
-            write_atomic(file, lambda opened: torch.save([torch.zeros(1_000) for _ in range(12)], opened))
+            write_atomic(file, save)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert file.read_bytes() == old and list(tmp_path.iterdir()) == [file]
