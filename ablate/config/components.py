@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from ablate.config.errors import BadComponent
+from ablate.config.errors import BadComponent, Problem
 from ablate.config.schema import COMPONENTS, IN_LAYERS, PLACED, Config
 from ablate.config.targets import OWN_PACKAGES, BadTarget, allowed, is_sink, locate, within
 from ablate.formatting import show
@@ -129,43 +129,43 @@ def _given(group: str, node: dict[str, Any]) -> dict[str, Any]:
 
 def argument_problems(
     group: str, node: dict[str, Any], offered: Iterable[str], user: Iterable[str] = ()
-) -> list[tuple[str, str]]:
-    """The problems of a component's arguments as (key, message), without calling its constructor."""
+) -> list[Problem]:
+    """The problems of a component's arguments, without calling its constructor."""
     target = resolve(group, node.get("_target_", ""), user)
     parameters = parameters_of(target)
     try:
         hints = hints_of(target)
     except Exception as error:  # a user's annotations can raise anything
-        return [(f"{group}._target_", f"the annotations of {target.__name__} cannot be read ({error})")]
+        return [Problem(f"{group}._target_", f"the annotations of {target.__name__} cannot be read ({error})")]
     if any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values()):
         message = f"{target.__name__} takes **kwargs, which would swallow misspelt keys; name them"
-        return [(f"{group}._target_", message)]
+        return [Problem(f"{group}._target_", message)]
     given = _given(group, node)
     own = [name for name, p in parameters.items() if name not in offered and p.kind != p.VAR_POSITIONAL]
     problems = []
     for key, value in given.items():
         if key in offered:
-            problems.append((f"{group}.{key}", "is set by the model's shape; set model.* or data.* instead"))
+            problems.append(Problem(f"{group}.{key}", "is set by the model's shape; set model.* or data.* instead"))
         elif key not in parameters:
             choices = ", ".join(own) or "none"
-            problems.append((f"{group}.{key}", f"{target.__name__} has no such argument; it has {choices}"))
+            problems.append(Problem(f"{group}.{key}", f"{target.__name__} has no such argument; it has {choices}"))
         elif value == "???":
-            problems.append((f"{group}.{key}", f"has no value; write {group}.{key}=..."))
+            problems.append(Problem(f"{group}.{key}", f"has no value; write {group}.{key}=..."))
         elif not fits(value, hints.get(key, Any)):
             hint = hints[key]
             kind = hint.__name__ if inspect.isclass(hint) else str(hint).replace("typing.", "")
             several = ",".join(map(show, value)) if isinstance(value, list) else ""
             how = f"; to compare several write {group}.{key}={several}" * bool(several)
-            problems.append((f"{group}.{key}", f"{value!r} is not of type {kind}{how}"))
+            problems.append(Problem(f"{group}.{key}", f"{value!r} is not of type {kind}{how}"))
     if group == "norm" and not fits(None, hints.get("layer", Any)):
         message = f"{target.__name__} needs layer: int | None; norms outside of the blocks have no layer"
-        problems.append((f"{group}.layer", message))
+        problems.append(Problem(f"{group}.layer", message))
     for name in own:
         if name not in given and parameters[name].default is inspect.Parameter.empty:
             bundle = "sublayers" if name in IN_SUBLAYERS else "shape" if name in IN_SHAPE else None
             in_bundle = group == "residual" and bundle
             how = f"take {bundle}, and use {bundle}.{name}" if in_bundle else "write it in the YAML"
-            problems.append((f"{group}.{name}", f"{target.__name__} needs {name}; {how}"))
+            problems.append(Problem(f"{group}.{name}", f"{target.__name__} needs {name}; {how}"))
     return problems
 
 

@@ -229,10 +229,11 @@ def describe_cells(checked: list[Checked], raw: list[Config], layout: Layout) ->
     for i, cell in enumerate(checked):
         reference, steps = checked[at[i]].budget, cell.config.train.steps
         positions, seen = training_positions(cell), seen_lengths(cell.config, cell.task)
-        halves = {"init": "initialisation", "data": "the order of the data"}
-        fixed = [(half, value) for half in halves if (value := getattr(cell.config.seed, half)) is not None]
-        notes = [f"seed.{half}={n} for every run: intervals do not cover {halves[half]}" for half, n in fixed]
-        notes = cell.task.notes + cell.budget.notes + notes + seen_in_training(seen)
+        notes = cell.task.notes + cell.budget.notes
+        for half, what in ("init", "initialisation"), ("data", "the order of the data"):
+            if (seed := getattr(cell.config.seed, half)) is not None:
+                notes.append(f"seed.{half}={seed} for every run: intervals do not cover {what}")
+        notes += seen_in_training(seen)
         if cell.matched and abs(cell.matched.difference) > CLOSE:
             notes.append(f"{labels[i]}: {left_over(cell.matched)} against its reference, and nothing comes nearer")
         rows.append(

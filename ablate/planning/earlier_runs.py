@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from ablate.config.claims import Claim, sides_of
 from ablate.config.errors import Corrupt
@@ -167,14 +167,6 @@ def to_test(results: Path, manifest: Manifest, statuses: dict[str, str]) -> tupl
     return testable, notes
 
 
-class Registered(NamedTuple):
-    """A manifest's entries of claims, those that were withdrawn, and a hash of the claims."""
-
-    claims: dict[str, ClaimEntry]
-    withdrawn: dict[str, ClaimEntry]
-    claims_hash: str | None
-
-
 def with_registrations(manifest: Manifest, study: CheckedStudy, earlier: Earlier, statuses: dict[str, str]) -> Manifest:
     """The manifest with its claims, margin and criterion, and their history from the earlier and the tuning's one."""
     known = earlier.manifest
@@ -182,10 +174,9 @@ def with_registrations(manifest: Manifest, study: CheckedStudy, earlier: Earlier
     margin, old = study.settings.margin, (known and known.margin) or study.entries.get("margin")
     criterion = (known and known.replicated) or study.entries.get("replicated")
     seen = scored(earlier, manifest.runs, statuses) if study.claims or before or margin or old or criterion else {}
-    entries = register(study.claims, before, study.cells.rows, seen, now())
     return dataclasses.replace(
         manifest,
-        **entries._asdict(),
+        **register(study.claims, before, study.cells.rows, seen, now()),
         margin=registered(margin, old, seen, now()),
         replicated=registered(study.replicated, criterion, seen, now()),
         effects=registered(study.entries.get("effects"), known.effects if known else None, seen, now()),
@@ -207,8 +198,8 @@ def scored(earlier: Earlier, runs: list[PlannedRun], statuses: dict[str, str]) -
 
 def register(
     claims: dict[str, Claim], before: dict[str, ClaimEntry], cells: list[Cell], scored: dict[int, set[str]], when: str
-) -> Registered:
-    """The entries of claims, given those `before`, withdrawn ones included.
+) -> dict[str, Any]:
+    """The manifest's entries of claims, given those `before`, withdrawn ones included.
 
     A claim is registered if no seed had cells of more than one side `scored` when it was written.  An unchanged claim
     keeps its entry, an edited one its earlier texts; a withdrawn one gets the time, and whether its results were seen.
@@ -233,7 +224,7 @@ def register(
             first = entry.seen is None
             withdrawn[name] = dataclasses.replace(entry, withdrawn=when, seen=seen(entry.claim)) if first else entry
     digest = hashlib.sha256(json.dumps(plain(claims), sort_keys=True).encode()).hexdigest()[:16] if claims else None
-    return Registered(entries, withdrawn, digest)
+    return {"claims": entries, "withdrawn": withdrawn, "claims_hash": digest}
 
 
 def registered(

@@ -180,8 +180,8 @@ def exchange_cells(cells: Cells) -> Cells:
     of = [(*cells.references[i], steps) for i, _, steps in made]
     checked = [cell._replace(config=with_steps(cell.config, steps)) for _, cell, steps in of]
     names, labels = [row.name for row, _, _ in of], [f"{row.label}, {steps} steps" for row, _, steps in of]
-    kept = [{key: row.levels[key] for key in strata} for row, _, _ in of]
-    levels = [own | {STEPS: level} for own, level in zip(kept, shown, strict=True)]
+    both = zip(of, shown, strict=True)
+    levels = [{key: row.levels[key] for key in strata} | {STEPS: level} for (row, _, _), level in both]
     at = [made.index((i, 1.0, own[i])) for i, _, _ in made]
     factors, reference = strata | {STEPS: list(dict.fromkeys(shown))}, {STEPS: shown[RATIOS.index(1.0)]}
     layout = Layout(factors, reference, names, labels, levels, at)

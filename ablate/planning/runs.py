@@ -197,16 +197,15 @@ def planned_run(row: Cell, seed: int, tuning: Tuning | None) -> PlannedRun:
 
 def seed_notes(study: CheckedStudy, seen: list[int]) -> list[str]:
     """Notes on a confirmation without a study, on seeds kept because they were `seen`, and on planned looks."""
-    notes = []
-    if study.settings.confirm and not (study.results / "studies" / study.base).exists():
-        notes.append(f"{study.base} was never trained here, so there is nothing yet that this could confirm")
-    if study.settings.confirm and any(word.startswith("seeds=") for word in shlex.split(study.command)):
-        notes.append(f"seeds is not used: confirm={study.settings.confirm} says how many fresh seeds there are")
-    if seen:
-        notes.append(f"seeds {', '.join(map(str, seen))} were looked at before and stay in the study")
-    if study.looks:
-        notes.append(f"seeds=auto: looks at {', '.join(map(str, study.looks))}; now at {study.settings.seeds}")
-    return notes
+    confirm, lost = study.settings.confirm, not (study.results / "studies" / study.base).exists()
+    given = any(word.startswith("seeds=") for word in shlex.split(study.command))
+    notes = {
+        f"{study.base} was never trained here, so there is nothing yet that this could confirm": confirm and lost,
+        f"seeds is not used: confirm={confirm} says how many fresh seeds there are": confirm and given,
+        f"seeds {', '.join(map(str, seen))} were looked at before and stay in the study": seen,
+        f"seeds=auto: looks at {', '.join(map(str, study.looks))}; now at {study.settings.seeds}": study.looks,
+    }
+    return [note for note, holds in notes.items() if holds]
 
 
 EQUAL = ("versions", "data", "study")  # fields that are equal if runs differ in code only
@@ -253,40 +252,31 @@ def timing_notes(results: Path, runs: list[PlannedRun], rows: list[Cell], status
     return notes + [f"{_counted(ended, 'of these')} trained {why}"] * bool(ended)
 
 
-class ProvenanceIndex:
-    """The provenance of the runs on disk; each cell's folder is read once."""
+Similar = list[tuple[Run, Provenance]]  # the runs on disk of a cell with the same seed and settings
 
-    def __init__(self, results: Path):
-        self.results, self.read = results, functools.cache(self.read_folder)
 
-    def like(self, cell: Cell, seed: int) -> tuple[Provenance, list[tuple[Run, Provenance]]]:
-        """The provenance of a planned run, and the runs on disk of its cell with the same seed and settings."""
-        planned = provenance(cell.config, seed, cell.task)
-        return planned, self.read(cell.name).get((seed, planned.numbers), [])
-
-    def read_folder(self, name: str) -> dict[tuple[int, str], list[tuple[Run, Provenance]]]:
-        """The runs of a folder by seed and settings."""
-        found: dict[tuple[int, str], list[tuple[Run, Provenance]]] = {}
-        for file in (self.results / "runs" / name).glob("s*-*/provenance.json"):
-            run = Run(self.results, f"{name}/{file.parent.name}")
-            seed = file.parent.name[1:].partition("-")[0]
-            origin = noted(run.provenance)[0]
-            if origin and seed.isdigit():
-                found.setdefault((int(seed), origin.numbers), []).append((run, origin))
-        return found
+def similar_runs(results: Path, name: str) -> dict[tuple[str, str], Similar]:
+    """The runs in a cell's folder with their provenance, by seed, as in their names, and settings."""
+    found: dict[tuple[str, str], Similar] = {}
+    for file in (results / "runs" / name).glob("s*-*/provenance.json"):
+        run = Run(results, f"{name}/{file.parent.name}")
+        if origin := noted(run.provenance)[0]:
+            found.setdefault((file.parent.name.partition("-")[0], origin.numbers), []).append((run, origin))
+    return found
 
 
 def take_others(results: Path, runs: list[PlannedRun], rows: list[Cell]) -> tuple[list[PlannedRun], list[Cell]]:
     """Runs and noted cells of reuse=any: the newest run that differs in code only replaces one that has not ended."""
-    cells, index = {row.id: row for row in rows}, ProvenanceIndex(results)
+    cells, read = {row.id: row for row in rows}, functools.cache(functools.partial(similar_runs, results))
     chosen: list[PlannedRun] = []
     taken: dict[str, list[set[str]]] = {}
     for run in runs:
         if not _ended(Run(results, run.path)):
-            planned, similar = index.like(as_planned(cells[run.cell], run), run.seed)
+            cell = as_planned(cells[run.cell], run)
+            planned = provenance(cell.config, run.seed, cell.task)
             others = [
                 (ended, other.path, changed_names(origin, planned))
-                for other, origin in similar
+                for other, origin in read(cell.name).get((f"s{run.seed}", planned.numbers), [])
                 if all(getattr(origin, key) == getattr(planned, key) for key in EQUAL) and (ended := _ended(other))
             ]
             if others:
@@ -295,9 +285,9 @@ def take_others(results: Path, runs: list[PlannedRun], rows: list[Cell]) -> tupl
                 run = dataclasses.replace(run, path=path)
         chosen.append(run)
     notes = {}
-    for cell, found in taken.items():
+    for id, found in taken.items():
         how = _by(set().union(*found), " changed")
-        notes[cell] = [f"{_counted(len(found), f'of {cells[cell].label}')} trained {how}, {TAKEN}"]
+        notes[id] = [f"{_counted(len(found), f'of {cells[id].label}')} trained {how}, {TAKEN}"]
     return chosen, [dataclasses.replace(row, notes=row.notes + notes.get(row.id, [])) for row in rows]
 
 
@@ -325,21 +315,22 @@ def _counted(count: int, what: str) -> str:
 def trained_again(earlier: Earlier, runs: list[PlannedRun], rows: list[Cell], statuses: dict[str, str]) -> list[str]:
     """Notes on runs that are trained again, one per reason: this study had them, or their data have changed."""
     results, paths, cells = earlier.results, {run.path for run in runs}, {row.id: row for row in rows}
-    index = ProvenanceIndex(results)
+    read = functools.cache(functools.partial(similar_runs, results))
     had = {(run.cell, run.seed): run.path for run in earlier.runs if run.path not in paths}
     reasons: dict[str, list[set[str]]] = {}
     moved = 0
     for run in runs:
         if statuses[run.path] != "missing" or Run(results, run.path).provenance_file.exists():
             continue  # it has ended, or will resume
-        planned, similar = index.like(as_planned(cells[run.cell], run), run.seed)
+        cell = as_planned(cells[run.cell], run)
+        planned = provenance(cell.config, run.seed, cell.task)
         old = Run(results, had.get((run.cell, run.seed), "none"))
         if old.provenance_file.exists() or old.result_file.exists():
             origin = noted(old.provenance)[0]
             names = changed_names(origin, planned) if origin else set()
             reasons.setdefault(_reason(origin, planned), []).append(names)
         else:  # runs on data of the same path, but none on its present content
-            origins = [origin for _, origin in similar]
+            origins = [origin for _, origin in read(cell.name).get((f"s{run.seed}", planned.numbers), [])]
             present = any(origin.data == planned.data for origin in origins)
             moved += not present and any(origin.source == planned.source for origin in origins)
     notes = []

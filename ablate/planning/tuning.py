@@ -120,8 +120,7 @@ def tuning_cells(cells: Cells, settings: Config, key: str, grid: Sequence[Any]) 
     named = zip(cells.labels * len(grid), map(spell, shown), strict=True)
     labels = [f"{label} + {key}={at}" if cells.factors else f"{key}={at}" for label, at in named]
     factors = cells.factors | {key: [level(value) for value in grid]}
-    blocks = [cells.at if cells.factors else [-j] for j, _ in enumerate(grid)]
-    at = [j * count + i for j, block in enumerate(blocks) for i in block]
+    at = [j * count + i for j, _ in enumerate(grid) for i in cells.at] if cells.factors else [0] * len(grid)
     reference = cells.reference or {key: factors[key][0]}
     layout = Layout(factors, reference, cells.names * len(grid), labels, levels, at)
     return recomposed(cells, settings, configs, layout)

@@ -1,6 +1,7 @@
 """Claims: every mistake in their grammar, which cells they compare, and when they were written."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from fake_studies import a_cell
 from ablate.config.claims import Claim, applicable, metric_problems, read_claims, read_criterion, sides_of, weighed
 from ablate.config.designs import DESIGNS
 from ablate.config.typed_json import parse
-from ablate.planning.earlier_runs import Registered, register
+from ablate.planning.earlier_runs import register
 from ablate.results.records import Cell, ClaimEntry, ClaimText
 
 FACTORS = {"ffn": ["mlp", "gelu", "swiglu"], "norm": ["ln", "rms"], "optim.lr": [1e-3, 2e-3]}
@@ -188,9 +189,11 @@ def test_a_side_without_running_statistics_has_no_loss_by_others():
         assert left_out(fine, running=running) == []
 
 
-def entry(claims: dict[str, Any], earlier: Registered | None, scored: dict[int, set[str]], when: str) -> Registered:
+def entry(claims: dict[str, Any], earlier: Any, scored: dict[int, set[str]], when: str) -> Any:
     before = earlier.withdrawn | earlier.claims if earlier else {}
-    return register({name: typed(claim) for name, claim in claims.items()}, before, CELLS, scored, when)
+    return SimpleNamespace(
+        **register({name: typed(each) for name, each in claims.items()}, before, CELLS, scored, when)
+    )
 
 
 def test_a_claim_is_registered_while_no_seed_has_both_sides_scored():
@@ -227,7 +230,7 @@ def test_a_claim_that_is_taken_out_is_remembered_and_may_come_back():
     assert gone.withdrawn == {"a": replace(first.claims["a"], withdrawn="tuesday", seen=False)}
     assert entry({}, gone, both, "later").withdrawn == gone.withdrawn
     assert entry({}, first, both, "later").withdrawn["a"].seen
-    assert entry({"a": GOOD}, gone, both, "wednesday") == Registered(first.claims, {}, first.claims_hash)
+    assert entry({"a": GOOD}, gone, both, "wednesday") == first
 
 
 def design(kind: str, **factors: list[str]) -> list[Cell]:

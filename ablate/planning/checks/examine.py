@@ -97,20 +97,17 @@ def mixed_rows(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
 
 def read_padding(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
     """Whether outputs at real positions change with the contents of padded ones, at the start and at the end."""
-    takes = inspect.signature(model.forward).parameters
-    masks: Inputs = {}
+    takes, masks, padded = inspect.signature(model.forward).parameters, Inputs(), Inputs()
     for name, x in plain(inputs).items():
-        key = "source_mask" if name == "source" else "mask"
+        key, real = "source_mask" if name == "source" else "mask", torch.ones(x.shape[:2])
         if key in takes and x.shape[1] > 3:
-            part, masks[key] = x.shape[1] // 3, torch.ones(x.shape[:2])
-            masks[key][0, 1 : 1 + part] = 0  # a hole, which later positions of a causal model could read
-            masks[key][1, -part:] = 0
+            part, masks[key] = x.shape[1] // 3, real
+            real[0, 1 : 1 + part] = 0  # a hole, which later positions of a causal model could read
+            real[1, -part:] = 0
+        seen = real.bool().view(*real.shape, *[1] * (x.ndim - 2))
+        padded[name] = torch.where(seen, x, others(x, spec.task["vocab"]))
     if not masks:
         return False
-    padded = {}
-    for name, x in plain(inputs).items():
-        real = masks.get("source_mask" if name == "source" else "mask", torch.ones(x.shape[:2])).bool()
-        padded[name] = torch.where(real.view(*real.shape, *[1] * (x.ndim - 2)), x, others(x, spec.task["vocab"]))
     before, after = run(model, inputs | masks), run(model, inputs | padded | masks)
     if before.ndim > 2 and "mask" in masks:
         real = masks["mask"].bool()
@@ -198,13 +195,12 @@ def examine(spec: Spec) -> dict[str, Any]:
             if not check(moved, inputs, spec):
                 continue
             pads = any(given.endswith("mask") for given in spec.task["inputs"])
+            harmless = " (this task pads nothing)" * (name == "padding" and not pads)
             for key, part in guilty(spec, check):
-                if name in NOTED:
-                    notes.append(f"{part} {message}")
-                elif name != "padding" or pads:
-                    problems.append([key, f"{part} {message}"])
+                if harmless or name in NOTED:
+                    notes.append(f"{part} {message}{harmless}")
                 else:
-                    notes.append(f"{part} {message} (this task pads nothing)")
+                    problems.append([key, f"{part} {message}"])
             if name in ALONE:
                 break
         seen = run(moved, inputs)
@@ -297,7 +293,8 @@ def idle_in(
     if names and silent == {*names}:
         yield f"is built but never used: nothing of {place} reaches the outputs", False
         return
-    own = silent.intersection(_own_parameters(module, others))
+    inside = tuple(f"{name}." for name, part in module.named_modules() if name and isinstance(part, others))
+    own = {name for name in silent if not name.startswith(inside)}  # not those of other components inside it
     alike = {re.sub(r"\b\d+\b", "#", name) for name in names if f"{place}.{name}" in sometimes}
     spared = {name for name in own if re.sub(r"\b\d+\b", "#", name) in alike}  # its name is theirs but for a number
     if own - spared:
@@ -306,12 +303,3 @@ def idle_in(
     if spared:
         unsent = ", ".join(sorted(f"{place}.{name}" for name in spared))
         yield f"sent nothing to {unsent} in all batches of a small copy, though to others like it", True
-
-
-def _own_parameters(module: nn.Module, others: tuple[type, ...], prefix: str = "") -> list[str]:
-    """Names of a module's parameters, without those of other components inside it."""
-    names = [prefix + name for name, _ in module.named_parameters(recurse=False)]
-    for name, child in module.named_children():
-        if not isinstance(child, others):
-            names += _own_parameters(child, others, f"{prefix}{name}.")
-    return names

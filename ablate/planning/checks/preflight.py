@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from ablate.config.components import resolve
@@ -18,7 +19,7 @@ from ablate.model.products import one_thread
 from ablate.planning.checks import small_models
 from ablate.planning.checks.examine import examine, many_times
 from ablate.planning.checks.memory import memory_problems
-from ablate.planning.checks.small_models import LAYERS, StandIn, facts_of
+from ablate.planning.checks.small_models import LAYERS, facts_of
 from ablate.planning.checks.user_code import DescribedTask, Failed, Record, cached, isolate_user_code
 from ablate.planning.checks.validate import Checked
 from ablate.results.records import Cell
@@ -141,7 +142,7 @@ def _growing(base: Config, facts: dict[str, Any]) -> dict[str, Any]:
     widened = base.with_value("ffn", mapped(base.ffn, wide))
     for key in ("dim", "head_dim"):
         widened = widened.with_value(f"model.{key}", TIMES * getattr(base.model, key))
-    models = [dict(bare_model(config, StandIn(facts)).named_parameters()) for config in (base, widened)]
+    models = [dict(bare_model(config, SimpleNamespace(**facts)).named_parameters()) for config in (base, widened)]
     found = []
     for name in (name for name, one in models[0].items() if role_of(one) == "constant"):
         both = [model[name].detach() for model in models]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -19,7 +20,7 @@ from ablate.config.depth import fewest, first_layers, mapped, patterned, variant
 from ablate.config.errors import BadComponent, one_line
 from ablate.config.schema import BUILT, COMPONENTS, PLACED, Config
 from ablate.config.schema import LAYERS as PATTERN
-from ablate.data.task import Batch, Task
+from ablate.data.task import Batch
 from ablate.formatting import flat
 from ablate.model.build import build_objective, initialised_model
 from ablate.model.cost import Budget
@@ -48,17 +49,6 @@ class Checked(NamedTuple):
     defaults: dict[str, Any] = {}  # noqa: RUF012 (of constructors, by dotted name; never written to)
     matched: Matched | None = None
     step_seconds: StepSeconds | None = None
-
-
-class StandIn(Task):
-    """The sizes of a task, for building a model, without its data."""
-
-    metrics = {"loss": "min"}  # noqa: RUF012 (never written to)
-
-    def __init__(self, facts: dict[str, Any]):
-        self.vocab, self.outputs, self.features = facts["vocab"], facts["outputs"], facts["features"]
-        self.kind, self.context, self.positions = facts["kind"], facts["context"], facts["context"]
-        self.fingerprint = self.name = "stand-in"
 
 
 class Spec(NamedTuple):
@@ -96,12 +86,12 @@ def whole_numbers(config: Config) -> set[int]:
 
 
 def facts_of(task: Any, largest: int = VOCAB) -> dict[str, Any]:
-    """The facts on a task that a stand-in needs; vocabularies are limited to `largest`."""
+    """The facts on a task that a model is built from; vocabularies are limited to `largest`."""
     vocab = min(task.vocab, largest)
     outputs = vocab if task.outputs == task.vocab else min(task.outputs, largest)
     inputs = {name: [list(x.shape[1:]), x.is_floating_point()] for name, x in task.blank().items()}
-    facts = {"kind": task.kind, "vocab": vocab, "outputs": outputs, "features": task.features}
-    return facts | {"context": task.context, "inputs": inputs}
+    same = {name: getattr(task, name) for name in ("kind", "features", "context")}
+    return same | {"vocab": vocab, "outputs": outputs, "inputs": inputs}
 
 
 def small(cell: Checked, kept: set[str], positions: int) -> Spec:
@@ -156,7 +146,7 @@ def fit(cell: Checked, config: Config, positions: int) -> Spec:
 
 def build(spec: Spec, seed: int = 0) -> nn.Module:
     """The copy's model, initialised like the cell's."""
-    model = initialised_model(spec.config, StandIn(spec.task), seed)
+    model = initialised_model(spec.config, SimpleNamespace(**spec.task), seed)
     return model.double() if spec.double else model
 
 

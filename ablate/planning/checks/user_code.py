@@ -128,23 +128,22 @@ class DescribedTask(Task):
     """A user's task as its separate process described it, without examples."""
 
     def __init__(self, facts: dict[str, Any]):
-        self.inputs, self.seen, self.facts = facts["inputs"], facts["seen"], facts["metric_facts"]
-        self.changes = facts["changes"]
+        self.facts = facts
         vars(self).update({name: facts[name] for name in FACTS})
 
     def metric_facts(self) -> dict[str, list[str] | dict[str, str]]:
         """See Task."""
-        return self.facts
+        return dict(self.facts["metric_facts"])
 
     def changes_length(self, size: int, steps: int) -> bool:
         """See Task."""
-        return bool(self.changes)
+        return bool(self.facts["changes"])
 
     def trained_on(self, length: int, examples: int) -> float:
         """See Task."""
-        return float(self.seen.get(str(length), 0.0))
+        return float(self.facts["seen"].get(str(length), 0.0))
 
     def blank(self) -> dict[str, Tensor]:
         """See Task."""
-        shapes = {name: (shape, getattr(torch, dtype)) for name, (shape, dtype) in self.inputs.items()}
+        shapes = {name: (shape, getattr(torch, dtype)) for name, (shape, dtype) in self.facts["inputs"].items()}
         return {name: torch.full(shape, name.endswith("mask"), dtype=kind) for name, (shape, kind) in shapes.items()}

@@ -56,7 +56,7 @@ class Validator:
     def __init__(self) -> None:
         self.tasks: dict[str, Any] = {}
         self.budgets: dict[str, Budget] = {}
-        self.packages: dict[str, list[Problem]] = {}
+        self.packages: dict[str, str | None] = {}  # what is wrong with each
 
     def validate(self, configs: Iterable[Config], labels: Sequence[str] = ()) -> tuple[list[Checked], list[Problem]]:
         """The cells that pass, checked and counted, and the problems of the others, each once.  A problem without a key
@@ -127,16 +127,13 @@ class Validator:
         """Problems of user packages, whose import is tried in a separate process."""
         packages = [] if packages == MISSING else packages  # reported like any key without a value
         for package in (package for package in packages if package not in self.packages):
-            self.packages[package] = []
-            if why := package_problem(package):
-                self.packages[package] = [Problem("user", f"{package!r} {why}")]
-                continue
+            self.packages[package] = package_problem(package)
             try:
-                run_in_subprocess(partial(_import, package), about=f"importing {package}")
+                if not self.packages[package]:
+                    run_in_subprocess(partial(_import, package), about=f"importing {package}")
             except Failed as error:
-                why = f"{package!r} cannot be imported ({error}){here(str(error))}"
-                self.packages[package] = [Problem("user", why)]
-        return [problem for package in packages for problem in self.packages[package]]
+                self.packages[package] = f"cannot be imported ({error}){here(str(error))}"
+        return [Problem("user", f"{package!r} {why}") for package in packages if (why := self.packages[package])]
 
     def _arguments(self, config: Config) -> list[Problem]:
         """Problems of every component's target and arguments."""
@@ -148,8 +145,7 @@ class Validator:
                     found += _own_problems(group, config)
                     continue
                 for each in variants_of(node) if node or group != "track" else ():
-                    rows = argument_problems(group, each, offered_names(group), config.user)
-                    found += [Problem(*row) for row in rows]
+                    found += argument_problems(group, each, offered_names(group), config.user)
             except BadComponent as error:
                 found.append(Problem(error.key, str(error)))
         return found
@@ -218,8 +214,7 @@ def _own_problems(section: str, config: Config) -> list[Problem]:
     shape = ("shape", "parts", *(field.name for field in dataclasses.fields(ModelShape)), *Parts._fields)
     given = shape if section == "model" else OFFERED
     rows = argument_problems(section, {"_target_": node._target_} | own, given, config.user)
-    if section == "optim" and not rows:
-        rows = optimiser_problems(config)
+    rows = rows or (optimiser_problems(config) if section == "optim" else [])
     return [Problem(key, RENAMED.get(key, message)) for key, message in rows]
 
 
@@ -244,17 +239,15 @@ def _counted(config: Config, task: Any) -> dict[str, Any]:
 def _fitting(config: Config) -> str:
     """A hint what to write if task and model form do not fit together."""
 
-    def kinds(group: str, target: str, user: Sequence[str] = ()) -> set[str]:
-        return set(resolve(group, target, user).kinds)  # type: ignore[attr-defined]
+    def fitting(group: str, other: Any) -> list[str]:
+        known: dict[str, Any] = {
+            name: resolve(group, read_plain(file)["_target_"]) for name, file in groups()[group].items()
+        }
+        return [name for name, each in known.items() if {*each.kinds} & {*other.kinds}]
 
-    own = {"data": kinds("data", config.data["_target_"], config.user)}
-    own["model"] = kinds("model", config.model._target_, config.user)
-
-    def fitting(group: str, other: str) -> list[str]:
-        files = groups()[group].items()
-        return [name for name, file in files if kinds(group, read_plain(file)["_target_"]) & own[other]]
-
-    return f"; write model={' or '.join(fitting('model', 'data'))}, or data={', '.join(fitting('data', 'model'))}"
+    models = fitting("model", resolve("data", config.data["_target_"], config.user))
+    tasks = fitting("data", resolve("model", config.model._target_, config.user))
+    return f"; write model={' or '.join(models)}, or data={', '.join(tasks)}"
 
 
 def resolve_auto(config: Config) -> Config:
@@ -323,25 +316,25 @@ STANDARD = "ablate.model.parametrization.Standard"
 MODULES = {"fla": ("fla", "triton")}  # imported modules, by kernels
 
 
-def optimiser_problems(config: Config) -> list[tuple[str, str]]:
-    """Problems of an optimiser, as (key, message): keys that its signature does not take or lacks, wrong values.
-    Optimisers of ablate and torch are tried on a single layer."""
+def optimiser_problems(config: Config) -> list[Problem]:
+    """Problems of an optimiser: keys that its signature does not take or lacks, wrong values.  Optimisers of ablate and
+    torch are tried on a single layer."""
     optim = config.optim
     target = resolve("optim", optim._target_, config.user)
     names, name = parameters_of(target), target.__name__
     betas = names.get("betas")
     if not {"model", "params"} & names.keys() or "lr" not in names:
         taken = ", ".join(names) or "none"
-        return [("optim._target_", f"{name} must take lr, and model or params; it takes {taken}")]
+        return [Problem("optim._target_", f"{name} must take lr, and model or params; it takes {taken}")]
     if betas is None and optim.betas is not None:
-        return [("optim.betas", f"{name} has none; leave them out, or write null")]
+        return [Problem("optim.betas", f"{name} has none; leave them out, or write null")]
     if betas is not None and betas.default is betas.empty and optim.betas is None:
-        return [("optim.betas", f"{name} needs two numbers")]
+        return [Problem("optim.betas", f"{name} needs two numbers")]
     if "weight_decay" not in names and optim.weight_decay:
-        return [("optim.weight_decay", f"{name} has none; write 0")]
+        return [Problem("optim.weight_decay", f"{name} has none; write 0")]
     if config.parametrization["_target_"] != STANDARD and rule_of(target) is None:
         rules = "there is one for adamw, lion and sgd, and for a class with a `rule`, adam or sgd"
-        return [("parametrization", f"has no rule for {name}; {rules}")]
+        return [Problem("parametrization", f"has no rule for {name}; {rules}")]
     if not within(target.__module__, BUILT_IN) or name == "muon":  # muon needs more than a layer
         return []
     with torch.random.fork_rng(devices=[]):
@@ -353,32 +346,28 @@ def optimiser_problems(config: Config) -> list[tuple[str, str]]:
         make_optimiser(target, layer, sound, own_of(config, "optim")).step()
     except Exception as error:  # it needs a closure, sparse gradients, or only matrices
         if isinstance(error, ValueError) and within(target.__module__, ["ablate"]):
-            return [("", first_line(error))]
+            return [Problem("", first_line(error))]
         message = f"{name} cannot take a training step here ({first_line(error)}); choose another one"
-        return [("optim._target_", message)]
+        return [Problem("optim._target_", message)]
     return []
 
 
 def refuse_lacking(config: Config, task: Task | Any) -> None:
     """Raise BadComponent for kernels on a CPU, trained vectors of a task without words, or a library not installed."""
+    needed = []
     for kernels in kernels_of(config):
         if config.train.device != "cuda":
             message = f"{kernels} has kernels for a GPU, and train.device={config.train.device}; leave it out"
             raise BadComponent("attention.kernels", message)
-        for module in MODULES[kernels]:
-            _require("", module, f"attention.kernels={kernels}", "fla")
-    if not is_pretrained(config):
-        return
-    name = class_name(config.embedding["_target_"])
-    if task.training_text() is None:
-        message = f"{name} trains vectors on a text, and {task.name} has no words"
-        raise BadComponent("embedding", f"{message}; write a data of texts, or leave it out")
-    for library in LIBRARIES.get(name, ()):
-        _require("embedding", library, name, "vectors")
-
-
-def _require(key: str, library: str, need: str, group: str) -> None:
-    try:
-        installed(library, need, group)
-    except ValueError as error:
-        raise BadComponent(key, str(error)) from None
+        needed += [("", module, f"attention.kernels={kernels}", "fla") for module in MODULES[kernels]]
+    if is_pretrained(config):
+        name = class_name(config.embedding["_target_"])
+        if task.training_text() is None:
+            message = f"{name} trains vectors on a text, and {task.name} has no words"
+            raise BadComponent("embedding", f"{message}; write a data of texts, or leave it out")
+        needed += [("embedding", library, name, "vectors") for library in LIBRARIES.get(name, ())]
+    for key, library, need, group in needed:
+        try:
+            installed(library, need, group)
+        except ValueError as error:
+            raise BadComponent(key, str(error)) from None
