@@ -69,38 +69,32 @@ class Code(NamedTuple):
     definitions: dict[str, str]
 
 
-class Needed(NamedTuple):
-    """The definitions that a qualified name needs, and their digests."""
-
-    nodes: set[Node]
-    digests: set[str]
-
-
 class Sources:
-    """The modules of some packages, by their folders or single file, and of those that these import unless installed.
-    `edited` holds sources that replace those on disk."""
+    """The modules of this and other packages, by their folders or single file, and of those that these import unless
+    installed.  `edited` holds sources that replace those on disk."""
 
     def __init__(self, packages: Mapping[str, Iterable[Path]], edited: Mapping[Path, bytes] | None = None):
-        self.packages = {name: list(places) for name, places in packages.items()}
+        self.packages = {PACKAGE.name: [PACKAGE]} | {name: list(places) for name, places in packages.items()}
         self.edited = dict(edited or {})
-        self.reached: dict[str, set[str]] = {}
         # Each is computed once per argument.
         self.module = functools.cache(self.find)
         self.needed_by = functools.cache(self.need)
         self.use = functools.cache(self.resolve)
         self.effects = functools.cache(self.find_effects)
         self.digest = functools.cache(self.digest_of)
+        named = self.definitions_named((*LOOP, *NEUTRAL))
+        self.loop = [".".join(node) for node in named if node[1] in LOOP]
+        self.neutral = {node for node in named if node[1] in NEUTRAL}  # references to these are not followed
 
     def code(self, parts: Mapping[str, str]) -> Code:
         """The code of a run whose parts are these `_target_`s."""
-        own = self if self.edited else sources(())  # read once by a process that forks others
+        own = self if self.edited else sources()  # read once by a process that forks others
         roots = (*self.loop, *parts.values())
         needed = [(own if root.startswith(f"{PACKAGE.name}.") else self).needed_by(root) for root in roots]
-        used = sorted(set[str]().union(*(one.digests for one in needed)))
+        used = sorted({digest for one in needed for digest in one.values()})
         chosen = {part: sorted(self.digest(node, DEPTH) for node, _ in self.follow_name(parts[part])) for part in parts}
         content = hashlib.sha256(json.dumps([used, chosen], sort_keys=True).encode()).hexdigest()
-        nodes = set[Node]().union(*(one.nodes for one in needed))
-        return Code(content, {".".join(node): self.digest(node) for node in sorted(nodes)})
+        return Code(content, {".".join(node): self.digest(node) for node in sorted(set[Node]().union(*needed))})
 
     def definitions_named(self, names: Iterable[str], top: str = PACKAGE.name) -> list[Node]:
         """The definitions of a package that have these names."""
@@ -108,33 +102,23 @@ class Sources:
         files = ((name, self.source(file)) for name, file in self.files_below(top))
         return [(name, match[1].decode()) for name, source in files for match in pattern.finditer(source)]
 
-    def need(self, root: str) -> Needed:
-        """Every definition that a qualified name needs, including the import-time effects of their modules."""
-        todo, seen, modules = [node for node, _ in self.follow_name(root)], set[Node](), set[str]()
+    def need(self, root: str) -> dict[Node, str]:
+        """Every definition that a qualified name needs, with its digest.  A definition needs what importing its module
+        does: the effects of the module, of those that it imports, and of their parent packages."""
+        todo, seen, loaded = [node for node, _ in self.follow_name(root)], set[Node](), set[str]()
         while todo:
             node = todo.pop()
             if node not in seen and node not in self.neutral:
                 seen.add(node)
                 todo += self.use(node).nodes
-                fresh = set() if node[0] in modules else self.reach(node[0]) - modules
-                modules |= fresh
-                todo += [effect for name in fresh for effect in self.effects(name)]
-        return Needed(seen, {self.digest(node, DEPTH) for node in seen})
-
-    @functools.cached_property
-    def loop(self) -> list[str]:
-        """The qualified names of the definitions in LOOP."""
-        return [".".join(node) for node in self.named if node[1] in LOOP]
-
-    @functools.cached_property
-    def neutral(self) -> set[Node]:
-        """The definitions in NEUTRAL: references to them are not followed."""
-        return {node for node in self.named if node[1] in NEUTRAL}
-
-    @functools.cached_property
-    def named(self) -> list[Node]:
-        """The definitions of this package that LOOP and NEUTRAL name."""
-        return self.definitions_named((*LOOP, *NEUTRAL))
+                names = [node[0]]
+                while names:
+                    name = names.pop()
+                    if name not in loaded and (module := self.module(name)):
+                        loaded.add(name)
+                        names += [name.rpartition(".")[0], *module.loaded]
+                        todo += self.effects(name)
+        return {node: self.digest(node, DEPTH) for node in seen}
 
     def find(self, name: str) -> Module | None:
         """Read a module of these packages; a folder without `__init__.py` is an empty module."""
@@ -171,12 +155,15 @@ class Sources:
         if not rest:
             return [((name, definition), ()) for definition in module.definitions]
         where, what = module.imports.get(rest[0], ("", None))
-        if module.has(rest[0]) and (where, what) != (name, rest[0]):  # a package that imports its own module
+        if (where or rest[0] in module.definitions) and (where, what) != (
+            name,
+            rest[0],
+        ):  # a package that imports its own module
             found: Found = [((name, rest[0]), rest[1:])] if rest[0] in module.definitions else []
             return found + self.follow(where, (what, *rest[1:]) if what else rest[1:], seen)
         if self.module(f"{name}.{rest[0]}"):
             return self.follow(f"{name}.{rest[0]}", rest[1:], seen)
-        stars = [star for star in module.stars if (of := self.module(star)) and of.has(rest[0])]
+        stars = [star for star in module.stars if (of := self.module(star)) and rest[0] in of.definitions | of.imports]
         return self.follow(stars[0], rest, seen) if stars else self.follow(name, (), seen)
 
     def resolve(self, node: Node) -> Use:
@@ -211,21 +198,6 @@ class Sources:
         if found:
             return found, "|".join(sorted({".".join((node[1], *more)) for node, more in found}))
         return [], ".".join((where, *filter(None, [what]), *rest) if where and not self.module(where) else chain)
-
-    def reach(self, name: str) -> set[str]:
-        """A module and all modules of these packages that importing it imports, parent packages included."""
-        if name not in self.reached:
-            found: set[str] = set()
-            todo = [name]
-            while todo:
-                one = todo.pop()
-                if one in self.reached:
-                    found |= self.reached[one]
-                elif module := self.module(one):
-                    found.add(one)
-                    todo += {one.rpartition(".")[0], *module.loaded} - found
-            self.reached[name] = found
-        return self.reached[name]
 
     def find_effects(self, name: str) -> list[Node]:
         """A module's definitions that act on import; those of the whole package if it looks names up by string."""
@@ -262,24 +234,27 @@ class Sources:
 
 def code_of(parts: Mapping[str, str], user: Iterable[str] = ()) -> Code:
     """The code of a run with these `_target_`s; `parts` is keyed by path in the configuration."""
-    return _code_of(tuple(sorted(parts.items())), tuple(sorted({package.partition(".")[0] for package in user})))
+    return _code_of(frozenset(parts.items()), sources(user))
+
+
+@functools.lru_cache(maxsize=1024)
+def _code_of(parts: frozenset[tuple[str, str]], used: Sources) -> Code:
+    return used.code(dict(parts))
 
 
 def code_of_part(target: str, user: Iterable[str] = ()) -> str:
     """A digest of the code that one `_target_` depends on, without the training loop."""
-    tops = tuple(sorted({package.partition(".")[0] for package in user}))
-    return hashlib.sha256(json.dumps(sorted(sources(tops).needed_by(target).digests)).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(sorted({*sources(user).needed_by(target).values()})).encode()).hexdigest()
 
 
-@functools.lru_cache(maxsize=1024)
-def _code_of(parts: tuple[tuple[str, str], ...], packages: tuple[str, ...]) -> Code:
-    return sources(packages).code(dict(parts))
+def sources(user: Iterable[str] = ()) -> Sources:
+    """The sources of this package and of the user packages that can be found; read once per process."""
+    return _sources(frozenset(package.partition(".")[0] for package in user))
 
 
 @functools.cache
-def sources(packages: tuple[str, ...]) -> Sources:
-    """The sources of this package and of the user packages that can be found."""
-    return Sources({PACKAGE.name: [PACKAGE]} | {package: places(package) for package in packages})
+def _sources(tops: frozenset[str]) -> Sources:
+    return Sources({package: places(package) for package in tops})
 
 
 def places(package: str) -> list[Path]:

@@ -77,7 +77,7 @@ class Normaliser(ast.NodeTransformer):
         """A function: decorators and defaults belong to the outer scope, the body to its own."""
         self.words.add(node.name)
         node.decorator_list = [self.visit(one) for one in node.decorator_list]
-        node.returns = node.returns and bare(node.returns)
+        node.returns = node.returns and Bare().visit(node.returns)
         self.outside(node.args)
         node.body = self.inside(bound(node.args, node.body), node.body)
         return node
@@ -109,7 +109,7 @@ class Normaliser(ast.NodeTransformer):
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         """An annotated assignment: the annotation is reduced to bare names."""
-        node.annotation = bare(node.annotation)
+        node.annotation = Bare().visit(node.annotation)
         node.target = self.visit(node.target)
         node.value = node.value and self.visit(node.value)
         return node
@@ -125,7 +125,7 @@ class Normaliser(ast.NodeTransformer):
         arguments.defaults = [self.visit(one) for one in arguments.defaults]
         arguments.kw_defaults = [one and self.visit(one) for one in arguments.kw_defaults]
         for one in arguments_of(arguments):
-            one.annotation = one.annotation and bare(one.annotation)
+            one.annotation = one.annotation and Bare().visit(one.annotation)
 
     def inside(self, names: set[str] | None, body: list[Any]) -> list[Any]:
         """Visit a body with these local names, without statements that do nothing."""
@@ -136,16 +136,11 @@ class Normaliser(ast.NodeTransformer):
 
 
 class Bare(ast.NodeTransformer):
-    """Reduces dotted names to their last part."""
+    """Reduces dotted names, in an annotation, to their last part."""
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         """The last part of a chain."""
         return ast.Name(node.attr, node.ctx)
-
-
-def bare(annotation: ast.expr) -> ast.expr:
-    """An annotation without module paths."""
-    return Bare().visit(annotation)
 
 
 def arguments_of(arguments: ast.arguments) -> list[ast.arg]:
@@ -221,10 +216,6 @@ class Module:
         """The modules imported with this one; `from a import b` gives a and a.b, which may be a module."""
         return {where for where, _ in self.loads} | {f"{where}.{what}" for where, what in self.loads if what}
 
-    def has(self, name: str) -> bool:
-        """Whether the module defines or imports a name."""
-        return name in self.definitions or name in self.imports
-
     @functools.cached_property
     def dynamic(self) -> bool:
         """Whether it looks names up dynamically, so that references cannot be followed."""
@@ -235,10 +226,7 @@ class Module:
         return by_string or bool(words & DYNAMIC) or "__getattr__" in self.definitions
 
 
-@functools.lru_cache(maxsize=4096)
-def parse(name: str, is_package: bool, source: bytes) -> Module:
-    """Index a module from its source; cached."""
-    return Module(name, is_package, source)
+parse = functools.lru_cache(maxsize=4096)(Module)  # by name and source: what is edited in memory shares the rest
 
 
 def imports_of(statement: ast.Import | ast.ImportFrom, package: str) -> dict[str, Import]:

@@ -175,13 +175,12 @@ def with_class_names(value: Any) -> Any:
 def with_current_targets(config: Config, user: Iterable[str]) -> Config:
     """A saved configuration with the `_target_`s of user packages updated to where these classes are now."""
     user = list(user)
-    tops = tuple(sorted({package.partition(".")[0] for package in user}))
+    tops = {package.partition(".")[0] for package in user}
 
     def now(target: str) -> str:
-        name = target.rpartition(".")[2]
+        name, here = class_name(target), sources(user)
         if within(target, [PACKAGE.name]) or not NAME.fullmatch(name):
             return target
-        here = sources(tops)
         if [node[1] for node, _ in here.follow_name(target)] == [name]:
             return target
         found = [".".join(node) for top in tops for node in here.definitions_named([name], top)]

@@ -48,8 +48,8 @@ def with_edits(*edits: tuple[Path, str]) -> Sources:
 
 def of(sources: Sources) -> dict[str, set[str]]:
     """What each variant alone needs, by its target, and the loop that all runs share."""
-    found = {target: sources.needed_by(target).digests for target in VARIANTS.values()}
-    return found | {"loop": set().union(*(sources.needed_by(root).digests for root in sources.loop))}
+    found = {target: {*sources.needed_by(target).values()} for target in VARIANTS.values()}
+    return found | {"loop": set().union(*(sources.needed_by(root).values() for root in sources.loop))}
 
 
 @functools.cache
@@ -74,7 +74,7 @@ def named(*names: str) -> dict[str, tuple[str, str]]:
 
 def needing(node: tuple[str, str]) -> set[tuple[str, str]]:
     """The cells that need a definition, whose code an edit of it changes: all where the loop does."""
-    needs = {root: node in before().needed_by(root).nodes for root in {*VARIANTS.values(), *before().loop}}
+    needs = {root: node in before().needed_by(root) for root in {*VARIANTS.values(), *before().loop}}
     in_loop = any(needs[root] for root in before().loop)
     return CELLS if in_loop else {cell for cell, target in VARIANTS.items() if needs[target]}
 
@@ -226,8 +226,9 @@ def package(tmp_path, monkeypatch) -> Path:
 class Apart(Sources):
     """Sources of a user's package alone."""
 
-    loop: list[str] = []  # noqa: RUF012
-    neutral: set[tuple[str, str]] = set()  # noqa: RUF012
+    def __init__(self, *given: Any):
+        super().__init__(*given)
+        self.loop, self.neutral = [], set()
 
 
 def users_code(folder: Path, target: str, edited: dict[str, str] | None = None) -> Code:
@@ -370,11 +371,11 @@ def test_a_process_goes_by_the_code_as_it_was_when_it_looked(tmp_path):
     """An edit while it runs changes no key, in a package of one's own either: Python does not import it again."""
     (tmp_path / "mine.py").write_text("class Norm:\n    size = 1\n")
     code = (
-        "import pathlib, sys; from ablate.results.code_hash import PACKAGE, code_of, read, sources\n"
+        "import pathlib, sys; from ablate.results.code_hash import PACKAGE, _sources, code_of, read\n"
         "before = code_of({'norm': 'mine.Norm'}, ['mine']).definitions\n"
         "assert 'mine.Norm' in before and 'ablate.training.trainer.Trainer' in before\n"
         "pathlib.Path('mine.py').write_text('class Norm: size = 2')\n"
-        "sources.cache_clear()\n"
+        "_sources.cache_clear()\n"
         "after = code_of({'norm': 'mine.Norm', 'ffn': 'mine.other'}, ['mine']).definitions\n"
         "assert after['mine.Norm'] == before['mine.Norm']\n"
         "assert all(read.__wrapped__(f) == read(f) for f in PACKAGE.rglob('*.py'))\n"
