@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import hashlib
+import itertools
 import json
 import os
 import struct
@@ -76,11 +77,8 @@ def read_record(kind: type[T], file: Path) -> T:
 
 def set_aside(path: Path) -> Path:
     """Rename a corrupt file to the first free `<name>.corrupt[-n]` in its folder, and return the new path."""
-    target, n = path.with_name(path.name + ".corrupt"), 1
-    while target.exists():
-        n += 1
-        target = path.with_name(f"{path.name}.corrupt-{n}")
-    return path.rename(target)
+    targets = (path.with_name(f"{path.name}.corrupt" + f"-{n}" * (n > 1)) for n in itertools.count(1))
+    return path.rename(next(target for target in targets if not target.exists()))
 
 
 def finite(value: Any) -> Any:

@@ -145,8 +145,7 @@ class Bare(ast.NodeTransformer):
 
 def arguments_of(arguments: ast.arguments) -> list[ast.arg]:
     """Every argument of a function."""
-    several = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    return several + [one for one in (arguments.vararg, arguments.kwarg) if one]
+    return [one for one in ast.iter_child_nodes(arguments) if isinstance(one, ast.arg)]
 
 
 def bound(arguments: ast.arguments | None, body: Iterable[ast.AST]) -> set[str]:

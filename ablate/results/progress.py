@@ -19,7 +19,6 @@ from ablate.results.records import Cell, Manifest, PlannedRun
 from ablate.results.run import Result, Run, noted, stamp
 from ablate.results.tables import parse_lines
 
-LEASE = 5.0  # seconds between polls of a fresh lease
 TAIL = 16384  # bytes read from the end of a metrics file
 TICK = 2.0  # seconds between polls of a study
 PLANNING = 30.0  # seconds to wait for a command with seeds=auto to plan further runs
@@ -50,7 +49,6 @@ class RunState:
         self.name, train = f"{cell.label} s{planned.seed}", cell.config.train
         self.steps = max(1, train.steps)
         self.flops = float(cell.flops_per_token or 1) * float(cell.tokens_per_step or 1)  # per step
-        self.lease_read = -LEASE
         self.holder: Holder | None = None
         self.seen_result, self.seen_metrics = stamp(self.run.result_file), stamp(self.run.metrics_file)
         self.result: Result | None = self._read_result()
@@ -61,7 +59,7 @@ class RunState:
 
     def poll(self) -> bool:
         """Read the files again; returns whether the run has ended since the last poll."""
-        now, found, ended = time.monotonic(), stamp(self.run.result_file), False
+        found, ended = stamp(self.run.result_file), False
         if found != self.seen_result:
             self.seen_result, self.result = found, self._read_result()
             ended = self.result is not None
@@ -70,8 +68,7 @@ class RunState:
         found = stamp(self.run.metrics_file)
         if found != self.seen_metrics:
             self.seen_metrics, self.pace = found, read_pace(self.run.metrics_file)
-        if not self.holder or now - self.lease_read >= LEASE:
-            self.holder, self.lease_read = self.run.holder(), now
+        self.holder = self.run.holder()
         return False
 
     def state(self) -> str:

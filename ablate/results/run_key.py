@@ -47,8 +47,9 @@ def with_width(ffn: dict[str, Any]) -> dict[str, Any]:
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """The settings that a run's numbers depend on, as keys and names hash them: `_target_`s as bare names."""
-    return with_class_names(numbers(config))
+    """The settings that a run's numbers depend on, as keys and names hash them: `_target_`s as bare names, so that
+    moved code counts as the same."""
+    return renamed(numbers(config), class_name)
 
 
 def batches(config: Config, fingerprint: str) -> str:
@@ -83,7 +84,7 @@ def provenance(config: Config, seed: int, fingerprint: str) -> Provenance:
         numbers=_digest(found | {"seed": found["seed"] | halves}),
         versions=versions,
         data=fingerprint,
-        source=with_class_names(config.data),
+        source=renamed(config.data, class_name),
         study=config.study if config.is_private else None,
         code=used.content,
         definitions=used.definitions,
@@ -107,15 +108,14 @@ def code_parts(config: Config) -> dict[str, str]:
 
 def chosen(config: Config) -> dict[str, str]:
     """The classes that words in a configuration choose; for user code, which may choose any of them, all."""
-    found: dict[str, str] = {}
-    for group, keys in CHOSEN.items():
-        for node in variants_of(getattr(config, group)):
-            own = within(node["_target_"], [PACKAGE.name])
-            words = [
-                (key, word) for key, words in keys.items() for word in words if not own or str(node.get(key)) == word
-            ]
-            found |= {f"{group}.{key}={word}": keys[key][word] for key, word in words}
-    return found
+    return {
+        f"{group}.{key}={word}": target
+        for group, keys in CHOSEN.items()
+        for node in variants_of(getattr(config, group))
+        for key, words in keys.items()
+        for word, target in words.items()
+        if str(node.get(key)) == word or not within(node["_target_"], [PACKAGE.name])
+    }
 
 
 def _digest(value: Any) -> str:
@@ -165,11 +165,6 @@ def renamed(value: Any, rename: Callable[[str], str]) -> Any:
     if not isinstance(value, dict):
         return value
     return {key: rename(str(item)) if key == "_target_" else renamed(item, rename) for key, item in value.items()}
-
-
-def with_class_names(value: Any) -> Any:
-    """A part of a configuration with `_target_`s reduced to bare names, so that moved code counts as the same."""
-    return renamed(value, class_name)
 
 
 def with_current_targets(config: Config, user: Iterable[str]) -> Config:

@@ -18,7 +18,8 @@ from ablate.config.schema import COMPONENTS, SECTIONS, VARIED, Config, typed
 from ablate.planning.plan import check_study
 from ablate.results import run_key as identity
 from ablate.results.code_hash import Code
-from ablate.results.run_key import batches, cell_id, is_foreign, run_key, with_class_names, with_current_targets
+from ablate.results.run_key import batches, cell_id, is_foreign, renamed, run_key, with_current_targets
+from ablate.results.tables import class_name
 
 # Settings that change no number of a run.
 NO_PART = {
@@ -205,5 +206,5 @@ def test_a_users_class_is_found_by_its_name_where_it_is_the_only_one(package: st
 
 
 def test_parts_are_named_by_their_own_names() -> None:
-    assert with_class_names(STORED) == {"norm": {"_target_": "Half"}, "ffn": [{"_target_": "MLP"}]}
+    assert renamed(STORED, class_name) == {"norm": {"_target_": "Half"}, "ffn": [{"_target_": "MLP"}]}
     assert is_foreign(STORED) and not is_foreign({"ffn": STORED["ffn"]})
