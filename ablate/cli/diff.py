@@ -65,14 +65,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 def compare(first: Side, second: Side) -> list[Row]:
     """The differences between two cells or runs, in the order of display."""
-    rows, idle = list[Row](), list[Row]()
+    rows = list[Row]()
     for row in _unequal("configuration", first.config, second.config):
         moved = row.key.endswith("_target_") and class_name(row.first) == class_name(row.second)
-        if moved or row.key.partition(".")[0] in STUDY_KEYS or row.key in NO_NUMBERS:
-            idle.append(row._replace(section="without effect on numbers"))
-        else:
-            rows.append(row)
-    rows += idle
+        idle = moved or row.key.partition(".")[0] in STUDY_KEYS or row.key in NO_NUMBERS
+        rows.append(row._replace(section="without effect on numbers") if idle else row)
+    rows.sort(key=lambda row: row.section)
     for row in _unequal("size", first.sizes, second.sizes, UNKNOWN):
         known = isinstance(row.first, int | float) and isinstance(row.second, int | float) and row.first
         rows.append(row._replace(change=formatting.percent(row.second / row.first - 1) if known else ""))
@@ -120,13 +118,11 @@ def nearest(results: Path, manifest: Manifest) -> str:
         if other.factors == manifest.factors and not naming.role(other):
             rows = [row for row in study_differences(other, manifest) if row.section == "settings"]
             classes = {row.key.removesuffix("._target_"): row for row in rows if row.key.endswith("._target_")}
-            rows = [row for row in rows if row.key.partition(".")[0] not in classes] + [
-                row._replace(key=key, first=class_name(row.first), second=class_name(row.second))
-                for key, row in classes.items()
-            ]
+            rows = [row for row in rows if row.key.partition(".")[0] not in classes]
             words = [f"{row.key} {_value_text(row.first)} → {_value_text(row.second)}" for row in rows]
+            words += [f"{key} {class_name(row.first)} → {class_name(row.second)}" for key, row in classes.items()]
             but = f" but for {formatting.listed(words)}" if words else " in all settings"
-            near.append((len(rows), f"like {other.study}{but}"))
+            near.append((len(words), f"like {other.study}{but}"))
     least, text = min(near, default=(NEAR + 1, ""))
     return text if least <= NEAR else ""
 

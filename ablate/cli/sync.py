@@ -32,12 +32,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 def replay(mirror: Mirror, paths: list[str]) -> list[str]:
     """Replay the parts of runs that the study's tracking services lack; returns lines that describe the outcome."""
-    with mirror.lock() as lock:
-        if not mirror.take(lock, wait=False):
-            return [f"{mirror.study}: a mirror is at work on it already"]
-        earlier = set(mirror.replayed)
-        mirror.replay()
-        mirror.close()
+    if not mirror.take(wait=False):
+        return [f"{mirror.study}: a mirror is at work on it already"]
+    earlier = set(mirror.replayed)
+    mirror.replay()
+    mirror.close()
     sinks = sorted({(sink.name, sink.mode) for sink in mirror.sinks.values() if sink})
     if not sinks:
         return [f"{mirror.study}: none of its runs has a tracking service"]

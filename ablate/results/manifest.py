@@ -17,7 +17,7 @@ from ablate.formatting import SPEED, instead
 from ablate.results.atomic import no_link, read_record, set_aside, write_json
 from ablate.results.lease import take
 from ablate.results.naming import measured_as
-from ablate.results.records import FORMAT, Cell, Look, Manifest
+from ablate.results.records import FORMAT, Look, Manifest
 
 
 def study_folder(results: Path, study: str) -> Path:
@@ -172,7 +172,15 @@ def flaws(manifest: Manifest) -> Iterator[str]:
     seeds = (*manifest.seeds, *(run.seed for run in manifest.runs))
     yield from (f"has the seed {seed}, which is none" for seed in seeds if not 0 <= seed < 2**63)
     for cell in manifest.cells:
-        yield from _cell_flaws(manifest, cell)
+        if not is_name(cell.name):
+            yield f"has a cell with the name {cell.name!r}, which can name no folder"
+        for size in ("params", "flops_per_token", "tokens_per_step"):
+            if not 0 <= (getattr(cell, size) or 0) < math.inf:
+                yield f"has a cell {cell.label} with the {size} {getattr(cell, size)}"
+        if manifest.factors.keys() - cell.levels:
+            yield f"has no levels of its cell {cell.label}"
+        if cell.task not in manifest.tasks:
+            yield f"has no task of its cell {cell.label}"
     for run in manifest.runs:
         parts = run.path.split("/")  # <cell>/<run>, which cannot lead elsewhere
         if len(parts) != 2 or not all(map(is_name, parts)):
@@ -214,15 +222,3 @@ def _claim_flaws(manifest: Manifest) -> Iterator[str]:
         lost = [name for name in names if name not in manifest.claims]
         yield from (f"counts as replicated by a claim {name}, which it has not" for name in lost)
         yield from [f"counts as replicated by {needed} of {len(names)} claims"] * (not 1 <= needed <= len(names))
-
-
-def _cell_flaws(manifest: Manifest, cell: Cell) -> Iterator[str]:
-    if not is_name(cell.name):
-        yield f"has a cell with the name {cell.name!r}, which can name no folder"
-    for size in ("params", "flops_per_token", "tokens_per_step"):
-        if not 0 <= (getattr(cell, size) or 0) < math.inf:
-            yield f"has a cell {cell.label} with the {size} {getattr(cell, size)}"
-    if manifest.factors.keys() - cell.levels:
-        yield f"has no levels of its cell {cell.label}"
-    if cell.task not in manifest.tasks:
-        yield f"has no task of its cell {cell.label}"

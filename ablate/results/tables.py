@@ -153,18 +153,16 @@ class Planned:
             except Corrupt as error:
                 self.notes.append(f"{error}; its settings were not compared")
             self.read[text] = config if isinstance(config, dict) else {}
-        return next(_differences(self.read[text], cell.config.as_json()), "")
-
-
-def _differences(config: Row, planned: Row) -> Iterator[str]:
-    for section in SECTIONS:
-        one, other = config.get(section), planned.get(section)
-        if isinstance(one, dict) and isinstance(other, dict):
-            for name in one.keys() & other.keys():
+        settings = cell.config.as_json()
+        for section in SECTIONS:
+            parts = (self.read[text].get(section), settings.get(section))
+            used, wanted = (part if isinstance(part, dict) else {} for part in parts)
+            for name in used.keys() & wanted.keys():
                 key = f"{section}.{name}"
-                same = name == "_target_" and class_name(one[name]) == class_name(other[name])
-                if not same and one[name] != other[name] and key not in CARRIED:
-                    yield f"its {key} is {one[name]} where {other[name]} is planned"
+                same = name == "_target_" and class_name(used[name]) == class_name(wanted[name])
+                if not same and used[name] != wanted[name] and key not in CARRIED:
+                    return f"its {key} is {used[name]} where {wanted[name]} is planned"
+        return ""
 
 
 def class_name(target: Any) -> str:

@@ -692,10 +692,10 @@ def replayed(results: Path, sink: Shown, monkeypatch: pytest.MonkeyPatch) -> int
     """How many runs a new mirror replays to their end."""
     monkeypatch.setattr(mirror_module, "make_sink", lambda track, user: sink)
     mirror = Mirror(results, STUDY)
-    with mirror.lock() as lock:
-        assert mirror.take(lock, wait=False)
-        found = mirror.replay()
-        assert mirror.replay() == 0, "what has not changed on disk is not looked at again"
+    assert mirror.take(wait=False)
+    found = mirror.replay()
+    assert mirror.replay() == 0, "what has not changed on disk is not looked at again"
+    mirror.close()
     return found
 
 

@@ -99,19 +99,15 @@ class Mirror:
         self.replayed: set[Mark] = set()
         self.stamps: Row = {}  # state of each run's files when last read
         self.reported: set[str] = set()
+        self.locked: IO[str] | None = None
 
-    @contextlib.contextmanager
-    def lock(self) -> Iterator[IO[str]]:
-        """The open lock file of the study; `take` locks it, and leaving the context releases it."""
-        with open(self.file.with_name("mirror.lock"), "w", opener=no_link) as file:
-            yield file
-
-    def take(self, lock: IO[str], wait: bool) -> bool:
+    def take(self, wait: bool) -> bool:
         """Become the only mirror of the study on this host; without `wait`, returns False if there is another."""
-        if take(lock, lambda: wait) is False:  # None on a file system without locks
+        self.locked = self.locked or open(self.file.with_name("mirror.lock"), "w", opener=no_link)  # noqa: SIM115
+        if take(self.locked, lambda: wait) is False:  # None on a file system without locks
             return False
         lines = read_regular(self.file).split(b"\n") if self.file.exists() else []
-        self.replayed = {_mark(line, line.get("mode")) for line in parse_lines(lines)[0]}
+        self.replayed = set(map(_mark, parse_lines(lines)[0]))
         return True
 
     def replay(self) -> int:
@@ -120,24 +116,25 @@ class Mirror:
             manifest = read_manifest(self.results, self.study)
         except (FileNotFoundError, Corrupt):
             return 0  # not written yet; or damaged, which the next command that reads the study reports
-        cells = {cell.id: cell for cell in manifest.cells}
-        return sum(self._replay_run(manifest, cells[planned.cell], planned) for planned in manifest.runs)
+        cells, count = {cell.id: cell for cell in manifest.cells}, 0
+        for planned in manifest.runs:
+            run, cell = Run(self.results, planned.path), cells[planned.cell]
+            now = stamp(run.result_file), stamp(run.metrics_file)
+            if self.stamps.get(run.path) != now:
+                self.stamps[run.path] = now
+                services = variants_of(cell.config.track)
+                count += sum(self._replay_to(service, manifest, cell, planned, run) for service in services)
+        return count
 
     def close(self) -> None:
-        """Release the runs that have not ended."""
+        """Release the runs that have not ended, and the study."""
         for sink in filter(None, self.sinks.values()):
             try:
                 sink.close()
             except (Exception, SystemExit) as error:
                 self._report_failure(sink.name, error)
-
-    def _replay_run(self, manifest: Manifest, cell: Cell, planned: PlannedRun) -> int:
-        run = Run(self.results, planned.path)
-        now = stamp(run.result_file), stamp(run.metrics_file)
-        if self.stamps.get(run.path) == now:
-            return 0
-        self.stamps[run.path] = now
-        return sum(self._replay_to(service, manifest, cell, planned, run) for service in variants_of(cell.config.track))
+        if self.locked:
+            self.locked.close()
 
     def _replay_to(self, service: Row, manifest: Manifest, cell: Cell, planned: PlannedRun, run: Run) -> bool:
         try:
@@ -162,8 +159,8 @@ class Mirror:
             if rows:
                 sink.log(card, rows)
             return False
-        line = {"path": run.path, "status": result.status, "ended": result.ended, "sink": sink.name}
-        if sink.mode == "disabled" or self.replayed & {_mark(line, sink.mode), _mark(line, "online")}:
+        line = {"path": run.path, "status": result.status, "ended": result.ended, "sink": sink.name, "mode": sink.mode}
+        if sink.mode == "disabled" or self.replayed & {_mark(line), _mark(line | {"mode": "online"})}:
             return False
         error = {"error": result.error.message} if result.error else {}
         more = noted(run.evaluation)[0] or {}
@@ -171,8 +168,8 @@ class Mirror:
         with open(self.file, "a+b", opener=no_link) as file:
             file.seek(max(0, file.tell() - 1))
             torn = file.read(1) not in (b"", b"\n")  # an incomplete line after a kill; do not append to it
-            file.write(b"\n" * torn + json.dumps(line | {"mode": sink.mode}).encode() + b"\n")
-        self.replayed.add(_mark(line, sink.mode))
+            file.write(b"\n" * torn + json.dumps(line).encode() + b"\n")
+        self.replayed.add(_mark(line))
         return True
 
     def _report_failure(self, name: str, error: BaseException) -> None:
@@ -241,8 +238,8 @@ def make_sink(track: dict[str, Any] | None, user: Iterable[str] = ()) -> Sink | 
     return found(**{key: value for key, value in track.items() if key != "_target_"})
 
 
-def _mark(line: dict[str, Any], mode: str | None) -> Mark:
-    return Mark(*(str((line | {"mode": mode}).get(name)) for name in Mark._fields))
+def _mark(line: Row) -> Mark:
+    return Mark(*(str(line.get(name)) for name in Mark._fields))
 
 
 POLL = 0.25, 2.0  # seconds between checks for new data: while runs end, and at most
@@ -291,13 +288,12 @@ def follow(mirror: Mirror) -> None:
         os._exit(0)  # even if the tracking service or its exit handlers block
 
     threading.Thread(target=wait_for_end, daemon=True).start()
-    with mirror.lock() as lock:
-        while not ended.wait(pause):
-            taken = taken or mirror.take(lock, wait=False)
-            pause = POLL[0] if taken and mirror.replay() else min(1.5 * pause, POLL[1])
-        if taken or mirror.take(lock, wait=True):
-            mirror.replay()
-        mirror.close()
+    while not ended.wait(pause):
+        taken = taken or mirror.take(wait=False)
+        pause = POLL[0] if taken and mirror.replay() else min(1.5 * pause, POLL[1])
+    if taken or mirror.take(wait=True):
+        mirror.replay()
+    mirror.close()
 
 
 def main() -> None:
