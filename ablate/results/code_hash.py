@@ -259,10 +259,7 @@ def _sources(tops: frozenset[str]) -> Sources:
 
 def places(package: str) -> list[Path]:
     """The folders, or the file, of a package; empty if it cannot be found or counts by its version."""
-    if package in VERSIONED or package in sys.stdlib_module_names:
-        return []
-    spec = find(package)
-    if spec is None:
+    if package in {*VERSIONED, *sys.stdlib_module_names} or not (spec := find(package)):
         return []
     if spec.submodule_search_locations is not None:
         return [Path(folder) for folder in spec.submodule_search_locations]

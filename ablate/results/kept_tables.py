@@ -22,7 +22,8 @@ import re
 import shlex
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 from ablate.config.errors import Corrupt
 from ablate.config.files import read_regular
@@ -164,10 +165,13 @@ def texts_of(table: pandas.DataFrame) -> list[str]:
 
 def as_csv(table: pandas.DataFrame) -> bytes:
     """A table as CSV; `from_csv` with `texts_of` the table restores it exactly."""
-    texts, names = texts_of(table), [_csv_text(str(name)) for name in table]
+    texts, rows = texts_of(table), list[str]()
+    as_text = lambda value: quoted(value) if isinstance(value, str) else ""  # noqa: E731
     as_number = lambda value: "" if isinstance(value, float) and math.isnan(value) else json.dumps(value)  # noqa: E731
-    columns = [map(_csv_text if name in texts else as_number, table[name].tolist()) for name in table]
-    return "".join(",".join(row) + "\n" for row in [names, *zip(*columns, strict=True)]).encode()
+    columns = [map(as_text if name in texts else as_number, table[name].tolist()) for name in table]
+    # With its own line ends, the writer quotes a lone \r, which would end a row.
+    csv.writer(SimpleNamespace(write=rows.append)).writerows([map(quoted, table), *zip(*columns, strict=True)])
+    return "".join(row.removesuffix("\r\n") + "\n" for row in rows).encode()
 
 
 def from_csv(data: bytes, texts: Collection[str]) -> pandas.DataFrame:
@@ -184,12 +188,6 @@ def from_csv(data: bytes, texts: Collection[str]) -> pandas.DataFrame:
     columns = zip(*rows[1:], strict=True) if rows[1:] else ([] for _ in names)
     found = {name: _column(fields, name in texts) for name, fields in zip(names, columns, strict=True)}
     return pandas.DataFrame(found)
-
-
-def _csv_text(value: Any) -> str:
-    text = str(quoted(value)) if isinstance(value, str) else ""
-    doubled = text.replace('"', '""')
-    return f'"{doubled}"' if set(text) & set(',"\r\n') else text  # csv.writer leaves a lone \r, which ends a row
 
 
 def _column(fields: Collection[str], texts: bool) -> pandas.Series:
