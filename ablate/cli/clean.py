@@ -65,7 +65,12 @@ def survey(results: Path, without: Collection[str] = ()) -> tuple[list[Item], li
         raise Refused(f"{results} is no results folder: it holds no study and no run; name one with --results-dir")
     now, runs = time.time(), [Run(results, f"{path.parent.name}/{path.name}") for path in folders]
     busy = {run.path for run in runs if in_use(run)}
-    manifests, untouched = _manifests(study for study in studies if study.name not in without)
+    manifests, untouched = dict[Path, Manifest](), list[str]()
+    for study in [study for study in studies if study.name not in without]:
+        try:
+            manifests[study] = manifest_of(results, study.name)
+        except Refused as error:
+            untouched.append(str(error))
     used = {run.path for manifest in manifests.values() for run in manifest.runs}
     free = [run for run in runs if run.path not in busy]
     orphans = [run for run in free if run.path not in used]
@@ -127,17 +132,6 @@ def size_of(path: Path) -> int:
     """Bytes of a file, or of all files below a folder."""
     files = [path] if path.is_file() else [Path(where) / name for where, _, names in os.walk(path) for name in names]
     return sum(file.lstat().st_size for file in files)
-
-
-def _manifests(folders: Iterable[Path]) -> tuple[dict[Path, Manifest], list[str]]:
-    """The readable manifests by folder, and why others cannot be read."""
-    found, wrong = {}, []
-    for folder in folders:
-        try:
-            found[folder] = manifest_of(folder.parents[1], folder.name)
-        except Refused as error:
-            wrong.append(str(error))
-    return found, wrong
 
 
 def _leftovers(folder: Path, now: float, run: Run | None) -> Iterator[Item]:

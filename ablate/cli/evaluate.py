@@ -4,7 +4,7 @@ Exit codes: 0 all reproduced; 1 some run could not be evaluated or differs; 2 th
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,6 @@ from ablate.results.run import Run, why_without
 from ablate.results.run_key import is_foreign
 from ablate.training.load import LoadedRun, load_run
 
-Call = Callable[[Callable[[], Any]], Any]
 KEYS = ("eval.lengths", "eval.tokens")
 ROUNDING = 1e-3  # relative tolerance if training was compiled or on a GPU
 
@@ -113,15 +112,22 @@ def put_aside(run: Run, file: Path) -> str:
 
 
 def evaluate(runs: list[NamedRun], requested: dict[str, Any]) -> Outcome:
-    """Evaluate runs one after another, and print a table and remarks."""
-    from ablate.planning.checks.user_code import run_in_subprocess
+    """Evaluate runs one after another, and print a table and remarks.  Raises Refused if a run's task or
+    positions do not support a length."""
+    from ablate.planning.checks.user_code import Failed, run_in_subprocess
     from ablate.training.devices import configure_torch
     from ablate.training.length_eval import seen_in_training
 
     configure_torch()  # as in training
     # User code of one run must not affect another's numbers, and a process that uses a GPU must not fork.
     call = run_in_subprocess if any(is_foreign(run.loaded.config) for run in runs) else (lambda measure: measure())
-    refuse_lengths(runs, requested, call)
+    for run in runs if requested.get("lengths") else []:  # before anything is evaluated
+        try:
+            wrong = call(partial(problems_of, run.loaded, requested))
+        except (ValueError, ImportError, Failed):
+            continue  # other data or a missing package: reported when the run is evaluated
+        if wrong:
+            raise Refused(f"{run.cell}: {wrong[0]}")
     rows, remarks, problems, seen = [], [], [], list[str]()
     for run in runs:
         try:
@@ -142,19 +148,6 @@ def evaluate(runs: list[NamedRun], requested: dict[str, Any]) -> Outcome:
         print("\n".join([table(rows), *(remarks or [equal]), *dict.fromkeys(seen)]))
     numbers = [{"path": one.loaded.run.path, "cell": one.cell, "seed": one.seed, "metrics": m} for one, m in rows]
     return Outcome(1 if remarks or problems else 0, {"runs": numbers, "differences": remarks}, problems)
-
-
-def refuse_lengths(runs: list[NamedRun], requested: dict[str, Any], call: Call) -> None:
-    """Raise Refused if some run's task or positions do not support a length, before anything is evaluated."""
-    from ablate.planning.checks.user_code import Failed
-
-    for run in runs if requested.get("lengths") else []:
-        try:
-            problems = call(partial(problems_of, run.loaded, requested))
-        except (ValueError, ImportError, Failed):
-            continue  # other data or a missing package: reported when the run is evaluated
-        if problems:
-            raise Refused(f"{run.cell}: {problems[0]}")
 
 
 def problems_of(loaded: LoadedRun, requested: dict[str, Any]) -> list[str]:

@@ -107,16 +107,12 @@ def watch(results: Path, name: str | None) -> None:
         while not studies(results):
             time.sleep(progress.TICK)
     base = find(results, name)
-    if not is_terminal():
-        _watch_lines(results, base)
+    if is_terminal():
+        console = Console(file=screen(), highlight=False)
+        with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+            for rounds in polls(results, base):
+                live.update(report(rounds, *console.size), refresh=True)
         return
-    console = Console(file=screen(), highlight=False)
-    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
-        for rounds in polls(results, base):
-            live.update(report(rounds, *console.size), refresh=True)
-
-
-def _watch_lines(results: Path, base: str) -> None:
     shown: dict[str, str] | None = None
     printed, last = -HEARTBEAT, ""
     for rounds in polls(results, base):

@@ -4,6 +4,7 @@ Exit codes: 0 done or shown; 1 something could not be removed; 2 refused, with a
 """
 
 import dataclasses
+import functools
 import shlex
 import shutil
 import time
@@ -24,7 +25,7 @@ from ablate.config.overrides import quoted
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting.streams import say
 from ablate.results.manifest import choose_study, manifest_of, readable, refusing, studies, study_folder, write_manifest
-from ablate.results.progress import ROUNDS, Round, base_of, progress, together
+from ablate.results.progress import ROUNDS, base_of, progress, together
 from ablate.results.records import Manifest
 from ablate.results.run import Run
 from ablate.results.study import load_study
@@ -68,32 +69,25 @@ def show_list(results: Path) -> Outcome:
     """Print a line for each study, the newest first."""
     found, wrong = list[dict[str, Any]](), list[str]()
     rows = [("study", "factors", "cells × seeds", "state", "size", "age")]
-    sizes: dict[Path, int] = {}  # of runs, which several studies may share
+    size = functools.cache(size_of)  # several studies may share a run
     for base, rounds in reversed([*every(results)]):
         if isinstance(rounds, Refused):
             wrong.append(f"{base}: {rounds}")
             continue
-        one, state = listed(results, base, rounds, sizes), progress(together(rounds))
-        found.append(one)
-        old = time.time() - (study_folder(results, rounds[-1].manifest.study) / "manifest.json").stat().st_mtime
+        manifest, runs = rounds[-1].manifest, together(rounds)
+        held = total(item for one in rounds for item in _own(results, one.manifest.study))
+        held += sum(map(size, {run.run.folder for run in runs}))
+        one = {"study": base, "factors": manifest.factors, "cells": len(manifest.cells), "seeds": len(manifest.seeds)}
+        one["states"] = {state: len(those) for state, those in runs.by_state().items()}
+        found.append(one | {"bytes": held, "updated": manifest.updated})
+        old = time.time() - (study_folder(results, manifest.study) / "manifest.json").stat().st_mtime
         age = f"{old / DAY:.0f} days" if old >= 2 * DAY else formatting.duration(max(0.0, old))
-        factors, shape = _factors(one["factors"], LEVELS), f"{one['cells']} × {one['seeds']}"
-        rows.append((base, factors, shape, state, decimal(one["bytes"]), age))
+        factors, shape = _factors(manifest.factors, LEVELS), f"{one['cells']} × {one['seeds']}"
+        rows.append((base, factors, shape, progress(runs), decimal(held), age))
     print("\n".join(map(printable, formatting.columns(rows))))
     for line in wrong:
         say(line)
     return Outcome(0, found, wrong)
-
-
-def listed(results: Path, base: str, rounds: list[Round], sizes: dict[Path, int]) -> dict[str, Any]:
-    """A study for the list; `bytes` counts its manifests, figures and runs, also shared ones, added to `sizes`."""
-    manifest, runs = rounds[-1].manifest, together(rounds)
-    folders = {run.run.folder for run in runs}
-    sizes |= {folder: size_of(folder) for folder in folders if folder not in sizes}
-    own = total(item for one in rounds for item in _own(results, one.manifest.study))
-    found = {"study": base, "factors": manifest.factors, "cells": len(manifest.cells), "seeds": len(manifest.seeds)}
-    found["states"] = {state: len(those) for state, those in runs.by_state().items()}
-    return found | {"bytes": own + sum(sizes[folder] for folder in folders), "updated": manifest.updated}
 
 
 def rename(results: Path, old: str, new: str) -> Outcome:
