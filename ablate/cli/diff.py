@@ -84,7 +84,13 @@ def compare(first: Side, second: Side) -> list[Row]:
         alone = {*both[0].values()} ^ {*both[1].values()}
         codes = [{f"code of {name}": code[:SHOWN] for name, code in each.items() if code in alone} for each in both]
         rows += _unequal("provenance", codes[0], codes[1])
-    return [*rows, *_results(first, second)]
+    rows += _unequal("result", {"status": _status(first)}, {"status": _status(second)})
+    finals = [side.result.final if side.result else {} for side in (first, second)]
+    for key in dict.fromkeys([*finals[0], *finals[1]]) if finals[0] != finals[1] else ():
+        a, b = (final.get(key) for final in finals)
+        change = "" if a is None or b is None else formatting.plus(b - a, ".4g")
+        rows.append(Row("result", key, UNKNOWN if a is None else a, UNKNOWN if b is None else b, change))
+    return rows
 
 
 def study_differences(first: Manifest, second: Manifest) -> list[Row]:
@@ -232,15 +238,6 @@ def _origin(side: Side) -> dict[str, str]:
     known |= {"data": (found and found.data) or result.data_fingerprint, "commit": commit}
     known |= {"device": result.device, "host": result.host}
     return {key: str(value) for key, value in known.items() if value}
-
-
-def _results(first: Side, second: Side) -> Iterator[Row]:
-    yield from _unequal("result", {"status": _status(first)}, {"status": _status(second)})
-    finals = [side.result.final if side.result else {} for side in (first, second)]
-    for key in dict.fromkeys([*finals[0], *finals[1]]) if finals[0] != finals[1] else ():
-        one, other = (final.get(key) for final in finals)
-        change = "" if one is None or other is None else formatting.plus(other - one, ".4g")
-        yield Row("result", key, UNKNOWN if one is None else one, UNKNOWN if other is None else other, change)
 
 
 def _status(side: Side) -> str:

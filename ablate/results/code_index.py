@@ -22,32 +22,26 @@ Chain = tuple[str, ...]  # a.b.c
 Import = tuple[str, str | None]  # a module (with None), or a name in a module
 
 
-class Statement:
-    """A top-level statement, normalised: no comments, docstrings, formatting, imports; names as marks, `⦃a.b.c⦄`."""
+class Statement(ast.NodeTransformer):
+    """A top-level statement.  To normalise it replaces non-local dotted names by marks, `⦃a.b.c⦄`, and collects them,
+    and removes comments, docstrings, formatting, imports and paths in annotations."""
 
     def __init__(self, node: ast.stmt):
         self.node = node
         more = [*getattr(node, "decorator_list", []), *(node.keywords if isinstance(node, ast.ClassDef) else [])]
         names = (inner.id for part in more for inner in ast.walk(part) if isinstance(inner, ast.Name))
         self.decorators: set[Chain] = {(name,) for name in names}  # and metaclasses: both can have side effects
-
-    @functools.cached_property
-    def normal(self) -> Normaliser:
-        """Its normalised source and the names that it uses; this changes the syntax tree in place."""
-        normaliser = Normaliser()
-        normaliser.text = ast.unparse(normaliser.visit(self.node))
-        return normaliser
-
-
-class Normaliser(ast.NodeTransformer):
-    """Replaces non-local dotted names by marks and collects them; removes docstrings, imports, paths in annotations."""
-
-    def __init__(self) -> None:
-        self.text = ""  # the normalised source, set after the visit
+        self.text = ""  # the normalised source; like the following, it is set by `normal`
         self.chains: set[Chain] = set()
         self.imports: list[ast.Import | ast.ImportFrom] = []
         self.words: set[str] = set()  # names of functions, and attributes of expressions
-        self.scopes: list[set[str] | None] = []  # local names of functions; None for a class
+        self.scopes: list[set[str] | None] = []  # during the visit: local names of functions; None for a class
+
+    @functools.cached_property
+    def normal(self) -> Statement:
+        """The statement, normalised: this changes the syntax tree in place."""
+        self.text = ast.unparse(self.visit(self.node))
+        return self
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         """A bare name; a name bound in a class body stays as it is."""
