@@ -243,19 +243,15 @@ def describe_cells(checked: list[Checked], raw: list[Config], layout: Layout) ->
                 label=labels[i],
                 levels=levels[i],
                 reference=levels[at[i]] == levels[i],
-                params=cell.budget.params,
+                **{key: getattr(cell, key) for key in ("matched", "step_seconds", "defaults", "config")},
+                **{key: getattr(cell.budget, key) for key in ("params", "flops_per_token")},
                 params_vs_reference=cell.budget.params / reference.params - 1,
-                flops_per_token=cell.budget.flops_per_token,
                 shared_draws=shared_draws(cell.budget.shapes, reference.shapes),
-                matched=cell.matched,
-                step_seconds=cell.step_seconds,
                 tokens_per_step=positions / steps if positions % steps else positions // steps,
                 batches=batches(cell.config, cell.task.fingerprint),
                 task=cell.task.fingerprint,
                 seen_lengths=seen,
                 notes=notes,
-                defaults=cell.defaults,
-                config=cell.config,
             )
         )
     own = {field.name: getattr(layout, field.name) for field in dataclasses.fields(Layout)}

@@ -144,25 +144,22 @@ def status_of(results: Path, path: str) -> tuple[str, list[str]]:
     return result.status if result else "missing", [f"{error}; that run is trained again" for error in damage]
 
 
-def without_weights(results: Path, statuses: dict[str, str]) -> list[str]:
-    """A note for each reason why finished runs have no weights."""
-    done = [Run(results, path) for path, status in statuses.items() if status == "done"]
-    bare = Counter(why_without(run.result(), run.weights_file) for run in done if not run.weights_file.exists())
+def to_test(study: CheckedStudy, manifest: Manifest, statuses: dict[str, str]) -> tuple[list[str], list[str]]:
+    """The finished runs to be tested at further lengths, and notes on them and on finished runs without weights."""
+    done = [Run(study.results, path) for path, status in statuses.items() if status == "done"]
+    bare = {run.path: run for run in done if not run.weights_file.exists()}
+    ended = bare.values() if study.settings.keep != "none" else ()
+    reasons = Counter(why_without(run.result(), run.weights_file) for run in ended)
     end = "and are not trained again for them"
-    return [f"{n} of these runs ended without weights ({why}), {end}" for why, n in bare.items()]
-
-
-def to_test(results: Path, manifest: Manifest, statuses: dict[str, str]) -> tuple[list[str], list[str]]:
-    """The finished runs to be tested at further lengths, and notes on them and on those without weights."""
-    lack = untested(results, manifest, statuses)
-    bare = [path for path in lack if not Run(results, path).weights_file.exists()]
-    testable = [path for path in lack if path not in bare]
-    notes = [f"{len(testable)} of these runs are done; their weights are tested at new eval.lengths"] * bool(testable)
-    if bare:
-        first = Run(results, bare[0])
-        why = f"{len(bare)} of these runs have no weights to test (the first "
-        why += f"{why_without(first.result(), first.weights_file)})"
-        how = f"leave lengths out, or move such runs away to train them again: {first.folder}"
+    notes = [f"{n} of these runs ended without weights ({why}), {end}" for why, n in reasons.items()]
+    lack = untested(study.results, manifest, statuses)
+    lost = [bare[path] for path in lack if path in bare]
+    if testable := [path for path in lack if path not in bare]:
+        notes.append(f"{len(testable)} of these runs are done; their weights are tested at new eval.lengths")
+    for run in lost[:1]:
+        why = f"{len(lost)} of these runs have no weights to test (the first "
+        why += f"{why_without(run.result(), run.weights_file)})"
+        how = f"leave lengths out, or move such runs away to train them again: {run.folder}"
         notes.append(f"eval.lengths: {why}; {how}")
     return testable, notes
 

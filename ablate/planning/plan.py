@@ -149,17 +149,11 @@ def study_of(composition: Composition, cells: Cells) -> CheckedStudy:
     unmet = [f"replicated: is not judged, since there are no cells of its claim {name} here" for name in lost[:1]]
     groups = design.command.groups
     sources = papers((cell.choices for cell in composition.cells), groups)
-    return CheckedStudy(
-        design.command.typed,
-        dataclasses.replace(settings, study=settings.study or study_name(settings, cells)),
-        cells,
-        request.kept
-        | {"aliases": design.aliases, "remarks": composition.remarks, "papers": sources}
-        | {"names": names_in(Path(groups.folder)) if groups.folder else {}},
-        claims,
-        None if lost else request.replicated,
-        notes=[*cells.notes, *unasked, *unmet],
-    )
+    entries = request.kept | {"aliases": design.aliases, "remarks": composition.remarks, "papers": sources}
+    entries |= {"names": names_in(Path(groups.folder)) if groups.folder else {}}
+    settings = dataclasses.replace(settings, study=settings.study or study_name(settings, cells))
+    criterion, notes = None if lost else request.replicated, [*cells.notes, *unasked, *unmet]
+    return CheckedStudy(design.command.typed, settings, cells, entries, claims, criterion, notes=notes)
 
 
 def compose_cells(design: Design) -> Composition:

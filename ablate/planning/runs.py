@@ -69,18 +69,12 @@ class Plan:
         """The remaining runs, for workers, seed by seed.  If runs are timed, every other seed goes in reverse, so that
         a machine's drift affects all cells equally."""
         cells, todo = {cell.id: cell for cell in self.manifest.cells}, set(self.todo)
-        runs = self.manifest.runs
+        runs, results, user = self.manifest.runs, str(self.results), self.study.settings.user
         if self.study.settings.timing == "isolated":
             seeds = [list(of_seed) for _, of_seed in itertools.groupby(runs, lambda run: run.seed)]
             runs = [run for i, of_seed in enumerate(seeds) for run in (of_seed[::-1] if i % 2 else of_seed)]
         return [
-            Order(
-                results=str(self.results),
-                path=run.path,
-                seed=run.seed,
-                cell=as_planned(cells[run.cell], run),
-                user=self.study.settings.user,
-            )
+            Order(results=results, path=run.path, seed=run.seed, cell=as_planned(cells[run.cell], run), user=user)
             for run in runs
             if run.path in todo
         ]
@@ -152,13 +146,10 @@ def plan_runs(study: CheckedStudy) -> Plan:
         updated=now(),
         command=study.command,
         versions={"python": platform.python_version(), "torch": torch_version()},
-        design=settings.design,
-        zip=settings.zip,
+        **{key: getattr(settings, key) for key in ("design", "zip", "match", "tier")},
         factors=factors,
         components=[name for name in factors if {*VARIED} & {*name.split("+")}],
         reference=study.cells.reference,
-        match=settings.match,
-        tier=settings.tier,
         timing=settings.timing if settings.timing == "isolated" else None,
         seeds=seeds,
         sequential=Sequential(looks=study.looks, at=settings.seeds, max=study.looks[-1]) if study.looks else None,
@@ -171,7 +162,7 @@ def plan_runs(study: CheckedStudy) -> Plan:
     )
     found = {run.path: earlier_runs.status_of(study.results, run.path) for run in runs}
     statuses = {path: status for path, (status, _) in found.items()}
-    untested, testing = earlier_runs.to_test(study.results, manifest, statuses)
+    untested, testing = earlier_runs.to_test(study, manifest, statuses)
     notes = [
         *earlier.notes,
         *study.notes,
@@ -181,7 +172,6 @@ def plan_runs(study: CheckedStudy) -> Plan:
         *(note for _, damage in found.values() for note in damage),
         *timing_notes(study.results, runs, rows, statuses),
         *trained_again(earlier, runs, rows, statuses),
-        *(earlier_runs.without_weights(study.results, statuses) if settings.keep != "none" else []),
         *testing,
     ]
     statuses |= dict.fromkeys(untested, "untested")

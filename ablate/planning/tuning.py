@@ -172,14 +172,8 @@ def with_tuning(
                 message = f"{study.name} scored {row.label}{which} at {tune.key}={formatting.show(scored)}, and tuning"
                 message += f" now finds {formatting.show(value)} best; write another study=NAME, which trains what is"
                 raise PlanError([Problem("study", f"{message} not there")])
-    tuning = Tuning(
-        key=str(tune.key),
-        values=[level(value) for value in grid],
-        seeds=tune.seeds,
-        per_seed=tune.per_seed,
-        study=f"{study.tuning_name}-tune",
-        cells=found,
-    )
+    own: dict[str, Any] = {name: getattr(tune, name) for name in ("key", "seeds", "per_seed")}
+    tuning = Tuning(**own, values=[level(value) for value in grid], study=f"{study.tuning_name}-tune", cells=found)
     entries = study.entries | {"tuning": tuning}
     return dataclasses.replace(study, cells=cells, entries=entries, notes=[*study.notes, note])
 
