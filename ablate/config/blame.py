@@ -1,5 +1,6 @@
 """Explains overrides that cannot be composed, each tried by itself, and settings that a variant does not have."""
 
+import dataclasses
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,18 +15,16 @@ from ablate.config.depth import named_variants, patterned, variant_of
 from ablate.config.errors import Problem, first_line
 from ablate.config.files import read_plain
 from ablate.config.groups import named_elsewhere, other_names
-from ablate.config.overrides import Overrides, parsed
+from ablate.config.overrides import parsed
 from ablate.config.schema import COMPONENTS, KEYS, LAYERS, RENAMED, Config
 from ablate.formatting import instead, nearest
 
 KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
 
 
-def blame(composer: Composer, command: Command, cells: Iterable[list[str]]) -> tuple[list[Problem], Overrides]:
-    """The problems of overrides that cannot be composed, and the valid overrides; `cells` has those of every cell."""
-    problems: list[Problem] = []
-    chosen: list[str] = []
-    fixed, swept = [], dict[str, list[str]]()
+def blame(composer: Composer, command: Command, cells: Iterable[list[str]]) -> tuple[list[Problem], Command]:
+    """The problems of overrides that cannot be composed, and the command without these; `cells`: those of each cell."""
+    problems, chosen, fixed, swept = list[Problem](), list[str](), list[str](), dict[str, list[str]]()
     entries = [(None, [text]) for text in command.fixed] + list(command.swept.items())
     # Variants determine which keys exist, so groups are tried first, and keys together with the valid groups.
     for key, levels in sorted(entries, key=lambda entry: composer.group_of(entry[1][0]) is None):
@@ -43,7 +42,8 @@ def blame(composer: Composer, command: Command, cells: Iterable[list[str]]) -> t
             fixed += good
         elif good:
             swept[key] = good
-    return problems or _missing_keys(composer, command, cells), Overrides(fixed, swept, [])
+    valid = dataclasses.replace(command, fixed=fixed, swept=swept)
+    return problems or _missing_keys(composer, command, cells), valid
 
 
 def _name_variants_with_key(composer: Composer, problem: Problem, text: str, command: Command) -> Problem:

@@ -57,15 +57,15 @@ def read_command(words: Sequence[str], config_dir: str | None) -> Command:
     if wrong := list(_folder_problems(groups, variants)):
         raise PlanError(wrong)
     request = read_study(list(words), groups)
-    parsed = parse(request.overrides, groups)
+    fixed, swept, misread = parse(request.overrides, groups)
     # A user's file with the name of a built-in variant or study would shadow it.
     own = {file: EXPERIMENTS if file.parent.name == "experiment" else CONF / file.parent.name for file in groups.own}
     same = [file for file, folder in own.items() if (folder / file.name).exists()]
     message = "has the name of a variant or a study of ablate's; give it another"
     problems = [Problem("--config-dir", f"{file} {message}") for file in same]
     problems += [Problem("--config-dir", f"{config_dir!r} is not a folder")] * lost
-    problems = [*problems, *request.problems, *parsed.problems]
-    return Command(tuple(words), groups, request, parsed.fixed, parsed.swept, problems)
+    problems = [*problems, *request.problems, *misread]
+    return Command(tuple(words), groups, request, fixed, swept, problems)
 
 
 def _folder_problems(groups: Groups, files: Iterable[Path]) -> Iterator[Problem]:
@@ -254,8 +254,7 @@ class Reader:
         found: dict[str, str] = {}
         for key, value in content.items():
             if key not in STUDY_FILE_KEYS or (where and key != "factors"):
-                for name, text in self._settings(str(key), value, where):
-                    self._add(found, name, text, where)
+                self._add_settings(found, str(key), value, where)
         factors = content.get("factors", {})
         if not isinstance(factors, dict):
             self._wrong(f"{where}factors", "must be a mapping; write factors: {ffn: [mlp, swiglu]}")
@@ -288,17 +287,17 @@ class Reader:
             self._wrong(where + key, f"no such key; {instead(top, there, named_elsewhere())}")
         return top in self.top and top not in REFUSED
 
-    def _settings(self, key: str, value: Any, where: str) -> list[tuple[str, str]]:
-        """The overrides of a setting: one per leaf of a nested mapping."""
+    def _add_settings(self, found: dict[str, str], key: str, value: Any, where: str) -> None:
+        """Add the overrides of a setting: one per leaf of a nested mapping."""
         if not self._is_known(key, where):
-            return []
+            return
         if isinstance(value, dict) and key != "reference":
-            nested = [(f"{key}.{name}", item) for name, item in value.items()]
-            return [pair for name, item in nested for pair in self._settings(name, item, where)]
-        if key in self.groups and not isinstance(value, str) and not (key == "track" and isinstance(value, list)):
+            for name, item in value.items():
+                self._add_settings(found, f"{key}.{name}", item, where)
+        elif key in self.groups and not isinstance(value, str) and not (key == "track" and isinstance(value, list)):
             self._wrong(where + key, f"{value_text(value)} is not a variant; {instead('', self.groups[key])}")
-            return []
-        return [(key, f"{self.plus(key)}{key}={value_text(value)}")]
+        else:
+            self._add(found, key, f"{self.plus(key)}{key}={value_text(value)}", where)
 
     def _is_level(self, key: str, level: Any) -> bool:
         """Whether a level is valid for a key: a name for a group; a value or a list of values for any other key."""

@@ -43,13 +43,6 @@ def plain_of(file: Path) -> dict[str, Any]:
     return {key: value for key, value in found.items() if key not in ("defaults", "hydra")}
 
 
-def merged(one: Any, other: Any) -> Any:
-    """Nested mappings, the second over the first."""
-    if not (isinstance(one, dict) and isinstance(other, dict)):
-        return other
-    return one | {key: merged(one.get(key), value) for key, value in other.items()}
-
-
 @functools.cache
 def blank() -> DictConfig:
     """The base schema without values, writable though its dataclasses are frozen; to be copied, as that is faster."""
@@ -275,7 +268,7 @@ class Composer:
         if None in parts or len(given) < len(groups) or choices.keys() != usual.keys():
             return None
         config = copied(blank())
-        config.merge_with(functools.reduce(merged, [self.parts[""], *parts]))
+        config.merge_with(self.parts[""], *parts)
         for name in OWNED:
             OmegaConf.set_struct(config[name], None)
         OmegaConf.set_struct(config, True)

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override, Quote, QuotedString, RangeSweep
@@ -29,16 +29,8 @@ WORDS = {"true", "false", "null", "nan", "inf"}
 MOST = 10_000  # the most values of a sweep, and cells, since composing more takes too long
 
 
-class Overrides(NamedTuple):
-    """Parsed overrides: fixed ones, swept ones (key -> the overrides of its levels), and problems."""
-
-    fixed: list[str]
-    swept: dict[str, list[str]]
-    problems: list[Problem]
-
-
-def parse(overrides: list[str], groups: Groups) -> Overrides:
-    """Sort overrides into fixed and swept ones, and report invalid ones."""
+def parse(overrides: list[str], groups: Groups) -> tuple[list[str], dict[str, list[str]], list[Problem]]:
+    """Fixed overrides, swept ones (key -> the overrides of its levels), and the problems of invalid ones."""
     fixed: list[str] = []
     swept: dict[str, list[str]] = {}
     problems: list[Problem] = []
@@ -71,7 +63,7 @@ def parse(overrides: list[str], groups: Groups) -> Overrides:
             swept[key] = levels
         else:
             fixed.append(plain)
-    return Overrides(fixed, swept, problems)
+    return fixed, swept, problems
 
 
 def _size_of_range(override: Override) -> float:

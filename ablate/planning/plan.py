@@ -163,11 +163,10 @@ def compose_cells(design: Design) -> Composition:
         try:
             cells, problems = [composer.compose(each) for each in overrides], design.problems
         except COMPOSING as error:
-            found, rest = blame(composer, design.command, overrides)
+            found, valid = blame(composer, design.command, overrides)
             cells = []  # if the valid overrides cannot be composed either
             with contextlib.suppress(*COMPOSING):
-                command = dataclasses.replace(design.command, fixed=rest.fixed, swept=rest.swept)
-                cells = [composer.compose(each) for each in arrange(command).overrides()]
+                cells = [composer.compose(each) for each in arrange(valid).overrides()]
             problems = design.problems + (found or [Problem("", first_line(error))])
     if problems:  # the valid overrides are checked, too, so that every mistake is reported at once
         cells = [] if any(key_of(each.key) == "user" for each in problems) else cells  # more would follow from that

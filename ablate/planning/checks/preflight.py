@@ -48,8 +48,7 @@ def try_out(rows: list[Cell], checked: list[Checked], settings: Config) -> list[
             notes += [f"{row.label}: {note}" for note in record["notes"]]
         twins, meeting = _duplicates(rows, checked, records, kept, positions) if not problems else ([], [])
         if settings.tune.key in (None, "optim.lr"):  # tuning another key may still change their rates
-            same = equal_in(checked, OF_RATES, rates)
-            pairs = sorted({names(rows, pair) for pair in same})
+            pairs = sorted({names(rows, pair) for pair in equal_in(checked, OF_RATES, rates)})
             twins += [f"{pair} have the same learning rate at every step" for pair in pairs]
     at_once = len(seeds) if isinstance(seeds, list) else seeds if isinstance(seeds, int) else AT_ONCE
     large, tight = memory_problems(rows, checked, len(rows) * at_once)

@@ -223,10 +223,8 @@ def _counted(config: Config, task: Any) -> dict[str, Any]:
     try:
         build_init(config, task)
         return with_passes(count(config, task), config, task).as_json()
-    except BadComponent as error:
-        return {"problem": [error.key, str(error)]}
     except ValueError as error:
-        return {"problem": ["", str(error)]}
+        return {"problem": [error.key if isinstance(error, BadComponent) else "", str(error)]}
     except Exception as error:  # user code can fail in any way
         frames = traceback.extract_tb(error.__traceback__)
         beyond_torch = [frame for frame in frames if not frame.filename.startswith(TORCH)]
