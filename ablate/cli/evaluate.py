@@ -170,7 +170,7 @@ def configured(loaded: LoadedRun, requested: dict[str, Any]) -> Config:
 def measured(loaded: LoadedRun, requested: dict[str, Any]) -> tuple[dict[str, float], dict[str, float]]:
     """The run's test metrics from its weights, and the lengths whose test examples occur in training, with their share.
     Saves metrics at lengths if eval.tokens is as in training."""
-    from ablate.model.placebo import data_seed
+    from ablate.model.init import data_seed
     from ablate.model.products import use
     from ablate.training.evaluation import at_lengths, final_evaluation, following, setting_of
     from ablate.training.length_eval import add_lengths, seen_lengths

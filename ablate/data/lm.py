@@ -53,10 +53,9 @@ class LanguageModelling(Task):
         for split in SPLITS:
             size = len(self.corpus.tokens[split])
             if size <= context:
-                raise ValueError(
-                    f"{source.words} is too short: its {split} split has {size} tokens, and data.context={context} "
-                    f"needs {context + 1}; take a longer text or a smaller data.context"
-                )
+                problem = f"its {split} split has {size} tokens, and data.context={context} needs {context + 1}"
+                how = "take a longer text or a smaller data.context"
+                raise ValueError(f"{source.words} is too short: {problem}; {how}")
 
     def read(self, source: Any, tokenizer: str, vocab_size: int | None) -> Corpus:
         """The corpus of a source."""
@@ -107,10 +106,9 @@ class LanguageModelling(Task):
         half = max(1, context // 2)
         reach = max(context, min(REACH * context, last // 2))  # independent of `length`, so that ends are equal
         if not half <= length <= reach:
-            raise ValueError(
-                f"windows of {self.name} can have {half} (half of data.context={context}) to {reach} tokens "
-                f"({REACH} times it, and half of the {split} split at most), not {length}"
-            )
+            least = f"{half} (half of data.context={context})"
+            most = f"{reach} tokens ({REACH} times it, and half of the {split} split at most)"
+            raise ValueError(f"windows of {self.name} can have {least} to {most}, not {length}")
         count = min(max(1, tokens // context), (last - reach) // half + 1)
         return np.linspace(reach, last, count).astype(int) - length, half
 

@@ -30,10 +30,8 @@ class Synthetic(Task):
         self.title = f"{name} at length {length}" + (", sequence to sequence" if kind == "seq2seq" else "")
         self.context, self.positions = self.span(length), self.width(length)
         if self.context > context:
-            raise ValueError(
-                f"data.length={length} needs data.context of at least {self.context}, not {context}; "
-                "write a shorter data.length or a larger data.context"
-            )
+            problem = f"data.length={length} needs data.context of at least {self.context}, not {context}"
+            raise ValueError(f"{problem}; write a shorter data.length or a larger data.context")
         what = [name, VERSION, kind, length, parameters]
         self.fingerprint = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:32]
 

@@ -98,10 +98,8 @@ def codec(tokenizer: str, state: str) -> Codec:
     found = extra("tokenizers", f"data.tokenizer={tokenizer}").Tokenizer.from_str(state)
     found.no_truncation()  # many a tokenizer.json says how a model's input is to be cut and padded
     found.no_padding()
-    plain = lambda part: found.encode(part, add_special_tokens=False).ids  # noqa: E731
-    return _in_chunks(
-        max(found.get_vocab().values()) + 1, plain, None if tokenizer == "bpe" else _end_of(tokenizer, found)
-    )
+    vocab, end = max(found.get_vocab().values()) + 1, None if tokenizer == "bpe" else _end_of(tokenizer, found)
+    return _in_chunks(vocab, lambda part: found.encode(part, add_special_tokens=False).ids, end)
 
 
 def _in_chunks(vocab: int, ids_of: Callable[[str], list[int]], end: int | None) -> Codec:
@@ -133,9 +131,8 @@ def _from_file(file: Path) -> Any:
 def _end_of(name: str, tokenizer: Any) -> int:
     ids = [tokenizer.token_to_id(end) for end in ENDS]
     if not (known := [i for i in ids if i is not None]):
-        raise ValueError(
-            f"data.tokenizer={name} has no token for the end of a document; it needs one of {listed(ENDS)}"
-        )
+        problem = f"data.tokenizer={name} has no token for the end of a document"
+        raise ValueError(f"{problem}; it needs one of {listed(ENDS)}")
     return int(known[0])
 
 

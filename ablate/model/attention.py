@@ -70,9 +70,8 @@ class GQA(Attention):
         self.query_norm, self.key_norm = self.norms(qk_norm, over, eps, gain)
         self.late = qk_norm_after is not None
         if self.late and self.query_norm is None:
-            raise ValueError(
-                "attention.qk_norm_after needs a norm of queries and keys; write attention.qk_norm=rms, or ln"
-            )
+            problem = "attention.qk_norm_after needs a norm of queries and keys"
+            raise ValueError(f"{problem}; write attention.qk_norm=rms, or ln")
         gate = gate or self.gated
         gates = heads * (head_dim if gate == "feature" else 1)
         self.gate = None if gate is None else tag(nn.Linear(dim, gates, bias), "in")
@@ -105,9 +104,8 @@ class GQA(Attention):
     def find(self, x: Tensor, places: Places, causal: bool, mask: Tensor | None, memory: Tensor | None) -> Tensor:
         if self.gate is None:
             return super().find(x, places, causal, mask, memory)
-        gate = torch.sigmoid(
-            self.gate(x)
-        )  # computed first: the order in which gradients of x are added changes rounding
+        # Computed first: the order in which gradients of x are added changes rounding.
+        gate = torch.sigmoid(self.gate(x))
         found = super().find(x, places, causal, mask, memory)
         return (gate if gate.shape == found.shape else gate.repeat_interleave(self.head_dim, -1)) * found
 
@@ -231,12 +229,9 @@ class Differential(GQA):
 
     def project(self, x: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys (B, 2 · H, T, D / 2), with the halves of a head adjacent, and values (B, 2 · H, T, D)."""
-        query, key = (
-            rotate(
-                part.unflatten(-1, (-1, self.half)).transpose(-3, -2), turn and thinned(turn, turn[0].shape[-1] // 2)
-            )
-            for part, turn in zip((self.query(x), self.key(memory)), places.rotations(), strict=True)
-        )
+        halves = (y.unflatten(-1, (-1, self.half)).transpose(-3, -2) for y in (self.query(x), self.key(memory)))
+        turns = (turn and thinned(turn, turn[0].shape[-1] // 2) for turn in places.rotations())
+        query, key = map(rotate, halves, turns)
         key = key.unflatten(-3, (-1, 2)).repeat_interleave(self.groups, -4).flatten(-4, -3)
         return query, key, self.split_heads(self.value(memory)).repeat_interleave(2 * self.groups, -3)
 

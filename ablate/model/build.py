@@ -13,9 +13,9 @@ from ablate.config.errors import BadComponent
 from ablate.config.ranges import at_least
 from ablate.config.schema import Config
 from ablate.model.embedding import Embedding, check_tied
+from ablate.model.init import initialise_as
 from ablate.model.objective import OFFERED, Objective, requested
 from ablate.model.parametrization import Parametrization
-from ablate.model.placebo import initialise_as
 from ablate.model.position import OverLayers
 from ablate.model.residual import Sublayers, mixes_values
 from ablate.model.shape import ModelShape, Shape
@@ -128,10 +128,8 @@ def bare_model(config: Config, task: Any) -> nn.Module:
     target, table_of = resolve("embedding", config.embedding["_target_"], user), config.embedding
     plain = target is Embedding and not (table_of["width"] or table_of["frozen"])
     if not tables and not plain:
-        raise BadComponent(
-            "embedding",
-            "has no effect: the inputs of this model are not ids, so it has no embedding table; leave it out",
-        )
+        problem = "has no effect: the inputs of this model are not ids, so it has no embedding table; leave it out"
+        raise BadComponent("embedding", problem)
     idle = {"norm": not norms, "cross_attention": not (crossing or all(map(follows, make["cross_attention"])))}
     model.unused = tuple(group for group, without in idle.items() if without)  # groups that this model does not use
     return model
@@ -205,14 +203,13 @@ def shape(config: Config, task: Any) -> ModelShape:
 def later_tokens(config: Config, task: Any) -> int:
     """How many tokens after the next one training predicts.  Raises BadComponent if the task does not support it."""
     objective = build_objective(config)
+    name = type(objective).__name__
     if task.kind not in objective.kinds:
         kinds = " or ".join(objective.kinds)
-        raise BadComponent("objective", f"{type(objective).__name__} is for {kinds} tasks, and data is {task.kind}")
+        raise BadComponent("objective", f"{name} is for {kinds} tasks, and data is {task.kind}")
     if objective.later >= task.context:
-        problem = f"after the next one there are at most {task.context - 1} in a context of {task.context}"
-        raise BadComponent(
-            "objective", f"{type(objective).__name__} predicts {objective.later} later tokens, and {problem}"
-        )
+        most = f"after the next one there are at most {task.context - 1} in a context of {task.context}"
+        raise BadComponent("objective", f"{name} predicts {objective.later} later tokens, and {most}")
     return objective.later
 
 

@@ -172,10 +172,8 @@ class T5Bias(Position):
     def __init__(self, heads: int, buckets: int, max_distance: int):
         super().__init__()
         if buckets < 4 or buckets % 4 or max_distance <= buckets // 2:
-            raise ValueError(
-                f"position.buckets={buckets} must be a multiple of 4, "
-                f"and position.max_distance={max_distance} must be more than half of it"
-            )
+            problem = f"position.buckets={buckets} must be a multiple of 4"
+            raise ValueError(f"{problem}, and position.max_distance={max_distance} must be more than half of it")
         self.buckets, self.max_distance = buckets, max_distance
         self.table = embedding(buckets, heads, "position")
 
@@ -223,10 +221,8 @@ class RoPE(Position):
     ):
         super().__init__()
         if head_dim % 2:
-            raise ValueError(
-                f"heads of {head_dim} features (model.head_dim, or model.dim / model.heads) must be even "
-                "for position=rope, which turns pairs of features"
-            )
+            problem = f"heads of {head_dim} features (model.head_dim, or model.dim / model.heads) must be even"
+            raise ValueError(f"{problem} for position=rope, which turns pairs of features")
         if scaling == "ntk" and head_dim < 4:
             raise ValueError("position.scaling=ntk needs two pairs of features to turn; choose linear or yarn")
         if scaling == "yarn":
@@ -291,10 +287,8 @@ class PartialRoPE(RoPE):
     ):
         turned = int(head_dim * share)
         if turned % 2 or not 2 <= turned <= head_dim:
-            raise ValueError(
-                f"position.share={share} of a head of {head_dim} features would turn {turned} of them; "
-                f"write a share that gives an even number from 2 to {head_dim}"
-            )
+            problem = f"position.share={share} of a head of {head_dim} features would turn {turned} of them"
+            raise ValueError(f"{problem}; write a share that gives an even number from 2 to {head_dim}")
         super().__init__(turned, base, context, scaling, local_base, cut)
 
 
@@ -342,10 +336,8 @@ def thinned(rotation: Rotation, size: int) -> Rotation:
     Raises ValueError if that is not possible."""
     turned = rotation[0].shape[-1]
     if size < 2 or size % 2 or turned % size:
-        raise ValueError(
-            f"position rotates {turned} features of a head, but this attention needs {size} with the same base: "
-            "that must be an even divisor of the former"
-        )
+        problem = f"position rotates {turned} features of a head, but this attention needs {size} with the same base"
+        raise ValueError(f"{problem}: that must be an even divisor of the former")
     cos, sin = (part[..., :: turned // size] for part in rotation)
     return cos, sin
 

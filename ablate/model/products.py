@@ -93,9 +93,8 @@ def product_seconds(
     product = PRODUCTS[backend]
     total = 0.0
     for (features, outputs), count in shapes.items():
-        x, weight, gradient = (
-            torch.ones(size, dtype=dtype) for size in ((rows, features), (outputs, features), (rows, outputs))
-        )
+        sizes = ((rows, features), (outputs, features), (rows, outputs))
+        x, weight, gradient = (torch.ones(size, dtype=dtype) for size in sizes)
         of_layer = [(x, weight), (gradient, weight.t()), (gradient.t(), x.t())]
         total += count * sum(fastest(product, one, other) for one, other in of_layer)
     return total

@@ -52,9 +52,8 @@ class Stack(nn.Module):
                 part.note = "its local_base has no effect: no layer has a window"
         self.final_norm = parts.norm() if wants_final_norm(blocks) else None
         if self.later and self.final_norm is not None and running_norms(self.final_norm):
-            raise ValueError(
-                "the heads of objective=multi_token share the final norm, whose running statistics would mix"
-            )
+            problem = "the heads of objective=multi_token share the final norm, whose running statistics would mix"
+            raise ValueError(problem)
 
     def run(
         self,
@@ -134,13 +133,11 @@ class Encoder(Stack):
         super().__init__(shape, parts)
         ids = shape.features is None
         if shape.tie_embeddings and (shape.pool or not ids or shape.outputs != shape.vocab):
-            raise ValueError(
-                "model.tie_embeddings=true needs targets that are also input tokens; write model.tie_embeddings=false"
-            )
+            problem = "model.tie_embeddings=true needs targets that are also input tokens"
+            raise ValueError(f"{problem}; write model.tie_embeddings=false")
         if shape.pool and any(getattr(module, "centres_positions", False) for module in self.modules()):
-            raise ValueError(
-                "norm=instance sets the mean over positions, which a classifier uses, to 0; choose another"
-            )
+            problem = "norm=instance sets the mean over positions, which a classifier uses, to 0"
+            raise ValueError(f"{problem}; choose another")
         refuse_one_way(self.position.modules(), f"{ONE_WAY} position")
         refuse_one_way(self.modules(), f"{ONE_WAY} attention")
         self.scale, self.pool, self.soft_cap = shape.embedding_scale, shape.pool, shape.soft_cap

@@ -19,8 +19,7 @@ from typing import Any
 from ablate import formatting
 from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import BY_STEPS, COMPONENTS, Config
-from ablate.model.init import FIXED
-from ablate.model.placebo import redrawn
+from ablate.model.init import FIXED, redrawn
 from ablate.planning.cells import describe_cells
 from ablate.planning.runs import Plan, plan_runs
 from ablate.planning.study import Cells, CheckedStudy, Layout

@@ -27,14 +27,13 @@ def diagnose(model: nn.Module, held_out: HeldOut, size: int, setting: Setting) -
 
     When out of memory, uses half as many examples.
     """
-    while True:
-        try:
-            return diagnosed(model, held_out, size, setting)
-        except RuntimeError as error:
-            if size == 1 or not is_out_of_memory(error):
-                raise
-        size = -(-size // 2)
-        make_room(setting.device)
+    try:
+        return diagnosed(model, held_out, size, setting)
+    except RuntimeError as error:
+        if size == 1 or not is_out_of_memory(error):
+            raise
+    make_room(setting.device)
+    return diagnose(model, held_out, -(-size // 2), setting)
 
 
 def diagnosed(model: nn.Module, held_out: HeldOut, size: int, setting: Setting) -> dict[str, float]:

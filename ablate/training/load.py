@@ -45,19 +45,16 @@ class LoadedRun(NamedTuple):
         from ablate.model.build import build_model
 
         if not self.run.weights_file.exists():
-            raise FileNotFoundError(
-                f"{self.run.path} has no weights: {why_without(self.result, self.run.weights_file)}"
-            )
+            why = why_without(self.result, self.run.weights_file)
+            raise FileNotFoundError(f"{self.run.path} has no weights: {why}")
         task = self.task()
         with torch.device("cpu"):  # even if the caller has set another default
             model = build_model(self.config, task)
         state, kept = model.state_dict(), self.weights()
         first = {tensor.data_ptr(): name for name, tensor in reversed(state.items())}
         if unlike := misfits({first[tensor.data_ptr()]: tensor for tensor in state.values()}, kept):
-            raise ValueError(
-                f"{self.run.weights_file} {unlike}; it was trained by other code: go back to that "
-                f"(ablate diff shows which), or give the study's command again"
-            )
+            other = "it was trained by other code: go back to that (ablate diff shows which)"
+            raise ValueError(f"{self.run.weights_file} {unlike}; {other}, or give the study's command again")
         model.load_state_dict({name: kept[first[tensor.data_ptr()]] for name, tensor in state.items()})
         return model.eval()
 
@@ -84,10 +81,9 @@ class LoadedRun(NamedTuple):
         from ablate.results.run_key import not_found
 
         if lost := not_found(self.config.with_value("track", None)):
-            raise ModuleNotFoundError(
-                f"the package {', '.join(lost)} that it was built from is not found here; "
-                "run from the folder that holds it, or add that folder to PYTHONPATH"
-            )
+            problem = f"the package {', '.join(lost)} that it was built from is not found here"
+            how = "run from the folder that holds it, or add that folder to PYTHONPATH"
+            raise ModuleNotFoundError(f"{problem}; {how}")
         from ablate.data.task import build_task
 
         task: Task = build_task(self.config)

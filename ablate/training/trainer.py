@@ -12,7 +12,7 @@ from ablate.config.schema import Config
 from ablate.data.task import Batch, batch_positions, build_task
 from ablate.model.build import build_objective, initialised_model
 from ablate.model.dropout import step_seed
-from ablate.model.placebo import data_seed
+from ablate.model.init import data_seed
 from ablate.model.products import use
 from ablate.results.run import MetricsWriter, Row, Run
 from ablate.results.run_key import is_foreign

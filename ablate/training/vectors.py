@@ -19,7 +19,7 @@ from ablate.config.components import resolve
 from ablate.config.groups import default_settings
 from ablate.config.schema import Config
 from ablate.data.corpus import DAMAGED, cache_folder, exclusive
-from ablate.model.placebo import perturbed
+from ablate.model.init import perturbed
 from ablate.results.atomic import open_archive, write_atomic
 from ablate.results.code_hash import code_of_part
 from ablate.results.run_key import library_versions, torch_version

@@ -16,7 +16,7 @@ from ablate.config.schema import PLACEBOS, Config, Seed
 from ablate.data.task import build_task
 from ablate.evidence.expected_noise import floors, placebo_lines, round_differences, seeds_needed, split, upper_bound
 from ablate.model.build import initialised_model
-from ablate.model.placebo import data_seed
+from ablate.model.init import data_seed
 from ablate.planning.plan import plan_study
 from ablate.results.run import Run
 from ablate.results.study import load_study

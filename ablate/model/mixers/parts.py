@@ -169,10 +169,8 @@ def width(name: str, share: float, features: int) -> int:
     """The number of features that is this share of a head's.  Raises ValueError if it is not a whole number."""
     found = share * features
     if found < 1 or found != int(found):
-        raise ValueError(
-            f"attention.{name}={share} of a head's {features} features would be {found:g}; "
-            "write a share that gives a whole number ≥ 1"
-        )
+        problem = f"attention.{name}={share} of a head's {features} features would be {found:g}"
+        raise ValueError(f"{problem}; write a share that gives a whole number ≥ 1")
     return int(found)
 
 

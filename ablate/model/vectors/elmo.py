@@ -43,9 +43,8 @@ class ELMo(Pretrained):
     ):
         super().__init__(vocab, dim, width, frozen, shared)
         if (width or dim) % 2:
-            raise ValueError(
-                f"embedding=elmo has two halves of one width, and {width or dim} is odd; write an even one"
-            )
+            problem = f"embedding=elmo has two halves of one width, and {width or dim} is odd"
+            raise ValueError(f"{problem}; write an even one")
         self.steps = at_least("embedding.steps", steps, 1)
         self.rows = at_least("embedding.rows", rows, 1)
         self.length = at_least("embedding.length", length, 2)
