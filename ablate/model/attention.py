@@ -63,10 +63,10 @@ class GQA(Attention):
             raise ValueError(f"attention.kv_heads={kv_heads} must divide model.heads={heads}")
         self.groups = heads // kv_heads
         self.scale = 1 / math.sqrt(head_dim) if scale is None else scale
-        self.query = tag(nn.Linear(dim, heads * head_dim, either(query_bias, bias)), "in")
-        self.key = tag(nn.Linear(dim, kv_heads * head_dim, either(key_bias, bias)), "in")
-        self.value = tag(nn.Linear(dim, kv_heads * head_dim, either(value_bias, bias)), "in")
-        self.out = tag(nn.Linear(heads * head_dim, dim, either(out_bias, bias)), "out")
+        self.query = tag(nn.Linear(dim, heads * head_dim, bias if query_bias is None else query_bias), "in")
+        self.key = tag(nn.Linear(dim, kv_heads * head_dim, bias if key_bias is None else key_bias), "in")
+        self.value = tag(nn.Linear(dim, kv_heads * head_dim, bias if value_bias is None else value_bias), "in")
+        self.out = tag(nn.Linear(heads * head_dim, dim, bias if out_bias is None else out_bias), "out")
         self.query_norm, self.key_norm = self.norms(qk_norm, over, eps, gain)
         self.late = qk_norm_after is not None
         if self.late and self.query_norm is None:
@@ -147,11 +147,6 @@ class GQA(Attention):
     def repeat_kv(self, x: Tensor) -> Tensor:
         """Repeat each group's keys or values for all of its query heads: (B, G, S, D) -> (B, H, S, D)."""
         return x if self.groups == 1 else x.repeat_interleave(self.groups, -3)
-
-
-def either(own: bool | None, shared: bool) -> bool:
-    """A projection's own option, or the shared default."""
-    return shared if own is None else own
 
 
 def with_options(init: Callable[..., None]) -> Callable[..., None]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ablate.config.components import annotation, own_of, parameters_of, resolve
 from ablate.config.errors import first_line
@@ -30,7 +30,24 @@ class AdamW(torch.optim.AdamW):
     step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
 
 
-class Lion(torch.optim.Optimizer):
+class Stepper(torch.optim.Optimizer):
+    """θ ← θ − lr (U + λ θ) for every parameter that has a gradient; a subclass defines U in `update`."""
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)  # see AdamW
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for parameter in (p for p in group["params"] if p.grad is not None):
+                update = self.update(parameter, parameter.grad, group)
+                parameter.mul_(1 - group["lr"] * group["weight_decay"]).sub_(update, alpha=group["lr"])
+
+    def update(self, parameter: nn.Parameter, g: Tensor, group: dict[str, Any]) -> Tensor:
+        """U of a parameter with gradient g, in a group with these settings."""
+        raise NotImplementedError
+
+
+class Lion(Stepper):
     """θ ← θ − lr (sign(β₁ m + (1 − β₁) g) + λ θ), then m ← β₂ m + (1 − β₂) g (Chen 2023, arXiv 2302.06675)."""
 
     rule = "adam"  # the size of a step does not depend on that of the gradient
@@ -38,43 +55,32 @@ class Lion(torch.optim.Optimizer):
     def __init__(self, params: Any, lr: float, betas: tuple[float, float]):
         super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": 0.0})
 
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
-        """Move every parameter that has a gradient."""
-        for group in self.param_groups:
-            (first, second), lr = group["betas"], group["lr"]
-            for parameter in (p for p in group["params"] if p.grad is not None):
-                state = self.state[parameter]
-                m = state.setdefault("momentum", torch.zeros_like(parameter))
-                direction = torch.lerp(parameter.grad, m, first).sign_()
-                parameter.mul_(1 - lr * group["weight_decay"]).sub_(direction, alpha=lr)
-                m.lerp_(parameter.grad, 1 - second)
+    def update(self, parameter: nn.Parameter, g: Tensor, group: dict[str, Any]) -> Tensor:
+        first, second = group["betas"]
+        m = self.state[parameter].setdefault("momentum", torch.zeros_like(parameter))
+        direction = torch.lerp(g, m, first).sign_()
+        m.lerp_(g, 1 - second)
+        return direction
 
 
-class SGD(torch.optim.Optimizer):
+class SGD(Stepper):
     """v ← μ v + g, then θ ← θ − lr (v + λ θ); with Nesterov's momentum g + μ v in place of v (Sutskever 2013)."""
 
     rule = "sgd"
-    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)  # see AdamW
 
     def __init__(self, params: Any, lr: float, momentum: float, nesterov: bool):
         super().__init__(params, {"lr": lr, "momentum": momentum, "nesterov": nesterov, "weight_decay": 0.0})
 
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
-        """Move every parameter that has a gradient."""
-        for group in self.param_groups:
-            lr, momentum = group["lr"], group["momentum"]
-            for parameter in (p for p in group["params"] if p.grad is not None):
-                update = parameter.grad
-                if momentum:
-                    v = self.state[parameter].setdefault("velocity", torch.zeros_like(parameter))
-                    v.mul_(momentum).add_(update)
-                    update = update.add(v, alpha=momentum) if group["nesterov"] else v
-                parameter.mul_(1 - lr * group["weight_decay"]).sub_(update, alpha=lr)
+    def update(self, parameter: nn.Parameter, g: Tensor, group: dict[str, Any]) -> Tensor:
+        momentum = group["momentum"]
+        if not momentum:
+            return g
+        v = self.state[parameter].setdefault("velocity", torch.zeros_like(parameter))
+        v.mul_(momentum).add_(g)
+        return g.add(v, alpha=momentum) if group["nesterov"] else v
 
 
-class Adafactor(torch.optim.Optimizer):
+class Adafactor(Stepper):
     """θ ← θ − lr (max(ε, RMS(θ)) U / max(1, RMS(U) / d) + λ θ), U = g / √V (Shazeer & Stern 2018, arXiv 1804.04235).
 
     V ← β V + (1 − β) g² with β = 1 − t^−decay at step t.  Of a matrix only the means R of its rows and C of its columns
@@ -83,41 +89,31 @@ class Adafactor(torch.optim.Optimizer):
     min(lr, 1 / √t), this follows the schedule.
     """
 
-    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)  # see AdamW
-
     def __init__(
-        self, params: Any, lr: float, decay: float, threshold: float, eps: float, kernels: Collection[torch.Tensor] = ()
+        self, params: Any, lr: float, decay: float, threshold: float, eps: float, kernels: Collection[Tensor] = ()
     ):
         super().__init__(params, {"lr": lr, "decay": decay, "threshold": threshold, "eps": eps, "weight_decay": 0.0})
         self.kernels = {id(kernel) for kernel in kernels}
 
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
-        """Move every parameter that has a gradient."""
-        for group in self.param_groups:
-            for parameter in (p for p in group["params"] if p.grad is not None):
-                update = self.scaled(parameter, group["decay"])
-                axes = parameter.ndim if id(parameter) in self.kernels else min(2, parameter.ndim)
-                update /= (rms(update, axes) / group["threshold"]).clamp(min=1)
-                update *= rms(parameter, axes).clamp(min=group["eps"])
-                parameter.mul_(1 - group["lr"] * group["weight_decay"]).sub_(update, alpha=group["lr"])
-
-    def scaled(self, parameter: nn.Parameter, decay: float) -> torch.Tensor:
-        """U of one parameter; updates its averages."""
-        state, g = self.state[parameter], parameter.grad
-        assert g is not None
+    def update(self, parameter: nn.Parameter, g: Tensor, group: dict[str, Any]) -> Tensor:
+        state = self.state[parameter]
         state["step"] = state.get("step", 0) + 1
-        share, square = state["step"] ** -decay, g.square() + 1e-30
+        share, square = state["step"] ** -group["decay"], g.square() + 1e-30
         means = {"rows": square.mean(-1, True), "columns": square.mean(-2, True)} if g.ndim > 1 else {"all": square}
         for name, mean in means.items():
             state.setdefault(name, torch.zeros_like(mean)).lerp_(mean, share)
-        if g.ndim < 2:
-            return g * state["all"].rsqrt()
-        rows = state["rows"] / state["rows"].mean(-2, True)
-        return g * rows.rsqrt() * state["columns"].rsqrt()
+        if g.ndim > 1:
+            rows = state["rows"] / state["rows"].mean(-2, True)
+            update = g * rows.rsqrt() * state["columns"].rsqrt()
+        else:
+            update = g * state["all"].rsqrt()
+        axes = parameter.ndim if id(parameter) in self.kernels else min(2, parameter.ndim)
+        update /= (rms(update, axes) / group["threshold"]).clamp(min=1)
+        update *= rms(parameter, axes).clamp(min=group["eps"])
+        return update
 
 
-def rms(x: torch.Tensor, axes: int) -> torch.Tensor:
+def rms(x: Tensor, axes: int) -> Tensor:
     """√mean(x²) over the last `axes` axes, which are kept."""
     return x.square().mean(tuple(range(-axes, 0)), keepdim=True).sqrt()
 
