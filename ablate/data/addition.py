@@ -39,8 +39,7 @@ class Addition(Sequence):
         rows = np.where((place == n + 1) & longer, first[:, 1:], rows)
         return np.where(place > 2 * n, PAD, np.where(place == n, PLUS, rows))
 
-    def answers(self, sources: np.ndarray, width: int) -> np.ndarray:
-        """(B, 2 length + 1) -> (B, length + 1)."""
+    def answers(self, sources: np.ndarray, width: int) -> np.ndarray:  # (B, 2 length + 1) -> (B, length + 1)
         digits = np.zeros((len(sources), width), int)
         carry = np.zeros(len(sources), int)
         n = ((sources != PAD).sum(1) - 1) // 2

@@ -15,16 +15,14 @@ class Copy(Sequence):
         sizes(2, symbols=symbols)
         super().__init__(type(self).__name__.lower(), kind, context, length, symbols, {})
 
-    def answers(self, sources: np.ndarray, width: int) -> np.ndarray:
-        """(B, S) -> (B, S)."""
+    def answers(self, sources: np.ndarray, width: int) -> np.ndarray:  # (B, S) -> (B, S)
         return sources
 
 
 class Reverse(Copy):
     """The reversed source (Delétang 2022, arXiv 2207.02098)."""
 
-    def answers(self, sources: np.ndarray, width: int) -> np.ndarray:
-        """(B, S) -> (B, S)."""
+    def answers(self, sources: np.ndarray, width: int) -> np.ndarray:  # (B, S) -> (B, S)
         last = (sources != PAD).sum(1)[:, None] - 1
         at = last - np.arange(width)
         return np.where(at >= 0, np.take_along_axis(sources, at.clip(0), 1), PAD)
@@ -33,8 +31,7 @@ class Reverse(Copy):
 class Sort(Copy):
     """The sorted symbols of the source (Delétang 2022, arXiv 2207.02098)."""
 
-    def answers(self, sources: np.ndarray, width: int) -> np.ndarray:
-        """(B, S) -> (B, S)."""
+    def answers(self, sources: np.ndarray, width: int) -> np.ndarray:  # (B, S) -> (B, S)
         beyond = FIRST + self.symbols
         found = np.sort(np.where(sources == PAD, beyond, sources), 1)
         return np.where(found == beyond, PAD, found)
@@ -85,6 +82,5 @@ class SelectiveCopy(Sequence):
         np.put_along_axis(rows, places, found, 1)
         return rows
 
-    def answers(self, sources: np.ndarray, width: int) -> np.ndarray:
-        """(B, S) -> (B, tokens)."""
+    def answers(self, sources: np.ndarray, width: int) -> np.ndarray:  # (B, S) -> (B, tokens)
         return sources[sources != FIRST].reshape(len(sources), width)

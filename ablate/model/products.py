@@ -49,7 +49,6 @@ class PaddedLinear(nn.Linear):
     outputs, as of GPT-2's 50,257 logits, a GPU uses slow kernels."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
         spare = -self.out_features % PADDED
         bias = None if self.bias is None else pad(self.bias, (0, spare))
         return linear(x, pad(self.weight, (0, 0, 0, spare)), bias)[..., : self.out_features]
