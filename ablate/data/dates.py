@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from ablate.config.extra import extra
-from ablate.data.sequence import FIRST, blank, joined, separate
+from ablate.data.sequence import FIRST, PAD, blank, joined, separate
 from ablate.data.task import Batch, HeldOut, Task, generator
 from ablate.formatting import instead
 
@@ -129,8 +129,5 @@ def unambiguous(sources: Sequence[str], targets: Sequence[str], formats: int, lo
 
 def encode(texts: Sequence[str], alphabet: list[str]) -> np.ndarray:
     """Character ids, padded: (N, width of the longest)."""
-    widest = max(map(len, texts))
-    points = np.frombuffer("".join(text.ljust(widest, "\0") for text in texts).encode("utf-32-le"), np.uint32)
-    known = np.frombuffer("".join(alphabet).encode("utf-32-le"), np.uint32)
-    ids = np.where(points == 0, 0, FIRST + np.searchsorted(known, points))  # 0 is padding
-    return ids.reshape(len(texts), widest)
+    points = np.array(texts).view(np.uint32).reshape(len(texts), -1)  # NumPy pads texts by zeros
+    return np.where(points == 0, PAD, FIRST + np.searchsorted(np.array(alphabet).view(np.uint32), points))

@@ -23,12 +23,11 @@ from ablate.training.diagnostics import diagnose
 from ablate.training.divergence import check_divergence
 from ablate.training.evaluation import DocumentLosses, final_evaluation, following, measure, setting_of
 from ablate.training.gradients import Gradients
-from ablate.training.optim import build_optimiser
+from ablate.training.optim import AVERAGES, build_optimiser
 from ablate.training.ranks import ALONE, Ranks
 from ablate.training.schedule import build_schedule, learning_rate
 from ablate.training.step import build_step
 from ablate.training.vectors import begin_with_vectors, initial_seed
-from ablate.training.weight_averaging import AVERAGES
 
 
 class Interrupted(Exception):

@@ -23,8 +23,7 @@ from ablate.config.errors import BadComponent
 from ablate.model.build import build_model
 from ablate.model.cost import count
 from ablate.model.embedding import Embedding
-from ablate.training.optim import adamw, lion, muon
-from ablate.training.weight_averaging import EMA
+from ablate.training.optim import EMA, adamw, lion, muon
 
 forms = pytest.mark.parametrize("form", FORMS, ids="-".join)
 WIDTH = SETTINGS["factorised"]["width"]

@@ -13,7 +13,7 @@ import ablate
 from ablate.data.metrics import loss
 from ablate.planning.plan import plan_study
 from ablate.results.run import Run
-from ablate.training import weight_averaging
+from ablate.training import optim
 from ablate.training.diagnostics import diagnose
 from ablate.training.divergence import Diverged
 from ablate.training.evaluation import Setting, score
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("untried")
 @pytest.fixture(autouse=True)
 def half(monkeypatch):
     """A horizon that bites in a few steps."""
-    monkeypatch.setattr(weight_averaging, "HORIZON", 0.4)
+    monkeypatch.setattr(optim, "HORIZON", 0.4)
 
 
 def planned(small: list[str], *overrides: str):
@@ -67,7 +67,7 @@ def test_the_average_is_the_recursion_in_double_precision(small, tmp_path):
 def runs(text, tmp_path_factory):
     """The same run without an average, with one, and with diagnostics beside it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(weight_averaging, "HORIZON", 0.4)
+        patch.setattr(optim, "HORIZON", 0.4)
         patch.setattr("ablate.planning.plan.try_out", lambda *_: [])
         common = [*SHAPE, *STEPS, "data=text", f"data.path={text}", "model.tie_embeddings=true", "eval.lengths=[8]"]
         kinds = {"none": ["train.average=none"], "ema": ["train.average=ema"]}
