@@ -169,12 +169,10 @@ def compare(results: Path, first: str, second: str) -> Outcome:
             both.append(load_study(results, name, curves=False))
             tables.append(evidence.headline(evidence.effects(both[-1])))
     manifests = [study.manifest for study in both]
-    facts = [
-        (_factors(each.factors), formatting.ranged([*map(str, each.seeds)]), evidence.endpoint(each))
-        for each in manifests
-    ]
-    named = zip(("factors", "seeds", "metric"), *facts, strict=True)
-    rows = [Row("study", *fact) for fact in named if fact[1] != fact[2]] + study_differences(*manifests)
+    facts = {"factors": [_factors(each.factors) for each in manifests]}
+    facts["seeds"] = [formatting.ranged([*map(str, each.seeds)]) for each in manifests]
+    facts["metric"] = [evidence.endpoint(each) for each in manifests]
+    rows = [Row("study", name, a, b) for name, (a, b) in facts.items() if a != b] + study_differences(*manifests)
     effects = [{row.label: row for row in named_rows(table)} for table in tables]
     places = formatting.decimals((pandas.concat(tables)["high"] - pandas.concat(tables)["low"]) / 2)
     told, lines = [], list[tuple[str, ...]]()

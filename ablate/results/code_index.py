@@ -225,10 +225,8 @@ parse = functools.lru_cache(maxsize=4096)(Module)  # by name and source: what is
 def imports_of(statement: ast.Import | ast.ImportFrom, package: str) -> dict[str, Import]:
     """The target of each name that an import binds; relative imports are resolved from `package`."""
     if isinstance(statement, ast.Import):
-        return {
-            a.asname or a.name.partition(".")[0]: (a.name if a.asname else a.name.partition(".")[0], None)
-            for a in statement.names
-        }
+        names = [(a.asname, a.name if a.asname else a.name.partition(".")[0]) for a in statement.names]
+        return {asname or name: (name, None) for asname, name in names}
     above = package.split(".")[: len(package.split(".")) - statement.level + 1] if statement.level else []
     where = ".".join([*above, *([statement.module] if statement.module else [])])
     return {alias.asname or alias.name: (where, alias.name) for alias in statement.names}

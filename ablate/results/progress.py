@@ -50,21 +50,24 @@ class RunState:
         self.steps = max(1, train.steps)
         self.flops = float(cell.flops_per_token or 1) * float(cell.tokens_per_step or 1)  # per step
         self.holder: Holder | None = None
-        self.seen_result, self.seen_metrics = stamp(self.run.result_file), stamp(self.run.metrics_file)
-        self.result: Result | None = self._read_result()
-        if again and self.result and self.result.status == "failed":
-            self.result = None
-        self.pace = Pace(self.result.steps or 0) if self.result else read_pace(self.run.metrics_file)
-        self.poll()
+        self.seen_result: object = None
+        self.seen_metrics: object = None
+        self.pace, self.damage = Pace(), list[str]()
+        self.result: Result | None = None
+        if self.poll() and again and self.result and self.result.status == "failed":
+            self.result, self.pace = None, Pace()
+            self.poll()
 
     def poll(self) -> bool:
         """Read the files again; returns whether the run has ended since the last poll."""
-        found, ended = stamp(self.run.result_file), False
-        if found != self.seen_result:
-            self.seen_result, self.result = found, self._read_result()
-            ended = self.result is not None
+        found = stamp(self.run.result_file)
+        if fresh := found != self.seen_result:
+            self.seen_result, self.result, self.damage = found, None, []
+            with contextlib.suppress(OSError):
+                self.result, self.damage = noted(self.run.result)
         if self.result:
-            return ended
+            self.pace = Pace(self.result.steps or 0)
+            return fresh
         found = stamp(self.run.metrics_file)
         if found != self.seen_metrics:
             self.seen_metrics, self.pace = found, read_pace(self.run.metrics_file)
@@ -124,12 +127,6 @@ class RunState:
         """The host, process and device that hold it; empty if none does."""
         held = self.holder
         return f"{held.host.partition('.')[0]}:{held.pid} {held.device}".rstrip() if held else ""
-
-    def _read_result(self) -> Result | None:
-        result, self.damage = None, list[str]()
-        with contextlib.suppress(OSError):
-            result, self.damage = noted(self.run.result)
-        return result
 
 
 class Runs(list[RunState]):
