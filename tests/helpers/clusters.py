@@ -1,0 +1,194 @@
+"""A Slurm of one node and a Ray cluster on this machine, and hosts of their own names that share a folder."""
+
+import contextlib
+import getpass
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from crashing_norm import wait_for
+
+# Its accounting is needed, too: what submitit knows of a job that left no answer it asks `sacct`.
+SLURM = ["slurmctld", "slurmd", "sbatch", "munged", "slurmdbd", "mariadbd", "mariadb-install-db"]
+SLURM_CONF = """
+ClusterName=tests
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+SlurmdPort={ports[1]}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge,cred_expire=30
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SlurmdParameters=config_overrides
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort={ports[2]}
+AccountingStoragePass={folder}/munge
+NodeName={host} NodeAddr=127.0.0.1 CPUs=4 State=UNKNOWN
+PartitionName=cpu Nodes=ALL Default=YES MaxTime=60 State=UP
+"""
+SLURMDBD_CONF = """
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge
+DbdHost=localhost
+DbdAddr=127.0.0.1
+DbdPort={ports[2]}
+SlurmUser={user}
+PidFile={folder}/slurmdbd.pid
+StorageType=accounting_storage/mysql
+StorageHost=127.0.0.1
+StoragePort={ports[3]}
+StorageUser=slurm
+StoragePass={password}
+"""
+HOST = """
+hostname "$1" && echo "$2" > "$3/boot-$1" && mount --bind "$3/boot-$1" /proc/sys/kernel/random/boot_id || exit
+[ -z "$5" ] || bindfs -f -o attr_timeout=0,entry_timeout=0 "$4" "$5" &
+read -r _
+kill $! 2>/dev/null; wait
+"""
+
+
+def lacking(programs: Sequence[str]) -> str:
+    """The programs of these that this machine does not have."""
+    return ", ".join(name for name in programs if not shutil.which(name))
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine on which nobody listens."""
+    with contextlib.ExitStack() as open_ones:
+        sockets = [open_ones.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in sockets]
+
+
+@contextlib.contextmanager
+def slurm() -> Iterator[dict[str, str]]:
+    """A Slurm with accounting, whose one node is this machine and which ends with the block: its environment."""
+    with tempfile.TemporaryDirectory(prefix="slurm-") as folder:  # short: the names of sockets have 107 letters
+        os.chmod(folder, 0o755)  # or munged refuses it
+        with slurm_in(Path(folder)) as environment:
+            yield environment
+
+
+@contextlib.contextmanager
+def slurm_in(folder: Path) -> Iterator[dict[str, str]]:
+    """That Slurm, with all of its files in a folder."""
+    values = {
+        "folder": folder,
+        "host": socket.gethostname().partition(".")[0],
+        "user": getpass.getuser(),
+        "ports": free_ports(4),
+        "password": secrets.token_hex(16),
+    }
+    environment = os.environ | {"SLURM_CONF": str(folder / "slurm.conf")}
+    for name, text in (("slurm.conf", SLURM_CONF), ("slurmdbd.conf", SLURMDBD_CONF)):
+        (folder / name).touch(mode=0o600)
+        (folder / name).write_text(text.format(**values))
+    (folder / "key").touch(mode=0o600)
+    (folder / "key").write_bytes(secrets.token_bytes(1024))
+    for name in ("state", "spool", "database"):
+        (folder / name).mkdir()
+    database = ["--no-defaults", f"--user={values['user']}", f"--datadir={folder}/database", "--skip-name-resolve"]
+    database += ["--innodb-log-file-size=8M"]
+    made = ["mariadb-install-db", *database, "--auth-root-authentication-method=socket", "--skip-test-db", "--force"]
+    subprocess.run(made, check=True, capture_output=True)
+    account = "slurm@'127.0.0.1'"
+    allowed = f"CREATE USER {account} IDENTIFIED BY '{values['password']}';\nGRANT ALL ON *.* TO {account};\n"
+    (folder / "accounts.sql").write_text(allowed)
+    database += [f"--socket={folder}/database.socket", f"--port={values['ports'][3]}", "--bind-address=127.0.0.1"]
+    munge = [f"--{name}={folder}/{name}" for name in ("log-file", "pid-file", "seed-file")]
+
+    def answers(*command: str) -> Callable[[], bool]:
+        return lambda: subprocess.run(command, env=environment, capture_output=True).returncode == 0
+
+    def idle() -> bool:
+        shown = subprocess.run(["sinfo", "-h", "-o", "%T"], env=environment, capture_output=True, text=True)
+        return shown.stdout.strip() == "idle"
+
+    programs: list[tuple[list[str], Callable[[], bool]]] = [
+        (["munged", "-F", f"--socket={folder}/munge", f"--key-file={folder}/key", *munge], (folder / "munge").exists),
+        (["mariadbd", *database, f"--init-file={folder}/accounts.sql"], (folder / "database.socket").exists),
+        (["slurmdbd", "-D"], answers("sacctmgr", "-n", "show", "cluster")),
+        (["slurmctld", "-D"], answers("scontrol", "ping")),
+        (["slurmd", "-D"], idle),
+    ]
+    with contextlib.ExitStack() as running:
+        for command, ready in programs:
+            running.enter_context(daemon(command, folder / f"{command[0]}.log", environment))
+            wait_for(ready, 60)
+        yield environment
+
+
+@contextlib.contextmanager
+def daemon(command: Sequence[str], log: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that runs, in a session of its own, until the block ends."""
+    with open(log, "wb") as output:
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def host(name: str, folder: Path, disk: Path | str = "", shared: Path | str = "") -> Iterator[list[str]]:
+    """Words before a command that run it on a host of this name, with a boot id of its own.  It sees the folder `disk`
+    as `shared`, over a file system that, as many of a network, shares no locks with other hosts."""
+    command = ["unshare", "--uts", "--mount", "sh", "-c", HOST, "sh", name, f"boot of {name}", folder, disk, shared]
+    with daemon([str(word) for word in command], folder / f"{name}.log", {**os.environ}) as process:
+        within = ["nsenter", "-t", str(process.pid), "--uts", "--mount", "--"]
+        script = f'[ "$(hostname)" = {name} ] && {{ [ -z "{shared}" ] || mountpoint -q "{shared}"; }}'
+        try:
+            wait_for(lambda: subprocess.run([*within, "sh", "-c", script], capture_output=True).returncode == 0, 20)
+            yield within
+        finally:
+            process.communicate(b"\n", 20)
+
+
+def no_hosts(*programs: str) -> str:
+    """Why hosts of their own names cannot be made here; empty if they can."""
+    names = ("unshare", "nsenter", "hostname", *programs)
+    if missing := lacking(names):
+        return f"no {missing}"
+    if "bindfs" in programs and not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        return "no /dev/fuse"
+    made = subprocess.run(["unshare", "--uts", "--mount", "true"], capture_output=True, text=True)
+    return f"no namespaces ({made.stderr.strip()})" if made.returncode else ""
+
+
+@contextlib.contextmanager
+def ray(folder: Path, nodes: Sequence[Sequence[str]]) -> Iterator[str]:
+    """A Ray cluster with a core on each of these hosts, until the block ends: its address."""
+    [port] = free_ports(1)
+    environment = os.environ | {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+    address = f"127.0.0.1:{port}"
+    start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=1"]
+    start += ["--object-store-memory=80000000", "--disable-usage-stats"]
+    head = ["--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={folder}/ray"]
+    with contextlib.ExitStack() as running:
+        for i, within in enumerate(nodes):
+            joined = [f"--node-ip-address=127.0.0.{i + 1}", *([f"--address={address}"] if i else head)]
+            running.enter_context(daemon([*within, *start, *joined], folder / f"ray-{i}.log", environment))
+            wait_for(lambda: ray_nodes(address, environment) == i + 1, 120)  # noqa: B023 (called at once)
+        yield address
