@@ -6,6 +6,7 @@ Sweeps share this machine unless their runs are timed.
 import contextlib
 import dataclasses
 import fcntl
+import os
 import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -140,6 +141,10 @@ def launch(words: Sequence[str], orders: Sequence[Order]) -> str | None:
     with Composer(read_groups()):  # without the user's variants: a launcher's file there would be read as Hydra's
         config = compose("config", list(words), return_hydra_config=True)
         give_devices(config.hydra.launcher, *device_of(orders))
+        settings = config.hydra.launcher
+        if OmegaConf.select(settings, "ray.init.address") or ("ray" in settings and "RAY_ADDRESS" in os.environ):
+            # The launcher names the memory for Ray's objects, which Ray refuses where a cluster has it already.
+            OmegaConf.update(settings, "ray.init.object_store_memory", None, force_add=True)
         context = HydraContext(config_loader=GlobalHydra.instance().config_loader(), callbacks=Callback())
         launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=job, config=config)
         for returned in launcher.launch(jobs, 0) or ():

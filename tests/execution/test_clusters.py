@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import SLURM, lacking, slurm
+from clusters import SLURM, WITHOUT_TOKENS, host, lacking, no_hosts, ray, slurm
 from conftest import SHAPE, STEPS, importing, latest, run_fresh
 from crashing_norm import wait_for
 from test_survival import numbers
@@ -44,16 +44,16 @@ def ours(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str
 @pytest.fixture(scope="module")
 def queue() -> Iterator[dict[str, str]]:
     """The environment of a Slurm of one node."""
-    if missing := lacking(SLURM) or lacking_plugin("submitit"):
-        pytest.skip(f"no {missing}")
+    if why := lacking(SLURM) or lacking_plugin("submitit"):
+        pytest.skip(why)
     with slurm() as environment:
         yield {"SLURM_CONF": environment["SLURM_CONF"]}
 
 
 def lacking_plugin(launcher: str) -> str:
-    """The name of Hydra's plugin of a launcher if it is not installed."""
+    """That Hydra's plugin of a launcher is not installed; empty if it is."""
     names = ("hydra_plugins", f"hydra_plugins.hydra_{launcher}_launcher")
-    return "" if all(map(importlib.util.find_spec, names)) else f"hydra-{launcher}-launcher"
+    return "" if all(map(importlib.util.find_spec, names)) else f"no hydra-{launcher}-launcher"
 
 
 def begin(*arguments: str, cwd: Path, **environment: str) -> subprocess.Popen[str]:
@@ -96,3 +96,19 @@ def test_slurm_jobs_of_which_one_is_cancelled_and_one_dies_are_completed_by_the_
     assert again.returncode == 0, again.stdout + again.stderr
     assert {name: run.result().resumed for name, run in runs(tmp_path).items()} == {"ln": 1, "rms": 1}
     assert numbers(tmp_path / "results") == ours
+
+
+def test_a_ray_cluster_of_two_nodes(words, ours, tmp_path):
+    if why := lacking_plugin("ray") or no_hosts():
+        pytest.skip(why)
+    to = ["hydra/launcher=ray", "+hydra.launcher.ray.remote.scheduling_strategy=SPREAD"]
+    with (
+        host("first", tmp_path) as first,
+        host("second", tmp_path) as second,
+        ray(tmp_path, [first, second]) as address,
+    ):
+        given = [*words, *to, f"hydra.launcher.ray.init.address={address}"]
+        done = run_fresh("ablate", "-m", *given, cwd=tmp_path, **WITHOUT_TOKENS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert numbers(tmp_path / "results") == ours
+    assert {run.result().host for run in runs(tmp_path).values()} == {"first", "second"}

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clusters import WITHOUT_TOKENS
 from conftest import SHAPE, STEPS, latest, run_fresh
 from test_survival import numbers
 
 PLUGINS = {"joblib": "hydra_joblib_launcher", "submitit_local": "hydra_submitit_launcher", "ray": "hydra_ray_launcher"}
 EXTRAS = {"joblib": "joblib", "submitit_local": "slurm", "ray": "ray"}
-WITHOUT_TOKENS = {"RAY_AUTH_MODE": "disabled"}  # or Ray writes one into the home folder
 
 pytestmark = pytest.mark.slow
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from crashing_norm import wait_for
@@ -55,6 +56,8 @@ StoragePort={ports[3]}
 StorageUser=slurm
 StoragePass={password}
 """
+RAY = [sys.executable, "-m", "ray.scripts.scripts"]
+WITHOUT_TOKENS = {"RAY_AUTH_MODE": "disabled"}  # or Ray writes one into the home folder
 HOST = """
 hostname "$1" && echo "$2" > "$3/boot-$1" && mount --bind "$3/boot-$1" /proc/sys/kernel/random/boot_id || exit
 [ -z "$5" ] || bindfs -f -o attr_timeout=0,entry_timeout=0 "$4" "$5" &
@@ -64,8 +67,9 @@ kill $! 2>/dev/null; wait
 
 
 def lacking(programs: Sequence[str]) -> str:
-    """The programs of these that this machine does not have."""
-    return ", ".join(name for name in programs if not shutil.which(name))
+    """Which of these programs this machine does not have; empty if it has all."""
+    missing = [name for name in programs if not shutil.which(name)]
+    return f"no {', '.join(missing)}" if missing else ""
 
 
 def free_ports(count: int) -> list[int]:
@@ -128,8 +132,8 @@ def slurm_in(folder: Path) -> Iterator[dict[str, str]]:
     ]
     with contextlib.ExitStack() as running:
         for command, ready in programs:
-            running.enter_context(daemon(command, folder / f"{command[0]}.log", environment))
-            wait_for(ready, 60)
+            log = folder / f"{command[0]}.log"
+            wait_for_daemon(running.enter_context(daemon(command, log, environment)), ready, log)
         yield environment
 
 
@@ -151,6 +155,12 @@ def daemon(command: Sequence[str], log: Path, environment: dict[str, str]) -> It
             process.wait()
 
 
+def wait_for_daemon(process: subprocess.Popen[bytes], ready: Callable[[], bool], log: Path) -> None:
+    """Wait until a program is ready; fails with its log if it has ended before."""
+    wait_for(lambda: process.poll() is not None or ready())
+    assert process.poll() is None, log.read_text()
+
+
 @contextlib.contextmanager
 def host(name: str, folder: Path, disk: Path | str = "", shared: Path | str = "") -> Iterator[list[str]]:
     """Words before a command that run it on a host of this name, with a boot id of its own.  It sees the folder `disk`
@@ -169,8 +179,8 @@ def host(name: str, folder: Path, disk: Path | str = "", shared: Path | str = ""
 def no_hosts(*programs: str) -> str:
     """Why hosts of their own names cannot be made here; empty if they can."""
     names = ("unshare", "nsenter", "hostname", *programs)
-    if missing := lacking(names):
-        return f"no {missing}"
+    if why := lacking(names):
+        return why
     if "bindfs" in programs and not os.access("/dev/fuse", os.R_OK | os.W_OK):
         return "no /dev/fuse"
     made = subprocess.run(["unshare", "--uts", "--mount", "true"], capture_output=True, text=True)
@@ -179,16 +189,20 @@ def no_hosts(*programs: str) -> str:
 
 @contextlib.contextmanager
 def ray(folder: Path, nodes: Sequence[Sequence[str]]) -> Iterator[str]:
-    """A Ray cluster with a core on each of these hosts, until the block ends: its address."""
-    [port] = free_ports(1)
-    environment = os.environ | {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
-    address = f"127.0.0.1:{port}"
-    start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=1"]
-    start += ["--object-store-memory=80000000", "--disable-usage-stats"]
-    head = ["--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={folder}/ray"]
-    with contextlib.ExitStack() as running:
-        for i, within in enumerate(nodes):
-            joined = [f"--node-ip-address=127.0.0.{i + 1}", *([f"--address={address}"] if i else head)]
-            running.enter_context(daemon([*within, *start, *joined], folder / f"ray-{i}.log", environment))
-            wait_for(lambda: ray_nodes(address, environment) == i + 1, 120)  # noqa: B023 (called at once)
+    """A Ray cluster with a core on each of these hosts, which ends with the block: its address."""
+    environment, address = os.environ | WITHOUT_TOKENS, f"127.0.0.1:{free_ports(1)[0]}"
+    start = [*RAY, "start", "--block", "--num-cpus=1", "--object-store-memory=80000000", "--disable-usage-stats"]
+    with tempfile.TemporaryDirectory(prefix="ray-") as files, contextlib.ExitStack() as running:  # short, as Slurm's
+        head = ["--head", f"--port={address.partition(':')[2]}", "--include-dashboard=false", f"--temp-dir={files}"]
+        for count, within in enumerate(nodes, 1):
+            joined = [f"--node-ip-address=127.0.0.{count}", *(head if count == 1 else [f"--address={address}"])]
+            log = folder / f"ray-{count}.log"
+            started = running.enter_context(daemon([*within, *start, *joined], log, environment))
+            wait_for_daemon(started, partial(has_nodes, count, address, environment), log)
         yield address
+
+
+def has_nodes(count: int, address: str, environment: dict[str, str]) -> bool:
+    """Whether so many nodes of a Ray cluster have started."""
+    shown = subprocess.run([*RAY, "status", "--address", address], env=environment, capture_output=True, text=True)
+    return shown.stdout.partition("Pending:")[0].count(" node_") == count
