@@ -25,8 +25,8 @@ test test-all: export MALLOC_TRIM_THRESHOLD_ = 2147483648
 test: $(VENV)/.ready
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
-# All tests: those of report.html need a browser and those of LaTeX a TeX, which are installed where apt-get can, else
-# these tests skip and say so.
+# All tests: those of report.html need a browser, of LaTeX a TeX, of clusters a Slurm and bindfs, which are installed
+# where apt-get can, else these tests skip and say so.
 test-all: $(VENV)/.all
 	$(BIN)/python -m pytest -n 2 --dist loadfile -rs
 
@@ -50,6 +50,9 @@ define installed
 	echo "the tests of $(3) will skip; as root: apt-get install $(2)"
 endef
 
+# With a database for Slurm's accounting: none of the programs has to run as a service.
+CLUSTERS = slurm-wlm munge slurmdbd mariadb-server-core mariadb-client-core bindfs
+
 $(VENV)/.all: $(VENV)/.ready
 	$(BIN)/python -m pip install $(PIP) -c constraints.txt -e '.[test,browser,notebook,wheel]'
 	$(BIN)/python -m pip install $(PIP) -c constraints.txt -e '.[joblib,slurm,ray]' || \
@@ -58,6 +61,7 @@ $(VENV)/.all: $(VENV)/.ready
 		echo "the tests of flash-linear-attention will skip: there is no fla-core or Triton for this Python"
 	$(call installed,command -v chromedriver && { command -v chromium || command -v google-chrome; },chromium chromium-driver,report.html)
 	$(call installed,command -v pdflatex,texlive-latex-recommended lmodern,LaTeX)
+	$(call installed,command -v slurmctld && command -v slurmdbd && command -v mariadb-install-db && command -v bindfs,$(CLUSTERS),Slurm and of two hosts)
 	touch $@
 
 catalogue: $(VENV)/.ready

@@ -9,16 +9,18 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from clusters import SLURM, WITHOUT_TOKENS, host, lacking, no_hosts, ray, slurm
 from conftest import SHAPE, STEPS, importing, latest, run_fresh
-from crashing_norm import wait_for
+from crashing_norm import STARTED, processes, wait_for
 from test_survival import numbers
 
+from ablate.results.lease import STALE
 from ablate.results.run import Run
 
 pytestmark = pytest.mark.slow
@@ -56,11 +58,19 @@ def lacking_plugin(launcher: str) -> str:
     return "" if all(map(importlib.util.find_spec, names)) else f"no hydra-{launcher}-launcher"
 
 
-def begin(*arguments: str, cwd: Path, **environment: str) -> subprocess.Popen[str]:
-    """The command line of a study, begun in a new interpreter."""
-    command = [sys.executable, "-m", "ablate", "-m", *arguments]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=cwd, env=importing(**environment), stdout=pipe, stderr=pipe, text=True)
+def begin(*arguments: str, cwd: Path, within: Sequence[str] = (), **environment: str) -> subprocess.Popen[str]:
+    """The command line of a study, begun in a session of its own, perhaps on another host."""
+    process = subprocess.Popen(
+        [*within, sys.executable, "-m", "ablate", "-m", *arguments],
+        cwd=cwd,
+        env=importing(**environment),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    STARTED.append(process.pid)
+    return process
 
 
 def runs(folder: Path) -> dict[str, Run]:
@@ -71,6 +81,12 @@ def runs(folder: Path) -> dict[str, Run]:
 
 def both_have_checkpoints(folder: Path) -> bool:
     return sum(run.checkpoint_file.exists() for run in runs(folder).values()) == 2
+
+
+def times(folder: Path) -> dict[Path, int]:
+    """When each file of the runs was written."""
+    files = [path for path in folder.glob("results/runs/*/*/*") if path.name != "lock"]
+    return {path: path.stat().st_mtime_ns for path in files}
 
 
 SLURM_WORDS = ["hydra/launcher=submitit_slurm", "hydra.launcher.partition=cpu", "hydra.launcher.timeout_min=10"]
@@ -112,3 +128,34 @@ def test_a_ray_cluster_of_two_nodes(words, ours, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert numbers(tmp_path / "results") == ours
     assert {run.result().host for run in runs(tmp_path).values()} == {"first", "second"}
+
+
+def test_a_host_frozen_past_its_lease_is_succeeded_by_another_and_writes_nothing_after(words, ours, tmp_path):
+    """Two hosts see one folder over a file system that shares no locks between them."""
+    if why := no_hosts("bindfs"):
+        pytest.skip(why)
+    shared, disk = tmp_path / "shared", tmp_path / "disk"
+    shared.mkdir()
+    disk.mkdir()
+    to = [*words, f"results_dir={shared}/results"]
+    with host("first", tmp_path, disk, shared) as first, host("second", tmp_path, disk, shared) as second:
+        frozen = begin(*to, cwd=tmp_path, within=first)
+        wait_for(lambda: both_have_checkpoints(disk) or frozen.poll() is not None)
+        stopped = processes(frozen.pid)
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        began = time.monotonic()
+        held = [run.holder() for run in runs(disk).values()]
+        assert {(lease.host, lease.boot) for lease in held} == {("first", "boot of first")}
+        going = begin(*to, cwd=tmp_path, within=second)
+        out, err = going.communicate(timeout=300)
+        assert going.returncode == 0 and time.monotonic() - began > STALE, out + err
+        written = times(disk)
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+        out, err = frozen.communicate(timeout=120)
+    assert frozen.returncode == 0 and "has been taken over by another process" in err, out + err
+    assert times(disk) == written
+    ended = [run.result() for run in runs(disk).values()]
+    assert [(result.host, result.resumed) for result in ended] == [("second", 1)] * 2
+    assert numbers(disk / "results") == ours
