@@ -4,27 +4,64 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import math
+import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ablate.config.files import read_regular
-from ablate.config.typed_json import parse
+from ablate.config.errors import Corrupt
 from ablate.data.documents import Document
 from ablate.data.split import split_documents
 from ablate.data.tokenizer import SEPARATOR, Pieces, checked_size, codec, decode, learn, units
-from ablate.results.atomic import SEAL, Sum, seal_of, sum_of, wrong
+from ablate.results.atomic import digest, file_digest, read_json, write_json
 
 SPLITS = ("train", "val", "test")
 BLOCK = 1_000_000  # tokens whose pairs are counted in one go
-FORMAT = 4  # raise it when the cache of the same documents changes
+COUNTED = 1 << 27  # training tokens that yardsticks are counted on
+FORMAT = 4  # raise it when the tokens of the same documents change
+LAYOUT = 1  # raise it when the files of the cache change
 DAMAGED = (OSError, EOFError, ValueError, LookupError, TypeError)  # all errors that reading a damaged file can raise
+
+
+class Shards:
+    """Arrays of token ids that are read as one (N,)."""
+
+    def __init__(self, parts: Iterable[np.ndarray]):
+        self.parts = list(parts)
+        self.starts = np.cumsum([0, *map(len, self.parts)])
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def __getitem__(self, at: Any) -> np.ndarray:
+        """The ids at places: a slice, or an array (..., T) whose last axis counts up by one."""
+        if isinstance(at, slice):
+            return self.span(*at.indices(len(self))[:2])
+        rows = [self.span(int(row[0]), int(row[0]) + len(row)) for row in at.reshape(-1, at.shape[-1])]
+        found = np.stack(rows).reshape(at.shape)
+        for part in self.parts:  # pages that stay mapped count as this process's memory, in the end all of a file
+            if isinstance(part, np.memmap):
+                part._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+        return found
+
+    def part(self, start: int, stop: int) -> "Shards":
+        """The ids from `start` to before `stop`, without reading them."""
+        first, last = np.searchsorted(self.starts[:-1], [start, max(start, stop - 1)], side="right") - 1
+        return Shards(
+            self.parts[i][max(0, start - self.starts[i]) : stop - self.starts[i]] for i in range(first, last + 1)
+        )
+
+    def span(self, start: int, stop: int) -> np.ndarray:
+        """The ids from `start` to before `stop`."""
+        found = self.part(start, stop).parts
+        return found[0] if len(found) == 1 else np.concatenate(found)
 
 
 @dataclass
@@ -69,18 +106,47 @@ def load_corpus(documents: Sequence[Document], tokenizer: str, vocab_size: int |
     """The corpus of these documents, from the cache or newly made.  Raises ValueError if they cannot be tokenised."""
     size = checked_size(tokenizer, vocab_size)
     fixed = learn(tokenizer, None, ()) if tokenizer.endswith(".json") else ""
-    digest = hashlib.sha256(f"{FORMAT} {fixed or tokenizer} {size} {len(documents)}".encode())
+    content = hashlib.sha256(f"{FORMAT} {fixed or tokenizer} {size} {len(documents)}".encode())
     for document in documents:
-        digest.update(f"\n{document.name} {len(document.text)}\n".encode() + document.text)
-    folder = cache_folder() / digest.hexdigest()[:32]
-    with contextlib.suppress(*DAMAGED):
-        return _read(folder)
-    with making(folder, folder.parent / ".lock"):
-        with contextlib.suppress(*DAMAGED):  # another process may have made it meanwhile
-            return _read(folder)
-        shutil.rmtree(folder, ignore_errors=True)
-        _write(folder, documents, tokenizer, size)
-        return _read(folder)
+        content.update(f"\n{document.name} {len(document.text)}\n".encode() + document.text)
+    fingerprint = content.hexdigest()[:32]
+    folder = folder_of(fingerprint)
+    return cached(
+        folder,
+        lambda: _make(folder, fingerprint, documents, tokenizer, size),
+        lambda _: {split: np.load(folder / f"{split}.npy", mmap_mode="r") for split in SPLITS},
+        every=True,
+    )
+
+
+def folder_of(recipe: Any) -> Path:
+    """The folder of the cache for the corpus of a recipe."""
+    return cache_folder() / f"corpus-{digest(json.dumps([LAYOUT, recipe], sort_keys=True).encode())[:32]}"
+
+
+def cached(
+    folder: Path,
+    make: Callable[[], dict[str, Any]],
+    tokens: Callable[[dict[str, Any]], dict[str, Any]],
+    files: Iterable[Path] | None = None,
+    every: bool = False,
+) -> Corpus:
+    """The corpus in a folder of the cache, with the `tokens` of its index.  If it is not `current`, one process makes
+    it, and others wait.  Raises ValueError if it cannot be written."""
+    if (index := current(folder, files, every)) is None:
+        try:
+            with exclusive(folder.with_suffix(".lock")):
+                index = current(folder, files, every) or make()
+        except OSError as error:
+            raise ValueError(unwritable(folder, error)) from None
+    return Corpus(
+        tokens=tokens(index),
+        names=json.loads((folder / "names.json").read_bytes()),
+        ends={split: np.load(folder / f"{split}.ends.npy", mmap_mode="r") for split in SPLITS},
+        state=(folder / "learned.txt").read_bytes().decode(),
+        folder=folder if index["source"] else None,
+        **index["corpus"],
+    )
 
 
 @contextlib.contextmanager
@@ -92,91 +158,108 @@ def exclusive(lock: Path) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def making(folder: Path, lock: Path | None = None) -> Iterator[None]:
-    """Hold the lock of a folder of the cache, which is being made.  Raises ValueError if it cannot be written."""
-    try:
-        with exclusive(lock or folder.with_suffix(".lock")):
-            yield
-    except OSError as error:
-        raise ValueError(unwritable(folder, error)) from None
-
-
 def unwritable(folder: Path, error: OSError) -> str:
     """Why a folder of the cache cannot be made: a full disk, as a rule."""
     why = f"the corpus cannot be written in {folder.parent} ({error.strerror or f'{error}: is the disk full?'})"
     return f"{why}; what is done is kept: make room, and the same command goes on from there"
 
 
-def _read(folder: Path) -> Corpus:
-    meta = json.loads(read_regular(folder / "meta.json"))
-    if meta[SEAL] != seal_of(meta) or any(
-        wrong(folder / name, parse(Sum, written)) for name, written in meta["files"].items()
-    ):
-        raise ValueError(f"{folder} is damaged")
-    state, fingerprint = meta["alphabet"], folder.name
-    if "tokenizer.json" in meta["files"]:
-        state = (folder / "tokenizer.json").read_text(encoding="utf-8")
-    if meta["tokenizer"] == "bpe":
-        # Another release of the library may merge differently, so the merges are part of the data's fingerprint.
-        fingerprint = hashlib.sha256(f"{fingerprint} {json.loads(state)['model']['merges']}".encode()).hexdigest()[:32]
-    return Corpus(
-        fingerprint,
-        meta["vocab"],
-        {split: np.load(folder / f"{split}.npy", mmap_mode="r") for split in SPLITS},
-        meta["names"],
-        {split: np.array(meta["ends"][split]) for split in SPLITS},
-        meta["by_document"],
-        meta["yardsticks"],
-        meta["bytes_per_token"],
-        meta["tokenizer"],
-        state,
-        meta.get("unknown", {}),
-    )
+def current(folder: Path, files: Iterable[Path] | None, every: bool = False) -> dict[str, Any] | None:
+    """The index of a corpus in the cache, None if there is none or its files or the source's have changed.  Where only
+    times differ, or with `every`, contents decide, and the index is renewed.  `files` is None if they are unknown."""
+    try:
+        index = read_json(folder / "index.json")
+        renewed = False
+        expected = {str(file): entry for file, entry in index["source"].items()}
+        if files is not None and expected.keys() != {os.path.abspath(file) for file in files}:
+            return None
+        for name, entry in [*expected.items(), *((folder / name, entry) for name, entry in index["files"].items())]:
+            size, changed = stamp(name)
+            if size != entry[0]:
+                return None
+            if changed != entry[1] or every:
+                if file_digest(Path(name), size, changed) != entry[2]:
+                    return None
+                renewed, entry[1] = renewed or changed != entry[1], changed
+    except (Corrupt, *DAMAGED):
+        return None
+    if renewed:
+        with contextlib.suppress(OSError):  # a cache that may only be read
+            write_json(folder / "index.json", index)
+    return index
 
 
-def _write(folder: Path, documents: Sequence[Document], tokenizer: str, size: int | None) -> None:
+def stamp(file: str | Path) -> list[int]:
+    """The size and the time of a file."""
+    status = os.stat(file)
+    return [status.st_size, status.st_mtime_ns]
+
+
+def entry(file: Path) -> list[Any]:
+    """The size, the time and the digest of a file."""
+    found = stamp(file)
+    return [*found, file_digest(file, *found)]
+
+
+def write_corpus(
+    folder: Path, arrays: dict[str, np.ndarray], names: dict[str, list[str]], state: str, index: dict[str, Any]
+) -> dict[str, Any]:
+    """Put a corpus of these arrays into the cache, whole or not at all; returns its index."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".making-") as temporary:
+        work = Path(temporary) / "corpus"
+        work.mkdir()
+        for name, array in arrays.items():
+            np.save(work / f"{name}.npy", array)
+        (work / "names.json").write_text(json.dumps(names))
+        (work / "learned.txt").write_bytes(state.encode())
+        index["files"] = {file.name: entry(file) for file in work.iterdir()}
+        write_json(work / "index.json", index)
+        with contextlib.suppress(OSError):  # another process was faster
+            work.rename(folder)
+    return index
+
+
+def _make(
+    folder: Path, fingerprint: str, documents: Sequence[Document], tokenizer: str, size: int | None
+) -> dict[str, Any]:
     pieces, names, by_document = cut(documents, tokenizer)
     state = learn(tokenizer, size, pieces["train"], [*pieces["val"], *pieces["test"]])
     vocab, encode = codec(tokenizer, state)
-    learned = tokenizer == "bpe" or tokenizer.endswith(".json")
     coded = {split: [encode(piece) for piece in found] for split, found in pieces.items()}
     empty = next(ids[:0] for found in coded.values() for ids in found)
     streams = {split: np.concatenate([empty, *found]) for split, found in coded.items()}
-    ends = {split: np.cumsum([len(ids) for ids in found], dtype=int).tolist() for split, found in coded.items()}
-    meta: dict[str, Any] = {"tokenizer": tokenizer, "vocab": vocab, "names": names, "ends": ends}
-    meta |= {"by_document": by_document, "alphabet": "" if learned else state}
-    meta["yardsticks"] = yardsticks(streams["train"], streams["test"], vocab)
-    there = {split: stream for split, stream in streams.items() if len(stream)}
-    if tokenizer == "word":  # words do not encode the whole text, so there are no bits per byte
-        meta["bytes_per_token"] = {}
-        meta["unknown"] = {split: float((stream == 0).mean()) for split, stream in there.items()}
-    else:
-        sizes = {
-            split: sum(len(piece if isinstance(piece, bytes) else piece.encode()) for piece in pieces[split])
-            for split in there
-        }
-        meta["bytes_per_token"] = {split: sizes[split] / len(stream) for split, stream in there.items()}
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".making-") as making:
-        for split, stream in streams.items():
-            np.save(Path(making) / f"{split}.npy", stream)
-        if learned:
-            (Path(making) / "tokenizer.json").write_text(state, encoding="utf-8")
-        meta["files"] = {file.name: sum_of(file.read_bytes()).as_json() for file in Path(making).iterdir()}
-        (Path(making) / "meta.json").write_text(json.dumps(meta | {SEAL: seal_of(meta)}))
-        ready = Path(making).rename(Path(making + "-ready"))
-        try:
-            ready.rename(folder)
-        except OSError:  # another process was faster
-            shutil.rmtree(ready)
-        Path(making).mkdir()
+    ends = {f"{split}.ends": np.cumsum([len(ids) for ids in found], dtype=int) for split, found in coded.items()}
+    sizes = {
+        split: sum(len(piece if isinstance(piece, bytes) else piece.encode()) for piece in found)
+        for split, found in pieces.items()
+    }
+    if tokenizer == "bpe":
+        # Another release of the library may merge differently, so the merges are part of the data's fingerprint.
+        fingerprint = digest(f"{fingerprint} {json.loads(state)['model']['merges']}".encode())[:32]
+    tokens = {split: Shards([stream]) for split, stream in streams.items()}
+    corpus = facts(tokenizer, vocab, tokens, sizes)
+    corpus |= {"fingerprint": fingerprint, "by_document": by_document}
+    return write_corpus(folder, streams | ends, names, state, {"source": {}, "corpus": corpus})
+
+
+def facts(tokenizer: str, vocab: int, tokens: dict[str, Shards], sizes: dict[str, int]) -> dict[str, Any]:
+    """What an index says of tokens; `sizes` are the bytes of the text of each split, {} if unknown."""
+    lengths = {split: len(shards) for split, shards in tokens.items() if len(shards)}
+    words = tokenizer == "word"  # they do not encode the whole text, so there are no bits per byte
+    zeros = {split: sum(int((part == 0).sum()) for part in tokens[split].parts) for split in lengths if words}
+    return {
+        "tokenizer": tokenizer,
+        "vocab": vocab,
+        "yardsticks": yardsticks(counted(tokens["train"]), tokens["test"][:], vocab),
+        "bytes_per_token": {split: sizes[split] / length for split, length in lengths.items() if sizes and not words},
+        "unknown": {split: count / lengths[split] for split, count in zeros.items()},
+    }
 
 
 def cut(documents: Sequence[Document], tokenizer: str) -> tuple[Pieces, dict[str, list[str]], bool]:
     """The text pieces of each split, the names of their documents, and whether pieces are whole documents."""
-    end = SEPARATOR if len(documents) > 1 else ""
-    closing = end.encode() if tokenizer == "byte" else end
-    texts = [units(document.name, document.text, tokenizer) + closing for document in documents]
+    texts = [units(*document, tokenizer, SEPARATOR if len(documents) > 1 else "") for document in documents]
     parts, by_document = split_documents([document.text for document in documents], [len(text) for text in texts])
     pieces = {split: [texts[i][begin:end] for i, begin, end in parts[split]] for split in SPLITS}
     return pieces, {split: [documents[i].name for i, _, _ in parts[split]] for split in SPLITS}, by_document
@@ -208,3 +291,9 @@ def yardsticks(train: Any, test: np.ndarray, vocab: int) -> dict[str, float]:
 
 def _pairs(tokens: np.ndarray, vocab: int) -> np.ndarray:
     return tokens[:-1].astype(np.int64) * vocab + tokens[1:]
+
+
+def counted(train: Shards) -> Shards:
+    """The first tokens of each shard, `COUNTED` in all."""
+    share = min(1.0, COUNTED / max(1, len(train)))
+    return Shards(part[: math.ceil(share * len(part))] for part in train.parts)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ablate.config.ranges import at_least
-from ablate.data.corpus import SPLITS, Corpus
-from ablate.data.prepare import corpus_of, current
+from ablate.data.corpus import SPLITS, Corpus, current
+from ablate.data.prepare import corpus_of
 from ablate.data.split import FACTOR
 from ablate.data.task import IGNORE, Batch, HeldOut, Task, generator
 from ablate.formatting import instead
+from ablate.results.atomic import file_digest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,6 +64,7 @@ class LanguageModelling(Task):
 
     def verified(self) -> bool:
         """Whether all files of a large corpus are as its index says; reads them all."""
+        file_digest.cache_clear()
         made = self.corpus.folder
         return made is None or current(made, self.source.listed(), every=True) is not None
 

@@ -4,12 +4,9 @@ Each step leaves a file per piece, so that a killed preparation goes on at the n
 hash of their content; a training document that shares more than `SHARE` of its shingles with a held-out one is dropped.
 """
 
-import contextlib
 import dataclasses
 import hashlib
 import json
-import math
-import mmap
 import os
 import shutil
 import signal
@@ -25,10 +22,10 @@ import numpy as np
 
 from ablate.config.errors import Corrupt
 from ablate.config.import_path import program
-from ablate.data.corpus import SPLITS, Corpus, cache_folder, load_corpus, making, unwritable, yardsticks
+from ablate.data.corpus import Corpus, Shards, cached, current, entry, facts, folder_of, load_corpus, stamp, unwritable
 from ablate.data.documents import Document, Files, Given, Part
 from ablate.data.rows import Rows
-from ablate.data.split import BOILERPLATE, COMMON, SHARE, shingles
+from ablate.data.split import BOILERPLATE, COMMON, SHARE, place, shingles
 from ablate.data.tokenizer import SEPARATOR, checked_size, codec, learn, units
 from ablate.formatting import duration
 from ablate.results.atomic import digest, read_json, write_atomic, write_json
@@ -36,46 +33,11 @@ from ablate.results.atomic import digest, read_json, write_atomic, write_json
 LARGE = 64 << 20  # bytes of a source from which it is prepared here; smaller ones are split by clusters
 HELD_OUT = 10_000_000  # tokens of a held-out split, about
 SAMPLE = 100_000_000  # bytes of training text that a vocabulary is learned from
-COUNTED = 1 << 27  # training tokens that yardsticks are counted on
 PER_TOKEN = {"byte": 1, "char": 1}  # bytes of text, for the size of held-out splits; 4 for other tokenizers
 FORMAT = 2  # raise it when the tokens of the same documents change
 EVERY = 10.0  # seconds between lines on the progress
 
 Source = Files | Rows
-
-
-class Shards:
-    """Arrays of token ids that are read as one (N,)."""
-
-    def __init__(self, parts: Iterable[np.ndarray]):
-        self.parts = list(parts)
-        self.starts = np.cumsum([0, *map(len, self.parts)])
-
-    def __len__(self) -> int:
-        return int(self.starts[-1])
-
-    def __getitem__(self, at: Any) -> np.ndarray:
-        """The ids at places: a slice, or an array (..., T) whose last axis counts up by one."""
-        if isinstance(at, slice):
-            return self.span(*at.indices(len(self))[:2])
-        rows = [self.span(int(row[0]), int(row[0]) + len(row)) for row in at.reshape(-1, at.shape[-1])]
-        found = np.stack(rows).reshape(at.shape)
-        for part in self.parts:  # pages that stay mapped count as this process's memory, in the end all of a file
-            if isinstance(part, np.memmap):
-                part._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
-        return found
-
-    def part(self, start: int, stop: int) -> "Shards":
-        """The ids from `start` to before `stop`, without reading them."""
-        first, last = np.searchsorted(self.starts[:-1], [start, max(start, stop - 1)], side="right") - 1
-        return Shards(
-            self.parts[i][max(0, start - self.starts[i]) : stop - self.starts[i]] for i in range(first, last + 1)
-        )
-
-    def span(self, start: int, stop: int) -> np.ndarray:
-        """The ids from `start` to before `stop`."""
-        found = self.part(start, stop).parts
-        return found[0] if len(found) == 1 else np.concatenate(found)
 
 
 def corpus_of(source: Source | Given, tokenizer: str, vocab_size: int | None) -> Corpus:
@@ -89,77 +51,19 @@ def corpus_of(source: Source | Given, tokenizer: str, vocab_size: int | None) ->
     recipe |= {"source": dataclasses.asdict(whole), "size": size, "held_out": HELD_OUT}
     if tokenizer.endswith(".json"):
         recipe["learned"] = digest(learn(tokenizer, None, ()).encode())
-    folder = cache_folder() / f"corpus-{digest(json.dumps(recipe, sort_keys=True).encode())[:32]}"
-    if (index := current(folder, source.listed())) is None:
-        if source.size() < LARGE:
-            parts = [part for piece in source.pieces() for part in piece]
-            documents = [document for part in parts for document in source.documents(part, cut=False)]
-            if not documents:
-                raise ValueError(f"{source.words} is empty; name what has text in it")
-            return load_corpus(documents, tokenizer, vocab_size)
-        with making(folder):
-            if (index := current(folder, source.listed())) is None:
-                index = _make(folder, whole, recipe)
-    return _opened(folder, index)
+    folder = folder_of(recipe)
+    if current(folder, source.listed()) is None and source.size() < LARGE:
+        parts = [part for piece in source.pieces() for part in piece]
+        documents = [document for part in parts for document in source.documents(part, cut=False)]
+        if not documents:
+            raise ValueError(f"{source.words} is empty; name what has text in it")
+        return load_corpus(documents, tokenizer, vocab_size)
+    shards = lambda index: _shards(folder, index["dtype"], index["shards"])  # noqa: E731
+    return cached(folder, lambda: _make(folder, whole, recipe), shards, source.listed())
 
 
-def current(folder: Path, files: Iterable[Path] | None, every: bool = False) -> dict[str, Any] | None:
-    """The index of a prepared corpus, None if there is none or its files or the source's have changed.  Where only
-    times differ, or with `every`, contents decide, and the index is renewed.  `files` is None if they are unknown."""
-    try:
-        index = read_json(folder / "index.json")
-        renewed = False
-        expected = {str(file): entry for file, entry in index["source"].items()}
-        if files is not None and expected.keys() != {os.path.abspath(file) for file in files}:
-            return None
-        for name, entry in [*expected.items(), *((folder / name, entry) for name, entry in index["files"].items())]:
-            size, changed = stamp(name)
-            if size != entry[0]:
-                return None
-            if changed != entry[1] or every:
-                if digest_of(Path(name)) != entry[2]:
-                    return None
-                renewed, entry[1] = renewed or changed != entry[1], changed
-    except (FileNotFoundError, Corrupt, LookupError, TypeError):
-        return None
-    if renewed:
-        with contextlib.suppress(OSError):  # a cache that may only be read
-            write_json(folder / "index.json", index)
-    return index
-
-
-def digest_of(file: Path) -> str:
-    """The SHA-256 of a file."""
-    with open(file, "rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
-
-
-def stamp(file: str | Path) -> list[int]:
-    """The size and the time of a file."""
-    status = os.stat(file)
-    return [status.st_size, status.st_mtime_ns]
-
-
-def _opened(folder: Path, index: dict[str, Any]) -> Corpus:
-    kind = np.dtype(index["dtype"])
-    arrays = {
-        split: Shards(np.memmap(folder / name, kind, "r") for name in names) for split, names in index["shards"].items()
-    }
-    return Corpus(
-        fingerprint=index["fingerprint"],
-        vocab=index["vocab"],
-        tokens=arrays,
-        names={"train": []} | json.loads((folder / "names.json").read_text(encoding="utf-8")),
-        ends={split: np.load(folder / f"{split}.ends.npy", mmap_mode="r") for split in SPLITS},
-        by_document=True,
-        yardsticks=index["yardsticks"],
-        bytes_per_token=index["bytes_per_token"],
-        tokenizer=index["tokenizer"],
-        state=(folder / "learned.txt").read_text(encoding="utf-8"),
-        unknown=index["unknown"],
-        notes=index["notes"],
-        folder=folder,
-    )
+def _shards(folder: Path, dtype: str, names: dict[str, list[str]]) -> dict[str, Shards]:
+    return {split: Shards(np.memmap(folder / name, dtype, "r") for name in found) for split, found in names.items()}
 
 
 class Held(NamedTuple):
@@ -219,10 +123,10 @@ def _make(folder: Path, source: Source, recipe: dict[str, Any]) -> dict[str, Any
             shutil.rmtree(work, ignore_errors=True)
             work.mkdir(parents=True)
             write_json(work / "job.json", job)
-        _in_workers(work, source, "scan", len(pieces))
+        _in_workers(work, source, "scan", job)
         if _written(work / "held.json") is None:
             _hold_out(work, source, job)
-        _in_workers(work, source, "encode", len(pieces))
+        _in_workers(work, source, "encode", job)
         index = _index(work, job)
         if any(stamp(file) != known for file, known in files.items()):
             raise ValueError(f"{source.words} has changed while it was prepared; prepare it again")
@@ -243,30 +147,27 @@ def _written(file: Path) -> dict[str, Any] | None:
         return None
 
 
-def place(text: bytes, share: float) -> str:
-    """The split of a document, by a hash of its content; `share` of the documents are in val, and as many in test."""
-    # Hashed twice, as for small corpora, so that with a share of .05 a document is in the same split there.
-    at = int.from_bytes(hashlib.sha256(hashlib.sha256(text).digest()).digest()[:8], "big") / 2**64
-    return "train" if at < 1 - 2 * share else "val" if at < 1 - share else "test"
-
-
 def _scan(work: Path, job: dict[str, Any], source: Source, i: int) -> None:
     """Read a piece: write its held-out documents, and the letters that occur in it."""
     held: list[tuple[str, str, int]] = []
     texts, letters = [], set[str]()
     for document in _documents(source, job, i):
-        text = units(document.name, document.text, job["tokenizer"])
+        text = units(*document, job["tokenizer"])
         letters.update(text if job["tokenizer"] == "char" else ())
-        if (split := place(document.text, job["share"])) != "train":
+        if (split := _split_of(document, job)) != "train":
             held.append((split, document.name, len(document.text)))
             texts.append(document.text)
     write_atomic(work / f"scan-{i}.held", b"".join(texts))
-    digests = {file: digest_of(Path(file)) for file in list(job["files"])[i :: len(job["pieces"])]}
-    write_json(work / f"scan-{i}.json", {"held": held, "letters": "".join(sorted(letters)), "digests": digests})
+    files = {file: entry(Path(file)) for file in list(job["files"])[i :: len(job["pieces"])]}
+    write_json(work / f"scan-{i}.json", {"held": held, "letters": "".join(sorted(letters)), "source": files})
 
 
 def _documents(source: Source, job: dict[str, Any], i: int) -> Iterator[Document]:
     return (document for part in job["pieces"][i] for document in source.documents(Part(*part)))
+
+
+def _split_of(document: Document, job: dict[str, Any]) -> str:
+    return place(hashlib.sha256(document.text).digest(), job["share"])
 
 
 def _hold_out(work: Path, source: Source, job: dict[str, Any]) -> None:
@@ -288,103 +189,82 @@ def _hold_out(work: Path, source: Source, job: dict[str, Any]) -> None:
     for name, array in held._asdict().items():
         np.save(work / f"held.{name}.npy", array)
     state = learn(job["tokenizer"], job["size"], _sample(source, job, held), ["".join(sorted(letters))])
-    (work / "learned.txt").write_text(state, encoding="utf-8")
-    encode = codec(job["tokenizer"], state).encode
-    sizes = {}
-    for split, documents in found.items():
-        ids = [encode(_closed(document, job["tokenizer"])) for document in documents]
-        np.concatenate(ids).tofile(work / f"{split}.bin")
-        np.save(work / f"{split}.ends.npy", np.cumsum([len(each) for each in ids]))
-        sizes[split] = sum(len(document.text) + 1 for document in documents)
+    (work / "learned.txt").write_bytes(state.encode())
+    vocab, encode = codec(job["tokenizer"], state)
+    splits = {split: _write(work / f"{split}.bin", found[split], job["tokenizer"], encode) for split in found}
     names = {split: [document.name for document in documents] for split, documents in found.items()}
-    (work / "names.json").write_text(json.dumps(names), encoding="utf-8")
-    write_json(work / "held.json", {"bytes": sizes})
+    (work / "names.json").write_text(json.dumps({"train": []} | names))
+    dtype = encode(units("", b"", job["tokenizer"], SEPARATOR)).dtype.name
+    write_json(work / "held.json", {"vocab": vocab, "dtype": dtype, "splits": splits})
+
+
+def _training(source: Source, job: dict[str, Any], i: int, held: Held, dropped: list[str]) -> Iterator[Document]:
+    """The training documents of a piece; the names of those that leak are added to `dropped`."""
+    for document in _documents(source, job, i):
+        if _split_of(document, job) == "train":
+            if held.leaks(document.text):
+                dropped.append(document.name)
+            else:
+                yield document
 
 
 def _sample(source: Source, job: dict[str, Any], held: Held) -> Iterator[str]:
     """Training text from every piece, `SAMPLE` bytes in all."""
     for i in range(len(job["pieces"])):
         left = SAMPLE / len(job["pieces"])
-        for document in _documents(source, job, i):
-            if left <= 0:
+        for document in _training(source, job, i, held, []):
+            yield units(*document, job["tokenizer"], SEPARATOR)
+            if (left := left - len(document.text)) <= 0:
                 break
-            if place(document.text, job["share"]) == "train" and not held.leaks(document.text):
-                left -= len(document.text)
-                yield _closed(document, job["tokenizer"])
-
-
-def _closed(document: Document, tokenizer: str) -> Any:
-    text = units(document.name, document.text, tokenizer)
-    return text + (SEPARATOR.encode() if tokenizer == "byte" else SEPARATOR)
 
 
 def _encode(work: Path, job: dict[str, Any], source: Source, i: int) -> None:
     """Write the tokens of a piece's training documents."""
     held = Held(*(np.asarray(np.load(work / f"held.{name}.npy", mmap_mode="r")) for name in Held._fields))
-    encode = codec(job["tokenizer"], (work / "learned.txt").read_text(encoding="utf-8")).encode
-    ends, size, dropped, unknown, temporary = [0], 0, 0, 0, work / f".train-{i}.bin"
-    total = hashlib.sha256()
-    with open(temporary, "wb") as file:
-        for document in _documents(source, job, i):
-            if place(document.text, job["share"]) != "train":
-                continue
-            if held.leaks(document.text):
-                dropped += 1
-                continue
-            ids = encode(_closed(document, job["tokenizer"]))
-            total.update(ids.tobytes())
-            file.write(ids.tobytes())
-            ends.append(ends[-1] + len(ids))
+    encode, dropped = codec(job["tokenizer"], (work / "learned.txt").read_bytes().decode()).encode, list[str]()
+    written = _write(work / f"train-{i}.bin", _training(source, job, i, held, dropped), job["tokenizer"], encode)
+    write_json(work / f"encode-{i}.json", written | {"dropped": len(dropped)})
+
+
+def _write(
+    file: Path, documents: Iterable[Document], tokenizer: str, encode: Callable[[Any], np.ndarray]
+) -> dict[str, Any]:
+    """Write the tokens of documents, and beside them the number of each document's."""
+    lengths, size = list[int](), 0
+    with open(file, "wb") as opened:
+        for document in documents:
+            ids = encode(units(*document, tokenizer, SEPARATOR))
+            opened.write(ids.tobytes())
+            lengths.append(len(ids))
             size += len(document.text) + 1
-            unknown += int((ids == 0).sum()) if job["tokenizer"] == "word" else 0
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(work / f"train-{i}.bin")
-    np.save(work / f"train-{i}.ends.npy", np.array(ends[1:], np.int64))
-    facts = {"tokens": ends[-1], "documents": len(ends) - 1, "bytes": size, "dropped": dropped, "unknown": unknown}
-    write_json(work / f"encode-{i}.json", facts | {"digest": total.hexdigest()})
+        opened.flush()
+        os.fsync(opened.fileno())
+    np.save(file.with_suffix(".npy"), np.array(lengths, np.int64))
+    return {"documents": len(lengths), "bytes": size, "entry": entry(file)}
 
 
 def _index(work: Path, job: dict[str, Any]) -> dict[str, Any]:
-    """The index of all files, with the corpus's yardsticks."""
-    count, state = len(job["pieces"]), (work / "learned.txt").read_text(encoding="utf-8")
-    vocab, encode = codec(job["tokenizer"], state)
-    dtype = encode(SEPARATOR.encode() if job["tokenizer"] == "byte" else SEPARATOR).dtype
-    done = [read_json(work / f"encode-{i}.json") for i in range(count)]
-    kept = [i for i in range(count) if done[i]["tokens"]]
-    ends = [np.load(work / f"train-{i}.ends.npy") for i in range(count)]
-    starts = np.cumsum([0, *(each["tokens"] for each in done)])
-    np.save(work / "train.ends.npy", np.concatenate([end + start for end, start in zip(ends, starts, strict=False)]))
-    shards = {"train": [f"train-{i}.bin" for i in kept], "val": ["val.bin"], "test": ["test.bin"]}
-    arrays = {
-        split: Shards(np.memmap(work / name, dtype, "r") for name in names if (work / name).stat().st_size)
-        for split, names in shards.items()
-    }
-    sizes = read_json(work / "held.json")["bytes"] | {"train": sum(each["bytes"] for each in done)}
-    lossy, totals = job["tokenizer"] == "word", {split: len(array) for split, array in arrays.items()}
-    unknown = {split: float((arrays[split][:] == 0).mean()) for split in ("val", "test") if lossy and totals[split]}
-    index: dict[str, Any] = {"tokenizer": job["tokenizer"], "vocab": vocab, "dtype": dtype.name, "shards": shards}
-    index["yardsticks"] = yardsticks(counted(arrays["train"]), arrays["test"][:], vocab)
-    index["bytes_per_token"] = {} if lossy else {split: sizes[split] / n for split, n in totals.items() if n}
-    total = {name: sum(each[name] for each in done) for name in ("documents", "dropped", "unknown")}
-    index["unknown"] = {"train": total["unknown"] / max(1, totals["train"])} | unknown if lossy else {}
-    which = f"{total['dropped']:,} of {total['dropped'] + total['documents']:,} training documents are left out"
-    index["notes"] = [f"{which}: they share over a fifth of their text with a held-out one"] * bool(total["dropped"])
-    scans = [read_json(work / f"scan-{i}.json")["digests"] for i in range(count)]
-    index["source"] = {file: [*job["files"][file], found] for scan in scans for file, found in scan.items()}
-    names = [*(name for found in shards.values() for name in found), *(f"{split}.ends.npy" for split in SPLITS)]
-    trained = {f"train-{i}.bin": done[i]["digest"] for i in kept}
-    every = [*names, "names.json", "learned.txt"]
-    index["files"] = {name: [*stamp(work / name), trained.get(name) or digest_of(work / name)] for name in every}
-    content = [FORMAT, vocab, dtype.name, *(index["files"][name][2] for name in [*names, "learned.txt"])]
-    index["fingerprint"] = hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
-    return index
-
-
-def counted(train: Shards) -> Shards:
-    """The first tokens of each shard, `COUNTED` in all."""
-    share = min(1.0, COUNTED / max(1, len(train)))
-    return Shards(part[: math.ceil(share * len(part))] for part in train.parts)
+    """The index of all files, with what it says of the corpus."""
+    held = read_json(work / "held.json")
+    scans, done = ([read_json(work / f"{step}-{i}.json") for i in range(len(job["pieces"]))] for step in STEPS)
+    kept, dropped = (sum(each[name] for each in done) for name in ("documents", "dropped"))
+    note = f"{dropped:,} of {dropped + kept:,} training documents are left out: they share over a fifth of their text"
+    train = {f"train-{i}.bin": each for i, each in enumerate(done) if each["documents"]}
+    splits = {"train": train} | {split: {f"{split}.bin": each} for split, each in held["splits"].items()}
+    for split, found in splits.items():
+        lengths = [np.load((work / name).with_suffix(".npy")) for name in found]
+        np.save(work / f"{split}.ends.npy", np.cumsum(np.concatenate([np.empty(0, np.int64), *lengths])))
+    files = {name: each["entry"] for found in splits.values() for name, each in found.items()}
+    files |= {name: entry(work / name) for name in (*(f"{split}.ends.npy" for split in splits), "learned.txt")}
+    content = [FORMAT, held["vocab"], held["dtype"], *(found for _, _, found in files.values())]
+    files["names.json"] = entry(work / "names.json")
+    shards = {split: list(found) for split, found in splits.items()}
+    sizes = {split: sum(each["bytes"] for each in found.values()) for split, found in splits.items()}
+    corpus = facts(job["tokenizer"], held["vocab"], _shards(work, held["dtype"], shards), sizes)
+    corpus |= {"by_document": True, "notes": [f"{note} with a held-out one"] * bool(dropped)}
+    corpus["fingerprint"] = digest(json.dumps(content).encode())[:32]
+    source = {file: found for scan in scans for file, found in scan["source"].items()}
+    return {"source": source, "files": files, "dtype": held["dtype"], "shards": shards, "corpus": corpus}
 
 
 TITLES = {"scan": "reading", "encode": "tokenising"}
@@ -412,8 +292,9 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _in_workers(work: Path, source: Source, step: str, pieces: int) -> None:
+def _in_workers(work: Path, source: Source, step: str, job: dict[str, Any]) -> None:
     """Do a step for all pieces, in a process per core.  Raises ValueError with the first error of one."""
+    pieces = len(job["pieces"])
     left = [i for i in range(pieces) if _written(work / f"{step}-{i}.json") is None]
     count = min(cores(), len(left))
     progress = Progress(f"{source.title}: {TITLES[step]}", pieces, pieces - len(left))
@@ -422,7 +303,7 @@ def _in_workers(work: Path, source: Source, step: str, pieces: int) -> None:
         return sum((work / f"{step}-{i}.json").exists() for i in range(pieces))
 
     for i in left if count == 1 else []:
-        _work(work, source, step, [i])
+        STEPS[step](work, job, source, i)
         progress.show(done)
     command = [*program("ablate.data.prepare"), str(work), step]
     streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -444,12 +325,6 @@ def _in_workers(work: Path, source: Source, step: str, pieces: int) -> None:
             worker.communicate()
 
 
-def _work(work: Path, source: Source, step: str, pieces: Iterable[int]) -> None:
-    job = read_json(work / "job.json")
-    for i in pieces:
-        STEPS[step](work, job, source, i)
-
-
 def main() -> None:
     """A worker: does the pieces that it was given, until its parent, which holds its standard input, is gone."""
     work = Path(sys.argv[1])
@@ -458,8 +333,7 @@ def main() -> None:
     job = read_json(work / "job.json")
     source = {"Files": Files, "Rows": Rows}[job["kind"]](**job["source"])
     try:
-        _work(work, source, sys.argv[2], map(int, sys.argv[3:]))
-    except ValueError as error:
-        sys.exit(print(error) or 3)
-    except OSError as error:
-        sys.exit(print(unwritable(work, error)) or 3)
+        for i in map(int, sys.argv[3:]):
+            STEPS[sys.argv[2]](work, job, source, i)
+    except (ValueError, OSError) as error:
+        sys.exit(print(unwritable(work, error) if isinstance(error, OSError) else error) or 3)

@@ -49,11 +49,15 @@ def _assign(texts: Sequence[bytes], lengths: Sequence[int], clusters: list[list[
     parts: dict[str, list[Part]] = {"train": [], "val": [], "test": []}
     hashes = [hashlib.sha256(text).digest() for text in texts]
     for cluster in clusters:
-        # Hashed again: the minimum of several hashes is small, and would send nearly every cluster to train.
-        at = int.from_bytes(hashlib.sha256(min(hashes[i] for i in cluster)).digest()[:8], "big") / 2**64
-        name = "train" if at < 0.9 else "val" if at < 0.95 else "test"
-        parts[name] += [(i, 0, lengths[i]) for i in cluster]
+        parts[place(min(hashes[i] for i in cluster))] += [(i, 0, lengths[i]) for i in cluster]
     return {name: sorted(part) for name, part in parts.items()}
+
+
+def place(content: bytes, share: float = 0.05) -> str:
+    """The split of a digest of content; `share` of all are in val, and as many in test."""
+    # Hashed again: the minimum of several digests is small, and would send nearly every cluster to train.
+    at = int.from_bytes(hashlib.sha256(content).digest()[:8], "big") / 2**64
+    return "train" if at < 1 - 2 * share else "val" if at < 1 - share else "test"
 
 
 def near_duplicates(texts: Sequence[bytes]) -> list[list[int]]:

@@ -53,12 +53,12 @@ def checked_size(tokenizer: str, vocab_size: int | None) -> int | None:
     return vocab_size or SIZES[tokenizer]
 
 
-def units(name: str, text: bytes, tokenizer: str) -> Any:
-    """A document as bytes or characters, at which it may be cut.  Raises ValueError if it is not UTF-8."""
+def units(name: str, text: bytes, tokenizer: str, end: str = "") -> Any:
+    """A document and its end as bytes or characters, at which it may be cut.  Raises ValueError if it is not UTF-8."""
     if tokenizer == "byte":
-        return text
+        return text + end.encode()
     try:
-        return text.decode()
+        return text.decode() + end
     except UnicodeDecodeError as error:
         problem = f"needs UTF-8 text, and {name} (byte {error.start}) is not"
         raise ValueError(f"data.tokenizer={tokenizer} {problem}; write data.tokenizer=byte") from None

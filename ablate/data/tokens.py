@@ -13,12 +13,12 @@ import numpy as np
 
 from ablate.config.errors import one_line
 from ablate.config.ranges import at_least, within
-from ablate.data.corpus import SPLITS, Corpus, cache_folder, making, yardsticks
+from ablate.data.corpus import Corpus, Shards, cached, facts, folder_of, stamp, write_corpus
 from ablate.data.documents import find_files
 from ablate.data.lm import LanguageModelling
-from ablate.data.prepare import Progress, Shards, cores, counted, current, digest_of, stamp
+from ablate.data.prepare import Progress, cores
 from ablate.formatting import listed
-from ablate.results.atomic import write_json
+from ablate.results.atomic import digest
 
 HEADERS = {20240520: "uint16", 20240801: "uint32"}  # llm.c: the first of 256 int32; the third is the number of tokens
 HEADER = 1024  # bytes
@@ -27,7 +27,6 @@ HELD_OUT = re.compile("(?<![a-z])(val|test)")  # how words begin in the names of
 KINDS = ("uint16", "uint32")
 BLOCK = 1 << 22  # bytes of a shard that are read at a time
 SCORED = 10_000_000  # test tokens that yardsticks are computed on
-FORMAT = 1  # raise it when the index of the same files changes
 
 
 class Tokens(LanguageModelling):
@@ -86,28 +85,9 @@ class TokenFiles:
         arrays = {file: self._array(file) for found in files.values() for file in found}
         if len(kinds := sorted({array.dtype.name for array in arrays.values()})) > 1:
             raise ValueError(f"{self.words} has shards of {listed(kinds)}; name shards of one kind")
-        recipe = json.dumps([FORMAT, dataclasses.asdict(self), [str(file.absolute()) for file in arrays]])
-        folder = cache_folder() / f"corpus-{hashlib.sha256(recipe.encode()).hexdigest()[:32]}"
-        if (index := current(folder, arrays)) is None:
-            with making(folder):
-                index = current(folder, arrays) or self._index(folder, files, arrays)
-        ends = {split: np.load(folder / f"{split}.ends.npy", mmap_mode="r") for split in SPLITS}
-        names = {split: [f"document {i}" for i in range(len(ends[split]))] for split in ("val", "test")}
-        return Corpus(
-            fingerprint=index["fingerprint"],
-            vocab=self.vocab_size,
-            tokens=_halved(files, arrays, index["half"]),
-            names={"train": []} | names,
-            ends=ends,
-            by_document=self.end is not None,
-            yardsticks=index["yardsticks"],
-            bytes_per_token={},
-            tokenizer="token",
-            state="",
-            unknown={},
-            notes=["held-out shards are taken as they are: copies of training text in them are not looked for"],
-            folder=folder,
-        )
+        folder = folder_of([dataclasses.asdict(self), [str(file.absolute()) for file in arrays]])
+        make = lambda: self._index(folder, files, arrays)  # noqa: E731
+        return cached(folder, make, lambda index: _halved(files, arrays, index["half"]), arrays)
 
     def _splits(self) -> dict[str, list[Path]]:
         """The shards of each split; a held-out split without files of its own has a half of the other's."""
@@ -167,20 +147,20 @@ class TokenFiles:
         if files["val"] == files["test"]:  # cut at the end of a document, if there is one inside
             inner = self._ends(Shards(arrays[file] for file in files["test"]))[:-1]
             half = int(inner[np.abs(inner - half).argmin()]) if len(inner) else half
-        folder.mkdir(parents=True, exist_ok=True)
-        splits, made = _halved(files, arrays, half), dict[str, list[Any]]()
-        for split, shards in splits.items():
-            name, ends = f"{split}.ends.npy", np.array([len(shards)]) if split == "train" else self._ends(shards)
-            if self.end is not None and split == "test" and len(ends) < 2:
-                raise ValueError(f"data.end={self.end} ends no document within the test split; leave it null")
-            np.save(folder / name, ends)
-            made[name] = [*stamp(folder / name), digest_of(folder / name)]
+        splits = _halved(files, arrays, half)
+        ends = {split: self._ends(splits[split]) for split in ("val", "test")}
+        if self.end is not None and len(ends["test"]) < 2:
+            raise ValueError(f"data.end={self.end} ends no document within the test split; leave it null")
+        names = {split: [f"document {i}" for i in range(len(found))] for split, found in ends.items()}
+        ends["train"] = np.array([len(splits["train"])])
         content = [[source[os.path.abspath(file)][2] for file in found] for found in files.values()]
-        index: dict[str, Any] = {"half": half, "files": made, "source": source}
-        index["yardsticks"] = yardsticks(counted(splits["train"]), splits["test"][:SCORED], self.vocab_size)
-        index["fingerprint"] = hashlib.sha256(json.dumps([content, half, self.vocab_size]).encode()).hexdigest()[:32]
-        write_json(folder / "index.json", index)
-        return index
+        corpus = facts("token", self.vocab_size, splits | {"test": Shards([splits["test"][:SCORED]])}, {})
+        corpus["fingerprint"] = digest(json.dumps([content, half, self.vocab_size]).encode())[:32]
+        corpus["by_document"] = self.end is not None
+        corpus["notes"] = ["held-out shards are taken as they are: copies of training text in them are not looked for"]
+        written = {f"{split}.ends": found for split, found in ends.items()}
+        index = {"source": source, "half": half, "corpus": corpus}
+        return write_corpus(folder, written, {"train": []} | names, "", index)
 
     def _ends(self, shards: Shards) -> np.ndarray:
         """One past the last token of each document of a held-out split, which also ends the last."""

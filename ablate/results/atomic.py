@@ -159,13 +159,13 @@ def wrong(file: Path, written: Sum) -> str:
     status = file.stat()
     if status.st_size != written.bytes:
         return f"it has {status.st_size:,} bytes, and {written.bytes:,} were written"
-    if _digest_of(file, status.st_mtime_ns, status.st_size, status.st_ino) != written.sha256:
+    if file_digest(file, status.st_mtime_ns, status.st_size, status.st_ino) != written.sha256:
         return "its checksum does not fit: it was changed after it was written"
     return ""
 
 
 @functools.lru_cache(maxsize=100_000)
-def _digest_of(file: Path, *_: int) -> str:
-    """The digest of a file, cached until its time, size or inode changes."""
+def file_digest(file: Path, *_: int) -> str:
+    """The digest of a file, cached until one of the other arguments changes: its time, size or inode."""
     with open(file, "rb", opener=regular) as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()

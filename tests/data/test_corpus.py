@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from ablate.data import corpus as module
 from ablate.data import stdlib
 from ablate.data.corpus import SPLITS, Corpus, cache_folder, load_corpus, yardsticks
 from ablate.data.documents import Document
+from ablate.results.atomic import write_json
 
 
 @pytest.fixture(autouse=True)
@@ -48,8 +50,8 @@ def same(a: Corpus, b: Corpus) -> bool:
 
 
 def made(cache: Path) -> list[str]:
-    """What lies in a cache beside its lock."""
-    return [folder.name for folder in cache.iterdir() if folder.name != ".lock"]
+    """What lies in a cache beside locks."""
+    return [folder.name for folder in cache.iterdir() if folder.suffix != ".lock"]
 
 
 def test_byte_streams_are_the_documents_each_ended() -> None:
@@ -117,10 +119,11 @@ def test_fingerprints_tell_texts_and_tokenizers_apart() -> None:
 
 
 def flipped(file: Path) -> None:
-    """Damage of one bit in the middle."""
-    data = bytearray(file.read_bytes())
+    """Damage of one bit in the middle, that leaves no other trace."""
+    data, status = bytearray(file.read_bytes()), file.stat()
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 DAMAGE: dict[str, tuple[str, Callable[[Path], object]]] = {
@@ -129,23 +132,26 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object]]] = {
     "tokens cut in the data": ("train.npy", lambda file: os.truncate(file, 5000)),
     "tokens with a bit flipped": ("train.npy", flipped),
     "tokens a pipe": ("train.npy", lambda file: (file.unlink(), os.mkfifo(file))),
-    "tokenizer missing": ("tokenizer.json", Path.unlink),
-    "tokenizer that is none": ("tokenizer.json", lambda file: file.write_text("null")),
-    "meta a folder": ("meta.json", lambda file: (file.unlink(), file.mkdir())),
-    "meta with a bit flipped": ("meta.json", flipped),
-    "meta no UTF-8": ("meta.json", lambda file: file.write_bytes(b"\xff\xfe{}")),
-    "meta without a key": ("meta.json", lambda file: file.write_text('{"vocab": 256}')),
+    "tokenizer missing": ("learned.txt", Path.unlink),
+    "tokenizer that is none": ("learned.txt", lambda file: file.write_text("null")),
+    "names of others": ("names.json", flipped),
+    "index a folder": ("index.json", lambda file: (file.unlink(), file.mkdir())),
+    "index with a bit flipped": ("index.json", flipped),
+    "index no UTF-8": ("index.json", lambda file: file.write_bytes(b"\xff\xfe{}")),
+    "index without a key": ("index.json", lambda file: file.write_text('{"vocab": 256}')),
+    "index without all keys": ("index.json", lambda file: write_json(file, {"vocab": 256})),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_cache_is_made_again(own_cache: Path, damage: str) -> None:
     name, harm = DAMAGE[damage]
-    tokenizer = "bpe" if name == "tokenizer.json" else "byte"
+    tokenizer = "bpe" if name == "learned.txt" else "byte"
     whole = load_corpus(some_documents(), tokenizer)
     whole.tokens = {split: np.array(stream) for split, stream in whole.tokens.items()}  # off the files
     [file] = own_cache.glob(f"*/{name}")
     harm(file)
+    module.file_digest.cache_clear()  # as in another process
     assert same(whole, load_corpus(some_documents(), tokenizer))
     assert same(whole, load_corpus(some_documents(), tokenizer))
     assert made(own_cache) == [file.parent.name]
@@ -167,27 +173,28 @@ def test_a_damaged_cache_met_by_several_is_made_once(own_cache: Path, monkeypatc
     """Who finds damage must not remove what another has just made in its place."""
     whole = load_corpus(some_documents(), "byte")
     whole.tokens = {split: np.array(stream) for split, stream in whole.tokens.items()}
-    (own_cache / whole.fingerprint / "meta.json").write_text("{}")
-    all_saw_it, write, read, written, found = threading.Barrier(4), module._write, module._read, [], []
+    [index] = own_cache.glob("*/index.json")
+    index.write_text("{}")
+    all_saw_it, write, read, written, found = threading.Barrier(4), module.write_corpus, module.current, [], []
     waiting = threading.local()
 
-    def slow_read(folder: Path) -> Corpus:
+    def slow_read(*given: Any) -> Any:
         try:
-            return read(folder)
+            return read(*given)
         finally:
             if not hasattr(waiting, "done"):  # the first look of each comes before any repair
                 waiting.done = True
                 all_saw_it.wait(10)
 
-    monkeypatch.setattr(module, "_read", slow_read)
-    monkeypatch.setattr(module, "_write", lambda *arguments: (written.append(1), write(*arguments)))
+    monkeypatch.setattr(module, "current", slow_read)
+    monkeypatch.setattr(module, "write_corpus", lambda *arguments: written.append(1) or write(*arguments))
     threads = [threading.Thread(target=lambda: found.append(load_corpus(some_documents(), "byte"))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len(found) == 4 and all(same(whole, other) for other in found)
-    assert len(written) == 1 and made(own_cache) == [whole.fingerprint]
+    assert len(written) == 1 and made(own_cache) == [index.parent.name]
 
 
 def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

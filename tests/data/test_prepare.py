@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,12 @@ import numpy as np
 import pytest
 
 from ablate.cli.data import main
-from ablate.data import documents, lm, prepare
-from ablate.data.corpus import SPLITS
+from ablate.data import corpus, documents, lm, prepare
+from ablate.data.corpus import SPLITS, Shards
 from ablate.data.documents import Files
 from ablate.data.hf import HuggingFace
 from ablate.data.lm import shuffled
-from ablate.data.prepare import Shards, place
-from ablate.data.split import SHARE, shingles
+from ablate.data.split import SHARE, place, shingles
 from ablate.data.text import Text
 from ablate.data.tokens import Tokens
 
@@ -40,7 +40,7 @@ def texts(count: int = 400, seed: int = 0) -> list[str]:
     """Documents that share nothing, and a near copy of every tenth."""
     pick = random.Random(seed)
     found = [" ".join(f"{pick.choice(WORDS)}{pick.randrange(900)}" for _ in range(60)) for _ in range(count)]
-    return found + [f"{text} and some more" for text in found[::10]]
+    return found + [f"{text}\r\nand some more" for text in found[::10]]
 
 
 def written(folder: Path, kind: str, rows: list[str]) -> Path:
@@ -72,6 +72,10 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "PIECE", 8192)
 
 
+def split_of(text: str) -> str:
+    return place(sha256(text.encode()).digest())
+
+
 FORMATS = ("text", "jsonl", "jsonl.gz", "jsonl.zst", "parquet")
 
 
@@ -96,10 +100,9 @@ def test_one_text_in_every_format_gives_equal_batches(
         assert streams(other.corpus) == streams(first.corpus) and other.yardsticks == pytest.approx(first.yardsticks)
         assert other.batch(3, 7, 8).targets.equal(first.batch(3, 7, 8).targets)
         assert other.held_out("test", 300).targets.equal(first.held_out("test", 300).targets)
-    text = first.corpus.decode(first.corpus.tokens["test"][:].tolist())
-    if tokenizer != "word":
-        tests = text.split("\0")[:-1]
-        assert set(tests) <= set(rows) and (not large or {place(row.encode(), 0.05) for row in tests} == {"test"})
+    for split in SPLITS if tokenizer != "word" else ():
+        decoded = first.corpus.decode(first.corpus.tokens[split][:].tolist()).split("\0")[:-1]
+        assert set(decoded) <= set(rows) and (not large or {split_of(row) for row in decoded} == {split})
 
 
 @functools.cache
@@ -124,7 +127,7 @@ def test_no_training_document_is_a_near_copy_of_a_held_out_one(tmp_path: Path, m
     assert 3 < sum("of the rules" in text for text in held) < 20
     lost = set(rows) - {text for texts in found.values() for text in texts}
     assert lost and all(any(near(text, other) for other in held) for text in lost)
-    dropped = sum(place(text.encode(), 0.05) == "train" for text in lost)
+    dropped = sum(split_of(text) == "train" for text in lost)
     of = f"{dropped} of {len(found['train']) + dropped} training documents are left out"
     assert task.notes == [f"{of}: they share over a fifth of their text with a held-out one"]
     lengths = np.diff([0, *task.corpus.ends["train"]]).tolist()
@@ -170,7 +173,7 @@ def test_only_what_changed_is_prepared_again(tmp_path: Path, monkeypatch: pytest
 
     before = index.stat().st_mtime_ns
     with monkeypatch.context() as patch:
-        patch.setattr(prepare, "digest_of", None)  # nothing is read
+        patch.setattr(corpus, "file_digest", None)  # nothing is read
         assert again().fingerprint == first.fingerprint
     assert index.stat().st_mtime_ns == before
     os.utime(file, (1, 1))

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import random
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,6 @@ from ablate.data import tokenizer as module
 from ablate.data.corpus import SPLITS, Corpus, load_corpus
 from ablate.data.documents import Document
 from ablate.data.tokenizer import chunks
-from ablate.results.atomic import SEAL, seal_of, sum_of
 
 WORDS = ["ant", "bee", "crow", "dingo", "élan", "𝄞", "\t", "\n", "\n\n", "  ", "naïve.", "x=1"]
 
@@ -119,16 +119,13 @@ def test_a_size_that_has_no_effect_is_refused(tokenizer: str) -> None:
         load_corpus(library(), tokenizer, 500)
 
 
-def test_fingerprints_tell_merges_apart(own_cache: Path) -> None:
+def test_fingerprints_tell_merges_apart(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another release of the library could merge in another order."""
     before = bpe(library())
-    (file,) = own_cache.glob("*/tokenizer.json")
-    state = json.loads(file.read_text())
+    state = json.loads(before.state)
     state["model"]["merges"].reverse()
-    file.write_text(json.dumps(state))
-    meta = json.loads((file.parent / "meta.json").read_text())
-    meta["files"][file.name] = sum_of(file.read_bytes()).as_json()
-    (file.parent / "meta.json").write_text(json.dumps(meta | {SEAL: seal_of(meta)}))
+    shutil.rmtree(own_cache)
+    monkeypatch.setattr("ablate.data.corpus.learn", lambda *_: json.dumps(state))
     assert bpe(library()).fingerprint != before.fingerprint
 
 
