@@ -42,6 +42,8 @@ class Gradients:
         self.ranks = ranks
         graphs = capture.available(self.device) and loop.capture and not user_code  # whose draws a graph would repeat
         self.captured = capture.Captured(model, self.whole, say, loop) if graphs else None
+        if user_code and loop.capture is True:
+            say("train.capture: not captured as CUDA graphs, which would repeat the draws of components of your own")
 
     def begin(self, step: int) -> None:
         """Start a step: the following calls, and the random numbers of user components, belong to it."""

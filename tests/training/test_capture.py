@@ -92,3 +92,12 @@ def test_a_pass_that_waits_for_the_gpu_is_told_and_not_captured(plan, graphs, mo
         "ablate: a/b: train.capture: its steps wait for the GPU and cannot be CUDA graphs "
         "(called a synchronizing CUDA operation)\n"
     )
+
+
+def test_draws_of_ones_own_components_are_not_captured(plan, graphs, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("ablate.training.trainer.is_foreign", lambda config: True)
+    config = plan("seeds=1").manifest.cells[0].config
+    steps(tmp_path / "a", config)
+    assert not graphs and capsys.readouterr().err == ""
+    steps(tmp_path / "b", config, capture=True)
+    assert not graphs and "train.capture: not captured as CUDA graphs, which would repeat" in capsys.readouterr().err

@@ -55,6 +55,8 @@ MISTAKES = {
     "train.parts=32": ["train.parts", "train.batch_size=16", "not 32"],
     "train.parts=0": ["train.parts", "≥ 1"],
     "train.parts=2 norm=bn": ["train.parts", "by the whole batch", "leave it out"],
+    "train.capture=yes": ["train.capture", "auto, true or false"],
+    "train.capture=true": ["train.capture", "on a GPU", "train.device=cpu", "leave it out"],
     "train.device=tpu": ["train.device", "auto, cpu, cuda"],
     "study=" + "x" * 101: ["study", "up to 100 letters"],
     "study=a/b": ["study", "cannot name a folder"],
