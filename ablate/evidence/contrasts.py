@@ -39,11 +39,6 @@ class Contrast:
     weights: dict[str, float]
     note: str = ""
 
-    @property
-    def names(self) -> dict[str, str]:
-        """The columns that identify it in a table."""
-        return {name: getattr(self, name) for name in NAMES}
-
     def side(self, sign: int) -> dict[str, float]:
         """The absolute weights of one side: +1 for the level, −1 for the reference."""
         return {cell: abs(weight) for cell, weight in self.weights.items() if weight * sign > 0}

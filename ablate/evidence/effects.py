@@ -73,7 +73,7 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     rows = list[Any]()
     for each, also in zip(found, others, strict=True):
         collapse, trend = collapse_of(all_scores, each), each.kind == "trend"
-        known = each.names | estimate_row(all_scores, each) | {"collapse": collapse}
+        known = {name: getattr(each, name) for name in NAMES} | estimate_row(all_scores, each) | {"collapse": collapse}
         known |= unseen(collapse, nominal(known["looks"], ALPHA))
         known |= {"family": each.kind != "cell", "unadjusted": unplanned, "also": "; ".join(also)}
         # A trend is a slope, to which a margin for differences does not apply.

@@ -128,18 +128,14 @@ def groups(manifest: Manifest, weights: dict[str, float]) -> tuple[list[dict[str
 def sums(values: np.ndarray, weights: dict[str, float]) -> np.ndarray:
     """The weighted sum of these cells' values (seeds, cells) within each seed that has them all."""
     complete = values[~np.isnan(values).any(axis=1)]
-    size = _size(complete)
-    return _rounded(complete @ np.array(list(weights.values())), size) * size
+    return _rounded(complete @ np.array(list(weights.values())), complete)
 
 
-def _size(values: np.ndarray) -> float:
-    return float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
-
-
-def _rounded(differences: np.ndarray, size: float) -> np.ndarray:
-    """In units of `size`, without the rounding error that remains between equal cells: 1e-16 in every seed would count
-    as a significant difference, and its sign as that of a lower or higher score."""
-    return np.asarray(np.round(differences / size, 12))
+def _rounded(differences: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Differences of values, without the rounding error that remains between equal cells: 1e-16 in every seed would
+    count as a significant difference, and its sign as that of a lower or higher score."""
+    size = float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
+    return np.asarray(np.round(differences / size, 12) * size)
 
 
 def _diverged(found: Scored, contrast: Contrast) -> dict[str, Any]:
@@ -171,7 +167,7 @@ def _pairs(found: Scored, contrast: Contrast, estimate: Estimate, together: bool
     one, other = up[known], down[other_known]
     ended = np.isfinite(one) & np.isfinite(other) if together else slice(0)
     with np.errstate(invalid="ignore"):  # two diverged runs tie
-        grid = np.nan_to_num(np.sign(_rounded(one[:, None] - other, _size(found.of(contrast.weights)))))
+        grid = np.nan_to_num(np.sign(_rounded(one[:, None] - other, found.of(contrast.weights))))
     pairs = np.diagonal(grid) if together else grid
     lower, higher = int((pairs < 0).sum()), int((pairs > 0).sum())
     sign = -1 if found.lower[next(iter(contrast.weights))] else 1

@@ -173,7 +173,10 @@ def _cell(manifest: Manifest, cell: Cell, stratum: str, values: pandas.Series, e
     row = {"cell": cell.id, "label": cell.label, "stratum": stratum, "reference": cell.reference}
     row |= {"runs": sum(count.values()), **count, "n": found.n, "mean": found.mean, "sd": found.sd}
     row |= {"diverged_low": low, "diverged_high": high} | shape
-    row |= matched(manifest, cell) | tuned(manifest, cell)
+    row |= matched(manifest, cell)
+    if tuning := manifest.tuning:
+        chosen = tuning.cells[cell.id]
+        row |= {"tuned": tuning.key, "tuned_value": chosen.value, "tuned_at_edge": chosen.edge}
     return row | {"notes": "; ".join(cell.notes)}
 
 
@@ -222,15 +225,6 @@ def tuning_seeds(tuning: Tuning) -> int:
     """The total number of tuning seeds, over all repetitions if tuning is repeated for each scored seed."""
     shares = max((len(cell.values) for cell in tuning.cells.values()), default=0)
     return int(tuning.seeds * max(1, shares))
-
-
-def tuned(manifest: Manifest, cell: Cell) -> dict[str, Any]:
-    """What tuning chose for a cell; empty if the study was not tuned."""
-    tuning = manifest.tuning
-    if not tuning:
-        return {}
-    found = tuning.cells[cell.id]
-    return {"tuned": tuning.key, "tuned_value": found.value, "tuned_at_edge": found.edge}
 
 
 def common(manifest: Manifest) -> dict[str, list[float]]:

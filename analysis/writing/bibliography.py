@@ -44,17 +44,14 @@ def names(manifest: Manifest) -> dict[str, str]:
     order of all authors, then of titles, as in author-year styles of BibTeX."""
     entries = {key: entry for papers in citations(manifest).values() for key, entry in papers.items()}
     plain, alike = {key: short(entry) for key, entry in entries.items()}, dict[str, list[str]]()
-    for key in sorted(
-        plain, key=lambda key: [sorted_as(entries[key], "author"), sorted_as(entries[key], "title"), key]
-    ):
+
+    def order(key: str) -> list[str]:  # as BibTeX sorts fields: lower-case letters, digits and spaces
+        return [re.sub(r"[^\w ]", "", entries[key].get(field, "")).lower() for field in ("author", "title")] + [key]
+
+    for key in sorted(plain, key=order):
         alike.setdefault(plain[key], []).append(key)
     letters = {key: chr(ord("a") + i) for keys in alike.values() if len(keys) > 1 for i, key in enumerate(keys)}
     return {key: name + letters.get(key, "") for key, name in plain.items()}
-
-
-def sorted_as(entry: Entry, field: str) -> str:
-    """A field as BibTeX sorts it: lower-case letters, digits and spaces."""
-    return re.sub(r"[^\w ]", "", entry.get(field, "")).lower()
 
 
 def bibliography(manifest: Manifest) -> str:

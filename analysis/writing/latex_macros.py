@@ -18,6 +18,7 @@ from ablate.formatting import visible
 from ablate.results import naming
 from ablate.results.tables import named_rows
 from analysis.case import Case
+from analysis.prose import prose
 from analysis.writing import tables
 from analysis.writing.latex import escape
 
@@ -71,17 +72,23 @@ def _groups(case: Case) -> Iterator[tuple[str, str, dict[str, str]]]:
     plain = case.plain or case  # a new label must not change the names of commands
     for row, key in zip(named_rows(case.effects), named_rows(plain.effects), strict=True):
         about = f"{row.label}, {metric_name(row.metric)}, {'family' if row.family else 'exploratory'}"
-        yield PREFIX + effect_name(key), about, _effect(row)
+        yield PREFIX + effect_name(key), about, fields("difference", row)
     cells, keys = case.cells.assign(**tables.other_scores(case.study)), plain.cells[["label", "stratum"]]
     places = formatting.decimals([cells["sd"].max()])
     others = [name for name in cells if "/" in name]
     for row, key, *also in zip(named_rows(cells), named_rows(keys), *(cells[name] for name in others), strict=True):
-        scores = {spelled(name): formatting.number(value, places) for name, value in zip(others, also, strict=True)}
         about = f"cell {_with_stratum(row)}, {metric_name(row.metric)}"
-        yield f"{PREFIX}Cell{spelled(_with_stratum(key))}", about, _cell(row, places) | scores
+        texts = fields("cell", row, places=places, others=zip(map(spelled, others), also, strict=True))
+        yield f"{PREFIX}Cell{spelled(_with_stratum(key))}", about, texts
     for row in named_rows(case.claims):
-        found = _texts(row, False) | {"Margin": _rounded(row.margin)}
-        yield f"{PREFIX}Claim{spelled(row.name)}", f"claim {row.name}", (found | {"Verdict": found.pop("Verdict")})
+        yield f"{PREFIX}Claim{spelled(row.name)}", f"claim {row.name}", fields("difference", row, claimed=True)
+
+
+def fields(template: str, row: Any, claimed: bool = False, **more: Any) -> dict[str, str]:
+    """The texts of a row by field: the lines "Field: text" of a template, rounded as in tables."""
+    more |= {"short": _rounded, "worth": worth, "p_text": tables.p_text, "lost_runs": tables.lost_runs}
+    lines = prose(f"macros/{template}.txt", row=row, claimed=claimed, **more)
+    return dict(line.split(": ", 1) for line in lines)
 
 
 def _with_stratum(row: Any) -> str:
@@ -99,39 +106,7 @@ def effect_name(row: Any) -> str:
     return "Step" * (row.kind == "step") + spelled(row.factor) + spelled(row.level) + where
 
 
-def _texts(row: Any, withheld: bool) -> dict[str, str]:
-    """A difference with its interval, rounded as in tables, its SD, p, n and verdict."""
-    places = formatting.decimals([(row.high - row.low) / 2])
-    low, high = formatting.ends(row.low, row.high, places, signed=True).split(", ")
-    found = {"Delta": formatting.number(row.mean, places, signed=True), "Low": low, "High": high}
-    found |= {"Sd": _rounded(row.sd)}
-    found = {name: "–" if withheld else text for name, text in found.items()}
-    found |= {"P": tables.p_text(row), "N": str(row.n)}
-    return found | {"Verdict": ", ".join(filter(None, [str(row.verdict), row.assumes]))}
-
-
-def _effect(row: Any) -> dict[str, str]:
-    found = _texts(row, row.verdict == "withheld")
-    found |= {"Sd": found.pop("Sd"), "Lost": str(tables.lost_runs(row))}
-    known = {name: column for name, column in NUMBERS.items() if hasattr(row, column[0])}
-    found |= {name: formatting.number(getattr(row, column), 2, signed) for name, (column, signed) in known.items()}
-    found |= {"Smallest": _rounded(row.smallest), "Margin": _rounded(row.margin)}
-    if hasattr(row, "match_difference"):
-        found["Left"] = formatting.remainder(row.match_difference)
-    if hasattr(row, "worth"):
-        places = evidence.worth_places(row.worth_low, row.worth_high)
-        found |= {name: _worth(getattr(row, column), places) for name, column in WORTH.items()}
-    found |= {"Worth": "–"} if evidence.worth_words(row).startswith("not bounded") else {}
-    if math.isfinite(getattr(row, "margin_steps", math.nan)):
-        found["Margin"] = f"{100 * row.margin_steps:g} %"
-    return found | {"Verdict": found.pop("Verdict")}
-
-
-WORTH = {"Worth": "worth", "WorthLow": "worth_low", "WorthHigh": "worth_high"}
-NUMBERS = {"Dz": ("d_z", True), "Correlation": ("correlation", False), "Superiority": ("superiority", False)}
-
-
-def _worth(value: Any, places: int = 0) -> str:
+def worth(value: Any, places: int = 0) -> str:
     """A worth in per cent; outside the measured range "more than" or "less than" its end."""
     if math.isnan(value):
         return formatting.number(value, places)
@@ -144,14 +119,3 @@ def _worth(value: Any, places: int = 0) -> str:
 
 def _rounded(value: Any) -> str:
     return formatting.number(value, formatting.decimals([value]))
-
-
-def _cell(row: Any, places: int) -> dict[str, str]:
-    found = {"Mean": formatting.number(row.mean, places), "Sd": formatting.number(row.sd, places), "N": str(row.n)}
-    found |= {name: str(getattr(row, name.lower())) for name in ("Runs", "Diverged", "Failed", "Missing")}
-    known = formatting.known(row.params)
-    found |= {"Params": f"{int(row.params):,}" if known else "–"}
-    found |= {"ParamsChange": formatting.percent(row.params_vs_reference)} if known else {}
-    if hasattr(row, "match"):
-        found |= {"Chosen": str(row.chosen_value), "Left": formatting.remainder(row.match_difference)}
-    return found | ({"Tuned": formatting.setting(row.tuned_value)} if hasattr(row, "tuned_value") else {})

@@ -57,8 +57,13 @@ def sections(case: Case, pictures: Iterable[Picture] = ()) -> list[Section]:
     sheets = [each for each in tables.sheets(case) if each.name not in ("claims", "losses")]
     found = [question(case), overall(case), verdicts(case), claims(case), plan(case)]
     found += [Section("tables", "Tables", sheets=sheets), Section("figures", "Figures", pictures=list(pictures))]
-    found += [runs(case), differences(case), looks(case), left_out(case)]
-    found += [Section("methods", "Methods", [methods.markdown(case).strip()]), provenance(case)]
+    unplanned = evidence.unadjusted(case.study.manifest)
+    looks = Section("looks", "Looks at results", [unplanned] * bool(unplanned), items=_lines("looks", case))
+    commits = case.study.runs.reindex(columns=["commit", "dirty"]).dropna().set_index("commit")["dirty"].to_dict()
+    facts = _facts("provenance", case, commits=commits, distinct=distinct)
+    found += [runs(case), differences(case), looks, left_out(case)]
+    found += [Section("methods", "Methods", [methods.markdown(case).strip()])]
+    found += [Section("provenance", "Provenance", facts=facts)]
     return [each for each in found if any(each[2:])]
 
 
@@ -141,19 +146,18 @@ def counts(study: Study) -> str:
 
 def differences(case: Case) -> Section:
     """The settings in which cells differ."""
-    labels = [cell.label for cell in case.study.manifest.cells]
-    table = pandas.DataFrame(settings(case.study.manifest), index=labels).fillna("–")
+    table = settings(case.study.manifest)
     table = table.loc[:, table.nunique() > 1].rename_axis("cell").rename_axis("setting", axis="columns")
-    shown = (table.T if len(labels) <= WIDE else table).reset_index(allow_duplicates=True)
+    shown = (table.T if len(table) <= WIDE else table).reset_index(allow_duplicates=True)
     sheet = Sheet("differences", "Settings in which cells differ", list(shown), shown.to_numpy().tolist(), [])
     return Section("differences", "Configuration differences", sheets=[sheet] if len(table.columns) else [])
 
 
-def settings(manifest: Manifest) -> list[dict[str, str]]:
-    """The settings of each cell as texts by dotted name, without those of the study.  A component's `_target_` is
-    listed under the component's name."""
+def settings(manifest: Manifest) -> pandas.DataFrame:
+    """The settings of each cell (rows) as texts by dotted name, without those of the study; "–" where it has none.  A
+    component's `_target_` is listed under the component's name."""
     configs = [flat({k: v for k, v in c.config.as_json().items() if k not in STUDY_KEYS}) for c in manifest.cells]
-    return [
+    rows = [
         {
             key.removesuffix("._target_"): json.dumps(value) if isinstance(value, list) else formatting.setting(value)
             for key, value in config.items()
@@ -161,19 +165,14 @@ def settings(manifest: Manifest) -> list[dict[str, str]]:
         }
         for config in configs
     ]
+    return pandas.DataFrame(rows, [cell.label for cell in manifest.cells]).fillna("–")
 
 
 def common(manifest: Manifest) -> Sheet:
     """The settings that are equal in all resolved configurations, with their values."""
-    first, *others = settings(manifest)
-    shared = [[key, text] for key, text in first.items() if all(each.get(key) == text for each in others)]
+    table = settings(manifest)
+    shared = [[*pair] for pair in table.loc[:, table.nunique() == 1].iloc[0].items()]
     return Sheet("shared", f"Settings that all cells share ({len(shared)})", ["setting", "value"], shared, [])
-
-
-def looks(case: Case) -> Section:
-    """When results were looked at, at how many seeds, and whether that was planned."""
-    note = evidence.unadjusted(case.study.manifest)
-    return Section("looks", "Looks at results", [note] if note else [], items=_lines("looks", case))
 
 
 def left_out(case: Case) -> Section:
@@ -188,13 +187,6 @@ def noise(case: Case) -> Section:
     placebos = case.study.beside.get("placebos")
     items = evidence.placebo_lines(case.effects, placebos) if placebos else []
     return Section("noise", "What noise alone does", items=items)
-
-
-def provenance(case: Case) -> Section:
-    """The provenance of the numbers: command, versions, code, hardware, data."""
-    trained = case.study.runs.reindex(columns=["commit", "dirty"]).dropna()
-    commits = trained.set_index("commit")["dirty"].to_dict()
-    return Section("provenance", "Provenance", facts=_facts("provenance", case, commits=commits, distinct=distinct))
 
 
 def report(case: Case, pictures: Iterable[Picture] = ()) -> str:

@@ -51,8 +51,4 @@ def inline(text: str) -> str:
 
 def paragraph(text: str) -> str:
     """Text escaped for use as a Markdown paragraph, so that its start is no heading, list or quote."""
-    return re.sub(
-        r"^(#|>|[-+](?= )|\d+(?=[.)] ))",
-        lambda found: f"\\{found[0]}" if not found[0].isdigit() else f"{found[0]}\\",
-        inline(text),
-    )
+    return re.sub(r"^(?:(?=[#>]|[-+] )|(\d+)(?=[.)] ))", r"\1\\", inline(text))

@@ -1,7 +1,7 @@
 """Tables of a study: CSV with every column and digit; Markdown and LaTeX with what a paper shows."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,7 @@ def runs_table(study: Study) -> pandas.DataFrame:
 def sheets(case: Case) -> list[Sheet]:
     """The tables for reading: claims, effects, their particulars, cells, runs without a number."""
     found = [claims_sheet(case), effects_sheet(case), particulars_sheet(case), cells_sheet(case), losses_sheet(case)]
-    found += further_sheets(dict(case.further), case.effects)
+    found += further_sheets(case.further, case.effects)
     return [each for each in found if each is not None]
 
 
@@ -147,9 +147,9 @@ def effects_sheet(case: Case) -> Sheet:
     rows = []
     for row in named_rows(table):
         places = formatting.decimals([(row.high - row.low) / 2])
-        found = "–" if row.verdict == "withheld" else formatting.span(row.mean, row.low, row.high, places)
         texts = {"effect": row.label} | ({"metric": naming.metric_name(manifest, row.metric)} if several else {})
-        texts |= {"n": str(row.n), "lost": str(lost_runs(row)), difference: found}
+        texts |= {"n": str(row.n), "lost": str(lost_runs(row))}
+        texts |= {difference: formatting.span(row.mean, row.low, row.high, places)}
         texts |= {"p (Holm; exploratory: BH)": p_text(row)}
         worth = evidence.worth_words(row, "").removeprefix("worth ").strip()
         texts |= {"worth in steps": worth or "–"} if priced else {}
@@ -179,13 +179,9 @@ def p_text(row: Any) -> str:
 
 
 FINE = ("smallest", "margin")  # in the unit of the differences
-PARTICULARS = {  # further columns of effects, with their headings
-    "d_z": "d_z",
-    "correlation": "pair correlation",
-    "superiority": "P(A>B)",
-    "smallest": "found afresh",
-    "margin": "margin",
-}
+# Further columns of effects, with their headings.
+PARTICULARS = {"d_z": "d_z", "correlation": "pair correlation", "superiority": "P(A>B)"}
+PARTICULARS |= {"smallest": "found afresh", "margin": "margin"}
 
 
 def particulars_sheet(case: Case) -> Sheet | None:
@@ -196,7 +192,7 @@ def particulars_sheet(case: Case) -> Sheet | None:
     for row in named_rows(table):
         places = formatting.decimals([row.sd, (row.high - row.low) / 2])
         spread = f" ± {formatting.number(row.sd, places)}" if formatting.known(row.sd) else ""
-        difference = "–" if row.verdict == "withheld" else formatting.number(row.mean, places, signed=True) + spread
+        difference = formatting.number(row.mean, places, signed=True) + spread
         texts = {"effect": row.label, "difference, mean ± SD": difference}
         texts |= {"seeds": "paired" if row.paired else "unpaired"}
         texts |= {
@@ -259,7 +255,7 @@ def damage(study: Study) -> list[str]:
     return study.notes if study.manifest.source else [f"damaged: {note}" for note in study.notes]
 
 
-def further_sheets(found: dict[str, pandas.DataFrame], effects: pandas.DataFrame) -> list[Sheet]:
+def further_sheets(found: Mapping[str, pandas.DataFrame], effects: pandas.DataFrame) -> list[Sheet]:
     """A sheet for each table of `analysis.stats.tables`; `effects` holds the intervals over seeds."""
     return [SHOWN[name](table, effects) for name, table in found.items()]
 
@@ -322,17 +318,12 @@ def _solved(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
 def _speed(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
     rows, places = [], formatting.decimals((table["high"] - table["low"]) / 2)
     for row in named_rows(table):
-        found = "–" if row.verdict == "withheld" else formatting.span(row.mean, row.low, row.high, places)
+        found = formatting.span(row.mean, row.low, row.high, places)
         texts = {"effect": row.label, "n": str(row.n), "seconds per step, difference [95 %]": found}
         rows.append(texts | {"p": p_text(row), "verdict": formatting.verdict(row) + evidence.assuming(row)})
     return _sheet("speed", rows)
 
 
-SHOWN: dict[str, Callable[[pandas.DataFrame, pandas.DataFrame], Sheet]] = {
-    "documents": _documents,
-    "tasks": _tasks,
-    "ranks": _ranks,
-    "aggregate": _aggregate,
-    "solved": _solved,
-    "speed": _speed,
-}
+SHOWN: dict[str, Callable[[pandas.DataFrame, pandas.DataFrame], Sheet]]
+SHOWN = {"documents": _documents, "tasks": _tasks, "ranks": _ranks, "aggregate": _aggregate}
+SHOWN |= {"solved": _solved, "speed": _speed}

@@ -200,7 +200,7 @@ def test_names_are_valid_and_every_effect_and_cell_has_its_numbers(tmp_path: Pat
 
 def test_steps_beyond_what_was_measured_have_no_number_and_values_are_set_alike_in_text_and_formulas() -> None:
     worths = {0.09: "+9 %", -0.1: "−10 %", 0.41: "more than +25 %", -1.0: "less than −20 %", math.nan: "–"}
-    assert {worth: latex_macros._worth(worth) for worth in worths} == worths
+    assert {worth: latex_macros.worth(worth) for worth in worths} == worths
     set_as = {"−1.6 %": r"\ensuremath{-}1.6 \%", "< 0.001": r"\ensuremath{<} 0.001", "undecided": r"\mbox{undecided}"}
     set_as |= {"–": r"\mbox{--}", "3e-3": r"\mbox{3e-3}", "1,234": "1,234"}
     assert {text: latex_macros.either_mode(text) for text in set_as} == set_as
@@ -251,4 +251,5 @@ def test_p_and_digits_are_those_of_the_tables(tmp_path: Path) -> None:
         assert len(seen), "or raw p would do"
     narrow = found.effects.assign(mean=0.0115, low=0.004, high=0.019, sd=0.01, verdict="undecided")
     (row,) = narrow.iloc[[0]].itertuples()
-    assert [latex_macros._effect(row)[name] for name in ("Delta", "Low", "High")] == ["+0.0115", "+0.0040", "+0.0190"]
+    texts = latex_macros.fields("difference", row)
+    assert [texts[name] for name in ("Delta", "Low", "High")] == ["+0.0115", "+0.0040", "+0.0190"]
