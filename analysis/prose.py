@@ -1,4 +1,4 @@
-"""Sentences from the templates beside: the methods paragraph, captions of figures, notes of tables, facts."""
+"""Sentences from the templates beside: the methods paragraph, captions of figures, rows and notes of tables, facts."""
 
 import functools
 from pathlib import Path
@@ -15,6 +15,11 @@ TEMPLATES = Path(__file__).parent / "templates"
 def prose(template: str | Path, **content: Any) -> list[str]:
     """The lines of a template rendered with this content, without empty ones; its name is below `templates`."""
     return [line for line in _template(TEMPLATES / template).render(**content).split("\n") if line.strip()]
+
+
+def fields(template: str, **content: Any) -> dict[str, str]:
+    """The lines "name | text" of a template by name: a row of a table, or the numbers of an effect."""
+    return {name: text for name, _, text in (line.partition(" | ") for line in prose(template, **content))}
 
 
 def sentence(text: str) -> str:

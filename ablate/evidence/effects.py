@@ -280,10 +280,10 @@ def also_words(also: str) -> str:
 
 def also_lines(manifest: Manifest) -> list[str]:
     """A line for each contrast that changes more than its factor: "ffn: swiglu − mlp also changes …"."""
-    found = {}
     named = [contrast for contrast in contrasts(manifest) if contrast.kind in ("main", "step")]
-    for contrast, others in zip(named, also_of_each(manifest, named), strict=True):
-        if others:
-            where = f" at {contrast.stratum}" * bool(contrast.stratum)
-            found[contrast.label.removesuffix(where)] = also_words("; ".join(others))
+    found = {
+        contrast.label.removesuffix(f" at {contrast.stratum}"): also_words("; ".join(others))
+        for contrast, others in zip(named, also_of_each(manifest, named), strict=True)
+        if others
+    }
     return [f"{label} {others}" for label, others in found.items()]

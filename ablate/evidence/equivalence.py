@@ -194,7 +194,7 @@ def bound_words(collapse: Collapse, level: float, lower_is_better: bool) -> str:
     share, (count, n) = max(zip(bounds(collapse, level), collapse.counts, strict=True))
     one, other = collapse.sides
     sides = f", {one} collapsed against {other}" * bool(collapse.seen)
-    rate = f"failure rate < {_ceiling(share)} %"
+    rate = f"failure rate < {ceiling(share)} %"
     return f"{n - count} of {n} {'trained' if lower_is_better else 'solved'}, {rate}{sides}"
 
 
@@ -215,10 +215,10 @@ def unseen_line(table: pandas.DataFrame) -> str:
     moved = rows.loc[rows["collapse_share"] == most, "collapse_cost"].max()
     known = math.isfinite(moved) and rows["metric"].nunique() == 1
     would = f", which would move a difference by up to {float(f'{moved:.2g}'):g}" * known
-    return f"better and worse hold for these seeds: up to {_ceiling(most)} % of seeds may collapse (95 %){would}"
+    return f"better and worse hold for these seeds: up to {ceiling(most)} % of seeds may collapse (95 %){would}"
 
 
-def _ceiling(share: float) -> int:
+def ceiling(share: float) -> int:
     """Per cent, rounded up so that "at most" is true."""
     return math.ceil(100 * share - 1e-9)
 

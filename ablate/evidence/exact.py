@@ -97,7 +97,6 @@ def least_level(decides: Callable[[float], object]) -> float:
     return math.exp(high)
 
 
-@functools.cache
 def bound(count: int, n: int, level: float) -> float:
     """The largest share p with P(at most `count` of n) = `level`: the upper bound of Clopper & Pearson (1934)."""
     return float(special.betainccinv(count + 1, n - count, level)) if count < n else 1.0

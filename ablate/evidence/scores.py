@@ -1,7 +1,6 @@
 """Scores of a study's runs: the endpoint, a table of cells, what tuning chose, notes on looks and on overfitting."""
 
 import math
-import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -239,9 +238,8 @@ def common(manifest: Manifest) -> dict[str, list[float]]:
     task = {cell.id: cell.task for cell in manifest.cells}
     for contrast in contrasts(manifest):
         if contrast.kind != "cell" and len({task[cell] for cell in contrast.weights}) == 1:
-            scores = zip(*(tuning.cells[cell].scores for cell in contrast.weights), strict=True)
-            known = ([math.nan if score is None else score for score in column] for column in scores)
-            found[contrast.label] = [math.fsum(map(operator.mul, contrast.weights.values(), each)) for each in known]
+            scores = np.array([tuning.cells[cell].scores for cell in contrast.weights], float)  # None becomes NaN
+            found[contrast.label] = [math.fsum(each * [*contrast.weights.values()]) for each in scores.T]
     return found
 
 

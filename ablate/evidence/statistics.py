@@ -111,7 +111,6 @@ def benjamini_hochberg(p: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(p), np.nan, adjusted)
 
 
-@functools.cache
 def wilson(count: int, n: int) -> tuple[float, float]:
     """The 95 % interval of a proportion p = count/n, as fractions; [0, 1] when n is 0 (Wilson 1927):
 

@@ -88,37 +88,31 @@ def worth(
         return Worth(worth_note=f"fewer than {least} seeds have all exchange runs")
     parts[0][:, 0] += cost
     logs, gain = fieller(parts, alpha), -1 if found.lower[next(iter(weights))] else 1
+    slope = sum(float(part[:, 1].mean()) for part in parts)
     notes = [f"over {formatting.counted(min(map(len, parts)), 'seed')} that have exchange runs"] * lost
     if logs is None:
         return Worth(worth_note="no spread between seeds")
-    if logs.bounded and logs.slope * gain < 0:
+    bounded = math.isfinite(logs[1])
+    if bounded and slope * gain < 0:
         return Worth(worth_note="more steps make its reference worse, so nothing can be told in steps")
-    if not logs.bounded:
+    if not bounded:
         notes.append("these seeds do not show what more steps do")
-    ratio, low, high = (math.expm1(log) if log < 700 else math.inf for log in (logs.ratio, logs.low, logs.high))
-    if logs.bounded and (min(ratio, low) < LEAST - 1 or max(ratio, high) > MOST - 1):
+    ratio, low, high = (math.expm1(log) if log < 700 else math.inf for log in logs)
+    if bounded and (min(ratio, low) < LEAST - 1 or max(ratio, high) > MOST - 1):
         notes.append(f"{BEYOND}, {LEAST:g} to {MOST:g} times the steps")
     notes += ["the reference's curve bends"] * any(bend_note(curves[name]) for name in inside)
     return Worth(ratio, low, high, "; ".join(notes))
 
 
-class Ratio(NamedTuple):
-    """mean(D) / mean(b) with Fieller's interval, which is `bounded` only if the slope b differs clearly from zero."""
-
-    ratio: float
-    low: float
-    high: float
-    slope: float
-    bounded: bool
-
-
-def fieller(parts: Parts, alpha: float) -> Ratio | None:
-    """All g with |mean(D − g·b)| <= t·error, where D and b are sums over independent groups, each an array (seeds, 2).
+def fieller(parts: Parts, alpha: float) -> tuple[float, float, float] | None:
+    """mean(D) / mean(b) with the ends of its interval: all g with |mean(D − g·b)| <= t·error, where D and b are sums
+    over independent groups, each an array (seeds, 2).
 
     A group's columns are its share of D and of b, paired by seed.  With means m, their covariance V and t the quantile
     of 1 − alpha/2: (m_b² − t²V_bb)·g² − 2(m_D·m_b − t²V_Db)·g + m_D² − t²V_DD <= 0 (Fieller 1954).  This is an interval
-    if the factor of g² is positive, that is, if b differs from zero at level alpha.  One group has n − 1 degrees of
-    freedom; several have the smaller of Welch's at g = 0 and at the ratio.  None without any spread.
+    if the factor of g² is positive, that is, if b differs from zero at level alpha; else its ends are −∞ and ∞.  One
+    group has n − 1 degrees of freedom; several have the smaller of Welch's at g = 0 and at the ratio.  None without any
+    spread.
     """
     means = np.sum([part.mean(0) for part in parts], axis=0)
     covariances = [np.cov(part.T) / len(part) for part in parts]
@@ -132,9 +126,9 @@ def fieller(parts: Parts, alpha: float) -> Ratio | None:
     (d, b), ((dd, db), (_, bb)) = means, total
     a, half, c = b**2 - limit * bb, d * b - limit * db, d**2 - limit * dd
     if a <= 0:
-        return Ratio(ratio, -math.inf, math.inf, float(b), False)
+        return ratio, -math.inf, math.inf
     root = math.sqrt(max(0.0, half**2 - a * c))
-    return Ratio(ratio, float(half - root) / a, float(half + root) / a, float(b), True)
+    return ratio, float(half - root) / a, float(half + root) / a
 
 
 def _df(direction: np.ndarray, covariances: Parts, sizes: list[int]) -> float:

@@ -18,7 +18,7 @@ from ablate.formatting import visible
 from ablate.results import naming
 from ablate.results.tables import named_rows
 from analysis.case import Case
-from analysis.prose import prose
+from analysis.prose import fields
 from analysis.writing import tables
 from analysis.writing.latex import escape
 
@@ -34,13 +34,13 @@ def page(case: Case) -> str:
     """Every number of the study, its effects, its cells and its claims as a command of LaTeX with a unique name, each
     group below its comment."""
     taken, lines, last = dict[str, None](), list[str](), None
-    for stem, about, fields in _groups(case):
+    for stem, about, texts in _groups(case):
         # Equal names are told apart by the suffixes "", B, C, … Z, BB, …
         ends = (letter * length for length in range(1, 99) for letter in ascii_uppercase[1:])
-        stem += next(end for end in ("", *ends) if not any(stem + end + field in taken for field in fields))
-        taken |= dict.fromkeys(stem + field for field in fields)
+        stem += next(end for end in ("", *ends) if not any(stem + end + field in taken for field in texts))
+        taken |= dict.fromkeys(stem + field for field in texts)
         lines += ["", f"% {visible(' '.join(about.split()))}"] * (about != last)
-        lines += [rf"\newcommand{{\{stem}{field}}}{{{either_mode(text)}}}" for field, text in fields.items()]
+        lines += [rf"\newcommand{{\{stem}{field}}}{{{either_mode(text)}}}" for field, text in texts.items()]
         last = about
     first = next((name for name in taken if name.endswith("Delta")), next(iter(taken)))
     return HEAD.format(study=" ".join(case.study.manifest.study.split()), first=first) + "\n".join(lines) + "\n"
@@ -72,23 +72,22 @@ def _groups(case: Case) -> Iterator[tuple[str, str, dict[str, str]]]:
     plain = case.plain or case  # a new label must not change the names of commands
     for row, key in zip(named_rows(case.effects), named_rows(plain.effects), strict=True):
         about = f"{row.label}, {metric_name(row.metric)}, {'family' if row.family else 'exploratory'}"
-        yield PREFIX + effect_name(key), about, fields("difference", row)
+        yield PREFIX + effect_name(key), about, difference(row)
     cells, keys = case.cells.assign(**tables.other_scores(case.study)), plain.cells[["label", "stratum"]]
     places = formatting.decimals([cells["sd"].max()])
     others = [name for name in cells if "/" in name]
     for row, key, *also in zip(named_rows(cells), named_rows(keys), *(cells[name] for name in others), strict=True):
         about = f"cell {_with_stratum(row)}, {metric_name(row.metric)}"
-        texts = fields("cell", row, places=places, others=zip(map(spelled, others), also, strict=True))
+        texts = fields("macros/cell.txt", row=row, places=places, others=zip(map(spelled, others), also, strict=True))
         yield f"{PREFIX}Cell{spelled(_with_stratum(key))}", about, texts
     for row in named_rows(case.claims):
-        yield f"{PREFIX}Claim{spelled(row.name)}", f"claim {row.name}", fields("difference", row, claimed=True)
+        yield f"{PREFIX}Claim{spelled(row.name)}", f"claim {row.name}", difference(row, claimed=True)
 
 
-def fields(template: str, row: Any, claimed: bool = False, **more: Any) -> dict[str, str]:
-    """The texts of a row by field: the lines "Field: text" of a template, rounded as in tables."""
-    more |= {"short": _rounded, "worth": worth, "p_text": tables.p_text, "lost_runs": tables.lost_runs}
-    lines = prose(f"macros/{template}.txt", row=row, claimed=claimed, **more)
-    return dict(line.split(": ", 1) for line in lines)
+def difference(row: Any, claimed: bool = False) -> dict[str, str]:
+    """The texts of an effect or a claim by field, rounded as in tables."""
+    words = {"short": _rounded, "worth": worth, "p_text": tables.p_text, "lost_runs": tables.lost_runs}
+    return fields("macros/difference.txt", row=row, claimed=claimed, **words)
 
 
 def _with_stratum(row: Any) -> str:

@@ -28,6 +28,11 @@ PARTS = ("norm", "ffn", "residual", "position", "attention", "init")
 def methods(case: Case) -> list[str]:
     """The sentences of the paragraph in order, with papers as marks from `bibliography.mention`."""
     manifest = case.study.manifest
+    factors = manifest.factors.items()
+    varied = [
+        f"{listed(_cited(manifest, name, level) for level in levels)} as {naming.named(manifest, name)}"
+        for name, levels in factors
+    ]
     planned = [cell for cell in planned_cells(manifest) if cell.config.known]
     schedules = [cell.config.schedule for cell in planned]
     passes = dict.fromkeys(formatting.passes(manifest.passes(cell)) for cell in planned)
@@ -36,7 +41,9 @@ def methods(case: Case) -> list[str]:
     found |= {"optimiser": list(filter(None, sorted({_class(cell.config.optim) for cell in planned})))}
     found |= {"configured": configured, "class_of": _class, "distinct": distinct, "mention": mention}
     found |= {"families": tables.families(case)}
-    found |= _design(manifest) | _models(manifest) | _seeds(case) | _statistics(case) | _runs(case)
+    found |= {"varied": ", and ".join(filter(None, [", ".join(varied[:-1]), *varied[-1:]]))}
+    found |= {"within": [naming.named(manifest, name) for name, _ in factors if name not in manifest.reference]}
+    found |= _models(manifest) | _seeds(case) | _statistics(case) | _runs(case)
     return prose("methods.txt", study=case.study, table=case.effects, claims=case.claims, runs=case.study.runs, **found)
 
 
@@ -55,16 +62,6 @@ def latex(case: Case) -> str:
         parts = text.split("\0")  # texts and citation keys in turn
         lines.append("".join(rf"~\cite{{{part}}}" if i % 2 else escape(part) for i, part in enumerate(parts)))
     return "\\paragraph{Methods.}\n{\\emergencystretch=5em\n" + "\n".join(lines) + "\\par}\n"
-
-
-def _design(manifest: Manifest) -> dict[str, Any]:
-    factors = manifest.factors
-    varied = [
-        f"{listed(_cited(manifest, name, level) for level in levels)} as {naming.named(manifest, name)}"
-        for name, levels in factors.items()
-    ]
-    within = [naming.named(manifest, name) for name in factors if name not in manifest.reference]
-    return {"varied": ", and ".join(filter(None, [", ".join(varied[:-1]), *varied[-1:]])), "within": within}
 
 
 def _cited(manifest: Manifest, factor: str, level: Any) -> str:

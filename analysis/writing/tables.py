@@ -1,7 +1,6 @@
 """Tables of a study: CSV with every column and digit; Markdown and LaTeX with what a paper shows."""
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,14 +8,14 @@ from typing import Any
 import pandas
 
 from ablate import evidence, formatting
-from ablate.evidence.equivalence import SEEDS
+from ablate.evidence.equivalence import SEEDS, ceiling
 from ablate.results import naming
 from ablate.results.atomic import write_atomic
 from ablate.results.records import Manifest
 from ablate.results.study import Study
 from ablate.results.tables import named_rows
 from analysis.case import Case
-from analysis.prose import prose, sentence
+from analysis.prose import fields, prose, sentence
 from analysis.writing import latex, sheet
 from analysis.writing.sheet import Sheet, sheet_of
 
@@ -81,6 +80,13 @@ def _sheet(name: str, rows: list[dict[str, str]], **content: Any) -> Sheet:
     """A sheet whose title and notes are the lines of a template."""
     title, *notes = prose(f"tables/{name}.txt", **content)
     return sheet_of(name, title, rows, notes)
+
+
+def _filled(name: str, table: pandas.DataFrame, **content: Any) -> Sheet | None:
+    """A sheet whose rows are templates, too, filled in with the rows of a table; None without rows."""
+    content |= {"table": table, "p_text": p_text}
+    rows = [fields(f"rows/{name}.txt", row=row, **content) for row in named_rows(table)]
+    return _sheet(name, rows, **content) if rows else None
 
 
 def other_scores(study: Study) -> dict[str, list[float]]:
@@ -178,32 +184,12 @@ def p_text(row: Any) -> str:
     return formatting.p_text(row.p_holm if row.family else row.p_bh)
 
 
-FINE = ("smallest", "margin")  # in the unit of the differences
-# Further columns of effects, with their headings.
-PARTICULARS = {"d_z": "d_z", "correlation": "pair correlation", "superiority": "P(A>B)"}
-PARTICULARS |= {"smallest": "found afresh", "margin": "margin"}
-
-
 def particulars_sheet(case: Case) -> Sheet | None:
     """Details of each effect: mean ± SD of the differences, standardised effect, correlation, power."""
-    table = case.effects
-    known = {name: head for name, head in PARTICULARS.items() if name in table and table[name].notna().any()}
-    rows = []
-    for row in named_rows(table):
-        places = formatting.decimals([row.sd, (row.high - row.low) / 2])
-        spread = f" ± {formatting.number(row.sd, places)}" if formatting.known(row.sd) else ""
-        difference = formatting.number(row.mean, places, signed=True) + spread
-        texts = {"effect": row.label, "difference, mean ± SD": difference}
-        texts |= {"seeds": "paired" if row.paired else "unpaired"}
-        texts |= {
-            head: formatting.number(getattr(row, name), places if name in FINE else 2, signed=name == "d_z")
-            for name, head in known.items()
-        }
-        cost = f": {row.collapse_cost:.2g}" * math.isfinite(row.collapse_cost)
-        most = f"{math.ceil(100 * row.collapse_share - 1e-9)} %{cost}" if math.isfinite(row.collapse_share) else "–"
-        rows.append(texts | {"collapses at most [95 %]": most})
+    further = ("d_z", "correlation", "superiority", "smallest", "margin")
+    known = [name for name in further if case.effects[name].notna().any()]
     metric = naming.metric_name(case.study.manifest, *evidence.measures(case.study.manifest))
-    return _sheet("particulars", rows, metric=metric, known=known) if rows else None
+    return _filled("particulars", case.effects, metric=metric, known=known, ceiling=ceiling)
 
 
 def lost_runs(row: Any) -> int:
@@ -215,15 +201,7 @@ def claims_sheet(case: Case) -> Sheet | None:
     """The claims of the study file with their verdicts, corrected for their number."""
     if case.claims.empty:
         return None
-    rows = []
-    for row in named_rows(case.claims):
-        places = formatting.decimals([(row.high - row.low) / 2])
-        status = ("registered" if row.registered else "post hoc") + ", edited" * bool(row.edited)
-        judged = row.verdict + evidence.assuming(row) + f": {row.note}" * bool(row.note)
-        texts = {"claim": row.name, "found": row.says, "n": str(row.n)}
-        texts |= {"difference [95 %]": formatting.span(row.mean, row.low, row.high, places)}
-        rows.append(texts | {"p (Holm; post hoc: BH)": p_text(row), "written": status, "verdict": judged})
-    return _sheet("claims", rows, table=case.claims, families=families(case))
+    return _filled("claims", case.claims, families=families(case))
 
 
 def losses_sheet(case: Case) -> Sheet | None:
@@ -257,73 +235,13 @@ def damage(study: Study) -> list[str]:
 
 def further_sheets(found: Mapping[str, pandas.DataFrame], effects: pandas.DataFrame) -> list[Sheet]:
     """A sheet for each table of `analysis.stats.tables`; `effects` holds the intervals over seeds."""
-    return [SHOWN[name](table, effects) for name, table in found.items()]
-
-
-def _documents(table: pandas.DataFrame, effects: pandas.DataFrame) -> Sheet:
-    seeds, rows = {row.label: row for row in named_rows(effects)}, []
-    for row in named_rows(table):
-        both = seeds[row.label], row
-        places = formatting.decimals([(each.high - each.low) / 2 for each in both])
-        over = [formatting.span(each.mean, each.low, each.high, places) for each in both]
-        texts = {"effect": row.label, "over seeds": over[0], "over documents": over[1]}
-        rows.append(texts | {"documents": str(row.documents)})
-    return _sheet("documents", rows)
-
-
-def _tasks(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
-    rows = []
-    for row in named_rows(table):
-        places = formatting.decimals([(row.high - row.low) / 2])
-        gain, others = (formatting.number(value, places, signed=True) for value in (row.gain, row.others))
-        texts = {"variant": row.variant, "task": row.task, "n": str(row.n), "gain": gain, "mean gain elsewhere": others}
-        texts |= {"difference [95 %]": formatting.span(row.mean, row.low, row.high, places)}
-        rows.append(texts | {"p (Holm)": formatting.p_text(row.p_holm)})
-    return _sheet("tasks", rows, least=SEEDS)
-
-
-def _ranks(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
-    shown = table.rename(columns={"mean_rank": "mean rank"})
-    shown = shown.astype({name: float for name in shown if name != "variant"})
-    rows = shown.map(lambda value: f"{value:.3g}" if isinstance(value, float) else value).to_dict("records")
-    return _sheet("ranks", rows)
-
-
-def _aggregate(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
-    places = formatting.decimals((table["high"] - table["low"]) / 2)
-    lost = bool(table["diverged"].any())
-    rows = []
-    for row in named_rows(table):
-        span = formatting.number(row.iqm, places)
-        if row.low <= row.high:
-            span += f" [{formatting.ends(row.low, row.high, places)}]"
-        texts = {"variant": row.variant, "runs": str(row.runs), "interquartile mean [95 %]": span}
-        rows.append(texts | ({"diverged": str(row.diverged)} if lost else {}))
-    return _sheet("aggregate", rows, table=table)
-
-
-def _solved(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
-    rows = []
-    for row in named_rows(table):
-        share = f"{row.share:.0%} [{row.share_low:.0%}, {row.share_high:.0%}]".replace("%", " %")
-        saved = formatting.span(row.saved, row.saved_low, row.saved_high, 0) if row.saved == row.saved else ""
-        median = f"{row.median:,.0f}" if row.median == row.median else "not reached"
-        p = formatting.p_text(row.p_bh) if row.p_bh == row.p_bh else ""
-        texts = {"cell": row.label, "solved": f"{row.solved} of {row.n}", "share [95 %]": share, "median steps": median}
-        texts |= {"mean steps": f"{row.restricted:,.0f}", "steps saved [95 %]": saved}
-        rows.append(texts | {"log-rank p (BH)": p})
-    return _sheet("solved", rows, table=table)
-
-
-def _speed(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
-    rows, places = [], formatting.decimals((table["high"] - table["low"]) / 2)
-    for row in named_rows(table):
-        found = formatting.span(row.mean, row.low, row.high, places)
-        texts = {"effect": row.label, "n": str(row.n), "seconds per step, difference [95 %]": found}
-        rows.append(texts | {"p": p_text(row), "verdict": formatting.verdict(row) + evidence.assuming(row)})
-    return _sheet("speed", rows)
-
-
-SHOWN: dict[str, Callable[[pandas.DataFrame, pandas.DataFrame], Sheet]]
-SHOWN = {"documents": _documents, "tasks": _tasks, "ranks": _ranks, "aggregate": _aggregate}
-SHOWN |= {"solved": _solved, "speed": _speed}
+    sheets = []
+    for name, table in found.items():
+        if name == "ranks":  # whose columns are the study's tasks
+            shown = table.rename(columns={"mean_rank": "mean rank"})
+            shown = shown.astype({name: float for name in shown if name != "variant"})
+            rows = shown.map(lambda value: f"{value:.3g}" if isinstance(value, float) else value).to_dict("records")
+            sheets.append(_sheet(name, rows))
+        else:
+            sheets += filter(None, [_filled(name, table, effects=effects, least=SEEDS)])
+    return sheets

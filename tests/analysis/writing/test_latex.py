@@ -251,5 +251,5 @@ def test_p_and_digits_are_those_of_the_tables(tmp_path: Path) -> None:
         assert len(seen), "or raw p would do"
     narrow = found.effects.assign(mean=0.0115, low=0.004, high=0.019, sd=0.01, verdict="undecided")
     (row,) = narrow.iloc[[0]].itertuples()
-    texts = latex_macros.fields("difference", row)
+    texts = latex_macros.difference(row)
     assert [texts[name] for name in ("Delta", "Low", "High")] == ["+0.0115", "+0.0040", "+0.0190"]
