@@ -34,8 +34,9 @@ BUGS = [Bug(**said) for said in yaml.safe_load(Path(__file__).with_suffix(".yaml
 
 @functools.cache
 def texts(folder: Path) -> dict[Path, str]:
-    """The modules below a folder, as they were when it was first asked for."""
-    return {file: file.read_text(encoding="utf-8") for file in sorted(folder.rglob("*.py"))}
+    """The modules and templates below a folder, as they were when it was first asked for."""
+    files = sorted([*folder.rglob("*.py"), *folder.rglob("templates/*/*.txt")])
+    return {file: file.read_text(encoding="utf-8") for file in files}
 
 
 def place_of(text: str, folder: Path) -> Path | None:
