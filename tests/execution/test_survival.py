@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import latest
-from crashing_norm import hazard, kill_session, processes, session_is_gone, start, training, wait_for
+from crashing_norm import hazard, kill_session, processes, session_is_gone, start, training, wait_for, workers
 from one_run import carry_out, rows_of, sweep_here
 
 from ablate import api
@@ -89,6 +89,34 @@ def test_a_signal_at_any_moment_ends_a_sweep_with_its_exit_code(moment, number, 
     assert process.returncode in ((code, 0) if every_result else (code, -number)), err
     assert "Traceback" not in err
     wait_for(lambda: session_is_gone(process.pid), 15)
+
+
+ENDS = [(0, signal.SIGKILL), (1, signal.SIGKILL), (1, signal.SIGTERM)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("place", "number"), ENDS)
+def test_one_of_two_processes_of_a_run_ends(place, number, small, tmp_path, untried):
+    """Killed, it fails the run at once; asked to stop, all stop with a checkpoint, and the sweep starts them again."""
+    results, whole = tmp_path / "results", tmp_path / "whole"
+    few = [*small, *SWEEP[2:], "train.steps=600", "train.parts=2", "seeds=1", "model.dropout=0.1"]
+    process = start(*few, "train.devices=2", cwd=tmp_path)
+    wait_for(lambda: training(results, 60) and any(results.glob("runs/*/*/checkpoint.pt")))
+    [worker] = workers(process.pid)
+    both = workers(worker)
+    os.kill(sorted(both)[place], number)
+    if number == signal.SIGKILL:
+        out, err = process.communicate(timeout=10)
+        assert process.returncode == 1 and f"process {place + 1} of 2 was killed by signal 9" in out, out + err
+        wait_for(lambda: session_is_gone(process.pid), 5)
+        assert not list(results.glob("runs/*/*/lease.json"))
+        process = start(*few, cwd=tmp_path)
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0 and "Traceback" not in out + err, out + err
+    assert sweep_here(*latest(*few, f"results_dir={whole}")) == 0
+    assert numbers(results) == numbers(whole) and session_is_gone(process.pid)
+    [file] = results.glob("runs/*/*/result.json")
+    assert json.loads(file.read_text())["resumed"] == 1
 
 
 LONG = "(HERE / 'on').exists() and not self.training and ((HERE / 'here').touch(), time.sleep(1000))"

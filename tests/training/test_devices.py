@@ -10,6 +10,7 @@ import pytest
 import torch
 from conftest import latest, run_module
 from fake_studies import a_cell
+from omegaconf import OmegaConf
 
 from ablate import api
 from ablate.config.errors import PlanError
@@ -17,6 +18,8 @@ from ablate.execution import launcher
 from ablate.planning.checks import memory
 from ablate.planning.measured import expected_time
 from ablate.planning.plan import Plan
+from ablate.planning.runs import device_problem
+from ablate.results.run import Run
 from ablate.training import devices
 from ablate.training.devices import TASKS, Card, cards, environments, share, task_of_job
 
@@ -110,6 +113,44 @@ def test_jobs_of_other_launchers_take_turns_on_gpus(machine, plan, monkeypatch) 
     order = launcher.Order(results="results", path="cell/run", seed=0, cell=a_cell(), user=[])
     assert launcher.run_alone(order, 5) == "done"
     assert given == [{"CUDA_VISIBLE_DEVICES": "1"}]
+
+
+@pytest.mark.parametrize(
+    ("settings", "device", "expected"),
+    [
+        ({"nodes": 1, "tasks_per_node": 1, "gpus_per_node": None, "cpus_per_task": None}, "cuda", {"gpus_per_node": 4}),
+        ({"nodes": 2, "tasks_per_node": 1, "gpus_per_node": None, "cpus_per_task": None}, "cuda", {"gpus_per_node": 2}),
+        ({"nodes": 1, "tasks_per_node": 2, "gpus_per_node": None, "cpus_per_task": None}, "cpu", {"cpus_per_task": 2}),
+        ({"nodes": 1, "tasks_per_node": 1, "gpus_per_node": 8}, "cuda", {"gpus_per_node": 8}),
+        ({"ray": {"init": {}, "remote": {}}}, "cuda", {"ray": {"init": {}, "remote": {"num_gpus": 4}}}),
+        ({"ray": {"remote": {"num_cpus": 6}}}, "cpu", {"ray": {"remote": {"num_cpus": 6}}}),
+        ({"n_jobs": -1}, "cpu", {"n_jobs": 3}),
+        ({"n_jobs": 5}, "cpu", {"n_jobs": 5}),
+    ],
+)
+def test_a_launcher_gives_each_job_the_devices_of_its_run(settings, device, expected, monkeypatch) -> None:
+    monkeypatch.setattr(launcher, "environments", lambda *given: [{}] * 3)
+    given = OmegaConf.create(settings)
+    OmegaConf.set_struct(given, True)
+    launcher.give_devices(given, device, "auto", 1)
+    assert given == settings, "as it was, for one device"
+    launcher.give_devices(given, device, "auto", 4)
+    assert OmegaConf.to_container(given) == settings | expected
+
+
+def test_more_devices_than_there_are_are_refused(plan, monkeypatch) -> None:
+    words = ["seeds=1", "train.parts=4", "train.devices=4"]
+    planned = plan(*words)
+    monkeypatch.setattr(devices, "visible", lambda device: ["0", "1", "2"])
+    assert str(device_problem(planned)) == "train.devices: 4 is more than the 3 CPU cores here; write another number"
+    assert device_problem(plan(*words, "dry_run=true")) is None
+    for name, value in zip(TASKS[0], (0, 0, 3), strict=True):
+        monkeypatch.setenv(name, str(value))
+    assert "cannot be shared by 3 tasks" in str(device_problem(planned))
+    answers = launcher.run_in(share("cpu", 0, 4), planned.orders())
+    assert [answer.status for answer in answers] == ["failed"] and "fewer devices" in answers[0].died
+    result = Run(planned.results, planned.orders()[0].path).result()
+    assert result and result.error and "than train.devices" in result.error.message
 
 
 def test_gpus_are_asked_in_a_process_of_its_own(machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
