@@ -64,7 +64,9 @@ def train_run(order: Order, stop: Callable[[], bool], ranks: Ranks = ALONE) -> s
                 return complete_run(run, cell, order.seed, stop, ranks)
             except LeaseLost as error:
                 say(str(error))
-        if not order.wait or ranks.count > 1:  # the other ranks are in the midst of the run
+                if ranks.count > 1:  # the others are in the midst of the run
+                    raise RankLost(first_line(error)) from None
+        if not order.wait:
             break
     return "interrupted" if stop() else "busy"
 

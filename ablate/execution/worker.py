@@ -123,7 +123,11 @@ class WorkerParent:
         devices = order.cell.config.train.devices
         is_private = devices > 1 or is_foreign(order.cell.config)
         with tempfile.TemporaryDirectory(prefix="ablate-") if devices > 1 else contextlib.nullcontext("") as folder:
-            bodies: list[Body] = [partial(serve, place=place) for place in places_of(order, folder)] or [serve]
+            bodies: list[Body] = [serve]
+            if devices > 1:
+                number, _, tasks = task_of_job()
+                here = range(devices // tasks)
+                bodies = [partial(serve, place=Place(number * len(here) + i, i, folder)) for i in here]
             children = [self.shared] if self.shared and not is_private else self.start(bodies)
             self.shared = self.shared if is_private else children[0]
             for child in children:
@@ -168,27 +172,11 @@ class WorkerParent:
 
 
 class Place(NamedTuple):
-    """The place of a child among the processes of its run."""
+    """The place of a child among the processes of its run, its number here, and a folder of this process's children."""
 
     rank: int
-    local: int  # its number among this process's children
-    folder: str  # for its files
-    address: str  # the file over which they find each other
-    is_local: bool  # whether all are this process's children
-
-
-def places_of(order: Order, folder: str) -> list[Place]:
-    """The places of the children that train a run on several devices, with those of the other tasks of a job; [] on one
-    device."""
-    if order.cell.config.train.devices == 1:
-        return []
-    number, _, tasks = task_of_job()
-    address = Path(folder) / "address"
-    if tasks > 1:  # a name that other jobs, which may want the same run, do not have
-        job = [os.environ.get(name, "") for name in JOBS]
-        address = Run(Path(order.results), order.path).folder / f".ranks.{'-'.join(job)}.tmp"
-    count = order.cell.config.train.devices // tasks
-    return [Place(number * count + i, i, folder, str(address), tasks == 1) for i in range(count)]
+    local: int
+    folder: str
 
 
 def serve(channel: socket.socket, place: Place | None = None) -> None:
@@ -225,10 +213,12 @@ def handle_order(order: Order, stopped: Callable[[], bool], place: Place | None 
 
 def train_at(place: Place, order: Order, stopped: Callable[[], bool]) -> str:
     """Train one run with the other processes that train it; returns its status.  Raises RankLost if they are lost."""
-    train = order.cell.config.train
+    train, run, tasks = order.cell.config.train, Run(Path(order.results), order.path), task_of_job()[2]
     if train.device == "cuda":
         os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["CUDA_VISIBLE_DEVICES"].split(",")[place.local]
-    ranks = join(place.rank, train.devices, Path(place.address), train.device, place.is_local)
+    job = "-".join(os.environ.get(name, "") for name in JOBS)  # another job may want the same run
+    address = run.folder / f".ranks.{job}.tmp" if tasks > 1 else Path(place.folder) / "address"
+    ranks = join(place.rank, train.devices, address, train.device, is_local=tasks == 1)
     if ranks.rank:
         return follow(order, stopped, ranks, Path(place.folder) / str(place.local))
     status = train_run(order, stopped, ranks)

@@ -101,28 +101,21 @@ def device_problem(plan: Plan) -> Problem | None:
     """Why this machine cannot train a plan, if so; a dry run plans for any machine."""
     if plan.dry_run:
         return None
-    if not (asks := lacks_device(plan)):
-        return lacking_devices(plan)
-    message = "there is no GPU here; run it where one is, plan it with dry_run=true, or write train.device=cpu"
-    if asks == "train.device":
-        message = "cuda is not available here; plan it with dry_run=true, or write train.device=cpu or hydra/launcher=…"
-    return Problem(asks, message)
-
-
-def lacking_devices(plan: Plan) -> Problem | None:
-    """Why this machine cannot train a run on several devices, if so."""
+    if asks := lacks_device(plan):
+        message = "there is no GPU here; run it where one is, plan it with dry_run=true, or write train.device=cpu"
+        if asks == "train.device":
+            message = "cuda is not available here; plan it with dry_run=true, or write train.device=cpu"
+            message += " or hydra/launcher=…"
+        return Problem(asks, message)
     train = plan.manifest.cells[0].config.train
-    if train.devices == 1 or not plan.todo:
-        return None
-    from ablate.training.devices import environments, task_of_job, visible
+    if train.devices > 1 and plan.todo:
+        from ablate.training.devices import environments, task_of_job, visible
 
-    if environments(train.device, train.parallel, train.devices):
-        return None
-    there, tasks = len(visible(train.device)), task_of_job()[2]
-    message = f"{train.devices} is more than the {there} {'GPUs' if train.device == 'cuda' else 'CPU cores'} here"
-    if tasks > 1:
-        message = f"{train.devices} cannot be shared by {tasks} tasks, each with as many of the {there} devices here"
-    return Problem("train.devices", f"{message}; write another number")
+        if not environments(train.device, train.parallel, train.devices):
+            there = f"{len(visible(train.device))} {'GPUs' if train.device == 'cuda' else 'CPU cores'}"
+            shared = f", and {task_of_job()[2]} tasks" * (task_of_job()[2] > 1)
+            return Problem("train.devices", f"must be a number that {there}{shared} can share, not {train.devices}")
+    return None
 
 
 def plan_runs(study: CheckedStudy) -> Plan:

@@ -111,10 +111,7 @@ def join(rank: int, count: int, address: Path, device: str, is_local: bool) -> R
     all that they need in it, without a port; otherwise it says where rank 0 is.  Raises RankLost."""
     limit = time.monotonic() + REACH
     try:
-        if is_local:
-            store = dist.FileStore(str(address), count)
-        else:
-            store = other_store(count, address, limit) if rank else first_store(count, address)
+        store = dist.FileStore(str(address), count) if is_local else store_at(address, rank, count, limit)
         left = datetime.timedelta(seconds=max(1.0, limit - time.monotonic()))
         store.set_timeout(left)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=count, timeout=left)
@@ -128,17 +125,15 @@ def join(rank: int, count: int, address: Path, device: str, is_local: bool) -> R
     return Ranks(rank, count, store, messages, tensors)
 
 
-def first_store(count: int, address: Path) -> Any:
-    """Rank 0's store, over which the others connect, with its host and port in the file `address`."""
-    store = dist.TCPStore("localhost", 0, count, is_master=True, wait_for_workers=False)
-    write_atomic(address, json.dumps([socket.gethostname(), store.port]).encode())
-    return store
-
-
-def other_store(count: int, address: Path, limit: float) -> Any:
-    """The store of rank 0, once it is there.  Raises TimeoutError."""
+def store_at(address: Path, rank: int, count: int, limit: float) -> Any:
+    """The store of rank 0, which writes its host and port to a file.  Raises TimeoutError for others if there is none.
+    They try again if they cannot connect, since the file may be that of an earlier attempt."""
+    if rank == 0:
+        store = dist.TCPStore("localhost", 0, count, is_master=True, wait_for_workers=False)
+        write_atomic(address, json.dumps([socket.gethostname(), store.port]).encode())
+        return store
     while time.monotonic() < limit:
-        with contextlib.suppress(OSError, RuntimeError, ValueError):  # the address may be that of an earlier attempt
+        with contextlib.suppress(OSError, RuntimeError, ValueError):
             host, port = json.loads(address.read_text())
             host = "localhost" if host == socket.gethostname() else host
             return dist.TCPStore(host, port, count, timeout=datetime.timedelta(seconds=3))

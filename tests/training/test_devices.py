@@ -142,11 +142,11 @@ def test_more_devices_than_there_are_are_refused(plan, monkeypatch) -> None:
     words = ["seeds=1", "train.parts=4", "train.devices=4"]
     planned = plan(*words)
     monkeypatch.setattr(devices, "visible", lambda device: ["0", "1", "2"])
-    assert str(device_problem(planned)) == "train.devices: 4 is more than the 3 CPU cores here; write another number"
+    assert str(device_problem(planned)) == "train.devices: must be a number that 3 CPU cores can share, not 4"
     assert device_problem(plan(*words, "dry_run=true")) is None
     for name, value in zip(TASKS[0], (0, 0, 3), strict=True):
         monkeypatch.setenv(name, str(value))
-    assert "cannot be shared by 3 tasks" in str(device_problem(planned))
+    assert "3 CPU cores, and 3 tasks can share, not 4" in str(device_problem(planned))
     answers = launcher.run_in(share("cpu", 0, 4), planned.orders())
     assert [answer.status for answer in answers] == ["failed"] and "fewer devices" in answers[0].died
     result = Run(planned.results, planned.orders()[0].path).result()
