@@ -152,8 +152,7 @@ def read_study(overrides: list[str], groups: Groups) -> StudyRequest:
     rest = [text for text in overrides if text not in named]
     if not named:
         tiers = [text for text in rest if key_of(text) == "tier" and text.partition("=")[2] not in ("", "null")]
-        message = "is one of a study file's tiers; write +experiment=NAME, too"
-        problems = [Problem(text, message) for text in tiers]
+        problems = [Problem(text, "is one of a study file's tiers; write +experiment=NAME, too") for text in tiers]
         meant = [text for text in rest if nearest(key_of(text), ["experiment"])]
         rest = [text for text in rest if text not in meant]
         return StudyRequest(rest, problems=problems + [Problem(text, "did you mean +experiment?") for text in meant])

@@ -194,8 +194,6 @@ class Composer:
     def _variants(self, group: str, names: list[str], others: list[str], own: list[str]) -> dict[str, Any]:
         """The settings of a group's variants, each with the keys of `own` that it has; keys that none has go to all."""
         bare = {name: self.compose([*others, choice_of(group, name)]).config for name in names}
-        if not own:
-            return {name: getattr(config, group) for name, config in bare.items()}
 
         def has(name: str, text: str) -> bool:
             key, node = parsed(text).key_or_group.split(".")[1], getattr(bare[name], group)
@@ -203,8 +201,8 @@ class Composer:
 
         lost = [text for text in own if not any(has(name, text) for name in names)]
         taken = {name: [text for text in own if text in lost or has(name, text)] for name in names}
-        whole = {name: self.compose([*others, choice_of(group, name), *taken[name]]).config for name in names}
-        return {name: getattr(config, group) for name, config in whole.items()}
+        whole = {name: self.compose([*others, choice_of(group, name), *taken[name]]) for name in names if own}
+        return {name: getattr(whole[name].config if own else bare[name], group) for name in names}
 
     def _with_keys(self, groups: tuple[str, ...], keys: list[str]) -> dict[str, Any]:
         """The configuration of these choices of groups with keys set, resolved to plain data."""

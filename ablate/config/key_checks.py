@@ -190,11 +190,9 @@ def _check_fields(section: Any, prefix: str) -> list[Problem]:
 
 def _beyond_numbers(value: Any, key: str, known: set[str]) -> list[Problem]:
     """Problems of numbers that are not finite or too large; keys in `known` already have a problem."""
-    if isinstance(value, dict):
-        named = [(f"{key}.{name}" if key else str(name), item) for name, item in value.items()]
-        return [p for name, item in named for p in _beyond_numbers(item, name, known)]
-    if isinstance(value, list):
-        return [p for item in value for p in _beyond_numbers(item, key, known)]
+    if isinstance(value, dict | list):
+        inner = value.items() if isinstance(value, dict) else [("", item) for item in value]
+        return [p for name, item in inner for p in _beyond_numbers(item, f"{key}.{name}".strip("."), known)]
     if isinstance(value, float) and not math.isfinite(value):
         return [Problem(key, f"{value} is not a number to compute with; write a finite one")]
     most = LARGEST_SEED if key.startswith("seed") else LARGEST

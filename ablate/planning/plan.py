@@ -88,8 +88,7 @@ def check_study(words: Sequence[str], config_dir: str | None = None) -> CheckedS
     command = read_command(words, config_dir)
     try:
         composition = compose_cells(arrange(command))
-        cells = check_cells(composition)
-        return with_step_seconds(with_kernels(study_of(composition, cells)))
+        return with_step_seconds(with_kernels(study_of(composition, check_cells(composition))))
     except PlanError as error:  # problems of keys that the study file sets name that file
         raise PlanError([command.request.placed(problem) for problem in error.problems]) from None
 
@@ -176,8 +175,7 @@ def compose_cells(design: Design) -> Composition:
     levels, factors, reference = factors_of(cells, design)
     at = [levels.index(level | reference) for level in levels]
     missed = unreached(list(zip(cells, overrides, strict=True)), design.command.groups.variants["preset"])
-    varied = [key for keys in design.keys.values() for key in keys]
-    cells, held, wrong = hold_equal(cells, at, varied)
+    cells, held, wrong = hold_equal(cells, at, [key for keys in design.keys.values() for key in keys])
     labels, whole = labels_of(cells, design), ", ".join(f"{name}={level}" for name, level in levels[0].items())
     remarks = [*design.notes, *missed, *held, *[f"{BASE} is {whole}"] * (labels[0] == BASE)]
     return Composition(factors, reference, [], labels, levels, at, design, cells, remarks, wrong)
@@ -189,8 +187,7 @@ def configuration_of(words: Sequence[str], config_dir: str | None, part: str) ->
         raise PlanError([Problem("--cfg", f"{part} is no answer; write --cfg {', '.join(PARTS)}")])
     command = read_command(words, config_dir)
     if command.swept:
-        message = "shows one configuration; leave out -m, and write one value for each key"
-        raise PlanError([Problem("--cfg", message)])
+        raise PlanError([Problem("--cfg", "shows one configuration; leave out -m, and write one value for each key")])
     job = compose_cells(arrange(command)).settings.as_json()
     with Composer(command.groups) as composer:
         groups = next(composer.each_variant(filter(composer.chooses_group, command.fixed)))

@@ -86,8 +86,7 @@ def _duplicates(
             nodes = [(node, checked[i].task.context) for i in pair for node in variants_of(checked[i].config.attention)]
             wide = {(node["window"], context) for node, context in nodes if (node.get("window") or 0) >= context}
             more = [f"; attention.window={window} covers the context of {context}" for window, context in sorted(wide)]
-            beyond = acting_beyond(checked, pair)
-            same.add(f"{both} make the same network: {why}{''.join(more)}{beyond}")
+            same.add(f"{both} make the same network: {why}{''.join(more)}{acting_beyond(checked, pair)}")
     for pair in equal_in(checked, ["data"], contents):
         same.add(f"{names(rows, pair)} give the same batches and held-out examples")
     return sorted(same), sorted(meeting)
