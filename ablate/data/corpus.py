@@ -19,12 +19,12 @@ import numpy as np
 from ablate.config.errors import Corrupt
 from ablate.data.documents import Document
 from ablate.data.split import split_documents
-from ablate.data.tokenizer import SEPARATOR, Pieces, checked_size, codec, decode, learn, units
+from ablate.data.tokenizer import SEPARATOR, checked_size, codec, decode, learn, units
 from ablate.results.atomic import digest, file_digest, read_json, write_json
 
 SPLITS = ("train", "val", "test")
 BLOCK = 1_000_000  # tokens whose pairs are counted in one go
-COUNTED = 1 << 27  # training tokens that yardsticks are counted on
+COUNTED = 1 << 27  # training tokens that yardsticks are counted on, the first of each shard
 FORMAT = 4  # raise it when the tokens of the same documents change
 LAYOUT = 1  # raise it when the files of the cache change
 DAMAGED = (OSError, EOFError, ValueError, LookupError, TypeError)  # all errors that reading a damaged file can raise
@@ -43,8 +43,9 @@ class Shards:
     def __getitem__(self, at: Any) -> np.ndarray:
         """The ids at places: a slice, or an array (..., T) whose last axis counts up by one."""
         if isinstance(at, slice):
-            return self.span(*at.indices(len(self))[:2])
-        rows = [self.span(int(row[0]), int(row[0]) + len(row)) for row in at.reshape(-1, at.shape[-1])]
+            whole = self.part(*at.indices(len(self))[:2]).parts
+            return whole[0] if len(whole) == 1 else np.concatenate(whole)
+        rows = [self[int(row[0]) : int(row[0]) + len(row)] for row in at.reshape(-1, at.shape[-1])]
         found = np.stack(rows).reshape(at.shape)
         for part in self.parts:  # pages that stay mapped count as this process's memory, in the end all of a file
             if isinstance(part, np.memmap):
@@ -57,11 +58,6 @@ class Shards:
         return Shards(
             self.parts[i][max(0, start - self.starts[i]) : stop - self.starts[i]] for i in range(first, last + 1)
         )
-
-    def span(self, start: int, stop: int) -> np.ndarray:
-        """The ids from `start` to before `stop`."""
-        found = self.part(start, stop).parts
-        return found[0] if len(found) == 1 else np.concatenate(found)
 
 
 @dataclass
@@ -223,7 +219,10 @@ def write_corpus(
 def _make(
     folder: Path, fingerprint: str, documents: Sequence[Document], tokenizer: str, size: int | None
 ) -> dict[str, Any]:
-    pieces, names, by_document = cut(documents, tokenizer)
+    texts = [units(*document, tokenizer, SEPARATOR if len(documents) > 1 else "") for document in documents]
+    parts, by_document = split_documents([document.text for document in documents], [len(text) for text in texts])
+    pieces = {split: [texts[i][begin:end] for i, begin, end in parts[split]] for split in SPLITS}
+    names = {split: [documents[i].name for i, _, _ in parts[split]] for split in SPLITS}
     state = learn(tokenizer, size, pieces["train"], [*pieces["val"], *pieces["test"]])
     vocab, encode = codec(tokenizer, state)
     coded = {split: [encode(piece) for piece in found] for split, found in pieces.items()}
@@ -246,23 +245,17 @@ def _make(
 def facts(tokenizer: str, vocab: int, tokens: dict[str, Shards], sizes: dict[str, int]) -> dict[str, Any]:
     """What an index says of tokens; `sizes` are the bytes of the text of each split, {} if unknown."""
     lengths = {split: len(shards) for split, shards in tokens.items() if len(shards)}
+    share = min(1.0, COUNTED / max(1, len(tokens["train"])))
+    train = Shards(part[: math.ceil(share * len(part))] for part in tokens["train"].parts)
     words = tokenizer == "word"  # they do not encode the whole text, so there are no bits per byte
     zeros = {split: sum(int((part == 0).sum()) for part in tokens[split].parts) for split in lengths if words}
     return {
         "tokenizer": tokenizer,
         "vocab": vocab,
-        "yardsticks": yardsticks(counted(tokens["train"]), tokens["test"][:], vocab),
+        "yardsticks": yardsticks(train, tokens["test"][:], vocab),
         "bytes_per_token": {split: sizes[split] / length for split, length in lengths.items() if sizes and not words},
         "unknown": {split: count / lengths[split] for split, count in zeros.items()},
     }
-
-
-def cut(documents: Sequence[Document], tokenizer: str) -> tuple[Pieces, dict[str, list[str]], bool]:
-    """The text pieces of each split, the names of their documents, and whether pieces are whole documents."""
-    texts = [units(*document, tokenizer, SEPARATOR if len(documents) > 1 else "") for document in documents]
-    parts, by_document = split_documents([document.text for document in documents], [len(text) for text in texts])
-    pieces = {split: [texts[i][begin:end] for i, begin, end in parts[split]] for split in SPLITS}
-    return pieces, {split: [documents[i].name for i, _, _ in parts[split]] for split in SPLITS}, by_document
 
 
 def yardsticks(train: Any, test: np.ndarray, vocab: int) -> dict[str, float]:
@@ -291,9 +284,3 @@ def yardsticks(train: Any, test: np.ndarray, vocab: int) -> dict[str, float]:
 
 def _pairs(tokens: np.ndarray, vocab: int) -> np.ndarray:
     return tokens[:-1].astype(np.int64) * vocab + tokens[1:]
-
-
-def counted(train: Shards) -> Shards:
-    """The first tokens of each shard, `COUNTED` in all."""
-    share = min(1.0, COUNTED / max(1, len(train)))
-    return Shards(part[: math.ceil(share * len(part))] for part in train.parts)

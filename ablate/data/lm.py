@@ -95,9 +95,15 @@ class LanguageModelling(Task):
         """
         starts, scored = self.places(split, tokens, length)
         length = length or self.context
-        inputs, targets = self.windows(split, starts, length)
+        inputs, targets = self.examples(split, starts, length, scored)
+        owners = np.searchsorted(self.corpus.ends[split], starts[:, None] + np.arange(1, length + 1), side="right")
+        return HeldOut(inputs, targets, owners, self.corpus.names[split])
+
+    def examples(self, split: str, starts: np.ndarray, length: int, scored: int) -> tuple[dict[str, Tensor], Tensor]:
+        """Inputs and targets of held-out windows, of which the last `scored` targets count."""
+        tokens, targets = self.windows(split, starts, length)
         targets[:, : length - scored] = IGNORE
-        return HeldOut({"tokens": inputs}, targets, self.owners(split, starts, length), self.corpus.names[split])
+        return {"tokens": tokens}, targets
 
     def places(self, split: str, tokens: int, length: int | None) -> tuple[np.ndarray, int]:
         """The starts of held-out windows, and the number of scored targets at the end of each."""
@@ -122,11 +128,6 @@ class LanguageModelling(Task):
         window = torch.from_numpy(self.corpus.tokens[split][at].astype(np.int64))
         # Contiguous for any batch size, as a compiled model expects.
         return window[:, :-1].contiguous(), window[:, 1:].clone()
-
-    def owners(self, split: str, starts: np.ndarray, length: int) -> np.ndarray:
-        """The index of each target's document."""
-        at = starts[:, None] + np.arange(1, length + 1)
-        return np.searchsorted(self.corpus.ends[split], at, side="right")
 
 
 def shuffled(count: int, seed: int, first: int, size: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from ablate.config.ranges import within
 from ablate.data.documents import Files
 from ablate.data.lm import LanguageModelling
 from ablate.data.stdlib import stdlib_source
-from ablate.data.task import IGNORE, Batch, HeldOut, generator, uniform
+from ablate.data.task import IGNORE, Batch, generator, uniform
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,14 +57,11 @@ class MaskedText(LanguageModelling):
         draws = generator("mask", seed, step).random((3, *windows.shape))
         return Batch(*self.corrupt(windows, draws, self.context))
 
-    def held_out(self, split: str, tokens: int, length: int | None = None) -> HeldOut:
-        """Windows as for language modelling; the corruption of a place does not depend on the window's length."""
-        starts, scored = self.places(split, tokens, length)
-        length = length or self.context
+    def examples(self, split: str, starts: np.ndarray, length: int, scored: int) -> tuple[dict[str, Tensor], Tensor]:
+        """See LanguageModelling; the corruption of a place does not depend on the window's length."""
         key, size = ("mask", self.corpus.fingerprint, split), len(self.corpus.tokens[split])
         draws = [[uniform(key, row * size + int(start) + 1, length) for start in starts] for row in range(3)]
-        inputs, targets = self.corrupt(self.windows(split, starts, length)[1], np.array(draws), scored)
-        return HeldOut(inputs, targets, self.owners(split, starts, length), self.corpus.names[split])
+        return self.corrupt(self.windows(split, starts, length)[1], np.array(draws), scored)
 
     def corrupt(self, windows: Tensor, draws: np.ndarray, scored: int) -> tuple[dict[str, Tensor], Tensor]:
         """Inputs and targets of windows (B, T); draws (3, B, T) decide where to corrupt, how, and with which token.

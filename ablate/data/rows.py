@@ -40,7 +40,11 @@ class Rows:
         if not self.name:
             raise ValueError("data.name is empty; write the name of a dataset, or the folder of a saved one")
         found = from_disk(self._folder, self.config) if self._folder else from_hub(self.name, self.config)
-        rows = choose(found, self.name, self.split)
+        if not isinstance(found, dict):
+            found = {str(found.split) if found.split else "train": found}  # saved without a name
+        if self.split not in found:
+            raise ValueError(f"data.split={self.split} is not in {self.name}; {instead(self.split, found)}")
+        rows = found[self.split]
         if self.column not in rows.column_names:
             there = instead(self.column, rows.column_names)
             raise ValueError(f"data.column={self.column} is not in {self.name}; {there}")
@@ -141,21 +145,11 @@ def offline() -> Iterator[None]:
 
 def answers() -> bool:
     """Whether the hub can be reached, and offline mode is not set."""
-    if extra("huggingface_hub.constants", "data=hf").HF_HUB_OFFLINE:
+    constants = extra("huggingface_hub.constants", "data=hf")
+    if constants.HF_HUB_OFFLINE:
         return False
-    endpoint = extra("huggingface_hub.constants", "data=hf").ENDPOINT
     try:
-        extra("huggingface_hub.utils", "data=hf").get_session().head(endpoint, timeout=PATIENCE)
+        extra("huggingface_hub.utils", "data=hf").get_session().head(constants.ENDPOINT, timeout=PATIENCE)
     except Exception:  # the error depends on the HTTP client
         return False
     return True
-
-
-def choose(found: Any, name: str, split: str) -> Any:
-    """One split of a dataset.  Raises ValueError, listing the existing splits, if it is missing."""
-    if not isinstance(found, dict):
-        own = str(found.split) if found.split else "train"  # saved without a name
-        found = {own: found}
-    if split not in found:
-        raise ValueError(f"data.split={split} is not in {name}; {instead(split, found)}")
-    return found[split]

@@ -30,11 +30,13 @@ def split_documents(texts: Sequence[bytes], lengths: Sequence[int]) -> tuple[dic
     not move them.  If there are too few documents, each is cut by position: first 90 %, then 5 %, then 5 %.
     """
     clusters = near_duplicates(texts) if len(texts) > 1 else [[0]]
-    if len(texts) > 1:
-        whole = _assign(texts, lengths, clusters)
-        share = {name: sum(end for _, _, end in parts) / sum(lengths) for name, parts in whole.items()}
-        if all(HELD_OUT[0] <= share[name] <= HELD_OUT[1] for name in ("val", "test")):
-            return whole, True
+    hashes = [hashlib.sha256(text).digest() for text in texts]
+    whole: dict[str, list[Part]] = {"train": [], "val": [], "test": []}
+    for cluster in clusters:
+        whole[place(min(hashes[i] for i in cluster))] += [(i, 0, lengths[i]) for i in cluster]
+    share = {name: sum(end for _, _, end in parts) / sum(lengths) for name, parts in whole.items()}
+    if all(HELD_OUT[0] <= share[name] <= HELD_OUT[1] for name in ("val", "test")):
+        return {name: sorted(parts) for name, parts in whole.items()}, True
     cuts: dict[str, list[Part]] = {"train": [], "val": [], "test": []}
     # Keep only the longest of near-duplicates: the start of another would contain the test part of this one.
     for i in sorted(max(cluster, key=lambda i: lengths[i]) for cluster in clusters):
@@ -43,14 +45,6 @@ def split_documents(texts: Sequence[bytes], lengths: Sequence[int]) -> tuple[dic
         for name, part in zip(cuts, ((i, 0, first), (i, first, second), (i, second, n)), strict=True):
             cuts[name].append(part)
     return cuts, False
-
-
-def _assign(texts: Sequence[bytes], lengths: Sequence[int], clusters: list[list[int]]) -> dict[str, list[Part]]:
-    parts: dict[str, list[Part]] = {"train": [], "val": [], "test": []}
-    hashes = [hashlib.sha256(text).digest() for text in texts]
-    for cluster in clusters:
-        parts[place(min(hashes[i] for i in cluster))] += [(i, 0, lengths[i]) for i in cluster]
-    return {name: sorted(part) for name, part in parts.items()}
 
 
 def place(content: bytes, share: float = 0.05) -> str:
@@ -62,6 +56,9 @@ def place(content: bytes, share: float = 0.05) -> str:
 
 def near_duplicates(texts: Sequence[bytes]) -> list[list[int]]:
     """Clusters of documents linked by sharing over a fifth of the smaller one's shingles."""
+    from scipy.sparse import coo_array  # slow to load, and needed once
+    from scipy.sparse.csgraph import connected_components
+
     sets = [shingles(text) for text in texts]
     shared: Counter[tuple[int, int]] = Counter()
     alike: Counter[tuple[int, int]] = Counter()
@@ -70,16 +67,17 @@ def near_duplicates(texts: Sequence[bytes]) -> list[list[int]]:
             shared.update(combinations(owners, 2))
         else:  # too many pairs; copies of one text are neighbours in every list
             alike.update(pairwise(owners))
-    root = list(range(len(texts)))
+    linked = []
     for (a, b), count in shared.items():
         if count > SHARE * min(len(sets[a]), len(sets[b])):
-            root[_find(root, a)] = _find(root, b)
+            linked.append((a, b))
     for (a, b), count in alike.items():
         if count + shared[a, b] > BOILERPLATE * min(len(sets[a]), len(sets[b])):
-            root[_find(root, a)] = _find(root, b)
+            linked.append((a, b))
+    graph = coo_array((np.ones(len(linked)), np.array(linked, int).reshape(-1, 2).T), (len(texts), len(texts)))
     clusters: dict[int, list[int]] = defaultdict(list)
-    for i in range(len(texts)):
-        clusters[_find(root, i)].append(i)
+    for i, cluster in enumerate(connected_components(graph, directed=False)[1].tolist()):
+        clusters[cluster].append(i)
     return list(clusters.values())
 
 
@@ -138,10 +136,3 @@ def _owners(sets: Sequence[np.ndarray]) -> Iterator[list[int]]:
     several = ends - starts > 1
     for start, end in zip(starts[several].tolist(), ends[several].tolist(), strict=True):
         yield owner[start:end]
-
-
-def _find(root: list[int], i: int) -> int:
-    while root[i] != i:
-        root[i] = root[root[i]]
-        i = root[i]
-    return i

@@ -34,9 +34,6 @@ class Codec(NamedTuple):
     encode: Callable[[Any], np.ndarray]
 
 
-Pieces = dict[str, list[Any]]  # split -> bytes (byte) or str
-
-
 def checked_size(tokenizer: str, vocab_size: int | None) -> int | None:
     """The vocabulary size to train, None if nothing is trained.  Raises ValueError for invalid combinations."""
     if tokenizer not in (*LEARNED, *PUBLISHED) and not tokenizer.endswith(".json"):
@@ -73,13 +70,15 @@ def learn(tokenizer: str, vocab_size: int | None, train: Iterable[str], others: 
     if tokenizer == "bpe":
         assert vocab_size
         texts = (text.removesuffix(SEPARATOR) for text in train)
-        return to_json(train_bpe((part for text in texts for part in chunks(text, CHUNK)), vocab_size))
-    if tokenizer == "word":
+        found = train_bpe((part for text in texts for part in chunks(text, CHUNK)), vocab_size)
+    elif tokenizer == "word":
         assert vocab_size
         return json.dumps(vocabulary(train, vocab_size, SEPARATOR))
-    if tokenizer.endswith(".json"):
-        return to_json(_from_file(Path(tokenizer).expanduser()))
-    return ""
+    elif tokenizer.endswith(".json"):
+        found = _from_file(Path(tokenizer).expanduser())
+    else:
+        return ""
+    return json.dumps(json.loads(found.to_str()), ensure_ascii=False, sort_keys=True)  # not in a hash table's order
 
 
 def codec(tokenizer: str, state: str) -> Codec:
@@ -165,11 +164,6 @@ def train_bpe(texts: Iterable[str], vocab_size: int) -> Any:
     )
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
-
-
-def to_json(tokenizer: Any) -> str:
-    """Serialise a tokenizer deterministically, independent of the order of a hash table."""
-    return json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, sort_keys=True)
 
 
 def chunks(text: str, size: int) -> list[str]:
