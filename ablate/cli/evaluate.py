@@ -114,9 +114,9 @@ def put_aside(run: Run, file: Path) -> str:
 def evaluate(runs: list[NamedRun], requested: dict[str, Any]) -> Outcome:
     """Evaluate runs one after another, and print a table and remarks.  Raises Refused if a run's task or
     positions do not support a length."""
+    from ablate.planning.cells import seen_in_training
     from ablate.planning.checks.user_code import Failed, run_in_subprocess
     from ablate.training.devices import configure_torch
-    from ablate.training.length_eval import seen_in_training
 
     configure_torch()  # as in training
     # User code of one run must not affect another's numbers, and a process that uses a GPU must not fork.
@@ -152,7 +152,7 @@ def evaluate(runs: list[NamedRun], requested: dict[str, Any]) -> Outcome:
 
 def problems_of(loaded: LoadedRun, requested: dict[str, Any]) -> list[str]:
     """Problems of the requested lengths for one run."""
-    from ablate.training.length_eval import length_problems
+    from ablate.planning.checks.validate import length_problems
 
     return [str(problem) for problem in length_problems(configured(loaded, requested), loaded.task())]
 
@@ -172,8 +172,8 @@ def measured(loaded: LoadedRun, requested: dict[str, Any]) -> tuple[dict[str, fl
     Saves metrics at lengths if eval.tokens is as in training."""
     from ablate.model.init import data_seed
     from ablate.model.products import use
-    from ablate.training.evaluation import at_lengths, final_evaluation, following, setting_of
-    from ablate.training.length_eval import add_lengths, seen_lengths
+    from ablate.planning.cells import seen_lengths
+    from ablate.training.evaluation import add_lengths, at_lengths, final_evaluation, following, setting_of
 
     config, [seed] = configured(loaded, requested), loaded.config.seeds
     setting, task, lengths = setting_of(config), loaded.task(), config.eval.lengths

@@ -37,8 +37,7 @@ from ablate.results.run import Run, lacking, now
 from ablate.results.run_key import is_foreign, provenance, run_key
 from ablate.training.devices import device_name, peak_memory
 from ablate.training.divergence import Diverged, overfits
-from ablate.training.evaluation import setting_of
-from ablate.training.length_eval import add_lengths
+from ablate.training.evaluation import add_lengths, setting_of
 from ablate.training.load import load_run
 from ablate.training.ranks import ALONE, RankLost, Ranks
 from ablate.training.trainer import Interrupted, Trainer, new_trainer

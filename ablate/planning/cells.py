@@ -18,7 +18,7 @@ from ablate.config.errors import BadComponent, PlanError, Problem, first_line
 from ablate.config.key_checks import CHOSEN
 from ablate.config.schema import BUILT, BY_STEPS, LAYERS, Config
 from ablate.data.task import Task, batch_positions, build_task
-from ablate.formatting import first_of, percent
+from ablate.formatting import first_of, percent, rough
 from ablate.model.init import shared_draws
 from ablate.planning.checks.preflight import refuse_equal
 from ablate.planning.checks.user_code import isolate_user_code
@@ -26,7 +26,6 @@ from ablate.planning.checks.validate import Checked, Validator
 from ablate.planning.study import Cells, Layout, describe_tasks
 from ablate.results.records import Cell, Matched
 from ablate.results.run_key import batches, cell_id
-from ablate.training.length_eval import seen_in_training, seen_lengths
 
 STEP = 8  # widths that hardware likes
 CLOSE = 0.01  # relative difference that multiples of STEP must reach, and that needs no note
@@ -35,6 +34,20 @@ EXTREME = 4  # factor by which a width may change at most; downwards from the pa
 WIDEST = 2**24
 
 _counts: WeakKeyDictionary[Task, dict[Any, Any]] = WeakKeyDictionary()  # positions of a task's batches
+
+
+def seen_lengths(config: Config, task: Task) -> dict[str, float]:
+    """The lengths of a cell whose test examples occur in training (as JSON keys), with their expected share."""
+    examples = config.train.steps * config.train.batch_size
+    found = {str(length): task.trained_on(length, examples) for length in config.eval.lengths}
+    return {length: share for length, share in found.items() if share > 0}
+
+
+def seen_in_training(lengths: dict[str, float]) -> list[str]:
+    """A note on the lengths whose test examples occur in training; [] if there are none."""
+    shares = ", ".join(f"{length} ({rough(share)})" for length, share in lengths.items())
+    note = f"eval.lengths seen in training: {shares} of the test examples: there are too few to hold any out"
+    return [note] if shares else []
 
 
 def training_positions(cell: Checked) -> int:

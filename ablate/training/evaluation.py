@@ -1,10 +1,11 @@
 """Evaluation of models: scores of held-out targets, their metrics, greedy decoding, and a run's final evaluation."""
 
+import contextlib
 import copy
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -12,10 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ablate.config.errors import Corrupt
 from ablate.config.schema import Config, Train
 from ablate.data.metrics import Metric, Scores, exact, loss
 from ablate.data.task import IGNORE, Batch, HeldOut, Task
 from ablate.model.norm import running_norms
+from ablate.results.atomic import set_aside, write_json
+from ablate.results.records import Evaluation
+from ablate.results.run import Run
 from ablate.training.devices import is_out_of_memory, make_room, to_device
 from ablate.training.ranks import ALONE, Ranks
 
@@ -98,7 +103,7 @@ def in_chunks(
     return ranks.gather(found)
 
 
-@contextmanager
+@contextlib.contextmanager
 def evaluation_mode(model: nn.Module, batch_statistics: bool = False) -> Iterator[None]:
     """The model in evaluation mode, on request with running norms in training mode and frozen; restored at the end."""
     modes = {module: module.training for module in model.modules()}
@@ -215,6 +220,22 @@ def at_lengths(model: nn.Module, task: Task, setting: Setting, lengths: list[int
     found: dict[str, float] = {}
     for length in lengths:
         found |= measure(model, task, "test", setting, length).metrics
+    return found
+
+
+def add_lengths(run: Run, model: nn.Module, task: Task, setting: Setting, lengths: list[int]) -> dict[str, float]:
+    """Evaluate a trained model at these lengths and add the metrics to the run's evaluation.json.  Always in eager
+    mode: each length would be compiled anew, and saved weights are evaluated in eager mode, too.  `eval.lengths` is not
+    part of a run's key: new lengths evaluate the saved weights, and nothing is trained again."""
+    found = at_lengths(copy.deepcopy(model), task, setting, lengths)
+    whose = Evaluation(torch=torch.__version__, data_fingerprint=task.fingerprint)
+    try:
+        known = run.evaluation(whose)
+    except Corrupt:
+        known = {}
+        with contextlib.suppress(FileNotFoundError):
+            set_aside(run.evaluation_file)
+    write_json(run.evaluation_file, dataclasses.replace(whose, metrics={**known, **found}).as_json(), run.check)
     return found
 
 

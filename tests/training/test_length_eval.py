@@ -13,11 +13,12 @@ from ablate.cli import evaluate
 from ablate.cli.summary import summary
 from ablate.cli.sweep import preview
 from ablate.config.schema import typed
+from ablate.planning.cells import seen_in_training
+from ablate.planning.checks.validate import length_problems
 from ablate.planning.plan import PlanError, plan_study
 from ablate.results.atomic import write_json
 from ablate.results.run import Run, lacking
 from ablate.results.study import load_study
-from ablate.training.length_eval import length_problems, seen_in_training
 from analysis.case import case_of
 from analysis.writing import tables
 
@@ -99,7 +100,7 @@ def test_a_failing_test_loses_nothing(small, monkeypatch, capfd, trained):
         raise MemoryError("out of memory at this length\nand more")
 
     with monkeypatch.context() as failing:
-        failing.setattr("ablate.training.length_eval.at_lengths", fail)
+        failing.setattr("ablate.training.evaluation.at_lengths", fail)
         _, run, plan = carried_out(*small, "eval.lengths=[8]")
         assert run.result().status == "done" and not run.evaluation_file.exists() and run.weights_file.exists()
         assert "cannot be tested at eval.lengths=[8] (out of memory at this length)\n" in capfd.readouterr().err

@@ -38,7 +38,6 @@ from ablate.planning.checks.user_code import Failed, cached, isolate_user_code, 
 from ablate.results.run_key import LIBRARIES, is_foreign, kernels_of
 from ablate.results.tables import class_name
 from ablate.training.devices import card_of, cards
-from ablate.training.length_eval import length_problems
 from ablate.training.optim import OFFERED, make_optimiser, rule_of
 from ablate.training.schedule import schedule_problems
 from ablate.training.vectors import is_pretrained
@@ -272,6 +271,25 @@ def resolve_auto(config: Config) -> Config:
         if data.get(key) is not None and (key == "path" or os.path.isdir(os.path.expanduser(str(data[key])))):
             data[key] = os.path.abspath(os.path.expanduser(data[key]))
     return config.with_value("data", data)
+
+
+def length_problems(config: Config, task: Task) -> list[Problem]:
+    """Problems of a cell's lengths: its task has no examples of them, or its position encoding does not reach them."""
+    found = []
+    for length in config.eval.lengths:
+        try:
+            task.held_out("test", 1, length)
+        except ValueError as error:
+            problem = f"{task.name} has no test examples of length {length} ({first_line(error)})"
+            found.append(Problem("eval.lengths", problem))
+            continue
+        each = [resolve("position", node["_target_"], config.user) for node in variants_of(config.position)]
+        position = next((one for one in each if not getattr(one, "extrapolates", True)), None)
+        if position is not None and task.span(length) > task.context:
+            name = getattr(position, "__name__", "").lower()
+            most = f"position={name} has {task.context} positions, and length {length} needs {task.span(length)}"
+            found.append(Problem("eval.lengths", f"{most}; choose another position (rope, say) or shorter lengths"))
+    return found
 
 
 def _worker_problems(config: Config) -> list[Problem]:
