@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -184,7 +184,8 @@ def register_operators() -> None:
     product.register_autograd(
         rows_and_matrices, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs)
     )
-    register_flop_formula(torch.ops.ablate.grouped_product)(flops_of_groups)
+    flops = lambda x, weight, *args, **kwargs: 2 * x[0] * weight[-2] * weight[-1]  # noqa: E731 (a row is in one group)
+    register_flop_formula(torch.ops.ablate.grouped_product)(flops)
     gradient = torch.library.custom_op("ablate::grouped_gradient", gradient_of_groups, mutates_args=())
     gradient.register_fake(lambda x, of_rows, ends: x.new_empty(len(ends), x.shape[-1], of_rows.shape[-1]))
 
@@ -195,11 +196,6 @@ def product_of_groups(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
     for start, end, matrix in groups(ends, weight):
         torch.mm(x[start:end], matrix, out=made[start:end])
     return made
-
-
-def flops_of_groups(x: Sequence[int], weight: Sequence[int], *args: Any, **kwargs: Any) -> int:
-    """FLOPs of the grouped product from its shapes: each row is in one group."""
-    return 2 * x[0] * weight[-2] * weight[-1]
 
 
 def gradient_of_groups(x: Tensor, of_rows: Tensor, ends: Tensor) -> Tensor:
