@@ -9,7 +9,7 @@ layers has no width, those of the others are scaled in proportion.
 import dataclasses
 import math
 from collections.abc import Callable, Iterable
-from functools import cache, partial
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -63,11 +63,10 @@ def training_positions(cell: Checked) -> int:
 
 def changes_length(cell: Checked) -> bool:
     """Whether a cell's training batches have other positions than its task says."""
-    size, steps = cell.config.train.batch_size, cell.config.train.steps
-    known = _counts.setdefault(cell.task, {})
-    if (size, steps) not in known:
-        known[size, steps] = cell.task.changes_length(size, steps)
-    return bool(known[size, steps])
+    train, known = cell.config.train, _counts.setdefault(cell.task, {})
+    if (of := (train.batch_size, train.steps)) not in known:
+        known[of] = cell.task.changes_length(*of)
+    return bool(known[of])
 
 
 def batch_lengths(config: Config, start: int, stop: int) -> list[int]:
@@ -159,7 +158,6 @@ def widen(cell: Checked, amount: Amount, target: float, validator: Validator) ->
 def nearest(cell: Checked, amount: Amount, target: float, validator: Validator) -> Checked:
     """A cell with the one width of all its FFNs that comes nearest to a target."""
 
-    @cache
     def at(width: int) -> Checked:
         if width == cell.budget.hidden:  # its budget is known
             return cell
@@ -178,7 +176,6 @@ def widen_each(cell: Checked, amount: Amount, target: float, validator: Validato
         whole[name] = found or nearest(in_all, amount, target, validator).config.ffn["hidden"]  # an FFN may have none
     first = next(iter(whole))
 
-    @cache
     def at(width: int) -> Checked:
         scaled = {name: max(1, round(each * width / whole[first])) for name, each in whole.items()}
         own = {name: node[name] | {"hidden": hidden} for name, hidden in scaled.items()}
@@ -220,19 +217,14 @@ def neighbours(amount: Callable[[int], float], target: float, step: int, low: in
 def lengthen(cell: Checked, amount: Amount, target: float) -> Checked:
     """A cell with the number of steps that comes nearest to a target, and a proportional warm-up."""
 
-    def trained(steps: int) -> Checked:
-        return cell._replace(config=cell.config.with_value("train.steps", steps))
-
-    @cache
     def after(steps: int) -> float:
-        return amount(trained(steps))
+        return amount(cell._replace(config=cell.config.with_value("train.steps", steps)))
 
     own = cell.config.train.steps
     guess = max(1, math.floor(target / after(own) * own))
     steps = min(neighbours(after, target, 1, guess), key=lambda n: (round(abs(after(n) / target - 1), 12), n))
     warmup = math.floor(cell.config.optim.warmup * steps / own + 0.5)
-    found = trained(steps)
-    return found._replace(config=found.config.with_value("optim.warmup", warmup))
+    return cell._replace(config=cell.config.with_value("train.steps", steps).with_value("optim.warmup", warmup))
 
 
 def describe_cells(checked: list[Checked], raw: list[Config], layout: Layout) -> Cells:
