@@ -268,9 +268,9 @@ def take_others(results: Path, runs: list[PlannedRun], rows: list[Cell]) -> tupl
                 run = dataclasses.replace(run, path=path)
         chosen.append(run)
     notes = {}
-    for id, found in taken.items():
+    for cell_id, found in taken.items():
         how = _by(set().union(*found), " changed")
-        notes[id] = [f"{_counted(len(found), f'of {cells[id].label}')} trained {how}, {TAKEN}"]
+        notes[cell_id] = [f"{_counted(len(found), f'of {cells[cell_id].label}')} trained {how}, {TAKEN}"]
     return chosen, [dataclasses.replace(row, notes=row.notes + notes.get(row.id, [])) for row in rows]
 
 
