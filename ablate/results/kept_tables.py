@@ -99,10 +99,7 @@ def read_tables(folder: Path) -> Study:
         except ValueError as error:
             raise Corrupt(f"{folder / name} cannot be read as a table ({error})") from None
     try:
-        runs = _with_levels(tables[RUNS], manifest)
-        logged = CURVES in tables
-        curves = _with_run_columns(tables[CURVES], runs, _factors(manifest)) if logged else Columns().frame([])
-        losses = _with_run_index(tables[DOCUMENTS]) if DOCUMENTS in tables else by_document({})
+        runs, curves, losses = _restored(tables, manifest)
     except (KeyError, ValueError) as error:
         raise Corrupt(f"{file} is of tables that do not fit its study ({error})") from None
     beside = {role: read_tables(folder / role) for role, name in COMPANIONS.items() if name in kept.files}
@@ -123,13 +120,26 @@ def _factors(manifest: Manifest) -> list[str]:
     return list(dict.fromkeys(name for cell in manifest.cells for name in cell.levels))
 
 
-def _with_levels(runs: pandas.DataFrame, manifest: Manifest) -> pandas.DataFrame:
-    """Runs with typed levels from the manifest in place of those in the CSV: 1e-05 is a number, null is None."""
+def _restored(tables: dict[str, pandas.DataFrame], manifest: Manifest) -> tuple[pandas.DataFrame, ...]:
+    """Runs, curves and documents as in `Study`, with typed levels from the manifest in place of those in the CSV: 1e-05
+    is a number, null is None."""
     import pandas
 
-    levels = {cell.id: cell.levels for cell in manifest.cells}
-    named = {name: [levels[cell].get(name, float("nan")) for cell in runs["cell"]] for name in _factors(manifest)}
-    return runs.assign(**{name: pandas.Series(column) for name, column in named.items() if name in runs})
+    runs, curves, losses = tables[RUNS], Columns().frame([]), by_document({})
+    of_cells = {cell.id: cell.levels for cell in manifest.cells}
+    columns = {name: curve_column(name) for name in _factors(manifest) if name in runs}
+    levels = {name: [of_cells[cell].get(name, math.nan) for cell in runs["cell"]] for name in columns}
+    runs = runs.assign(**{name: pandas.Series(column) for name, column in levels.items()})
+    if CURVES in tables:
+        of_runs = runs.set_index(["cell", "seed"])[["label", "path", *columns]].rename(columns=columns)
+        curves = tables[CURVES].join(of_runs, on=["cell", "seed"])
+        last = [*RUN_COLUMNS, *columns.values()]
+        curves = curves[[*(name for name in curves if name not in last), *last]]
+    if DOCUMENTS in tables:
+        losses = tables[DOCUMENTS].set_index(list(DOCUMENT))
+        whose = [(cell, int(seed)) for cell, _, seed in (name.rpartition("/") for name in losses)]
+        losses = losses.set_axis(pandas.MultiIndex.from_tuples(whose, names=("cell", "seed")), axis=1)
+    return runs, curves, losses
 
 
 def _thinned(study: Study) -> pandas.DataFrame:
@@ -139,23 +149,6 @@ def _thinned(study: Study) -> pandas.DataFrame:
     ends = [~curves.duplicated(["cell", "seed"], keep=keep) for keep in ("first", "last")]
     wanted = curves[logged].notna().any(axis=1) | ends[0] | ends[1]
     return curves.loc[wanted, [name for name in curves if name not in ("label", "path")]]
-
-
-def _with_run_columns(curves: pandas.DataFrame, runs: pandas.DataFrame, factors: list[str]) -> pandas.DataFrame:
-    levels = {name: curve_column(name) for name in factors if name in runs}
-    of_runs = runs.set_index(["cell", "seed"])[["label", "path", *levels]].rename(columns=levels)
-    found = curves.join(of_runs, on=["cell", "seed"])
-    last = [*RUN_COLUMNS, *levels.values()]
-    return found[[*(name for name in found if name not in last), *last]]
-
-
-def _with_run_index(flat: pandas.DataFrame) -> pandas.DataFrame:
-    import pandas
-
-    losses = flat.set_index(list(DOCUMENT))
-    parts = [name.rpartition("/") for name in losses]
-    whose = pandas.MultiIndex.from_tuples([(cell, int(seed)) for cell, _, seed in parts], names=("cell", "seed"))
-    return losses.set_axis(whose, axis=1)
 
 
 def texts_of(table: pandas.DataFrame) -> list[str]:
