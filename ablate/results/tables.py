@@ -30,7 +30,6 @@ SECTIONS = (*VARIED, "model", "data", "train", "optim")
 CARRIED = {*NO_NUMBERS, "ffn.mult", "ffn.multiple_of", "optim.min_lr_ratio"}
 NAMED = 4
 EACH_STEP = ("step", "tokens", "seconds", "lr", "grad_norm")  # logged between evaluations, too, like train/…
-PROVENANCE = ("steps", "seconds", "cpu_seconds", "device", "overfits", "torch", "ended", "commit", "dirty")  # columns
 
 Row = dict[str, Any]
 
@@ -113,17 +112,16 @@ def planned_cells(manifest: Manifest) -> list[Cell]:
 
 def run_row(cell: Cell, result: Result | None, evaluation: Metrics | None) -> Row:
     """The row of a run of `cell` in the table of runs; `result` is None if the run has not ended."""
-    shape: Row = {"params": cell.params, "flops_per_token": cell.flops_per_token, "batches": cell.batches}
-    if result is None:
-        return cell.levels | shape | {"status": "missing", "error": None} | dict.fromkeys(PROVENANCE)
-    git, seconds = result.git or Commit(), (result.seconds or {}).get("total")
-    overfits, torch = result.overfits.times if result.overfits else None, (result.versions or {}).get("torch")
-    about = (result.steps, seconds, result.cpu_seconds, result.device)
-    values = (*about, overfits, torch, result.ended, git.commit, git.dirty)
-    facts: Row = {"status": result.status, "error": result.error.message if result.error else None}
-    facts |= dict(zip(PROVENANCE, values, strict=True))
-    facts |= {} if result.vectors_seconds is None else {"vectors_seconds": result.vectors_seconds}
-    return cell.levels | shape | facts | (result.final | (evaluation or {}) if result.status == "done" else {})
+    known = result or Result(status="failed", final={})  # of which nothing else is known
+    git = known.git or Commit()
+    row: Row = cell.levels | {"params": cell.params, "flops_per_token": cell.flops_per_token, "batches": cell.batches}
+    row |= {"status": result.status if result else "missing", "error": known.error.message if known.error else None}
+    row |= {"steps": known.steps, "seconds": (known.seconds or {}).get("total"), "cpu_seconds": known.cpu_seconds}
+    row |= {"device": known.device, "overfits": known.overfits.times if known.overfits else None}
+    row |= {"torch": (known.versions or {}).get("torch"), "ended": known.ended}
+    row |= {"commit": git.commit, "dirty": git.dirty}
+    row |= {} if known.vectors_seconds is None else {"vectors_seconds": known.vectors_seconds}
+    return row | (known.final | (evaluation or {}) if known.status == "done" else {})
 
 
 class Planned:
