@@ -34,7 +34,7 @@ from ablate.results.manifest import manifest_in, newer
 from ablate.results.records import Manifest
 from ablate.results.run import verify_sum
 from ablate.results.study import Study
-from ablate.results.tables import DOCUMENT, EACH_STEP, Columns, by_document, curve_column
+from ablate.results.tables import DOCUMENT, EACH_STEP, by_document, curve_column, curves_of
 
 if TYPE_CHECKING:
     import pandas
@@ -125,7 +125,7 @@ def _restored(tables: dict[str, pandas.DataFrame], manifest: Manifest) -> tuple[
     is a number, null is None."""
     import pandas
 
-    runs, curves, losses = tables[RUNS], Columns().frame([]), by_document({})
+    runs, curves, losses = tables[RUNS], curves_of([]), by_document({})
     of_cells = {cell.id: cell.levels for cell in manifest.cells}
     columns = {name: curve_column(name) for name in _factors(manifest) if name in runs}
     levels = {name: [of_cells[cell].get(name, math.nan) for cell in runs["cell"]] for name in columns}

@@ -68,7 +68,7 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
     planned = list({(run.cell, run.seed): run for run in manifest.runs}.values())
     twice = len(manifest.runs) - len(planned)
     notes = [f"{counted(twice, 'planned run')} with the cell and seed of another; the last counts"] * bool(twice)
-    rows, owners, steps, checked = [], [], tables.Columns(), tables.Planned()
+    rows, steps, checked = [], [], tables.Planned()
     tested, without_steps = dict[tables.CellSeed, Documents](), 0
     for one in planned:
         cell, run = tables.as_planned(cells[one.cell], one), Run(results, one.path)
@@ -86,8 +86,8 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
         if curves and (found := tables.tested_on(result)):
             tested[one.cell, one.seed] = found
         if logged:
-            owners.append(owner | {tables.curve_column(name): level for name, level in cell.levels.items()})
-            steps.add(logged)
+            owner |= {tables.curve_column(name): level for name, level in cell.levels.items()}
+            steps.append((owner, tables.by_column(logged)))
     runs, timing_notes = tables.in_one_sitting(pandas.DataFrame(rows))
     order = ["cell", "label", "seed", "status", *manifest.factors]
     runs = runs[order + [column for column in runs if column not in order]]
@@ -100,4 +100,4 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
     unlogged = f"{counted(without_steps, 'ended run')} without logged steps: no learning curve of them is shown"
     notes += [*timing_notes, *[unlogged] * bool(without_steps)]
     notes += [*checked.notes, *tables.mixed(runs), *lost, *newer(manifest)]
-    return Study(manifest, runs, steps.frame(owners), notes, beside, tables.by_document(tested), results)
+    return Study(manifest, runs, tables.curves_of(steps), notes, beside, tables.by_document(tested), results)

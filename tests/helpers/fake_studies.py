@@ -21,7 +21,7 @@ from ablate.results.manifest import flaws, study_folder
 from ablate.results.records import Cell, Manifest, Result
 from ablate.results.run import Run
 from ablate.results.study import Study
-from ablate.results.tables import Columns, in_one_sitting, run_row, speed_of
+from ablate.results.tables import curves_of, in_one_sitting, run_row, speed_of
 
 COMPONENTS = {"norm": "ln", "ffn": "mlp", "residual": "pre", "position": "rope", "attention": "mha", "init": "gpt2"}
 STEPS = 800
@@ -101,7 +101,7 @@ def study_of(
     runs, notes = in_one_sitting(pandas.DataFrame(rows))
     order = ["cell", "label", "seed", "status", *factors]
     runs = runs[order + [name for name in runs if name not in order]]
-    return Study(manifest, runs, Columns().frame([]), notes, beside or {})
+    return Study(manifest, runs, curves_of([]), notes, beside or {})
 
 
 def _told(
