@@ -169,9 +169,9 @@ def known_before(manifest: Manifest, known: Manifest) -> Manifest:
         return manifest
     now = {name: entry.claim for name, entry in manifest.claims.items()}
     registry = register(now, known.withdrawn | known.claims, manifest.cells, seen, manifest.created)
-    claims = {name: registry.claims[name] if entry.registered else entry for name, entry in manifest.claims.items()}
+    claims = {name: registry["claims"][name] if entry.registered else entry for name, entry in manifest.claims.items()}
     looks = [look for look in known.looks if look not in manifest.looks]
-    withdrawn = registry.withdrawn | manifest.withdrawn
+    withdrawn = registry["withdrawn"] | manifest.withdrawn
     criterion = manifest.replicated
     if criterion is None or criterion.registered:
         criterion = registered(criterion and criterion.value, known.replicated, seen, manifest.created)
