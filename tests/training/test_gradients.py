@@ -11,13 +11,13 @@ from torch import nn
 
 from ablate.data.task import IGNORE, Batch, HeldOut, build_task
 from ablate.model.build import initialised_model
-from ablate.model.dropout import begin_at, rekey
+from ablate.model.dropout import begin_at, rekey, seed_torch
 from ablate.model.objective import MultiToken, Objective
 from ablate.results.run_key import numbers
 from ablate.training.devices import TooLarge, make_room
 from ablate.training.diagnostics import diagnose
 from ablate.training.evaluation import Setting, score
-from ablate.training.gradients import backward_by_parts
+from ablate.training.gradients import backward, backward_by_parts
 from ablate.training.optim import adamw, optimizer_step
 
 CPU = torch.device("cpu")
@@ -109,6 +109,19 @@ def test_the_gradients_of_parts_are_summed_in_a_tree(plan):
     pairs = {name: [g[name] for g in each] for name in gradients(model)}
     assert all(torch.equal((g[0] + g[1]) + (g[2] + g[3]), gradients(model)[name]) for name, g in pairs.items())
     assert any(not torch.equal(sum(g), gradients(model)[name]) for name, g in pairs.items()), "not one after another"
+
+
+def test_each_part_draws_by_its_first_row_on_whatever_device(made):
+    model, batch = made
+    rows: dict[str, list[int]] = {"one": [], "first of two": [], "second of two": []}
+    for place, ranks in zip(rows, (ALONE, Ranks(0, 2), Ranks(1, 2)), strict=True):
+        backward(model, Objective(), batch, 4, CPU, "fp32", rows[place].append, ranks)
+    assert rows["one"] == [0, 2, 4, 6] == rows["first of two"] + rows["second of two"]
+    draws = []
+    for row in (0, 2, 2):
+        seed_torch(0, 5, CPU, row)
+        draws.append(torch.rand(()).item())
+    assert draws[0] != draws[1] == draws[2]
 
 
 def test_parts_are_asked_for_and_recorded(plan):

@@ -14,6 +14,7 @@ from ablate.execution.fork import Child, start
 from ablate.execution.train_run import follow, train_run
 from ablate.model.build import initialised_model
 from ablate.planning.plan import Plan, plan_study
+from ablate.results.lease import LeaseLost
 from ablate.results.run import Run
 from ablate.training import ranks as module
 from ablate.training.devices import configure_torch
@@ -21,6 +22,7 @@ from ablate.training.ranks import RankLost, Ranks, join
 
 pytestmark = pytest.mark.usefixtures("untried")
 WORDS = ["seeds=1", "train.parts=4", "train.batch_size=6", "model.dropout=0.2", "train.average=ema", "train.steps=8"]
+ENDED = "another process of the run has ended"
 BETWEEN = [
     ["model=encoder_decoder", "data=sort", "data.length=5", "step=sam"],
     ["ffn=moe", "train.diagnostics=true", "objective=multi_token"],
@@ -49,10 +51,12 @@ def trained(plan: Plan, count: int, folder: Path, steps: int | None = None) -> l
 
     def body(ranks: Ranks) -> str:
         stop = after(steps) if steps else lambda: False
-        if ranks.rank:
-            return follow(order, stop, ranks, folder / f"files-{ranks.rank}")
-        status = train_run(order, stop, ranks)
-        return ranks.from_first(status)
+        try:
+            if ranks.rank:
+                return follow(order, stop, ranks, folder / f"files-{ranks.rank}")
+            return ranks.from_first(train_run(order, stop, ranks))
+        except RankLost as error:
+            return str(error)
 
     folder.mkdir()
     return together(count, folder, body)
@@ -85,6 +89,15 @@ def test_numbers_do_not_depend_on_the_number_of_devices(count, words, small, tmp
     assert trained(planned, count, tmp_path / "ranks") == ["done"] * count
     run = Run(planned.results, planned.manifest.runs[0].path)
     assert numbers(run) == whole and run.result().device.startswith(f"{count} × ")
+
+
+def test_a_run_that_another_host_takes_over_ends_all(plan, tmp_path, monkeypatch):
+    def lost(run: Run) -> None:
+        if run.lease and len(run.metrics()[0]) > 2:
+            raise LeaseLost("taken over")
+
+    monkeypatch.setattr(Run, "check", lost)
+    assert trained(plan(*WORDS, "train.devices=2"), 2, tmp_path / "two") == ["taken over", ENDED]
 
 
 def test_a_rank_out_of_memory_splits_the_batch_for_all(plan, tmp_path, monkeypatch, capfd):
