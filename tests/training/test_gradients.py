@@ -19,6 +19,7 @@ from ablate.training.diagnostics import diagnose
 from ablate.training.evaluation import Setting, score
 from ablate.training.gradients import backward, backward_by_parts
 from ablate.training.optim import adamw, optimizer_step
+from ablate.training.ranks import ALONE, Ranks
 
 CPU = torch.device("cpu")
 FP32 = Setting(0, CPU, "fp32")
