@@ -16,6 +16,7 @@ from ablate.model.build import initialised_model
 from ablate.planning.plan import Plan, plan_study
 from ablate.results.lease import LeaseLost
 from ablate.results.run import Run
+from ablate.training import evaluation
 from ablate.training import ranks as module
 from ablate.training.devices import configure_torch
 from ablate.training.ranks import RankLost, Ranks, join
@@ -69,12 +70,15 @@ def numbers(run: Run) -> tuple[Any, ...]:
     return result.final, result.documents, rows_of(run), run.weights_file.read_bytes()
 
 
-def test_two_ranks_stopped_and_then_one_have_the_numbers_of_one(plan, tmp_path):
+def test_one_rank_then_two_then_one_have_the_numbers_of_one(plan, tmp_path, monkeypatch):
+    monkeypatch.setattr(evaluation, "CHUNK", 48)  # so that there are several to share
     planned, alone = plan(*WORDS, "train.devices=2"), plan(*WORDS)
     assert planned.manifest.runs == alone.manifest.runs, "devices are in no key"
-    assert trained(planned, 2, tmp_path / "two", steps=5) == ["interrupted"] * 2
+    write_plan(alone)
+    assert train(alone, after(3))[0] == "interrupted"
+    assert trained(planned, 2, tmp_path / "two", steps=4) == ["interrupted"] * 2
     status, run = train(alone)
-    assert status == "done" and run.result().resumed == 1
+    assert status == "done" and run.result().resumed == 2
     assert numbers(run) == numbers(trained_anew(alone))
 
 
