@@ -111,7 +111,6 @@ def load_corpus(documents: Sequence[Document], tokenizer: str, vocab_size: int |
         folder,
         lambda: _make(folder, fingerprint, documents, tokenizer, size),
         lambda _: {split: np.load(folder / f"{split}.npy", mmap_mode="r") for split in SPLITS},
-        every=True,
     )
 
 
@@ -125,14 +124,13 @@ def cached(
     make: Callable[[], dict[str, Any]],
     tokens: Callable[[dict[str, Any]], dict[str, Any]],
     files: Iterable[Path] | None = None,
-    every: bool = False,
 ) -> Corpus:
     """The corpus in a folder of the cache, with the `tokens` of its index.  If it is not `current`, one process makes
     it, and others wait.  Raises ValueError if it cannot be written."""
-    if (index := current(folder, files, every)) is None:
+    if (index := current(folder, files)) is None:
         try:
             with exclusive(folder.with_suffix(".lock")):
-                index = current(folder, files, every) or make()
+                index = current(folder, files) or make()
         except OSError as error:
             raise ValueError(unwritable(folder, error)) from None
     return Corpus(
@@ -140,7 +138,7 @@ def cached(
         names=json.loads((folder / "names.json").read_bytes()),
         ends={split: np.load(folder / f"{split}.ends.npy", mmap_mode="r") for split in SPLITS},
         state=(folder / "learned.txt").read_bytes().decode(),
-        folder=folder if index["source"] else None,
+        folder=None if index["source"] is None else folder,
         **index["corpus"],
     )
 
@@ -162,11 +160,12 @@ def unwritable(folder: Path, error: OSError) -> str:
 
 def current(folder: Path, files: Iterable[Path] | None, every: bool = False) -> dict[str, Any] | None:
     """The index of a corpus in the cache, None if there is none or its files or the source's have changed.  Where only
-    times differ, or with `every`, contents decide, and the index is renewed.  `files` is None if they are unknown."""
+    times differ, in a small corpus, and with `every`, contents decide, and the index is renewed.  `files` is None if
+    they are unknown."""
     try:
         index = read_json(folder / "index.json")
-        renewed = False
-        expected = {str(file): entry for file, entry in index["source"].items()}
+        every, renewed = every or index["source"] is None, False
+        expected = {str(file): entry for file, entry in (index["source"] or {}).items()}
         if files is not None and expected.keys() != {os.path.abspath(file) for file in files}:
             return None
         for name, entry in [*expected.items(), *((folder / name, entry) for name, entry in index["files"].items())]:
@@ -239,7 +238,7 @@ def _make(
     tokens = {split: Shards([stream]) for split, stream in streams.items()}
     corpus = facts(tokenizer, vocab, tokens, sizes)
     corpus |= {"fingerprint": fingerprint, "by_document": by_document}
-    return write_corpus(folder, streams | ends, names, state, {"source": {}, "corpus": corpus})
+    return write_corpus(folder, streams | ends, names, state, {"source": None, "corpus": corpus})
 
 
 def facts(tokenizer: str, vocab: int, tokens: dict[str, Shards], sizes: dict[str, int]) -> dict[str, Any]:

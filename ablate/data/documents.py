@@ -136,10 +136,10 @@ def find_files(root: Path, key: str = "data.path") -> list[Path]:
     if root.is_dir():
         below = (file for file in sorted(root.rglob("*")) if file.is_file())
         return [file for file in below if not any(part.startswith(".") for part in file.relative_to(root).parts)]
-    files = sorted(Path(match) for match in glob.glob(str(root), recursive=True))
-    if not any(file.is_file() for file in files):
+    files = sorted(path for match in glob.glob(str(root), recursive=True) if (path := Path(match)).is_file())
+    if not files:
         raise ValueError(f"{key}={root} does not exist; write {key}=FILE, FOLDER or 'GLOB'")
-    return [file for file in files if file.is_file()]
+    return files
 
 
 def _checked(text: bytes, file: Path) -> bytes:

@@ -128,8 +128,7 @@ def _from_file(file: Path) -> Any:
 
 
 def _end_of(name: str, tokenizer: Any) -> int:
-    ids = [tokenizer.token_to_id(end) for end in ENDS]
-    if not (known := [i for i in ids if i is not None]):
+    if not (known := [i for end in ENDS if (i := tokenizer.token_to_id(end)) is not None]):
         problem = f"data.tokenizer={name} has no token for the end of a document"
         raise ValueError(f"{problem}; it needs one of {listed(ENDS)}")
     return int(known[0])
