@@ -40,7 +40,7 @@ class Gradients:
         self.device, self.seed, self.user_code, self.say = torch.device(loop.device), seed, user_code, say
         self.parts, self.step, self.calls, self.parameters = loop.parts, 0, 0, list(model.parameters())
         self.ranks = ranks
-        graphs = capture.available(self.device) and loop.capture and not user_code  # whose draws a graph would repeat
+        graphs = loop.capture and capture.available(self.device) and not user_code  # whose draws a graph would repeat
         self.captured = capture.Captured(model, self.whole, say, loop) if graphs else None
         if user_code and loop.capture is True:
             say("train.capture: not captured as CUDA graphs, which would repeat the draws of components of your own")
