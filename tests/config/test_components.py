@@ -303,7 +303,7 @@ def noting(section: Any, read: set[str]) -> Any:
 
 
 # What the plan, the launch, and the tests of longer sequences read, before a run or after it.
-PLANNED = {"train": {"parallel", "memory"}, "eval": {"lengths"}}
+PLANNED = {"train": {"parallel", "devices", "memory"}, "eval": {"lengths"}}
 
 
 def test_every_key_of_the_frame_is_read_by_a_run(small: list[str], tmp_path: Path, untried: None) -> None:
