@@ -61,7 +61,8 @@ def sweep(plan: Plan) -> Outcome:
             terminal.remark(f"{path} was not tested at eval.lengths={lengths}; its result stands")
         code = FAILED if lack or {"failed", "missing"} & {*statuses.values()} else DONE
     except (KeyboardInterrupt, Terminated) as stop:
-        terminal.remark("stopped; checkpoints are kept, and the same command continues")
+        kept = "checkpoints are kept" if plan.is_local else "jobs of the launcher may go on until you cancel them there"
+        terminal.remark(f"stopped; {kept}, and the same command continues")
         code = INTERRUPTED if isinstance(stop, KeyboardInterrupt) else TERMINATED
     except DiskFull as full:
         terminal.remark(api.no_space(plan, full))

@@ -79,8 +79,18 @@ def runs(folder: Path) -> dict[str, Run]:
     return {str(path).partition("-")[0]: Run(folder / "results", str(path)) for path in found}
 
 
-def both_have_checkpoints(folder: Path) -> bool:
-    return sum(run.checkpoint_file.exists() for run in runs(folder).values()) == 2
+def wait_for_checkpoints(process: subprocess.Popen[str], folder: Path, count: int = 2) -> dict[str, Run]:
+    """Wait until so many runs of a command have written a checkpoint; fails with what it says if it ends before."""
+    found = "results/runs/*/*/checkpoint.pt"
+    wait_for(lambda: process.poll() is not None or len(list(folder.glob(found))) == count)
+    assert process.poll() is None, process.communicate()
+    return runs(folder)
+
+
+def the_job(queue: dict[str, str]) -> set[str]:
+    """The number of the only job, or array of jobs, in Slurm's queue."""
+    listed = subprocess.run(["squeue", "-h", "-o", "%F"], env=os.environ | queue, capture_output=True, text=True)
+    return {*listed.stdout.split()}
 
 
 def times(folder: Path) -> dict[Path, int]:
@@ -96,10 +106,8 @@ def test_slurm_jobs_of_which_one_is_cancelled_and_one_dies_are_completed_by_the_
     words, ours, queue, tmp_path
 ):
     process = begin(*words, *SLURM_WORDS, cwd=tmp_path, **queue)
-    wait_for(lambda: both_have_checkpoints(tmp_path) or process.poll() is not None)
-    listed = subprocess.run(["squeue", "-h", "-o", "%F"], env=os.environ | queue, capture_output=True, text=True)
-    [job] = {*listed.stdout.split()}
-    killed = runs(tmp_path)["rms"].holder()
+    killed = wait_for_checkpoints(process, tmp_path)["rms"].holder()
+    [job] = the_job(queue)
     subprocess.run(["scancel", f"{job}_0"], env=os.environ | queue, check=True)
     os.kill(killed.pid, signal.SIGKILL)
     out, err = process.communicate(timeout=120)
@@ -140,7 +148,7 @@ def test_a_host_frozen_past_its_lease_is_succeeded_by_another_and_writes_nothing
     to = [*words, f"results_dir={shared}/results"]
     with host("first", tmp_path, disk, shared) as first, host("second", tmp_path, disk, shared) as second:
         frozen = begin(*to, cwd=tmp_path, within=first)
-        wait_for(lambda: both_have_checkpoints(disk) or frozen.poll() is not None)
+        wait_for_checkpoints(frozen, disk)
         stopped = processes(frozen.pid)
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)

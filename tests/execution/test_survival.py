@@ -15,6 +15,7 @@ from crashing_norm import hazard, kill_session, processes, session_is_gone, star
 from one_run import carry_out, rows_of, sweep_here
 
 from ablate import api
+from ablate.planning.plan import Plan
 from ablate.results import lease as leases
 from ablate.results.run import Run
 
@@ -155,6 +156,16 @@ def test_a_cell_that_dies_hard_takes_no_other_down_under_another_launcher(small,
     assert statuses == {"ln": "done", "hazard": "failed", "rms": "done"}
     [failed] = [result for result in results.values() if result["status"] == "failed"]
     assert "exit code 7" in failed["error"]["message"]
+
+
+@pytest.mark.parametrize("words", [[], ["hydra/launcher=basic"]])
+def test_who_ends_a_command_is_told_what_becomes_of_its_runs(words, plan, capfd, untried):
+    def interrupt(planned: Plan) -> None:
+        raise KeyboardInterrupt
+
+    assert carry_out(plan("norm=ln,rms", "seeds=1", *words), interrupt) == 130
+    kept = "jobs of the launcher may go on until you cancel them there" if words else "checkpoints are kept"
+    assert f"ablate: stopped; {kept}, and the same command continues\n" in capfd.readouterr().err
 
 
 def test_a_launcher_that_fails_is_one_line_and_the_summary_is_shown(plan, capfd, monkeypatch, untried):
