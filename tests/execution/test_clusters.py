@@ -122,6 +122,32 @@ def test_slurm_jobs_of_which_one_is_cancelled_and_one_dies_are_completed_by_the_
     assert numbers(tmp_path / "results") == ours
 
 
+def test_a_slurm_job_of_two_tasks_loses_a_rank_and_is_requeued(words, queue, tmp_path):
+    """Killed, then given again, then begun again by Slurm: the numbers of one device without all that."""
+    one = latest(*words, "norm=rms", "train.parts=2")
+    alone, jobs = tmp_path / "alone", tmp_path / "jobs"
+    alone.mkdir()
+    jobs.mkdir()
+    done = run_fresh("ablate", "-m", *one, cwd=alone)
+    assert done.returncode == 0, done.stdout + done.stderr
+    two = [*one, *SLURM_WORDS, "train.devices=2", "hydra.launcher.tasks_per_node=2"]
+
+    process = begin(*two, cwd=jobs, **queue)
+    run = wait_for_checkpoints(process, jobs, 1)["rms"]
+    os.kill(run.holder().pid, signal.SIGKILL)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 1 and "failed: WorkerDied" in out, out + err
+    assert run.holder() is None and not the_job(queue), "the other task has ended, too"
+    logged, process = len(run.metrics()[0]), begin(*two, cwd=jobs, **queue)
+    wait_for(lambda: process.poll() is not None or len(run.metrics()[0]) > logged)
+    subprocess.run(["scontrol", "requeue", *the_job(queue)], env=os.environ | queue, check=True)
+    out, err = process.communicate(timeout=240)  # Slurm begins it when the credential of its first start has expired
+    assert process.returncode == 0, out + err
+    assert run.result().resumed == 2 and run.result().device.startswith("2 × "), run.result()
+    assert numbers(jobs / "results") == numbers(alone / "results")
+    assert not list(run.folder.glob(".*")) and run.holder() is None
+
+
 def test_a_ray_cluster_of_two_nodes(words, ours, tmp_path):
     if why := lacking_plugin("ray") or no_hosts():
         pytest.skip(why)
