@@ -28,7 +28,7 @@ from ablate.results.study import Study
 PAIRS = 3  # seeds that a verdict on paired differences needs; with two, t has one degree of freedom
 SEEDS = 5  # seeds that equivalent, negligible and verdicts on unpaired differences need
 Fits = Callable[[float, float], bool]
-Best = Callable[[np.ndarray], float]
+Best = Callable[[np.ndarray], Any]  # what a cell's runs reach: their median, or the least of them
 COLLAPSED = 0.25  # share of the distance from the best cell to a guess beyond which a run has collapsed
 
 
@@ -135,26 +135,19 @@ def collapse_of(found: Scored, contrast: Contrast) -> Collapse:
     )
 
 
-def best_median(worse: np.ndarray) -> float:
-    """The smallest of the cells' medians; NaN without a value."""
-    medians = [float(np.median(column)) for each in worse.T if len(column := each[np.isfinite(each)])]
-    return min(medians, default=math.nan)
-
-
-def best_run(worse: np.ndarray) -> float:
-    """The smallest of all runs; NaN without a value."""
-    return float(np.fmin.reduce(worse.ravel(), initial=math.nan))
+def _finite(worse: np.ndarray) -> list[np.ndarray]:
+    """The finite values of each cell that has any."""
+    return [column for each in worse.T if len(column := each[np.isfinite(each)])]
 
 
 def spread_of(found: Scored, cells: Sequence[str]) -> float:
     """The distance from a cell's best run to its median; the median over cells, since one may have collapsed."""
-    worse = (1 if found.lower[cells[0]] else -1) * found.of(cells)
-    known = [column for each in worse.T if len(column := each[np.isfinite(each)])]
+    known = _finite((1 if found.lower[cells[0]] else -1) * found.of(cells))
     return float(np.median([np.median(column) - column.min() for column in known])) if known else 0.0
 
 
 def without_collapsed(
-    found: Scored, cells: Sequence[str], best: Best = best_median, least: float = 0.0
+    found: Scored, cells: Sequence[str], best: Best = np.median, least: float = 0.0
 ) -> tuple[Scored, int]:
     """The scores without the cells' runs that diverged or collapsed, and the number of seeds with such a run.  A
     collapse loses at least `least`: near a guess, a quarter of the remaining distance is within the noise of seeds."""
@@ -165,7 +158,7 @@ def without_collapsed(
 
 
 def _collapsed_runs(
-    found: Scored, names: Sequence[str], of: Best = best_median, least: float = 0.0
+    found: Scored, names: Sequence[str], of: Best = np.median, least: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """The values of some cells (seeds, cells), which of them collapsed, and the distance from the best to a guess."""
     sign = 1 if found.lower[names[0]] else -1
@@ -174,7 +167,8 @@ def _collapsed_runs(
         return values, np.zeros_like(values, dtype=bool), 0.0
     tasks = found.study.manifest.tasks
     guesses = {guess_of(tasks[found.cells[name].task], found.metrics[name]) for name in names}
-    best, guess = of(sign * values), sign * (guesses.pop() if len(guesses) == 1 else math.nan)
+    best = min((float(of(column)) for column in _finite(sign * values)), default=math.nan)
+    guess = sign * (guesses.pop() if len(guesses) == 1 else math.nan)
     room = guess - best if guess > best else math.inf
     return values, np.isinf(values) | (sign * values > best + max(COLLAPSED * room, least)), room
 

@@ -15,7 +15,7 @@ import pandas
 from ablate import formatting
 from ablate.config.key_checks import fraction_of
 from ablate.evidence.contrasts import Contrast, strata
-from ablate.evidence.equivalence import SEEDS, Fits, best_run, spread_of, within, without_collapsed
+from ablate.evidence.equivalence import SEEDS, Fits, spread_of, within, without_collapsed
 from ablate.evidence.error_rates import ALPHA
 from ablate.evidence.estimates import Scored, groups, scored
 from ablate.evidence.exact import is_solved
@@ -65,7 +65,7 @@ def slopes(exchange: Study, metric: str | None = None) -> dict[str, Slope]:
         complete = len(values.values[names].dropna())
         sound = SOUND * spread_of(values, names)
         for name in names:  # compared with its own best run: fewer steps alone are not a collapse
-            values, _ = without_collapsed(values, [name], best_run, sound)
+            values, _ = without_collapsed(values, [name], np.min, sound)
         runs = values.values[names].dropna()
         weights = (x - x.mean()) / np.sum((x - x.mean()) ** 2)
         steps = np.diff(runs.to_numpy(), axis=1) / np.diff(x)

@@ -195,7 +195,8 @@ def _labels(entries: dict[Any, Any], manifest: Manifest) -> dict[str, str]:
     """The labels by name; refuses labels that make two factors, levels of a factor, or cells look the same."""
     default, labels = naming.paper_labels(manifest), dict[str, str]()
     groups = [list(manifest.factors), *([key for key in default if key.startswith(f"{f}=")] for f in manifest.factors)]
-    there = [*default, *(key.partition("=")[2] for group in groups[1:] for key in group)]
+    texts = {key: key.partition("=")[2] or key for group in groups for key in group}
+    there = [*default, *texts.values()]
     for key, text in entries.items():
         name = formatting.show(key)
         if name not in there:
@@ -208,9 +209,7 @@ def _labels(entries: dict[Any, Any], manifest: Manifest) -> dict[str, str]:
         if hidden := ACTING.search(labels[name]):
             raise ValueError(f"labels.{name} holds {visible(hidden[0])}, an invisible character; leave it out")
     shown = shown_names(manifest, labels)
-    named = [
-        [(key.partition("=")[2] or key, shown.get(key, key.partition("=")[2] or key)) for key in g] for g in groups
-    ]
+    named = [[(texts[key], shown.get(key, texts[key])) for key in group] for group in groups]
     for group in [*named, [(written(cell), cell_label(cell, shown)) for cell in manifest.cells]] * bool(labels):
         first: dict[str, str] = {}
         for name, text in group:

@@ -32,7 +32,14 @@ def arrange(levels: dict[str, Levels], facts: dict[str, Any], given: dict[str, s
     if described.design in ("cumulative", "leave_one_out"):  # the reference's level is first, or last
         for name in reference.keys() - described.factors.keys():
             factors[name].sort(key=lambda level: (level == reference[name]) == (described.design == "leave_one_out"))
-    made = _manifest(levels, facts, factors, reference, described.design or "grid")
+    unknown: dict[str, Any] = {"task": TASK, "config": Config(), "shared_draws": math.nan}
+    planned = []
+    for name, own in levels.items():
+        known = facts[name] | {"levels": own, "reference": reference.items() <= own.items()}
+        planned.append(Cell(id=name, name=name, label=label_of(own), **unknown, **known))
+    given_later: dict[str, Any] = {"components": [], "seeds": [], "looks": [], "tasks": {}, "runs": []}
+    design = described.design or "grid"
+    made = Manifest(study="", design=design, factors=factors, reference=reference, cells=planned, **given_later)
     wrong = _contradiction(made)
     if wrong and described.design:
         raise Refused(f"{described.file}: design: {described.design}: {wrong}")
@@ -143,19 +150,6 @@ def _merged(manifest: Manifest) -> Manifest:
     factors: dict[str, list[Any]] = {"variant": list(dict.fromkeys(called))} | others
     reference = {"variant": next(cell.levels["variant"] for cell in cells if cell.reference)}
     return dataclasses.replace(manifest, design="grid", factors=factors, reference=reference, cells=cells)
-
-
-def _manifest(
-    levels: dict[str, Levels], facts: dict[str, Any], factors: dict[str, list[Any]], reference: Levels, design: str
-) -> Manifest:
-    """The manifest of cells, of which the rest is unknown."""
-    unknown: dict[str, Any] = {"task": TASK, "config": Config(), "shared_draws": math.nan}
-    cells = []
-    for name, own in levels.items():
-        known = facts[name] | {"levels": own, "reference": reference.items() <= own.items()}
-        cells.append(Cell(id=name, name=name, label=label_of(own), **unknown, **known))
-    empty: dict[str, Any] = {"components": [], "seeds": [], "looks": [], "tasks": {}, "runs": []}
-    return Manifest(study="", design=design, factors=factors, reference=reference, cells=cells, **empty)
 
 
 def label_of(levels: Levels) -> str:

@@ -98,7 +98,6 @@ def _seeds(case: Case) -> dict[str, Any]:
     others = [cell.shared_draws for cell in manifest.cells if not cell.reference]
     shared = list(filter(formatting.known, others))
     shares = [f"{share:.0%}".replace("%", " %") for share in sorted({min(shared), max(shared)})] if shared else []
-    batches = {cell.config.seed.data for cell in manifest.cells}
     found, by_cell = evidence.measures(manifest), evidence.endpoints(manifest)
     metrics = []
     for metric in found:
@@ -107,8 +106,6 @@ def _seeds(case: Case) -> dict[str, Any]:
         metrics.append(naming.with_unit(manifest, metric, naming.metric_words(manifest, metric)) + of)
     return {
         "paired": "all" if len(pairs) and pairs.all() else "some" if pairs.any() else "",
-        "fixed_data": next(iter(batches)) if len(batches) == 1 else None,
-        "inits": list({cell.config.seed.init for cell in manifest.cells}),
         "shared_draws": " to ".join(shares),
         "metrics": metrics,
     }
@@ -124,8 +121,6 @@ def _statistics(case: Case) -> dict[str, Any]:
     return {
         "crossed": [naming.named(manifest, name) for name in settings if name in known],
         "axes": dict.fromkeys(f"{level.split(', ')[-1]} of {naming.named(manifest, name)}" for name, level in units),
-        "assumed": table.loc[table["assumes"].ne(""), "n"],
-        "alarms": table.loc[table["verdict"].eq("withheld"), "p_normal"].lt(evidence.LEVEL),
         "collapse": any(each["verdict"].str.contains(" among ").any() for each in (table, case.claims) if len(each)),
     }
 
@@ -139,7 +134,6 @@ def _runs(case: Case) -> dict[str, Any]:
     copied = next((f"{cell.label}, " for cell in placebos.cells if cell.reference), "") if placebos else ""
     copies = [cell.label.removeprefix(copied) for cell in placebos.cells if not cell.reference] if placebos else []
     packages = {top for cell in manifest.cells for top in _packages(cell.config.as_json())}
-    took = "seconds" in runs and runs["seconds"].notna().any()
     cells = {cell.id: cell for cell in manifest.cells}
     flops = [
         cell.flops_per_token * (cell.tokens_per_step or 0) * cell.config.train.steps
@@ -153,8 +147,8 @@ def _runs(case: Case) -> dict[str, Any]:
         "copies": copies,
         "exchange": exchange.cells if exchange else [],
         "others": sorted(packages - {"ablate", "torch"}),
-        "took": formatting.duration(float(runs["seconds"].sum())) if took else "",
         "flops": formatting.setting(float(f"{sum(flops):.1e}")) if flops else "",
+        "took": "seconds" in runs and runs["seconds"].notna().any(),
         "timed": is_timed(manifest),
     }
 
