@@ -59,29 +59,25 @@ def read_study_file(file: Path) -> StudyDescription:
         keys = ", ".join(FORMS)
         raise Refused(f"{file}: {unknown[0]}: no such key for runs of other programs; the keys are {keys}")
     try:
-        return _checked(msgspec.convert(content | {"file": str(file)}, StudyDescription))
+        found = msgspec.convert(content | {"file": str(file)}, StudyDescription)
+        if found.design and found.design not in evidence.ESTIMABLE:
+            raise ValueError(f"design: no such design: {found.design}: {instead(found.design, evidence.ESTIMABLE)}")
+        for name, known in found.factors.items():
+            if len(set(known)) < len(known):
+                raise ValueError(f"factors.{name}: has a level twice; write each once")
+        if found.margin is None:
+            return found
+        if evidence.fraction_of(found.margin) is not None:
+            raise ValueError(f"margin: {_share(found.margin)}")
+        size = level(found.margin)
+        if not is_number(size) or not 0 < size < math.inf:
+            raise ValueError(f"margin: must be > 0, a number in the metric's unit as in 0.01; not {found.margin}")
+        return msgspec.structs.replace(found, margin=size)
     except msgspec.ValidationError as error:
         key = str(error).partition("$.")[2].split("[")[0].strip("`")
         raise Refused(f"{file}: {key}: cannot be read; write {FORMS[key]}") from None
     except ValueError as error:
         raise Refused(f"{file}: {error}") from None
-
-
-def _checked(found: StudyDescription) -> StudyDescription:
-    """The description with its margin as a number.  Raises ValueError."""
-    if found.design and found.design not in evidence.ESTIMABLE:
-        raise ValueError(f"design: no such design: {found.design}: {instead(found.design, list(evidence.ESTIMABLE))}")
-    for name, known in found.factors.items():
-        if len(set(known)) < len(known):
-            raise ValueError(f"factors.{name}: has a level twice; write each once")
-    if found.margin is None:
-        return found
-    if evidence.fraction_of(found.margin) is not None:
-        raise ValueError(f"margin: {_share(found.margin)}")
-    size = level(found.margin)
-    if not is_number(size) or not 0 < size < math.inf:
-        raise ValueError(f"margin: must be > 0, a number in the metric's unit as in 0.01; not {found.margin}")
-    return msgspec.structs.replace(found, margin=size)
 
 
 def _share(text: Any) -> str:

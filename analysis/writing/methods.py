@@ -12,7 +12,7 @@ import pandas
 from ablate import evidence, formatting
 from ablate.config.depth import is_patterned, names_of, spelled, variant_of, variants_of
 from ablate.config.schema import BY_STEPS, LAYERS, PLACED
-from ablate.formatting import listed, ranged
+from ablate.formatting import flat, listed, ranged
 from ablate.results import naming
 from ablate.results.records import Cell, Manifest
 from ablate.results.tables import is_timed, planned_cells
@@ -133,7 +133,8 @@ def _runs(case: Case) -> dict[str, Any]:
     placebos, exchange = (each and each.manifest for each in map(study.beside.get, ("placebos", "exchange")))
     copied = next((f"{cell.label}, " for cell in placebos.cells if cell.reference), "") if placebos else ""
     copies = [cell.label.removeprefix(copied) for cell in placebos.cells if not cell.reference] if placebos else []
-    packages = {top for cell in manifest.cells for top in _packages(cell.config.as_json())}
+    settings = [each for cell in manifest.cells for each in flat(cell.config.as_json()).items()]
+    packages = {str(value).partition(".")[0] for key, value in settings if key.rpartition(".")[2] == "_target_"}
     cells = {cell.id: cell for cell in manifest.cells}
     flops = [
         cell.flops_per_token * (cell.tokens_per_step or 0) * cell.config.train.steps
@@ -151,13 +152,6 @@ def _runs(case: Case) -> dict[str, Any]:
         "took": "seconds" in runs and runs["seconds"].notna().any(),
         "timed": is_timed(manifest),
     }
-
-
-def _packages(config: Any) -> set[str]:
-    """The top-level packages of a configuration's `_target_`s."""
-    inner = config.items() if isinstance(config, dict) else ()
-    own = {str(value).partition(".")[0] for key, value in inner if key == "_target_"}
-    return own.union(*(_packages(value) for _, value in inner))
 
 
 def configured(cells: Iterable[Cell], section: str, key: str) -> str:

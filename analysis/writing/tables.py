@@ -15,6 +15,7 @@ from ablate.results.records import Manifest
 from ablate.results.study import Study
 from ablate.results.tables import named_rows
 from analysis.case import Case
+from analysis.case.figures_yaml import NONE
 from analysis.prose import fields, prose, sentence
 from analysis.writing import latex, sheet
 from analysis.writing.sheet import Sheet, sheet_of
@@ -82,11 +83,11 @@ def _sheet(name: str, rows: list[dict[str, str]], **content: Any) -> Sheet:
     return sheet_of(name, title, rows, notes)
 
 
-def _filled(name: str, table: pandas.DataFrame, **content: Any) -> Sheet | None:
-    """A sheet whose rows are templates, too, filled in with the rows of a table; None without rows."""
+def _filled(name: str, table: pandas.DataFrame, heads: Mapping[str, str] = NONE, **content: Any) -> Sheet:
+    """A sheet whose rows are templates, too, filled in with the rows of a table; `heads` replace headings."""
     content |= {"table": table, "p_text": p_text}
-    rows = [fields(f"rows/{name}.txt", row=row, **content) for row in named_rows(table)]
-    return _sheet(name, rows, **content) if rows else None
+    filled = (fields(f"rows/{name}.txt", row=row, **content) for row in named_rows(table))
+    return _sheet(name, [{heads.get(head, head): text for head, text in row.items()} for row in filled], **content)
 
 
 def other_scores(study: Study) -> dict[str, list[float]]:
@@ -101,30 +102,16 @@ def other_scores(study: Study) -> dict[str, list[float]]:
 
 def cells_sheet(case: Case) -> Sheet:
     """The cells with mean ± SD over done seeds, the share of runs that diverged, and the budget."""
-    study, cells = case.study, case.cells.assign(**other_scores(case.study))
-    metrics, places = evidence.measures(study.manifest), formatting.decimals([cells["sd"].max()])
-    metric, several = naming.metric_name(study.manifest, *metrics), len(metrics) > 1
-    score = "mean ± SD" if several else f"{metric}, mean ± SD"
-    rows = []
-    for row, (_, own) in zip(named_rows(cells), cells.iterrows(), strict=True):
-        known, change = formatting.known(row.params), formatting.known(row.params_vs_reference) and not row.reference
-        spread = f" ± {formatting.number(row.sd, places)}" if row.n > 1 else " (one seed)" if row.n else ""
-        texts = {"cell": row.name} | ({"metric": naming.metric_name(study.manifest, row.metric)} if several else {})
-        texts |= {score: formatting.number(row.mean, places) + spread}
-        texts |= {"n": f"{row.n} of {row.runs}", "diverged [Wilson 95 %]": share(row)}
-        texts |= {"failed": str(row.failed), "missing": str(row.missing)}
-        texts |= {"parameters": f"{int(row.params):,}" if known else "–"}
-        texts |= {"to reference": formatting.percent(row.params_vs_reference) if change else ""}
-        if "match" in own:
-            texts |= {naming.key_name(study.manifest, own["chosen"]): str(own["chosen_value"])}
-            texts |= {f"match={own['match']}, left": formatting.remainder(own["match_difference"])}
-        if "tuned" in own:
-            texts |= {f"{naming.key_name(study.manifest, own['tuned'])}, tuned": formatting.setting(own["tuned_value"])}
-        if "vectors_seconds" in own:
-            took = own["vectors_seconds"]
-            texts |= {"vectors, CPU-s": formatting.number(took, 1) if formatting.known(took) else "–"}
-        rows.append(texts | {_seen(study, name): formatting.number(own[name], places) for name in cells if "/" in name})
-    return _sheet("cells", rows, metric=metric, notes=[*naming.notes(study.manifest.cells), *remarks(study)])
+    manifest, cells = case.study.manifest, case.cells.assign(**other_scores(case.study))
+    metrics, others = evidence.measures(manifest), [name for name in cells if "/" in name]
+    metric, several = naming.metric_name(manifest, *metrics), len(metrics) > 1
+    heads = {str(i): _seen(case.study, name) for i, name in enumerate(others, 1)}
+    heads |= {} if several else {"mean ± SD": f"{metric}, mean ± SD"}
+    keys = {name: naming.key_name(manifest, cells[name].iloc[0]) for name in ("chosen", "tuned") if name in cells}
+    heads |= {name: key + ", tuned" * (name == "tuned") for name, key in keys.items()}
+    facts: dict[str, Any] = {"m": manifest, "metric": metric, "several": several, "others": others, "share": share}
+    facts |= {"places": formatting.decimals([cells["sd"].max()])}
+    return _filled("cells", cells, heads, notes=[*naming.notes(manifest.cells), *remarks(case.study)], **facts)
 
 
 def _seen(study: Study, metric: str) -> str:
@@ -144,29 +131,21 @@ def share(row: Any) -> str:
 
 def effects_sheet(case: Case) -> Sheet:
     """The family's effects with simultaneous intervals, then the exploratory rows."""
-    study, table = case.study, case.effects
-    metrics, manifest = evidence.measures(study.manifest), study.manifest
+    table, manifest = case.effects, case.study.manifest
+    metrics = evidence.measures(manifest)
     metric, several = naming.metric_name(manifest, *metrics), len(metrics) > 1
-    difference = "difference [95 %]" if several else f"{metric}, difference [95 %]"
-    priced = "worth" in table and bool(table["worth"].notna().any())
-    confounded = bool(table["also"].ne("").any())
-    rows = []
-    for row in named_rows(table):
-        places = formatting.decimals([(row.high - row.low) / 2])
-        texts = {"effect": row.label} | ({"metric": naming.metric_name(manifest, row.metric)} if several else {})
-        texts |= {"n": str(row.n), "lost": str(lost_runs(row))}
-        texts |= {difference: formatting.span(row.mean, row.low, row.high, places)}
-        texts |= {"p (Holm; exploratory: BH)": p_text(row)}
-        worth = evidence.worth_words(row, "").removeprefix("worth ").strip()
-        texts |= {"worth in steps": worth or "–"} if priced else {}
-        texts |= {"verdict": judged(manifest, row)}
-        texts |= {"role": "family" if row.family else "exploratory"} | ({"also": row.also} if confounded else {})
-        if "match_difference" in table:
-            texts |= {f"match={manifest.match}, left at most": formatting.remainder(row.match_difference)}
-        rows.append(texts)
-    facts = {"metric": metric, "priced": priced, "confounded": confounded, "families": families(case)}
-    facts |= {"sequential": evidence.sequential_state(study, table, case.claims), "notes": remarks(study)}
-    return _sheet("effects", rows, table=table, tried=evidence.common_rows(manifest), **facts)
+    facts: dict[str, Any] = {
+        "m": manifest,
+        "metric": metric,
+        "several": several,
+        "judged": judged,
+        "lost_runs": lost_runs,
+    }
+    facts |= {"priced": table["worth"].notna().any(), "confounded": table["also"].ne("").any()}
+    facts |= {"sequential": evidence.sequential_state(case.study, table, case.claims), "families": families(case)}
+    facts |= {"notes": remarks(case.study), "tried": evidence.common_rows(manifest)}
+    heads = {} if several else {"difference [95 %]": f"{metric}, difference [95 %]"}
+    return _filled("effects", table, heads, **facts)
 
 
 def judged(manifest: Manifest, row: Any) -> str:
@@ -189,7 +168,8 @@ def particulars_sheet(case: Case) -> Sheet | None:
     further = ("d_z", "correlation", "superiority", "smallest", "margin")
     known = [name for name in further if case.effects[name].notna().any()]
     metric = naming.metric_name(case.study.manifest, *evidence.measures(case.study.manifest))
-    return _filled("particulars", case.effects, metric=metric, known=known, ceiling=ceiling)
+    content = {"metric": metric, "known": known, "ceiling": ceiling}
+    return _filled("particulars", case.effects, **content) if len(case.effects) else None
 
 
 def lost_runs(row: Any) -> int:
@@ -243,5 +223,5 @@ def further_sheets(found: Mapping[str, pandas.DataFrame], effects: pandas.DataFr
             rows = shown.map(lambda value: f"{value:.3g}" if isinstance(value, float) else value).to_dict("records")
             sheets.append(_sheet(name, rows))
         else:
-            sheets += filter(None, [_filled(name, table, effects=effects, least=SEEDS)])
+            sheets.append(_filled(name, table, effects=effects, least=SEEDS))
     return sheets
