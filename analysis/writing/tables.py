@@ -168,7 +168,7 @@ def particulars_sheet(case: Case) -> Sheet | None:
     further = ("d_z", "correlation", "superiority", "smallest", "margin")
     known = [name for name in further if case.effects[name].notna().any()]
     metric = naming.metric_name(case.study.manifest, *evidence.measures(case.study.manifest))
-    content = {"metric": metric, "known": known, "ceiling": ceiling}
+    content: dict[str, Any] = {"metric": metric, "known": known, "ceiling": ceiling}
     return _filled("particulars", case.effects, **content) if len(case.effects) else None
 
 
