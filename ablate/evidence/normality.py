@@ -54,18 +54,12 @@ def assumed(n: int, doubt: bool = False) -> str:
     return ASSUMED if n < CHECKED or doubt else ""
 
 
-def assumption_of(row: Any) -> str:
-    """The assumption of a verdict, unless `FOOTNOTE` already states it once for all verdicts from few seeds."""
-    text = str(getattr(row, "assumes", ""))
-    return "" if text == ASSUMED and row.n < CHECKED else text
-
-
 def footnoted(table: pandas.DataFrame) -> bool:
     """Whether verdicts of a table need `FOOTNOTE`."""
     return bool((table["assumes"].eq(ASSUMED) & table["n"].lt(CHECKED)).any())
 
 
-def assuming(row: Any) -> str:
-    """The assumption of a verdict to append to it: ", if …", or ""."""
-    text = assumption_of(row)
-    return f", {text}" if text else ""
+def assuming(row: Any, lead: str = ", ") -> str:
+    """The assumption of a verdict to append to it, ", if …", unless `FOOTNOTE` states it for all from few seeds."""
+    text = str(getattr(row, "assumes", ""))
+    return "" if not text or (text == ASSUMED and row.n < CHECKED) else lead + text

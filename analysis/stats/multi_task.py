@@ -93,7 +93,11 @@ def interactions(found: Crossed) -> pandas.DataFrame:
     for variant in found.variants:
         if variant == found.reference:
             continue
-        gains = {task: _gain(found, variant, task) for task in found.tasks}
+        gains = {}
+        for task in found.tasks:
+            one, other = found.cells[variant, task], found.cells[found.reference, task]
+            alike = found.diverged[one] == found.diverged[other]
+            gains[task] = (found.scores[one] - found.scores[other]).dropna().to_numpy(float)[: None if alike else 0]
         for task in found.tasks:
             share = -1 / (len(found.tasks) - 1)
             groups = [gain if name == task else share * gain for name, gain in gains.items()]
@@ -106,14 +110,6 @@ def interactions(found: Crossed) -> pandas.DataFrame:
             rows.append(row | {"mean": estimate.mean, "low": low, "high": high, "p": p})
     table = pandas.DataFrame(rows)
     return table.assign(p_holm=evidence.holm(table["p"].to_numpy(float), evidence.ALPHA))
-
-
-def _gain(found: Crossed, variant: str, task: str) -> np.ndarray:
-    """A variant's scaled gain over the reference variant by seed; empty if they lost different numbers of runs."""
-    one, other = found.cells[variant, task], found.cells[found.reference, task]
-    if found.diverged[one] != found.diverged[other]:
-        return np.array([])
-    return np.asarray((found.scores[one] - found.scores[other]).dropna().to_numpy())
 
 
 def ranks(found: Crossed) -> pandas.DataFrame:

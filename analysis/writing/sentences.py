@@ -143,7 +143,7 @@ def grounds_of(row: Any, manifest: Manifest, contrast: evidence.Contrast | None)
     """The grounds of an effect: seeds, p, worth in steps, parameters."""
     seeds = formatting.counted(row.n, "seed") if row.paired else formatting.over(row)
     p = p_words(row.p_holm, "Holm") if row.family else p_words(row.p_bh, "BH")
-    found = ["exploratory" * (not row.family), seeds, evidence.assumption_of(row), p]
+    found = ["exploratory" * (not row.family), seeds, evidence.assuming(row, ""), p]
     found += ["unadjusted for looks"] if row.unadjusted else []
     if row.verdict == "undecided" and formatting.known(row.smallest):
         size = formatting.number(row.smallest, formatting.decimals([row.smallest]))

@@ -202,10 +202,7 @@ def losses_sheet(case: Case) -> Sheet | None:
 
 def remarks(study: Study) -> list[str]:
     """Notes for the reader of any table: looks, a single seed, runs without a number, damage."""
-    lost: dict[str, list[str]] = {"diverged": [], "failed": [], "missing": []}
-    for run in named_rows(study.runs[study.runs["status"].isin(lost)]):
-        lost[run.status].append(f"{run.label} seed {run.seed}")
-    return prose("tables/remarks.txt", study=study, m=study.manifest, lost=lost, damage=damage(study))
+    return prose("tables/remarks.txt", study=study, m=study.manifest, runs=study.runs, damage=damage(study))
 
 
 def damage(study: Study) -> list[str]:

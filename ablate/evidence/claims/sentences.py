@@ -10,7 +10,7 @@ from ablate import formatting
 from ablate.config.claims import BOUNDED, Claim, Criterion, Side, levels_of, weighed
 from ablate.config.key_checks import fraction_of
 from ablate.evidence.error_rates import worded
-from ablate.evidence.normality import FOOTNOTE, assumption_of, footnoted
+from ablate.evidence.normality import FOOTNOTE, assuming, footnoted
 from ablate.evidence.scores import lower_is_better
 from ablate.evidence.step_equivalents import worth_text
 from ablate.formatting import SPEED, counted, leaning, listed, number, p_words, plain, plus, show, span
@@ -88,7 +88,7 @@ def claim_sentence(manifest: Manifest, entry: ClaimEntry, row: Any) -> str:
     where = scope(manifest, [cell for side in sides for cell in side], sides[-1])
     seeds = counted(row.n, "seed") if row.paired else formatting.over(row)
     p = p_words(row.p_holm, "Holm") if row.family else p_words(row.p_bh, "BH")
-    parts = [seeds, assumption_of(row), p, "unadjusted for looks" * bool(row.unadjusted), worth_text(row)]
+    parts = [seeds, assuming(row, ""), p, "unadjusted for looks" * bool(row.unadjusted), worth_text(row)]
     grounds = "; ".join(filter(None, [", ".join(filter(None, parts)), rest, where]))
     verdict += f" ({bound})" * bool(bound)
     written, seen = ("registered", "before any result") if entry.registered else ("post hoc", "after results")
