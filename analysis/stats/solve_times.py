@@ -33,7 +33,8 @@ def solved(study: Study) -> pandas.DataFrame | None:
     manifest, curves = study.manifest, study.curves
     metrics, times = evidence.validated(manifest), {}
     for cell in manifest.cells:
-        if (metric := metrics[cell.id]) in curves and evidence.is_share(manifest.tasks[cell.task], metric):
+        metric = metrics[cell.id]
+        if {metric, "step"} <= {*curves} and evidence.is_share(manifest.tasks[cell.task], metric):
             times[cell.id] = times_of(study, cell, metric)
     if not any(found["solved"].any() for found in times.values()):
         return None

@@ -26,7 +26,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     for stratum, cells in evidence.strata(study.manifest)[:PANELS]:
         for cell in cells:
             metric, task = metrics[cell.id], study.manifest.tasks[cell.task]
-            if evidence.is_share(task, metric) and metric in study.curves:
+            if evidence.is_share(task, metric) and {metric, "step"} <= {*study.curves}:
                 found = times_of(study, cell, metric)
                 rows += [(stratum, cell.id, names[cell.id], *point) for point in _curve(found)]
     made = pandas.DataFrame(rows, columns=COLUMNS)

@@ -193,6 +193,13 @@ def test_a_metric_without_a_split_is_drawn_like_any_other(tmp_path: Path) -> Non
     assert found and found["label"] == "accuracy" and [cell["n"] for cell in found["cells"]] == [4, 4]
 
 
+def test_without_steps_nothing_says_when_a_task_was_solved(tmp_path: Path) -> None:
+    study = read(tmp_path, table("ffn,seed,test/accuracy,val/accuracy", "{c},{s},{v},{v}"))
+    case = case_of(study, tmp_path)
+    assert study.runs["val/accuracy"].ge(0.99).all() and "solved" not in case.further
+    assert "solved" not in figures.tables(case, figures.edits(case))
+
+
 def test_statuses(tmp_path: Path) -> None:
     statuses = ["done", "diverged", "failed", "missing", "", "missing"]
     text = "ffn,seed,status,loss\n" + "\n".join(f"a,{seed},done,2.{seed}" for seed in range(6)) + "\n"
