@@ -41,6 +41,9 @@ KEY = "seed.placebo"
 SOURCES = {"data": "data order", "init": "initialisation", "chaos": "chaos"}
 SINGLE = ("main", "step")  # kinds of contrast that change one factor
 MOST = 10_000  # seeds up to which numbers of seeds are searched
+# The SD over seeds that a contrast is expected to have, the row of the atlas that it comes from, and how far away that
+# is: |log ratio| of parameters × steps.
+Expected = tuple[float, Any, float]
 
 
 def read_atlas() -> pandas.DataFrame:
@@ -56,14 +59,6 @@ def change_of(contrast: Contrast) -> str:
     return contrast.label.removesuffix(f" at {contrast.stratum}")
 
 
-class Expected(NamedTuple):
-    """The SD over seeds that a contrast is expected to have, and the row of the atlas that it comes from."""
-
-    sd: float
-    source: Any
-    distance: float  # |log ratio| of parameters × steps
-
-
 def noise_lines(manifest: Manifest) -> list[str]:
     """The noise to expect in a study, the effects that its seeds can detect, and the seeds that its margins need."""
     family = [contrast for contrast in contrasts(manifest) if contrast.kind != "cell"]
@@ -76,7 +71,7 @@ def noise_lines(manifest: Manifest) -> list[str]:
     level = ALPHA / len(family) / planned_looks(manifest)
     margin, needed = margin_of(manifest.margin).size, _of_claims(manifest, sources)
     if known and len(known) == len(single) and math.isfinite(margin):
-        seeds = seeds_to_bound(margin, max(each.sd for each in known), level)
+        seeds = seeds_to_bound(margin, max(sd for sd, *_ in known), level)
         needed.insert(0, f"{_count(seeds)} would show equality within {plain(margin)}")
     others = list(dict.fromkeys(each.factor for each, own in zip(single, found, strict=True) if not own))
     lines = [_expectation(manifest, known, others, level)] if known else []
@@ -113,7 +108,7 @@ def expected(sources: list[Any], manifest: Manifest, contrast: Contrast, metric:
         return None
     source, squares = ranked[0][-1], sum(weight**2 for weight in contrast.weights.values())
     sd = float(source.sd) * max(1.0, math.sqrt(squares / source.squares))
-    return Expected(sd, source, distance=ranked[0][2])
+    return sd, source, ranked[0][2]
 
 
 def unversioned(task: str) -> str:
@@ -123,7 +118,7 @@ def unversioned(task: str) -> str:
 
 def _expectation(manifest: Manifest, known: Sequence[Expected], others: list[str], level: float) -> str:
     """The expected SDs with their source, the factors without one, and the effects that the seeds can detect."""
-    sds, n = [each.sd for each in known], len(manifest.seeds)
+    sds, n = [sd for sd, *_ in known], len(manifest.seeds)
     if manifest.sequential:
         n = manifest.sequential.looks[-1]
     whence = f"from {_some(_sources(manifest, known))}" + f"; none known of {listed(others)}" * bool(others)
@@ -164,7 +159,7 @@ def _of_claims(manifest: Manifest, sources: list[Any]) -> list[str]:
         contrast = replace(claimed, factor=factor, label=label)
         metric = next(iter(claim.metrics), endpoints(manifest)[next(iter(contrast.weights))])
         if found := expected(sources, manifest, contrast, metric):
-            needed = seeds_to_bound(claim.margin, found.sd, level, both=claim.relation == "equivalent")
+            needed = seeds_to_bound(claim.margin, found[0], level, both=claim.relation == "equivalent")
             needs.append(f"{_count(needed)} would support {name} (margin {plain(claim.margin)})")
     return needs
 

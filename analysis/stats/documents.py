@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from typing import NamedTuple
 
 import numpy as np
 import pandas
@@ -58,12 +57,9 @@ def clustered(totals: np.ndarray, tokens: np.ndarray, alpha: float) -> tuple[flo
     return mean, mean - half, mean + half
 
 
-class TextLosses(NamedTuple):
-    """Losses on one set of documents: `losses` (cells, seeds, documents), NaN where a run has none."""
-
-    tokens: np.ndarray
-    cells: dict[str, int]  # index in `losses`
-    losses: np.ndarray
+# Of one set of documents: tokens of each, the index of each cell in the losses, and these (cells, seeds, documents),
+# NaN where a run has none.
+TextLosses = tuple[np.ndarray, dict[str, int], np.ndarray]
 
 
 def by_document(
@@ -71,17 +67,18 @@ def by_document(
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """T_d, the contrast's summed loss of each document, averaged over seeds, and N_d; None if cells differ in text.  If
     paired, over the seeds that all cells have; else over each cell's own seeds."""
-    one = next((each for each in texts if weights.keys() <= each.cells.keys()), None)
+    one = next((each for each in texts if weights.keys() <= each[1].keys()), None)
     if one is None:
         return None
-    losses = one.losses[[one.cells[cell] for cell in weights]]
+    tokens, places, every = one
+    losses = every[[places[cell] for cell in weights]]
     there = ~np.isnan(losses[:, :, 0])
     if paired:
         there = np.broadcast_to(there.all(axis=0), there.shape)
     if not there.any(axis=1).all():
         return None
     means = np.where(there[:, :, None], losses, 0.0).sum(axis=1) / there.sum(axis=1)[:, None]
-    return np.array(list(weights.values())) @ means * one.tokens, one.tokens
+    return np.array(list(weights.values())) @ means * tokens, tokens
 
 
 def _losses(study: Study) -> list[TextLosses]:
@@ -90,7 +87,7 @@ def _losses(study: Study) -> list[TextLosses]:
     losses = study.documents[[whose for whose in done if whose in study.documents]]
     texts = [text.dropna(axis=1, how="all") for _, text in losses.groupby(level="text", sort=False)]
     owners = Counter(cell for text in texts for cell in text.columns.unique("cell"))
-    seeds, found = {seed: i for i, seed in enumerate(study.runs["seed"].unique())}, []
+    seeds, found = {seed: i for i, seed in enumerate(study.runs["seed"].unique())}, list[TextLosses]()
     for text in texts:
         tokens = text.index.get_level_values("tokens").to_numpy(float)
         places = {cell: i for i, cell in enumerate(cell for cell in text.columns.unique("cell") if owners[cell] == 1)}
@@ -98,5 +95,5 @@ def _losses(study: Study) -> list[TextLosses]:
         for (cell, seed), column in text.items():
             if cell in places:
                 values[places[cell], seeds[seed]] = column
-        found.append(TextLosses(tokens, places, values))
+        found.append((tokens, places, values))
     return found

@@ -59,9 +59,9 @@ def finding(manifest: Manifest, row: Any) -> str:
 def moved(manifest: Manifest, row: Any) -> str:
     """A decided effect in words: how the metric changes or, for interactions and trends, how a difference changes."""
     metric = f"the {naming.metric_words(manifest, row.metric)}"
+    by = f"{'lower' if row.mean < 0 else 'higher'} by {evidence.sized(manifest, row)}"
     if row.kind == "trend":
-        way = f"{'lower' if row.mean < 0 else 'higher'} by {evidence.sized(manifest, row)}"
-        return f"{subject(manifest, row)}: the difference to {metric} is {way}{beyond(manifest, row)}"
+        return f"{subject(manifest, row)}: the difference to {metric} is {by}{beyond(manifest, row)}"
     if row.kind != "interaction":
         other = f" against {row.reference}" if row.kind == "cell" else averaged(manifest, row)
         verb = "lower" if row.mean < 0 else "raise"
@@ -70,7 +70,6 @@ def moved(manifest: Manifest, row: Any) -> str:
     pair = paired(manifest, row)
     what = f"{pair.difference} to {metric}" if pair else metric
     than = f"with {pair.other} than with {pair.base}" if pair else f"than {ALONE}"
-    by = f"{'lower' if row.mean < 0 else 'higher'} by {evidence.sized(manifest, row)}"
     return f"{subject(manifest, row)}: {what} is {by} {than}"
 
 

@@ -121,7 +121,7 @@ def planned(factors: dict[str, list[Any]] | None = None, **options: Any) -> Mani
 def taken(manifest: Manifest, table: pandas.DataFrame) -> float | None:
     """The SD that is expected of the first contrast."""
     found = expected(usable(table), manifest, contrasts(manifest)[0], "test/loss")
-    return found and found.sd
+    return found and found[0]
 
 
 def test_the_nearest_row_is_taken_and_none_that_is_far() -> None:
