@@ -41,7 +41,8 @@ from ablate.training.devices import configure_torch, task_of_job
 from ablate.training.ranks import RankLost, join
 
 POLL = 0.1  # seconds between checks whether to stop
-JOBS = ("TORCHELASTIC_RUN_ID", "MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID")  # what tells jobs apart
+# What tells jobs apart.
+JOBS = ("TORCHELASTIC_RUN_ID", "MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID", "SUBMITIT_LOCAL_JOB_ID")
 
 
 def main() -> None:

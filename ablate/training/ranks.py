@@ -24,7 +24,7 @@ from ablate.config.errors import first_line
 from ablate.results.atomic import write_atomic
 
 REACH = 45.0  # seconds for all ranks to find each other
-LONGEST = datetime.timedelta(minutes=30)  # that one rank may wait for another's share
+LONGEST = datetime.timedelta(days=1)  # that ranks may wait for rank 0, which may wait for another host
 BUCKET = 2**26  # bytes that are sent at a time, so that copies of them need little memory
 POLL = 0.1  # seconds between attempts to find rank 0
 T = TypeVar("T")
@@ -116,7 +116,7 @@ def join(rank: int, count: int, address: Path, device: str, is_local: bool) -> R
         store.set_timeout(left)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=count, timeout=left)
         messages = dist.new_group(timeout=LONGEST)
-        tensors = dist.new_group(backend="nccl", timeout=LONGEST) if device == "cuda" else messages
+        tensors = dist.new_group(backend="nccl") if device == "cuda" else messages
     except (RuntimeError, OSError) as error:
         where = f"process {rank + 1} of {count} could not reach the others within {REACH:g} s"
         raise RankLost(f"{where} ({first_line(error)})") from None
