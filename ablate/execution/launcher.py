@@ -37,13 +37,15 @@ from ablate.results.atomic import no_link, write_json
 from ablate.results.lease import take
 from ablate.results.records import Result, RunError
 from ablate.results.run import Run, now
-from ablate.training.devices import environments, share
+from ablate.training.devices import environments, share, task_of_job
 
 
 def run_orders(orders: Sequence[Order]) -> list[Answer]:
     """Train runs in parallel, and at the end wait for those that another process trains.  Raises DiskFull."""
     found = environments(*device_of(orders), flops=max(order.cell.flops_per_step for order in orders))
-    with machine(alone=orders[0].cell.config.timing == "isolated"), service(found) as workers:
+    is_other = device_of(orders)[2] > 1 and task_of_job()[1] > 0  # task of a host, whose first has reserved it
+    reserved = contextlib.nullcontext() if is_other else machine(alone=orders[0].cell.config.timing == "isolated")
+    with reserved, service(found) as workers:
         answers = run_in(workers, orders)
         busy = [i for i, answer in enumerate(answers) if answer.status == "busy"]
         again = run_in(workers, [dataclasses.replace(orders[i], wait=True) for i in busy])

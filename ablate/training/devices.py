@@ -39,9 +39,11 @@ TASKS += [("SUBMITIT_LOCAL_GLOBALID", "SUBMITIT_LOCAL_LOCALID", "SUBMITIT_LOCAL_
 
 
 def task_of_job() -> tuple[int, int, int]:
-    """This process's number among the tasks of a job, that on its host, and how many there are."""
-    found = (tuple(int(os.environ[name]) for name in names) for names in TASKS if {*names} <= os.environ.keys())
-    number, local, count = next(found, (0, 0, 1))
+    """This process's number among the tasks of a job, that on its host, and how many there are.  Other programs use
+    some of these names, too: what cannot be such numbers is ignored."""
+    given = ([os.environ.get(name, "") for name in names] for names in TASKS)
+    found = ([int(text) for text in each] for each in given if all(map(str.isdecimal, each)))
+    number, local, count = next((task for task in found if max(task[:2]) < task[2]), (0, 0, 1))
     return number, local, count
 
 

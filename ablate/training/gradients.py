@@ -41,7 +41,9 @@ class Gradients:
         self.parts, self.step, self.calls, self.parameters = loop.parts, 0, 0, list(model.parameters())
         self.ranks = ranks
         graphs = loop.capture and capture.available(self.device) and not user_code  # whose draws a graph would repeat
-        self.captured = capture.Captured(model, self.whole, say, loop) if graphs else None
+        # Not a method: in a cycle, graphs would be freed by garbage collection only, which no full GPU starts.
+        whole = functools.partial(compute, model, objective, precision=loop.precision)
+        self.captured = capture.Captured(model, whole, say, loop) if graphs else None
         if user_code and loop.capture is True:
             say("train.capture: not captured as CUDA graphs, which would repeat the draws of components of your own")
 
@@ -59,6 +61,8 @@ class Gradients:
         kept = [buffer.clone() for buffer in self.model.buffers()] if self.calls else []
         given = self.model, self.objective, batch, self.parts, self.device, self.precision
         losses, parts = self.of_graph(batch) or backward_by_parts(*given, self.seed_torch, self.ranks)
+        if parts > 1:  # what the step draws itself does not depend on which parts were computed here
+            self.seed_torch(len(batch.targets))
         for buffer, before in zip(self.model.buffers() if kept else (), kept, strict=True):
             buffer.copy_(before)
         self.calls += 1
@@ -84,10 +88,6 @@ class Gradients:
         self.model.zero_grad(set_to_none=True)
         make_room(self.device)
         return None
-
-    def whole(self, inputs: Mapping[str, Tensor], targets: Tensor, scored: int) -> dict[str, Tensor]:
-        """Gradients and losses of a whole batch on the device."""
-        return compute(self.model, self.objective, inputs, targets, scored, self.precision)
 
     def state_dict(self) -> dict[str, int]:
         """The state to save in a checkpoint."""
@@ -196,10 +196,11 @@ def compute(
     with autocast(targets.device, precision):
         logits = model(**inputs)
     if targets.is_cuda and model._compiled_call_impl is not None and objective.is_plain:
-        loss = compiled_cross_entropy()(logits, targets, None if share == 1 else scored)
+        loss = compiled_cross_entropy()(logits, targets, share == 1)
     else:
         logits = logits.float()
-        loss = cross_entropy(logits, targets, None if share == 1 else scored)
+        loss = cross_entropy(logits, targets, share == 1)
+    loss = loss if share == 1 else loss / scored  # not in compiled code, which would be made anew for each number
     terms = terms_of(model, objective, logits, targets, inputs, scored, share)
     whole = sum(terms.values(), loss)
     whole.backward()
@@ -212,12 +213,10 @@ def count_scored(batch: Batch) -> int:
     return int((batch.targets != IGNORE).sum())
 
 
-def cross_entropy(logits: Tensor, targets: Tensor, scored: int | None) -> Tensor:
-    """Mean −log p of the targets; for a part of a batch, their sum over the `scored` targets of the whole batch."""
+def cross_entropy(logits: Tensor, targets: Tensor, is_whole: bool) -> Tensor:
+    """Mean −log p of the targets of a whole batch; for a part of it, their sum."""
     logits, targets = logits.float().flatten(0, -2), targets.flatten()
-    if scored is None:
-        return F.cross_entropy(logits, targets)
-    return F.cross_entropy(logits, targets, reduction="sum") / scored
+    return F.cross_entropy(logits, targets, reduction="mean" if is_whole else "sum")
 
 
 @functools.cache

@@ -1,5 +1,8 @@
 """Passes as CUDA graphs: on a CPU, graphs that run the pass again into the tensors of the first time."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -101,3 +104,21 @@ def test_draws_of_ones_own_components_are_not_captured(plan, graphs, monkeypatch
     assert not graphs and capsys.readouterr().err == ""
     steps(tmp_path / "b", config, capture=True)
     assert not graphs and "train.capture: not captured as CUDA graphs, which would repeat" in capsys.readouterr().err
+
+
+def test_graphs_are_freed_with_their_run(plan, graphs, monkeypatch, tmp_path):
+    """Without garbage collection, which does not know of the GPU's memory that the next run of the process needs."""
+    losses = lambda model, compute: ((lambda: None), compute())  # noqa: E731 (keeps nothing, as a graph of CUDA)
+    monkeypatch.setattr(capture, "as_graph", losses)
+    config = plan("seeds=1").manifest.cells[0].config
+    gc.disable()
+    try:
+        trainer = Trainer(Run(tmp_path, "a/b"), config, 0)
+        for step in range(STEPS):
+            trainer.update(step)
+        assert trainer.gradients.captured.graphs
+        model = weakref.ref(trainer.model)
+        del trainer
+        assert model() is None
+    finally:
+        gc.enable()

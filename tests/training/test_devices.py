@@ -1,5 +1,6 @@
 """Which GPUs a process may use, what they are asked, and who gets which: with GPUs that are made up."""
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -76,6 +77,9 @@ def test_a_run_on_several_devices_has_an_equal_share_of_them(machine, monkeypatc
                 patch.setenv(name, str(value))
             assert task_of_job() == (3, 1, 4) and given(1) == ["0", "1", "2", "3", "4"]
             assert given(4) == ["1"] and given(8) == ["2,3"] and given(2) == given(32) == []
+            for value in ("", "x", "0", "3"):  # as of another program, not of a job with a fourth task
+                patch.setenv(names[2], value)
+                assert task_of_job() == (0, 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +101,18 @@ def test_processes_with_small_steps_share_a_gpu(gpus, cores, gigabytes, flops, e
     workers = [worker["CUDA_VISIBLE_DEVICES"] for worker in environments("cuda", "auto", flops=flops)]
     assert workers == [str(i) for i in range(gpus)] * expected
     assert len(environments("cuda", 2, flops=flops)) == 2 and len(environments("cuda", "auto")) == gpus
+
+
+@pytest.mark.parametrize(("local", "devices", "reserving"), [(0, 2, True), (1, 2, False), (1, 1, True)])
+def test_a_host_is_reserved_once_for_the_tasks_that_train_one_run(local, devices, reserving, plan, monkeypatch) -> None:
+    """Otherwise the second task would wait for the first, which waits for it to begin."""
+    reserved: list[bool] = []
+    monkeypatch.setattr(launcher, "machine", lambda alone: reserved.append(alone) or contextlib.nullcontext())
+    monkeypatch.setattr(launcher, "run_in", lambda workers, orders: [launcher.Answer(status="done")] * len(orders))
+    for name, value in zip(TASKS[0], (local, local, 2), strict=True):
+        monkeypatch.setenv(name, str(value))
+    launcher.run_orders(plan("seeds=1", "timing=isolated", "train.parts=2", f"train.devices={devices}").orders())
+    assert reserved == [True] * reserving
 
 
 def test_jobs_of_other_launchers_take_turns_on_gpus(machine, plan, monkeypatch) -> None:

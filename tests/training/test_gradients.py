@@ -10,10 +10,11 @@ from test_evaluation import model as cyclic
 from torch import nn
 
 from ablate.data.task import IGNORE, Batch, HeldOut, build_task
-from ablate.model.build import initialised_model
+from ablate.model.build import build_objective, initialised_model
 from ablate.model.dropout import begin_at, rekey, seed_torch
 from ablate.model.objective import MultiToken, Objective
 from ablate.results.run_key import numbers
+from ablate.training import gradients as gradients_module
 from ablate.training.devices import TooLarge, make_room
 from ablate.training.diagnostics import diagnose
 from ablate.training.evaluation import Setting, score
@@ -132,6 +133,41 @@ def test_parts_are_asked_for_and_recorded(plan):
     status, run = train(planned)
     assert status == "done" and run.result().accumulation == 4
     assert "parts" not in numbers(plan("seeds=1").manifest.cells[0].config)["train"], "keys of old runs stay"
+
+
+def test_code_of_a_compiled_loss_does_not_depend_on_the_number_of_targets(plan, monkeypatch):
+    """Which differs between batches of masked tokens: it would be compiled anew for each, up to a limit."""
+    given = []
+
+    def compiled(logits, targets, *others):
+        given.append(others)
+        return logits.mean()
+
+    class OnGPU(torch.Tensor):
+        is_cuda = True
+
+    monkeypatch.setattr(gradients_module, "compiled_cross_entropy", lambda: compiled)
+    model, objective = nn.Linear(3, 5), plan("seeds=1").manifest.cells[0].config
+    model._compiled_call_impl = lambda input: nn.functional.linear(input, model.weight)
+    targets = torch.zeros(4, dtype=torch.long).as_subclass(OnGPU)
+    for scored in (3, 4):
+        inputs = {"input": torch.ones(4, 3)}
+        gradients_module.compute(model, build_objective(objective), inputs, targets, scored, "fp32", 0.5)
+    assert given[0] == given[1]
+
+
+def test_draws_after_the_parts_of_a_rank_are_those_of_all_ranks(plan, monkeypatch):
+    """A step of one's own that adds noise would give each rank other weights."""
+    monkeypatch.setattr(Ranks, "talk", lambda *given, **named: None)
+    config = plan("seeds=1", "train.parts=4", "train.batch_size=6").manifest.cells[0].config
+    task, found = build_task(config), []
+    for rank, count in ((0, 1), (0, 2), (1, 2)):
+        of_run = initialised_model(config, task, 0), build_objective(config), config.train, 0, True, print
+        calculated = gradients_module.Gradients(*of_run, Ranks(rank, count))
+        calculated.begin(3)
+        calculated(task.batch(0, 0, 6))
+        found.append(torch.rand(1).item())
+    assert len({*found}) == 1
 
 
 def test_nothing_is_half_applied(made):
