@@ -695,7 +695,8 @@ def replayed(results: Path, sink: Shown, monkeypatch: pytest.MonkeyPatch) -> int
     assert mirror.take(wait=False)
     found = mirror.replay()
     assert mirror.replay() == 0, "what has not changed on disk is not looked at again"
-    mirror.close()
+    assert mirror.locked
+    mirror.locked.close()
     return found
 
 

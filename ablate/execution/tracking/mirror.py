@@ -165,6 +165,7 @@ class Mirror:
         error = {"error": result.error.message} if result.error else {}
         more = noted(run.evaluation)[0] or {}
         sink.finish(card, run.metrics()[0], result.status, result.final | more | error)
+        line["mode"] = sink.mode  # offline from here, if the service was not reached
         with open(self.file, "a+b", opener=no_link) as file:
             file.seek(max(0, file.tell() - 1))
             torn = file.read(1) not in (b"", b"\n")  # an incomplete line after a kill; do not append to it
