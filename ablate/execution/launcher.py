@@ -159,7 +159,8 @@ def give_devices(settings: DictConfig, device: str, parallel: str | int, devices
     """Have a launcher give each job as many GPUs or cores as its run trains on, unless the command line says how many:
     submitit to each node or task, Ray to each job; joblib runs fewer jobs at a time."""
     kind, tasks = ("gpu", 1) if device == "cuda" else ("cpu", settings.get("tasks_per_node", 1))
-    wanted = {f"{kind}s_per_{'node' if kind == 'gpu' else 'task'}": devices // (settings.get("nodes", 1) * tasks)}
+    each = max(1, devices // (settings.get("nodes", 1) * tasks))  # the job says that more tasks cannot share them
+    wanted = {f"{kind}s_per_{'node' if kind == 'gpu' else 'task'}": each}
     wanted |= {f"ray.remote.num_{kind}s": devices, "n_jobs": len(environments(device, parallel, devices))}
     for key, value in wanted.items() if devices > 1 else ():
         if key.split(".")[0] in settings and OmegaConf.select(settings, key) in (None, -1):

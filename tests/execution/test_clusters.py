@@ -3,6 +3,7 @@
 What cannot be installed is skipped.
 """
 
+import contextlib
 import importlib.util
 import os
 import re
@@ -44,11 +45,15 @@ def ours(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str
 
 
 @pytest.fixture(scope="module")
-def queue() -> Iterator[dict[str, str]]:
-    """The environment of a Slurm of one node."""
+def queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment of a Slurm, of two nodes where this machine can be two hosts."""
     if why := lacking(SLURM) or lacking_plugin("submitit"):
         pytest.skip(why)
-    with slurm() as environment:
+    folder = tmp_path_factory.mktemp("nodes")
+    with contextlib.ExitStack() as nodes:
+        names = () if no_hosts() else HOSTS
+        hosts = {name: nodes.enter_context(host(name, folder)) for name in names}
+        environment = nodes.enter_context(slurm(**hosts))
         yield {"SLURM_CONF": environment["SLURM_CONF"]}
 
 
@@ -99,6 +104,7 @@ def times(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in files}
 
 
+HOSTS = ("first", "second")
 SLURM_WORDS = ["hydra/launcher=submitit_slurm", "hydra.launcher.partition=cpu", "hydra.launcher.timeout_min=10"]
 
 
@@ -123,23 +129,24 @@ def test_slurm_jobs_of_which_one_is_cancelled_and_one_dies_are_completed_by_the_
 
 
 def test_a_slurm_job_of_two_tasks_loses_a_rank_and_is_requeued(words, queue, tmp_path):
-    """Killed, then given again, then begun again by Slurm: the numbers of one device without all that."""
+    """Killed, given again with its tasks on two nodes, begun again by Slurm: the numbers of one device."""
     one = latest(*words, "norm=rms", "train.parts=2")
     alone, jobs = tmp_path / "alone", tmp_path / "jobs"
     alone.mkdir()
     jobs.mkdir()
     done = run_fresh("ablate", "-m", *one, cwd=alone)
     assert done.returncode == 0, done.stdout + done.stderr
-    two = [*one, *SLURM_WORDS, "train.devices=2", "hydra.launcher.tasks_per_node=2"]
-
-    process = begin(*two, cwd=jobs, **queue)
+    two = [*one, *SLURM_WORDS, "train.devices=2"]
+    process = begin(*two, "hydra.launcher.tasks_per_node=2", cwd=jobs, **queue)
     run = wait_for_checkpoints(process, jobs, 1)["rms"]
     os.kill(run.holder().pid, signal.SIGKILL)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 1 and "failed: WorkerDied" in out, out + err
     assert run.holder() is None and not the_job(queue), "the other task has ended, too"
-    logged, process = len(run.metrics()[0]), begin(*two, cwd=jobs, **queue)
+    over = "hydra.launcher.tasks_per_node=2" if no_hosts() else "hydra.launcher.nodes=2"
+    logged, process = len(run.metrics()[0]), begin(*two, over, cwd=jobs, **queue)
     wait_for(lambda: process.poll() is not None or len(run.metrics()[0]) > logged)
+    assert process.poll() is None, process.communicate()
     subprocess.run(["scontrol", "requeue", *the_job(queue)], env=os.environ | queue, check=True)
     out, err = process.communicate(timeout=240)  # Slurm begins it when the credential of its first start has expired
     assert process.returncode == 0, out + err

@@ -1,4 +1,4 @@
-"""A Slurm of one node and a Ray cluster on this machine, and hosts of their own names that share a folder."""
+"""A Slurm and a Ray cluster on this machine, and hosts of their own names that share a folder."""
 
 import contextlib
 import getpass
@@ -17,19 +17,19 @@ from crashing_norm import wait_for
 
 # Its accounting is needed, too: what submitit knows of a job that left no answer it asks `sacct`.
 SLURM = ["slurmctld", "slurmd", "sbatch", "munged", "slurmdbd", "mariadbd", "mariadb-install-db"]
+THIS = socket.gethostname().partition(".")[0]
 SLURM_CONF = """
 ClusterName=tests
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={ports[0]}
-SlurmdPort={ports[1]}
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge,cred_expire=30
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool-%h
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd-%h.pid
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SlurmdParameters=config_overrides
@@ -37,9 +37,9 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=127.0.0.1
-AccountingStoragePort={ports[2]}
+AccountingStoragePort={ports[1]}
 AccountingStoragePass={folder}/munge
-NodeName={host} NodeAddr=127.0.0.1 CPUs=4 State=UNKNOWN
+{nodes}
 PartitionName=cpu Nodes=ALL Default=YES MaxTime=60 State=UP
 """
 SLURMDBD_CONF = """
@@ -47,12 +47,12 @@ AuthType=auth/munge
 AuthInfo=socket={folder}/munge
 DbdHost=localhost
 DbdAddr=127.0.0.1
-DbdPort={ports[2]}
+DbdPort={ports[1]}
 SlurmUser={user}
 PidFile={folder}/slurmdbd.pid
 StorageType=accounting_storage/mysql
 StorageHost=127.0.0.1
-StoragePort={ports[3]}
+StoragePort={ports[2]}
 StorageUser=slurm
 StoragePass={password}
 """
@@ -60,6 +60,7 @@ RAY = [sys.executable, "-m", "ray.scripts.scripts"]
 WITHOUT_TOKENS = {"RAY_AUTH_MODE": "disabled"}  # or Ray writes one into the home folder
 HOST = """
 hostname "$1" && echo "$2" > "$3/boot-$1" && mount --bind "$3/boot-$1" /proc/sys/kernel/random/boot_id || exit
+{ cat /etc/hosts && echo 127.0.0.1 first second; } > "$3/hosts-$1" && mount --bind "$3/hosts-$1" /etc/hosts || exit
 [ -z "$5" ] || bindfs -f -o attr_timeout=0,entry_timeout=0 "$4" "$5" &
 read -r _
 kill $! 2>/dev/null; wait
@@ -80,22 +81,26 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def slurm() -> Iterator[dict[str, str]]:
-    """A Slurm with accounting, whose one node is this machine and which ends with the block: its environment."""
+def slurm(**hosts: Sequence[str]) -> Iterator[dict[str, str]]:
+    """A Slurm with accounting, whose nodes are these hosts, by name, or this machine alone, and which ends with the
+    block: its environment."""
     with tempfile.TemporaryDirectory(prefix="slurm-") as folder:  # short: the names of sockets have 107 letters
         os.chmod(folder, 0o755)  # or munged refuses it
-        with slurm_in(Path(folder)) as environment:
+        with slurm_in(Path(folder), hosts or {THIS: []}) as environment:
             yield environment
 
 
 @contextlib.contextmanager
-def slurm_in(folder: Path) -> Iterator[dict[str, str]]:
+def slurm_in(folder: Path, hosts: dict[str, Sequence[str]]) -> Iterator[dict[str, str]]:
     """That Slurm, with all of its files in a folder."""
+    ports = free_ports(3 + len(hosts))
+    named = zip(hosts, ports[3:], strict=True)
     values = {
         "folder": folder,
-        "host": socket.gethostname().partition(".")[0],
+        "host": THIS,
         "user": getpass.getuser(),
-        "ports": free_ports(4),
+        "ports": ports,
+        "nodes": "\n".join(f"NodeName={name} NodeAddr=127.0.0.1 Port={port} CPUs=4" for name, port in named),
         "password": secrets.token_hex(16),
     }
     environment = os.environ | {"SLURM_CONF": str(folder / "slurm.conf")}
@@ -104,7 +109,7 @@ def slurm_in(folder: Path) -> Iterator[dict[str, str]]:
         (folder / name).write_text(text.format(**values))
     (folder / "key").touch(mode=0o600)
     (folder / "key").write_bytes(secrets.token_bytes(1024))
-    for name in ("state", "spool", "database"):
+    for name in ("state", "database"):
         (folder / name).mkdir()
     database = ["--no-defaults", f"--user={values['user']}", f"--datadir={folder}/database", "--skip-name-resolve"]
     database += ["--innodb-log-file-size=8M"]
@@ -113,26 +118,26 @@ def slurm_in(folder: Path) -> Iterator[dict[str, str]]:
     account = "slurm@'127.0.0.1'"
     allowed = f"CREATE USER {account} IDENTIFIED BY '{values['password']}';\nGRANT ALL ON *.* TO {account};\n"
     (folder / "accounts.sql").write_text(allowed)
-    database += [f"--socket={folder}/database.socket", f"--port={values['ports'][3]}", "--bind-address=127.0.0.1"]
+    database += [f"--socket={folder}/database.socket", f"--port={values['ports'][2]}", "--bind-address=127.0.0.1"]
     munge = [f"--{name}={folder}/{name}" for name in ("log-file", "pid-file", "seed-file")]
 
     def answers(*command: str) -> Callable[[], bool]:
         return lambda: subprocess.run(command, env=environment, capture_output=True).returncode == 0
 
-    def idle() -> bool:
-        shown = subprocess.run(["sinfo", "-h", "-o", "%T"], env=environment, capture_output=True, text=True)
-        return shown.stdout.strip() == "idle"
+    def are_idle(count: int) -> bool:
+        shown = subprocess.run(["sinfo", "-h", "-o", "%D %T"], env=environment, capture_output=True, text=True)
+        return f"{count} idle" in shown.stdout.splitlines()
 
     programs: list[tuple[list[str], Callable[[], bool]]] = [
         (["munged", "-F", f"--socket={folder}/munge", f"--key-file={folder}/key", *munge], (folder / "munge").exists),
         (["mariadbd", *database, f"--init-file={folder}/accounts.sql"], (folder / "database.socket").exists),
         (["slurmdbd", "-D"], answers("sacctmgr", "-n", "show", "cluster")),
         (["slurmctld", "-D"], answers("scontrol", "ping")),
-        (["slurmd", "-D"], idle),
+        *(([*within, "slurmd", "-D"], partial(are_idle, i)) for i, within in enumerate(hosts.values(), 1)),
     ]
     with contextlib.ExitStack() as running:
-        for command, ready in programs:
-            log = folder / f"{command[0]}.log"
+        for i, (command, ready) in enumerate(programs):
+            log = folder / f"{i}.log"
             wait_for_daemon(running.enter_context(daemon(command, log, environment)), ready, log)
         yield environment
 

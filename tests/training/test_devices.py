@@ -137,6 +137,7 @@ def test_jobs_of_other_launchers_take_turns_on_gpus(machine, plan, monkeypatch) 
         ({"nodes": 1, "tasks_per_node": 1, "gpus_per_node": None, "cpus_per_task": None}, "cuda", {"gpus_per_node": 4}),
         ({"nodes": 2, "tasks_per_node": 1, "gpus_per_node": None, "cpus_per_task": None}, "cuda", {"gpus_per_node": 2}),
         ({"nodes": 1, "tasks_per_node": 2, "gpus_per_node": None, "cpus_per_task": None}, "cpu", {"cpus_per_task": 2}),
+        ({"nodes": 4, "tasks_per_node": 2, "gpus_per_node": None, "cpus_per_task": None}, "cpu", {"cpus_per_task": 1}),
         ({"nodes": 1, "tasks_per_node": 1, "gpus_per_node": 8}, "cuda", {"gpus_per_node": 8}),
         ({"ray": {"init": {}, "remote": {}}}, "cuda", {"ray": {"init": {}, "remote": {"num_gpus": 4}}}),
         ({"ray": {"remote": {"num_cpus": 6}}}, "cpu", {"ray": {"remote": {"num_cpus": 6}}}),
