@@ -178,7 +178,7 @@ def measured(loaded: LoadedRun, requested: dict[str, Any]) -> tuple[dict[str, fl
     config, [seed] = configured(loaded, requested), loaded.config.seeds
     setting, task, lengths = setting_of(config), loaded.task(), config.eval.lengths
     model = loaded.model().to(setting.device)
-    use(config.train.matmul, model)
+    use(config.train.matmul, model, config.train.device)
     batches = following(task, data_seed(config.seed, seed), config.train.steps, config.train.batch_size)
     found, _ = final_evaluation(model, task, setting, batches)
     if setting.tokens != loaded.config.eval.tokens:

@@ -6,6 +6,7 @@ Sweeps share this machine unless their runs are timed.
 import contextlib
 import dataclasses
 import fcntl
+import itertools
 import os
 import socket
 from collections.abc import Iterator, Sequence
@@ -37,7 +38,7 @@ from ablate.results.atomic import no_link, write_json
 from ablate.results.lease import take
 from ablate.results.records import Result, RunError
 from ablate.results.run import Run, now
-from ablate.training.devices import environments, share, task_of_job
+from ablate.training.devices import TASKS, environments, share, task_of_job
 
 
 def run_orders(orders: Sequence[Order]) -> list[Answer]:
@@ -173,5 +174,8 @@ def job(config: DictConfig) -> str:
     order = order_of(found["order"])
     leave_current_folder()
     find_here(order.user)
+    if "submitit" not in HydraConfig.get().launcher._target_:  # the job is no task of what its cluster was started by
+        for name in itertools.chain(*TASKS):
+            os.environ.pop(name, None)
     with handling_signals():
         return run_alone(order, int(HydraConfig.get().job.num))

@@ -93,7 +93,7 @@ def complete_run(run: Run, cell: Cell, seed: int, stop: Callable[[], bool], rank
     def saved() -> tuple[nn.Module, Task]:  # on the device that the run was trained on
         loaded = load_run(run.folder, cell.config.user)
         model = loaded.model().to(loaded.config.train.device)
-        use(loaded.config.train.matmul, model)
+        use(loaded.config.train.matmul, model, loaded.config.train.device)
         return model, loaded.task()
 
     try:

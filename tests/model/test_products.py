@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from ablate.model.products import PRODUCTS, OneDNNLinear, product_seconds, use
+from ablate.model import products
+from ablate.model.products import PRODUCTS, OneDNNLinear, PaddedLinear, product_seconds, use
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
 
@@ -37,6 +38,15 @@ def test_outputs_and_gradients_are_torchs(rows: tuple[int, ...], compiled: bool)
     for found, expected in zip(computed(ours, x), computed(torchs, x), strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
         assert found.is_contiguous()
+
+
+def test_outputs_and_gradients_of_padded_products_are_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "WIDE", 30)
+    ours = copy.deepcopy(torchs := nn.Sequential(nn.Linear(24, 50), nn.Linear(50, 33, bias=False), nn.Linear(33, 64)))
+    use("torch", ours, "cuda")
+    assert [type(layer) for layer in ours] == [PaddedLinear, PaddedLinear, nn.Linear]
+    for found, expected in zip(*(computed(each, torch.ones(2, 3, 24)) for each in (ours, torchs)), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
 @needs_onednn

@@ -115,6 +115,18 @@ def test_a_host_is_reserved_once_for_the_tasks_that_train_one_run(local, devices
     assert reserved == [True] * reserving
 
 
+@pytest.mark.parametrize(("kind", "tasks"), [("submitit_launcher.SlurmLauncher", 2), ("ray_launcher.RayLauncher", 1)])
+def test_only_submitits_jobs_have_tasks(kind, tasks, plan, monkeypatch) -> None:
+    """A cluster of Ray may itself be one step of several tasks, of which its jobs would wait for the others."""
+    for name, value in zip(TASKS[1], (1, 1, 2), strict=True):
+        monkeypatch.setenv(name, str(value))
+    settings = OmegaConf.create({"launcher": {"_target_": f"hydra_plugins.{kind}"}, "job": {"num": 0}})
+    monkeypatch.setattr(launcher.HydraConfig, "get", lambda: settings)
+    monkeypatch.setattr(launcher, "leave_current_folder", lambda: None)
+    monkeypatch.setattr(launcher, "run_alone", lambda order, number: str(task_of_job()[2]))
+    assert launcher.job(OmegaConf.create({"order": launcher.line(plan("seeds=1").orders()[0])})) == str(tasks)
+
+
 def test_jobs_of_other_launchers_take_turns_on_gpus(machine, plan, monkeypatch) -> None:
     machine(3)
     assert [share("cuda", number)[0]["CUDA_VISIBLE_DEVICES"] for number in range(5)] == ["0", "1", "2", "0", "1"]

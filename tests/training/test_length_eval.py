@@ -13,12 +13,14 @@ from ablate.cli import evaluate
 from ablate.cli.summary import summary
 from ablate.cli.sweep import preview
 from ablate.config.schema import typed
+from ablate.execution import train_run
 from ablate.planning.cells import seen_in_training
 from ablate.planning.checks.validate import length_problems
 from ablate.planning.plan import PlanError, plan_study
 from ablate.results.atomic import write_json
 from ablate.results.run import Run, lacking
 from ablate.results.study import load_study
+from ablate.training import trainer
 from analysis.case import case_of
 from analysis.writing import tables
 
@@ -42,7 +44,10 @@ NORMS = ["norm=bn", "model.dropout=0.1"]
 pytestmark = pytest.mark.usefixtures("untried")
 
 
-def test_a_new_length_tests_the_weights_and_trains_nothing(small, tmp_path):
+def test_a_new_length_tests_the_weights_and_trains_nothing(small, tmp_path, monkeypatch):
+    used = list[tuple[object, ...]]()  # the library for products, and the device
+    for module in (train_run, trainer):
+        monkeypatch.setattr(module, "use", lambda backend, _, *device: used.append((backend, *device)))
     _, run, plan = carried_out(*NORMS, *small, "eval.lengths=[8]")
     before, first = stamps(run), run.evaluation()
     assert first.keys() == {"test/loss@8", "test/bpb@8", "test/accuracy@8"}
@@ -58,6 +63,7 @@ def test_a_new_length_tests_the_weights_and_trains_nothing(small, tmp_path):
     _, undisturbed, _ = carried_out(*latest(*NORMS, *whole))
     assert undisturbed.path == run.path and undisturbed.evaluation() == both, "weights, or the model just trained"
     assert undisturbed.result().final == run.result().final
+    assert {*used} == {("torch", "cpu")}, "products of the trained model and of its weights are the same"
     assert load_study(plan.results, "one").runs["test/loss@8"].item() == both["test/loss@8"]
     assert load(run.folder).result.final == run.result().final | both
     found = json.loads(run.evaluation_file.read_text())

@@ -200,9 +200,10 @@ def needed(cell: Checked) -> float:
 def memory_problems(rows: list[Cell], checked: list[Checked], runs: int) -> tuple[list[Problem], list[str]]:
     """Problems of cells that need more memory than each training process can have, and notes on memory in use now."""
     found, notes, fitting = [], [], dict[float, str]()
+    flops = max((row.flops_per_step for row in rows), default=0.0)  # of the largest step, by which workers are started
     for row, cell in zip(rows, checked, strict=True):
         train = cell.config.train
-        device, flops = train.device, row.flops_per_step
+        device = train.device
         workers = environments(device, train.parallel, train.devices, flops)
         if train.memory is not None and not workers:  # one GPU, as nobody can be asked how many there are
             workers = [{}] * (1 if train.parallel == "auto" else train.parallel)

@@ -172,6 +172,15 @@ def test_a_cell_that_cannot_fit_is_named(plan: Callable[..., Plan], monkeypatch:
     assert plan("ffn=mlp,swiglu", "train.parallel=2").manifest.cells
 
 
+def test_cells_share_a_gpu_as_the_largest_step_allows(
+    plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr(memory, "environments", lambda *given: asked.append(given[-1]) or [{}])
+    cells = plan("ffn=mlp,swiglu").manifest.cells
+    assert asked == [max(cell.flops_per_step for cell in cells)] * 2 and len({c.flops_per_step for c in cells}) == 2
+
+
 def test_memory_that_others_hold_is_told(plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "memory_of", lambda device: (1e12, 1e8))
     notes = plan("ffn=mlp,swiglu", "train.parallel=2").notes
