@@ -27,7 +27,8 @@ def service(workers: Environments) -> Iterator[Environments]:
     if control is None or PIPES in os.environ or RUNNING.exists():
         yield workers
         return
-    with tempfile.TemporaryDirectory(prefix="ablate-mps-") as folder:
+    # Errors of its removal are ignored: the service's own processes may still write to it.
+    with tempfile.TemporaryDirectory(prefix="ablate-mps-", ignore_cleanup_errors=True) as folder:
         clients = {PIPES: folder, LOGS: folder}
         # The service must see all GPUs, or it numbers them anew for its clients.
         environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"} | clients

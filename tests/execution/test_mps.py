@@ -44,6 +44,18 @@ def test_workers_that_share_gpus_have_a_service_until_they_end(said, error):
     assert said() == ["all", "ended"] and not os.path.exists(folder)
 
 
+def test_a_folder_that_its_server_still_writes_to_ends_no_study(said, monkeypatch, tmp_path):
+    def refuse(*given, **named):
+        raise OSError(39, "Directory not empty")
+
+    monkeypatch.setattr(mps.tempfile, "tempdir", str(tmp_path))
+    with monkeypatch.context() as patch, mps.service(SHARED):
+        while not said():
+            pass
+        patch.setattr(os, "rmdir", refuse)
+    assert said() == ["all", "ended"]
+
+
 @pytest.mark.parametrize("why", ["one each", "no GPU", "not installed", "running", "the user's own"])
 def test_without_need_or_means_workers_stay_as_they_are(said, why, monkeypatch, tmp_path):
     given = {"one each": SHARED[:2], "no GPU": [{}, {}]}.get(why, SHARED)
