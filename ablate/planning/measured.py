@@ -45,6 +45,7 @@ from ablate.results.records import Cell, Manifest, PlannedRun, StepSeconds
 from ablate.results.run import Run
 from ablate.results.run_key import settings
 from ablate.results.tables import as_planned, class_name
+from ablate.training.capture import UNCAPTURED
 from ablate.training.devices import cards, configure_torch, environments
 from ablate.training.trainer import Trainer
 from ablate.training.vectors import digest_of, initial_seed, is_pretrained, kept, place, tables_of, without_vectors
@@ -364,8 +365,10 @@ def keep_stepping(cell: Cell, folder: Path, channel: socket.socket) -> None:
 
 def speed_of(cell: Cell, folder: Path) -> Speed:
     """A cell's speed on this machine: of a whole batch, with which all of a step scales but the optimiser.  The first
-    step is left out."""
+    step is left out, and those before one becomes a CUDA graph."""
     trainer, of_step, of_evaluation = reduced(cell, folder)
+    if trainer.gradients.captured:
+        seconds_of(trainer, UNCAPTURED)
     count = max(1, min(STEPS, int(ONE / 2 / seconds_of(trainer, 1))))
     before, step = trainer.clock.seconds["optimiser"], seconds_of(trainer, count)
     optimiser = (trainer.clock.seconds["optimiser"] - before) / count

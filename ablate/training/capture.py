@@ -15,6 +15,7 @@ Losses = dict[str, Tensor]
 Pass = Callable[[Mapping[str, Tensor], Tensor, int], Losses]  # of inputs, targets, and the number of scored targets
 
 WORTH = 8e12  # floating-point operations of a step; larger ones keep a GPU busy by themselves, and need its memory
+UNCAPTURED = 3  # first steps of a run, at most, whose passes are not replayed
 SHAPES = 2  # of batches that are captured; each holds the memory of its activations
 
 

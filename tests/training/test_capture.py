@@ -6,6 +6,8 @@ import weakref
 import pytest
 import torch
 
+from ablate.planning import measured
+from ablate.planning.measured import speed_of
 from ablate.results.run import Run
 from ablate.training import capture
 from ablate.training.trainer import Trainer
@@ -104,6 +106,12 @@ def test_draws_of_ones_own_components_are_not_captured(plan, graphs, monkeypatch
     assert not graphs and capsys.readouterr().err == ""
     steps(tmp_path / "b", config, capture=True)
     assert not graphs and "train.capture: not captured as CUDA graphs, which would repeat" in capsys.readouterr().err
+
+
+def test_the_time_of_a_plan_is_that_of_captured_steps(plan, graphs, monkeypatch, tmp_path):
+    monkeypatch.setattr(measured, "ONE", 1e9)
+    speed_of(plan("seeds=1").manifest.cells[0], tmp_path)
+    assert graphs == [1 + measured.STEPS], "the first is left out"
 
 
 def test_graphs_are_freed_with_their_run(plan, graphs, monkeypatch, tmp_path):
