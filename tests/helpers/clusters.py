@@ -16,7 +16,7 @@ from pathlib import Path
 from crashing_norm import wait_for
 
 # Its accounting is needed, too: what submitit knows of a job that left no answer it asks `sacct`.
-SLURM = ["slurmctld", "slurmd", "sbatch", "munged", "slurmdbd", "mariadbd", "mariadb-install-db"]
+SLURM = ["setpriv", "slurmctld", "slurmd", "sbatch", "munged", "slurmdbd", "mariadbd", "mariadb-install-db"]
 THIS = socket.gethostname().partition(".")[0]
 SLURM_CONF = """
 ClusterName=tests
@@ -144,10 +144,15 @@ def slurm_in(folder: Path, hosts: dict[str, Sequence[str]]) -> Iterator[dict[str
 
 @contextlib.contextmanager
 def daemon(command: Sequence[str], log: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A program that runs, in a session of its own, until the block ends."""
+    """A program that runs, in a session of its own, until the block or this process ends."""
     with open(log, "wb") as output:
         process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True
+            ["setpriv", "--pdeathsig", "TERM", "--", *command],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
         )
     try:
         yield process
@@ -183,7 +188,7 @@ def host(name: str, folder: Path, disk: Path | str = "", shared: Path | str = ""
 
 def no_hosts(*programs: str) -> str:
     """Why hosts of their own names cannot be made here; empty if they can."""
-    names = ("unshare", "nsenter", "hostname", *programs)
+    names = ("setpriv", "unshare", "nsenter", "hostname", *programs)
     if why := lacking(names):
         return why
     if "bindfs" in programs and not os.access("/dev/fuse", os.R_OK | os.W_OK):
