@@ -143,6 +143,10 @@ def test_a_job_of_another_launcher_finds_the_same(inside: Path, monkeypatch: pyt
         return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
 
     monkeypatch.setattr(launcher, "run_alone", alone)
-    monkeypatch.setattr(launcher.HydraConfig, "get", lambda: SimpleNamespace(job=SimpleNamespace(num=0)))
+    monkeypatch.setattr(
+        launcher.HydraConfig,
+        "get",
+        lambda: SimpleNamespace(job=SimpleNamespace(num=0), launcher=SimpleNamespace(_target_="ray")),
+    )
     order = Order(results="results", path="cell/run", seed=0, cell=a_cell(), user=["mine_too"])
     assert launcher.job(OmegaConf.create({"order": line(order)})).split() == ["True", "False"]
