@@ -31,8 +31,10 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{task.title}: {', '.join(f'{size:,} tokens of {split}' for split, size in sizes.items())}")
         where = f"in {corpus.folder}" if corpus.folder else "below 64 MB: read into memory, nothing to prepare"
         print(*task.notes, f"fingerprint {corpus.fingerprint}", where, sep="\n")
-        same = not given.verify or task.verified()
-        if given.verify:
+        if corpus.renewed and corpus.folder:
+            print("its source, or what was prepared of it, had changed: prepared again")
+        same = not given.verify or (task.verified() and not corpus.renewed)
+        if given.verify and not corpus.renewed:
             again = f"files differ from the index; remove {corpus.folder} and prepare it again"
             print("all files are as they were written" if same else again)
         return Outcome(int(not same), {"tokens": sizes, "fingerprint": corpus.fingerprint, "folder": corpus.folder})

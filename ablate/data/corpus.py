@@ -77,6 +77,7 @@ class Corpus:
     unknown: dict[str, float]  # split -> share of words outside the vocabulary, for tokenizers that have such words
     notes: list[str] = field(default_factory=list)  # what a user should know of how it was made
     folder: Path | None = None  # of a large one, with its index
+    renewed: bool = False  # whether it was made in place of an earlier one, whose files or source had changed
 
     def decode(self, ids: Iterable[int]) -> str:
         """Decode token ids to text."""
@@ -127,10 +128,13 @@ def cached(
 ) -> Corpus:
     """The corpus in a folder of the cache, with the `tokens` of its index.  If it is not `current`, one process makes
     it, and others wait.  Raises ValueError if it cannot be written."""
+    renewed = False
     if (index := current(folder, files)) is None:
         try:
             with exclusive(folder.with_suffix(".lock")):
-                index = current(folder, files) or make()
+                if (index := current(folder, files)) is None:
+                    renewed = (folder / "index.json").exists()
+                    index = make()
         except OSError as error:
             raise ValueError(unwritable(folder, error)) from None
     return Corpus(
@@ -139,6 +143,7 @@ def cached(
         ends={split: np.load(folder / f"{split}.ends.npy", mmap_mode="r") for split in SPLITS},
         state=(folder / "learned.txt").read_bytes().decode(),
         folder=None if index["source"] is None else folder,
+        renewed=renewed,
         **index["corpus"],
     )
 

@@ -38,7 +38,7 @@ def checked_size(tokenizer: str, vocab_size: int | None) -> int | None:
     """The vocabulary size to train, None if nothing is trained.  Raises ValueError for invalid combinations."""
     if tokenizer not in (*LEARNED, *PUBLISHED) and not tokenizer.endswith(".json"):
         hint = instead(tokenizer, [*LEARNED, *PUBLISHED])
-        raise ValueError(f"data.tokenizer={tokenizer!r} is not a choice; {hint}, or name a tokenizer.json")
+        raise ValueError(f"data.tokenizer={tokenizer!r} is not a choice; {hint} (or name a tokenizer.json)")
     if tokenizer not in SIZES:
         if vocab_size is not None:
             where = f"is for data.tokenizer={' or '.join(SIZES)}, not {tokenizer}"

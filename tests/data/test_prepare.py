@@ -568,6 +568,10 @@ def test_the_command_prepares_and_verifies(
     os.utime(shard, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert main(words) == 0 and main([*words, "--verify"]) == 1
     assert "differ from the index" in capsys.readouterr().out
+    with open(sorted(folder.iterdir())[0], "ab") as source:
+        source.write(b'{"text": "one more"}\n')
+    assert main([*words, "--verify"]) == 1 and "had changed: prepared again\n" in capsys.readouterr().out
+    assert main([*words, "--verify"]) == 0 and "all files are as they were written" in capsys.readouterr().out
     assert main(["prepare", "data=copy"]) == 2 and "has no text to prepare" in capsys.readouterr().err
     assert main(["prepare", "data=text", "data.path=nowhere"]) == 2 and "does not exist" in capsys.readouterr().err
 

@@ -312,10 +312,9 @@ def _worker_problems(config: Config) -> list[Problem]:
         if value != "auto" and not isinstance(value, bool):
             found.append(Problem(f"train.{key}", f"must be auto, true or false, not {value!r}"))
     if train.capture is True and (train.device == "cpu" or train.parts > 1):
-        where = f"train.device={train.device} with train.parts={train.parts}"
-        found.append(
-            Problem("train.capture", f"CUDA graphs are of whole batches on a GPU, not of {where}; leave it out")
-        )
+        where = "a CPU" if train.device == "cpu" else f"train.parts={train.parts}"
+        message = f"CUDA graphs are of whole batches on a GPU, not for {where}; leave it out"
+        found.append(Problem("train.capture", message))
     if train.matmul == "onednn" and not torch.backends.mkldnn.is_available():
         found.append(Problem("train.matmul", "onednn is no part of this torch; write train.matmul=torch"))
     elif train.matmul == "onednn" and not in_float32_on_cpu(config):

@@ -60,7 +60,7 @@ MISTAKES = {
     "train.devices=0": ["train.devices", "≥ 1"],
     "train.parts=2 norm=bn": ["train.parts", "by the whole batch", "leave it out"],
     "train.capture=yes": ["train.capture", "auto, true or false"],
-    "train.capture=true": ["train.capture", "on a GPU", "train.device=cpu", "leave it out"],
+    "train.capture=true": ["train.capture", "on a GPU", "not for a CPU", "leave it out"],
     "train.device=tpu": ["train.device", "auto, cpu, cuda"],
     "study=" + "x" * 101: ["study", "up to 100 letters"],
     "study=a/b": ["study", "cannot name a folder"],
