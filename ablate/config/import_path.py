@@ -1,4 +1,7 @@
-"""Restricts imports from the current folder, which may be somebody's results, to the packages that `user=` names."""
+"""Restricts imports from the current folder, which may be somebody's results, to the packages that `user=` names.
+
+Also how other processes of this package are started, and how many fit on this machine.
+"""
 
 import os
 import sys
@@ -58,3 +61,8 @@ def program(module: str) -> list[str]:
     """A command that calls a module's `main` with this process's import path.  `python -m` would put the working
     directory first, where a user's random.py would hide Python's."""
     return [sys.executable, "-P", "-c", f"{start_importing()}; from {module} import main; main()"]
+
+
+def cores() -> int:
+    """The number of CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -125,11 +125,12 @@ def cached(
     make: Callable[[], dict[str, Any]],
     tokens: Callable[[dict[str, Any]], dict[str, Any]],
     files: Iterable[Path] | None = None,
+    index: dict[str, Any] | None = None,
 ) -> Corpus:
-    """The corpus in a folder of the cache, with the `tokens` of its index.  If it is not `current`, one process makes
-    it, and others wait.  Raises ValueError if it cannot be written."""
+    """The corpus in a folder of the cache, with the `tokens` of its index, if that is known or `current`; otherwise one
+    process makes it, and others wait.  Raises ValueError if it cannot be written."""
     renewed = False
-    if (index := current(folder, files)) is None:
+    if (index := index or current(folder, files)) is None:
         try:
             with exclusive(folder.with_suffix(".lock")):
                 if (index := current(folder, files)) is None:

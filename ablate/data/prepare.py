@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ablate.config.errors import Corrupt
-from ablate.config.import_path import program
+from ablate.config.import_path import cores, program
 from ablate.data.corpus import Corpus, Shards, cached, current, entry, facts, folder_of, load_corpus, stamp, unwritable
 from ablate.data.documents import Document, Files, Given, Part
 from ablate.data.rows import Rows
@@ -52,14 +52,16 @@ def corpus_of(source: Source | Given, tokenizer: str, vocab_size: int | None) ->
     if tokenizer.endswith(".json"):
         recipe["learned"] = digest(learn(tokenizer, None, ()).encode())
     folder = folder_of(recipe)
-    if current(folder, source.listed()) is None and source.size() < LARGE:
+    files = source.listed()
+    index = current(folder, files)
+    if index is None and source.size() < LARGE:
         parts = [part for piece in source.pieces() for part in piece]
         documents = [document for part in parts for document in source.documents(part, cut=False)]
         if not documents:
             raise ValueError(f"{source.words} is empty; name what has text in it")
         return load_corpus(documents, tokenizer, vocab_size)
     shards = lambda index: _shards(folder, index["dtype"], index["shards"])  # noqa: E731
-    return cached(folder, lambda: _make(folder, whole, recipe), shards, source.listed())
+    return cached(folder, lambda: _make(folder, whole, recipe), shards, files, index)
 
 
 def _shards(folder: Path, dtype: str, names: dict[str, list[str]]) -> dict[str, Shards]:
@@ -285,11 +287,6 @@ class Progress:
             each = (self.last - self.began) / max(1, done - self.before)
             rest = f", {duration(each * (self.pieces - done))} left" if done > self.before else ""
             print(f"ablate: {self.words}, {done} of {self.pieces} pieces{rest}", file=sys.stderr, flush=True)
-
-
-def cores() -> int:
-    """The number of processes that prepare a corpus."""
-    return len(os.sched_getaffinity(0))
 
 
 def _in_workers(work: Path, source: Source, step: str, job: dict[str, Any]) -> None:

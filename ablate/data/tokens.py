@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from ablate.config.errors import one_line
+from ablate.config.import_path import cores
 from ablate.config.ranges import at_least, within
 from ablate.data.corpus import Corpus, Shards, cached, facts, folder_of, stamp, write_corpus
 from ablate.data.documents import find_files
 from ablate.data.lm import LanguageModelling
-from ablate.data.prepare import Progress, cores
+from ablate.data.prepare import Progress
 from ablate.formatting import listed
 from ablate.results.atomic import digest
 

@@ -43,8 +43,9 @@ from ablate.training.devices import TASKS, environments, share, task_of_job
 
 def run_orders(orders: Sequence[Order]) -> list[Answer]:
     """Train runs in parallel, and at the end wait for those that another process trains.  Raises DiskFull."""
-    found = environments(*device_of(orders), flops=max(order.cell.flops_per_step for order in orders))
-    is_other = device_of(orders)[2] > 1 and task_of_job()[1] > 0  # task of a host, whose first has reserved it
+    device, parallel, devices = device_of(orders)
+    found = environments(device, parallel, devices, max(order.cell.flops_per_step for order in orders))
+    is_other = devices > 1 and task_of_job()[1] > 0  # task of a host, whose first has reserved it
     reserved = contextlib.nullcontext() if is_other else machine(alone=orders[0].cell.config.timing == "isolated")
     with reserved, service(found) as workers:
         answers = run_in(workers, orders)
@@ -143,8 +144,8 @@ def launch(words: Sequence[str], orders: Sequence[Order]) -> str | None:
     jobs = [[f"+order={QuotedString(line(order).strip(), Quote.single).with_quotes()}"] for order in orders]
     with Composer(read_groups()):  # without the user's variants: a launcher's file there would be read as Hydra's
         config = compose("config", list(words), return_hydra_config=True)
-        give_devices(config.hydra.launcher, *device_of(orders))
         settings = config.hydra.launcher
+        give_devices(settings, *device_of(orders))
         if OmegaConf.select(settings, "ray.init.address") or ("ray" in settings and "RAY_ADDRESS" in os.environ):
             # The launcher names the memory for Ray's objects, which Ray refuses where a cluster has it already.
             OmegaConf.update(settings, "ray.init.object_store_memory", None, force_add=True)

@@ -59,10 +59,10 @@ PADDED, WIDE = 64, 1024  # outputs are padded to a multiple of PADDED where they
 
 def use(backend: str, model: nn.Module, device: str = "cpu") -> None:
     """Make a model's linear layers use a backend on a device; parameters and their names do not change."""
-    for module in model.modules():
-        if type(module) is nn.Linear and device == "cuda" and module.out_features >= WIDE:
-            module.__class__ = PaddedLinear if module.out_features % PADDED else nn.Linear
-        elif type(module) is nn.Linear and backend == "onednn":
+    for module in (module for module in model.modules() if type(module) is nn.Linear):
+        if device == "cuda" and module.out_features >= WIDE and module.out_features % PADDED:
+            module.__class__ = PaddedLinear
+        elif backend == "onednn":
             module.__class__ = OneDNNLinear
 
 

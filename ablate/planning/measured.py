@@ -35,6 +35,7 @@ from ablate.formatting.streams import say
 from ablate.model.build import build_model
 from ablate.model.products import product_seconds
 from ablate.planning.cells import reconfigured
+from ablate.planning.checks.memory import sharing
 from ablate.planning.checks.user_code import Failed, run_in_subprocess
 from ablate.planning.checks.validate import Checked, in_float32_on_cpu, resolve_auto
 from ablate.planning.earlier_runs import begun
@@ -304,9 +305,8 @@ def expected_time(plan: Plan) -> str:
     first, speed = known[0]
     step = f"{speed.step:.2g} s" if speed.step < 10 else duration(speed.step)
     basis = [f"a step of {first.label} takes {step} here"] * (first.step_seconds is None)  # match=seconds says another
-    gpus = {place.get("CUDA_VISIBLE_DEVICES") for place in places}
-    shared = f"{len(places) // max(1, len(gpus))} processes share a GPU, which was timed for one"
-    basis += [shared] * (train.device == "cuda" and len(places) > len(gpus))
+    together = sharing(places, len(todo))[0] if places and train.device == "cuda" else 1
+    basis += [f"{together} processes share a GPU, which was timed for one"] * (together > 1)
     basis += ["before compiling"] * any(cell.config.train.compile for cell in todo)
     some, every = {cell.id for cell, _ in known}, {cell.id for cell in todo}
     basis += [f"measured for {len(some)} of {len(every)} cells"] * (some != every)

@@ -72,9 +72,7 @@ class Captured:
             return losses
         if turn == 2:
             return self.attempted(here, aims, scored)
-        run, losses = as_graph(self.model, lambda: self.compute(here, aims, scored))
-        gradients = [parameter.grad for parameter in self.model.parameters()]
-        self.graphs[shape] = Graph(here, aims, losses, gradients, run)
+        self.graphs[shape] = Graph(here, aims, *as_graph(self.model, lambda: self.compute(here, aims, scored)))
         return self.replayed(self.graphs[shape])
 
     def attempted(self, inputs: dict[str, Tensor], targets: Tensor, scored: int) -> Losses:
@@ -120,9 +118,9 @@ def never_waiting(compute: Callable[[], Losses]) -> Losses:
         current.wait_stream(stream)
 
 
-def as_graph(model: nn.Module, compute: Callable[[], Losses]) -> tuple[Callable[[], None], Losses]:
-    """Capture a computation of a model without gradients: what runs it, and the losses that it writes."""
+def as_graph(model: nn.Module, compute: Callable[[], Losses]) -> tuple[Losses, list[Tensor | None], Callable[[], None]]:
+    """Capture a computation of a model without gradients: the losses and gradients that it writes, and what runs it."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         losses = compute()
-    return graph.replay, losses
+    return losses, [parameter.grad for parameter in model.parameters()], graph.replay

@@ -15,6 +15,7 @@ import torch
 
 from ablate.config.files import read_plain
 from ablate.config.groups import CONF
+from ablate.config.import_path import cores
 from ablate.formatting import instead
 
 # Libraries and the driver raise other errors than torch when memory is full, such as cuBLAS for its handle.
@@ -72,15 +73,13 @@ MOST = 8  # processes on a GPU
 def processes_per_gpu(gpus: int) -> int:
     """How many processes with small steps share each GPU: as many as the CPU cores and the GPUs' memory allow."""
     memory = min((card.total for card in cards()), default=0)
-    return max(1, min(MOST, len(visible("cpu")) // gpus, int(memory / SHARE)))
+    return max(1, min(MOST, cores() // gpus, int(memory / SHARE)))
 
 
 def visible(device: str) -> list[str]:
     """The names of the cores or GPUs that this process may use."""
-    if device != "cuda":
-        count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return [str(i) for i in range(count)]
-    count, listed = torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES")
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES") if device == "cuda" else None
+    count = torch.cuda.device_count() if device == "cuda" else cores()
     return [str(i) for i in range(count)] if listed is None else listed.split(",")[:count]  # torch ignores the rest
 
 

@@ -53,6 +53,8 @@ class Ranks:
 
     def most(self, values: list[int]) -> list[int]:
         """The largest of each of these numbers over all ranks."""
+        if self.count == 1:
+            return values
         tensor = torch.tensor(values, dtype=torch.int32)
         self.talk(dist.all_reduce, tensor, dist.ReduceOp.MAX, self.messages)
         found: list[int] = tensor.tolist()

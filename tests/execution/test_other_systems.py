@@ -17,7 +17,7 @@ from crashing_norm import hazard
 from one_run import rows_of, trained_anew
 from test_survival import numbers
 
-from ablate.data import corpus
+from ablate.data import corpus, prepare
 from ablate.execution import fork
 from ablate.execution.launcher import run_orders
 from ablate.planning.checks import memory
@@ -153,7 +153,7 @@ def test_without_the_kernel_s_account_all_memory_counts_as_free(monkeypatch: pyt
 
 def test_without_cpu_sets_every_core_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity")
-    assert len(environments("cpu", "auto")) == os.cpu_count()
+    assert len(environments("cpu", "auto")) == prepare.cores() == os.cpu_count()
 
 
 def test_a_corpus_is_made_on_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

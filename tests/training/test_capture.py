@@ -38,7 +38,7 @@ def graphs(monkeypatch):
                         own.copy_(parameter.grad)
             runs[index] += 1
 
-        return run, losses
+        return losses, made, run
 
     monkeypatch.setattr(capture, "available", lambda device: True)
     monkeypatch.setattr(capture, "never_waiting", lambda compute: compute())
@@ -116,8 +116,11 @@ def test_the_time_of_a_plan_is_that_of_captured_steps(plan, graphs, monkeypatch,
 
 def test_graphs_are_freed_with_their_run(plan, graphs, monkeypatch, tmp_path):
     """Without garbage collection, which does not know of the GPU's memory that the next run of the process needs."""
-    losses = lambda model, compute: ((lambda: None), compute())  # noqa: E731 (keeps nothing, as a graph of CUDA)
-    monkeypatch.setattr(capture, "as_graph", losses)
+
+    def as_graph(model, compute):  # keeps nothing, as a graph of CUDA
+        return compute(), [p.grad for p in model.parameters()], lambda: None
+
+    monkeypatch.setattr(capture, "as_graph", as_graph)
     config = plan("seeds=1").manifest.cells[0].config
     gc.disable()
     try:
