@@ -1,5 +1,6 @@
 """The devices of this machine: the environment of each worker, device names, memory and out-of-memory errors."""
 
+import ctypes
 import functools
 import json
 import math
@@ -24,7 +25,7 @@ MAXRSS = 1 if sys.platform == "darwin" else 1024  # bytes per unit of ru_maxrss
 
 
 def configure_torch() -> None:
-    """Configure torch in a worker: one thread, and one family of attention kernels.
+    """Configure torch in a worker: one thread, one family of attention kernels, and memory that is kept.
 
     Another order of summation gives other rounding, and one process per core is faster anyway.  On a GPU, flash and
     memory-efficient attention use the same arithmetic, with scores and sums in float32.  cuDNN's kernels would replace
@@ -32,6 +33,14 @@ def configure_torch() -> None:
     """
     torch.set_num_threads(1)
     torch.backends.cuda.enable_cudnn_sdp(False)
+    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):  # of glibc
+        for option, value in KEEP_MEMORY.items():
+            mallopt(option, value)
+
+
+# By default glibc returns the memory of each step's large tensors to the system, which clears it again page by page:
+# thousands of page faults a step at scale=small.  M_MMAP_THRESHOLD, of which this is the largest, and M_TRIM_THRESHOLD.
+KEEP_MEMORY = {-3: 1 << 25, -1: 1 << 30}
 
 
 # What torchrun, Slurm and submitit tell each task of a job: its number, that on its host, and how many there are.
