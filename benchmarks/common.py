@@ -10,8 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 # Study files in the order in which they are worth training.
-ORDER = ["xiong_warmup", "glu_variants", "batch_norm", "rms_norm", "catalogue", "alibi_extrapolation", "mqar_width"]
-ORDER += ["mqar_tuned", "qk_norm", "nope_lengths", "catalogue_2"]
+ORDER = ["xiong_warmup", "xiong_gradients", "glu_variants", "batch_norm", "batch_norm_tuned", "rms_norm", "catalogue"]
+ORDER += ["alibi_extrapolation", "mqar_width", "mqar_tuned", "qk_norm", "nope_lengths", "catalogue_2"]
 
 
 def timed(*arguments: str, module: str = "ablate") -> tuple[float, str]:
