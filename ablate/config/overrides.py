@@ -54,7 +54,10 @@ def parse(overrides: list[str], groups: Groups) -> tuple[list[str], dict[str, li
             problems.append(Problem(text, f"{key} is swept already; write its values in one place"))
         elif first:
             typed, _, value = first.partition("=")
-            problems.append(Problem(text, _duplicate_message(typed, value, text.partition("=")[2])))
+            second, either = text.partition("=")[2], typed not in WHOLE and not typed.startswith("eval.")
+            compare = f", or {typed}={value},{second} to compare them" * either
+            each = f", as {value} and {second}; write one{compare}" if value != second else "; write it once"
+            problems.append(Problem(text, f"{typed} is given twice{each}"))  # Hydra would silently use the last value
         elif wrong := _misused(override, levels, groups.variants):
             problems.append(Problem(text, wrong))
         elif len(set(levels)) < len(levels) and not zipped:
@@ -110,14 +113,6 @@ def choice_of(group: str, choice: str) -> str:
 def chosen(text: str) -> str:
     """The value of an override as text without quotes, such as the variant of a group."""
     return str(parsed(text).value())
-
-
-def _duplicate_message(key: str, first: str, second: str) -> str:
-    """The message for a key that is given twice; Hydra would silently use the last value."""
-    if first == second:
-        return f"{key} is given twice; write it once"
-    compare = f", or {key}={first},{second} to compare them" * (key not in WHOLE and not key.startswith("eval."))
-    return f"{key} is given twice, as {first} and {second}; write one{compare}"
 
 
 def _unreadable(text: str, groups: Collection[str]) -> str:

@@ -8,7 +8,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -81,24 +81,18 @@ def conclude(prog: str, as_json: bool, act: Callable[[], Outcome]) -> int:
     """Run `act` and return the exit code: that of its outcome, 2 (with a message) if refused, 130 after Ctrl-C."""
     if not as_json:
         return _outcome_of(prog, act).code
-    with _silent():  # standard output is the JSON of the outcome alone
-        outcome = _outcome_of(prog, act)
-    print(document(prog, outcome), flush=True)
-    return outcome.code
-
-
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Drop the standard output of this process and of those that it starts."""
     sys.stdout.flush()
     saved = os.dup(1)
+    # Standard output is the JSON of the outcome alone, also for processes that are started here.
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         os.dup2(nowhere.fileno(), 1)
         try:
-            yield
+            outcome = _outcome_of(prog, act)
         finally:
             os.dup2(saved, 1)
             os.close(saved)
+    print(document(prog, outcome), flush=True)
+    return outcome.code
 
 
 def _outcome_of(prog: str, act: Callable[[], Outcome]) -> Outcome:

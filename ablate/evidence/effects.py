@@ -16,11 +16,11 @@ from ablate.evidence.equivalence import PAIRS, SEEDS, collapse_of, inside, margi
 from ablate.evidence.error_rates import ALPHA, corrected, described, nominal, overall, worded
 from ablate.evidence.estimates import MATCHED, estimate_row, scored
 from ablate.evidence.exact import is_solved
-from ablate.evidence.normality import assumed, rejection_words, rejects_any, rejects_normality
+from ablate.evidence.normality import assumed, rejects_any, rejects_normality
 from ablate.evidence.scores import given, unadjusted
 from ablate.evidence.statistics import detectable, interval, p_value
 from ablate.evidence.step_equivalents import WORTH, Worth, fits_in_steps, slopes, worth
-from ablate.formatting import CROSSED, OPEN, SPEED, counted, flat, setting
+from ablate.formatting import CROSSED, OPEN, SPEED, counted, flat, p_words, ranks, setting
 from ablate.results.naming import key_name, no_evidence
 from ablate.results.records import Manifest
 from ablate.results.study import Study
@@ -163,7 +163,9 @@ def no_verdict(row: Any) -> tuple[str, str] | None:
     if row.sd == 0:
         return "undecided", "no spread between seeds, which no seeds of their own have"
     if rejects_normality(row.p_normal):
-        return "withheld", rejection_words(row)
+        what = "differences over seeds" if row.paired else "scores over seeds"
+        # With counts that need no normality: in how many seeds the level is lower.
+        return "withheld", f"{what} are not normal ({p_words(row.p_normal, 'Shapiro–Wilk')}); {ranks(row)}"
     return None
 
 
@@ -237,7 +239,10 @@ def _also(manifest: Manifest, contrast: Contrast, settings: dict[str, dict[str, 
     own = {key for name in changed for key in name.split("+")}
     given = {(name, str(cell.levels.get(name))) for name in changed for side in sides for cell in side}
     own = own.union(*(named_settings(*each) for each in given))  # they are part of the level's name
-    values = [_values(settings[cell.id] for cell in side) for side in sides]
+    values: list[dict[str, set[str]]] = [{}, {}]
+    for there, side in zip(values, sides, strict=True):
+        for key, value in (pair for cell in side for pair in settings[cell.id].items()):
+            there.setdefault(key, set()).add(value)
     aside = ASIDE | CHOSEN.get(manifest.match, set()) | own
     found = []
     for key in values[0].keys() & values[1].keys() if contrast.kind != "interaction" else ():
@@ -254,21 +259,13 @@ def _also(manifest: Manifest, contrast: Contrast, settings: dict[str, dict[str, 
     return [_change(manifest, key, mine, *(side[key] for side in values)) for mine, key in found]
 
 
-def _values(cells: Iterable[dict[str, str]]) -> dict[str, list[str]]:
-    found: dict[str, set[str]] = {}
-    for settings in cells:
-        for key, value in settings.items():
-            found.setdefault(key, set()).add(value)
-    return {key: sorted(values) for key, values in found.items()}
-
-
-def _change(manifest: Manifest, key: str, mine: bool, before: list[str], after: list[str]) -> str:
+def _change(manifest: Manifest, key: str, mine: bool, *sides: set[str]) -> str:
     group, _, name = key.removesuffix(f".{LAYERS}").partition(".")
     is_class = name == "_target_"
-    plain = [", ".join(each.rpartition(".")[2] if is_class else each for each in side) for side in (before, after)]
+    plain = [", ".join(each.rpartition(".")[2] if is_class else each for each in sorted(side)) for side in sides]
     called = key_name(manifest, group if name in ("_target_", "") else key)
     called = name if mine and not manifest.shown and called == key else called
-    return f"{called} {plain[0]} → {plain[1]}"
+    return f"{called} {' → '.join(plain)}"
 
 
 def also_words(also: str) -> str:

@@ -184,7 +184,9 @@ def nominal(looks: tuple[int, ...], level: float) -> float:
 def _table(looks: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Rising nominal levels, and the probability that any look's p is below each, plus three standard errors."""
     rng = np.random.default_rng(looks)  # the same numbers for every level, so that the chance grows with it
-    blocks = [_blocks(rng, looks) for _ in looks]
+    added, size = np.diff(looks, prepend=0), (PATHS, len(looks))
+    # For each look the sums, and sums of squares about the mean, of the normal values that every look adds.
+    blocks = [(rng.normal(size=size) * np.sqrt(added), 2 * rng.standard_gamma((added - 1) / 2, size)) for _ in looks]
     found = [min(1.0, len(looks) * level * _overlap(looks, level, blocks)) for level in GRID]
     # Below the grid, continue with Bonferroni's bound without a jump.
     levels = np.concatenate([GRID[:1] / 1e3, GRID])
@@ -206,13 +208,6 @@ def _overlap(looks: tuple[int, ...], level: float, blocks: list[tuple[np.ndarray
         shares = 1 / hits.sum(1)
         mean, variance = mean + shares.mean() / len(looks), variance + shares.var() / len(shares) / len(looks) ** 2
     return min(1.0, mean + 3 * math.sqrt(variance))
-
-
-def _blocks(rng: np.random.Generator, looks: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """The sum, and the sum of squares about the mean, of the normal values that each look adds (PATHS, looks)."""
-    added = np.diff(looks, prepend=0)
-    sums = rng.normal(size=(PATHS, len(looks))) * np.sqrt(added)
-    return sums, 2 * rng.standard_gamma((added - 1) / 2, (PATHS, len(looks)))
 
 
 def _paths(looks: tuple[int, ...], level: float, k: int, sums: np.ndarray, squares: np.ndarray) -> np.ndarray:

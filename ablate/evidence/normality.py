@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import pandas
 
-from ablate.formatting import p_words, ranks
-
 CHECKED = 12  # seeds from which on normality is tested
 LEVEL = 0.05  # of the test, uncorrected: a rejection only withholds the verdict of its own row
 ASSUMED = "if differences are roughly normal"
@@ -35,12 +33,6 @@ def normality(groups: Sequence[np.ndarray]) -> float:
 def rejects_normality(p_normal: float) -> bool:
     """Whether the test withholds a verdict; NaN, no test, does not."""
     return p_normal < LEVEL
-
-
-def rejection_words(row: Any) -> str:
-    """Why a row has no verdict, with a count that needs no normality: in how many seeds its level is lower."""
-    what = "differences over seeds" if row.paired else "scores over seeds"
-    return f"{what} are not normal ({p_words(row.p_normal, 'Shapiro–Wilk')}); {ranks(row)}"
 
 
 def rejects_any(p_normal: Sequence[float]) -> bool:

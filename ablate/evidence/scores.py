@@ -19,6 +19,9 @@ from ablate.results.naming import key_name, measured_as, named
 from ablate.results.records import SOLVED, Cell, Look, Manifest, TaskFacts, Tuning
 from ablate.results.study import Study
 
+ENDS = ("done", "diverged", "failed", "missing")
+SIZES = ("params", "params_vs_reference", "flops_per_token", "shared_draws")
+
 
 def endpoint(manifest: Manifest) -> str:
     """The first cell's endpoint, at the last step of the schedule: see `endpoints`."""
@@ -152,31 +155,26 @@ def cells(study: Study, metric: str | None = None) -> pandas.DataFrame:
         reference = next((cell for cell in members if cell.reference), None)
         for cell in members:
             name = cell.label + " (reference)" * (cell.reference and not alone)
-            found = _cell(study.manifest, cell, stratum, values[cell.id], ends)
+            count = {status: int(ends.get((cell.id, status), 0)) for status in ENDS}
+            low, high = wilson(count["diverged"], count["diverged"] + count["done"])
+            found = paired(values[cell.id].dropna().to_numpy())
+            row = {"name": name, "cell": cell.id, "label": cell.label, "stratum": stratum, "reference": cell.reference}
+            row |= {"runs": sum(count.values()), **count, "n": found.n, "mean": found.mean, "sd": found.sd}
+            row |= {"diverged_low": low, "diverged_high": high} | {size: getattr(cell, size) for size in SIZES}
+            row |= matched(study.manifest, cell)
+            if tuning := study.manifest.tuning:
+                chosen = tuning.cells[cell.id]
+                row |= {"tuned": tuning.key, "tuned_value": chosen.value, "tuned_at_edge": chosen.edge}
+            row["notes"] = "; ".join(cell.notes)
             if "vectors_seconds" in study.runs:
                 own_runs = study.runs["cell"] == cell.id
-                found["vectors_seconds"] = float(study.runs.loc[own_runs, "vectors_seconds"].mean())
-            correlation = math.nan
+                row["vectors_seconds"] = float(study.runs.loc[own_runs, "vectors_seconds"].mean())
+            row["correlation"] = math.nan
             if reference and cell is not reference and cell.batches == reference.batches:
                 both = values[[cell.id, reference.id]].dropna().to_numpy()
-                correlation = correlated(both[:, 0], both[:, 1])
-            rows.append({"name": name, **found, "correlation": correlation, "metric": metric or own[cell.id]})
+                row["correlation"] = correlated(both[:, 0], both[:, 1])
+            rows.append(row | {"metric": metric or own[cell.id]})
     return pandas.DataFrame(rows)
-
-
-def _cell(manifest: Manifest, cell: Cell, stratum: str, values: pandas.Series, ends: dict[Any, int]) -> dict[str, Any]:
-    count = {name: int(ends.get((cell.id, name), 0)) for name in ("done", "diverged", "failed", "missing")}
-    low, high = wilson(count["diverged"], count["diverged"] + count["done"])
-    found = paired(values.dropna().to_numpy())
-    shape = {name: getattr(cell, name) for name in ("params", "params_vs_reference", "flops_per_token", "shared_draws")}
-    row = {"cell": cell.id, "label": cell.label, "stratum": stratum, "reference": cell.reference}
-    row |= {"runs": sum(count.values()), **count, "n": found.n, "mean": found.mean, "sd": found.sd}
-    row |= {"diverged_low": low, "diverged_high": high} | shape
-    row |= matched(manifest, cell)
-    if tuning := manifest.tuning:
-        chosen = tuning.cells[cell.id]
-        row |= {"tuned": tuning.key, "tuned_value": chosen.value, "tuned_at_edge": chosen.edge}
-    return row | {"notes": "; ".join(cell.notes)}
 
 
 def matched(manifest: Manifest, cell: Cell) -> dict[str, Any]:

@@ -154,16 +154,6 @@ def open_archive(path: Path) -> Iterator[IO[bytes]]:
         yield file
 
 
-def wrong(file: Path, written: Sum) -> str:
-    """How a file differs from what was written, in a few words; "" if it does not.  Raises OSError."""
-    status = file.stat()
-    if status.st_size != written.bytes:
-        return f"it has {status.st_size:,} bytes, and {written.bytes:,} were written"
-    if file_digest(file, status.st_mtime_ns, status.st_size, status.st_ino) != written.sha256:
-        return "its checksum does not fit: it was changed after it was written"
-    return ""
-
-
 @functools.lru_cache(maxsize=100_000)
 def file_digest(file: Path, *_: int) -> str:
     """The digest of a file, cached until one of the other arguments changes: its time, size or inode."""

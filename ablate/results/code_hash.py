@@ -35,7 +35,7 @@ LOOP = ("Trainer", "new_trainer")
 # and checks their arguments, and code that writes results.
 NEUTRAL: tuple[str, ...] = ("Config", "Seed", "stored", "typed", "resolve", "chosen_class")
 NEUTRAL += ("argument_problems", "BadComponent", "code_of_part", "is_foreign")
-NEUTRAL += ("record", "MetricsWriter", "write_atomic", "set_aside", "digest", "wrong")
+NEUTRAL += ("record", "MetricsWriter", "write_atomic", "set_aside", "digest")
 NEUTRAL += ("SEAL", "seal_of", "write_sealed", "sum_of", "open_archive")
 DEPTH = 8  # a digest includes the texts of references up to this depth
 VERSIONED = ("torch", "numpy")  # count by version in a run's key, not by source
@@ -82,6 +82,7 @@ class Sources:
         self.use = functools.cache(self.resolve)
         self.effects = functools.cache(self.find_effects)
         self.digest = functools.cache(self.digest_of)
+        self.code_of = functools.cache(lambda parts: self.code(dict(parts)))
         named = self.definitions_named((*LOOP, *NEUTRAL))
         self.loop = [".".join(node) for node in named if node[1] in LOOP]
         self.neutral = {node for node in named if node[1] in NEUTRAL}  # references to these are not followed
@@ -234,12 +235,7 @@ class Sources:
 
 def code_of(parts: Mapping[str, str], user: Iterable[str] = ()) -> Code:
     """The code of a run with these `_target_`s; `parts` is keyed by path in the configuration."""
-    return _code_of(frozenset(parts.items()), sources(user))
-
-
-@functools.lru_cache(maxsize=1024)
-def _code_of(parts: frozenset[tuple[str, str]], used: Sources) -> Code:
-    return used.code(dict(parts))
+    return sources(user).code_of(frozenset(parts.items()))
 
 
 def code_of_part(target: str, user: Iterable[str] = ()) -> str:

@@ -178,20 +178,16 @@ def from_csv(data: bytes, texts: Collection[str]) -> pandas.DataFrame:
     names = [unquoted(name) for name in rows[0]] if rows else []
     if len(set(names)) < len(names) or any(len(row) != len(names) for row in rows):
         raise ValueError("its rows and its columns do not fit")
-    columns = zip(*rows[1:], strict=True) if rows[1:] else ([] for _ in names)
-    found = {name: _column(fields, name in texts) for name, fields in zip(names, columns, strict=True)}
+    found = {}
+    for name, fields in zip(names, zip(*rows[1:], strict=True) if rows[1:] else ([] for _ in names), strict=True):
+        if name in texts:
+            found[name] = pandas.Series([unquoted(field) if field else None for field in fields])
+            continue
+        try:
+            values = json.loads(f"[{','.join(field or 'NaN' for field in fields)}]")
+        except RecursionError:
+            values = []
+        if len(values) != len(fields) or not all(isinstance(each, int | float | None) for each in values):
+            raise ValueError("a column of numbers holds something else")
+        found[name] = pandas.Series(values, dtype=object if None in values else None)
     return pandas.DataFrame(found)
-
-
-def _column(fields: Collection[str], texts: bool) -> pandas.Series:
-    import pandas
-
-    if texts:
-        return pandas.Series([unquoted(field) if field else None for field in fields])
-    try:
-        values = json.loads(f"[{','.join(field or 'NaN' for field in fields)}]")
-    except RecursionError:
-        values = []
-    if len(values) != len(fields) or not all(isinstance(each, int | float | None) for each in values):
-        raise ValueError("a column of numbers holds something else")
-    return pandas.Series(values, dtype=object if None in values else None)

@@ -68,15 +68,12 @@ def _level_name(factor: str, level: Any, known: Mapping[str, str]) -> str:
         pairs = unzipped(factor, level).items()
         each = [standing(known.get(key, key), key, value, _level_name(key, value, known)) for key, value in pairs]
         return ", ".join(each) or show(level)
-    return SWITCHES.get(show(level), setting(level)) if "." in factor else _choice_name(factor, show(level), known)
-
-
-def _choice_name(group: str, choice: str, known: Mapping[str, str]) -> str:
-    """A choice of a group: 2 × Sliding window (window 4) + MHA for 2window(window=4)+mha."""
-    texts = []
-    for name, times in items_of(choice, {key.partition("=")[2] for key in known if key.startswith(f"{group}=")}):
-        shown = known.get(f"{group}={variant_of(name)}")
-        given = ", ".join(f"{known.get(f'{group}.{key}', key)} {value}".strip() for key, value in settings_of(name))
+    if "." in factor:
+        return SWITCHES.get(show(level), setting(level))
+    choice, texts = show(level), []  # 2 × Sliding window (window 4) + MHA for 2window(window=4)+mha
+    for name, times in items_of(choice, {key.partition("=")[2] for key in known if key.startswith(f"{factor}=")}):
+        shown = known.get(f"{factor}={variant_of(name)}")
+        given = ", ".join(f"{known.get(f'{factor}.{key}', key)} {value}".strip() for key, value in settings_of(name))
         shown = name if shown is None else shown + f" ({given})" * bool(given)
         texts.append(f"{times} × {shown}" if (times or 1) > 1 else shown + " …" * (times is None))
     return " + ".join(texts + ["…"] * choice.endswith(AGAIN))

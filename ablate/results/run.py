@@ -10,7 +10,7 @@ from typing import IO, TypeVar
 
 from ablate.config.errors import Corrupt
 from ablate.config.files import read_regular
-from ablate.results.atomic import Sum, finite, no_link, read_record, wrong
+from ablate.results.atomic import Sum, file_digest, finite, no_link, read_record
 from ablate.results.lease import Holder, Lease, holder, take
 from ablate.results.records import Evaluation, Manifest, Metrics, Provenance, Result
 from ablate.results.tables import parse_lines
@@ -137,13 +137,18 @@ def verify(result: Result, file: Path) -> None:
 def verify_sum(file: Path, written: Sum, without: str) -> None:
     """Raise `Corrupt` unless a file is as it was written; `without` describes what its absence means."""
     try:
-        how = wrong(file, written)
+        status = file.stat()
+        if status.st_size != written.bytes:
+            how = f"it has {status.st_size:,} bytes, and {written.bytes:,} were written"
+        elif file_digest(file, status.st_mtime_ns, status.st_size, status.st_ino) != written.sha256:
+            how = "its checksum does not fit: it was changed after it was written"
+        else:
+            return
     except FileNotFoundError:
         raise Corrupt(f"{file} is gone: {without}") from None
     except OSError as error:
         raise Corrupt(f"{file} cannot be read ({error.strerror})") from None
-    if how:
-        raise Corrupt(f"{file} is damaged: {how}", file)
+    raise Corrupt(f"{file} is damaged: {how}", file)
 
 
 def why_without(result: Result | None, file: Path) -> str:

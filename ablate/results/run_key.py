@@ -102,13 +102,9 @@ def code_of(config: Config) -> Code:
 
 
 def code_parts(config: Config) -> dict[str, str]:
-    """The parts that a cell's runs use besides the training loop: `_target_`s by path, and classes chosen by a word."""
-    return dict(parts_of(numbers(config))) | chosen(config)
-
-
-def chosen(config: Config) -> dict[str, str]:
-    """The classes that words in a configuration choose; for user code, which may choose any of them, all."""
-    return {
+    """The parts that a cell's runs use besides the training loop: `_target_`s by path, and the classes that words
+    choose; for user code, which may choose any of them, all."""
+    return dict(parts_of(numbers(config))) | {
         f"{group}.{key}={word}": target
         for group, keys in CHOSEN.items()
         for node in variants_of(getattr(config, group))

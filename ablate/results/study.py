@@ -83,8 +83,9 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
         owner = {"cell": one.cell, "label": cell.label, "seed": one.seed, "path": one.path}
         rows.append(owner | tables.run_row(cell, result, evaluation) | tables.speed_of(manifest, result))
         without_steps += bool(curves and not logged and result and result.status != "failed")
-        if curves and (found := tables.tested_on(result)):
-            tested[one.cell, one.seed] = found
+        test = (result.documents or {}).get("test") if curves and result and result.status == "done" else None
+        if test and test.name and len(test.name) == len(test.tokens) == len(test.loss):
+            tested[one.cell, one.seed] = test
         if logged:
             owner |= {tables.curve_column(name): level for name, level in cell.levels.items()}
             steps.append((owner, tables.by_column(logged)))

@@ -207,15 +207,6 @@ CellSeed = tuple[str, int]  # a cell and a seed
 DOCUMENT = ("text", "name", "tokens")
 
 
-def tested_on(result: Result | None) -> Documents | None:
-    """The test documents of a finished run with their losses; None if there are none or lengths disagree."""
-    if result is None or result.status != "done":
-        return None
-    test = (result.documents or {}).get("test")
-    whole = test and test.name and len(test.name) == len(test.tokens) == len(test.loss)
-    return test if whole else None
-
-
 def by_document(tested: dict[CellSeed, Documents]) -> pandas.DataFrame:
     """Mean losses (documents × runs): a row per `text`, `name` and scored `tokens`, a column per cell and seed.  Runs
     tested on other documents have rows of their own, with another `text`.  NaN: not tested on, or not finite."""
