@@ -73,7 +73,7 @@ def _groups(case: Case) -> Iterator[tuple[str, str, dict[str, str]]]:
     for row, key in zip(named_rows(case.effects), named_rows(plain.effects), strict=True):
         about = f"{row.label}, {metric_name(row.metric)}, {'family' if row.family else 'exploratory'}"
         yield PREFIX + effect_name(key), about, difference(row)
-    cells, keys = case.cells.assign(**tables.other_scores(case.study)), plain.cells[["label", "stratum"]]
+    cells, keys = tables.scored_cells(case), plain.cells[["label", "stratum"]]
     places = formatting.decimals([cells["sd"].max()])
     others = [name for name in cells if "/" in name]
     for row, key, *also in zip(named_rows(cells), named_rows(keys), *(cells[name] for name in others), strict=True):

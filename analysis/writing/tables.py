@@ -53,9 +53,7 @@ def csv_text(table: pandas.DataFrame) -> str:
 
 def frames(case: Case) -> dict[str, pandas.DataFrame]:
     """The tables for CSV, by file name."""
-    cells = case.cells.assign(**other_scores(case.study))
-    found = {"runs": runs_table(case.study), "cells": cells, "effects": case.effects}
-    found |= case.further
+    found = {"runs": runs_table(case.study), "cells": scored_cells(case), "effects": case.effects, **case.further}
     return found | ({"claims": case.claims} if len(case.claims) else {})
 
 
@@ -90,28 +88,35 @@ def _filled(name: str, table: pandas.DataFrame, heads: Mapping[str, str] = NONE,
     return _sheet(name, [{heads.get(head, head): text for head, text in row.items()} for row in filled], **content)
 
 
-def other_scores(study: Study) -> dict[str, list[float]]:
-    """Means over done seeds of every other test metric: other lengths, statistics and scores."""
-    metrics = evidence.measures(study.manifest)
+def _measured(
+    name: str, manifest: Manifest, table: pandas.DataFrame, heads: Mapping[str, str] = NONE, **content: Any
+) -> Sheet:
+    """The same of rows in the unit of the study's metric, which its heading names unless there are several."""
+    metrics = evidence.measures(manifest)
+    metric, several = naming.metric_name(manifest, *metrics), len(metrics) > 1
+    named = {head: f"{metric}, {head}" for head in ("mean ± SD", "difference [95 %]") if not several}
+    return _filled(name, table, {**heads, **named}, m=manifest, metric=metric, several=several, **content)
+
+
+def scored_cells(case: Case) -> pandas.DataFrame:
+    """The cells, with means over done seeds of every other test metric: other lengths, statistics and scores."""
+    study, metrics = case.study, evidence.measures(case.study.manifest)
     split = metrics[0].split("/")[0]  # the validation split in tuning studies, whose test scores must stay unseen
     known = [name for name in study.runs if name.startswith(f"{split}/") and study.runs[name].notna().any()]
-    others = [name for name in known if metrics != [name]]
-    order = [cell.id for _, members in evidence.strata(study.manifest) for cell in members]
-    return {name: evidence.scores(study, name).mean()[order].to_list() for name in others}
+    means = {name: evidence.scores(study, name).mean() for name in known if metrics != [name]}
+    return case.cells.assign(**{name: case.cells["cell"].map(mean) for name, mean in means.items()})
 
 
 def cells_sheet(case: Case) -> Sheet:
     """The cells with mean ± SD over done seeds, the share of runs that diverged, and the budget."""
-    manifest, cells = case.study.manifest, case.cells.assign(**other_scores(case.study))
-    metrics, others = evidence.measures(manifest), [name for name in cells if "/" in name]
-    metric, several = naming.metric_name(manifest, *metrics), len(metrics) > 1
+    manifest, cells = case.study.manifest, scored_cells(case)
+    others = [name for name in cells if "/" in name]
     heads = {str(i): _seen(case.study, name) for i, name in enumerate(others, 1)}
-    heads |= {} if several else {"mean ± SD": f"{metric}, mean ± SD"}
     keys = {name: naming.key_name(manifest, cells[name].iloc[0]) for name in ("chosen", "tuned") if name in cells}
     heads |= {name: key + ", tuned" * (name == "tuned") for name, key in keys.items()}
-    facts: dict[str, Any] = {"m": manifest, "metric": metric, "several": several, "others": others, "share": share}
-    facts |= {"places": formatting.decimals([cells["sd"].max()])}
-    return _filled("cells", cells, heads, notes=[*naming.notes(manifest.cells), *remarks(case.study)], **facts)
+    facts: dict[str, Any] = {"others": others, "share": share, "places": formatting.decimals([cells["sd"].max()])}
+    facts["notes"] = [*naming.notes(manifest.cells), *remarks(case.study)]
+    return _measured("cells", manifest, cells, heads, **facts)
 
 
 def _seen(study: Study, metric: str) -> str:
@@ -132,20 +137,11 @@ def share(row: Any) -> str:
 def effects_sheet(case: Case) -> Sheet:
     """The family's effects with simultaneous intervals, then the exploratory rows."""
     table, manifest = case.effects, case.study.manifest
-    metrics = evidence.measures(manifest)
-    metric, several = naming.metric_name(manifest, *metrics), len(metrics) > 1
-    facts: dict[str, Any] = {
-        "m": manifest,
-        "metric": metric,
-        "several": several,
-        "judged": judged,
-        "lost_runs": lost_runs,
-    }
+    facts: dict[str, Any] = {"judged": judged, "lost_runs": lost_runs}
     facts |= {"priced": table["worth"].notna().any(), "confounded": table["also"].ne("").any()}
     facts |= {"sequential": evidence.sequential_state(case.study, table, case.claims), "families": families(case)}
     facts |= {"notes": remarks(case.study), "tried": evidence.common_rows(manifest)}
-    heads = {} if several else {"difference [95 %]": f"{metric}, difference [95 %]"}
-    return _filled("effects", table, heads, **facts)
+    return _measured("effects", manifest, table, **facts)
 
 
 def judged(manifest: Manifest, row: Any) -> str:
@@ -167,9 +163,8 @@ def particulars_sheet(case: Case) -> Sheet | None:
     """Details of each effect: mean ± SD of the differences, standardised effect, correlation, power."""
     further = ("d_z", "correlation", "superiority", "smallest", "margin")
     known = [name for name in further if case.effects[name].notna().any()]
-    metric = naming.metric_name(case.study.manifest, *evidence.measures(case.study.manifest))
-    content: dict[str, Any] = {"metric": metric, "known": known, "ceiling": ceiling}
-    return _filled("particulars", case.effects, **content) if len(case.effects) else None
+    shown = _measured("particulars", case.study.manifest, case.effects, known=known, ceiling=ceiling)
+    return shown if len(case.effects) else None
 
 
 def lost_runs(row: Any) -> int:
@@ -186,17 +181,14 @@ def claims_sheet(case: Case) -> Sheet | None:
 
 def losses_sheet(case: Case) -> Sheet | None:
     """Cells with lost runs: the share that diverged, the seeds, and the first reason."""
-    study, rows = case.study, []
-    for row in named_rows(case.cells[case.cells[["diverged", "failed", "missing"]].any(axis=1)]):
-        runs = study.runs[study.runs["cell"] == row.cell]
+    rows = []
+    for row in named_rows(case.cells):
+        runs = case.study.runs[case.study.runs["cell"] == row.cell]
         for status in ("diverged", "failed", "missing"):
-            those = runs[runs["status"] == status]
-            if len(those):
-                reasons = [str(text).splitlines()[0] for text in those["error"] if isinstance(text, str) and text]
-                seeds = ", ".join(map(str, those["seed"]))
-                texts = {"cell": row.name, "status": status, "runs": f"{len(those)} of {len(runs)}"}
-                texts |= {"diverged of ended [Wilson 95 %]": share(row), "seeds": seeds}
-                rows.append(texts | {"first reason": (reasons or ["–"])[0]})
+            if len(lost := runs[runs["status"] == status]):
+                reasons = [text for text in lost["error"] if isinstance(text, str) and text]
+                about = {"row": row, "share": share, "status": status, "reason": next(iter(reasons), "–")}
+                rows.append(fields("rows/losses.txt", lost=lost, every=runs, **about))
     return _sheet("losses", rows) if rows else None
 
 

@@ -14,12 +14,12 @@ from shown_studies import claim
 
 from ablate import evidence
 from ablate.config.typed_json import stored
-from ablate.formatting import p_text
+from ablate.formatting import p_text, p_words
 from ablate.results.records import Cell
 from ablate.results.study import Study, load_study
 from analysis.case import Case, case_of
 from analysis.writing import sections, tables
-from analysis.writing.sentences import p_words, sentence, sentences
+from analysis.writing.sentences import sentence, sentences
 
 
 def about(found: Case, label: str, **changed: Any) -> str:
