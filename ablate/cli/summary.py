@@ -26,7 +26,7 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
     table, cells, claims = evidence.effects(study), evidence.cells(study), evidence.claims(study)
     lines = [_title(study, wall_seconds), *naming.question_lines(study.manifest), _scope(study), _metric(study)]
     lines += [*_cells(cells), *_other_metrics(study), *evidence.claim_lines(study.manifest, claims)]
-    lines += [*effect_lines(table), *_speed(study)]
+    lines += [*evidence.ladder_lines(evidence.ladder(study)), *effect_lines(table), *_speed(study)]
     if study.manifest.tuning:  # effects with all cells at the same value of the tuned key
         heading, rows = evidence.common_rows(study.manifest)
         lines += [heading, *_columns(rows[:ROWS]), *_more(len(rows) - ROWS, "effect")] if rows else []

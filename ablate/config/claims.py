@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from ablate.config.depth import unzipped
+from ablate.config.designs import RUNG
 from ablate.config.errors import Problem
 from ablate.config.key_checks import fraction_of
 from ablate.config.typed_json import Record, optional, parse, record
@@ -13,8 +14,9 @@ from ablate.formatting import SPEED, instead, is_number, listed
 
 BOUNDED = ("equivalent", "not_greater", "not_less")  # bound a difference by a margin, which is required
 DIFFERENCES = ("less", "greater", *BOUNDED)  # compare two means
-RELATIONS = (*DIFFERENCES, "diverges_more", "rank_correlates")
-MODIFIERS = ("metric", "margin", "at")
+RELATIONS = (*DIFFERENCES, "diverges_more", "rank_correlates", "multiplier")
+BOUNDS = ("above", "below")  # of a multiplier
+MODIFIERS = ("metric", "margin", "at", *BOUNDS)
 NUMBER = "write a number"
 SOLVED = "test/solved"
 NOT_IN_STEPS = (*SPEED, SOLVED)  # metrics that training steps cannot be converted into
@@ -40,9 +42,12 @@ class Claim(Record):
     not_less: Sides | None = optional()
     diverges_more: Sides | None = optional()
     rank_correlates: tuple[Side, list[Number]] | None = optional()  # levels of one factor, and a number for each
+    multiplier: Sides | None = optional()  # in compute, of a change against the reference of design=ladder
     metric: str | tuple[str, str] | None = optional()
     margin: Number | str | None = optional()  # the least difference for less and greater, else the largest; or "2 %"
     at: Side = optional(default={})  # levels of factors that no side names
+    above: Number | None = optional()
+    below: Number | None = optional()
 
     @property
     def relations(self) -> list[str]:
@@ -77,6 +82,8 @@ class Claim(Record):
             len(self.published)
         ]:
             return "does not rank one factor's levels by as many published numbers"
+        if self.multiplier and not is_number(self.above if self.below is None else self.below):
+            return "has no number above or below which the multiplier lies"
         if self.relation not in DIFFERENCES:
             return "has two metrics, which only differences have" if len(self.metrics) > 1 else None
         share = self.equivalent and fraction_of(self.margin)
@@ -111,13 +118,16 @@ def plain_metric(metric: str) -> str:
 
 
 class Leveled(Protocol):
-    """What claims use of a cell: its identifier, its name for people, and its level of each factor."""
+    """What claims use of a cell: its identifier, its name, its levels, and whether it is the reference."""
 
     @property
     def id(self) -> str: ...
 
     @property
     def label(self) -> str: ...
+
+    @property
+    def reference(self) -> bool: ...
 
     @property
     def levels(self) -> dict[str, Level]: ...
@@ -196,6 +206,8 @@ def read_claims(claims: Any, factors: dict[str, list[Any]], at: Any = None) -> t
     found = [Problem("at", message.removeprefix("at: ")) for message in unfit]
     kept: dict[str, Claim] = {}
     for name, given in claims.items():
+        if isinstance(given, dict) and "multiplier" in given and isinstance(given.get("at"), int):
+            given |= {"at": {RUNG: given["at"]}}
         wrong = list(_claim(given, factors))
         try:
             claim = parse(Claim, given)
@@ -277,6 +289,7 @@ def _claim(claim: Any, factors: dict[str, list[Any]]) -> Iterator[str]:
     pair = isinstance(claim.get("metric"), list)
     yield from _sides(relations[0], claim[relations[0]], factors, pair)
     yield from _margin(relations[0], claim.get("margin"))
+    yield from _bounds(claim, relations[0], factors)
     if "at" in claim:
         at, sides = claim["at"], claim[relations[0]]
         yield from level_problems(at, factors, "at")
@@ -287,6 +300,18 @@ def _claim(claim: Any, factors: dict[str, list[Any]]) -> Iterator[str]:
         yield "metric: diverges_more counts runs that diverge; leave it out"
     elif pair:
         yield from _pair(relations[0], claim["metric"], claim.get("margin"))
+
+
+def _bounds(claim: dict[str, Any], relation: str, factors: dict[str, list[Any]]) -> Iterator[str]:
+    given = [bound for bound in BOUNDS if bound in claim]
+    if relation != "multiplier":
+        yield from (f"{bound}: belongs to multiplier; write margin" for bound in given)
+    elif RUNG not in factors:
+        yield "multiplier: needs rungs; write design: ladder"
+    elif len(given) != 1 or not is_number(bound := claim[given[0]]) or not 0 < bound < float("inf"):
+        yield "multiplier: needs one bound above 0, above: 1.1 or below: 1.1"
+    elif not isinstance(claim.get("at"), dict) or type(claim["at"].get(RUNG)) is not int:
+        yield f"multiplier: is that of one rung; write at: {len(factors[RUNG]) - 2}, say"
 
 
 def _pair(relation: str, metrics: list[Any], margin: Any) -> Iterator[str]:
@@ -380,9 +405,19 @@ def applicable(
         elif not all(weighed(claim, cells)):
             differ = "its sides have no levels of the other factors in common, so that these would be compared, too"
             problems.append(Problem(f"claims.{name}", f"{differ}; name them on both sides, or use `at`"))
+        elif claim.multiplier and not _is_change(claim, cells):
+            problems.append(
+                Problem(f"claims.{name}", "multiplier: side one must be one change, and side two its reference")
+            )
         else:
             kept[name] = claim
     return kept, problems
+
+
+def _is_change(claim: Claim, cells: Sequence[Leveled]) -> bool:
+    """Whether side one is a single cell and side two a single reference cell."""
+    references = {cell.id: cell.reference for cell in cells}
+    return [[references[cell] for cell in side] for side in weighed(claim, cells)] == [[False], [True]]
 
 
 def _unscored(

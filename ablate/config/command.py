@@ -16,9 +16,11 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from ablate.config.claims import Claim, Criterion, read_claims, read_criterion
+from ablate.config.designs import RUNG
 from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.config.files import calls, read_plain
 from ablate.config.groups import CONF, EXPERIMENTS, Groups, figures, named_elsewhere, read_groups
+from ablate.config.ladder import RUNGS, levels_of_rungs
 from ablate.config.mirror import Mirror, read_mirror
 from ablate.config.overrides import key_of, parse, quoted
 from ablate.config.schema import KEYS, PACE
@@ -187,6 +189,8 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
     factors = content.get("factors", {})
     known = factors.items() if isinstance(factors, dict) else ()
     levels = {str(key): each for key, each in known if isinstance(each, list)}  # that claims may name
+    if content.get("design") == "ladder" and type(count := content.get("ladder", RUNGS)) is int:
+        levels[RUNG] = levels_of_rungs(count)
     named = content.get("claims", {})
     claims, wrong = read_claims(named, levels, content.get("at"))
     replicated, unfit = read_criterion(content.get("replicated"), named if isinstance(named, dict) else ())

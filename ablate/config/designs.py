@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypedDict
 
 from ablate.formatting import counted
 
+RUNG = "rung"  # the factor of design=ladder
 Cell = tuple[int, ...]  # the index of its level of each factor, in the order of the factors
 
 
@@ -30,6 +31,9 @@ class Arranged(NamedTuple):
 
 def size(design: str, counts: dict[str, int]) -> int:
     """An upper bound of a design's number of cells."""
+    if design == "ladder":
+        *others, rungs = counts.values()
+        return rungs * (1 + sum(others))
     if design not in ("grid", "fractional"):
         return 1 + sum(counts.values())
     twos = sum(count == 2 for count in counts.values())
@@ -87,6 +91,14 @@ def fractional(counts: dict[str, int], base: Cell) -> Arranged:
     return Arranged(sorted(cells), [*notes, f"generators: {'; '.join(aliases['generators'])}", aliased], aliases)
 
 
+def ladder(counts: dict[str, int], base: Cell) -> Arranged:
+    """On every rung, the levels of the last factor, the reference and each change of one other factor."""
+    *others, rungs = counts.items()
+    arms = _changes("", "", dict(others), base[:-1]).cells
+    note = "ladder: on each rung, the reference and each change of one factor; interactions are not measured"
+    return Arranged([(*arm, rung) for rung in range(rungs[1]) for arm in arms], [note], {})
+
+
 # The cells of each design for numbers of levels by factor, and the reference's level of each factor.
 DESIGNS: dict[str, Callable[[dict[str, int], Cell], Arranged]] = {
     "grid": grid,
@@ -94,6 +106,7 @@ DESIGNS: dict[str, Callable[[dict[str, int], Cell], Arranged]] = {
     "leave_one_out": partial(_changes, "leave one out", "reverted"),  # of a reference with each factor's last value
     "cumulative": cumulative,
     "fractional": fractional,
+    "ladder": ladder,
 }
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 from ablate.config.claims import Level, Levels
 from ablate.config.command import Command
-from ablate.config.compose import Composed
+from ablate.config.compose import COMPOSING, Composed, Composer
 from ablate.config.depth import value_at
 from ablate.config.designs import DESIGNS, Aliases, Cell, size
 from ablate.config.errors import Problem
 from ablate.config.groups import defaults
+from ablate.config.ladder import KEYS, RUNG, rungs
 from ablate.config.overrides import MOST, key_of, parsed
 from ablate.config.schema import NAMED, VARIED
 
@@ -28,6 +29,7 @@ class Design:
     keys: dict[str, list[str]]
     typed: dict[str, list[tuple[Any, ...]]]  # for each factor and level, the value of each key
     base: dict[str, int]  # the reference's level of each compared factor
+    rungs: list[Level]  # the levels of the factor `rung`, if it is a ladder
     cells: list[Cell]
     notes: list[str]
     aliases: Aliases
@@ -45,6 +47,12 @@ def arrange(command: Command) -> Design:
     design = given(command, "design")
     kind = design if isinstance(design, str) and design in DESIGNS else "grid"  # the schema reports other values
     keys, problems = zipped(command)
+    steps, wrong = climb(command) if kind == "ladder" else ({}, [])
+    if steps:
+        swept = {key: [f"{key}={values[place]}" for values in steps.values()] for place, key in enumerate(KEYS)}
+        command = dataclasses.replace(command, swept=command.swept | swept)
+        keys |= {RUNG: [*KEYS]}
+    problems += wrong
     values = {key: [parsed(level).value() for level in levels] for key, levels in command.swept.items()}
     typed = {name: list(zip(*(values[key] for key in members), strict=False)) for name, members in keys.items()}
     base, wrong = _choose_base(kind, typed, keys, given(command, "reference"))
@@ -55,7 +63,27 @@ def arrange(command: Command) -> Design:
         other = "one_at_a_time" if kind == "fractional" else "fractional or one_at_a_time"
         problems.append(Problem("design", f"{kind} has {cells:,} cells here; write design={other}"))
     made = DESIGNS[kind if not problems else "one_at_a_time"](counts, start)
-    return Design(command, kind, keys, typed, base, made.cells, made.notes, made.aliases, command.problems + problems)
+    problems = command.problems + problems
+    return Design(command, kind, keys, typed, base, list(steps), made.cells, made.notes, made.aliases, problems)
+
+
+def climb(command: Command) -> tuple[dict[Level, list[Any]], list[Problem]]:
+    """The values of `ladder.KEYS` at each level of `rung`, and the problems of a ladder."""
+    taken = [key for key in KEYS if key in command.swept]
+    problems = [
+        Problem(key, "is chosen by design=ladder for each rung; write one value, for the top rung") for key in taken
+    ]
+    first = [*command.fixed, *(levels[0] for levels in command.swept.values())]
+    with Composer(command.groups) as composer:
+        try:
+            config = composer.compose(first).config
+        except COMPOSING:  # which is reported where all cells are composed
+            return {}, problems
+    if "MuP" not in config.parametrization["_target_"]:
+        problems.append(
+            Problem("design", "ladder carries the learning rate over widths by parametrization=mup; write it, too")
+        )
+    return rungs(config, config.ladder), problems
 
 
 def given(command: Command, key: str) -> Any:
@@ -92,6 +120,7 @@ def _choose_base(
     """The reference's level of each compared factor, and the problems of `reference`."""
     # In a grid, component factors are compared (all factors if no component varies), in other designs all factors.
     compared = [name for name in keys if {*VARIED} & {*keys[name]}] if design == "grid" else []
+    compared += [name for name in keys if design == "ladder" and name != RUNG]
     base = {name: len(typed[name]) - 1 if design == "leave_one_out" else 0 for name in compared or keys}
     if reference is None:
         return base, []
@@ -139,6 +168,8 @@ def factors_of(cells: list[Composed], design: Design) -> tuple[list[Levels], dic
     """Each cell's levels, each factor's distinct levels in the order given, and the levels of the reference."""
     members = design.keys.items()
     levels = [{name: join([level_of(cell, key) for key in keys]) for name, keys in members} for cell in cells]
+    if design.rungs:  # the last factor
+        levels = [own | {RUNG: design.rungs[at[-1]]} for own, at in zip(levels, design.cells, strict=True)]
     rows = list(zip(design.cells, levels, strict=True))
     found = {name: {cell[i]: level[name] for cell, level in rows} for i, name in enumerate(design.keys)}
     factors = {name: list(dict.fromkeys(known[i] for i in sorted(known))) for name, known in found.items()}
@@ -147,6 +178,10 @@ def factors_of(cells: list[Composed], design: Design) -> tuple[list[Levels], dic
 
 def labels_of(cells: list[Composed], design: Design) -> list[str]:
     """Labels of cells: all levels; where one factor changes at a time the change, and of the first cell all levels."""
+    if design.rungs:
+        arms = {name: keys for name, keys in design.keys.items() if name != RUNG}
+        rungs = [design.rungs[at[-1]] for at in design.cells]
+        return [f"{name_cell(cell, arms)} + {RUNG} {rung}" for cell, rung in zip(cells, rungs, strict=True)]
     if design.kind in ("grid", "fractional") or len(design.keys) < 2:
         return [name_cell(cell, design.keys) for cell in cells]
     first = name_cell(cells[0], design.keys) if len(design.keys) <= FEW else BASE

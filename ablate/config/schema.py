@@ -161,7 +161,8 @@ class Config:
     confirm: int | None = dataclasses.field(default=None, metadata={"range": (1, MOST_SEEDS)})
     reference: Any = None
     match: str = one_of("none", "params", "flops", "seconds", "flops_total")
-    design: str = one_of("grid", "one_at_a_time", "leave_one_out", "cumulative", "fractional")
+    design: str = one_of("grid", "one_at_a_time", "leave_one_out", "cumulative", "fractional", "ladder")
+    ladder: int = dataclasses.field(default=4, metadata={"range": (3, 8)})
     zip: list[str] = dataclasses.field(default_factory=list)
     hold: Any = dataclasses.field(default_factory=list)
     tier: str | None = None

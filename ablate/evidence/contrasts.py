@@ -258,7 +258,7 @@ def _steps(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[Cont
 
 ESTIMABLE: dict[str, Callable[[Manifest, str, list[Cell]], Iterator[Contrast]]]
 ESTIMABLE = dict.fromkeys(("grid", "fractional"), _factorial)
-ESTIMABLE |= dict.fromkeys(("one_at_a_time", "leave_one_out"), _changed) | {"cumulative": _steps}
+ESTIMABLE |= dict.fromkeys(("one_at_a_time", "leave_one_out", "ladder"), _changed) | {"cumulative": _steps}
 
 
 def crossings(manifest: Manifest) -> list[tuple[str, list[Cell], str]]:

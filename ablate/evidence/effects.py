@@ -69,6 +69,8 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     `collapse_cost` describe failures that the seeds may have missed: see evidence.equivalence.unseen.
     """
     manifest, found, all_scores = study.manifest, contrasts(study.manifest), scored(study, metric)
+    if manifest.design == "ladder":  # whose margin is that of trends
+        manifest = dataclasses.replace(manifest, margin=None)
     margin, unplanned, others = margin_of(manifest.margin), bool(unadjusted(manifest)), also_of_each(manifest, found)
     rows = list[Any]()
     for each, also in zip(found, others, strict=True):

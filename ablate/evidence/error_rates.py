@@ -37,17 +37,21 @@ def worded(verdict: str, family: bool) -> str:
 
 
 def described(manifest: Manifest) -> bool:
-    """Whether effects have no verdicts because claims are registered, without a registered `effects: all`.  A claim
-    withdrawn after its results counts: otherwise withdrawing it would turn the effects into a family."""
+    """Whether effects have no verdicts, because a ladder's multipliers have, or because claims are registered without a
+    registered `effects: all`.  A claim withdrawn after its results counts: otherwise withdrawing it would turn the
+    effects into a family."""
     everything = manifest.effects and manifest.effects.value and manifest.effects.registered
-    return bool(registered(manifest)) and not everything
+    return manifest.design == "ladder" or (bool(registered(manifest)) and not everything)
 
 
 def families(manifest: Manifest, effects: int) -> str:
     """A sentence on which verdicts share which 5 %, if a study has claims as well as a family of effects."""
     if effects and described(manifest) and not no_evidence(manifest):
         late = "; effects: all was written after results" * bool(manifest.effects and manifest.effects.value)
-        return "effects are descriptive: what is judged are the registered claims" + late
+        judged = ["multipliers"] * (manifest.design == "ladder") + ["the registered claims"] * bool(
+            registered(manifest)
+        )
+        return f"effects are descriptive: what is judged are {' and '.join(judged)}{late}"
     before, after = (0, 0) if no_evidence(manifest) else (registered(manifest), exploratory(manifest))
     late = "claims written after results are exploratory"
     if before and effects:

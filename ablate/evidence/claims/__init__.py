@@ -19,6 +19,7 @@ from ablate.evidence.equivalence import SEEDS, Collapse, collapse_of, condition
 from ablate.evidence.error_rates import corrected, exploratory, nominal, overall, planned_looks, registered, worded
 from ablate.evidence.estimates import divergence_of, estimate_row, scored, scored_by_two, second_metric
 from ablate.evidence.exact import least_level
+from ablate.evidence.ladder import arm_of, change, combined, unsound
 from ablate.evidence.normality import assumed
 from ablate.evidence.scores import given, unadjusted
 from ablate.evidence.statistics import interval, p_value, paired, t_above
@@ -304,8 +305,30 @@ def _level_scores(values: pandas.DataFrame, sides: list[dict[str, float]]) -> pa
     return pandas.DataFrame(levels, index=complete.index)
 
 
+def forecast(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
+    """`multiplier`: M of side one against the reference at a rung lies above or below a bound; p is that of log M − log
+    bound."""
+    own, base = (next(iter(side)) for side in weighed(claim, study.manifest.cells))
+    label, rungs, reasons = arm_of(study, own, base, *claim.metrics)
+    bound, way = (claim.above, 1) if claim.above is not None else (claim.below, -1)
+    reason = next(filter(None, reasons), "") or unsound(rungs)
+    at = next(i for i, rung in enumerate(rungs) if rung.cell.id == own)
+    found = combined(rungs, np.eye(len(rungs))[at]) if not reason else paired(np.array([]))
+    p = math.nan if reason else p_value(found._replace(mean=found.mean - math.log(float(bound or 1))))
+
+    def judge(level: float) -> Judged:
+        low, high = map(math.exp, interval(found, level))
+        return Judged(low, high, 0 if reason else way * ((low > float(bound or 1)) - (high < float(bound or 1))))
+
+    words = [side_words(study.manifest, side) for side in claim.sides]
+    columns = {"n": found.n, "mean": math.exp(found.mean), "sd": math.nan, "margin": math.nan, "paired": True}
+    columns |= {"metric": rungs[at].row.metric, "side": words[0], "against": words[1]}
+    notes = ["beyond the ladder, extrapolated"] * (not reason and change(rungs, at).extrapolated)
+    return Finding(columns, p, judge, reason, bool(reason), notes, assumed(found.n) if not reason else "")
+
+
 FINDERS: dict[str, Callable[[Study, Claim, np.random.Generator], Finding]] = dict.fromkeys(DIFFERENCES, difference)
-FINDERS |= {"diverges_more": divergence, "rank_correlates": ranking}
+FINDERS |= {"diverges_more": divergence, "rank_correlates": ranking, "multiplier": forecast}
 
 
 def claims(study: Study) -> pandas.DataFrame:

@@ -53,6 +53,7 @@ def claim_words(claim: Claim) -> str:
     ]
     rest = [f"metric {' against '.join(claim.metrics)}"] * bool(claim.metrics)
     rest += [f"margin {claim.margin}"] * (claim.margin is not None)
+    rest += [f"{way} {bound:g}" for way, bound in (("above", claim.above), ("below", claim.below)) if bound is not None]
     rest += [f"at {' with '.join(_typed(claim.at))}"] if claim.at else []
     return "; ".join([f"{claim.relation}: {sides[0]} against {sides[1]}", *rest])
 
@@ -208,10 +209,23 @@ def _ranks(manifest: Manifest, claim: Claim, row: Any) -> str:
     return f"{ranked}: Spearman {span(row.mean, row.low, row.high, 2)} over the seeds" if known else ranked
 
 
+def _multiplies(manifest: Manifest, claim: Claim, row: Any) -> str:
+    bound = f"criterion > {claim.above:g}" if claim.above is not None else f"criterion < {claim.below:g}"
+    if not math.isfinite(row.low):
+        return f"{row.side} in compute of {row.against} ({bound})"
+    found = f"{number(row.mean, 2)} [{formatting.ends(row.low, row.high, 2)}]"
+    return f"{row.side} is worth {found} times the compute of {row.against} ({bound})"
+
+
 # The sign of a relation's margin, and the side of it on which the difference is claimed to lie.
 EDGES = {"less": (-1, "below"), "greater": (1, "above"), "not_greater": (1, "below"), "not_less": (-1, "above")}
 SENTENCES: dict[str, Callable[[Manifest, Claim, Any], str]] = dict.fromkeys(EDGES, _directed)
-SENTENCES |= {"equivalent": _equivalent, "diverges_more": _diverges, "rank_correlates": _ranks}
+SENTENCES |= {
+    "equivalent": _equivalent,
+    "diverges_more": _diverges,
+    "rank_correlates": _ranks,
+    "multiplier": _multiplies,
+}
 
 
 class Replication(NamedTuple):

@@ -1,0 +1,52 @@
+"""The rungs of design=ladder: one model at several sizes, each with a quarter of the training compute of the next.
+
+The composed model is the top rung.  One rung down, N = layers · dim² and the tokens of training are halved: layers ∝
+N^(1/3), the width takes the rest in multiples of twice the number of heads, batch and steps are divided by √2 each (the
+batch rounded, the steps making up for it), and the warm-up stays the same share of the steps.  Heads, context and
+learning rate stay: parametrization=mup carries the rate over widths.  The rung below the top is also trained at half
+and at twice the rate, to see whether it was carried to the best one.
+"""
+
+from typing import Any
+
+from ablate.config.claims import Level, Levels
+from ablate.config.designs import RUNG
+from ablate.config.schema import Config
+
+RATES = {"half the rate": 0.5, "twice the rate": 2.0}
+KEYS = ("model.layers", "model.dim", "train.batch_size", "train.steps", "optim.warmup", "optim.lr")
+RUNGS = 4  # by default
+
+
+def levels_of_rungs(count: int) -> list[Level]:
+    """The levels of the factor, for a ladder of so many rungs: 1, 2, 3, 4, "3 at half the rate", …"""
+    return [*range(1, count + 1), *(f"{count - 1} at {rate}" for rate in RATES)]
+
+
+def number_of(level: Level) -> int | None:
+    """The rung of a level, unless it is one with another learning rate."""
+    return level if isinstance(level, int) else None
+
+
+def has_more_seeds(levels: Levels, factors: dict[str, list[Level]]) -> bool:
+    """Whether a cell has twice as many seeds as the top rung, since it costs a sixteenth of it or less."""
+    rung = number_of(levels.get(RUNG))
+    return rung is not None and rung < len(factors[RUNG]) - len(RATES) - 1
+
+
+def rungs(config: Config, count: int) -> dict[Level, list[Any]]:
+    """The values of `KEYS` at each level, for the model of the top rung."""
+    model, train, optim = config.model, config.train, config.optim
+    found: dict[Level, list[Any]] = {}
+    for rung in range(1, count + 1):
+        share, unit = 0.5 ** (count - rung), 2 * model.heads
+        layers = max(1, round(model.layers * share ** (1 / 3)))
+        dim = (
+            max(1, round(model.dim * (share * model.layers / layers) ** 0.5 / unit)) * unit if share < 1 else model.dim
+        )
+        batch = max(1, round(train.batch_size * share**0.5))
+        steps = round(train.steps * train.batch_size * share / batch)
+        found[rung] = [layers, dim, batch, steps, round(optim.warmup * steps / train.steps), optim.lr]
+    for rate, factor in RATES.items():
+        found[f"{count - 1} at {rate}"] = [*found[count - 1][:-1], optim.lr * factor]
+    return found

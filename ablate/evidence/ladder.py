@@ -1,0 +1,242 @@
+"""What a change is worth in compute at each rung of design=ladder, and whether that grows or fades with scale.
+
+At rung r, the multiplier M = C_ref(loss of the variant) / C_variant says how much more training compute the reference
+needs for the variant's metric, with C = 3 · forward FLOPs per token · tokens, head included.  With g = log C − log C_ref(r),
+the reference's metric around rung r is the parabola through the three nearest rungs, metric(r) + slope·g + bend·g², so
+that the paired difference D = slope·g + bend·g² gives g, and log M = g − log(C_variant / C_ref).  (With straight lines
+between rungs, half of the slope's change over a rung would go into every multiplier: see docs/statistics.md.)
+
+All of this is a function of means over seeds of independent rungs, so multipliers and their trend, the least-squares
+slope of log M per decade of compute, have the delta method's errors with one covariance over rungs: neighbours share
+slopes, and all share the reference.  Intervals hold together for all multipliers and trends of a study.
+"""
+
+import math
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas
+
+from ablate.config.ladder import RUNG, number_of
+from ablate.evidence.contrasts import Contrast, contrasts
+from ablate.evidence.effects import no_verdict
+from ablate.evidence.equivalence import margin_of
+from ablate.evidence.error_rates import ALPHA
+from ablate.evidence.estimates import Scored, estimate_row, scored
+from ablate.evidence.statistics import Estimate, interval, paired, t_limit, welch
+from ablate.formatting import ends, number, span
+from ablate.results.records import Cell
+from ablate.results.study import Study
+from ablate.results.tables import named_rows
+
+COLUMNS = ["label", "rung", "n", "compute", "cost", "multiplier", "low", "high", "alpha", "extrapolated", "verdict"]
+COLUMNS += ["note", "why", "trend", "trend_low", "trend_high", "ten", "ten_low", "ten_high", "forecast", "forecast_low"]
+COLUMNS += ["forecast_high", "hit"]
+DECADE = math.log(10)
+BENT = 2.0  # the steepest of the reference's slopes between rungs, as a multiple of the flattest
+
+
+class Rung(NamedTuple):
+    """One arm at one rung."""
+
+    cell: Cell
+    row: SimpleNamespace  # the difference from the reference there: see `estimate_row`
+    log_compute: float  # of the reference
+    cost: float  # the arm's compute / the reference's
+    pairs: np.ndarray  # D and the reference's metric, of the seeds that have both (seeds, 2)
+
+
+class Change(NamedTuple):
+    """log M at one rung, and its derivatives with respect to the means of each rung's D and reference."""
+
+    log: float
+    of_difference: np.ndarray  # (rungs,)
+    of_reference: np.ndarray  # (rungs,)
+    extrapolated: bool
+
+
+def compute(cell: Cell) -> float:
+    """Floating-point operations of a cell's training, forward and backward."""
+    return 3.0 * cell.flops_per_token * float(cell.tokens_per_step or 0) * cell.config.train.steps
+
+
+def arms(study: Study, metric: str | None = None) -> tuple[Scored, dict[str, list[Rung]], dict[str, list[Contrast]]]:
+    """The scores, and by label the arms of a ladder at its rungs, and their contrasts at other learning rates."""
+    found = scored(study, metric)
+    climbed, rates = dict[str, list[Rung]](), dict[str, list[Contrast]]()
+    for each in contrasts(study.manifest):
+        (cell,), (base,) = (list(each.side(sign)) for sign in (1, -1))
+        level, label = found.cells[cell].levels[RUNG], each.label.removesuffix(f" at {each.stratum}")
+        if number_of(level) is None:
+            rates.setdefault(label, []).append(each)
+            continue
+        cost, own = compute(found.cells[cell]), compute(found.cells[base])
+        both = found.of([cell, base])
+        both = both[~np.isnan(both).any(axis=1)]
+        pairs = np.stack([both[:, 0] - both[:, 1], both[:, 1]], axis=1)
+        row = SimpleNamespace(**estimate_row(found, each), kind=each.kind)
+        climbed.setdefault(label, []).append(Rung(found.cells[cell], row, math.log(own), cost / own, pairs))
+    return found, climbed, rates
+
+
+def change(rungs: list[Rung], at: int) -> Change:
+    """log M of an arm at the rung of this index: the root nearest to zero of slope·g + bend·g² = D, less log cost."""
+    near = slice(first := min(max(at - 1, 0), len(rungs) - 3), first + 3)
+    x = np.array([rung.log_compute for rung in rungs])
+    means, difference = np.array([rung.pairs[:, 1].mean() for rung in rungs]), float(rungs[at].pairs[:, 0].mean())
+    of_slope, of_bend = np.zeros((2, len(rungs)))
+    _, of_slope[near], of_bend[near] = np.linalg.inv(np.vander(x[near] - x[at], 3, increasing=True))
+    slope, bend = float(of_slope @ means), float(of_bend @ means)
+    root = math.sqrt(max(0.0, slope**2 + 4 * bend * difference)) or math.nan
+    log = 2 * difference / (slope + math.copysign(root, slope))
+    steepness = slope + 2 * bend * log
+    of_difference = np.eye(len(rungs))[at] / steepness
+    of_reference = -(of_slope * log + of_bend * log**2) / steepness
+    outside = not x[0] <= x[at] + log <= x[-1]
+    return Change(log - math.log(rungs[at].cost), of_difference, of_reference, outside)
+
+
+def combined(rungs: list[Rung], weights: np.ndarray) -> Estimate:
+    """Σ w·log M over the rungs, with the error that the delta method gives."""
+    changes = [change(rungs, at) for at in range(len(rungs))]
+    of_difference = weights @ np.array([each.of_difference for each in changes])
+    of_reference = weights @ np.array([each.of_reference for each in changes])
+    both = np.stack([of_difference, of_reference], axis=1)
+    error = welch([rung.pairs @ each for rung, each in zip(rungs, both, strict=True)])
+    return error._replace(mean=float(weights @ [each.log for each in changes]))
+
+
+def line(rungs: list[Rung], at: float | None = None) -> np.ndarray:
+    """The weights of each rung's log M in the least-squares slope on log C, or in the line's value at a log C."""
+    x = np.array([rung.log_compute for rung in rungs])
+    slope = (x - x.mean()) / np.sum((x - x.mean()) ** 2)
+    return slope if at is None else slope * (at - x.mean()) + 1 / len(x)
+
+
+def arm_of(study: Study, own: str, base: str, metric: str | None = None) -> tuple[str, list[Rung], list[str]]:
+    """The label and the rungs of the arm that has a cell, and why it has none at some; `base` is its reference."""
+    _, climbed, _ = arms(study, metric)
+    label, rungs = next(
+        (label, rungs) for label, rungs in climbed.items() if any(rung.cell.id == own for rung in rungs)
+    )
+    return label, rungs, [unfit(rung) for rung in rungs]
+
+
+def ladder(study: Study, metric: str | None = None) -> pandas.DataFrame:
+    """A row per change and rung: its compute multiplier with the trend over rungs, repeated in each of its rows.
+
+    `multiplier`, `low`, `high` are M; `cost` the change's compute as a multiple of the reference's; `compute` that of the
+    reference.  `trend` is log M per decade of compute.  `ten` is the line's M at ten times the top rung's compute, which
+    nothing calibrates.  `forecast` is M at the top rung as the rungs below predict it, and `hit` whether the measured one
+    differs from it by no more than their errors allow.  Empty for a study of another design.
+    """
+    if study.manifest.design != "ladder":
+        return pandas.DataFrame(columns=COLUMNS)
+    found, climbed, rates = arms(study, metric)
+    alpha = ALPHA / sum(len(rungs) + 1 for rungs in climbed.values())
+    margin = margin_of(study.manifest.margin).size
+    rows = []
+    for label, rungs in climbed.items():
+        reasons = [unfit(rung) for rung in rungs]
+        common = {"label": label, "alpha": alpha} | trend_of(
+            rungs, reasons, rate_problem(found, rates[label]), margin, alpha
+        )
+        for at, (rung, reason) in enumerate(zip(rungs, reasons, strict=True)):
+            row = common | {
+                "rung": at + 1,
+                "n": len(rung.pairs),
+                "compute": math.exp(rung.log_compute),
+                "cost": rung.cost,
+            }
+            if not any(reasons):
+                each = combined(rungs, np.eye(len(rungs))[at])
+                values = map(math.exp, (each.mean, *interval(each, alpha)))
+                row |= dict(zip(("multiplier", "low", "high"), values, strict=True))
+                row |= {"extrapolated": change(rungs, at).extrapolated}
+            rows.append(row | {"note": reason})
+    return pandas.DataFrame(rows, columns=COLUMNS)
+
+
+def trend_of(rungs: list[Rung], reasons: list[str], rates: str, margin: float, alpha: float) -> dict[str, Any]:
+    """The columns of an arm's trend: its slope and lines, and the verdict with what limits it."""
+    if why := next(filter(None, reasons), "") or unsound(rungs):
+        return {"verdict": "withheld", "why": why}
+    top = rungs[-1].log_compute
+    slope, ten = combined(rungs, line(rungs)), combined(rungs, line(rungs, top + DECADE))
+    forecast, measured = combined(rungs[:-1], line(rungs[:-1], top)), combined(rungs, np.eye(len(rungs))[-1])
+    apart, error = abs(forecast.mean - measured.mean), math.hypot(forecast.error, measured.error)
+    low, high = (DECADE * end for end in interval(slope, alpha))
+    ends = {"ten": ten, "forecast": forecast}
+    found: dict[str, Any] = {"trend": DECADE * slope.mean, "trend_low": low, "trend_high": high}
+    for name, each in ends.items():
+        values = (each.mean, *interval(each, alpha if name == "ten" else ALPHA))
+        found |= dict(zip((name, f"{name}_low", f"{name}_high"), map(math.exp, values), strict=True))
+    found["hit"] = apart <= float(t_limit(ALPHA / 2, min(forecast.df, measured.df))) * error
+    side = sign(interval(combined(rungs, np.full(len(rungs), 1 / len(rungs))), alpha)) or sign(
+        interval(measured, alpha)
+    )
+    if rates:
+        return found | {"verdict": "undecided", "why": rates}
+    if not side:
+        return found | {"verdict": "undecided", "why": "M = 1 is not excluded, neither over all rungs nor at the top"}
+    changes = sign((low, high)) * side
+    holds = -margin < low and high < margin
+    return found | {"verdict": {1: "grows", -1: "fades", 0: "holds" if holds else "undecided"}[changes], "why": ""}
+
+
+def sign(ends: tuple[float, float]) -> int:
+    """The sign that all numbers of an interval have; 0 without one."""
+    return (ends[0] > 0) - (ends[1] < 0)
+
+
+def unsound(rungs: list[Rung]) -> str:
+    """Why the reference's curve is no scale for multipliers; "" if it is one."""
+    slopes = np.diff([rung.pairs[:, 1].mean() for rung in rungs]) / np.diff([rung.log_compute for rung in rungs])
+    if not (slopes * slopes[0] > 0).all():
+        return "more compute does not always make the reference better"
+    if max(abs(slopes)) > BENT * min(abs(slopes)):
+        return f"the reference's slope changes by more than {BENT:g} times, so that parabolas do not follow its curve"
+    if any(math.isnan(change(rungs, at).log) for at in range(len(rungs))):
+        return "the reference's curve, continued, does not reach its metric"
+    return ""
+
+
+def unfit(rung: Rung) -> str:
+    """Why an arm has no multiplier at a rung; "" if it has one."""
+    reason = no_verdict(rung.row)
+    return f"rung {rung.cell.levels[RUNG]}: {reason[1]}" if reason else ""
+
+
+def rate_problem(found: Scored, rates: list[Contrast]) -> str:
+    """Which other learning rate is better than the carried one, by more than one standard error; "" if none is."""
+    for each in rates:
+        for cell in each.weights:
+            levels = found.cells[cell].levels
+            rung, _, rate = str(levels[RUNG]).partition(" at ")
+            own = {**levels, RUNG: int(rung)}
+            (carried,) = (name for name, other in found.cells.items() if other.levels == own)
+            both = found.of([cell, carried])
+            gain = paired((both[:, 0] - both[:, 1])[~np.isnan(both).any(axis=1)] * (-1 if found.lower[cell] else 1))
+            if not gain.mean <= gain.error:
+                return f"at rung {rung}, {found.cells[carried].label} is better at {rate}, so that rates may decide the trend"
+    return ""
+
+
+def ladder_lines(table: pandas.DataFrame) -> list[str]:
+    """The multipliers and the trend of each change, in sentences under a heading; [] for another design."""
+    lines = [] if table.empty else ["multipliers in compute of the reference, simultaneous 95 % intervals"]
+    for label, rows in table.groupby("label", sort=False):
+        first, shown = next(named_rows(rows)), [row for row in named_rows(rows) if math.isfinite(row.multiplier)]
+        each = [f"rung {row.rung} {times(row)}" + ", extrapolated" * bool(row.extrapolated) for row in shown]
+        known = math.isfinite(first.trend)
+        trend = (
+            f"; trend {span(first.trend, first.trend_low, first.trend_high, 2)} per decade of compute" if known else ""
+        )
+        lines.append(f"  {label}: {'; '.join(each)}{trend}: {first.verdict}" + f" ({first.why})" * bool(first.why))
+    return lines
+
+
+def times(row: Any, name: str = "multiplier", low: str = "low", high: str = "high") -> str:
+    """A multiplier with its interval: "×1.21 [1.08, 1.36]"."""
+    return f"×{number(getattr(row, name), 2)} [{ends(getattr(row, low), getattr(row, high), 2)}]"
