@@ -1,4 +1,4 @@
-"""Simulated ladders: how often the intervals of multipliers and trends hold the truth, and how often verdicts are wrong.
+"""Simulated ladders: how often intervals of multipliers and trends hold the truth, and how often verdicts are wrong.
 
 A reference follows a law of loss over compute, a change needs M(C) times less of it, log M = log m + trend · log10(C /
 C_top); seeds add normal noise with the spreads of our runs.  Coverage is of single 95 % intervals; the truth of a trend
@@ -38,7 +38,7 @@ def laws() -> dict[str, Law]:
 
 
 def ladder_of(law: Law, logs: list[float], seeds: list[int], worse: float, rng: np.random.Generator) -> list[Rung]:
-    """One simulated ladder; `worse` nats are lost by the change at each rung below the top, as by an unsuitable rate."""
+    """One simulated ladder; `worse` nats are lost by the change below the top, as by an unsuitable rate."""
     count, found = len(logs), []
     for at, (log, n) in enumerate(zip(logs, seeds, strict=True)):
         c = TOP - (count - 1 - at) * math.log(4)

@@ -406,9 +406,8 @@ def applicable(
             differ = "its sides have no levels of the other factors in common, so that these would be compared, too"
             problems.append(Problem(f"claims.{name}", f"{differ}; name them on both sides, or use `at`"))
         elif claim.multiplier and not _is_change(claim, cells):
-            problems.append(
-                Problem(f"claims.{name}", "multiplier: side one must be one change, and side two its reference")
-            )
+            wrong = "multiplier: side one must be one change, and side two its reference"
+            problems.append(Problem(f"claims.{name}", wrong))
         else:
             kept[name] = claim
     return kept, problems

@@ -70,9 +70,8 @@ def arrange(command: Command) -> Design:
 def climb(command: Command) -> tuple[dict[Level, list[Any]], list[Problem]]:
     """The values of `ladder.KEYS` at each level of `rung`, and the problems of a ladder."""
     taken = [key for key in KEYS if key in command.swept]
-    problems = [
-        Problem(key, "is chosen by design=ladder for each rung; write one value, for the top rung") for key in taken
-    ]
+    own = "is chosen by design=ladder for each rung; write one value, that of the top rung"
+    problems = [Problem(key, own) for key in taken]
     first = [*command.fixed, *(levels[0] for levels in command.swept.values())]
     with Composer(command.groups) as composer:
         try:
@@ -80,9 +79,8 @@ def climb(command: Command) -> tuple[dict[Level, list[Any]], list[Problem]]:
         except COMPOSING:  # which is reported where all cells are composed
             return {}, problems
     if "MuP" not in config.parametrization["_target_"]:
-        problems.append(
-            Problem("design", "ladder carries the learning rate over widths by parametrization=mup; write it, too")
-        )
+        carried = "ladder carries the learning rate over widths by parametrization=mup; write it, too"
+        problems.append(Problem("design", carried))
     return rungs(config, config.ladder), problems
 
 

@@ -41,11 +41,10 @@ def rungs(config: Config, count: int) -> dict[Level, list[Any]]:
     for rung in range(1, count + 1):
         share, unit = 0.5 ** (count - rung), 2 * model.heads
         layers = max(1, round(model.layers * share ** (1 / 3)))
-        dim = (
-            max(1, round(model.dim * (share * model.layers / layers) ** 0.5 / unit)) * unit if share < 1 else model.dim
-        )
+        width = max(1, round(model.dim * (share * model.layers / layers) ** 0.5 / unit)) * unit
         batch = max(1, round(train.batch_size * share**0.5))
         steps = round(train.steps * train.batch_size * share / batch)
+        dim = width if share < 1 else model.dim
         found[rung] = [layers, dim, batch, steps, round(optim.warmup * steps / train.steps), optim.lr]
     for rate, factor in RATES.items():
         found[f"{count - 1} at {rate}"] = [*found[count - 1][:-1], optim.lr * factor]

@@ -48,9 +48,8 @@ def families(manifest: Manifest, effects: int) -> str:
     """A sentence on which verdicts share which 5 %, if a study has claims as well as a family of effects."""
     if effects and described(manifest) and not no_evidence(manifest):
         late = "; effects: all was written after results" * bool(manifest.effects and manifest.effects.value)
-        judged = ["multipliers"] * (manifest.design == "ladder") + ["the registered claims"] * bool(
-            registered(manifest)
-        )
+        judged = ["the registered claims"] * bool(registered(manifest))
+        judged += ["multipliers"] * (manifest.design == "ladder")
         return f"effects are descriptive: what is judged are {' and '.join(judged)}{late}"
     before, after = (0, 0) if no_evidence(manifest) else (registered(manifest), exploratory(manifest))
     late = "claims written after results are exploratory"

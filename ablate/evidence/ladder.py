@@ -1,10 +1,10 @@
 """What a change is worth in compute at each rung of design=ladder, and whether that grows or fades with scale.
 
-At rung r, the multiplier M = C_ref(loss of the variant) / C_variant says how much more training compute the reference
-needs for the variant's metric, with C = 3 · forward FLOPs per token · tokens, head included.  With g = log C − log C_ref(r),
-the reference's metric around rung r is the parabola through the three nearest rungs, metric(r) + slope·g + bend·g², so
-that the paired difference D = slope·g + bend·g² gives g, and log M = g − log(C_variant / C_ref).  (With straight lines
-between rungs, half of the slope's change over a rung would go into every multiplier: see docs/statistics.md.)
+At rung r, the multiplier M = C_ref(metric of the variant) / C_variant says how much more training compute the reference
+needs for what the variant reaches, with C = 3 · forward FLOPs per token · tokens, head included.  With g = log C − log
+C_ref(r), the reference's metric around rung r is the parabola through the three nearest rungs, metric(r) + slope·g +
+bend·g²; the paired difference D = slope·g + bend·g² gives g, and log M = g − log(C_variant / C_ref).  (Straight lines
+between rungs would put the change of slope from rung to rung into every multiplier.)
 
 All of this is a function of means over seeds of independent rungs, so multipliers and their trend, the least-squares
 slope of log M per decade of compute, have the delta method's errors with one covariance over rungs: neighbours share
@@ -34,6 +34,7 @@ COLUMNS = ["label", "rung", "n", "compute", "cost", "multiplier", "low", "high",
 COLUMNS += ["note", "why", "trend", "trend_low", "trend_high", "ten", "ten_low", "ten_high", "forecast", "forecast_low"]
 COLUMNS += ["forecast_high", "hit"]
 DECADE = math.log(10)
+NEAR = 3  # rungs that determine a parabola
 BENT = 2.0  # the steepest of the reference's slopes between rungs, as a multiple of the flattest
 
 
@@ -82,11 +83,11 @@ def arms(study: Study, metric: str | None = None) -> tuple[Scored, dict[str, lis
 
 def change(rungs: list[Rung], at: int) -> Change:
     """log M of an arm at the rung of this index: the root nearest to zero of slope·g + bend·g² = D, less log cost."""
-    near = slice(first := min(max(at - 1, 0), len(rungs) - 3), first + 3)
+    near = slice(first := min(max(at - 1, 0), len(rungs) - NEAR), first + NEAR)
     x = np.array([rung.log_compute for rung in rungs])
     means, difference = np.array([rung.pairs[:, 1].mean() for rung in rungs]), float(rungs[at].pairs[:, 0].mean())
     of_slope, of_bend = np.zeros((2, len(rungs)))
-    _, of_slope[near], of_bend[near] = np.linalg.inv(np.vander(x[near] - x[at], 3, increasing=True))
+    _, of_slope[near], of_bend[near] = np.linalg.inv(np.vander(x[near] - x[at], NEAR, increasing=True))
     slope, bend = float(of_slope @ means), float(of_bend @ means)
     root = math.sqrt(max(0.0, slope**2 + 4 * bend * difference)) or math.nan
     log = 2 * difference / (slope + math.copysign(root, slope))
@@ -114,22 +115,19 @@ def line(rungs: list[Rung], at: float | None = None) -> np.ndarray:
     return slope if at is None else slope * (at - x.mean()) + 1 / len(x)
 
 
-def arm_of(study: Study, own: str, base: str, metric: str | None = None) -> tuple[str, list[Rung], list[str]]:
-    """The label and the rungs of the arm that has a cell, and why it has none at some; `base` is its reference."""
-    _, climbed, _ = arms(study, metric)
-    label, rungs = next(
-        (label, rungs) for label, rungs in climbed.items() if any(rung.cell.id == own for rung in rungs)
-    )
-    return label, rungs, [unfit(rung) for rung in rungs]
+def arm_of(study: Study, cell: str, metric: str | None = None) -> tuple[list[Rung], list[str]]:
+    """The rungs of the arm that has a cell, and for each why there is no multiplier."""
+    rungs = next(each for each in arms(study, metric)[1].values() if any(rung.cell.id == cell for rung in each))
+    return rungs, [unfit(rung) for rung in rungs]
 
 
 def ladder(study: Study, metric: str | None = None) -> pandas.DataFrame:
     """A row per change and rung: its compute multiplier with the trend over rungs, repeated in each of its rows.
 
-    `multiplier`, `low`, `high` are M; `cost` the change's compute as a multiple of the reference's; `compute` that of the
-    reference.  `trend` is log M per decade of compute.  `ten` is the line's M at ten times the top rung's compute, which
-    nothing calibrates.  `forecast` is M at the top rung as the rungs below predict it, and `hit` whether the measured one
-    differs from it by no more than their errors allow.  Empty for a study of another design.
+    `multiplier`, `low`, `high` are M, `compute` is the reference's, `cost` the change's compute as a multiple of it.
+    `trend` is log M per decade of compute; `ten` the line's M at ten times the top rung's compute, which nothing
+    calibrates; `forecast` M at the top rung as the rungs below predict it, and `hit` whether the measured one differs
+    from it by no more than their errors allow.  Empty for a study of another design.
     """
     if study.manifest.design != "ladder":
         return pandas.DataFrame(columns=COLUMNS)
@@ -139,22 +137,15 @@ def ladder(study: Study, metric: str | None = None) -> pandas.DataFrame:
     rows = []
     for label, rungs in climbed.items():
         reasons = [unfit(rung) for rung in rungs]
-        common = {"label": label, "alpha": alpha} | trend_of(
-            rungs, reasons, rate_problem(found, rates[label]), margin, alpha
-        )
-        for at, (rung, reason) in enumerate(zip(rungs, reasons, strict=True)):
-            row = common | {
-                "rung": at + 1,
-                "n": len(rung.pairs),
-                "compute": math.exp(rung.log_compute),
-                "cost": rung.cost,
-            }
-            if not any(reasons):
-                each = combined(rungs, np.eye(len(rungs))[at])
-                values = map(math.exp, (each.mean, *interval(each, alpha)))
-                row |= dict(zip(("multiplier", "low", "high"), values, strict=True))
+        problem = rate_problem(found, rates[label])
+        common = {"label": label, "alpha": alpha} | trend_of(rungs, reasons, problem, margin, alpha)
+        for at, rung in enumerate(rungs):
+            row = common | {"rung": at + 1, "n": len(rung.pairs), "note": reasons[at]}
+            row |= {"compute": math.exp(rung.log_compute), "cost": rung.cost}
+            if row["verdict"] != "withheld":
+                row |= multiplied(combined(rungs, np.eye(len(rungs))[at]), alpha)
                 row |= {"extrapolated": change(rungs, at).extrapolated}
-            rows.append(row | {"note": reason})
+            rows.append(row)
     return pandas.DataFrame(rows, columns=COLUMNS)
 
 
@@ -163,19 +154,17 @@ def trend_of(rungs: list[Rung], reasons: list[str], rates: str, margin: float, a
     if why := next(filter(None, reasons), "") or unsound(rungs):
         return {"verdict": "withheld", "why": why}
     top = rungs[-1].log_compute
-    slope, ten = combined(rungs, line(rungs)), combined(rungs, line(rungs, top + DECADE))
-    forecast, measured = combined(rungs[:-1], line(rungs[:-1], top)), combined(rungs, np.eye(len(rungs))[-1])
-    apart, error = abs(forecast.mean - measured.mean), math.hypot(forecast.error, measured.error)
+    slope, measured = combined(rungs, line(rungs)), combined(rungs, np.eye(len(rungs))[-1])
     low, high = (DECADE * end for end in interval(slope, alpha))
-    ends = {"ten": ten, "forecast": forecast}
     found: dict[str, Any] = {"trend": DECADE * slope.mean, "trend_low": low, "trend_high": high}
-    for name, each in ends.items():
-        values = (each.mean, *interval(each, alpha if name == "ten" else ALPHA))
-        found |= dict(zip((name, f"{name}_low", f"{name}_high"), map(math.exp, values), strict=True))
-    found["hit"] = apart <= float(t_limit(ALPHA / 2, min(forecast.df, measured.df))) * error
-    side = sign(interval(combined(rungs, np.full(len(rungs), 1 / len(rungs))), alpha)) or sign(
-        interval(measured, alpha)
-    )
+    found |= multiplied(combined(rungs, line(rungs, top + DECADE)), alpha, "ten", "ten_")
+    if len(below := rungs[:-1]) >= NEAR and not unsound(below):
+        forecast = combined(below, line(below, top))
+        limit = float(t_limit(ALPHA / 2, min(forecast.df, measured.df))) * math.hypot(forecast.error, measured.error)
+        found |= multiplied(forecast, ALPHA, "forecast", "forecast_")
+        found["hit"] = abs(forecast.mean - measured.mean) <= limit
+    mean = combined(rungs, np.full(len(rungs), 1 / len(rungs)))
+    side = sign(interval(mean, alpha)) or sign(interval(measured, alpha))
     if rates:
         return found | {"verdict": "undecided", "why": rates}
     if not side:
@@ -183,6 +172,12 @@ def trend_of(rungs: list[Rung], reasons: list[str], rates: str, margin: float, a
     changes = sign((low, high)) * side
     holds = -margin < low and high < margin
     return found | {"verdict": {1: "grows", -1: "fades", 0: "holds" if holds else "undecided"}[changes], "why": ""}
+
+
+def multiplied(log: Estimate, alpha: float, name: str = "multiplier", prefix: str = "") -> dict[str, float]:
+    """The columns of a multiplier with its interval, from its logarithm."""
+    low, high = interval(log, alpha)
+    return {name: math.exp(log.mean), f"{prefix}low": math.exp(low), f"{prefix}high": math.exp(high)}
 
 
 def sign(ends: tuple[float, float]) -> int:
@@ -219,7 +214,7 @@ def rate_problem(found: Scored, rates: list[Contrast]) -> str:
             both = found.of([cell, carried])
             gain = paired((both[:, 0] - both[:, 1])[~np.isnan(both).any(axis=1)] * (-1 if found.lower[cell] else 1))
             if not gain.mean <= gain.error:
-                return f"at rung {rung}, {found.cells[carried].label} is better at {rate}, so that rates may decide the trend"
+                return f"{found.cells[carried].label} is better at {rate}, so that rates may decide the trend"
     return ""
 
 

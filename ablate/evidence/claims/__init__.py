@@ -308,8 +308,8 @@ def _level_scores(values: pandas.DataFrame, sides: list[dict[str, float]]) -> pa
 def forecast(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     """`multiplier`: M of side one against the reference at a rung lies above or below a bound; p is that of log M − log
     bound."""
-    own, base = (next(iter(side)) for side in weighed(claim, study.manifest.cells))
-    label, rungs, reasons = arm_of(study, own, base, *claim.metrics)
+    own = next(iter(weighed(claim, study.manifest.cells)[0]))
+    rungs, reasons = arm_of(study, own, *claim.metrics)
     bound, way = (claim.above, 1) if claim.above is not None else (claim.below, -1)
     reason = next(filter(None, reasons), "") or unsound(rungs)
     at = next(i for i, rung in enumerate(rungs) if rung.cell.id == own)
@@ -321,8 +321,8 @@ def forecast(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         return Judged(low, high, 0 if reason else way * ((low > float(bound or 1)) - (high < float(bound or 1))))
 
     words = [side_words(study.manifest, side) for side in claim.sides]
-    columns = {"n": found.n, "mean": math.exp(found.mean), "sd": math.nan, "margin": math.nan, "paired": True}
-    columns |= {"metric": rungs[at].row.metric, "side": words[0], "against": words[1]}
+    columns: dict[str, Any] = {"n": found.n, "mean": math.exp(found.mean), "sd": math.nan, "margin": math.nan}
+    columns |= {"metric": rungs[at].row.metric, "side": words[0], "against": words[1], "paired": True}
     notes = ["beyond the ladder, extrapolated"] * (not reason and change(rungs, at).extrapolated)
     return Finding(columns, p, judge, reason, bool(reason), notes, assumed(found.n) if not reason else "")
 
