@@ -33,7 +33,7 @@ def size(design: str, counts: dict[str, int]) -> int:
     """An upper bound of a design's number of cells."""
     if design == "ladder":
         *others, rungs = counts.values()
-        return rungs * (1 + sum(others))
+        return rungs * (1 + sum(others) - len(others))
     if design not in ("grid", "fractional"):
         return 1 + sum(counts.values())
     twos = sum(count == 2 for count in counts.values())

@@ -48,6 +48,16 @@ def test_one_factor_is_changed_at_a_time(shape):
     assert moved == sorted(moved), "a factor is changed again after a later one"
 
 
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_ladder_changes_one_factor_at_a_time_on_every_rung(shape):
+    *others, rungs = shape
+    for base in (base_of(shape, which) for which in BASES):
+        cells = DESIGNS["ladder"](counts(shape), base).cells
+        assert len({*cells}) == len(cells) == size("ladder", counts(shape)) == rungs * (1 + sum(others) - len(others))
+        assert {cell[-1] for cell in cells} == {*range(rungs)}
+        assert {sum(a != b for a, b in zip(base[:-1], cell[:-1], strict=True)) for cell in cells} <= {0, 1}
+
+
 def signs(n: int) -> np.ndarray:
     return 2 * np.array(DESIGNS["fractional"](counts((2,) * n), (0,) * n).cells) - 1
 

@@ -115,7 +115,7 @@ def _told(
 ) -> dict[str, Any]:
     """The manifest of a study, as JSON has it."""
     components = [name for name in factors if name in COMPONENTS]
-    compared = components if components and design == "grid" else factors
+    compared = components if components and design in ("grid", "ladder") else factors
     last = -1 if design == "leave_one_out" else 0
     reference = {name: levels[last] for name, levels in factors.items() if name in compared}
     base = tuple(levels.index(levels[last]) for levels in factors.values())
