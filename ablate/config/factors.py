@@ -78,9 +78,16 @@ def climb(command: Command) -> tuple[dict[Level, list[Any]], list[Problem]]:
             config = composer.compose(first).config
         except COMPOSING:  # which is reported where all cells are composed
             return {}, problems
-    if "MuP" not in config.parametrization["_target_"]:
-        carried = "ladder carries the learning rate over widths by parametrization=mup; write it, too"
-        problems.append(Problem("design", carried))
+    wrong = {
+        "ladder carries the learning rate over widths by parametrization=mup; write it, too": (
+            "MuP" not in config.parametrization["_target_"]
+        ),
+        "ladder compares nothing here; sweep a component": not any(len(each) > 1 for each in command.swept.values()),
+        "ladder and seeds=auto do not go together; write seeds=8, say": config.seeds == "auto",
+        "ladder carries one learning rate to all rungs; leave tune.key out": config.tune.key is not None,
+        "ladder measures in compute; leave step_equivalents out": config.step_equivalents,
+    }
+    problems += [Problem("design", message) for message, holds in wrong.items() if holds]
     return rungs(config, config.ladder), problems
 
 

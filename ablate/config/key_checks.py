@@ -78,6 +78,8 @@ def idle_problems(given: Set[str], config: Config) -> list[Problem]:
     found = []
     if "seeds_max" in given and config.seeds != "auto":
         found.append(Problem("seeds_max", "is the most that seeds=auto adds; write it too, or leave seeds_max out"))
+    if "ladder" in given and config.design != "ladder":
+        found.append(Problem("ladder", "is the number of rungs of design=ladder; write that, too, or leave ladder out"))
     if "tune.seeds" in given and config.tune.key is None:
         found.append(Problem("tune.seeds", "tunes nothing by itself; write tune.key and tune.values, or leave it out"))
     return found

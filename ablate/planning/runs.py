@@ -130,13 +130,9 @@ def plan_runs(study: CheckedStudy) -> Plan:
     if settings.is_private:  # the study's name is in the keys of private runs
         rows = [dataclasses.replace(row, config=dataclasses.replace(row.config, study=study.name)) for row in rows]
     more = [row.id for row in rows if has_more_seeds(row.levels, factors)]
-    cheap = seeds + [seed for seed in range(2 * len(seeds)) if seed not in seeds] * bool(more)
-    runs = [
-        planned_run(row, seed, study.entries.get("tuning"))
-        for seed in cheap
-        for row in rows
-        if seed in seeds or row.id in more
-    ]
+    cheap, tuning = [max(seeds) + 1 + i for i in range(len(seeds))] if more else [], study.entries.get("tuning")
+    runs = [planned_run(row, seed, tuning) for seed in seeds for row in rows]
+    runs += [planned_run(row, seed, tuning) for seed in cheap for row in rows if row.id in more]
     if settings.reuse == "any":
         runs, rows = take_others(study.results, runs, rows)
     companions, companion_notes = earlier.companions(rows, runs, study.entries)

@@ -1,0 +1,104 @@
+"""The rungs of design=ladder, from command line and study file to the runs that are planned."""
+
+import math
+from pathlib import Path
+
+import pytest
+from conftest import run_module
+
+from ablate.config.errors import PlanError
+from ablate.planning.plan import plan_study
+
+TINY = ["design=ladder", "parametrization=mup", "ffn=mlp,swiglu", "norm=ln,rms", "scale=small", "seeds=2", "track=none"]
+
+
+def test_each_rung_has_a_quarter_of_the_compute_of_the_next(tmp_path: Path) -> None:
+    manifest = plan_study([*TINY, f"results_dir={tmp_path}"]).manifest
+    by_level = {cell.levels["rung"]: cell for cell in manifest.cells if cell.reference}
+    assert list(by_level) == [1, 2, 3, 4, "3 at half the rate", "3 at twice the rate"] == manifest.factors["rung"]
+    assert manifest.reference == {"ffn": "mlp", "norm": "ln"} and len(manifest.cells) == 6 * 3
+    configs = {level: cell.config for level, cell in by_level.items()}
+    compute = [
+        by_level[rung].flops_per_token * float(by_level[rung].tokens_per_step or 0) * configs[rung].train.steps
+        for rung in range(1, 5)
+    ]
+    ratios = [high / low for low, high in zip(compute, compute[1:], strict=False)]
+    assert all(3.4 < ratio < 4.4 for ratio in ratios), ratios
+    sizes = [config.model.layers * config.model.dim**2 for config in configs.values()]
+    tokens = [config.train.steps * config.train.batch_size for config in configs.values()]
+    for number in range(3):
+        assert sizes[number + 1] / sizes[number] == pytest.approx(2, rel=0.1)
+        assert tokens[number + 1] / tokens[number] == pytest.approx(2, rel=0.02)
+    top, below = configs[4], configs[3]
+    assert (top.model.layers, top.model.dim, top.train.steps, top.train.batch_size) == (4, 128, 2000, 12)
+    assert {config.optim.lr for level, config in configs.items() if isinstance(level, int)} == {top.optim.lr}
+    assert configs["3 at half the rate"] == below.with_value("optim.lr", top.optim.lr / 2)
+    assert configs["3 at twice the rate"] == below.with_value("optim.lr", top.optim.lr * 2)
+    assert all(math.isclose(c.optim.warmup / c.train.steps, 0.05, rel_tol=0.02) for c in configs.values())
+    seeds = {level: {run.seed for run in manifest.runs if run.cell == cell.id} for level, cell in by_level.items()}
+    assert seeds == {1: {0, 1, 2, 3}, 2: {0, 1, 2, 3}} | dict.fromkeys([*by_level][2:], {0, 1})
+    assert manifest.cells[1].label == "swiglu + ln + rung 1"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["parametrization=standard"], "design: ladder carries the learning rate over widths by parametrization=mup"),
+        (["model.dim=64,128"], "model.dim: is chosen by design=ladder for each rung; write one value"),
+        (["ladder=2"], "ladder: must be ≥ 3 and ≤ 8, not 2"),
+        (["seeds=auto"], "design: ladder and seeds=auto do not go together; write seeds=8, say"),
+        (
+            ["tune.key=optim.lr", "tune.values=[1e-3,2e-3]"],
+            "design: ladder carries one learning rate to all rungs; leave tune.key out",
+        ),
+        (["step_equivalents=true"], "design: ladder measures in compute; leave step_equivalents out"),
+        (["design=grid", "ladder=5"], "ladder: is the number of rungs of design=ladder; write that, too"),
+        (["ffn=mlp", "norm=ln"], "design: ladder compares nothing here; sweep a component"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
+)
+def test_what_does_not_fit_a_ladder_is_refused(words: list[str], message: str, tmp_path: Path) -> None:
+    keys = {word.partition("=")[0] for word in words}
+    given = [word for word in TINY if word.partition("=")[0] not in keys] + words
+    with pytest.raises(PlanError) as refused:
+        plan_study([*given, f"results_dir={tmp_path}"])
+    assert message in str(refused.value)
+
+
+CLAIM = "{multiplier: [{ffn: swiglu}, {ffn: mlp}], at: 4, above: 1.1}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("", "", ""),
+        ("at: 4, ", "", "multiplier: is that of one rung; write at: 4, say"),
+        ("at: 4", "at: 7", "at: rung has no level 7"),
+        ("above: 1.1", "margin: 0.1", "multiplier: needs one bound above 0, above: 1.1 or below: 1.1"),
+        ("above: 1.1", "above: 1.1, below: 2", "multiplier: needs one bound"),
+        ("[{ffn: swiglu}, {ffn: mlp}]", "[{ffn: mlp}, {ffn: swiglu}]", "side one must be one change, and side two its"),
+        ("design: ladder", "design: grid", "multiplier: needs rungs; write design: ladder"),
+        ("multiplier", "less", "above: belongs to multiplier; write margin"),
+    ],
+)
+def test_claims_about_multipliers_are_checked(old: str, new: str, message: str, tmp_path: Path) -> None:
+    text = "# @package _global_\nstudy: climb\nscale: small\ndesign: ladder\nparametrization: mup\nseeds: 4\n"
+    text += f"factors: {{ffn: [mlp, swiglu]}}\nclaims:\n  worth: {CLAIM}\n"
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "climb.yaml").write_text(text.replace(old, new, 1))
+    words = ["+experiment=climb", "track=none", f"results_dir={tmp_path / 'results'}"]
+    if message:
+        with pytest.raises(PlanError) as refused:
+            plan_study(words, str(tmp_path))
+        assert message in str(refused.value)
+    else:
+        assert plan_study(words, str(tmp_path)).manifest.claims["worth"].claim.at == {"rung": 4}
+
+
+def test_a_ladder_is_trained_and_told(tmp_path: Path) -> None:
+    words = ["-m", "design=ladder", "ladder=3", "parametrization=mup", "ffn=mlp,gelu", "scale=tiny", "model.layers=2"]
+    words += ["model.dim=16", "model.heads=2", "data.context=16", "train.steps=12", "train.batch_size=4", "seeds=3"]
+    words += ["eval.tokens=256", "optim.warmup=2", "track=none", f"results_dir={tmp_path}"]
+    done = run_module("ablate", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "multipliers in compute of the reference" in done.stdout and "ffn: gelu − mlp: " in done.stdout
