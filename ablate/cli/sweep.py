@@ -97,6 +97,7 @@ def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:
     tasks = ", ".join(dict.fromkeys(task.title for task in plan.manifest.tasks.values()))
     test = sum(status == "untested" for status in plan.statuses.values())
     cell, seed, run = counted(len(cells), "cell"), counted(len(seeds), "seed"), counted(len(plan.statuses), "run")
+    seed += ", twice as many on lower rungs" * (len(plan.manifest.runs) > len(cells) * len(seeds))
     runs = f"{cell} × {seed} = {run}, {len(plan.todo) - test} to do" + f", {test} to test at new lengths" * bool(test)
     like = nearest(plan.results, plan.manifest)
     where = f"study {plan.manifest.study} in {plan.folder}" + f", {like}" * bool(like)

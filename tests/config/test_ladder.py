@@ -1,5 +1,6 @@
 """The rungs of design=ladder, from command line and study file to the runs that are planned."""
 
+import itertools
 import math
 from pathlib import Path
 
@@ -22,7 +23,7 @@ def test_each_rung_has_a_quarter_of_the_compute_of_the_next(tmp_path: Path) -> N
         by_level[rung].flops_per_token * float(by_level[rung].tokens_per_step or 0) * configs[rung].train.steps
         for rung in range(1, 5)
     ]
-    ratios = [high / low for low, high in zip(compute, compute[1:], strict=False)]
+    ratios = [high / low for low, high in itertools.pairwise(compute)]
     assert all(3.4 < ratio < 4.4 for ratio in ratios), ratios
     sizes = [config.model.layers * config.model.dim**2 for config in configs.values()]
     tokens = [config.train.steps * config.train.batch_size for config in configs.values()]
@@ -36,7 +37,7 @@ def test_each_rung_has_a_quarter_of_the_compute_of_the_next(tmp_path: Path) -> N
     assert configs["3 at twice the rate"] == below.with_value("optim.lr", top.optim.lr * 2)
     assert all(math.isclose(c.optim.warmup / c.train.steps, 0.05, rel_tol=0.02) for c in configs.values())
     seeds = {level: {run.seed for run in manifest.runs if run.cell == cell.id} for level, cell in by_level.items()}
-    assert seeds == {1: {0, 1, 2, 3}, 2: {0, 1, 2, 3}} | dict.fromkeys([*by_level][2:], {0, 1})
+    assert seeds == {1: {0, 1, 2, 3}, 2: {0, 1, 2, 3}} | {key: {0, 1} for key in [*by_level][2:]}
     assert manifest.cells[1].label == "swiglu + ln + rung 1"
 
 
