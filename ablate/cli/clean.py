@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.filesize import decimal
 
@@ -47,14 +47,9 @@ class Item(NamedTuple):
     size: int
     run: Run | None = None
 
-    @property
-    def as_json(self) -> dict[str, str | int]:
-        """The item for `--json`."""
-        return {"kind": self.kind, "path": str(self.path), "bytes": self.size}
-
 
 def survey(results: Path, without: Collection[str] = ()) -> tuple[list[Item], list[str]]:
-    """What can be removed, as if there were no studies `without`, and why other things cannot.  Raises Refused."""
+    """What can be removed, as if there were no studies `without`, and lines on what cannot.  Raises Refused."""
     cells = sorted(results.glob("runs/*"))
     links = [folder for folder in (results / "runs", *cells) if folder.is_symlink()]
     cells = [cell for cell in cells if not {cell, cell.parent}.intersection(links)]
@@ -101,7 +96,8 @@ def survey(results: Path, without: Collection[str] = ()) -> tuple[list[Item], li
     corpora = [path for path in folders if path.suffix != ".making" or not _locked(path.with_suffix(".lock"))]
     items += [Item(CORPORA, path, size_of(path)) for path in corpora]
     items += [Item(VECTORS, path, size_of(path)) for path in sorted((cache / "vectors").glob("*.npz"))]
-    return items, [f"{results / 'runs' / path} is in use" for path in sorted(busy)] + untouched
+    untouched = [f"{results / 'runs' / path} is in use" for path in sorted(busy)] + untouched
+    return items, [f"untouched: {reason}" for reason in untouched]
 
 
 def remove(items: Iterable[Item]) -> list[Item]:
@@ -208,12 +204,18 @@ def clean(results: Path, kinds: list[str], sure: bool) -> Outcome:
         some = [item for item in found if item.kind == kind and kind not in kinds]
         where = f" in {some[0].path.parent}" if some and kind in CACHED else ""
         lines += [f"kept: {kind}{where}: {len(some)}, {decimal(total(some))}; {how}"] if some else []
-    lines += [f"not removed, in use or not writable: {item.path}" for item in left]
-    lines += [f"untouched: {reason}" for reason in untouched]
-    print("\n".join(lines + [UNSURE] * bool(gone and not sure)))
     kept = [item for item in found if item.kind not in kinds]
-    outcome = {"removed": gone if sure else [], "removable": [] if sure else gone, "not_removed": left, "kept": kept}
-    return Outcome(1 if left else 0, {name: [item.as_json for item in items] for name, items in outcome.items()})
+    return Outcome(1 if left else 0, report(lines, gone, left, untouched, sure, kept=kept))
+
+
+def report(
+    lines: list[str], gone: list[Item], left: list[Item], untouched: list[str], sure: bool, **more: list[Item]
+) -> dict[str, Any]:
+    """Print what is removed, or would be, and what is `left` or `untouched`; returns these and `more` for `--json`."""
+    stays = [f"not removed, in use or not writable: {item.path}" for item in left] + untouched
+    print("\n".join([*lines, *stays, *[UNSURE] * bool(gone and not sure)]))
+    found = {"removed": gone if sure else [], "removable": [] if sure else gone, "not_removed": left} | more
+    return {key: [{"kind": one.kind, "path": str(one.path), "bytes": one.size} for one in found[key]] for key in found}
 
 
 def listing(results: Path, items: list[Item], kinds: Iterable[str], sure: bool) -> list[str]:

@@ -172,7 +172,7 @@ def measured(loaded: LoadedRun, requested: dict[str, Any]) -> tuple[dict[str, fl
     Saves metrics at lengths if eval.tokens is as in training."""
     from ablate.model.init import data_seed
     from ablate.model.products import use
-    from ablate.planning.cells import seen_lengths
+    from ablate.planning.checks.user_code import seen_lengths
     from ablate.training.evaluation import add_lengths, at_lengths, final_evaluation, following, setting_of
 
     config, [seed] = configured(loaded, requested), loaded.config.seeds

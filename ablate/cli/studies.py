@@ -16,7 +16,7 @@ import pandas
 from rich.filesize import decimal
 
 from ablate import evidence, formatting
-from ablate.cli.clean import ORPHANS, STUDIES, UNSURE, Item, in_use, listing, remove, size_of, survey, total
+from ablate.cli.clean import ORPHANS, STUDIES, Item, in_use, listing, remove, report, size_of, survey, total
 from ablate.cli.diff import Row, describe, study_differences
 from ablate.cli.status import every, printable
 from ablate.config.errors import Refused
@@ -150,15 +150,10 @@ def delete(results: Path, names: list[str], sure: bool) -> Outcome:
     left = (remove(runs) or remove(own)) if sure else []
     done = [item for item in [*runs, *own] if not (sure and item.path.exists())]
     lines = listing(results, done, (STUDIES, FIGURES, EVENTS, ALONE), sure)
-    lines += [f"not removed, in use or not writable: {item.path}" for item in left]
-    lines += [f"untouched: {reason}" for reason in untouched]
     later = "runs of no other study stay for now; when nothing is in use, ablate clean --orphans removes them"
     others = {run.path for name, each in known.items() if name not in gone for run in each.runs}
-    lines += [later] * bool(theirs - others and not runs)
-    print("\n".join(lines + [UNSURE] * (not sure)))
-    outcome = {"removed": done if sure else [], "removable": [] if sure else done, "not_removed": left}
-    listed = {kind: [item.as_json for item in items] for kind, items in outcome.items()}
-    return Outcome(1 if left else 0, {"studies": gone} | listed)
+    untouched += [later] * bool(theirs - others and not runs)
+    return Outcome(1 if left else 0, {"studies": gone} | report(lines, done, left, untouched, sure))
 
 
 def compare(results: Path, first: str, second: str) -> Outcome:

@@ -190,19 +190,16 @@ def kill_children(kept: Iterable[int]) -> None:
 
 def children() -> list[int]:
     """The process ids of this process's children."""
-    own = os.getpid()
-    return [pid for pid, parent in (parents() if Path("/proc/self/stat").exists() else listed()) if parent == own]
+    return [pid for pid, parent in parents() if parent == os.getpid()]
 
 
 def parents() -> Iterator[tuple[int, int]]:
-    """All processes with their parents, from Linux's /proc."""
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            yield int(file.parent.name), int(file.read_text(errors="replace").rpartition(")")[2].split()[1])
-
-
-def listed() -> Iterator[tuple[int, int]]:
-    """All processes except `ps` itself with their parents, from `ps`; nothing if it is missing."""
+    """All processes with their parents, from Linux's /proc, else from `ps` (without itself); nothing without both."""
+    if Path("/proc/self/stat").exists():
+        for file in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):
+                yield int(file.parent.name), int(file.read_text(errors="replace").rpartition(")")[2].split()[1])
+        return
     with contextlib.suppress(OSError):
         ps = subprocess.Popen(["ps", "-A", "-o", "pid=,ppid="], stdout=subprocess.PIPE, text=True)
         for line in ps.communicate()[0].splitlines():

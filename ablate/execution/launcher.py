@@ -31,7 +31,7 @@ from ablate.config.import_path import find_here, leave_current_folder
 from ablate.data.corpus import cache_folder
 from ablate.execution.mps import service
 from ablate.execution.pool import Answer, Order, Pool, line, order_of
-from ablate.execution.signals import DiskFull, handling_signals, is_full
+from ablate.execution.signals import handling_signals, refusing_full_disks
 from ablate.formatting import instead
 from ablate.formatting.streams import say
 from ablate.results.atomic import no_link, write_json
@@ -74,12 +74,10 @@ def run_in(workers: Sequence[dict[str, str]], orders: Sequence[Order]) -> list[A
         run = Run(Path(order.results), order.path)
         result = Result(status="failed", final={}, error=RunError(type="WorkerDied", message=how), ended=now())
         try:
-            with run.lock(lambda: False) as mine:
+            with refusing_full_disks(run.result_file), run.lock(lambda: False) as mine:
                 if mine and not run.result_file.exists():
                     write_json(run.result_file, result.as_json(), run.check)
         except OSError as error:
-            if is_full(error):
-                raise DiskFull(run.result_file) from None
             say(f"{run.result_file} cannot be written ({error.strerror})")
     return answers
 

@@ -19,17 +19,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from ablate.config.targets import package_problem
-from ablate.execution.fork import (
-    ALMOST,
-    Body,
-    Child,
-    become_subreaper,
-    flush,
-    how_it_died,
-    kill_children,
-    readable,
-    start,
-)
+from ablate.execution.fork import ALMOST, Child, become_subreaper, flush, how_it_died, kill_children, readable, start
 from ablate.execution.pool import GRACE, Answer, Order, answer_of, line, order_of
 from ablate.execution.signals import LEAVE, DiskFull
 from ablate.execution.train_run import follow, train_run
@@ -124,7 +114,7 @@ class WorkerParent:
         devices = order.cell.config.train.devices
         is_private = devices > 1 or is_foreign(order.cell.config)
         with tempfile.TemporaryDirectory(prefix="ablate-") if devices > 1 else contextlib.nullcontext("") as folder:
-            bodies: list[Body] = [serve]
+            bodies: list[Callable[[socket.socket], None]] = [serve]
             if devices > 1:
                 number, _, tasks = task_of_job()
                 here = range(devices // tasks)
@@ -162,7 +152,7 @@ class WorkerParent:
                 limit = time.monotonic() + LEAVE
         return reply if reply is not None or self.orders.stopping() else ""
 
-    def start(self, bodies: list[Body]) -> list[Child]:
+    def start(self, bodies: list[Callable[[socket.socket], None]]) -> list[Child]:
         """Start children that serve orders, without the open channels of this process."""
         held, children = [self.replies.fileno()], list[Child]()
         held += [self.shared.channel.fileno()] if self.shared else []

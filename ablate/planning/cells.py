@@ -21,7 +21,7 @@ from ablate.data.task import Task, batch_positions, build_task
 from ablate.formatting import first_of, percent, rough
 from ablate.model.init import shared_draws
 from ablate.planning.checks.preflight import refuse_equal
-from ablate.planning.checks.user_code import isolate_user_code
+from ablate.planning.checks.user_code import isolate_user_code, seen_lengths
 from ablate.planning.checks.validate import Checked, Validator
 from ablate.planning.study import Cells, Layout, describe_tasks
 from ablate.results.records import Cell, Matched
@@ -34,13 +34,6 @@ EXTREME = 4  # factor by which a width may change at most; downwards from the pa
 WIDEST = 2**24
 
 _counts: WeakKeyDictionary[Task, dict[Any, Any]] = WeakKeyDictionary()  # positions of a task's batches
-
-
-def seen_lengths(config: Config, task: Task) -> dict[str, float]:
-    """The lengths of a cell whose test examples occur in training (as JSON keys), with their expected share."""
-    examples = config.train.steps * config.train.batch_size
-    found = {str(length): task.trained_on(length, examples) for length in config.eval.lengths}
-    return {length: share for length, share in found.items() if share > 0}
 
 
 def seen_in_training(lengths: dict[str, float]) -> list[str]:
@@ -123,11 +116,6 @@ def seconds(cell: Checked) -> float:
     return float(cell.step_seconds.seconds) if cell.step_seconds else math.nan
 
 
-def left_over(matched: Matched) -> str:
-    """A remaining difference in words."""
-    return f"{percent(matched.difference)} {matched.quantity}"
-
-
 def bring(how: str, cell: Checked, reference: Checked, validator: Validator) -> Checked:
     """A cell with the width or the steps that come nearest to its reference.  Raises BadComponent beyond FAR."""
     if cell.task.fingerprint != reference.task.fingerprint:
@@ -143,7 +131,7 @@ def bring(how: str, cell: Checked, reference: Checked, validator: Validator) -> 
         width = f"ffn.hidden={chosen_at(config.ffn, ['hidden'])}"
         where = f"train.steps={config.train.steps}" if by_steps else width
         why = f", more than {EXTREME} times off its own width" if extreme and abs(left.difference) <= FAR else ""
-        message = f"{left_over(left)} against its reference at best, with {where}{why}"
+        message = f"{percent(left.difference)} {quantity} against its reference at best, with {where}{why}"
         raise BadComponent("match", f"{message}; leave it out or write match=none")
     return found._replace(defaults=cell.defaults, matched=left)
 
@@ -239,8 +227,9 @@ def describe_cells(checked: list[Checked], raw: list[Config], layout: Layout) ->
             if (seed := getattr(cell.config.seed, half)) is not None:
                 notes.append(f"seed.{half}={seed} for every run: intervals do not cover {what}")
         notes += seen_in_training(seen)
-        if cell.matched and abs(cell.matched.difference) > CLOSE:
-            notes.append(f"{labels[i]}: {left_over(cell.matched)} against its reference, and nothing comes nearer")
+        if (left := cell.matched) and abs(left.difference) > CLOSE:
+            missed = f"{percent(left.difference)} {left.quantity} against its reference"
+            notes.append(f"{labels[i]}: {missed}, and nothing comes nearer")
         rows.append(
             Cell(
                 id=cell_id(names[i], cell.config, cell.task.fingerprint),

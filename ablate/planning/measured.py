@@ -291,16 +291,17 @@ def expected_time(plan: Plan) -> str:
     if lacks_device(plan):
         return "no estimate of the time: there is no GPU here"
     train = todo[0].config.train
-    flops = max(cell.flops_per_step for cell in plan.manifest.cells)
-    places = environments(train.device, train.parallel, train.devices, flops) if plan.is_local else []
+    largest = max(cell.flops_per_step for cell in plan.manifest.cells)
+    places = environments(train.device, train.parallel, train.devices, largest) if plan.is_local else []
     workers = max(1, min(len(places), len(todo)))
     others = workers * train.devices - 1 if train.device == "cpu" else 0
     pairs = list(zip(todo, speeds_of(todo, others), strict=True))
     known = [(cell, speed) for cell, speed in pairs if speed]
     if not known:
         return f"no estimate of the time: no step of {todo[0].label} could be measured"
-    per_flop = sum(speed.of_run(cell.config) for cell, speed in known) / sum(flops_of(cell) for cell, _ in known)
-    seconds = [speed.of_run(cell.config) if speed else per_flop * flops_of(cell) for cell, speed in pairs]
+    flops = {cell.id: cell.flops_per_step * cell.config.train.steps for cell in todo}
+    per_flop = sum(speed.of_run(cell.config) for cell, speed in known) / sum(flops[cell.id] for cell, _ in known)
+    seconds = [speed.of_run(cell.config) if speed else per_flop * flops[cell.id] for cell, speed in pairs]
     whole = f"about {duration(sum(seconds))} of computing"  # the number of another launcher's workers is unknown
     if plan.is_local:
         whole = f"about {duration(makespan(seconds, workers))} on {counted(workers, 'worker')}"
@@ -320,11 +321,6 @@ def runs_to_train(plan: Plan) -> list[tuple[PlannedRun, Cell]]:
     cells = {cell.id: cell for cell in plan.manifest.cells}
     runs = [run for run in plan.manifest.runs if plan.statuses[run.path] in ("missing", "failed")]
     return [(run, as_planned(cells[run.cell], run)) for run in runs]
-
-
-def flops_of(cell: Cell) -> float:
-    """Floating-point operations of training a run of a cell."""
-    return cell.flops_per_step * cell.config.train.steps
 
 
 def speeds_of(cells: list[Cell], others: int) -> list[Speed | None]:

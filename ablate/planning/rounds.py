@@ -13,7 +13,6 @@ of the study.
 import dataclasses
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from ablate import formatting
@@ -24,7 +23,6 @@ from ablate.planning.cells import describe_cells
 from ablate.planning.runs import Plan, plan_runs
 from ablate.planning.study import Cells, CheckedStudy, Layout
 from ablate.planning.tuning import summary_of, tuned, tuning_problems
-from ablate.results.records import Manifest
 from ablate.results.study import load_study
 
 LEAST = 3  # placebos of a kind, for a standard deviation
@@ -67,7 +65,8 @@ def looks(study: CheckedStudy) -> Iterator[Plan]:
         yield plan_runs(study)
         return
     # Loads SciPy, which no other study needs for planning.
-    from ablate.evidence.error_rates import described, looks_until
+    from ablate.evidence import claims, described, effects, registered, undecided
+    from ablate.evidence.error_rates import looks_until
 
     planned = looks_until(study.settings.seeds_max)
     for n in planned:
@@ -77,17 +76,11 @@ def looks(study: CheckedStudy) -> Iterator[Plan]:
             message = "auto has nothing to decide, since its registered claims are gone or edited; write seeds=8 or so"
             raise PlanError([Problem("seeds", message)])
         yield plan
-        if decided(plan.results, plan.manifest):
+        # Until all registered claims, and all effects that have a verdict, are decided.
+        scored = load_study(plan.results, plan.manifest.study, plan.manifest, curves=False)
+        tables = [claims] * bool(registered(plan.manifest)) + [effects] * (not described(plan.manifest))
+        if all(undecided(table(scored)).empty for table in tables):
             return
-
-
-def decided(results: Path, manifest: Manifest) -> bool:
-    """Whether all registered claims, and all effects that have a verdict, are decided."""
-    from ablate.evidence import claims, described, effects, registered, undecided
-
-    study = load_study(results, manifest.study, manifest, curves=False)
-    tables = [claims(study)] * bool(registered(manifest)) + [effects(study)] * (not described(manifest))
-    return all(undecided(table).empty for table in tables)
 
 
 def placebo_problems(study: CheckedStudy) -> list[Problem]:

@@ -71,7 +71,7 @@ def chosen(cells: Cells, plan: Plan, seeds: list[int]) -> tuple[Scores, list[int
     The score is the first metric of the cell's task on the validation split."""
     count, means = len(cells.checked), []
     for i, cell in enumerate(plan.manifest.cells):
-        metric = metric_of(cells.checked[i % count].task)
+        metric = f"val/{next(iter(cells.checked[i % count].task.metrics))}"
         paths = [run.path for run in plan.manifest.runs if run.cell == cell.id and run.seed in seeds]
         ended = [Run(plan.results, path).result() for path in paths]
         finals = [result.final.get(metric) if result else None for result in ended]
@@ -82,11 +82,6 @@ def chosen(cells: Cells, plan: Plan, seeds: list[int]) -> tuple[Scores, list[int
     return scores, [choose(at, low) for at, low in zip(scores, lower, strict=True)]
 
 
-def metric_of(task: Any) -> str:
-    """The metric by which cells of a task are tuned."""
-    return f"val/{next(iter(task.metrics))}"
-
-
 def tuning_study(study: CheckedStudy, grid: Sequence[Any], shares: Shares) -> CheckedStudy:
     """Every cell at every value, on tuning seeds and the validation split.  Raises PlanError."""
     tune, whose = study.settings.tune, study.tuning_name
@@ -94,7 +89,7 @@ def tuning_study(study: CheckedStudy, grid: Sequence[Any], shares: Shares) -> Ch
     own: dict[str, Any] = {"study": f"{whose}-tune", "seeds": seeds, "confirm": None, "timing": "shared"}
     settings = dataclasses.replace(study.settings, **own)
     cells = tuning_cells(study.cells, settings, str(tune.key), grid)
-    metrics = [metric_of(cell.task) for cell in study.cells.checked]
+    metrics = [f"val/{next(iter(cell.task.metrics))}" for cell in study.cells.checked]
     after = "placebos and " * bool(study.settings.placebo_seeds) + summary_of(study)
     note = f"tuning first: {tune.key} at {len(grid)} values for {formatting.counted(len(study.cells.rows), 'cell')}, "
     note += f"{formatting.counted(tune.seeds, 'seed')} each"

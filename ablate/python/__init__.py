@@ -69,7 +69,7 @@ def plan(*words: str, config_dir: str | None = None, **keys: object) -> Plan:
     `config_dir` is the folder of your own variants.  Raises PlanError, whose text is what the command line prints: a
     line for each mistake; `problems` has them by key.
     """
-    return Plan.of(api.plan(words_of(words, keys), config_dir))
+    return Plan(**vars(api.plan(words_of(words, keys), config_dir)))
 
 
 def run(*words: str, config_dir: str | None = None, reporter: api.Reporter | None = None, **keys: object) -> Study:
@@ -86,7 +86,7 @@ def run(*words: str, config_dir: str | None = None, reporter: api.Reporter | Non
         study = api.train(planned, reporter or Bar())
     except DiskFull as full:  # it ends a command, but must not end a notebook's kernel
         raise Refused(api.no_space(planned, full)) from None
-    return Study.of(study, planned.study.settings.user)
+    return Study(**vars(study), user=planned.study.settings.user)
 
 
 def build(*words: str, config_dir: str | None = None, seed: int = 0, **keys: object) -> nn.Module:
@@ -126,7 +126,7 @@ def load(path: str | Path, user: Iterable[str] = ()) -> LoadedRun | Study:
             study = read_tables(folder) if kept else tables.load_study(folder.parents[1], folder.name)
             for note in study.notes:
                 warnings.warn(note, stacklevel=2)
-            return Study.of(study, allowed_packages(user))
+            return Study(**vars(study), user=allowed_packages(user))
     parent = Path(path).parent
     there = studies(parent.parent if parent.name == "studies" else results)
     how = "name a folder results/runs/<cell>/s<seed>-<key> or results/studies/<study>"
@@ -178,11 +178,6 @@ def _plain(value: object) -> object:
 class Plan(runs.Plan):
     """The plan that `ablate.plan` returns: `manifest` has its cells and runs, `todo` the runs to train."""
 
-    @classmethod
-    def of(cls, plan: runs.Plan) -> Plan:
-        """Convert a plan to this class."""
-        return cls(**{field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)})
-
     def __repr__(self) -> str:
         return preview(self)
 
@@ -196,11 +191,6 @@ class Study(tables.Study):
     """The study that `ablate.run` and `ablate.load` return: see `ablate.results.study.Study` for its tables."""
 
     user: Sequence[str] = ()  # your packages that models of its runs may import
-
-    @classmethod
-    def of(cls, study: tables.Study, user: Sequence[str]) -> Study:
-        """Convert a study to this class."""
-        return cls(**{field.name: getattr(study, field.name) for field in dataclasses.fields(study)}, user=user)
 
     @functools.cached_property
     def effects(self) -> pandas.DataFrame:

@@ -8,8 +8,6 @@ import pytest
 from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
-from ablate.planning.cells import left_over
-from ablate.results.records import Matched
 from analysis.figures.draw.axes import Short
 
 NAN = float("nan")
@@ -22,7 +20,6 @@ def test_what_is_shown_as_zero_has_no_sign(zero: float) -> None:
     assert formatting.span(zero, NAN, NAN, 3) == "0.000"
     assert formatting.span(zero, -0.0002, 0.0001, 3) == "0.000 [0.000, 0.000]"
     assert formatting.percent(zero / 10) == "0.0 %" and formatting.remainder(zero / 100) in ("0.00 %", "0 %")
-    assert left_over(Matched(quantity="parameters", value=1, reference=1, difference=zero)) == "0.0 % parameters"
     row = SimpleNamespace(worth=zero, worth_low=-0.12, worth_high=0.14)
     assert evidence.worth_words(row, "steps").startswith("worth 0 % [")
 
@@ -34,7 +31,6 @@ def test_what_is_not_zero_has_its_sign() -> None:
     assert shown == ["0.053", "−10.05", "–"]
     shares = [formatting.percent(-0.12), formatting.percent(0.001), formatting.remainder(-0.0167)]
     assert shares == ["−12.0 %", "+0.1 %", "−1.67 %"]
-    assert left_over(Matched(quantity="FLOPs", value=969, reference=1000, difference=-0.031)) == "−3.1 % FLOPs"
 
 
 @pytest.mark.parametrize(

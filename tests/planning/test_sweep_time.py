@@ -11,7 +11,7 @@ from ablate.cli.sweep import preview
 from ablate.execution.fork import children
 from ablate.planning import measured
 from ablate.planning.checks.user_code import Failed
-from ablate.planning.measured import Speed, expected_time, flops_of, speed_of
+from ablate.planning.measured import Speed, expected_time, speed_of
 from ablate.results.progress import makespan
 from ablate.results.records import StepSeconds
 
@@ -64,7 +64,7 @@ def test_processes_that_share_a_gpu_are_told(plan: Any, asked: list[str], monkey
 
 def test_what_there_is_no_time_to_measure_costs_by_its_flops(plan: Any, asked: list[str]) -> None:
     planned = plan("model.dim=8,16,24,32", "seeds=1", "train.parallel=1")
-    flops = [flops_of(cell) for cell in planned.manifest.cells]
+    flops = [cell.flops_per_step * cell.config.train.steps for cell in planned.manifest.cells]
     said = expected_time(planned)
     assert len(asked) == 3 and "measured for 3 of 4 cells" in said, "begun at 0, 4 and 8 seconds, not at 12"
     whole = 3 * RUN + 3 * RUN / sum(flops[:3]) * flops[3]

@@ -107,7 +107,7 @@ class Mirror:
         if take(self.locked, lambda: wait) is False:  # None on a file system without locks
             return False
         lines = read_regular(self.file).split(b"\n") if self.file.exists() else []
-        self.replayed = set(map(_mark, parse_lines(lines)[0]))
+        self.replayed = {Mark(*(str(row.get(name)) for name in Mark._fields)) for row in parse_lines(lines)[0]}
         return True
 
     def replay(self) -> int:
@@ -159,18 +159,18 @@ class Mirror:
             if rows:
                 sink.log(card, rows)
             return False
-        line = {"path": run.path, "status": result.status, "ended": result.ended, "sink": sink.name, "mode": sink.mode}
-        if sink.mode == "disabled" or self.replayed & {_mark(line), _mark(line | {"mode": "online"})}:
+        mark = Mark(run.path, result.status, str(result.ended), sink.name, sink.mode)
+        if sink.mode == "disabled" or self.replayed & {mark, mark._replace(mode="online")}:
             return False
         error = {"error": result.error.message} if result.error else {}
         more = noted(run.evaluation)[0] or {}
         sink.finish(card, run.metrics()[0], result.status, result.final | more | error)
-        line["mode"] = sink.mode  # offline from here, if the service was not reached
+        mark = mark._replace(mode=sink.mode)  # offline from here, if the service was not reached
         with open(self.file, "a+b", opener=no_link) as file:
             file.seek(max(0, file.tell() - 1))
             torn = file.read(1) not in (b"", b"\n")  # an incomplete line after a kill; do not append to it
-            file.write(b"\n" * torn + json.dumps(line).encode() + b"\n")
-        self.replayed.add(_mark(line))
+            file.write(b"\n" * torn + json.dumps(mark._asdict()).encode() + b"\n")
+        self.replayed.add(mark)
         return True
 
     def _report_failure(self, name: str, error: BaseException) -> None:
@@ -237,10 +237,6 @@ def make_sink(track: dict[str, Any] | None, user: Iterable[str] = ()) -> Sink | 
     if not is_sink(found):
         raise BadTarget(f"{target!r} is no tracking service: a class with log, finish and close")
     return found(**{key: value for key, value in track.items() if key != "_target_"})
-
-
-def _mark(line: Row) -> Mark:
-    return Mark(*(str(line.get(name)) for name in Mark._fields))
 
 
 POLL = 0.25, 2.0  # seconds between checks for new data: while runs end, and at most

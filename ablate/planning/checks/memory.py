@@ -241,20 +241,15 @@ def say(cell: Checked, whole: float, have: float, least: float, devices: int) ->
     hints = ["train.batch_size"] if train.batch_size > 1 else []
     hints += ["model.dim"] if not hints or fixed > whole / 2 else []
     hints = [f"write a smaller {' or '.join(hints)}"]
-    hints += fitting_parts(cell, have)
+    parts = 2 * train.parts
+    while parts <= train.batch_size and not cell.budget.running:  # the fewest parts with which a process fits
+        if SURE * needed(cell._replace(config=cell.config.with_value("train.parts", parts))) <= have:
+            hints.append(f"train.parts={parts}")
+            break
+        parts *= 2
     hints += ["train.precision=bf16"] * (train.precision == "fp32" and train.device == "cuda")
     hints += [f"train.parallel={int(whole / least) * devices}"] * (whole >= least)
     return ", or ".join(hints)
-
-
-def fitting_parts(cell: Checked, have: float) -> list[str]:
-    """The fewest parts of a batch with which a process fits into the memory that it can have; [] if none would."""
-    train, parts = cell.config.train, 2 * cell.config.train.parts
-    while parts <= train.batch_size and not cell.budget.running:
-        if SURE * needed(cell._replace(config=cell.config.with_value("train.parts", parts))) <= have:
-            return [f"train.parts={parts}"]
-        parts *= 2
-    return []
 
 
 def memory_of(device: str) -> tuple[float, float]:

@@ -116,12 +116,17 @@ def plain(value: Any) -> Any:
 
 def facts_of(task: Task, config: Config) -> dict[str, Any]:
     """The facts on a task that `DescribedTask` needs, as plain data."""
-    examples = config.train.steps * config.train.batch_size
-    seen = {str(length): task.trained_on(length, examples) for length in config.eval.lengths}
     blank = {name: [list(x.shape), str(x.dtype).partition(".")[2]] for name, x in task.blank().items()}
     found = {name: getattr(task, name) for name in FACTS}
     found["changes"] = task.changes_length(config.train.batch_size, config.train.steps)
-    return found | {"inputs": blank, "seen": seen, "metric_facts": task.metric_facts()}
+    return found | {"inputs": blank, "seen": seen_lengths(config, task), "metric_facts": task.metric_facts()}
+
+
+def seen_lengths(config: Config, task: Task) -> dict[str, float]:
+    """The lengths of a cell whose test examples occur in training (as JSON keys), with their expected share."""
+    examples = config.train.steps * config.train.batch_size
+    found = {str(length): task.trained_on(length, examples) for length in config.eval.lengths}
+    return {length: share for length, share in found.items() if share > 0}
 
 
 class DescribedTask(Task):
