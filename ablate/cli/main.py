@@ -37,18 +37,13 @@ def main(*first: str) -> None:
     """Run the command line, with `first` before its words, and exit with one of the exit codes above."""
     words = [*first, *sys.argv[1:]]
     leave_current_folder()
-    find_here(packages(words))
+    user = " ".join(word.partition("=")[2] for word in words if word.lstrip("+").startswith("user="))
+    find_here(re.findall(r"[\w.]+", user))  # packages, which are validated later
     if "_ARGCOMPLETE" in os.environ:
         complete()
     if words and words[0] in COMMANDS:
         exit_with(lambda: importlib.import_module(COMMANDS[words[0]]).main(words[1:]))
     exit_after_training(lambda: command(words))
-
-
-def packages(words: list[str]) -> list[str]:
-    """The packages that `user=` names; they are validated later."""
-    values = [word.partition("=")[2] for word in words if word.lstrip("+").startswith("user=")]
-    return re.findall(r"[\w.]+", " ".join(values))
 
 
 def complete() -> None:

@@ -117,11 +117,9 @@ def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:
 
 def training(manifest: Manifest) -> str:
     """How long runs train: 600 steps of 1,024 tokens (7 % of one pass); of several cells all that differ."""
-    found = [
-        (f"{cell.config.train.steps:,}", f"{cell.tokens_per_step or 0:,}", passes(manifest.passes(cell)))
-        for cell in manifest.cells
-    ]
-    steps, tokens, seen = (few(dict.fromkeys(each), NAMED) for each in zip(*found, strict=True))
+    steps = few(dict.fromkeys(f"{cell.config.train.steps:,}" for cell in manifest.cells), NAMED)
+    tokens = few(dict.fromkeys(f"{cell.tokens_per_step or 0:,}" for cell in manifest.cells), NAMED)
+    seen = few(dict.fromkeys(passes(manifest.passes(cell)) for cell in manifest.cells), NAMED)
     return f"{steps} steps of {tokens} tokens ({seen})"
 
 

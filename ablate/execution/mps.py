@@ -13,11 +13,9 @@ RUNNING = Path("/tmp/nvidia-mps/control")  # of a service that the machine's own
 PIPES, LOGS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
 LIMIT = 10  # seconds for it to end
 
-Environments = Sequence[dict[str, str]]
-
 
 @contextlib.contextmanager
-def service(workers: Environments) -> Iterator[Environments]:
+def service(workers: Sequence[dict[str, str]]) -> Iterator[Sequence[dict[str, str]]]:
     """Run the service as long as workers need it; gives their environments, which name it.
 
     They stay as they are if no two workers share a GPU, if there is no MPS here, or if one runs already.

@@ -13,7 +13,7 @@ from typing import Any
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LEAVE = 5.0  # seconds for a worker to write its checkpoint after a request to stop
 LIMIT = 9.0  # seconds after a signal until the command is forced to exit
-FULL = (errno.ENOSPC, errno.EDQUOT)
+FULL = (errno.ENOSPC, errno.EDQUOT)  # the disk, or the user's quota
 
 received: list[int] = []  # the signal that is ending the command, if any
 
@@ -42,11 +42,6 @@ def refusing_full_disks(file: Path) -> Iterator[None]:
         if error.errno not in FULL:
             raise
         raise DiskFull(error.filename or file) from None
-
-
-def is_full(error: BaseException) -> bool:
-    """Whether an error means that the disk or the user's quota is full."""
-    return isinstance(error, OSError) and error.errno in FULL
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ from ablate.config.errors import Corrupt, first_line
 from ablate.config.schema import Config
 from ablate.data.task import Task
 from ablate.execution.pool import Order
-from ablate.execution.signals import DiskFull, is_full, refusing_full_disks
+from ablate.execution.signals import DiskFull, refusing_full_disks
 from ablate.formatting.streams import say
 from ablate.model.cost import utilisation
 from ablate.model.products import use
@@ -131,7 +131,8 @@ def attempt(run: Run, cell: Cell, seed: int, stop: Callable[[], bool], ranks: Ra
     """Train a run and write its result, unless it is interrupted."""
     made = Attempt(Result(status="done", final={}, started=now()))
     try:
-        train(made, run, cell, seed, stop, ranks)
+        with refusing_full_disks(run.folder):
+            train(made, run, cell, seed, stop, ranks)
     except Interrupted:
         return "interrupted"
     except (LeaseLost, DiskFull, RankLost):
@@ -143,8 +144,6 @@ def attempt(run: Run, cell: Cell, seed: int, stop: Callable[[], bool], ranks: Ra
         for file in (run.checkpoint_file, run.weights_file):
             file.unlink(missing_ok=True)
     except BaseException as error:  # a component can raise SystemExit, too
-        if is_full(error):
-            raise
         made.end("failed", error)
     return conclude(made, run, cell)
 
@@ -183,10 +182,9 @@ def conclude(made: Attempt, run: Run, cell: Cell) -> str:
     took = round(processes * (time.process_time() - made.began) + (trainer.clock.cpu_before if trainer else 0.0), 2)
     result = dataclasses.replace(made.result, files=files or None, cpu_seconds=took, ended=now())
     try:
-        write_json(run.result_file, with_facts(result, trainer, cell).as_json(), run.check)
+        with refusing_full_disks(run.folder):
+            write_json(run.result_file, with_facts(result, trainer, cell).as_json(), run.check)
     except OSError as error:
-        if is_full(error):
-            raise
         say(f"{run.result_file} cannot be written ({error.strerror})")
         return "failed"
     if result.status != "failed" and cell.config.keep != "all":
@@ -198,14 +196,13 @@ def test_lengths(run: Run, config: Config, trained: Callable[[], tuple[nn.Module
     """Evaluate a trained model at missing lengths: done, or failed with a message; the run's result does not change."""
     lengths = lacking(run, config.eval.lengths)
     try:
-        if lengths:
-            model, task = trained()
-            add_lengths(run, model, task, setting_of(config), lengths)
+        with refusing_full_disks(run.folder):
+            if lengths:
+                model, task = trained()
+                add_lengths(run, model, task, setting_of(config), lengths)
     except (LeaseLost, Corrupt):
         raise
     except Exception as error:  # such as out of memory at a large length
-        if is_full(error):
-            raise
         say(f"{run.path} cannot be tested at eval.lengths={lengths} ({first_line(error)})")
         return "failed"
     return "done"

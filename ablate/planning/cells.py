@@ -181,16 +181,14 @@ def nearest_width(amount: Callable[[int], float], target: float, guess: int) -> 
     slope = (amount(other) - amount(guess)) / (other - guess)
     start = guess + (target - amount(guess)) / slope if slope > 0 else guess
     for step in (STEP, 1):
-        around = neighbours(amount, target, step, max(step, int(start) // step * step))
-        # Rounded, because what division leaves of two equal distances must be a tie.
-        best = min(around, key=lambda width: (round(abs(amount(width) / target - 1), 12), width))
+        best = nearest_multiple(amount, target, step, max(step, int(start) // step * step))
         if abs(amount(best) / target - 1) <= CLOSE:
             break
     return best
 
 
-def neighbours(amount: Callable[[int], float], target: float, step: int, low: int) -> tuple[int, int]:
-    """The multiples of `step` on both sides of a target, by doubling strides from `low`, then bisection."""
+def nearest_multiple(amount: Callable[[int], float], target: float, step: int, low: int) -> int:
+    """The multiple of `step` nearest to a target, by doubling strides from `low`, then bisection; ties: the smaller."""
     high, stride = low, step
     while amount(high) < target and high < WIDEST:
         low, high, stride = high, high + stride, 2 * stride
@@ -199,7 +197,8 @@ def neighbours(amount: Callable[[int], float], target: float, step: int, low: in
     while high - low > step:
         middle = (low + high) // 2 // step * step
         low, high = (middle, high) if amount(middle) <= target else (low, middle)
-    return low, high
+    # Rounded, because what division leaves of two equal distances must be a tie.
+    return min(low, high, key=lambda size: (round(abs(amount(size) / target - 1), 12), size))
 
 
 def lengthen(cell: Checked, amount: Amount, target: float) -> Checked:
@@ -209,8 +208,7 @@ def lengthen(cell: Checked, amount: Amount, target: float) -> Checked:
         return amount(cell._replace(config=cell.config.with_value("train.steps", steps)))
 
     own = cell.config.train.steps
-    guess = max(1, math.floor(target / after(own) * own))
-    steps = min(neighbours(after, target, 1, guess), key=lambda n: (round(abs(after(n) / target - 1), 12), n))
+    steps = nearest_multiple(after, target, 1, max(1, math.floor(target / after(own) * own)))
     warmup = math.floor(cell.config.optim.warmup * steps / own + 0.5)
     return cell._replace(config=cell.config.with_value("train.steps", steps).with_value("optim.warmup", warmup))
 

@@ -107,7 +107,15 @@ def check_cells(composition: Composition) -> Cells:
     settings, validator = composition.settings, Validator()
     raw = [cell.config for cell in composition.cells]
     checked, problems = validator.validate(raw, composition.labels)
-    problems += composition.problems + study_wide_problems(composition, checked)
+    # What is wrong with the study's own keys and claims, given the cells that passed.
+    command = composition.design.command
+    problems += composition.problems + study_problems(settings) + about_metrics(command.request, checked)
+    problems += idle_problems(command.given, settings)
+    choices = {choice for cell in composition.cells for choice in cell.choices.items()}
+    given = {*map(key_of, command.request.overrides)}.union(*(named_settings(*choice) for choice in choices))
+    problems += contradictions(settings.match, given, list(command.swept))
+    if wrong := without_unit(settings.margin, (next(iter(cell.task.metrics)) for cell in checked)):
+        problems.append(Problem("margin", wrong))
     if problems:
         raise PlanError(at_levels(problems, composition.cells))
     checked = match_cells(settings.match, checked, composition.labels, composition.at, validator)
@@ -115,19 +123,6 @@ def check_cells(composition: Composition) -> Cells:
     names = [cell_name(folder_choice(own.config, cell.choices)) for own, cell in both]
     cells = describe_cells(checked, raw, dataclasses.replace(composition, names=names))
     return dataclasses.replace(cells, notes=try_out(cells.rows, checked, settings))
-
-
-def study_wide_problems(composition: Composition, checked: list[Checked]) -> list[Problem]:
-    """What is wrong with a study's own keys and claims, given the cells that passed."""
-    settings, command = composition.settings, composition.design.command
-    problems = study_problems(settings) + about_metrics(command.request, checked)
-    problems += idle_problems(command.given, settings)
-    choices = {choice for cell in composition.cells for choice in cell.choices.items()}
-    given = {*map(key_of, command.request.overrides)}.union(*(named_settings(*choice) for choice in choices))
-    problems += contradictions(settings.match, given, list(command.swept))
-    if wrong := without_unit(settings.margin, (next(iter(cell.task.metrics)) for cell in checked)):
-        problems.append(Problem("margin", wrong))
-    return problems
 
 
 def study_of(composition: Composition, cells: Cells) -> CheckedStudy:

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from html import escape
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ablate import api, evidence, formatting
 from ablate.cli.status import counts, follow
@@ -225,7 +225,7 @@ class Study(tables.Study):
         cells = evidence.cells(self)
         places = formatting.decimals([cells["sd"].max()])
         rows = [("cell", evidence.endpoint(self.manifest))]
-        for cell in _rows(cells):
+        for cell in named_rows(cells.head(SHOWN)):
             mean = formatting.number(cell.mean, places) if cell.n else ""
             spread = f" ± {formatting.number(cell.sd, places)} SD (n = {cell.n})" if cell.n > 1 else ""
             rows.append((cell.name, ", ".join(filter(None, [mean + spread, *formatting.lost(cell)]))))
@@ -237,7 +237,7 @@ class Study(tables.Study):
         shown = evidence.headline(self.effects)
         places = formatting.decimals((shown["high"] - shown["low"]) / 2)
         rows = []
-        for effect in _rows(shown):
+        for effect in named_rows(shown.head(SHOWN)):
             span = formatting.span(effect.mean, effect.low, effect.high, places) * (effect.verdict != "withheld")
             rows.append((effect.label, span, formatting.over(effect), formatting.verdict(effect)))
         heads = ("effect", f"difference in {evidence.endpoint(self.manifest)}", "over", "verdict")
@@ -254,10 +254,6 @@ class Study(tables.Study):
         lines = [f"… {len(table) - SHOWN} more"] * (len(table) > SHOWN)
         notes = formatting.counted(len(self.notes), "note")
         return lines + [f"{notes} of what is damaged or missing: .notes"] * bool(self.notes)
-
-
-def _rows(table: pandas.DataFrame) -> list[Any]:
-    return list(named_rows(table.head(SHOWN)))
 
 
 def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

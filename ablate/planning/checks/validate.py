@@ -237,9 +237,8 @@ def _fitting(config: Config) -> str:
     """A hint what to write if task and model form do not fit together."""
 
     def fitting(group: str, other: Any) -> list[str]:
-        known: dict[str, Any] = {
-            name: resolve(group, read_plain(file)["_target_"]) for name, file in groups()[group].items()
-        }
+        files = groups()[group].items()
+        known: dict[str, Any] = {name: resolve(group, read_plain(file)["_target_"]) for name, file in files}
         return [name for name, each in known.items() if {*each.kinds} & {*other.kinds}]
 
     models = fitting("model", resolve("data", config.data["_target_"], config.user))
