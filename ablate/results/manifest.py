@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ablate.config.claims import weighed
-from ablate.config.designs import DESIGNS
+from ablate.config.designs import DESIGNS, RUNG
 from ablate.config.errors import Corrupt, Refused
 from ablate.config.key_checks import fraction_of
 from ablate.config.schema import OWNED
@@ -159,6 +159,8 @@ def flaws(manifest: Manifest) -> Iterator[str]:
         yield from [f"has no train_tokens of its task {task.name}"] * (task.train_tokens == 0)
     if manifest.design not in DESIGNS:
         yield f"has the design {manifest.design!r}, which is none of {', '.join(DESIGNS)}"
+    if manifest.design == "ladder" and RUNG not in manifest.factors:
+        yield "is a ladder without rungs"
     if manifest.sequential and not manifest.sequential.looks:
         yield "has no looks in its sequential"
     if manifest.margin and isinstance(manifest.margin.value, str) and fraction_of(manifest.margin.value) is None:

@@ -60,8 +60,9 @@ def read_study_file(file: Path) -> StudyDescription:
         raise Refused(f"{file}: {unknown[0]}: no such key for runs of other programs; the keys are {keys}")
     try:
         found = msgspec.convert(content | {"file": str(file)}, StudyDescription)
-        if found.design and found.design not in evidence.ESTIMABLE:
-            raise ValueError(f"design: no such design: {found.design}: {instead(found.design, evidence.ESTIMABLE)}")
+        designs = [design for design in evidence.ESTIMABLE if design != "ladder"]  # whose rungs only plans know
+        if found.design and found.design not in designs:
+            raise ValueError(f"design: no such design: {found.design}: {instead(found.design, designs)}")
         for name, known in found.factors.items():
             if len(set(known)) < len(known):
                 raise ValueError(f"factors.{name}: has a level twice; write each once")

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ablate.config.ladder import levels_of_rungs
 from ablate.config.typed_json import parse
 from ablate.evidence.ladder import DECADE, arms, combined, line
 from ablate.evidence.statistics import interval
+from ablate.results.manifest import flaws
 from ablate.results.records import ClaimEntry, MarginEntry
 from ablate.results.study import Study
 
@@ -166,3 +168,8 @@ def test_a_claim_about_a_multiplier(bound: dict[str, float], verdict: str) -> No
     assert "extrapolated" in row.note
     unknown = with_manifest(climbed(lambda c: 0.2, law=broken), claims={"worth": entry})
     assert list(evidence.claims(unknown)["verdict"]) == ["undecided"]
+
+
+def test_a_manifest_of_a_ladder_has_rungs() -> None:
+    manifest = study_of({"ffn": ["mlp", "swiglu"]}).manifest
+    assert [*flaws(replace(manifest, design="ladder"))] == ["is a ladder without rungs"]
