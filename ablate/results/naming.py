@@ -7,6 +7,7 @@ from typing import Any
 
 from ablate.config.claims import plain_metric
 from ablate.config.depth import AGAIN, items_of, settings_of, unzipped, variant_of
+from ablate.config.designs import RUNG
 from ablate.config.groups import names_in
 from ablate.config.schema import BY_STEPS, VARIED
 from ablate.formatting import counted, known, ranged, setting, show, size, visible
@@ -68,7 +69,7 @@ def _level_name(factor: str, level: Any, known: Mapping[str, str]) -> str:
         pairs = unzipped(factor, level).items()
         each = [standing(known.get(key, key), key, value, _level_name(key, value, known)) for key, value in pairs]
         return ", ".join(each) or show(level)
-    if "." in factor:
+    if "." in factor or factor == RUNG:
         return SWITCHES.get(show(level), setting(level))
     choice, texts = show(level), []  # 2 × Sliding window (window 4) + MHA for 2window(window=4)+mha
     for name, times in items_of(choice, {key.partition("=")[2] for key in known if key.startswith(f"{factor}=")}):

@@ -1,4 +1,4 @@
-"""Statistics beyond the effects over seeds: documents as clusters, several tasks, tasks that are solved, speed."""
+"""Statistics beyond the effects over seeds: documents as clusters, several tasks, solved tasks, speed, ladders."""
 
 import numpy as np
 import pandas
@@ -17,5 +17,5 @@ def tables(study: Study, effects: pandas.DataFrame, rng: np.random.Generator) ->
     found, by_task = {"documents": documents(study, effects)}, crossed(study)
     if by_task:
         found |= {"tasks": interactions(by_task), "ranks": ranks(by_task), "aggregate": aggregate(by_task, rng)}
-    found |= {"solved": solved(study), "speed": evidence.speed(study)}
+    found |= {"solved": solved(study), "speed": evidence.speed(study), "ladder": evidence.ladder(study)}
     return {name: table for name, table in found.items() if table is not None and len(table)}

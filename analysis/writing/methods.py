@@ -11,6 +11,7 @@ import pandas
 
 from ablate import evidence, formatting
 from ablate.config.depth import is_patterned, names_of, spelled, variant_of, variants_of
+from ablate.config.designs import RUNG
 from ablate.config.schema import BY_STEPS, LAYERS, PLACED
 from ablate.formatting import flat, listed, ranged
 from ablate.results import naming
@@ -32,6 +33,7 @@ def methods(case: Case) -> list[str]:
     varied = [
         f"{listed(_cited(manifest, name, level) for level in levels)} as {naming.named(manifest, name)}"
         for name, levels in factors
+        if name != RUNG
     ]
     planned = [cell for cell in planned_cells(manifest) if cell.config.known]
     schedules = [cell.config.schedule for cell in planned]
@@ -40,7 +42,7 @@ def methods(case: Case) -> list[str]:
     found |= {"schedule": next((each for each in schedules if schedules.count(each) == len(schedules)), None)}
     found |= {"optimiser": list(filter(None, sorted({_class(cell.config.optim) for cell in planned})))}
     found |= {"configured": configured, "class_of": _class, "distinct": distinct, "mention": mention}
-    found |= {"families": tables.families(case)}
+    found |= {"families": tables.families(case), "multipliers": case.further.get("ladder")}
     found |= {"varied": ", and ".join(filter(None, [", ".join(varied[:-1]), *varied[-1:]]))}
     found |= {"within": [naming.named(manifest, name) for name, _ in factors if name not in manifest.reference]}
     found |= _models(manifest) | _seeds(case) | _statistics(case) | _runs(case)

@@ -1,70 +1,23 @@
 """Multipliers and trends of design=ladder, against curves that are known."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_studies import study_of, with_cells, with_manifest
+from fake_studies import study_of, with_manifest
+from ladders import COST, TOP, climbed
 
 from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.config.claims import Claim
-from ablate.config.ladder import levels_of_rungs
 from ablate.config.typed_json import parse
 from ablate.evidence.ladder import DECADE, arms, combined, line
 from ablate.evidence.statistics import interval
 from ablate.results.manifest import flaws
 from ablate.results.records import ClaimEntry, MarginEntry
 from ablate.results.study import Study
-
-COST = 1.05  # of swiglu, as a multiple of the reference's compute
-TOP = math.log(3 * 250_000 * 16 * 64 * 800)
-Log = Callable[[float], float]  # log M over log C
-
-
-def power(c: float) -> float:
-    return 1.0 + math.exp(-0.08 * (c - TOP))
-
-
-def rung_of(level: Any) -> int:
-    return int(str(level)[0])
-
-
-def climbed(
-    log: Log,
-    law: Log = power,
-    count: int = 4,
-    noise: float = 1e-4,
-    rates: Callable[[str, str], float] = lambda ffn, rate: 0.02,
-    seeds: int = 8,
-    **more: Any,
-) -> Study:
-    """A ladder of mlp and swiglu, whose multipliers have these logarithms; other rates lose what `rates` says."""
-
-    def compute(rung: int) -> float:
-        return TOP - (count - rung) * math.log(4)
-
-    def score(levels: dict[str, Any], seed: int) -> float:
-        rung, _, rate = str(levels["rung"]).partition(" at ")
-        c = compute(int(rung))
-        gained = c + (log(c) + math.log(COST) if levels["ffn"] == "swiglu" else 0.0)
-        own = np.random.default_rng([seed, *str(levels).encode()]).normal(0, noise)
-        return law(gained) + own + (rates(levels["ffn"], rate) if rate else 0.0)
-
-    factors = {"ffn": ["mlp", "swiglu"], "rung": levels_of_rungs(count)}
-    study = study_of(factors, range(seeds), score, design="ladder", batches=lambda levels: str(levels["rung"]), **more)
-
-    def flops(_: int, cell: Any) -> dict[str, Any]:
-        return {
-            "flops_per_token": 250_000
-            * 4.0 ** (rung_of(cell.levels["rung"]) - count)
-            * (COST if cell.levels["ffn"] == "swiglu" else 1)
-        }
-
-    return with_cells(study, flops)
 
 
 @pytest.mark.parametrize("size", [0.7, 1.0, 1.2, 2.0])

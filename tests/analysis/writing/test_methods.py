@@ -12,6 +12,7 @@ from fake_studies import edit_manifest, fabricate, whole
 
 from ablate.config.citations import papers
 from ablate.config.groups import read_groups
+from ablate.config.ladder import levels_of_rungs
 from ablate.results.study import load_study
 from ablate.training.divergence import DIVERGED
 from analysis.case import Case, case_of
@@ -78,6 +79,11 @@ def in_cells(section: str, key: str, value: Any) -> Change:
     return change
 
 
+def climbing(manifest: dict[str, Any]) -> None:
+    for cell in manifest["cells"]:
+        cell["flops_per_token"] = 4 ** int(str(cell["levels"]["rung"])[0])
+
+
 CLAIM = {"claim": {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}]}, "written": "", "registered": True, "earlier": []}
 FEATURES: list[tuple[str, dict[str, Any], str]] = [
     ("tuning", {"change": tuned}, r"optim\.lr was tuned for each cell alike, over 1e-3 and 3e-3 with 2 seeds each"),
@@ -93,6 +99,9 @@ FEATURES: list[tuple[str, dict[str, Any], str]] = [
     ("dropout", {}, r"dropout 0\.1"),
     ("two schedules", {"change": two_schedules}, r"clipped at norm 1\. (?!The learning rate rises)"),
     ("one design", {"design": "cumulative"}, r"differences of each step from the one before it"),
+    ("a ladder", {"design": "ladder", "factors": {"ffn": ["mlp", "swiglu"], "rung": levels_of_rungs(4)},
+                  "change": climbing, "seeds": range(3)},
+     r"one at a time on each of 4 rungs, .* 5 multipliers and trends"),
 ]  # fmt: skip
 PLAIN = {"change": lambda manifest: [in_cells("train", "average", "none")(manifest),
                                      in_cells("model", "dropout", 0.0)(manifest)]}  # fmt: skip
