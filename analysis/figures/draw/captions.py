@@ -10,17 +10,13 @@ from ablate.results.records import Cell
 from ablate.results.study import Study
 from analysis.case import Case
 from analysis.figures.draw import style
-from analysis.prose import prose
-
-FILLED = "filled: decided, blue: better, orange: worse"
-JUDGED = "filled: decided, blue: supported, orange: contradicted"
-EXPLORATORY = "exploratory 95 % intervals (false coverage rate 5 %)"  # for cells against the reference
+from analysis.prose import macros, prose
 
 
 def caption(kind: str, case: Case, table: pandas.DataFrame, **more: Any) -> list[str]:
-    """The lines of a figure's caption, from `templates/captions`; `more` is what the template needs besides these."""
-    shared = (seeds, simultaneous, intervals, assuming, band_text)
-    words = {part.__name__: part for part in shared} | {"FILLED": FILLED, "JUDGED": JUDGED, "DOTS": style.DOTS}
+    """The lines of a figure's caption, from `templates/captions`, where `shared.txt` has what several kinds say; `more`
+    is what the template needs besides these."""
+    words = macros("captions/shared.txt") | {"DOTS": style.DOTS}
     words |= {"m": case.study.manifest, "effects": case.effects, "cells": case.cells, "claims": case.claims}
     families = evidence.families(case.study.manifest, int(case.effects["family"].sum()))
     return prose(f"captions/{kind}.txt", table=table, families=families, **words, **more)
@@ -45,43 +41,6 @@ def one_metric(study: Study) -> list[tuple[str, list[Cell]]]:
     own, metric = evidence.endpoints(study.manifest), evidence.endpoint(study.manifest)
     known = evidence.strata(study.manifest)
     return [(name, cells) for name, cells in known if all(own[cell.id] == metric for cell in cells)]
-
-
-def intervals(known: pandas.DataFrame, family: int) -> str:
-    """The kind of intervals of these effects, for a family of this size."""
-    kind = evidence.interval_kind(known["metric"])
-    return f"simultaneous 95 % intervals ({kind}, family of {family})" if family else EXPLORATORY
-
-
-def simultaneous(shown: pandas.DataFrame) -> str:
-    """The kind of intervals of these effects, with n and the pairing."""
-    known = shown[shown["low"].notna()]
-    if known.empty:
-        one = shown["n"].eq(1).any()
-        return "no interval: one seed can conclude nothing" if one else "no interval: too few runs ended with a number"
-    pairing = "paired" if known["paired"].all() else "unpaired where batches differ"
-    return f"{intervals(known, int(shown['family'].sum()))}, {seeds(known['n'])}, {pairing}{assuming(known)}"
-
-
-def assuming(known: pandas.DataFrame) -> str:
-    """The assumptions of the verdicts of these effects or claims, and how many seeds may collapse."""
-    texts = [f"verdicts hold {text}" for text in known["assumes"].unique() if text]
-    open_ = known.loc[known["verdict"].str.contains(" among "), "note"]
-    return "".join(f"; {text}" for text in [*texts, *dict.fromkeys(note.split("; ")[0] for note in open_)])
-
-
-def seeds(counts: pandas.Series) -> str:
-    """The number of seeds behind numbers: "8 seeds", "5 to 8 seeds"."""
-    least, most = int(counts.min()), int(counts.max())
-    return formatting.counted(most, "seed") if least == most else f"{least} to {most} seeds"
-
-
-def band_text(counts: pandas.Series) -> str:
-    """The meaning of a point and its band, from the numbers of seeds behind them."""
-    known = counts[counts > 0]
-    if known.empty:
-        return "no finished run"
-    return f"mean over {seeds(known)}, band ± 1 SD over seeds" if known.max() > 1 else "one seed, no band"
 
 
 def result(row: Any, places: int) -> str:

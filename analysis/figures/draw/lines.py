@@ -56,7 +56,8 @@ def lines(case: Case, x: str, facets: Sequence[str] = ()) -> pandas.DataFrame | 
     found = found.assign(place=found["facet"].map(first_seen)).sort_values(["place", "x"], kind="stable")
     found = found.drop(columns="place").reset_index(drop=True)
     axes = axes_of(manifest, found)
-    found.attrs = {"x": x, "lines": within, "caption": [caption(found, axes["y"].values())], **axes}
+    caption = captions.caption("lines", case, found, measured=axes["y"].values())
+    found.attrs = {"x": x, "lines": within, "caption": caption, **axes}
     return found
 
 
@@ -89,15 +90,6 @@ def point(
     found = {"cell": cell.id, "label": " + ".join(own[name] for name in within)}
     found |= {"facet": ", ".join(own[name] for name in facets)}
     return found | {"metric": metric, "mean": known.mean(), "low": low, "high": high, "n": len(known)}
-
-
-def caption(rows: pandas.DataFrame, measured: Iterable[str]) -> str:
-    """The meaning of points and bands, and the counts of lost runs."""
-    lost = [f"{rows[name].sum()} {name}" for name in COUNTS[2:] if rows[name].sum()]
-    crosses = "; × at the top: how many of a cell's runs diverged, its point (if any, open) is the mean of the others"
-    crosses *= bool(rows["diverged"].sum())
-    left = f"; {', '.join(lost)} left out" * bool(lost)
-    return f"{' or '.join(measured)}: {captions.band_text(rows['n'])}{crosses}{left}"
 
 
 def encodings_of(table: pandas.DataFrame, page: Page) -> dict[str, style.Encoding]:

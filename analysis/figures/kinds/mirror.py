@@ -14,7 +14,7 @@ from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import log_y, name_ticks
-from analysis.figures.draw.lines import COUNTS, caption, draw_lines, lines
+from analysis.figures.draw.lines import COUNTS, draw_lines, lines
 from analysis.figures.kind import Kind, Page
 from analysis.figures.kinds import curves, extrapolation
 
@@ -67,7 +67,8 @@ def table(case: Case) -> pandas.DataFrame | None:
         "no number printed of": found.loc[theirs & found["mean"].isna(), "label"].unique(),
         "not published": beyond,
     }
-    facts = {"mirror": mirror, "ours": f"{HERE}: {caption(mine, mine['metric'].unique())}", "parts": parts}
+    (ours,) = captions.caption("lines", case, mine, measured=mine["metric"].unique())
+    facts = {"mirror": mirror, "ours": f"{HERE}: {ours}", "parts": parts}
     found.attrs["caption"] = captions.caption("mirror", case, found, epochs=mirror.x == EPOCH, **facts)
     return found
 
