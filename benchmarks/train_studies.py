@@ -132,6 +132,8 @@ def tables_of(name: str, request: Request) -> str:
     """Write the tables of a study, if its command, which ended well, has trained it; returns its outcome."""
     study = last_value(request.read(name).request.overrides, "study")
     assert study
+    if (count := last_value(request.words, "confirm") or "None") != "None":
+        study = f"{study}-confirm-{count}"
     try:
         found = load_study(request.results, study)
     except FileNotFoundError:  # of a dry run
