@@ -90,7 +90,7 @@ def test_without_names_what_has_tables_of_all_that_its_file_asks_for_is_trained_
     assert train_studies.main(["mine", *words(), "--to", "tables"]) == 0
     assert asked.kept("mine") == tmp_path / "tables" / "mine"
     assert train_studies.main(["mine", "confirm=1", *words(), "--to", "tables"]) == 0
-    assert read_tables(tmp_path / "tables" / "mine-confirm-1").manifest.seeds == [1], "beside the study, on a fresh seed"
+    assert read_tables(tmp_path / "tables" / "mine-confirm-1").manifest.seeds == [1], "on a fresh seed"
     files("mine", factors={"norm": ["ln", "rms"]}, study="mine", question="And why?")
     assert asked.kept("mine"), "words change nothing that is trained or judged"
     edits = ({"seeds": 2}, {"claims": {"a": {"less": [{"norm": "rms"}, {"norm": "ln"}]}}}, {"optim.lr": 1e-2})
