@@ -9,7 +9,7 @@ from ablate.config.depth import unzipped
 from ablate.config.designs import RUNG
 from ablate.config.errors import Problem
 from ablate.config.key_checks import fraction_of
-from ablate.config.typed_json import Record, optional, parse, record
+from ablate.config.typed_json import Record, optional, parse
 from ablate.formatting import SPEED, instead, is_number, listed
 
 BOUNDED = ("equivalent", "not_greater", "not_less")  # bound a difference by a margin, which is required
@@ -31,7 +31,6 @@ Side = dict[str, Level | list[Level]]  # one or several levels of some factors
 Sides = tuple[Side, Side]
 
 
-@record
 class Claim(Record):
     """One relation between two sides, which `evidence.claims` tests."""
 
@@ -98,7 +97,6 @@ class Claim(Record):
         return self.rank_correlates[1] if self.rank_correlates else []
 
 
-@record
 class Criterion(Record):
     """A study's criterion of replication: how many of these claims (all without `at_least`) must be supported."""
 

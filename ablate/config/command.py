@@ -24,7 +24,7 @@ from ablate.config.ladder import RUNGS, levels_of_rungs
 from ablate.config.mirror import Mirror, read_mirror
 from ablate.config.overrides import key_of, parse, quoted
 from ablate.config.schema import KEYS, PACE
-from ablate.formatting import instead, nearest
+from ablate.formatting import flat, instead, nearest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,8 +66,7 @@ def read_command(words: Sequence[str], config_dir: str | None) -> Command:
     message = "has the name of a variant or a study of ablate's; give it another"
     problems = [Problem("--config-dir", f"{file} {message}") for file in same]
     problems += [Problem("--config-dir", f"{config_dir!r} is not a folder")] * lost
-    problems = [*problems, *request.problems, *misread]
-    return Command(tuple(words), groups, request, fixed, swept, problems)
+    return Command(tuple(words), groups, request, fixed, swept, [*problems, *request.problems, *misread])
 
 
 def _folder_problems(groups: Groups, files: Iterable[Path]) -> Iterator[Problem]:
@@ -256,8 +255,14 @@ class Reader:
         """Overrides by key: settings first, then factors, in the order of the file."""
         found: dict[str, str] = {}
         for key, value in content.items():
-            if key not in STUDY_FILE_KEYS or (where and key != "factors"):
-                self._add_settings(found, str(key), value, where)
+            if (key in STUDY_FILE_KEYS and (key == "factors" or not where)) or not self._is_known(str(key), where):
+                continue
+            for name, leaf in {key: value}.items() if key == "reference" else flat({key: value}).items():
+                several = name == "track" and isinstance(leaf, list)
+                if name in self.groups and not isinstance(leaf, str) and not several:
+                    self._wrong(where + name, f"{value_text(leaf)} is not a variant; {instead('', self.groups[name])}")
+                else:
+                    self._add(found, name, f"{self.plus(name)}{name}={value_text(leaf)}", where)
         factors = content.get("factors", {})
         if not isinstance(factors, dict):
             self._wrong(f"{where}factors", "must be a mapping; write factors: {ffn: [mlp, swiglu]}")
@@ -289,18 +294,6 @@ class Reader:
             there = sorted({*self.top, *STUDY_FILE_KEYS} - REFUSED.keys() - {"seed"})  # seedz means seeds
             self._wrong(where + key, f"no such key; {instead(top, there, named_elsewhere())}")
         return top in self.top and top not in REFUSED
-
-    def _add_settings(self, found: dict[str, str], key: str, value: Any, where: str) -> None:
-        """Add the overrides of a setting: one per leaf of a nested mapping."""
-        if not self._is_known(key, where):
-            return
-        if isinstance(value, dict) and key != "reference":
-            for name, item in value.items():
-                self._add_settings(found, f"{key}.{name}", item, where)
-        elif key in self.groups and not isinstance(value, str) and not (key == "track" and isinstance(value, list)):
-            self._wrong(where + key, f"{value_text(value)} is not a variant; {instead('', self.groups[key])}")
-        else:
-            self._add(found, key, f"{self.plus(key)}{key}={value_text(value)}", where)
 
     def _is_level(self, key: str, level: Any) -> bool:
         """Whether a level is valid for a key: a name for a group; a value or a list of values for any other key."""

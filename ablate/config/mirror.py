@@ -7,14 +7,13 @@ from typing import Any
 
 from ablate.config.claims import Levels, Number, level_problems
 from ablate.config.errors import Problem
-from ablate.config.typed_json import Record, optional, parse, record, unread
+from ablate.config.typed_json import Record, optional, parse, unread
 from ablate.formatting import instead, is_number
 
 EPOCH, LENGTHS = "epoch", "eval.lengths"
 FORM = "write {source: PAPER AND TABLE, metric: BLEU, series: [{of: {norm: rms}, value: 26.8}]}"
 
 
-@record
 class Series(Record):
     """One row or line of the paper: levels, and its value or its points [x, y]; neither if the paper prints none."""
 
@@ -23,7 +22,6 @@ class Series(Record):
     points: list[tuple[Number, Number]] = optional(default=[])
 
 
-@record
 class Mirror(Record):
     """A paper's figure or table: its numbers and its arrangement."""
 

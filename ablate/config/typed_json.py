@@ -17,17 +17,22 @@ def optional(*, default: Any = None) -> Any:
     return dataclasses.field(default_factory=lambda: copy.copy(default), metadata={"unless": default})
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field, optional))
+@dataclass_transform(kw_only_default=True, frozen_default=True)
 def record(kind: type[C]) -> type[C]:
-    """Decorator that makes a class a record: a frozen dataclass with keyword arguments."""
-    return dataclasses.dataclass(frozen=True, kw_only=True)(kind)
+    """A class as a frozen dataclass with keyword arguments, as every subclass of `Record` is without this decorator."""
+    return kind if "__dataclass_fields__" in vars(kind) else dataclasses.dataclass(frozen=True, kw_only=True)(kind)
 
 
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field, optional))
 @record
 class Record:
     """Base class of records.  `unread` holds unknown entries, written by a newer version; they are written back."""
 
     unread: dict[str, object] = dataclasses.field(default_factory=dict, repr=False)
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        record(cls)
 
     def as_json(self) -> dict[str, Any]:
         """The record as plain JSON data."""

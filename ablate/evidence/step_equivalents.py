@@ -118,8 +118,12 @@ def fieller(parts: Parts, alpha: float) -> tuple[float, float, float] | None:
     covariances = [np.cov(part.T) / len(part) for part in parts]
     total = np.sum(covariances, axis=0)
     ratio = float(means[0] / means[1]) if means[1] else math.inf
-    at = [g for g in (0.0, ratio) if math.isfinite(g)]
-    df = [_df(np.array([1.0, -g]), covariances, [len(part) for part in parts]) for g in at]
+    df = list[float]()
+    for g in (0.0, ratio) if math.isfinite(ratio) else (0.0,):
+        direction = np.array([1.0, -g])
+        variances = np.array([direction @ covariance @ direction for covariance in covariances])
+        below = float(np.sum(variances**2 / [len(part) - 1 for part in parts]))
+        df.append(float(np.sum(variances)) ** 2 / below if below > 0 else math.nan)
     if not min(df) > 0:
         return None
     limit = float(t_limit(alpha / 2, min(df))) ** 2
@@ -129,12 +133,6 @@ def fieller(parts: Parts, alpha: float) -> tuple[float, float, float] | None:
         return ratio, -math.inf, math.inf
     root = math.sqrt(max(0.0, half**2 - a * c))
     return ratio, float(half - root) / a, float(half + root) / a
-
-
-def _df(direction: np.ndarray, covariances: Parts, sizes: list[int]) -> float:
-    variances = np.array([direction @ covariance @ direction for covariance in covariances])
-    below = float(np.sum(variances**2 / (np.array(sizes) - 1)))
-    return float(np.sum(variances)) ** 2 / below if below > 0 else math.nan
 
 
 def shares(manifest: Manifest, weights: dict[str, float]) -> dict[str, float]:

@@ -14,13 +14,12 @@ import time
 from collections.abc import Sequence
 
 from ablate.config.import_path import program
-from ablate.config.typed_json import Record, parse, record
+from ablate.config.typed_json import Record, parse
 from ablate.execution.fork import how_it_died
 from ablate.execution.signals import LEAVE, DiskFull
 from ablate.results.records import Cell
 
 
-@record
 class Order(Record):
     """Everything that a worker needs to train a run.  `user` are the packages that the command allows; files cannot
     allow any.  `wait` waits if another process trains it."""
@@ -33,7 +32,6 @@ class Order(Record):
     wait: bool = False
 
 
-@record
 class Answer(Record):
     """How a run ended, the file that could not be written because the disk is full, or how the process died.  With
     `leaving` the worker accepts no more orders."""

@@ -17,7 +17,7 @@ import msgspec
 
 from ablate.config.errors import Corrupt
 from ablate.config.files import read_regular, regular
-from ablate.config.typed_json import Record, T, parse, record
+from ablate.config.typed_json import Record, T, parse
 
 
 def no_link(path: str, flags: int) -> int:
@@ -93,7 +93,6 @@ NO_COMMENT, COMMENT = (struct.pack("<H", length) for length in (0, LENGTH))  # l
 PIECE = 2**20  # bytes read at a time
 
 
-@record
 class Sum(Record):
     """Size and digest of a file, as a run's result records them."""
 

@@ -35,7 +35,7 @@ LOOP = ("Trainer", "new_trainer")
 # and checks their arguments, and code that writes results.
 NEUTRAL: tuple[str, ...] = ("Config", "Seed", "stored", "typed", "resolve", "chosen_class")
 NEUTRAL += ("argument_problems", "BadComponent", "code_of_part", "is_foreign")
-NEUTRAL += ("record", "MetricsWriter", "write_atomic", "set_aside", "digest")
+NEUTRAL += ("record", "optional", "MetricsWriter", "write_atomic", "set_aside", "digest")
 NEUTRAL += ("SEAL", "seal_of", "write_sealed", "sum_of", "open_archive")
 DEPTH = 8  # a digest includes the texts of references up to this depth
 VERSIONED = ("torch", "numpy")  # count by version in a run's key, not by source
@@ -156,10 +156,8 @@ class Sources:
         if not rest:
             return [((name, definition), ()) for definition in module.definitions]
         where, what = module.imports.get(rest[0], ("", None))
-        if (where or rest[0] in module.definitions) and (where, what) != (
-            name,
-            rest[0],
-        ):  # a package that imports its own module
+        itself = (where, what) == (name, rest[0])  # a package that imports its own module
+        if (where or rest[0] in module.definitions) and not itself:
             found: Found = [((name, rest[0]), rest[1:])] if rest[0] in module.definitions else []
             return found + self.follow(where, (what, *rest[1:]) if what else rest[1:], seen)
         if self.module(f"{name}.{rest[0]}"):

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from ablate.config.errors import Corrupt
 from ablate.config.files import read_regular
-from ablate.config.typed_json import Record, record
+from ablate.config.typed_json import Record
 from ablate.formatting import quoted, show, unquoted
 from ablate.results.atomic import Sum, read_record, sum_of, write_atomic, write_json
 from ablate.results.manifest import manifest_in, newer
@@ -45,7 +45,6 @@ RUN_COLUMNS = ["cell", "label", "seed", "path"]  # the columns of curves that id
 ABOVE = re.compile(r"[^\s()]*/(?=(runs|studies)/)")  # the machine-specific start of a path in results
 
 
-@record
 class Index(Record):
     """The content of tables.json."""
 
@@ -63,7 +62,13 @@ def write_tables(study: Study, folder: Path) -> list[Path]:
     """Write the tables of a study into a folder, replacing those in it; returns the files."""
     levels = {name: study.runs[name].map(show) for name in _factors(study.manifest) if name in study.runs}
     losses = study.documents.set_axis([f"{cell}/{seed}" for cell, seed in study.documents], axis=1)
-    found = {RUNS: study.runs.assign(**levels), CURVES: _thinned(study), DOCUMENTS: losses.reset_index()}
+    # Of curves each run's evaluations and its first and last row, identified by cell and seed alone.
+    known = [*map(curve_column, _factors(study.manifest)), "label", "path"]
+    curves = study.curves.drop(columns=known, errors="ignore")
+    logged = [name for name in curves if name not in (*RUN_COLUMNS, *EACH_STEP) and not name.startswith("train/")]
+    ends = [~curves.duplicated(["cell", "seed"], keep=keep) for keep in ("first", "last")]
+    curves = curves[curves[logged].notna().any(axis=1) | ends[0] | ends[1]]
+    found = {RUNS: study.runs.assign(**levels), CURVES: curves, DOCUMENTS: losses.reset_index()}
     tables = {name: table for name, table in found.items() if len(table)}
     write_json(folder / MANIFEST, anywhere(study.manifest).as_json())
     for name in found:
@@ -140,15 +145,6 @@ def _restored(tables: dict[str, pandas.DataFrame], manifest: Manifest) -> tuple[
         whose = [(cell, int(seed)) for cell, _, seed in (name.rpartition("/") for name in losses)]
         losses = losses.set_axis(pandas.MultiIndex.from_tuples(whose, names=("cell", "seed")), axis=1)
     return runs, curves, losses
-
-
-def _thinned(study: Study) -> pandas.DataFrame:
-    """Each run's evaluations and its first and last row, identified by cell and seed alone."""
-    curves = study.curves.drop(columns=map(curve_column, _factors(study.manifest)), errors="ignore")
-    logged = [name for name in curves if name not in (*RUN_COLUMNS, *EACH_STEP) and not name.startswith("train/")]
-    ends = [~curves.duplicated(["cell", "seed"], keep=keep) for keep in ("first", "last")]
-    wanted = curves[logged].notna().any(axis=1) | ends[0] | ends[1]
-    return curves.loc[wanted, [name for name in curves if name not in ("label", "path")]]
 
 
 def texts_of(table: pandas.DataFrame) -> list[str]:

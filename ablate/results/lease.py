@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from ablate.config.files import read_regular
-from ablate.config.typed_json import Record, parse, record
+from ablate.config.typed_json import Record, parse
 
 BEAT = 10.0  # seconds between heartbeats
 STALE = 60.0  # seconds without a heartbeat after which a lease is free
@@ -31,7 +31,6 @@ LOCKLESS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 LINKLESS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
-@record
 class Holder(Record):
     """The content of a lease: which process holds it, and since when; the defaults if it is damaged."""
 

@@ -8,7 +8,7 @@ from ablate.config.claims import Claim, Criterion, Level, Levels, Number
 from ablate.config.designs import Aliases
 from ablate.config.mirror import Mirror
 from ablate.config.schema import Config
-from ablate.config.typed_json import Record, optional, record
+from ablate.config.typed_json import Record, optional
 from ablate.results.atomic import Sum
 
 FORMAT = 2  # version of the manifest format
@@ -18,7 +18,6 @@ V = TypeVar("V")
 Way = Literal["min", "max"]  # whether lower or higher values of a metric are better
 
 
-@record
 class TaskFacts(Record):
     """Facts about a task."""
 
@@ -45,7 +44,6 @@ class TaskFacts(Record):
         return self.solved_at is not None and metric.split("/")[-1].split("@")[0] == self.measured
 
 
-@record
 class Matched(Record):
     """The matched quantity of a cell: its value, the reference's, and their difference relative to the reference."""
 
@@ -55,7 +53,6 @@ class Matched(Record):
     difference: Number
 
 
-@record
 class StepSeconds(Record):
     """Seconds per training step, measured before the study; relative standard error of the ratio to the reference."""
 
@@ -63,7 +60,6 @@ class StepSeconds(Record):
     error: Number
 
 
-@record
 class Cell(Record):
     """One resolved configuration without its seed, its cost, and what it shares with its reference."""
 
@@ -93,7 +89,6 @@ class Cell(Record):
         return 3.0 * self.flops_per_token * (self.tokens_per_step or 1)
 
 
-@record
 class PlannedRun(Record):
     """A cell and a seed; `path` is `<cell's name>/<key>`, `tuned` holds the settings tuned for this seed."""
 
@@ -103,7 +98,6 @@ class PlannedRun(Record):
     path: str
 
 
-@record
 class Look(Record):
     """One look at the results of these seeds; `planned` is the sequence of looks, `study` another study that looked."""
 
@@ -113,7 +107,6 @@ class Look(Record):
     study: str | None = optional(default=None)
 
 
-@record
 class Sequential(Record):
     """The looks of seeds=auto, as numbers of seeds: the current one is `at`, the last one `max`."""
 
@@ -122,7 +115,6 @@ class Sequential(Record):
     max: int | None = optional(default=None)
 
 
-@record
 class ClaimText(Record):
     """A claim, when it was written, and whether it was registered: before any comparison that it is about existed."""
 
@@ -131,7 +123,6 @@ class ClaimText(Record):
     registered: bool
 
 
-@record
 class ClaimEntry(ClaimText):
     """A claim with its earlier versions; `withdrawn` and `seen`: when it was removed, and whether results were seen."""
 
@@ -140,7 +131,6 @@ class ClaimEntry(ClaimText):
     seen: bool | None = optional(default=None)
 
 
-@record
 class ValueText(Record, Generic[V]):
     """A margin or criterion, when it was set, and whether before any comparison existed; None if it was removed."""
 
@@ -149,7 +139,6 @@ class ValueText(Record, Generic[V]):
     registered: bool = False
 
 
-@record
 class ValueEntry(ValueText[V]):
     """A margin or criterion with its earlier values, oldest first; `remark` is a note on its registration."""
 
@@ -162,7 +151,6 @@ MarginEntry = ValueEntry[Number | str]
 CriterionEntry = ValueEntry[Criterion]
 
 
-@record
 class Tune(Record):
     """The request for tuning: the key, its values, and how they are tried."""
 
@@ -173,7 +161,6 @@ class Tune(Record):
     per_seed: bool = False
 
 
-@record
 class TunedCell(Record):
     """The value that tuning chose for a cell, or for each of its seeds (`values`), and the scores of all values."""
 
@@ -183,7 +170,6 @@ class TunedCell(Record):
     edge: bool  # whether it is the first or last value tried
 
 
-@record
 class Tuning(Record):
     """The tuning before a study: the key, its values, seeds per value, and the study that tuned it."""
 
@@ -195,7 +181,6 @@ class Tuning(Record):
     cells: dict[str, TunedCell]
 
 
-@record
 class Manifest(Record):
     """A study: its factors, cells, planned runs, registered claims, and the looks at its results."""
 
@@ -262,7 +247,6 @@ Status = Literal["done", "diverged", "failed"]
 Metrics = dict[str, Number | None]  # None: not finite
 
 
-@record
 class Provenance(Record):
     """Everything that a run's numbers depend on: settings (a hash), versions, data, and code (a hash)."""
 
@@ -275,7 +259,6 @@ class Provenance(Record):
     definitions: dict[str, str] = dataclasses.field(default_factory=dict)  # each one's digest by its qualified name
 
 
-@record
 class RunError(Record):
     """Why a run failed or diverged."""
 
@@ -284,7 +267,6 @@ class RunError(Record):
     traceback: str = ""
 
 
-@record
 class Commit(Record):
     """The git commit that a run was trained with, and whether there were uncommitted changes."""
 
@@ -292,7 +274,6 @@ class Commit(Record):
     dirty: bool | None = None
 
 
-@record
 class Overfits(Record):
     """Final validation loss divided by the lowest, and the step of the lowest."""
 
@@ -300,7 +281,6 @@ class Overfits(Record):
     step: Number
 
 
-@record
 class Documents(Record):
     """Names, numbers of scored targets and mean losses of held-out documents."""
 
@@ -309,7 +289,6 @@ class Documents(Record):
     loss: list[Number | None] = optional(default=[])
 
 
-@record
 class Result(Record):
     """The outcome of a run: its status, the metrics of its last step, and facts about the run, None where unknown."""
 
@@ -343,7 +322,6 @@ class Result(Record):
     ended: str | None = None
 
 
-@record
 class Evaluation(Record):
     """Metrics added after a run's result, such as those at other lengths, and the versions that they depend on."""
 
