@@ -124,9 +124,12 @@ def _no_such_key(composer: Composer, key: str, chosen: tuple[str, ...]) -> str:
     if key in STUDY_FILE_KEYS:
         return "belongs in a study file, DIR/experiment/NAME.yaml; --config-dir DIR +experiment=NAME trains it"
     typed, _, last = key.rpartition(".")
-    head = typed if typed in composer.known else named_elsewhere().get(typed, typed)  # wandb.project: track.project
+    # wandb.project means track.project.
+    head = typed if typed in {*composer.known, *KEYS} else named_elsewhere().get(typed, typed)
     configs = [composer.chosen(groups)[0] for groups in composer.each_variant(chosen)]
     node = OmegaConf.select(configs[0], head) if head else None
+    if typed in KEYS and not isinstance(node, DictConfig):
+        return f"{typed} takes one value; write {typed}=VALUE"
     if head != typed and node is not None and last in node:
         return f"no such key; did you mean {head}.{last}?"
     taken = taken_by(head, node, configs[0].user) if isinstance(node, DictConfig) else {}

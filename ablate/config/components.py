@@ -89,15 +89,13 @@ def _is_of_kind(group: str, found: Any) -> bool:
         return is_sink(found)
     if inspect.isclass(found):
         return issubclass(found, _kind_of(group)) and (group != "model" or hasattr(found, "kinds"))
-    return group in FUNCTIONS and (not within(found.__module__, OWN_PACKAGES) or _makes(found, _kind_of(group)))
-
-
-def _makes(function: Callable[..., Any], kind: type) -> bool:
+    if group not in FUNCTIONS or not within(found.__module__, OWN_PACKAGES):
+        return group in FUNCTIONS
     try:
-        hint = hints_of(function).get("return")
+        hint = hints_of(found).get("return")
     except NameError:  # a name imported only under TYPE_CHECKING
         return False
-    return any(inspect.isclass(one) and issubclass(one, kind) for one in (hint, *typing.get_args(hint)))
+    return any(inspect.isclass(one) and issubclass(one, _kind_of(group)) for one in (hint, *typing.get_args(hint)))
 
 
 def offered_names(group: str) -> tuple[str, ...]:

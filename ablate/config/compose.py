@@ -107,7 +107,12 @@ class Composer:
 
     def compose(self, overrides: list[str]) -> Composed:
         """One configuration: a choice of groups is composed once, and keys are set on a copy.  Raises `COMPOSING`."""
-        overrides = [*overrides, *self.several_by_default(overrides)]
+        # The preset's patterns and the reference model's tracking services, for groups that no override chooses.
+        preset = tuple(text for text in overrides if self.group_of(text) == "preset")
+        own = self.pattern_in(self.chosen(preset)[0]) if preset else {}
+        own |= {group: f"[{','.join(each)}]" for group, each in default_choices().items() if isinstance(each, list)}
+        taken = {self.group_of(text) for text in overrides}
+        overrides = overrides + [choice_of(group, pattern) for group, pattern in own.items() if group not in taken]
         if any(map(self.pattern_of, overrides)):
             return self.over_depth(overrides)
         groups = tuple(self.plain(text) for text in overrides if self.chooses_group(text))
@@ -155,14 +160,6 @@ class Composer:
             return [str(each) for each in value] if isinstance(value, list) else []
         choice = chosen(text) if group in PLACED else ""
         return names_of(choice, self.known[group]) if group and is_pattern(choice, self.known[group]) else []
-
-    def several_by_default(self, overrides: list[str]) -> list[str]:
-        """The preset's patterns and the reference model's tracking services, for groups that no override chooses."""
-        preset = tuple(text for text in overrides if self.group_of(text) == "preset")
-        own = self.pattern_in(self.chosen(preset)[0]) if preset else {}
-        own |= {group: f"[{','.join(each)}]" for group, each in default_choices().items() if isinstance(each, list)}
-        taken = {self.group_of(text) for text in overrides}
-        return [choice_of(group, pattern) for group, pattern in own.items() if group not in taken]
 
     def pattern_in(self, config: DictConfig) -> dict[str, str]:
         """The patterns over the layers in a composed configuration, by group."""

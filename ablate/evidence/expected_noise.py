@@ -74,7 +74,16 @@ def noise_lines(manifest: Manifest) -> list[str]:
         seeds = seeds_to_bound(margin, max(sd for sd, *_ in known), level)
         needed.insert(0, f"{_count(seeds)} would show equality within {plain(margin)}")
     others = list(dict.fromkeys(each.factor for each, own in zip(single, found, strict=True) if not own))
-    lines = [_expectation(manifest, known, others, level)] if known else []
+    lines = []
+    if known:
+        sds, n = [sd for sd, *_ in known], manifest.sequential.looks[-1] if manifest.sequential else len(manifest.seeds)
+        whence = f"from {_some(_sources(manifest, known))}" + f"; none known of {listed(others)}" * bool(others)
+        expectation = f"noise: SD of an effect about {between(min(sds), max(sds))} ({whence})"
+        finds = f"fewer than {PAIRS} seeds find nothing"
+        if n >= PAIRS:
+            least, most = (findable(sd, n, level) for sd in (min(sds), max(sds)))
+            finds = f"{counted(n, 'seed')} would find effects of {between(least, most)} four times in five"
+        lines.append(f"{expectation}; {finds}")
     return lines + [f"if there is no difference, {'; '.join(needed)}, four times in five"] * bool(needed)
 
 
@@ -114,19 +123,6 @@ def expected(sources: list[Any], manifest: Manifest, contrast: Contrast, metric:
 def unversioned(task: str) -> str:
     """A task's name without Python's version: stdlib of stdlib-3.11."""
     return re.sub(r"-3\.\d+$", "", task)
-
-
-def _expectation(manifest: Manifest, known: Sequence[Expected], others: list[str], level: float) -> str:
-    """The expected SDs with their source, the factors without one, and the effects that the seeds can detect."""
-    sds, n = [sd for sd, *_ in known], len(manifest.seeds)
-    if manifest.sequential:
-        n = manifest.sequential.looks[-1]
-    whence = f"from {_some(_sources(manifest, known))}" + f"; none known of {listed(others)}" * bool(others)
-    noise = f"noise: SD of an effect about {between(min(sds), max(sds))} ({whence})"
-    if n < PAIRS:
-        return f"{noise}; fewer than {PAIRS} seeds find nothing"
-    least, most = (findable(sd, n, level) for sd in (min(sds), max(sds)))
-    return f"{noise}; {counted(n, 'seed')} would find effects of {between(least, most)} four times in five"
 
 
 def _sources(manifest: Manifest, known: Sequence[Expected]) -> list[str]:

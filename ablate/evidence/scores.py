@@ -16,7 +16,7 @@ from ablate.evidence.exact import is_solved
 from ablate.evidence.statistics import correlated, paired, wilson
 from ablate.formatting import SPEED, counted, few
 from ablate.results.naming import key_name, measured_as, named
-from ablate.results.records import SOLVED, Cell, Look, Manifest, TaskFacts, Tuning
+from ablate.results.records import SOLVED, Cell, Manifest, TaskFacts, Tuning
 from ablate.results.study import Study
 
 ENDS = ("done", "diverged", "failed", "missing")
@@ -115,24 +115,20 @@ def unadjusted(manifest: Manifest) -> str:
     present, sequence = set(manifest.seeds), manifest.sequential.looks if manifest.sequential else []
     others = [look for look in manifest.looks if not planned(look, sequence)]
     seen = {len(look.seeds) for look in others if set() < set(look.seeds) < present}
+    studies = sorted({look.study for look in others if look.study})  # said if all looks were theirs
+    where = f" (in {', '.join(studies)})" * bool(studies and all(look.study for look in others))
     # Looks of this study at all of its seeds under another plan: their results decided whether seeds would be added.
     turned = [look for look in others if look.study is None and set(look.seeds) == present]
     if sequence and (seen or turned):
         seen |= {len(present)} if turned else set()
-        how = f"a look at {_counts(seen)} seeds{_where(others)} was not one of seeds=auto at {_counts(sequence)}"
+        how = f"a look at {_counts(seen)} seeds{where} was not one of seeds=auto at {_counts(sequence)}"
     elif seen:
-        how = f"seeds were added after a look at {_counts(seen)} of the {len(present)}{_where(others)}"
+        how = f"seeds were added after a look at {_counts(seen)} of the {len(present)}{where}"
     elif any(look.planned for look in turned):
         how = f"seeds=auto stopped at these {len(present)} seeds"
     else:
         return ""
     return f"unadjusted: {how}, so these intervals miss the truth more often than they say"
-
-
-def _where(looks: list[Look]) -> str:
-    """The other studies that looked at these runs, if all looks were theirs."""
-    names = sorted({look.study for look in looks if look.study})
-    return f" (in {', '.join(names)})" * bool(names and all(look.study for look in looks))
 
 
 def _counts(seeds: Iterable[int]) -> str:

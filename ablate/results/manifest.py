@@ -170,7 +170,20 @@ def flaws(manifest: Manifest) -> Iterator[str]:
     yield from (f"has a component {name}, which is no factor of it" for name in components if name not in factors)
     wrong = [(name, level) for name, level in manifest.reference.items() if level not in factors.get(name, ())]
     yield from (f"has the reference {name}={level}, which is no level of its factors" for name, level in wrong)
-    yield from _claim_flaws(manifest)
+    measured = {name for task in manifest.tasks.values() for name in task.metrics}
+    for name, entry in [*manifest.claims.items(), *manifest.withdrawn.items()]:
+        for claim in (entry.claim, *(old.claim for old in entry.earlier)):
+            yield from [f"has a claim {name} that {claim.flaw}"] if claim.flaw else []
+        if name in manifest.claims and not all(weighed(entry.claim, manifest.cells)):
+            yield f"has a claim {name} of which its cells say nothing"
+        for metric in entry.claim.metrics:
+            if measured_as(metric) not in measured and metric not in SPEED:
+                yield f"has a claim {name} about {metric}, which none of its tasks measures"
+    if criterion := manifest.replicated.value if manifest.replicated else None:
+        names, needed = criterion.of, criterion.needed
+        lost = [name for name in names if name not in manifest.claims]
+        yield from (f"counts as replicated by a claim {name}, which it has not" for name in lost)
+        yield from [f"counts as replicated by {needed} of {len(names)} claims"] * (not 1 <= needed <= len(names))
     seeds = (*manifest.seeds, *(run.seed for run in manifest.runs))
     yield from (f"has the seed {seed}, which is none" for seed in seeds if not 0 <= seed < 2**63)
     for cell in manifest.cells:
@@ -206,21 +219,3 @@ def outside(results: Path, paths: list[str]) -> str | None:
     cells = {cell for cell in {path.partition("/")[0] for path in paths} if leads_out(cell)}  # once each: it takes time
     linked = (path for path in paths if path.partition("/")[0] in cells or (runs / path).is_symlink())
     return next(filter(leads_out, linked), None)
-
-
-def _claim_flaws(manifest: Manifest) -> Iterator[str]:
-    measured = {name for task in manifest.tasks.values() for name in task.metrics}
-    for name, entry in [*manifest.claims.items(), *manifest.withdrawn.items()]:
-        for claim in (entry.claim, *(old.claim for old in entry.earlier)):
-            yield from [f"has a claim {name} that {claim.flaw}"] if claim.flaw else []
-        if name in manifest.claims and not all(weighed(entry.claim, manifest.cells)):
-            yield f"has a claim {name} of which its cells say nothing"
-        for metric in entry.claim.metrics:
-            if measured_as(metric) not in measured and metric not in SPEED:
-                yield f"has a claim {name} about {metric}, which none of its tasks measures"
-    criterion = manifest.replicated.value if manifest.replicated else None
-    if criterion:
-        names, needed = criterion.of, criterion.needed
-        lost = [name for name in names if name not in manifest.claims]
-        yield from (f"counts as replicated by a claim {name}, which it has not" for name in lost)
-        yield from [f"counts as replicated by {needed} of {len(names)} claims"] * (not 1 <= needed <= len(names))
