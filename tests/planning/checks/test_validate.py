@@ -81,6 +81,7 @@ MISTAKES = {
     "data.context=10000000": ["data", "too short", "data.context=10000000"],
     "match=": ["match", "not nothing"],
     "train.steps.x=1": ["train.steps.x=1", "write train.steps=VALUE"],
+    "seeds.x=1": ["seeds.x=1", "write seeds=VALUE"],
     "dry_run=banana": ["dry_run", "'banana' is not true or false"],
     "seed=0": ["did you mean seeds?", "seed.KEY=VALUE"],
     "~norm": ["~norm", "nothing can be taken out"],
