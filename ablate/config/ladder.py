@@ -28,6 +28,11 @@ def number_of(level: Level) -> int | None:
     return level if isinstance(level, int) else None
 
 
+def at_other_rate(level: Level) -> bool:
+    """Whether a level, or the text of a stratum, is a rung at another learning rate than the ladder's."""
+    return str(level).endswith(tuple(RATES))
+
+
 def has_more_seeds(levels: Levels, factors: dict[str, list[Level]]) -> bool:
     """Whether a cell has twice as many seeds as the top rung, since it costs a sixteenth of it or less."""
     rung = number_of(levels.get(RUNG))

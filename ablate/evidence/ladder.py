@@ -30,9 +30,9 @@ from ablate.results.records import Cell
 from ablate.results.study import Study
 from ablate.results.tables import named_rows
 
-COLUMNS = ["label", "rung", "n", "compute", "cost", "multiplier", "low", "high", "alpha", "extrapolated", "verdict"]
-COLUMNS += ["note", "why", "trend", "trend_low", "trend_high", "ten", "ten_low", "ten_high", "forecast", "forecast_low"]
-COLUMNS += ["forecast_high", "hit"]
+COLUMNS = ["label", "rung", "cell", "n", "compute", "cost", "multiplier", "low", "high", "alpha", "extrapolated"]
+COLUMNS += ["verdict", "note", "why", "trend", "trend_low", "trend_high", "ten", "ten_low", "ten_high"]
+COLUMNS += ["forecast", "forecast_low", "forecast_high", "hit"]
 DECADE = math.log(10)
 NEAR = 3  # rungs that determine a parabola
 BENT = 2.0  # the steepest of the reference's slopes between rungs, as a multiple of the flattest
@@ -140,7 +140,7 @@ def ladder(study: Study, metric: str | None = None) -> pandas.DataFrame:
         problem = rate_problem(found, rates[label])
         common = {"label": label, "alpha": alpha} | trend_of(rungs, reasons, problem, margin, alpha)
         for at, rung in enumerate(rungs):
-            row = common | {"rung": at + 1, "n": len(rung.pairs), "note": reasons[at]}
+            row = common | {"rung": at + 1, "cell": rung.cell.id, "n": len(rung.pairs), "note": reasons[at]}
             row |= {"compute": math.exp(rung.log_compute), "cost": rung.cost}
             if row["verdict"] != "withheld":
                 row |= multiplied(combined(rungs, np.eye(len(rungs))[at]), alpha)

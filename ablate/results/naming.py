@@ -110,7 +110,7 @@ def with_unit(manifest: Manifest, metric: str, words: str) -> str:
 
 def title(manifest: Manifest) -> str:
     """The factors of a study, and its design unless it is a grid: "norm × ffn", "norm, ffn, init one at a time"."""
-    factors, design = [named(manifest, name) for name in manifest.factors], manifest.design
+    factors, design = [named(manifest, name) for name in manifest.factors if name != RUNG], manifest.design
     if not factors:
         return str(manifest.study)
     if design == "grid":

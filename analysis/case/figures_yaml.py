@@ -23,6 +23,7 @@ from ablate import evidence, formatting
 from ablate.config.depth import unzipped
 from ablate.config.errors import Corrupt, Refused
 from ablate.config.files import parse_plain, read_regular
+from ablate.config.ladder import RUNG, at_other_rate
 from ablate.formatting import ACTING, instead, is_number, visible
 from ablate.results import naming
 from ablate.results.atomic import write_atomic
@@ -126,11 +127,12 @@ def _checked(entries: dict[str, Any], manifest: Manifest, kinds: list[str] | Non
 
 
 def shown_cells(manifest: Manifest, edits: Edits) -> list[str]:
-    """The ids of the cells in the subset."""
+    """The ids of the cells in the subset; without one, those of a ladder at its learning rate."""
     return [
         cell.id
         for cell in manifest.cells
         if (edits.cells is None or written(cell) in edits.cells)
+        and (edits.cells or RUNG in edits.levels or not at_other_rate(cell.levels.get(RUNG)))
         and all(formatting.show(cell.levels.get(name)) in shown for name, shown in edits.levels.items())
     ]
 

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
 from ablate.config.errors import Refused
+from ablate.config.ladder import RUNG, at_other_rate
 from ablate.formatting import instead, visible
 from ablate.results.atomic import write_atomic
 from ablate.results.records import Manifest
@@ -25,8 +26,8 @@ from analysis.figures.stamp import metadata, stamp_of
 __all__ = ["KINDS", "Edits", "Kind", "Page", "edits", "plot", "tables", "write"]
 
 # In the order of the report.
-ORDER = "effects claims mirror waterfall main_effects interactions placebos proxy divergence looks seeds curves solved"
-ORDER += " sensitivity extrapolation depth width pareto diagnostics"
+ORDER = "ladder effects claims mirror waterfall main_effects interactions placebos proxy divergence looks seeds curves"
+ORDER += " solved sensitivity extrapolation depth width pareto diagnostics"
 KINDS: dict[str, Kind] = {name: import_module(f"analysis.figures.kinds.{name}").KIND for name in ORDER.split()}
 NEVER_HIDDEN = (*evidence.DECIDED, "withheld")
 
@@ -113,6 +114,8 @@ def _some_effects(table: pandas.DataFrame, given: Edits, most: int) -> tuple[pan
     whose = [name for name in ("facet", "stratum", "kind", "factor", "level") if name in table]
     pairs = map(_pairs, named_rows(table))
     kept = table[[all(level in given.levels.get(factor, [level]) for factor, level in each) for each in pairs]]
+    if "stratum" in kept and RUNG not in given.levels:
+        kept = kept[~kept["stratum"].map(at_other_rate).astype(bool)]
     one, how = kept.drop_duplicates(whose), ""
     if len(one) > most:
         # Family rows come first, and in it the decided and withheld ones.

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import pandas
 
 from ablate import evidence, formatting
+from ablate.config.designs import RUNG
 from ablate.config.schema import STUDY_KEYS
 from ablate.formatting import flat
 from ablate.results import naming
@@ -80,7 +81,7 @@ def _facts(name: str, case: Case, **more: Any) -> list[tuple[str, str]]:
 
 def question(case: Case) -> Section:
     """The question, and the role of the study."""
-    factors = [naming.named(case.study.manifest, name) for name in case.study.manifest.factors]
+    factors = [naming.named(case.study.manifest, name) for name in case.study.manifest.factors if name != RUNG]
     return Section("question", "Question", _lines("question", case, factors=factors))
 
 

@@ -57,11 +57,11 @@ def log_x(axis: Axes, low: float, high: float, at: Iterable[float] = (), most: i
     _ticks(axis.xaxis, list(at) or _few(low, high, most))
 
 
-def log_y(axis: Axes, low: float, high: float) -> None:
-    """A log axis from `low` to `high` with ticks at a few of 1, 2, 5, 10, …"""
+def log_y(axis: Axes, low: float, high: float, at: Iterable[float] = ()) -> None:
+    """A log axis from `low` to `high` with ticks at `at`, or at a few of 1, 2, 5, 10, …"""
     axis.set_yscale("log")
     axis.set_ylim(low, high)
-    _ticks(axis.yaxis, _few(low, high))
+    _ticks(axis.yaxis, list(at) or _few(low, high))
 
 
 def _ticks(axis: Axis, ticks: list[float]) -> None:

@@ -16,6 +16,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
 from ablate import evidence, formatting
+from ablate.config.designs import RUNG
 from ablate.formatting import is_number
 from ablate.results import naming
 from ablate.results.atomic import write_atomic
@@ -73,10 +74,10 @@ def colours(manifest: Manifest) -> dict[tuple[str, str], str]:
 
 def roles(manifest: Manifest) -> tuple[str | None, str | None, list[str]]:
     """The factor shown by colour (most levels), the one by dash and marker (few levels), and those that need panels.
-    Designs other than a grid have none of these: each cell has its own encoding."""
+    Designs other than a grid have none of these, but panels for rungs: each cell has its own encoding."""
     factors = manifest.factors
     if manifest.design != "grid":
-        return None, None, []
+        return None, None, [RUNG] * (manifest.design == "ladder")
     ranked = sorted(factors, key=lambda name: (name not in manifest.reference, -len(factors[name])))
     second = next((name for name in ranked[1:] if len(factors[name]) <= len(DASHES)), None)
     return (ranked[0] if ranked else None), second, [name for name in factors if name not in (*ranked[:1], second)]
@@ -99,8 +100,9 @@ def encodings(manifest: Manifest, palette: dict[tuple[str, str], str]) -> dict[s
 def _separate_encodings(manifest: Manifest, palette: dict[tuple[str, str], str]) -> dict[str, Encoding]:
     """A changed cell has the colour of its change and its factor's dash and marker; other cells get them in order."""
     changed, factors = evidence.changes(manifest), list(manifest.factors)
-    found: dict[str, Encoding] = {}
+    found, arms = dict[str, Encoding](), dict[str, Encoding]()
     for i, cell in enumerate(manifest.cells):
+        arm = str({**cell.levels, RUNG: ""})  # one encoding on all rungs of a ladder
         if manifest.design == "fractional":
             colour, place = PALETTE[i % len(PALETTE)], i // len(PALETTE)
         elif cell.id in changed:
@@ -109,8 +111,9 @@ def _separate_encodings(manifest: Manifest, palette: dict[tuple[str, str], str])
         else:
             colour, place = INK, 0
         ways = (Encoding(colour, DASHES[n % len(DASHES)], MARKERS[n % len(MARKERS)]) for n in range(place, place + 12))
-        free = [encoding for encoding in ways if encoding not in found.values()]
-        found[cell.id] = free[0] if free else Encoding(colour, DASHES[0], MARKERS[0])
+        free = (encoding for encoding in ways if encoding not in arms.values())
+        arms.setdefault(arm, next(free, Encoding(colour, DASHES[0], MARKERS[0])))
+        found[cell.id] = arms[arm]
     return found
 
 

@@ -63,9 +63,9 @@ def _facets(manifest: Manifest) -> dict[str, str]:
 def _labels(case: Case) -> dict[str, str]:
     """The legend: each cell with the counts of its runs; over several facets, each encoding once."""
     manifest, cells = case.study.manifest, case.cells
-    colour, second, facet_factors = style.roles(manifest)
+    facet_factors = style.roles(manifest)[2]
     if facet_factors:
-        names = [name for name in manifest.factors if name in (colour, second)]
+        names = [name for name in manifest.factors if name not in facet_factors]
         return {
             cell.id: " + ".join(naming.assigned(manifest, name, cell.levels[name]) for name in names)
             for cell in manifest.cells
@@ -115,9 +115,9 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
             axis.set_xlabel(style.fold(name, page.width / shape[1] - 0.3, 7))
     ends: list[Any] = []
     for group, row in zip(facets, panels, strict=True):
-        _facet(group, dict(zip(names.values(), row, strict=True)), page)
+        _facet(group, dict(zip(names.values(), row, strict=True)), page, _unit(table)[0])
         last = group[group["status"] == "done"].groupby("cell", sort=False).tail(1).dropna(subset="mean")
-        at = last["seconds"] if "seconds" in names else last["tokens"] / _unit(group)[0]
+        at = last["seconds"] if "seconds" in names else last["tokens"] / _unit(table)[0]
         shades = [page.encodings[cell].colour for cell in last["cell"]]
         ends.append((row[-1], dict(zip(last["label"], zip(at, last["mean"], shades, strict=True), strict=True))))
         row[0].set_title(group["facet"].iloc[0])
@@ -133,9 +133,8 @@ def _unit(rows: pandas.DataFrame) -> tuple[float, str]:
     return next(((unit, name) for least, unit, name in sizes if most >= least), (1.0, ""))
 
 
-def _facet(rows: pandas.DataFrame, panels: dict[str, Axes], page: Page) -> None:
+def _facet(rows: pandas.DataFrame, panels: dict[str, Axes], page: Page, unit: float) -> None:
     """Draw the lines of one row of panels; a diverged run leaves the first panel at the top."""
-    unit = _unit(rows)[0]
     rows, start = rows.assign(x=rows["tokens"] / unit), _start(rows) / unit
     bands, whole = rows[rows["status"] == "done"], next(iter(panels.values()))
     for name, panel in panels.items():

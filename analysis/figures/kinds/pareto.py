@@ -35,8 +35,8 @@ def table(case: Case) -> pandas.DataFrame | None:
     better in one; cells with a diverged or failed run are excluded, because their mean leaves those runs out.
     """
     study, known = case.study, case.cells
-    if len({cell.task for cell in study.manifest.cells}) > 1:
-        return None  # metrics of several tasks have no common axis
+    if len({cell.task for cell in study.manifest.cells}) > 1 or study.manifest.design == "ladder":
+        return None  # metrics of several tasks have no common axis; of rungs the figure `ladder` shows more
     costs = {title: known[name].astype(float) for name, title in BUDGETS.items()}
     costs = {title: cost for title, cost in costs.items() if _differ(cost)}
     isolated = is_timed(study.manifest)

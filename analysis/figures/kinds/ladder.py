@@ -1,0 +1,138 @@
+"""Ladder: the loss over training compute, and what each change is worth in compute at each rung, with its trend."""
+
+import math
+from typing import Any
+
+import pandas
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ablate import evidence
+from ablate.config.ladder import RUNG, number_of
+from ablate.evidence.ladder import compute
+from ablate.formatting import listed
+from ablate.results import naming
+from ablate.results.tables import named_rows
+from analysis.case import Case
+from analysis.figures.draw import captions, style
+from analysis.figures.draw.axes import legend, limits, log_x, log_y, reach
+from analysis.figures.kind import Kind, Page
+
+FAR = 4.0  # how far the axis of multipliers reaches beyond them, as a factor
+COLUMNS = ["panel", "cell", "label", "rung", "compute", "mean", "low", "high", "n", "extrapolated", "verdict"]
+
+
+def table(case: Case) -> pandas.DataFrame | None:
+    """A row per cell of the ladder, other learning rates left out (`panel` loss): its training compute, its mean with
+    the 95 % t-interval over seeds.  A row per change and rung (multiplier), over the reference's compute, and per
+    change its line at the lowest rung, the top one and ten times that compute (trend)."""
+    found = case.further.get("ladder")
+    if found is None:
+        return None
+    names = _names(case)
+    rows = [row for row in _losses(case) if row["cell"] in names]
+    for row in named_rows(found[found["multiplier"].notna()]):
+        about = {"cell": row.cell, "rung": row.rung, "n": row.n, "verdict": row.verdict}
+        ends = {"mean": row.multiplier, "low": row.low, "high": row.high, "extrapolated": bool(row.extrapolated)}
+        rows.append({"panel": "multiplier", "compute": row.compute, **about, **ends})
+    for _, own in found[found["trend"].notna()].groupby("label", sort=False):
+        top = next(named_rows(own.tail(1)))
+        for at in (own["compute"].min(), top.compute, 10 * top.compute):
+            mean = top.ten * math.exp(top.trend * math.log10(at / top.compute / 10))
+            last = {"low": top.ten_low, "high": top.ten_high} if at > top.compute else {}
+            rows.append({"panel": "trend", "cell": top.cell, "compute": at, "mean": mean, "n": top.n, **last})
+    made = pandas.DataFrame(rows, columns=COLUMNS)
+    made["label"] = made["cell"].map(names)
+    caption = captions.caption("ladder", case, made, found=found)
+    made.attrs = {"y": captions.axis_label(case.study), "caption": caption}
+    return made
+
+
+def _names(case: Case) -> dict[str, str]:
+    """What the cells of the ladder change; of the reference its variants."""
+    manifest, changed = case.study.manifest, evidence.changes(case.study.manifest)
+    base = listed(naming.assigned(manifest, *each) for each in manifest.reference.items())
+    return {
+        cell.id: naming.assigned(manifest, *changed[cell.id]) if cell.id in changed else f"{base} (reference)"
+        for cell in manifest.cells
+        if number_of(cell.levels[RUNG])
+    }
+
+
+def _losses(case: Case) -> list[dict[str, Any]]:
+    """Means over seeds of cells without diverged runs."""
+    values, rows = evidence.scores(case.study), []
+    diverged = set(case.cells.loc[case.cells["diverged"] > 0, "cell"])
+    for cell in case.study.manifest.cells:
+        found = evidence.paired(values[cell.id].dropna().to_numpy())
+        if found.n and cell.id not in diverged:
+            low, high = evidence.interval(found, evidence.ALPHA)
+            about = {"panel": "loss", "cell": cell.id, "rung": number_of(cell.levels[RUNG]), "compute": compute(cell)}
+            rows.append({**about, "mean": found.mean, "low": low, "high": high, "n": found.n})
+    return rows
+
+
+def draw(table: pandas.DataFrame, page: Page) -> Figure:
+    """The loss of every cell; the multiplier of every change with its trend, dashed beyond the top rung."""
+    encodings = {row.label: page.encodings[row.cell] for row in named_rows(table.drop_duplicates("label"))}
+    below = legend(encodings, page, line=False)
+    drawn = page.figure(table, (4.2 if page.narrow else 2.3) + below.height)
+    left, right = drawn.subplots(*((2, 1) if page.narrow else (1, 2)))
+    _losses_panel(left, table[table["panel"] == "loss"], encodings)
+    left.set_ylabel(style.fold(table.attrs["y"], 1.9, 7))
+    left.set_xlabel("training compute (FLOPs)")
+    _multipliers_panel(right, table[table["panel"] != "loss"], encodings)
+    right.set_ylabel("compute multiplier")
+    right.set_xlabel("compute of the reference (FLOPs)")
+    below.draw(drawn)
+    return drawn
+
+
+def _losses_panel(axis: Axes, rows: pandas.DataFrame, encodings: dict[str, style.Encoding]) -> None:
+    for row in named_rows(rows):
+        colour, _, marker = encodings[row.label]
+        axis.errorbar(row.compute, row.mean, reach(row), fmt=marker, ms=3.5, lw=1.1, color=colour, zorder=3)
+    base = rows[rows["label"].str.endswith("(reference)")].sort_values("compute")
+    axis.plot(base["compute"], base["mean"], color=style.INK, lw=0.9)
+    if len(rows):
+        log_x(axis, rows["compute"].min() / 1.5, rows["compute"].max() * 1.5, most=5)
+
+
+def _multipliers_panel(axis: Axes, rows: pandas.DataFrame, encodings: dict[str, style.Encoding]) -> None:
+    measured = rows[rows["panel"] == "multiplier"]
+    if measured.empty:
+        style.say(axis, "withheld")
+        axis.set(xticks=[], yticks=[])
+        return
+    axis.axhline(1, color=style.INK, lw=0.6, zorder=1)
+    labels = list(dict.fromkeys(measured["label"]))
+    for place, label in enumerate(labels):
+        colour, _, marker = encodings[label]
+        aside = 1.14 ** (place - (len(labels) - 1) / 2)  # intervals beside each other
+        look: dict[str, Any] = {"fmt": marker, "ms": 3.8, "lw": 1.1, "color": colour, "zorder": 3}
+        for row in named_rows(measured[measured["label"] == label]):
+            axis.errorbar(
+                row.compute * aside, row.mean, reach(row), mfc="white" if row.extrapolated else colour, **look
+            )
+        line = rows[(rows["panel"] == "trend") & (rows["label"] == label)]
+        axis.plot(line["compute"][:2], line["mean"][:2], color=colour, lw=0.8)
+        axis.plot(line["compute"][1:], line["mean"][1:], color=colour, lw=0.8, ls="--")
+        for row in named_rows(line.tail(1)):
+            axis.errorbar(row.compute * aside, row.mean, reach(row), **look | {"fmt": "none", "alpha": 0.4})
+    least, most = rows["mean"].min() / FAR, rows["mean"].max() * FAR
+    ends = [1.0, *rows["mean"], *rows[["low", "high"]].to_numpy(float).clip(least, most).ravel()]
+    low, high = limits([math.log(end) for end in ends if math.isfinite(end)])
+    log_y(axis, math.exp(low), math.exp(high), _round(math.exp(low), math.exp(high)))
+    log_x(axis, rows["compute"].min() / 1.5, rows["compute"].max() * 1.5, most=5)
+
+
+def _round(low: float, high: float) -> list[float]:
+    """Up to six ticks, one of them 1; none for a range in which steps would be uneven."""
+    for step in (0.05, 0.1, 0.2, 0.25, 0.5):
+        ticks = [place * step for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
+        if len(ticks) <= 6:
+            return ticks
+    return []
+
+
+KIND = Kind("the loss over training compute, and what each change is worth in compute", table, draw, most=1000)
