@@ -86,6 +86,8 @@ def select(table: pandas.DataFrame, case: Case, given: Edits, most: int) -> pand
     elif "level" in table:
         shown, left_out = _some_effects(table, given, most)
     ordered = shown.iloc[_order(shown, case.study.manifest, given)] if given.order or given.sort else shown
+    if left_out and case.study.manifest.design == "ladder":
+        left_out += "; other learning rates are in the tables"
     result = ordered.reset_index(drop=True)
     result.attrs = table.attrs | {
         "title": table.attrs.get("title") or style.title(case.study.manifest),

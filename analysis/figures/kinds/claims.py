@@ -17,18 +17,21 @@ from analysis.figures.kind import Kind, Page
 RANKS, SHARES = "Spearman's ρ with the published numbers", "difference in the share of diverged runs"
 # The claimed side of zero, or of the margin.
 DIRECTION = {"less": -1, "greater": 1, "not_greater": -1, "not_less": 1, "diverges_more": 1, "rank_correlates": 1}
-COLUMNS = ["facet", "label", "relation", "mean", "low", "high", "margin", "wanted", "n", "verdict", "result", "note"]
+MULTIPLIERS = "compute multiplier"
+COLUMNS = ["facet", "label", "relation", "mean", "low", "high", "margin", "wanted", "line", "n", "verdict", "result"]
+COLUMNS += ["note"]
 
 
 def table(case: Case) -> pandas.DataFrame | None:
     """A row per claim: estimate, interval, margin, verdict, with a panel per unit (`facet`).  wanted: the claimed side
-    of zero, or of the margin, −1 or 1; 0 for the band ±margin."""
+    of zero, or of the margin, −1 or 1; 0 for the band ±margin.  line: 1 for multipliers, whose margin is the distance
+    of their bound from it, else 0."""
     found = case.claims
     if found.empty:
         return None
     rows = list(named_rows(found))
     made = found.assign(wanted=[DIRECTION.get(relation, 0) for relation in found["relation"]])
-    other = {"rank_correlates": RANKS, "diverges_more": SHARES}
+    other = {"rank_correlates": RANKS, "diverges_more": SHARES, "multiplier": MULTIPLIERS}
     names = {metric: naming.metric_name(case.study.manifest, metric) for metric in found["metric"]}
     names = {m: text if ", " in m else f"difference in {text}, side one − side two" for m, text in names.items()}
     made["facet"] = [other.get(row.relation, names[row.metric]) for row in rows]
@@ -39,6 +42,12 @@ def table(case: Case) -> pandas.DataFrame | None:
         for row in rows
     ]
     made["margin"] = pandas.to_numeric(made["margin"], errors="coerce").astype(float)
+    made["line"] = made["relation"].eq("multiplier").astype(float)
+    for place, row in enumerate(rows):
+        if row.relation == "multiplier":
+            claim = case.study.manifest.claims[row.name].claim
+            bound, way = (claim.above, 1) if claim.above is not None else (claim.below, -1)
+            made.loc[place, ["margin", "wanted"]] = (way * (float(bound or 1) - 1), way)
     places = {facet: formatting.decimals((rows["high"] - rows["low"]) / 2) for facet, rows in made.groupby("facet")}
     made["result"] = [
         captions.result(row, places[row.facet]) if math.isfinite(row.mean) else row.verdict for row in named_rows(made)
@@ -53,15 +62,17 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     panels = [rows for _, rows in table.groupby("facet", sort=False)]
     drawn, axes = stacked(table, page, [(rows["label"], rows["result"]) for rows in panels])
     for axis, rows in zip(axes, panels, strict=True):
-        low, high = limits([0.0, *rows[["mean", "low", "high"]].to_numpy().ravel(), *rows["margin"], *-rows["margin"]])
+        line, ends = rows["line"].iloc[0], rows[["mean", "low", "high"]].to_numpy().ravel()
+        low, high = limits([line, *ends, *line + rows["margin"], *line - rows["margin"]])
         for y, row in enumerate(named_rows(rows)):
             # `not_greater` allows values up to the margin.
             beyond = (-1 if row.relation in BOUNDED else 1) * (row.margin if math.isfinite(row.margin) else 0.0)
-            edge = {-1: (low, -beyond), 1: (beyond, high)}.get(row.wanted, (-row.margin, row.margin))
+            claimed = {-1: (low, line - beyond), 1: (line + beyond, high)}
+            edge = claimed.get(row.wanted, (-row.margin, row.margin))
             if all(map(math.isfinite, edge)):
                 axis.fill_betweenx([y - 0.4, y + 0.4], *edge, color=style.FAINT, lw=0, zorder=0)
             estimate(axis, y, row)
-        axis.axvline(0, color=style.INK, lw=0.6, zorder=1)
+        axis.axvline(line, color=style.INK, lw=0.6, zorder=1)
         axis.set_xlim(low, high)
         difference_ticks(axis, page)
         name_x(axis, rows["facet"].iloc[0], page)

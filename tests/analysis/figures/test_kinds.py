@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pandas
 import pytest
 from analysed_studies import case
 from fake_studies import TASK, Levels, edit_manifest, fabricate, plain_score, with_cells, with_manifest
+from ladders import TOP, climbed
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
@@ -22,6 +24,7 @@ from shown_studies import THREE as STEPS
 from statsmodels.stats.proportion import proportion_confint
 
 from ablate import evidence, formatting
+from ablate.config.ladder import levels_of_rungs
 from ablate.results.study import load_study
 from analysis import figures
 from analysis.case import Case, case_of
@@ -102,6 +105,13 @@ def with_sizes(results: Path, **options: Any) -> Case:
     return case_of(with_cells(load_study(results, name), sizes), results)
 
 
+def with_rungs(results: Path) -> Case:
+    factors = {**GLU, "rung": levels_of_rungs(4)}
+    name = fabricate(results, factors, design="ladder", score=lambda v, s: -0.1 * int(str(v["rung"])[0]) - 0.01 * s)
+    flops = lambda i, cell: {"flops_per_token": 4.0 ** int(str(cell.levels["rung"])[0])}  # noqa: E731
+    return case_of(with_cells(load_study(results, name), flops), results)
+
+
 def with_solved(results: Path, seeds: Any = range(5)) -> Case:
     """rope solves its task at steps 200, 240, ..., alibi at none."""
     task = {"name": "mqar", "title": "MQAR", "kind": "classification", "token": "token", "metrics": {"accuracy": "max"}}
@@ -135,6 +145,7 @@ AGAINST_A_NUMBER = {"sensitivity", "depth", "width", "extrapolation"}  # when th
         (with_diagnostics, "diagnostics main_effects interactions divergence"),
         (with_sizes, "pareto interactions"),
         (lambda at: case(at, GLU, mirror=MIRRORED), "mirror"),
+        (with_rungs, "ladder"),
         (lambda at: case(at, GLU, mirror=MIRRORED, tunes="other"), ""),
     ],
 )
@@ -381,6 +392,56 @@ def test_claims_stand_on_what_they_claim(tmp_path: Path) -> None:
     assert bands[3].x1 == 0.02 and bands[3].x0 == bands[0].x0  # not greater: all below the margin
     assert bands[4].x0 == -0.02 and bands[4].x1 == bands[2].x1
     assert "late: GELU MLP − ReLU MLP, post hoc" in texts(figure) and table["verdict"][0] in texts(figure)
+
+
+@pytest.mark.parametrize("norms", [(), ("ln", "rms")])
+@pytest.mark.parametrize("count", [3, 4])
+def test_a_ladder_shows_losses_multipliers_and_their_trend(tmp_path: Path, norms: tuple[str, ...], count: int) -> None:
+    given = case_of(climbed(lambda c: 0.3, noise=0.008, count=count, norms=norms), tmp_path)
+    (table, figure), found = fitting("ladder", given), evidence.ladder(given.study)
+    losses, worth = table[table["panel"] == "loss"], table[table["panel"] == "multiplier"]
+    arms = 2 + len(norms) // 2
+    assert len(losses) == arms * count and len(worth) == (arms - 1) * count  # none at another learning rate
+    own = score(given, ffn="swiglu", rung=2)
+    (row,) = losses[(losses["label"] == "SwiGLU") & (losses["rung"] == 2)].itertuples()
+    ends = stats.t.interval(0.95, len(own) - 1, own.mean(), stats.sem(own))
+    assert np.allclose([row.mean, row.low, row.high], [own.mean(), *ends])
+    assert np.isclose(row.compute, 1.05 * math.exp(TOP) / 4 ** (count - 2))  # of the change, not of the reference
+    assert np.allclose(worth[["mean", "low", "high"]], found[["multiplier", "low", "high"]].sort_index())
+    left, right = figure.axes
+    base = losses[losses["label"].str.endswith("(reference)")]
+    assert line(left, base["compute"], base["mean"]) and line(right, [0, 1], [1, 1])
+    first = found[found["label"] == "FFN: SwiGLU − ReLU MLP"] if norms else found
+    x = np.log10(first["compute"].to_numpy(float))
+    slope, start = np.polyfit(x, np.log(first["multiplier"].to_numpy(float)), 1)
+    far = np.array([x[-1], x[-1] + 1])
+    dashed = [each for each in right.lines if each.get_linestyle() == "--"]
+    assert np.allclose(dashed[0].get_xdata(), 10**far) and np.allclose(
+        dashed[0].get_ydata(), np.exp(start + slope * far)
+    )
+    inside = [each.get_markerfacecolor() for each in right.lines if each.get_marker() not in ("None", "_")]
+    assert inside.count("white") == int(worth["extrapolated"].sum()) > 0
+    assert "not calibrated" in texts(figure) and "trend" in texts(figure)
+
+
+def test_what_is_withheld_of_a_ladder_is_not_drawn(tmp_path: Path) -> None:
+    given = case_of(climbed(lambda c: 0.3, law=lambda c: 1 + abs(c - TOP + 2)), tmp_path)
+    table, figure = fitting("ladder", given)
+    assert set(table["panel"]) == {"loss"} and "withheld (more compute does not always" in texts(figure)
+
+
+def test_a_claimed_multiplier_stands_on_the_side_of_its_bound(tmp_path: Path) -> None:
+    sides = [{"ffn": "swiglu"}, {"ffn": "mlp"}]
+    bounds = {"more": {"above": 1.1}, "less": {"below": 0.9}}
+    claims = {name: claim(multiplier=sides, at={"rung": 3}, **bound) for name, bound in bounds.items()}
+    given = case_of(climbed(lambda c: 0.3, claims=claims), tmp_path)
+    table, figure = fitting("claims", given)
+    (axis, *_), more = figure.axes, table.iloc[0]
+    grey = [each for each in axis.collections if not isinstance(each, LineCollection)]
+    bands = [each.get_paths()[0].get_extents() for each in grey]
+    assert np.isclose(bands[0].x0, 1.1) and bands[0].x1 > more["high"] and np.isclose(bands[1].x1, 0.9)
+    assert line(axis, [1, 1], [0, 1]) and more["verdict"] == "supported" and table.iloc[1]["verdict"] == "contradicted"
+    assert "×1.35 [" in texts(figure) and "compute multiplier" in texts(figure)
 
 
 def test_shares_of_solved_runs_rise_over_steps(tmp_path: Path) -> None:
