@@ -19,6 +19,7 @@ from ablate import evidence, formatting
 from ablate.cli.clean import ORPHANS, STUDIES, Item, in_use, listing, remove, report, size_of, survey, total
 from ablate.cli.diff import Row, describe, study_differences
 from ablate.cli.status import every, printable
+from ablate.cli.summary import effect_words
 from ablate.config.errors import Refused
 from ablate.config.key_checks import wrong_name
 from ablate.config.overrides import quoted
@@ -175,7 +176,9 @@ def compare(results: Path, first: str, second: str) -> Outcome:
         found = [each.get(label) for each in effects]
         a, b = (row and {key: getattr(row, key) for key in ("mean", "low", "high", "n", "verdict")} for row in found)
         told.append({"label": label, "a": a, "b": b})
-        lines += [(label * (side == "A"), side, *_words(row, places)) for side, row in zip("AB", found, strict=True)]
+        for side, row in zip("AB", found, strict=True):
+            words = effect_words(row, places) if row else ("not in this study", "", "")
+            lines.append((label * (side == "A"), side, *words))
     shown = [f"A  {first}", f"B  {second}", *(describe(rows) or ["the same settings"])]
     shown += ["effects, each study's simultaneous 95 % intervals", *(f"  {line}" for line in formatting.columns(lines))]
     shown.append("no test of a difference: verdicts can differ where effects are equal")
@@ -184,14 +187,6 @@ def compare(results: Path, first: str, second: str) -> Outcome:
     for note in notes:
         say(note)
     return Outcome(0, {"a": first, "b": second, "differences": rows, "effects": told}, notes)
-
-
-def _words(row: Any, places: int) -> tuple[str, str, str]:
-    """Span, seeds and verdict of an effect, as a summary shows them."""
-    if row is None:
-        return "not in this study", "", ""
-    span = "" if row.verdict == "withheld" else formatting.span(row.mean, row.low, row.high, places)
-    return span, formatting.over(row), formatting.verdict(row)
 
 
 def _known(results: Path) -> dict[str, Manifest]:

@@ -163,12 +163,18 @@ def _effect_rows(table: pandas.DataFrame) -> list[str]:
     return [*_columns(rows), *_more(len(table) - len(shown), "effect")]
 
 
-def _effect(row: Any, places: int) -> tuple[str, ...]:
+def effect_words(row: Any, places: int) -> tuple[str, str, str]:
+    """Span, seeds and verdict of an effect."""
     span = "" if row.verdict == "withheld" else formatting.span(row.mean, row.low, row.high, places)
+    return span, formatting.over(row), formatting.verdict(row)
+
+
+def _effect(row: Any, places: int) -> tuple[str, ...]:
+    span, seeds, verdict = effect_words(row, places)
     scale = " at this scale" * (row.verdict in ("better", "worse") and row.kind in ("main", "step"))
-    verdict = (formatting.verdict(row) + scale + evidence.assuming(row)) * (row.verdict != "descriptive")
+    verdict = (verdict + scale + evidence.assuming(row)) * (row.verdict != "descriptive")
     remark = "; ".join(filter(None, (verdict, evidence.also_words(row.also))))
-    return row.label, span, formatting.over(row), evidence.worth_words(row, "steps") if span else "", remark
+    return row.label, span, seeds, evidence.worth_words(row, "steps") if span else "", remark
 
 
 def _heading(design: pandas.DataFrame) -> str:

@@ -162,9 +162,8 @@ def about(manifest: Manifest) -> list[str]:
 def row(plan: Plan, cell: Cell) -> tuple[str, ...]:
     """The row of one cell."""
     statuses = [plan.statuses[run.path] for run in plan.manifest.runs if run.cell == cell.id]
-    strata = [key for key in plan.manifest.factors if key not in plan.manifest.reference]
-    same = (other for other in plan.manifest.cells if all(other.levels[key] == cell.levels[key] for key in strata))
-    reference = next(other for other in same if other.reference)
+    cells = plan.manifest.cells
+    reference = cells[plan.study.cells.at[cells.index(cell)]]
     done = sum(status in ("done", "diverged", "untested") for status in statuses)
     matched: tuple[str, ...] = ()
     if chosen := matching(plan):

@@ -49,11 +49,9 @@ def run_orders(orders: Sequence[Order]) -> list[Answer]:
     reserved = contextlib.nullcontext() if is_other else machine(alone=orders[0].cell.config.timing == "isolated")
     with reserved, service(found) as workers:
         answers = run_in(workers, orders)
-        busy = [i for i, answer in enumerate(answers) if answer.status == "busy"]
-        again = run_in(workers, [dataclasses.replace(orders[i], wait=True) for i in busy])
-    for i, answer in zip(busy, again, strict=True):
-        answers[i] = answer
-    return answers
+        busy = [order for order, answer in zip(orders, answers, strict=True) if answer.status == "busy"]
+        again = iter(run_in(workers, [dataclasses.replace(order, wait=True) for order in busy]))
+    return [next(again) if answer.status == "busy" else answer for answer in answers]
 
 
 def run_alone(order: Order, number: int) -> str:

@@ -120,12 +120,6 @@ class Attempt:
     files: dict[str, Sum] = dataclasses.field(default_factory=dict)  # whose checksums go into the result
     began: float = dataclasses.field(default_factory=time.process_time)
 
-    def end(self, status: Status, error: BaseException) -> None:
-        """Record that the run ended early; the traceback is saved in its result."""
-        name, trace = type(error).__name__, "".join(traceback.format_exception(error))
-        known = RunError(type=name, message=str(error).strip() or name, traceback=trace)
-        self.result = dataclasses.replace(self.result, status=status, error=known)
-
 
 def attempt(run: Run, cell: Cell, seed: int, stop: Callable[[], bool], ranks: Ranks) -> str:
     """Train a run and write its result, unless it is interrupted."""
@@ -137,14 +131,13 @@ def attempt(run: Run, cell: Cell, seed: int, stop: Callable[[], bool], ranks: Ra
         return "interrupted"
     except (LeaseLost, DiskFull, RankLost):
         raise
-    except Diverged as error:
-        made.end("diverged", error)
-    except Changed as error:
-        made.end("failed", error)
-        for file in (run.checkpoint_file, run.weights_file):
-            file.unlink(missing_ok=True)
     except BaseException as error:  # a component can raise SystemExit, too
-        made.end("failed", error)
+        name, trace = type(error).__name__, "".join(traceback.format_exception(error))
+        known = RunError(type=name, message=str(error).strip() or name, traceback=trace)
+        status: Status = "diverged" if isinstance(error, Diverged) else "failed"
+        made.result = dataclasses.replace(made.result, status=status, error=known)
+        for file in (run.checkpoint_file, run.weights_file) if isinstance(error, Changed) else ():
+            file.unlink(missing_ok=True)
     return conclude(made, run, cell)
 
 

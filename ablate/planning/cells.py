@@ -23,8 +23,8 @@ from ablate.model.init import shared_draws
 from ablate.planning.checks.preflight import refuse_equal
 from ablate.planning.checks.user_code import isolate_user_code, seen_lengths
 from ablate.planning.checks.validate import Checked, Validator
-from ablate.planning.study import Cells, Layout, describe_tasks
-from ablate.results.records import Cell, Matched
+from ablate.planning.study import Cells, Layout, describe_task
+from ablate.results.records import Cell, Matched, TaskFacts
 from ablate.results.run_key import batches, cell_id
 
 STEP = 8  # widths that hardware likes
@@ -214,10 +214,14 @@ def lengthen(cell: Checked, amount: Amount, target: float) -> Checked:
 
 
 def describe_cells(checked: list[Checked], raw: list[Config], layout: Layout) -> Cells:
-    """Checked cells with their rows of the manifest."""
+    """Checked cells with their rows of the manifest.  Raises PlanError if `solved_at` of a task differs."""
     names, labels, levels, at = layout.names, layout.labels, layout.levels, layout.at
-    rows = []
+    rows, tasks = [], dict[str, TaskFacts]()
     for i, cell in enumerate(checked):
+        task = describe_task(cell)
+        if (other := tasks.setdefault(cell.task.fingerprint, task)).solved_at != task.solved_at:
+            differ = f"is {other.solved_at} and {task.solved_at} in cells of one task; write one for all"
+            raise PlanError([Problem("data.solved_at", differ)])
         reference, steps = checked[at[i]].budget, cell.config.train.steps
         positions, seen = training_positions(cell), seen_lengths(cell.config, cell.task)
         notes = cell.task.notes + cell.budget.notes
@@ -247,7 +251,7 @@ def describe_cells(checked: list[Checked], raw: list[Config], layout: Layout) ->
             )
         )
     own = {field.name: getattr(layout, field.name) for field in dataclasses.fields(Layout)}
-    return Cells(**own, rows=rows, checked=checked, raw=raw, tasks=describe_tasks(checked))
+    return Cells(**own, rows=rows, checked=checked, raw=raw, tasks=tasks)
 
 
 def recomposed(cells: Cells, settings: Config, raw: list[Config], layout: Layout) -> Cells:

@@ -32,7 +32,13 @@ class Earlier:
     results: Path
     name: str
     manifest: Manifest | None  # None if there is none, or if it is damaged
-    notes: list[str]  # on a damaged one
+    damage: str = ""  # why it cannot be read
+
+    @property
+    def notes(self) -> list[str]:
+        """A note on a damaged manifest."""
+        end = "it is set aside and written anew, and earlier looks at this study are forgotten"
+        return [f"{self.damage}; {end}"] * bool(self.damage)
 
     @property
     def looks(self) -> list[Look]:
@@ -67,12 +73,11 @@ class Earlier:
 def read_earlier(results: Path, name: str) -> Earlier:
     """The manifest of a study as earlier commands left it."""
     try:
-        return Earlier(results, name, read_manifest(results, name), [])
+        return Earlier(results, name, read_manifest(results, name))
     except FileNotFoundError:
-        return Earlier(results, name, None, [])
+        return Earlier(results, name, None)
     except Corrupt as error:
-        note = f"{error}; it is set aside and written anew, and earlier looks at this study are forgotten"
-        return Earlier(results, name, None, [note])
+        return Earlier(results, name, None, str(error))
 
 
 def _is_current(run: PlannedRun, row: Cell, name: str) -> bool:
@@ -85,15 +90,9 @@ def _is_current(run: PlannedRun, row: Cell, name: str) -> bool:
 def begun(study: CheckedStudy) -> tuple[list[Manifest], list[str]]:
     """The manifests of a study and of its rounds, and errors of unreadable ones.  They hold choices that were measured
     once and must not be measured again when the study is continued."""
-    found, errors = list[Manifest](), list[str]()
-    for name in [study.name, study.base, f"{study.tuning_name}-tune", f"{study.base}-aa"]:
-        try:
-            found.append(read_manifest(study.results, name))
-        except FileNotFoundError:
-            continue
-        except (OSError, Corrupt, ValueError) as error:
-            errors.append(str(error))
-    return found, errors
+    names = [study.name, study.base, f"{study.tuning_name}-tune", f"{study.base}-aa"]
+    found = [read_earlier(study.results, name) for name in names]
+    return [each.manifest for each in found if each.manifest], [each.damage for each in found if each.damage]
 
 
 def choose_seeds(study: CheckedStudy, earlier: Earlier) -> list[int]:

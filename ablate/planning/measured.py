@@ -42,7 +42,7 @@ from ablate.planning.earlier_runs import begun
 from ablate.planning.runs import Plan, lacks_device
 from ablate.planning.study import Cells, CheckedStudy
 from ablate.results.progress import makespan
-from ablate.results.records import Cell, Manifest, PlannedRun, StepSeconds
+from ablate.results.records import Cell, PlannedRun, StepSeconds
 from ablate.results.run import Run
 from ablate.results.run_key import settings
 from ablate.results.tables import as_planned, class_name
@@ -161,7 +161,10 @@ def recorded_seconds(study: CheckedStudy) -> list[StepSeconds]:
     """
     manifests, damaged = begun(study)
     for manifest in manifests:
-        found = [recorded(row, manifest) for row in study.cells.rows]
+        found = []
+        for row in study.cells.rows:  # a manifest may hold one at several values of a tuned key
+            alike = [cell for cell in manifest.cells if cell.step_seconds and row.levels.items() <= cell.levels.items()]
+            found.append(next((cell.step_seconds for cell in alike if shape_of(cell) == shape_of(row)), None))
         known = [seconds for seconds in found if seconds is not None]
         if known and len(known) < len(found):
             label = study.cells.labels[found.index(None)]
@@ -173,12 +176,6 @@ def recorded_seconds(study: CheckedStudy) -> list[StepSeconds]:
         message = f"{damaged[0]}; with it is lost what its steps took: restore the file, or write another name"
         raise PlanError([Problem("study", message)])
     return []
-
-
-def recorded(row: Cell, manifest: Manifest) -> StepSeconds | None:
-    """The seconds of a cell's step in a manifest, which may hold the cell at several values of a tuned key."""
-    alike = (cell for cell in manifest.cells if cell.step_seconds and row.levels.items() <= cell.levels.items())
-    return next((cell.step_seconds for cell in alike if shape_of(cell) == shape_of(row)), None)
 
 
 def measured(cells: Cells) -> list[StepSeconds]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablate.config.claims import Claim, Criterion
-from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import Config
 from ablate.formatting import first_of, scientific
 from ablate.results.records import SOLVED, Cell, ClaimEntry, TaskFacts
@@ -48,17 +47,6 @@ class Cells(Layout):
         """The row and the checked cell of each stratum's reference, without what matching found."""
         pairs = [pair for pair in zip(self.rows, self.checked, strict=True) if pair[0].reference]
         return [(row, cell._replace(matched=None, step_seconds=None)) for row, cell in pairs]
-
-
-def describe_tasks(checked: list[Checked]) -> dict[str, TaskFacts]:
-    """The manifest's entries of the cells' tasks, by fingerprint.  Raises PlanError if their `solved_at` differ."""
-    found: dict[str, TaskFacts] = {}
-    for cell in checked:
-        task = describe_task(cell)
-        if (other := found.setdefault(cell.task.fingerprint, task)).solved_at != task.solved_at:
-            differ = f"is {other.solved_at} and {task.solved_at} in cells of one task; write one for all"
-            raise PlanError([Problem("data.solved_at", differ)])
-    return found
 
 
 def describe_task(cell: Checked) -> TaskFacts:

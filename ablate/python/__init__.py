@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 
 from ablate import api, evidence, formatting
 from ablate.cli.status import counts, follow
-from ablate.cli.summary import effect_lines
+from ablate.cli.summary import effect_lines, effect_words
 from ablate.cli.sweep import heads, preview, row
 from ablate.config.command import value_text
 from ablate.config.errors import PlanError, Problem, Refused
@@ -236,10 +236,7 @@ class Study(tables.Study):
     def _repr_html_(self) -> str:
         shown = evidence.headline(self.effects)
         places = formatting.decimals((shown["high"] - shown["low"]) / 2)
-        rows = []
-        for effect in named_rows(shown.head(SHOWN)):
-            span = formatting.span(effect.mean, effect.low, effect.high, places) * (effect.verdict != "withheld")
-            rows.append((effect.label, span, formatting.over(effect), formatting.verdict(effect)))
+        rows = [(effect.label, *effect_words(effect, places)) for effect in named_rows(shown.head(SHOWN))]
         heads = ("effect", f"difference in {evidence.endpoint(self.manifest)}", "over", "verdict")
         above = [self._title(), *evidence.claim_lines(self.manifest, evidence.claims(self))]
         return paragraph(above) + html_table(heads, rows) + paragraph(self._below(shown))

@@ -1,8 +1,4 @@
-"""Replays the runs of a study from disk to its tracking services, each once:
-
-    ablate sync [STUDY] [--results-dir DIR]
-
-Needs `user=[my_package]` for a user's tracking service, since result files cannot allow packages.
+"""Replays the runs of a study from disk to its tracking services, each once, as `ablate sync` does.
 
 `mirrored` starts a process that does the same while a sweep trains.  Training never calls it, so it can neither block
 training nor lose a step.  It runs until its standard input ends, whose other end the sweep's process holds.

@@ -30,6 +30,9 @@ TIMES = 4  # times the base width: a value that goes by its root differs by a fa
 UNLIKE = 0.2  # relative difference, in addition to the error of random values
 AT_ONCE = 5  # seeds of `auto` before the first look
 
+Pair = tuple[int, int]
+Signature = list[list[float]] | None  # size and projections of each output of a copy
+
 
 def try_out(rows: list[Cell], checked: list[Checked], settings: Config) -> list[str]:
     """Notes on cells that may train.  Raises PlanError for those that must not.  These look ahead, mix rows, read
@@ -46,10 +49,11 @@ def try_out(rows: list[Cell], checked: list[Checked], settings: Config) -> list[
         problems += [problem for cell in checked for problem in first_value_problems(cell)]
         for row, record in zip(rows, records, strict=True):
             notes += [f"{row.label}: {note}" for note in record["notes"]]
-        twins, meeting = _duplicates(rows, checked, records, kept, positions) if not problems else ([], [])
+        pairs = same_networks(checked, records, kept, positions)
+        twins, meeting = _duplicates(rows, checked, pairs) if not problems else ([], [])
         if settings.tune.key in (None, "optim.lr"):  # tuning another key may still change their rates
-            pairs = sorted({names(rows, pair) for pair in equal_in(checked, OF_RATES, rates)})
-            twins += [f"{pair} have the same learning rate at every step" for pair in pairs]
+            equal = sorted({names(rows, pair) for pair in equal_in(checked, OF_RATES, rates)})
+            twins += [f"{both} have the same learning rate at every step" for both in equal]
     at_once = len(seeds) if isinstance(seeds, list) else seeds if isinstance(seeds, int) else AT_ONCE
     large, tight = memory_problems(rows, checked, len(rows) * at_once)
     problems, notes = problems + large, notes + meeting + tight
@@ -62,22 +66,11 @@ def try_out(rows: list[Cell], checked: list[Checked], settings: Config) -> list[
     return list(dict.fromkeys(notes))
 
 
-def _duplicates(
-    rows: list[Cell], checked: list[Checked], records: list[Record], kept: set[str], positions: int
-) -> tuple[list[str], list[str]]:
+def _duplicates(rows: list[Cell], checked: list[Checked], pairs: Iterable[Pair]) -> tuple[list[str], list[str]]:
     """Pairs of cells that are the same network or data, in words, and notes on pairs that are meant to be the same."""
-    least = max(fewest(cell.config, small_models.LAYERS) for cell in checked)
-
-    def confirmed(i: int) -> Signature:
-        cell = checked[i]
-        found: Signature = _tried(cell, [small_models.full(cell, positions, least)])["signature"]
-        copied, steps = small_models.small(cell, kept, positions), any(key.startswith("step.") for key in kept)
-        shown = isolate_user_code(cell.config, partial(many_times, copied, steps))
-        return [*found, *shown] if found and shown else None
-
     same, meeting = set(), set()
     why = "trained for two steps from equal seeds they agree but for rounding"
-    for pair in same_networks(checked, [record["signature"] for record in records], confirmed):
+    for pair in pairs:
         both = names(rows, pair)
         if width := base_width(checked, pair):
             one = f"are one network at model.dim={width}, the base width"
@@ -151,8 +144,6 @@ def _growing(base: Config, facts: dict[str, Any]) -> dict[str, Any]:
     return {"names": found}
 
 
-Pair = tuple[int, int]
-Signature = list[list[float]] | None  # size and projections of each output of a copy
 OF_RATES = ("schedule", "optim.lr", "optim.warmup", "optim.min_lr_ratio")  # keys of the learning rate
 MOST_RATES = 10_000  # evenly spaced steps at which learning rates are compared
 ROUNDING = 1e-10  # relative; more than another order of sums in float64 changes, and far below float32's precision
@@ -189,11 +180,17 @@ def refuse_equal(rows: list[Cell], checked: list[Checked], allowed: bool) -> lis
     return notes
 
 
-def same_networks(
-    checked: list[Checked], signatures: list[Signature], confirm: Callable[[int], Signature]
-) -> Iterator[Pair]:
-    """Pairs of cells that differ in components or the model's keys only and whose copies agree up to rounding.
-    `confirm` gives a cell's signature at its own sizes, since cells may differ in those only."""
+def same_networks(checked: list[Checked], records: list[Record], kept: set[str], positions: int) -> Iterator[Pair]:
+    """Pairs of cells that differ in components or the model's keys only and whose copies agree up to rounding."""
+    least = max(fewest(cell.config, small_models.LAYERS) for cell in checked)
+
+    def confirmed(i: int) -> Signature:  # at its own sizes, since cells may differ in those only
+        cell = checked[i]
+        found: Signature = _tried(cell, [small_models.full(cell, positions, least)])["signature"]
+        copied, steps = small_models.small(cell, kept, positions), any(key.startswith("step.") for key in kept)
+        shown = isolate_user_code(cell.config, partial(many_times, copied, steps))
+        return [*found, *shown] if found and shown else None
+
     seen: dict[str, list[int]] = {}
     for i, cell in enumerate(checked):
         late = _named_settings(cell.config, "late")
@@ -201,13 +198,13 @@ def same_networks(
             late += _named_settings(cell.config, "beyond_context")
         rest = [_without(cell.config, (*BUILT, "model")), cell.task.fingerprint, late]
         others = seen.setdefault(json.dumps(rest, sort_keys=True), [])
-        first = next((j for j in others if alike(signatures[j], signatures[i])), None)
+        first = next((j for j in others if alike(records[j]["signature"], records[i]["signature"])), None)
         if first is None:
             others.append(i)
             continue
         used = [_without(checked[j].config, checked[j].budget.unused) for j in (first, i)]
         # Cells that use the same settings have been reported, or are allowed.
-        if used[0] != used[1] and alike(confirm(first), confirm(i)):
+        if used[0] != used[1] and alike(confirmed(first), confirmed(i)):
             yield first, i
 
 
