@@ -16,7 +16,7 @@ from ablate.formatting import columns, counted
 from ablate.formatting.streams import say
 from ablate.results.atomic import set_aside
 from ablate.results.manifest import choose_study, manifest_of
-from ablate.results.run import Run, why_without
+from ablate.results.run import why_without
 from ablate.results.run_key import is_foreign
 from ablate.training.load import LoadedRun, load_run
 
@@ -103,14 +103,6 @@ def find(names: list[str], results: Path, user: Iterable[str] = ()) -> tuple[lis
     return done, damaged
 
 
-def put_aside(run: Run, file: Path) -> str:
-    """Set a run's damaged file aside unless the run is in training; returns the end of a message about it."""
-    with run.lock(lambda: False) as mine:
-        if not mine or not file.exists():
-            return ""
-        return f"; set aside as {set_aside(file).name}, and its study's command trains the run again"
-
-
 def evaluate(runs: list[NamedRun], requested: dict[str, Any]) -> Outcome:
     """Evaluate runs one after another, and print a table and remarks.  Raises Refused if a run's task or
     positions do not support a length."""
@@ -134,7 +126,11 @@ def evaluate(runs: list[NamedRun], requested: dict[str, Any]) -> Outcome:
             found, in_training = call(partial(measured, run.loaded, requested))
         except Exception as error:  # no weights, other data, incompatible code: continue with the others
             reason = first_line(error) or type(error).__name__
-            reason += put_aside(run.loaded.run, error.file) if isinstance(error, Corrupt) and error.file else ""
+            if isinstance(error, Corrupt) and error.file:
+                with run.loaded.run.lock(lambda: False) as mine:  # else it is in training
+                    if mine and error.file.exists():
+                        aside = set_aside(error.file).name
+                        reason += f"; set aside as {aside}, and its study's command trains the run again"
             problems.append(f"{run.cell}, seed {run.seed} cannot be evaluated: {reason}")
             say(problems[-1])
             continue

@@ -81,14 +81,20 @@ def verdicts(study: Study) -> dict[str, object]:
 
 
 def dry_run(plan: Plan) -> Outcome:
-    """Print a plan, and the expected time of its training and of training vectors for embeddings."""
+    """Print a plan, and the expected time of its training and of training vectors; `--json` has its cells and runs."""
     time, vectors = "", list[str]()
     if plan.todo:  # else torch is not imported
         from ablate.planning.measured import expected_time, expected_vectors
 
         time, vectors = expected_time(plan), expected_vectors(plan)
     print(preview(plan, time, vectors))
-    return Outcome(0, budget(plan) | {"time": time, "vectors": vectors}, [*plan.manifest.remarks, *plan.notes])
+    known = ("id", "label", "reference", "params", "flops_per_token", "shared_draws", "levels", "notes")
+    cells = [{name: getattr(cell, name) for name in known} for cell in plan.manifest.cells]
+    runs = []
+    for run in plan.manifest.runs:
+        runs.append({"cell": run.cell, "seed": run.seed, "path": run.path, "status": plan.statuses[run.path]})
+    result = {"study": plan.manifest.study, "folder": str(plan.folder), "cells": cells, "runs": runs, "todo": plan.todo}
+    return Outcome(0, result | {"time": time, "vectors": vectors}, [*plan.manifest.remarks, *plan.notes])
 
 
 def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:
@@ -105,7 +111,10 @@ def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:
     held += [f"match={plan.manifest.match}: {naming.quantity(plan.manifest)}"] if matching(plan) else []
     notes = naming.notes(cells)
     study = [*about(plan.manifest), *plan.manifest.remarks]
-    trained = f"{tasks}, {training(plan.manifest)}"
+    steps = few(dict.fromkeys(f"{cell.config.train.steps:,}" for cell in cells), NAMED)
+    tokens = few(dict.fromkeys(f"{cell.tokens_per_step or 0:,}" for cell in cells), NAMED)
+    seen = few(dict.fromkeys(passes(plan.manifest.passes(cell)) for cell in cells), NAMED)
+    trained = f"{tasks}, {steps} steps of {tokens} tokens ({seen})"  # 600 steps of 1,024 tokens (7 % of one pass)
     totals = [f"{trained}; {runs}", *([time] if time else []), *vectors, *evidence.noise_lines(plan.manifest), where]
     shown = cells if len(cells) <= MOST else [*cells[:HEAD], *cells[-TAIL:]]
     table = columns([heads(plan), *(row(plan, cell) for cell in shown)], numeric=True)
@@ -113,14 +122,6 @@ def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:
         table.insert(1 + HEAD, f"… {counted(len(cells) - len(shown), 'more cell')} between; --json has all")
     end = "dry run: nothing was trained or written"
     return "\n".join([*table, "", *totals, *study, *held, *notes, *grouped(plan.notes, cells), end])
-
-
-def training(manifest: Manifest) -> str:
-    """How long runs train: 600 steps of 1,024 tokens (7 % of one pass); of several cells all that differ."""
-    steps = few(dict.fromkeys(f"{cell.config.train.steps:,}" for cell in manifest.cells), NAMED)
-    tokens = few(dict.fromkeys(f"{cell.tokens_per_step or 0:,}" for cell in manifest.cells), NAMED)
-    seen = few(dict.fromkeys(passes(manifest.passes(cell)) for cell in manifest.cells), NAMED)
-    return f"{steps} steps of {tokens} tokens ({seen})"
 
 
 def grouped(notes: Sequence[str], cells: Sequence[Cell]) -> list[str]:
@@ -136,16 +137,6 @@ def heads(plan: Plan) -> tuple[str, ...]:
     """The headings of the table's columns."""
     budget = ("parameters", "difference", "FLOPs/token", "difference", "shared draws")
     return ("cell", *budget, *matching(plan), "to do", "done")
-
-
-def budget(plan: Plan) -> dict[str, object]:
-    """A plan for `--json`: its cells with their cost, and the state of its runs."""
-    known = ("id", "label", "reference", "params", "flops_per_token", "shared_draws", "levels")
-    cells = [{name: getattr(cell, name) for name in known} | {"notes": cell.notes} for cell in plan.manifest.cells]
-    runs = []
-    for run in plan.manifest.runs:
-        runs.append({"cell": run.cell, "seed": run.seed, "path": run.path, "status": plan.statuses[run.path]})
-    return {"study": plan.manifest.study, "folder": str(plan.folder), "cells": cells, "runs": runs, "todo": plan.todo}
 
 
 def about(manifest: Manifest) -> list[str]:

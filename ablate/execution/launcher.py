@@ -119,20 +119,15 @@ def launcher_problems(words: Sequence[str]) -> list[Problem]:
             try:
                 composer.compose(list(words))
             except (*COMPOSING, TypeError, AttributeError) as error:  # Hydra does not check the types of its settings
-                return [unread(words, error)]
+                there = GlobalHydra.instance().config_loader().get_group_options("hydra/launcher")
+                for word in words:
+                    key, _, name = word.partition("=")
+                    if key == "hydra/launcher" and name in EXTRAS.keys() - {*there}:
+                        return [Problem(word, f"is not installed; {INSTALL.format(EXTRAS[name])}")]
+                    if key == "hydra/launcher" and name not in there:
+                        return [Problem(word, f"no such launcher; {instead(name, [*there, *EXTRAS])}")]
+                return [Problem(" ".join(words), f"Hydra cannot read this ({first_line(error)})")]
     return []
-
-
-def unread(words: Sequence[str], error: Exception) -> Problem:
-    """The problem of words that Hydra rejects, such as a launcher that is not installed."""
-    there = GlobalHydra.instance().config_loader().get_group_options("hydra/launcher")
-    for word in words:
-        key, _, name = word.partition("=")
-        if key == "hydra/launcher" and name in EXTRAS.keys() - {*there}:
-            return Problem(word, f"is not installed; {INSTALL.format(EXTRAS[name])}")
-        if key == "hydra/launcher" and name not in there:
-            return Problem(word, f"no such launcher; {instead(name, [*there, *EXTRAS])}")
-    return Problem(" ".join(words), f"Hydra cannot read this ({first_line(error)})")
 
 
 def launch(words: Sequence[str], orders: Sequence[Order]) -> str | None:

@@ -29,16 +29,14 @@ def service(workers: Sequence[dict[str, str]]) -> Iterator[Sequence[dict[str, st
     with tempfile.TemporaryDirectory(prefix="ablate-mps-", ignore_cleanup_errors=True) as folder:
         clients = {PIPES: folder, LOGS: folder}
         # The service must see all GPUs, or it numbers them anew for its clients.
-        environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"} | clients
+        given = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"} | clients
         none = subprocess.DEVNULL
-        daemon = subprocess.Popen(
-            [control, "-f"], env=environment, stdin=none, stdout=none, stderr=none, process_group=0
-        )
+        daemon = subprocess.Popen([control, "-f"], env=given, stdin=none, stdout=none, stderr=none, process_group=0)
         try:
             yield [worker | clients for worker in workers]
         finally:
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                subprocess.run([control], input=b"quit\n", env=environment, capture_output=True, timeout=LIMIT)
+                subprocess.run([control], input=b"quit\n", env=given, capture_output=True, timeout=LIMIT)
                 daemon.wait(LIMIT)
             daemon.kill()
             daemon.wait()

@@ -68,33 +68,27 @@ def with_kernels(study: CheckedStudy) -> CheckedStudy:
     """The study with `train.matmul` and `train.compile` decided: by its manifest, else for this machine."""
     if not any(getattr(config.train, key) == "auto" for config in study.cells.raw for key in Kernels._fields):
         return study
-    chosen = recorded_kernels(study) or chosen_for(*study.cells.references[0])
+    chosen = None
+    for manifest in begun(study)[0][:1]:  # the choice that it was started with, on any machine
+        trains = [(cell.levels, cell.config.train) for cell in manifest.cells]
+        # Not levels of the sweep; and some cells may not support the choice.
+        compiled = any(train.compile is True for at, train in trains if at.get("train.compile", "auto") == "auto")
+        onednn = any(train.matmul == "onednn" for at, train in trains if at.get("train.matmul", "auto") == "auto")
+        chosen = Kernels("onednn" if onednn else "torch", compiled)
+    chosen = chosen or chosen_for(*study.cells.references[0])
     if chosen == Kernels():
         return study
-    cells = reconfigured(study.cells, study.settings, [decided(config, chosen) for config in study.cells.raw])
+    raw = []
+    for config in study.cells.raw:
+        if config.train.compile == "auto":
+            config = config.with_value("train.compile", chosen.compile)
+        if config.train.matmul == "auto" and in_float32_on_cpu(resolve_auto(config)):
+            config = config.with_value("train.matmul", chosen.matmul)
+        raw.append(config)
+    cells = reconfigured(study.cells, study.settings, raw)
     parts = ["compiled"] * chosen.compile + ["float32 products by oneDNN"] * (chosen.matmul == "onednn")
     note = f"{' and '.join(parts)}, which is faster here; train.compile=false train.matmul=torch: neither"
     return dataclasses.replace(study, cells=cells, notes=[*study.notes, note])
-
-
-def decided(config: Config, chosen: Kernels) -> Config:
-    """A configuration with each `auto` decided, if the choice applies to it."""
-    if config.train.compile == "auto":
-        config = config.with_value("train.compile", chosen.compile)
-    if config.train.matmul == "auto" and in_float32_on_cpu(resolve_auto(config)):
-        config = config.with_value("train.matmul", chosen.matmul)
-    return config
-
-
-def recorded_kernels(study: CheckedStudy) -> Kernels | None:
-    """The choice that the study or one of its rounds was started with, on any machine; None for a new study."""
-    for manifest in begun(study)[0]:
-        cells = [(cell.levels, cell.config.train) for cell in manifest.cells]
-        # Not levels of the sweep; and some cells may not support the choice.
-        compiled = any(train.compile is True for at, train in cells if at.get("train.compile", "auto") == "auto")
-        onednn = any(train.matmul == "onednn" for at, train in cells if at.get("train.matmul", "auto") == "auto")
-        return Kernels("onednn" if onednn else "torch", compiled)
-    return None
 
 
 def chosen_for(row: Cell, cell: Checked) -> Kernels:

@@ -71,15 +71,22 @@ def _duplicates(rows: list[Cell], checked: list[Checked], pairs: Iterable[Pair])
     same, meeting = set(), set()
     why = "trained for two steps from equal seeds they agree but for rounding"
     for pair in pairs:
-        both = names(rows, pair)
-        if width := base_width(checked, pair):
+        both, configs = names(rows, pair), [checked[i].config for i in pair]
+        width, rules = configs[0].model.dim, [config.parametrization for config in configs]
+        alone = _without(configs[0], ("parametrization",)) == _without(configs[1], ("parametrization",))
+        # They differ at another width of the sweep.
+        if alone and any(cell.config.parametrization in rules and cell.config.model.dim != width for cell in checked):
             one = f"are one network at model.dim={width}, the base width"
             meeting.add(f"{both} {one}: there both train to equal numbers")
-        else:
-            nodes = [(node, checked[i].task.context) for i in pair for node in variants_of(checked[i].config.attention)]
-            wide = {(node["window"], context) for node, context in nodes if (node.get("window") or 0) >= context}
-            more = [f"; attention.window={window} covers the context of {context}" for window, context in sorted(wide)]
-            same.add(f"{both} make the same network: {why}{''.join(more)}{acting_beyond(checked, pair)}")
+            continue
+        nodes = [(node, checked[i].task.context) for i in pair for node in variants_of(checked[i].config.attention)]
+        wide = {(node["window"], context) for node, context in nodes if (node.get("window") or 0) >= context}
+        more = [f"; attention.window={window} covers the context of {context}" for window, context in sorted(wide)]
+        first, second = (_named_settings(config, "beyond_context") for config in configs)
+        how = f"to compare it write eval.lengths=[{2 * checked[pair[0]].task.context}]"
+        beyond = [f"{group}.{key}" for group, key, value in first if [group, key, value] not in second]
+        more += [f"; {key} acts beyond the training context alone; {how}" for key in beyond[:1]]
+        same.add(f"{both} make the same network: {why}{''.join(more)}")
     for pair in equal_in(checked, ["data"], contents):
         same.add(f"{names(rows, pair)} give the same batches and held-out examples")
     return sorted(same), sorted(meeting)
@@ -214,23 +221,6 @@ def alike(first: Signature, second: Signature) -> bool:
         return False
     pairs = zip(first, second, strict=True)
     return all(abs(x - y) <= ROUNDING * abs(one[0]) for one, other in pairs for x, y in zip(one, other, strict=True))
-
-
-def base_width(checked: list[Checked], pair: Pair) -> int | None:
-    """The width of two cells with different parametrizations that differ at another width of the sweep; else None."""
-    first, second = (checked[i].config for i in pair)
-    width, both = first.model.dim, [first.parametrization, second.parametrization]
-    elsewhere = any(cell.config.parametrization in both and cell.config.model.dim != width for cell in checked)
-    alone = _without(first, ("parametrization",)) == _without(second, ("parametrization",))
-    return width if alone and elsewhere else None
-
-
-def acting_beyond(checked: list[Checked], pair: Pair) -> str:
-    """A hint for two cells that differ in a setting that only acts beyond the training context; else ""."""
-    first, second = (_named_settings(checked[i].config, "beyond_context") for i in pair)
-    found = next((f"{group}.{key}" for group, key, value in first if [group, key, value] not in second), None)
-    how = f"to compare it write eval.lengths=[{2 * checked[pair[0]].task.context}]"
-    return f"; {found} acts beyond the training context alone; {how}" if found else ""
 
 
 def _named_settings(config: Config, where: str) -> list[Any]:

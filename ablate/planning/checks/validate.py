@@ -113,7 +113,10 @@ class Validator:
                 # Replaced by what they result in, so that cells that differ in these only are equal.
                 config = config.with_value("model.tie_embeddings", ties(config, task))
                 config = config.with_value("data.context", task.context)
-                checked = self.checked(config, task)._replace(defaults=filled_in(config))
+                nodes = [(group, node) for group in VARIED for node in variants_of(getattr(config, group))]
+                given = [(group, defaults_of(group, node, config.user)) for group, node in nodes]
+                defaults = {f"{group}.{name}": value for group, values in given for name, value in values.items()}
+                checked = self.checked(config, task)._replace(defaults=defaults)
                 found += [] if any(p.key == "eval.lengths" for p in found) else length_problems(config, task)
                 if config.train.parts > 1 and checked.budget.running:
                     why = "norms with running statistics normalise by the whole batch, and would by each part"
@@ -194,13 +197,6 @@ class Validator:
             found = make() if is_foreign(config) else cached("budget", [parts, facts], make)
             self.budgets[key] = parse(Budget, found)
         return self.budgets[key]
-
-
-def filled_in(config: Config) -> dict[str, Any]:
-    """The constructor's defaults of arguments that no YAML sets, by dotted name."""
-    nodes = [(group, node) for group in VARIED for node in variants_of(getattr(config, group))]
-    found = [(group, defaults_of(group, node, config.user)) for group, node in nodes]
-    return {f"{group}.{name}": value for group, values in found for name, value in values.items()}
 
 
 def _own_problems(section: str, config: Config) -> list[Problem]:
