@@ -26,7 +26,11 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
     table, cells, claims = evidence.effects(study), evidence.cells(study), evidence.claims(study)
     lines = [_title(study, wall_seconds), *naming.question_lines(study.manifest), _scope(study), _metric(study)]
     lines += [*_cells(cells), *_other_metrics(study), *evidence.claim_lines(study.manifest, claims)]
-    lines += [*evidence.ladder_lines(evidence.ladder(study)), *effect_lines(table), *_speed(study)]
+    lines += [*evidence.ladder_lines(evidence.ladder(study)), *effect_lines(table)]
+    if not (timed := evidence.speed(study)).empty:
+        lines += _metric_table(study, "seconds of a training step, on this machine", {"": STEP})
+        lines += ["effects on the seconds of a training step, a family of their own"]
+        lines += _effect_rows(evidence.headline(timed))
     if study.manifest.tuning:  # effects with all cells at the same value of the tuned key
         heading, rows = evidence.common_rows(study.manifest)
         lines += [heading, *_columns(rows[:ROWS]), *_more(len(rows) - ROWS, "effect")] if rows else []
@@ -185,15 +189,6 @@ def _heading(design: pandas.DataFrame) -> str:
     paired = known["paired"]
     how = "paired over" if paired.all() else "paired or unpaired," if paired.any() else "unpaired,"
     return f"effects, {how} {seeds} seeds, simultaneous 95 % intervals"
-
-
-def _speed(study: Study) -> list[str]:
-    table = evidence.speed(study)
-    if table.empty:
-        return []
-    shown = evidence.headline(table)
-    took = _metric_table(study, "seconds of a training step, on this machine", {"": STEP})
-    return [*took, "effects on the seconds of a training step, a family of their own", *_effect_rows(shown)]
 
 
 def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame, claims: pandas.DataFrame) -> list[str]:
