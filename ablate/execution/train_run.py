@@ -118,12 +118,11 @@ class Attempt:
     result: Result
     trainer: Trainer | None = None
     files: dict[str, Sum] = dataclasses.field(default_factory=dict)  # whose checksums go into the result
-    began: float = dataclasses.field(default_factory=time.process_time)
 
 
 def attempt(run: Run, cell: Cell, seed: int, stop: Callable[[], bool], ranks: Ranks) -> str:
-    """Train a run and write its result, unless it is interrupted."""
-    made = Attempt(Result(status="done", final={}, started=now()))
+    """Train a run and write its result, unless it is interrupted, and delete files that are not to be kept."""
+    made, began = Attempt(Result(status="done", final={}, started=now())), time.process_time()
     try:
         with refusing_full_disks(run.folder):
             train(made, run, cell, seed, stop, ranks)
@@ -138,7 +137,21 @@ def attempt(run: Run, cell: Cell, seed: int, stop: Callable[[], bool], ranks: Ra
         made.result = dataclasses.replace(made.result, status=status, error=known)
         for file in (run.checkpoint_file, run.weights_file) if isinstance(error, Changed) else ():
             file.unlink(missing_ok=True)
-    return conclude(made, run, cell)
+    trainer, files = made.trainer, made.files
+    if trainer and files:
+        files[run.metrics_file.name] = trainer.metrics.written()
+    processes = cell.config.train.devices
+    took = round(processes * (time.process_time() - began) + (trainer.clock.cpu_before if trainer else 0.0), 2)
+    result = dataclasses.replace(made.result, files=files or None, cpu_seconds=took, ended=now())
+    try:
+        with refusing_full_disks(run.folder):
+            write_json(run.result_file, with_facts(result, trainer, cell).as_json(), run.check)
+    except OSError as error:
+        say(f"{run.result_file} cannot be written ({error.strerror})")
+        return "failed"
+    if result.status != "failed" and cell.config.keep != "all":
+        run.checkpoint_file.unlink(missing_ok=True)
+    return result.status
 
 
 def train(made: Attempt, run: Run, cell: Cell, seed: int, stop: Callable[[], bool], ranks: Ranks) -> None:
@@ -164,25 +177,6 @@ def train(made: Attempt, run: Run, cell: Cell, seed: int, stop: Callable[[], boo
             made.files |= keep_weights(run, trainer.average.model, config.keep)
         with trainer.clock.timed("evaluate"):
             test_lengths(run, config, lambda: (trainer.average.model, trainer.task))
-
-
-def conclude(made: Attempt, run: Run, cell: Cell) -> str:
-    """Write the result of a run that has ended, and delete files that are not to be kept; returns its status."""
-    trainer, files = made.trainer, made.files
-    if trainer and files:
-        files[run.metrics_file.name] = trainer.metrics.written()
-    processes = cell.config.train.devices
-    took = round(processes * (time.process_time() - made.began) + (trainer.clock.cpu_before if trainer else 0.0), 2)
-    result = dataclasses.replace(made.result, files=files or None, cpu_seconds=took, ended=now())
-    try:
-        with refusing_full_disks(run.folder):
-            write_json(run.result_file, with_facts(result, trainer, cell).as_json(), run.check)
-    except OSError as error:
-        say(f"{run.result_file} cannot be written ({error.strerror})")
-        return "failed"
-    if result.status != "failed" and cell.config.keep != "all":
-        run.checkpoint_file.unlink(missing_ok=True)
-    return result.status
 
 
 def test_lengths(run: Run, config: Config, trained: Callable[[], tuple[nn.Module, Task]]) -> str:

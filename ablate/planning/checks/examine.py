@@ -8,7 +8,7 @@ import dataclasses
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -276,30 +276,23 @@ def _idle_parts(spec: Spec, model: nn.Module, idle: set[str], sometimes: set[str
     problems, notes = [], []
     for group, target in targets:
         others = tuple(other for _, other in targets if other is not target and inspect.isclass(other))
-        places = {place: module for place, module in model.named_modules() if type(module) is target}
-        found = [one for place, module in places.items() for one in idle_in(place, module, others, idle, sometimes)]
-        name = called(spec, group)
-        problems += [[group, f"{name} {what}"] for what, harmless in found if not harmless][:1]
-        notes += [f"{name} {what}" for what, harmless in found if harmless][:1]
+        wrong, harmless = list[str](), list[str]()
+        for place, module in ((place, module) for place, module in model.named_modules() if type(module) is target):
+            names = [name for name, _ in module.named_parameters()]
+            silent = {name for name in names if f"{place}.{name}" in idle}
+            if names and silent == {*names}:
+                wrong.append(f"is built but never used: nothing of {place} reaches the outputs")
+                continue
+            inside = tuple(f"{name}." for name, part in module.named_modules() if name and isinstance(part, others))
+            own = {name for name in silent if not name.startswith(inside)}  # not those of other components inside it
+            alike = {re.sub(r"\b\d+\b", "#", name) for name in names if f"{place}.{name}" in sometimes}
+            spared = {name for name in own if re.sub(r"\b\d+\b", "#", name) in alike}
+            if own - spared:
+                never = ", ".join(sorted(f"{place}.{name}" for name in own - spared))
+                wrong.append(f"never uses {never}, which counts all the same; take it out")
+            if spared:
+                unsent = ", ".join(sorted(f"{place}.{name}" for name in spared))
+                harmless.append(f"sent nothing to {unsent} in all batches of a small copy, though to others like it")
+        problems += [[group, f"{called(spec, group)} {what}"] for what in wrong[:1]]
+        notes += [f"{called(spec, group)} {what}" for what in harmless[:1]]
     return problems, notes
-
-
-def idle_in(
-    place: str, module: nn.Module, others: tuple[type, ...], idle: set[str], sometimes: set[str]
-) -> Iterator[tuple[str, bool]]:
-    """Sentences on the idle parameters of a module at a place, each with whether that is harmless."""
-    names = [name for name, _ in module.named_parameters()]
-    silent = {name for name in names if f"{place}.{name}" in idle}
-    if names and silent == {*names}:
-        yield f"is built but never used: nothing of {place} reaches the outputs", False
-        return
-    inside = tuple(f"{name}." for name, part in module.named_modules() if name and isinstance(part, others))
-    own = {name for name in silent if not name.startswith(inside)}  # not those of other components inside it
-    alike = {re.sub(r"\b\d+\b", "#", name) for name in names if f"{place}.{name}" in sometimes}
-    spared = {name for name in own if re.sub(r"\b\d+\b", "#", name) in alike}  # its name is theirs but for a number
-    if own - spared:
-        never = ", ".join(sorted(f"{place}.{name}" for name in own - spared))
-        yield f"never uses {never}, which counts all the same; take it out", False
-    if spared:
-        unsent = ", ".join(sorted(f"{place}.{name}" for name in spared))
-        yield f"sent nothing to {unsent} in all batches of a small copy, though to others like it", True
