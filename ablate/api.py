@@ -63,8 +63,17 @@ def train(plan: Plan, reporter: Reporter) -> Study:
         run_round(plan, reporter)
         following = plan_again(plan) if plan.more and plan.todo else plan
         if following.manifest.runs == plan.manifest.runs:  # the last round, or an incomplete one
-            return conclude(following, time.monotonic() - started if trained else None, reporter)
+            break
         plan = following
+    seconds = time.monotonic() - started if trained else None
+    study = load_study(following.results, following.manifest.study, following.manifest)
+    try:
+        with refusing_full_disks(following.results):  # before results are shown
+            log_look(following.results, following.manifest, now())
+    except (OSError, Corrupt) as error:
+        reporter.remark(f"this look at the results cannot be logged ({error})")
+    reporter.ended(following, study, seconds)
+    return study
 
 
 def run_round(plan: Plan, reporter: Reporter) -> None:
@@ -101,18 +110,6 @@ def run_plan(plan: Plan) -> str | None:
     except Exception as error:
         return f"the launcher failed ({whole_line(error)})"
     return None
-
-
-def conclude(plan: Plan, seconds: float | None, reporter: Reporter) -> Study:
-    """Load the study, log this look at its results, and report its end."""
-    study = load_study(plan.results, plan.manifest.study, plan.manifest)
-    try:
-        with refusing_full_disks(plan.results):  # before results are shown
-            log_look(plan.results, plan.manifest, now())
-    except (OSError, Corrupt) as error:
-        reporter.remark(f"this look at the results cannot be logged ({error})")
-    reporter.ended(plan, study, seconds)
-    return study
 
 
 def no_space(plan: Plan, full: DiskFull) -> str:

@@ -141,7 +141,10 @@ def evaluate(runs: list[NamedRun], requested: dict[str, Any]) -> Outcome:
         comparable = any(same_tokens(run.loaded, requested) for run, _ in rows)
         equal = "equal to what training wrote" if comparable else "not comparable with training: other eval.tokens"
         equal = f"{len(rows)} of {counted(len(runs), 'run')}: {equal}" if len(rows) < len(runs) else equal
-        print("\n".join([table(rows), *(remarks or [equal]), *dict.fromkeys(seen)]))
+        names = sorted(dict.fromkeys(name for _, found in rows for name in found), key=lambda name: "@" in name)
+        cells = [(one.cell, one.seed, *(f"{m[name]:.4f}" if name in m else "" for name in names)) for one, m in rows]
+        table = columns([("cell", "seed", *names), *cells])
+        print("\n".join([*table, *(remarks or [equal]), *dict.fromkeys(seen)]))
     numbers = [{"path": one.loaded.run.path, "cell": one.cell, "seed": one.seed, "metrics": m} for one, m in rows]
     return Outcome(1 if remarks or problems else 0, {"runs": numbers, "differences": remarks}, problems)
 
@@ -198,10 +201,3 @@ def differences(loaded: LoadedRun, found: dict[str, float], requested: dict[str,
     both = [(name, value, old) for name, value in found.items() if (old := stored.get(name)) is not None]
     different = [(name, value, old) for name, value, old in both if abs(old - value) > within * abs(old)]
     return [f"{name} is {value!r}, and training wrote {old!r}" for name, value, old in different]
-
-
-def table(rows: list[tuple[NamedRun, dict[str, float]]]) -> str:
-    """A line per run, and a column per metric that any run has."""
-    names = sorted(dict.fromkeys(name for _, found in rows for name in found), key=lambda name: "@" in name)
-    lines = [(run.cell, run.seed, *(f"{found[n]:.4f}" if n in found else "" for n in names)) for run, found in rows]
-    return "\n".join(columns([("cell", "seed", *names), *lines]))

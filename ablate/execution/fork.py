@@ -43,11 +43,6 @@ class Child:
         self.pid, self.channel, self.received = pid, channel, b""
         self.code: int | None = None  # exit code, negative for a signal
 
-    def send(self, line: str) -> None:
-        """Send a line; does nothing if the process has ended."""
-        with contextlib.suppress(OSError):
-            self.channel.sendall(line.encode() + b"\n")
-
     def receive(self, seconds: float) -> str | None:
         """The next line; None if none arrives within this time; empty if no more can arrive."""
         ended = self.ended()  # checked first: the loop below still reads what it sent before it ended

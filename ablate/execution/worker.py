@@ -122,7 +122,8 @@ class WorkerParent:
             children = [self.shared] if self.shared and not is_private else self.start(bodies)
             self.shared = self.shared if is_private else children[0]
             for child in children:
-                child.send(text)
+                with contextlib.suppress(OSError):  # it has ended
+                    child.channel.sendall(text.encode() + b"\n")
             reply = self.wait(children)
             answer = answer_of(reply) if reply else None
             if answer is None or is_private or answer.leaving:

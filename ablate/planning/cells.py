@@ -250,8 +250,7 @@ def describe_cells(checked: list[Checked], raw: list[Config], layout: Layout) ->
                 notes=notes,
             )
         )
-    own = {field.name: getattr(layout, field.name) for field in dataclasses.fields(Layout)}
-    return Cells(**own, rows=rows, checked=checked, raw=raw, tasks=tasks)
+    return Cells(layout.factors, layout.reference, names, labels, levels, at, rows, checked, raw, tasks)
 
 
 def recomposed(cells: Cells, settings: Config, raw: list[Config], layout: Layout) -> Cells:
