@@ -11,6 +11,7 @@ from ablate.config.typed_json import Record, optional, parse, unread
 from ablate.formatting import instead, is_number
 
 EPOCH, LENGTHS = "epoch", "eval.lengths"
+Factors = dict[str, list[Any]]
 FORM = "write {source: PAPER AND TABLE, metric: BLEU, series: [{of: {norm: rms}, value: 26.8}]}"
 
 
@@ -34,9 +35,7 @@ class Mirror(Record):
     series: list[Series]  # in the paper's order
 
 
-def read_mirror(
-    given: Any, factors: dict[str, list[Any]], settings: Collection[str]
-) -> tuple[Mirror | None, list[Problem]]:
+def read_mirror(given: Any, factors: Factors, settings: Collection[str]) -> tuple[Mirror | None, list[Problem]]:
     """The mirror of a study with these factors and settings, and all problems."""
     if given is None:
         return None, []
@@ -47,7 +46,7 @@ def read_mirror(
     return mirror, [Problem("mirror", message) for message in _problems(mirror, factors, settings)]
 
 
-def _problems(mirror: Mirror, factors: dict[str, list[Any]], settings: Collection[str]) -> Iterator[str]:
+def _problems(mirror: Mirror, factors: Factors, settings: Collection[str]) -> Iterator[str]:
     known = [field.name for kind in (Mirror, Series) for field in dataclasses.fields(kind) if field.name != "unread"]
     yield from (f"no such key: {key}; {instead(key.rpartition('.')[2], known)}" for key in unread(mirror))
     yield from (f"{name}: is empty; {FORM}" for name in ("source", "metric") if not getattr(mirror, name).strip())

@@ -257,17 +257,16 @@ def _also(manifest: Manifest, contrast: Contrast, settings: dict[str, dict[str, 
         if values[0][key] != values[1][key] and name != "_partial_" and not of_variant and not follows:
             found.append((group in own, key))
     order = {name: place for place, name in enumerate(SECTIONS)}
-    found.sort(key=lambda each: (not each[0], order[each[1].partition(".")[0]], each[1]))
-    return [_change(manifest, key, mine, *(side[key] for side in values)) for mine, key in found]
-
-
-def _change(manifest: Manifest, key: str, mine: bool, *sides: set[str]) -> str:
-    group, _, name = key.removesuffix(f".{LAYERS}").partition(".")
-    is_class = name == "_target_"
-    plain = [", ".join(each.rpartition(".")[2] if is_class else each for each in sorted(side)) for side in sides]
-    called = key_name(manifest, group if name in ("_target_", "") else key)
-    called = name if mine and not manifest.shown and called == key else called
-    return f"{called} {' → '.join(plain)}"
+    changes = []
+    for mine, key in sorted(found, key=lambda each: (not each[0], order[each[1].partition(".")[0]], each[1])):
+        group, _, name = key.removesuffix(f".{LAYERS}").partition(".")
+        texts = [sorted(side[key]) for side in values]
+        if name == "_target_":
+            texts = [[target.rpartition(".")[2] for target in side] for side in texts]
+        called = key_name(manifest, group if name in ("_target_", "") else key)
+        called = name if mine and not manifest.shown and called == key else called
+        changes.append(f"{called} {' → '.join(map(', '.join, texts))}")
+    return changes
 
 
 def also_words(also: str) -> str:

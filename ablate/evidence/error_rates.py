@@ -21,7 +21,7 @@ from ablate.evidence.normality import rejects_normality
 from ablate.evidence.statistics import benjamini_hochberg, holm, t_limit
 from ablate.formatting import EXPLORATORY, OPEN, counted
 from ablate.results.naming import no_evidence
-from ablate.results.records import ClaimEntry, Look, Manifest
+from ablate.results.records import ClaimEntry, Manifest
 from ablate.results.study import Study
 
 ALPHA = 0.05  # messages and docs also say 5 % and 95 % in words: change them together
@@ -99,12 +99,6 @@ def looks_until(most: int) -> list[int]:
     return [n for n in LOOKS if n < most] + [most]
 
 
-def planned(look: Look, looks: list[int]) -> bool:
-    """Whether a look belongs to this planned sequence: the same plan, and the first seeds up to one of its numbers."""
-    seeds = look.seeds
-    return look.planned == looks and seeds == list(range(len(seeds))) and len(seeds) in looks
-
-
 def sizes(manifest: Manifest, complete: list[list[int]]) -> tuple[int, ...]:
     """The number of seeds with a value at each past and future look; `complete` lists the seeds of each group.  Runs
     without a number make a row's looks smaller than planned.  With a fixed number of seeds there is one look."""
@@ -113,8 +107,7 @@ def sizes(manifest: Manifest, complete: list[list[int]]) -> tuple[int, ...]:
         return (min(map(len, complete)),)
     lost = len(seeds) - min(map(len, complete))
     found = [min(len(set(seeds[:n]).intersection(group)) for group in complete) for n in sequence.looks]
-    at = sequence.at
-    counts = [n - lost if n > at else had for n, had in zip(sequence.looks, found, strict=True)]
+    counts = [n - lost if n > sequence.at else had for n, had in zip(sequence.looks, found, strict=True)]
     return tuple(sorted({n for n in counts if n > 1}))
 
 
@@ -205,8 +198,7 @@ def _overlap(looks: tuple[int, ...], level: float, blocks: list[tuple[np.ndarray
     limits = t_limit(level / 2, np.array(looks) - 1)
     mean, variance = 0.0, 0.0
     for k, (sums, squares) in enumerate(blocks):
-        t = _paths(looks, level, k, sums, squares)
-        hits = t >= limits
+        hits = _paths(looks, level, k, sums, squares) >= limits
         hits[:, k] = True  # true by construction, but perhaps not after rounding
         shares = 1 / hits.sum(1)
         mean, variance = mean + shares.mean() / len(looks), variance + shares.var() / len(shares) / len(looks) ** 2

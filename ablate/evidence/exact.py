@@ -132,13 +132,12 @@ def hypergeometric_p(one: np.ndarray, other: np.ndarray, m: int, n: int) -> floa
     """
     if not len(one):
         return math.nan
-    chances = _sums(
-        [
-            (k * n - (a + b - k) * m, math.comb(m, k) * math.comb(n, a + b - k) / math.comb(m + n, a + b))
-            for k in range(max(0, a + b - n), min(m, a + b) + 1)
-        ]
-        for a, b in zip(map(int, one), map(int, other), strict=True)
-    )
+
+    def of_seed(lost: int) -> list[tuple[int, float]]:
+        counts, ways = range(max(0, lost - n), min(m, lost) + 1), math.comb(m + n, lost)
+        return [(k * n - (lost - k) * m, math.comb(m, k) * math.comb(n, lost - k) / ways) for k in counts]
+
+    chances = _sums(map(of_seed, map(int, one + other)))
     found = int(np.sum(one)) * n - int(np.sum(other)) * m
     tails = (math.fsum(p for total, p in chances.items() if (total - found) * sign >= 0) for sign in (1, -1))
     return min(1.0, 2 * min(tails))

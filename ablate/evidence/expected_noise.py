@@ -221,8 +221,7 @@ def round_differences(effects: Iterable[float], floor: float) -> list[float]:
     sizes: list[float] = []
     size = max((abs(effect) for effect in effects if math.isfinite(effect) and effect), default=floor)
     for _ in range(3):
-        base = 10.0 ** math.floor(math.log10(size))
-        rounds = base * np.array([1, 2, 5, 10])
+        rounds = 10.0 ** math.floor(math.log10(size)) * np.array([1, 2, 5, 10])
         sizes.append(float(f"{rounds[np.argmin(np.abs(np.log(size / rounds)))]:.3g}"))
         size = sizes[-1] / 2.2
     return sizes
@@ -230,8 +229,7 @@ def round_differences(effects: Iterable[float], floor: float) -> list[float]:
 
 def placebo_lines(table: pandas.DataFrame, placebos: Study) -> list[str]:
     """Lines on the placebos of the study with these effects: noise, its sources, and seeds that differences need."""
-    found = floors(placebos)
-    known = [row for row in found if row.n >= 2]
+    known = [row for row in floors(placebos) if row.n >= 2]
     manifest = placebos.manifest
     reference = next(cell for cell in manifest.cells if cell.levels[KEY] is None)
     head = f"placebos (placebo_seeds={len(manifest.seeds)}, {reference.label})"

@@ -11,7 +11,6 @@ from ablate import formatting
 from ablate.config.depth import chosen_at
 from ablate.config.schema import BY_STEPS
 from ablate.evidence.contrasts import contrasts, strata
-from ablate.evidence.error_rates import planned
 from ablate.evidence.exact import is_solved
 from ablate.evidence.statistics import correlated, paired, wilson
 from ablate.formatting import SPEED, counted, few
@@ -113,7 +112,9 @@ def values_of(table: pandas.DataFrame, metrics: dict[str, str]) -> pandas.Series
 def unadjusted(manifest: Manifest) -> str:
     """A sentence saying that intervals are too narrow because of looks other than those of `seeds=auto`; else ""."""
     present, sequence = set(manifest.seeds), manifest.sequential.looks if manifest.sequential else []
-    others = [look for look in manifest.looks if not planned(look, sequence)]
+    # A planned look has the plan of this sequence, and the first seeds up to one of its numbers.
+    first = [list(range(n)) for n in sequence]
+    others = [look for look in manifest.looks if look.planned != sequence or look.seeds not in first]
     seen = {len(look.seeds) for look in others if set() < set(look.seeds) < present}
     studies = sorted({look.study for look in others if look.study})  # said if all looks were theirs
     where = f" (in {', '.join(studies)})" * bool(studies and all(look.study for look in others))
@@ -216,8 +217,7 @@ def given(manifest: Manifest) -> str:
 
 def tuning_seeds(tuning: Tuning) -> int:
     """The total number of tuning seeds, over all repetitions if tuning is repeated for each scored seed."""
-    shares = max((len(cell.values) for cell in tuning.cells.values()), default=0)
-    return int(tuning.seeds * max(1, shares))
+    return int(tuning.seeds * max([1, *(len(cell.values) for cell in tuning.cells.values())]))
 
 
 def common(manifest: Manifest) -> dict[str, list[float]]:

@@ -163,8 +163,7 @@ def _parts(found: Scored, weights: dict[str, float], curves: list[tuple[Slope, f
         sums = found.values[list(own)].dropna() @ pandas.Series(own, dtype=float)
         columns = ([sums] if own else []) + slopes_here
         complete = pandas.concat(columns, axis=1, join="inner").to_numpy(float)
-        sides = [complete[:, : bool(own)].sum(1), complete[:, bool(own) :].sum(1)]
-        parts.append(np.stack(sides, axis=1))
+        parts.append(np.stack([complete[:, : bool(own)].sum(1), complete[:, bool(own) :].sum(1)], axis=1))
         lost |= bool(own) and len(complete) < len(sums)
     return parts, lost
 

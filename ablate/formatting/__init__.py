@@ -145,8 +145,7 @@ def verdict(row: Any, assigned: Callable[[str, str], str] = "{}={}".format) -> s
         lower = bool(row.lower_is_better) == (word == "better")
         named = row.metric.split("/")[-1]
         sides = {"interaction": "together than the two alone predict", "trend": f"{named} {row.level.split(', ')[-1]}"}
-        side = sides.get(row.kind, named)
-        way = f"{'lower' if lower else 'higher'} {side}"
+        way = f"{'lower' if lower else 'higher'} {sides.get(row.kind, named)}"
         timed = row.metric in SPEED and row.kind not in sides
         words = f"{row.verdict} ({('faster' if word == 'better' else 'slower') if timed else way})"
         words = crossed(row, word, assigned) or words
@@ -207,8 +206,7 @@ def bounds(size: float, steps: float) -> str:
 
 def between(least: float, most: float) -> str:
     """Two positive numbers as a range: "0.0031", "0.012 to 0.031"."""
-    known = dict.fromkeys(number(value, decimals([value])) for value in (least, most))
-    return " to ".join(known)
+    return " to ".join(dict.fromkeys(number(value, decimals([value])) for value in (least, most)))
 
 
 def lost(row: Any) -> list[str]:

@@ -13,7 +13,6 @@ Numbers have full precision.  Nothing here needs torch, and nothing that is read
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import itertools
 import json
@@ -21,6 +20,7 @@ import math
 import re
 import shlex
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -113,12 +113,11 @@ def read_tables(folder: Path) -> Study:
 
 def anywhere(manifest: Manifest) -> Manifest:
     """A manifest without paths of one machine: those of its results and of the user's variants."""
-    configs = [dataclasses.replace(cell.config, results_dir="results") for cell in manifest.cells]
-    cells = [dataclasses.replace(cell, config=config) for cell, config in zip(manifest.cells, configs, strict=True)]
+    cells = [replace(cell, config=replace(cell.config, results_dir="results")) for cell in manifest.cells]
     typed = [word for word in shlex.split(manifest.command) if not word.startswith("results_dir=")]
     words = itertools.pairwise(["", *typed])
     typed = [Path(word).name if before == "--config-dir" else word for before, word in words]
-    return dataclasses.replace(manifest, cells=cells, command=shlex.join(typed))
+    return replace(manifest, cells=cells, command=shlex.join(typed))
 
 
 def _factors(manifest: Manifest) -> list[str]:

@@ -94,14 +94,9 @@ def log_look(results: Path, manifest: Manifest, when: str) -> None:
             at = dataclasses.replace(at, at=max(at.at, sequence.at))
         # A run that was replanned meanwhile, for example for other code, replaces this one.
         known = {(run.cell, run.seed) for run in current.runs}
-        renewed = dataclasses.replace(
-            current,
-            looks=[*current.looks, look],
-            sequential=at,
-            seeds=sorted({*current.seeds, *manifest.seeds}),
-            runs=current.runs + [run for run in manifest.runs if (run.cell, run.seed) not in known],
-        )
-        write_manifest(results, renewed)
+        runs = current.runs + [run for run in manifest.runs if (run.cell, run.seed) not in known]
+        looks, seeds = [*current.looks, look], sorted({*current.seeds, *manifest.seeds})
+        write_manifest(results, dataclasses.replace(current, looks=looks, sequential=at, seeds=seeds, runs=runs))
 
 
 def newest_study(results: Path) -> str | None:
