@@ -74,23 +74,17 @@ def _plain(value: Any) -> Any:
 def run_hashes(study: Study) -> str:
     """A hash of eight digits for each run, in order, over its final values and its curve."""
     columns = ["cell", "seed", "status", *sorted(name for name in study.runs if "/" in str(name))]
-    logged = _logged_hashes(study)
-    rows = study.runs[columns].to_dict("records")
-    return ",".join(
-        f"{row['cell']}/{row['seed']}:{_digest([_plain(row), logged.get((row['cell'], row['seed']), 0)])[:8]}"
-        for row in rows
-    )
-
-
-def _logged_hashes(study: Study) -> dict[tuple[Any, Any], int]:
     levels = [name for name in study.manifest.factors if name != "cell"]  # of runs without other factors it is one
-    known = study.curves.drop(columns=levels, errors="ignore")
-    curves = known.filter(regex="^(cell|seed|step|tokens|seconds|.*/.*)$")
-    if curves.empty:
-        return {}
-    each = pandas.util.hash_pandas_object(curves[sorted(curves.columns)], index=False)
-    sums = each.groupby([curves["cell"], curves["seed"]], sort=False).sum()
-    return {key: int(value) for key, value in sums.items()}
+    curves = study.curves.drop(columns=levels, errors="ignore")
+    curves = curves.filter(regex="^(cell|seed|step|tokens|seconds|.*/.*)$").sort_index(axis="columns")
+    logged: dict[Any, int] = {}
+    if len(curves):
+        each = pandas.util.hash_pandas_object(curves, index=False)
+        logged = each.groupby([curves["cell"], curves["seed"]], sort=False).sum().to_dict()
+    return ",".join(
+        f"{row['cell']}/{row['seed']}:{_digest([_plain(row), int(logged.get((row['cell'], row['seed']), 0))])[:8]}"
+        for row in study.runs[columns].to_dict("records")
+    )
 
 
 @functools.cache

@@ -30,12 +30,7 @@ def solved(study: Study) -> pandas.DataFrame | None:
     steps saved, with its 95 % interval (saved_low, saved_high); both are paired if the batches are the same.  None if
     no run solved such a task.
     """
-    manifest, curves = study.manifest, study.curves
-    metrics, times = evidence.validated(manifest), {}
-    for cell in manifest.cells:
-        metric = metrics[cell.id]
-        if {metric, "step"} <= {*curves} and evidence.is_share(manifest.tasks[cell.task], metric):
-            times[cell.id] = times_of(study, cell, metric)
+    manifest, times = study.manifest, times_by_cell(study)
     if not any(found["solved"].any() for found in times.values()):
         return None
     rows = []
@@ -53,15 +48,21 @@ def solved(study: Study) -> pandas.DataFrame | None:
     return table
 
 
-def times_of(study: Study, cell: Cell, metric: str) -> pandas.DataFrame:
-    """By seed, the step at which a run solved its task, or at which its schedule ends, and which of the two."""
-    ended = study.runs[(study.runs["cell"] == cell.id) & study.runs["status"].isin(["done", "diverged"])]
-    curve = study.curves[study.curves["cell"] == cell.id]
-    # The schedule of imported runs is unknown.
-    end = float(cell.config.train.steps if cell.config.known else curve["step"].max())
-    own = curve[curve[metric] >= solved_at(study, cell)]
-    first = own.groupby("seed")["step"].min().reindex(ended["seed"])
-    return pandas.DataFrame({"step": first.fillna(end), "solved": first.notna(), "end": end})
+def times_by_cell(study: Study) -> dict[str, pandas.DataFrame]:
+    """Of each cell whose task can be solved, by seed: the step at which a run solved it, or at which its schedule ends,
+    and which of the two."""
+    found, metrics = dict[str, pandas.DataFrame](), evidence.validated(study.manifest)
+    for cell in study.manifest.cells:
+        metric, task = metrics[cell.id], study.manifest.tasks[cell.task]
+        if {metric, "step"} <= {*study.curves} and evidence.is_share(task, metric):
+            ended = study.runs[(study.runs["cell"] == cell.id) & study.runs["status"].isin(["done", "diverged"])]
+            curve = study.curves[study.curves["cell"] == cell.id]
+            # The schedule of imported runs is unknown.
+            end = float(cell.config.train.steps if cell.config.known else curve["step"].max())
+            own = curve[curve[metric] >= solved_at(study, cell)]
+            first = own.groupby("seed")["step"].min().reindex(ended["seed"])
+            found[cell.id] = pandas.DataFrame({"step": first.fillna(end), "solved": first.notna(), "end": end})
+    return found
 
 
 def solved_at(study: Study, cell: Cell) -> float:

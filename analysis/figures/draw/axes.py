@@ -221,35 +221,28 @@ def stacked(
 ) -> tuple[Figure, list[Axes]]:
     """A figure with a panel for each pair of names and results of rows; rows are at y = 0, 1, 2, … from the top.  Rows
     are `inches` apart, more if a text has several lines."""
-    shown = [_folded(names, results, page) for names, results in texts]
-    lines = [max((text.count("\n") for text in [*names, *results]), default=0) for names, results in shown]
-    rows = [max(2, len(names)) for names, _ in shown]
-    heights = [count * (inches + LINE * most) + HEADING for count, most in zip(rows, lines, strict=True)]
+    shown, heights = list[tuple[list[str], list[str]]](), list[float]()
+    for names, results in texts:
+        below = page.narrow and any(results)
+        left, right = (BOTH, BOTH) if below else (NAMES, RESULTS)
+        pairs = [(fold(n, page.width * left), fold(r, page.width * right)) for n, r in zip(names, results, strict=True)]
+        pairs = [("\n".join(filter(None, pair)), "") for pair in pairs] if below else pairs
+        lines = max((text.count("\n") for pair in pairs for text in pair), default=0)
+        shown.append(([name for name, _ in pairs], [result for _, result in pairs]))
+        heights.append(max(2, len(pairs)) * (inches + LINE * lines) + HEADING)
     drawn = page.figure(table, sum(heights) + 0.15)
     axes = list(drawn.subplots(len(texts), squeeze=False, height_ratios=heights)[:, 0])
-    for axis, each in zip(axes, shown, strict=True):
-        _write(axis, *each)
+    for axis, (rows, beside) in zip(axes, shown, strict=True):
+        axis.tick_params(axis="y", length=0)
+        axis.spines["left"].set_visible(False)
+        axis.set_ylim(len(rows) - 0.4, -0.6)
+        axis.set_yticks(range(len(rows)), rows, multialignment="right")
+        if any(beside):
+            side = axis.secondary_yaxis("right")
+            side.set_yticks(range(len(beside)), beside)
+            side.tick_params(axis="y", length=0)
+            side.spines["right"].set_visible(False)
     return drawn, axes
-
-
-def _folded(names: Sequence[str], results: Sequence[str], page: Page) -> tuple[list[str], list[str]]:
-    if page.narrow and any(results):
-        pairs = zip(names, results, strict=True)
-        shown = ["\n".join(fold(text, page.width * BOTH) for text in pair if text) for pair in pairs]
-        return shown, [""] * len(shown)
-    return [fold(name, page.width * NAMES) for name in names], [fold(text, page.width * RESULTS) for text in results]
-
-
-def _write(axis: Axes, names: list[str], results: list[str]) -> None:
-    axis.tick_params(axis="y", length=0)
-    axis.spines["left"].set_visible(False)
-    axis.set_ylim(len(names) - 0.4, -0.6)
-    axis.set_yticks(range(len(names)), names, multialignment="right")
-    if any(results):
-        side = axis.secondary_yaxis("right")
-        side.set_yticks(range(len(results)), results)
-        side.tick_params(axis="y", length=0)
-        side.spines["right"].set_visible(False)
 
 
 def name_x(axis: Axes, text: str, page: Page) -> None:

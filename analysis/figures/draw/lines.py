@@ -41,7 +41,10 @@ def lines(case: Case, x: str, facets: Sequence[str] = ()) -> pandas.DataFrame | 
     measured = {(manifest.tasks[cell.task].title, metrics[cell.id]) for cell in manifest.cells}
     by_task = task_factors(manifest) if len(measured) > 1 else []
     facets = [name for name in dict.fromkeys([*facets, *by_task]) if name != x]
-    rest = _lines(manifest, x, facets)
+    # Lines differ by the factors that vary at a fixed x, other than the facets.
+    others = [name for name in manifest.factors if name not in (x, *facets)]
+    pairs = {name: {(c.levels[x], formatting.show(c.levels[name])) for c in manifest.cells} for name in others}
+    rest = [name for name in others if len(pairs[name]) > len({cell.levels[x] for cell in manifest.cells})]
     facet_factors = [*facets, *style.roles(_with_factors(manifest, rest))[2]]
     within = [name for name in rest if name not in facet_factors]
     values, cells, rows = evidence.scores(case.study), {cell.id: cell for cell in manifest.cells}, []
@@ -70,13 +73,6 @@ def axes_of(manifest: Manifest, rows: pandas.DataFrame) -> dict[str, dict[str, A
     metrics = list(dict.fromkeys(rows["metric"]))
     names = {metric: naming.metric_name(manifest, metric) for metric in metrics}
     return {"y": names, "lower": {metric: evidence.lower_is_better(manifest, metric) for metric in metrics}}
-
-
-def _lines(manifest: Manifest, x: str, facets: list[str]) -> list[str]:
-    """The factors by which lines differ: those that vary at a fixed x, other than the facets."""
-    cells, others = manifest.cells, [name for name in manifest.factors if name not in (x, *facets)]
-    pairs = {name: {(cell.levels[x], formatting.show(cell.levels[name])) for cell in cells} for name in others}
-    return [name for name in others if len(pairs[name]) > len({cell.levels[x] for cell in cells})]
 
 
 def point(

@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate.results import naming
-from ablate.results.records import Manifest
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.case.learning_curves import end_at_shares, logged, metrics_of, over_seeds
@@ -37,7 +36,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     done = end_at_shares(done, study.manifest, metrics)
     diverged = known[known["status"] == "diverged"].rename(columns={"value": "mean"})
     result = pandas.concat([done.assign(status="done"), diverged])
-    about = {"label": _labels(case), "facet": _facets(study.manifest), "metric": metrics}
+    about = _names(case) | {"metric": metrics}
     result = result.assign(**{name: result["cell"].map(texts) for name, texts in about.items()})
     result = result.reindex(columns=COLUMNS).sort_values("cell", key=lambda ids: ids.map(order), kind="stable")
     cut = any((group["tokens"] == 0).any() and _start(group) > 0 for group in _groups(result))
@@ -49,29 +48,19 @@ def table(case: Case) -> pandas.DataFrame | None:
     return result.reset_index(drop=True)
 
 
-def _facets(manifest: Manifest) -> dict[str, str]:
-    """The panel of each cell: levels of factors that are neither colour nor dash, and the task if there are several."""
-    facet_factors, tasks = style.roles(manifest)[2], manifest.tasks
-    found = {}
+def _names(case: Case) -> dict[str, dict[str, str]]:
+    """By cell, its panel (levels of factors that are neither colour nor dash, and the task if there are several), and
+    its name in the legend: with the counts of its runs; over several panels, each encoding once."""
+    manifest, cells, tasks = case.study.manifest, case.cells, case.study.manifest.tasks
+    apart, labels, facets = style.roles(manifest)[2], dict[str, str](), dict[str, str]()
     for cell in manifest.cells:
-        named = [naming.assigned(manifest, name, cell.levels[name]) for name in facet_factors]
-        named += [tasks[cell.task].title] * (len(tasks) > 1)
-        found[cell.id] = ", ".join(named)
-    return found
-
-
-def _labels(case: Case) -> dict[str, str]:
-    """The legend: each cell with the counts of its runs; over several facets, each encoding once."""
-    manifest, cells = case.study.manifest, case.cells
-    facet_factors = style.roles(manifest)[2]
-    if facet_factors:
-        names = [name for name in manifest.factors if name not in facet_factors]
-        return {
-            cell.id: " + ".join(naming.assigned(manifest, name, cell.levels[name]) for name in names)
-            for cell in manifest.cells
-        }
-    few = [f"n = {row.n}" if 0 < row.n < cells["n"].max() else "" for row in named_rows(cells)]
-    return {row.cell: captions.with_losses(row, n) for row, n in zip(named_rows(cells), few, strict=True)}
+        own = {name: naming.assigned(manifest, name, level) for name, level in cell.levels.items()}
+        labels[cell.id] = " + ".join(own[name] for name in manifest.factors if name in own and name not in apart)
+        facets[cell.id] = ", ".join([*map(own.__getitem__, apart), *[tasks[cell.task].title] * (len(tasks) > 1)])
+    if not apart:
+        few = [f"n = {row.n}" if 0 < row.n < cells["n"].max() else "" for row in named_rows(cells)]
+        labels = {row.cell: captions.with_losses(row, n) for row, n in zip(named_rows(cells), few, strict=True)}
+    return {"label": labels, "facet": facets}
 
 
 def _groups(rows: pandas.DataFrame) -> list[pandas.DataFrame]:
@@ -144,12 +133,20 @@ def _facet(rows: pandas.DataFrame, panels: dict[str, Axes], page: Page, unit: fl
         every = ((longest - 1) % step, step)  # some markers, one of them at the end
         lines_by_cell(panel, bands, x, page, markers=name != "whole", ms=3, markevery=every)
         bands_by_cell(panel, bands, x, page, min(0.15, 0.8 / max(1, bands["cell"].nunique())))
+        lone = rows.assign(low=rows["mean"], high=rows["mean"])  # of diverged runs only
         if name == "whole":
-            _whole(panel, rows)
+            _limit(panel, (lone if bands.empty else bands).query("x > 0"))
+            if rows["x"].gt(0).any():
+                log_x(panel, rows.loc[rows["x"] > 0, "x"].min(), rows["x"].max() * 1.04)
         elif name == "all" and bands.empty:
-            _limit(panel, rows.assign(low=rows["mean"], high=rows["mean"]))
-        else:
-            _ending(panel, bands[bands["x"] >= start], x, rows["x"].max())
+            _limit(panel, lone)
+        else:  # the axis of tokens ends where the longest run ended
+            last = bands[bands["x"] >= start]
+            low, high = last[x].min(), rows["x"].max() if x == "x" else last[x].max()
+            if high > low:
+                panel.set_xlim(low, high + 0.02 * (high - low))
+                panel.locator_params(axis="x", nbins=5)  # room for labels of four digits
+            _limit(panel, last)
     for (cell, _), run in rows[rows["status"] == "diverged"].groupby(["cell", "seed"], sort=False):
         encoding = page.encodings[str(cell)]
         low, top = whole.get_ylim()
@@ -160,23 +157,6 @@ def _facet(rows: pandas.DataFrame, panels: dict[str, Axes], page: Page, unit: fl
         if len(known) and known["mean"].iloc[-1] > top:  # beyond the axis: its number
             number = f"{known['mean'].iloc[-1]:.3g}"
             whole.text(run["x"].max(), y, f"{number}  ", ha="right", va="bottom", fontsize=6, color=encoding.colour)
-
-
-def _whole(axis: Axes, rows: pandas.DataFrame) -> None:
-    bands, moving = rows[rows["status"] == "done"], rows[rows["x"] > 0]
-    shown = bands if len(bands) else moving.assign(low=moving["mean"], high=moving["mean"])
-    _limit(axis, shown[shown["x"] > 0])
-    if len(moving):
-        log_x(axis, moving["x"].min(), rows["x"].max() * 1.04)
-
-
-def _ending(axis: Axes, last: pandas.DataFrame, x: str, most: float) -> None:
-    """Limit a panel to the range of these rows; the axis of tokens ends where the longest run ended."""
-    start, end = last[x].min(), most if x == "x" else last[x].max()
-    if end > start:
-        axis.set_xlim(start, end + 0.02 * (end - start))
-        axis.locator_params(axis="x", nbins=5)  # room for labels of four digits
-    _limit(axis, last)
 
 
 def _limit(axis: Axes, shown: pandas.DataFrame) -> None:

@@ -47,10 +47,16 @@ def table(case: Case) -> pandas.DataFrame | None:
     if not costs or not known["mean"].notna().any():
         return None
     lower = evidence.lower_is_better(study.manifest, evidence.endpoint(study.manifest))
-    made = pandas.concat([_rows(known, title, cost, lower) for title, cost in costs.items()], ignore_index=True)
-    made["frontier"] &= ~made["facet"].eq(SHARED)
-    if TIMED in costs:
-        made["cost_sd"] = made["cell"].map(measured["std"]).where(made["facet"].eq(TIMED))
+    score = (known["mean"] if lower else -known["mean"]).where(known["diverged"] + known["failed"] == 0)
+    parts = []
+    for title, cost in costs.items():
+        x, y = (each[cost.notna()].to_numpy(float) for each in (cost, score))
+        beaten = (x[:, None] <= x) & (y[:, None] <= y) & ((x[:, None] < x) | (y[:, None] < y))  # by the cell of the row
+        best = np.isfinite(y) & ~beaten.any(axis=0) & (title != SHARED)
+        parts.append(known[cost.notna()].assign(facet=title, cost=x, frontier=best))
+    made = pandas.concat(parts, ignore_index=True)
+    made["cost_sd"] = made["cell"].map(measured["std"]).where(made["facet"].eq(TIMED))
+    made = made[COLUMNS]
     task = next(iter(study.manifest.tasks.values()))
     share = evidence.is_share(task, evidence.endpoint(study.manifest)) and made["mean"].max() <= 1
     caption = captions.caption("pareto", case, made, shared=SHARED in costs)
@@ -75,20 +81,6 @@ def _seconds(study: Study, isolated: bool) -> pandas.DataFrame:
     else:
         took = pandas.Series(math.nan, runs.index)
     return took.groupby(runs["cell"]).agg(["mean", "std"]).astype(float)
-
-
-def _rows(known: pandas.DataFrame, title: str, cost: pandas.Series, lower: bool) -> pandas.DataFrame:
-    shown = known.assign(facet=title, cost=cost, cost_sd=math.nan)
-    shown = shown[shown["cost"].notna()]
-    sign = 1 if lower else -1
-    points = [(row.cost, sign * row.mean, row.diverged + row.failed == 0) for row in named_rows(shown)]
-    return shown.assign(frontier=[whole and _unbeaten(x, y, points) for x, y, whole in points])[COLUMNS]
-
-
-def _unbeaten(x: float, y: float, points: list[tuple[float, float, bool]]) -> bool:
-    """Whether no complete cell dominates (cost x, score y); False without a score."""
-    beaten = (a <= x and b <= y and (a < x or b < y) for a, b, whole in points if whole and math.isfinite(b))
-    return math.isfinite(y) and not any(beaten)
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:

@@ -11,7 +11,6 @@ from matplotlib.patches import Rectangle
 from ablate import evidence, formatting
 from ablate.evidence.expected_noise import KEY, SINGLE
 from ablate.results import naming
-from ablate.results.study import Study
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
@@ -36,10 +35,17 @@ def table(case: Case) -> pandas.DataFrame | None:
     floors = {floor.kind: floor for floor in evidence.floors(placebos) if floor.n}
     if not floors:
         return None
-    rows = [row for kind in floors for row in _placebo(placebos, kind, floors[kind])]
-    rows += _effects(case, {kind: floor.sd for kind, floor in floors.items() if floor.n > 1})
-    made, metric = pandas.DataFrame(rows, columns=COLUMNS), evidence.endpoint(placebos.manifest)
-    reference = next(cell.label for cell in placebos.manifest.cells if cell.levels[KEY] is None)
+    metric, rows = evidence.endpoint(placebos.manifest), list[dict[str, Any]]()
+    cells, values = {cell.levels[KEY]: cell for cell in placebos.manifest.cells}, evidence.scores(placebos, metric)
+    for kind, floor in floors.items():
+        found = (values[cells[kind].id] - values[cells[None].id]).dropna()
+        name = TITLES.get(kind, f"{naming.named(placebos.manifest, kind)} drawn anew")
+        who, mean = {"factor": "", "level": "", "name": name}, float(found.mean())
+        spread = {"mean": mean, "low": mean - floor.sd, "high": mean + floor.sd, "sd": floor.sd, "n": floor.n}
+        rows += [who | {"role": "placebo", "verdict": ""} | spread]
+        rows += [who | {"role": "dot", "seed": seed, "value": value} for seed, value in found.items()]
+    rows += _effects(case, metric, {kind: floor.sd for kind, floor in floors.items() if floor.n > 1})
+    made, reference = pandas.DataFrame(rows, columns=COLUMNS), cells[None].label
     there = case.effects.query("metric == @metric and kind in @SINGLE and n > 0")
     facts = {"reference": reference, "shown": int((made["role"] == "effect").sum()), "every": len(there)}
     made.attrs = {
@@ -50,22 +56,9 @@ def table(case: Case) -> pandas.DataFrame | None:
     return made
 
 
-def _placebo(placebos: Study, kind: str, floor: evidence.Floor) -> list[dict[str, Any]]:
-    cells = {cell.levels[KEY]: cell.id for cell in placebos.manifest.cells}
-    values = evidence.scores(placebos, evidence.endpoint(placebos.manifest))
-    differences = (values[cells[kind]] - values[cells[None]]).dropna()
-    who = {"factor": "", "level": "", "name": TITLES.get(kind, f"{naming.named(placebos.manifest, kind)} drawn anew")}
-    dots = [who | {"role": "dot", "seed": seed, "value": value} for seed, value in differences.items()]
-    mean = float(differences.mean())
-    spread = {"mean": mean, "low": mean - floor.sd, "high": mean + floor.sd, "sd": floor.sd, "n": floor.n}
-    return [who | {"role": "placebo", "verdict": ""} | spread, *dots]
-
-
-def _effects(case: Case, floors: dict[str, float]) -> list[dict[str, Any]]:
-    study, effects = case.study, case.effects
-    metric = evidence.endpoint(case.study.beside["placebos"].manifest)
-    values = evidence.scores(study, metric)
-    pairs = list(zip(evidence.contrasts(study.manifest), named_rows(effects), strict=True))
+def _effects(case: Case, metric: str, floors: dict[str, float]) -> list[dict[str, Any]]:
+    values = evidence.scores(case.study, metric)
+    pairs = list(zip(evidence.contrasts(case.study.manifest), named_rows(case.effects), strict=True))
     single = [pair for pair in pairs if pair[1].kind in SINGLE and pair[1].n and pair[1].metric == metric]
     first = sorted(single, key=lambda pair: pair[1].p if pair[1].p == pair[1].p else 2.0)[:MOST]
     rows: list[dict[str, Any]] = []

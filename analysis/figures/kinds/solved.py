@@ -1,5 +1,7 @@
 """Steps to solve: the share of runs that have solved their task, over steps."""
 
+from typing import Any
+
 import pandas
 from matplotlib.figure import Figure
 
@@ -8,7 +10,7 @@ from analysis.case import Case
 from analysis.figures.draw import captions
 from analysis.figures.draw.axes import WHOLE, band, facets, legend
 from analysis.figures.kind import Kind, Page
-from analysis.stats.solve_times import solved_at, times_of
+from analysis.stats.solve_times import solved_at, times_by_cell
 
 COLUMNS = ["facet", "cell", "name", "step", "share", "low", "high", "n"]
 PANELS = 6
@@ -20,15 +22,15 @@ def table(case: Case) -> pandas.DataFrame | None:
     share: of the ended runs, with its Wilson interval.  As runs are censored only at the end of their schedule, this is
     Kaplan & Meier's (1958) estimate; diverged runs count as unsolved.  None if no run solved its task.
     """
-    study = case.study
-    metrics, rows = evidence.validated(study.manifest), []
-    names = case.cells.set_index("cell")["name"]
+    study, rows = case.study, list[tuple[Any, ...]]()
+    times, names = times_by_cell(study), case.cells.set_index("cell")["name"]
     for stratum, cells in evidence.strata(study.manifest)[:PANELS]:
-        for cell in cells:
-            metric, task = metrics[cell.id], study.manifest.tasks[cell.task]
-            if evidence.is_share(task, metric) and {metric, "step"} <= {*study.curves}:
-                found = times_of(study, cell, metric)
-                rows += [(stratum, cell.id, names[cell.id], *point) for point in _curve(found)]
+        for cell in (cell for cell in cells if len(times.get(cell.id, ()))):
+            found, n = times[cell.id], len(times[cell.id])
+            reached = found.loc[found["solved"], "step"].astype(float)
+            for step in [0.0, *sorted(set(reached)), float(found["end"].iloc[0])]:
+                count = int((reached <= step).sum())
+                rows.append((stratum, cell.id, names[cell.id], step, count / n, *evidence.wilson(count, n), n))
     made = pandas.DataFrame(rows, columns=COLUMNS)
     if not made["share"].gt(0).any():
         return None
@@ -36,16 +38,6 @@ def table(case: Case) -> pandas.DataFrame | None:
     least = [f"{share:g}" for share in sorted({solved_at(study, cell) for cell in drawn})]
     made.attrs = {"caption": captions.caption("solved", case, made, least=least)}
     return made
-
-
-def _curve(found: pandas.DataFrame) -> list[tuple[float, float, float, float, int]]:
-    """(step, share, low, high, n) at 0, at each step at which a run solved the task, and at the end."""
-    if found.empty:
-        return []
-    n, reached = len(found), found.loc[found["solved"], "step"]
-    steps = [0.0, *sorted(set(reached.astype(float))), float(found["end"].iloc[0])]
-    counts = [int((reached <= step).sum()) for step in steps]
-    return [(step, count / n, *evidence.wilson(count, n), n) for step, count in zip(steps, counts, strict=True)]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
