@@ -87,7 +87,7 @@ def parts(case: Case, folder: Path) -> list[dict[str, Any]]:
     found: dict[str, list[Block]] = {name: [] for name in PARTS}
     known = set(warnings(case))  # sentences that are already in the page
     found["training"] += _curves(case)
-    by_row, by_claim = _compared(case), _claimed(case)
+    by_row, by_claim = _compared(case)
     for section in [*sections(case), noise(case)]:
         if section.name not in ("question", "figures"):
             part = PART_OF.get(section.name, "trust")
@@ -107,29 +107,24 @@ def parts(case: Case, folder: Path) -> list[dict[str, Any]]:
     return [{"anchor": name, "heading": PARTS[name][0], "blocks": blocks} for name, blocks in found.items() if blocks]
 
 
-def _compared(case: Case) -> dict[str, str]:
-    """The cells, as places in the manifest, of each effect by its label, of each cell and variant by its name."""
-    manifest = case.study.manifest
+def _compared(case: Case) -> tuple[dict[str, str], dict[str, str]]:
+    """The cells, as places in the manifest, of each effect by its label, of each cell and variant by its name; and of
+    each claim, by its name and by its sentence."""
+    manifest, claimed = case.study.manifest, dict[str, Iterable[str]]()
     found: dict[str, Iterable[str]] = {each.label: each.weights for each in evidence.contrasts(manifest)}
     found |= {cell.label: [cell.id] for cell in manifest.cells}
     found |= {row.name: [row.cell] for row in named_rows(case.cells)}
     if table := crossed(case.study):  # with several tasks
         found |= {name: [table.cells[name, task] for task in table.tasks] for name in table.variants}
-    return _places(case, found)
-
-
-def _claimed(case: Case) -> dict[str, str]:
-    """The same of each claim, by its name and by its sentence."""
-    manifest, found = case.study.manifest, dict[str, Iterable[str]]()
     for row in named_rows(case.claims):
         sides = weighed(manifest.claims[row.name].claim, manifest.cells)
-        found[row.name] = found[row.sentence.strip()] = [*chain(*sides)]
-    return _places(case, found)
-
-
-def _places(case: Case, found: dict[str, Iterable[str]]) -> dict[str, str]:
-    places = {cell.id: place for place, cell in enumerate(case.study.manifest.cells)}
-    return {name: " ".join(map(str, sorted({places[cell] for cell in cells}))) for name, cells in found.items()}
+        claimed[row.name] = claimed[row.sentence.strip()] = [*chain(*sides)]
+    at = {cell.id: place for place, cell in enumerate(manifest.cells)}
+    by_row, by_claim = (
+        {name: " ".join(map(str, sorted({at[cell] for cell in cells}))) for name, cells in each.items()}
+        for each in (found, claimed)
+    )
+    return by_row, by_claim
 
 
 def warnings(case: Case) -> list[str]:
@@ -146,30 +141,22 @@ def _blocks(case: Case, section: Section, known: set[str], cells: dict[str, str]
     known.update(section.text)
     if section.name not in UNTITLED and (text or section.items or section.facts):
         yield {"kind": "heading", "text": section.title}
-    if section.name == "verdicts":
-        yield from _findings(case, section, cells)
+    if section.name == "verdicts" and section.items:
+        table = evidence.headline(case.effects)
+        rows = zip(section.items, table["verdict"].isin(evidence.DECIDED), table["label"], strict=True)
+        lines = [(line, bool(decided), cells.get(label, "")) for line, decided, label in rows]
+        # Of many, only conclusive ones are shown, with the rest collapsed.
+        first = ([each for each in lines if each[1]] or lines)[:FEW] if len(lines) > FEW else lines
+        yield {"kind": "findings", "lines": first, "more": [each for each in lines if each not in first]}
     yield from ({"kind": "overall" if section.name == "overall" else "text", "text": line} for line in text)
     if section.facts:
         yield {"kind": "facts", "rows": section.facts}
     if section.name == "claims" and section.items:
         judged = set(case.claims.loc[case.claims["verdict"] != "undecided", "sentence"])
-        yield {"kind": "findings", "lines": [(line, line in judged, cells.get(line, "")) for line in section.items]}
+        lines = [(line, line in judged, cells.get(line, "")) for line in section.items]
+        yield {"kind": "findings", "lines": lines, "more": []}
     elif section.items and section.name != "verdicts":
         yield {"kind": "listing", "lines": section.items}
-
-
-def _findings(case: Case, section: Section, cells: dict[str, str]) -> Iterator[Block]:
-    """The sentences of the verdicts; if there are many, a count, then conclusive ones, with the rest collapsed."""
-    table = evidence.headline(case.effects)
-    lines = [
-        (line, verdict in evidence.DECIDED, cells.get(label, ""))
-        for line, verdict, label in zip(section.items, table["verdict"], table["label"], strict=True)
-    ]
-    if len(lines) <= FEW:
-        yield from [{"kind": "findings", "lines": lines}] * bool(lines)
-        return
-    first = [each for each in lines if each[1]][:FEW] or lines[:FEW]
-    yield {"kind": "findings", "lines": first, "more": [each for each in lines if each not in first]}
 
 
 def _sheet(sheet: Sheet, known: set[str], cells: dict[str, str], folded: bool = False) -> Iterator[Block]:

@@ -87,12 +87,7 @@ def question(case: Case) -> Section:
 
 def overall(case: Case) -> Section:
     """The study's verdict by its registered criterion; without one, the number of effects by verdict."""
-    criterion = evidence.replication(case.study.manifest, case.claims)
-    found = evidence.headline(case.effects)["verdict"].tolist()
-    order = dict.fromkeys([*evidence.DECIDED, *found])
-    counts = ", ".join(f"{found.count(verdict)} {verdict}" for verdict in order if verdict in found)
-    counted = f"{formatting.counted(len(found), 'effect')}: {counts}." if {*found} - {"descriptive"} else ""
-    return Section("overall", "Overall", [criterion.sentence] if criterion else [counted] * bool(counted))
+    return Section("overall", "Overall", _lines("overall", case))
 
 
 def verdicts(case: Case) -> Section:
