@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ablate.evidence.ladder import DECADE, Rung, combined, line, trend_of
-from ablate.evidence.statistics import interval
+from ablate.evidence.statistics import interval, paired
 
 NOISE, PAIRED = 0.010, 0.009  # SD over seeds of the reference's loss, and of the paired difference
 TOP = math.log(2.5e13)
@@ -64,7 +64,8 @@ def main() -> None:
     for name, law in laws().items():
         for top, trend in ((1.0, 0.0), (1.2, 0.0), (1.2, 0.2), (1.5, 0.1), (2.0, -0.1), (0.8, 0.0)):
             report(name, law, top, trend, 0.0, asked)
-    report("unsuited rate", laws()["power 0.06"], 1.2, 0.0, 0.01, asked)
+    for worse in (0.01, 0.03):
+        report(f"rate {worse:g}", laws()["power 0.06"], 1.2, 0.0, worse, asked)
 
 
 def report(name: str, law: Law, top: float, trend: float, worse: float, asked: argparse.Namespace) -> None:
@@ -77,7 +78,9 @@ def report(name: str, law: Law, top: float, trend: float, worse: float, asked: a
     inside, verdicts, spread = [], Counter[str](), []
     for _ in range(asked.ladders):
         rungs = ladder_of(law, logs, seeds, worse, rng)
-        trend_row = trend_of(rungs, [""] * count, "", asked.margin, 0.05 / (count + 1))
+        better = paired(worse / (count - 1) + PAIRED * rng.standard_normal(seeds[-2]))  # at a rate that suits it
+        rates = "another rate is better" * bool(worse and better.mean > better.error)
+        trend_row = trend_of(rungs, [""] * count, rates, asked.margin, 0.05 / (count + 1))
         verdicts[trend_row["verdict"]] += 1
         if trend_row["verdict"] != "withheld":
             found = [interval(combined(rungs, weights), 0.05) for weights in (*np.eye(count), line(rungs))]
