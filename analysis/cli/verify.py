@@ -45,7 +45,7 @@ def _verify(given: argparse.Namespace, usual: Path) -> Outcome:
     table = figures.tables(case, edits).get(name)  # None if the study no longer has data for it
     now = None if table is None else stamp_of(name, table, page_of(case.study.manifest, edits), case.study)
     changed = _changed(stamped, now, case) if now and stamped.get("runs") and now.get("runs") else None
-    differences = prose("verify.txt", was=stamped, now=now, changed=changed, words=_words)
+    differences = prose("verify.txt", was=stamped, now=now, changed=changed)
     print("\n".join(f"{file}: {line}" for line in differences or [f"matches {stamped['study']}"]))
     return Outcome(1 if differences else 0, {"file": file, "study": stamped["study"], "differences": differences})
 
@@ -86,11 +86,6 @@ def _case(stamped: Stamp, given: argparse.Namespace, usual: Path) -> Case:
     results = results or (above[2] if there else usual)
     name = choose_study(results, stamped["study"])
     return arguments_.case(study_folder(results, name), sources.read(results, name), edits(results, name))
-
-
-def _words(command: str) -> list[str]:
-    """The words of a command, with files reduced to their names, as it may have been typed in another folder."""
-    return [word.rpartition("/")[2].strip("'\"") for word in command.split()]
 
 
 def _changed(stamped: Stamp, now: Stamp, case: Case) -> dict[str, list[str]]:

@@ -54,14 +54,6 @@ def series(case: Case, *more: str) -> Series | None:
     return shown | {"cells": cells, "columns": [column for _, column in store.values()], "thinned": longest > points}
 
 
-def _put(store: Store, values: np.ndarray) -> int:
-    """The index of a column; equal columns are stored once, as most runs were logged at the same steps."""
-    key = values.tobytes()
-    if key not in store:
-        store[key] = len(store), [_short(value) for value in values.tolist()]
-    return store[key][0]
-
-
 def _short(value: float) -> float | None:
     """A number rounded to six digits, integers as int; None if it is not finite."""
     if not np.isfinite(value):
@@ -93,11 +85,13 @@ def _means(study: Study, rows: pandas.DataFrame, axes: list[str]) -> dict[str, C
 
 def _thinned(columns: Columns, points: int, store: Store) -> dict[str, int]:
     """The index in the store of each column, thinned to at most `points`: the ends, and the minimum and maximum of each
-    of points / 2 intervals."""
+    of points / 2 intervals.  Equal columns are stored once, as most runs were logged at the same steps."""
     values, n = columns["value"], len(columns["value"])
     if n > points:
         filled = np.where(np.isfinite(values), values, np.nanmean(values) if np.isfinite(values).any() else 0.0)
         edges = np.linspace(0, n, points // 2 + 1).astype(int).tolist()
         extremes = [a + pick(filled[a:b]) for a, b in itertools.pairwise(edges) for pick in (np.argmin, np.argmax)]
         columns = {name: column[np.unique([0, *extremes, n - 1])] for name, column in columns.items()}
-    return {name: _put(store, column) for name, column in columns.items()}
+    for column in columns.values():
+        store.setdefault(column.tobytes(), (len(store), [_short(value) for value in column.tolist()]))
+    return {name: store[column.tobytes()][0] for name, column in columns.items()}

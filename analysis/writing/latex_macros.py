@@ -18,7 +18,7 @@ from ablate.formatting import visible
 from ablate.results import naming
 from ablate.results.tables import named_rows
 from analysis.case import Case
-from analysis.prose import fields
+from analysis.prose import fields, macros
 from analysis.writing import tables
 from analysis.writing.latex import escape
 
@@ -86,8 +86,7 @@ def _groups(case: Case) -> Iterator[tuple[str, str, dict[str, str]]]:
 
 def difference(row: Any, claimed: bool = False) -> dict[str, str]:
     """The texts of an effect or a claim by field, rounded as in tables."""
-    words = {"short": _rounded, "worth": worth, "p_text": tables.p_text, "lost_runs": tables.lost_runs}
-    return fields("macros/difference.txt", row=row, claimed=claimed, **words)
+    return fields("macros/difference.txt", row=row, claimed=claimed, worth=worth, **macros("rows/shared.txt"))
 
 
 def _with_stratum(row: Any) -> str:
@@ -114,7 +113,3 @@ def worth(value: Any, places: int = 0) -> str:
     shown = value if measured else most
     text = f"{formatting.plus(100 * shown, f'.{places if measured else 0}f')} %"
     return text if measured else f"{'more' if value > 0 else 'less'} than {text}"
-
-
-def _rounded(value: Any) -> str:
-    return formatting.number(value, formatting.decimals([value]))

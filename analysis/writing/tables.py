@@ -16,7 +16,7 @@ from ablate.results.study import Study
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.case.figures_yaml import NONE
-from analysis.prose import fields, prose, sentence
+from analysis.prose import fields, macros, prose, sentence
 from analysis.writing import latex, sheet
 from analysis.writing.sheet import Sheet, sheet_of
 
@@ -83,7 +83,7 @@ def _sheet(name: str, rows: list[dict[str, str]], **content: Any) -> Sheet:
 
 def _filled(name: str, table: pandas.DataFrame, heads: Mapping[str, str] = NONE, **content: Any) -> Sheet:
     """A sheet whose rows are templates, too, filled in with the rows of a table; `heads` replace headings."""
-    content |= {"table": table, "p_text": p_text}
+    content |= {"table": table, **macros("rows/shared.txt")}
     filled = (fields(f"rows/{name}.txt", row=row, **content) for row in named_rows(table))
     return _sheet(name, [{heads.get(head, head): text for head, text in row.items()} for row in filled], **content)
 
@@ -114,7 +114,7 @@ def cells_sheet(case: Case) -> Sheet:
     heads = {str(i): _seen(case.study, name) for i, name in enumerate(others, 1)}
     keys = {name: naming.key_name(manifest, cells[name].iloc[0]) for name in ("chosen", "tuned") if name in cells}
     heads |= {name: key + ", tuned" * (name == "tuned") for name, key in keys.items()}
-    facts: dict[str, Any] = {"others": others, "share": share, "places": formatting.decimals([cells["sd"].max()])}
+    facts: dict[str, Any] = {"others": others, "places": formatting.decimals([cells["sd"].max()])}
     facts["notes"] = [*naming.notes(manifest.cells), *remarks(case.study)]
     return _measured("cells", manifest, cells, heads, **facts)
 
@@ -127,18 +127,14 @@ def _seen(study: Study, metric: str) -> str:
     return naming.metric_name(study.manifest, metric) + seen
 
 
-def share(row: Any) -> str:
-    """The share of a cell's ended runs that diverged, with its interval."""
-    ended = row.diverged + row.done
-    text = f"{row.diverged} of {ended} [{row.diverged_low:.0%}, {row.diverged_high:.0%}]"
-    return text.replace("%", " %") if ended else "none ended"
-
-
 def effects_sheet(case: Case) -> Sheet:
     """The family's effects with simultaneous intervals, then the exploratory rows."""
     table, manifest = case.effects, case.study.manifest
-    facts: dict[str, Any] = {"judged": judged, "lost_runs": lost_runs}
-    facts |= {"priced": table["worth"].notna().any(), "confounded": table["also"].ne("").any()}
+    facts: dict[str, Any] = {
+        "judged": judged,
+        "priced": table["worth"].notna().any(),
+        "confounded": table["also"].ne("").any(),
+    }
     facts |= {"sequential": evidence.sequential_state(case.study, table, case.claims), "families": families(case)}
     facts |= {"notes": remarks(case.study), "tried": evidence.common_rows(manifest)}
     return _measured("effects", manifest, table, **facts)
@@ -154,22 +150,12 @@ def families(case: Case) -> str:
     return sentence(evidence.families(case.study.manifest, int(case.effects["family"].sum())))
 
 
-def p_text(row: Any) -> str:
-    """The corrected p of an effect or a claim."""
-    return formatting.p_text(row.p_holm if row.family else row.p_bh)
-
-
 def particulars_sheet(case: Case) -> Sheet | None:
     """Details of each effect: mean ± SD of the differences, standardised effect, correlation, power."""
     further = ("d_z", "correlation", "superiority", "smallest", "margin")
     known = [name for name in further if case.effects[name].notna().any()]
     shown = _measured("particulars", case.study.manifest, case.effects, known=known, ceiling=ceiling)
     return shown if len(case.effects) else None
-
-
-def lost_runs(row: Any) -> int:
-    """The number of runs without a number on both sides of an effect."""
-    return int(row.failed + row.missing + row.diverged + row.diverged_reference)
 
 
 def claims_sheet(case: Case) -> Sheet | None:
@@ -187,7 +173,7 @@ def losses_sheet(case: Case) -> Sheet | None:
         for status in ("diverged", "failed", "missing"):
             if len(lost := runs[runs["status"] == status]):
                 reasons = [text for text in lost["error"] if isinstance(text, str) and text]
-                about = {"row": row, "share": share, "status": status, "reason": next(iter(reasons), "–")}
+                about = {"row": row, "status": status, "reason": next(iter(reasons), "–"), **macros("rows/shared.txt")}
                 rows.append(fields("rows/losses.txt", lost=lost, every=runs, **about))
     return _sheet("losses", rows) if rows else None
 

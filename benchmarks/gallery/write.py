@@ -89,8 +89,7 @@ def _draw(trained: Trained, pictures: dict[Path, str]) -> list[Path]:
             wanted, table = stamp(trained, name, page), trained.plotted[name]
             there = (read_stamp(file.read_bytes()) if file.exists() else None) or {}
             if any(there.get(key) != wanted[key] for key in ("table", "drawing")):
-                style.save_png(figures.KINDS[name].draw(table, page), file, metadata(wanted))
-                drawn.append(file)
+                drawn += style.save(figures.KINDS[name].draw(table, page), file.parent, name, metadata(wanted), ["png"])
     return drawn
 
 

@@ -5,7 +5,7 @@ import hashlib
 import io
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from ablate.results.atomic import write_atomic
 from ablate.results.records import Manifest
 
 DPI = 250
+VARYING = {"png": "Software", "pdf": "CreationDate"}  # metadata that would differ between equal figures
 SIZE = 6.5  # points, of names, results and legends
 PIXELS = 1.04  # factor by which rounding of letters to pixels widens a text
 INK, MUTED, FAINT = "#222222", "#999999", "#e5e5e5"
@@ -123,24 +124,16 @@ def title(manifest: Manifest) -> str:
     return " · ".join([naming.title(manifest), ", ".join(tasks)] if any(tasks) else [naming.title(manifest)])
 
 
-def save(drawn: Figure, folder: Path, name: str, stamp: dict[str, str]) -> list[Path]:
-    """Write PDF and PNG with `stamp` in both; the same figure gives the same bytes."""
-    files = [folder / f"{name}.pdf", folder / f"{name}.png"]
-    save_png(drawn, files[1], stamp)
-    drawn.set_layout_engine("none")  # keep the layout: computing it again takes most of the time
-    _write(drawn, files[0], "figure", {**stamp, "CreationDate": None})
+def save(drawn: Figure, folder: Path, name: str, stamp: dict[str, str], kinds: Iterable[str] = VARYING) -> list[Path]:
+    """Write a figure as PNG and PDF, or as PNG alone, with `stamp` in each; the same figure gives the same bytes."""
+    files = []
+    for kind in kinds:
+        buffer, metadata = io.BytesIO(), {**stamp, VARYING[kind]: None}
+        drawn.savefig(buffer, format=kind, dpi=DPI if kind == "png" else "figure", metadata=metadata)
+        drawn.set_layout_engine("none")  # keep the layout: computing it again takes most of the time
+        files.append(folder / f"{name}.{kind}")
+        write_atomic(files[-1], buffer.getvalue())
     return files
-
-
-def save_png(drawn: Figure, file: Path, stamp: dict[str, str]) -> None:
-    """Write a PNG with `stamp` in it."""
-    _write(drawn, file, DPI, {**stamp, "Software": None})
-
-
-def _write(drawn: Figure, file: Path, dpi: float | str, metadata: dict[str, Any]) -> None:
-    buffer = io.BytesIO()
-    drawn.savefig(buffer, format=file.suffix[1:], dpi=dpi, metadata=metadata)
-    write_atomic(file, buffer.getvalue())
 
 
 def nothing(drawn: Figure, why: str) -> Figure:
