@@ -93,5 +93,6 @@ def _thinned(columns: Columns, points: int, store: Store) -> dict[str, int]:
         extremes = [a + pick(filled[a:b]) for a, b in itertools.pairwise(edges) for pick in (np.argmin, np.argmax)]
         columns = {name: column[np.unique([0, *extremes, n - 1])] for name, column in columns.items()}
     for column in columns.values():
-        store.setdefault(column.tobytes(), (len(store), [_short(value) for value in column.tolist()]))
+        if (key := column.tobytes()) not in store:
+            store[key] = len(store), [_short(value) for value in column.tolist()]
     return {name: store[column.tobytes()][0] for name, column in columns.items()}

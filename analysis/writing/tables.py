@@ -130,14 +130,10 @@ def _seen(study: Study, metric: str) -> str:
 def effects_sheet(case: Case) -> Sheet:
     """The family's effects with simultaneous intervals, then the exploratory rows."""
     table, manifest = case.effects, case.study.manifest
-    facts: dict[str, Any] = {
-        "judged": judged,
-        "priced": table["worth"].notna().any(),
-        "confounded": table["also"].ne("").any(),
-    }
+    facts: dict[str, Any] = {"priced": table["worth"].notna().any(), "confounded": table["also"].ne("").any()}
     facts |= {"sequential": evidence.sequential_state(case.study, table, case.claims), "families": families(case)}
     facts |= {"notes": remarks(case.study), "tried": evidence.common_rows(manifest)}
-    return _measured("effects", manifest, table, **facts)
+    return _measured("effects", manifest, table, judged=judged, **facts)
 
 
 def judged(manifest: Manifest, row: Any) -> str:

@@ -133,7 +133,7 @@ def save(drawn: Figure, folder: Path, name: str, stamp: dict[str, str], kinds: I
         drawn.set_layout_engine("none")  # keep the layout: computing it again takes most of the time
         files.append(folder / f"{name}.{kind}")
         write_atomic(files[-1], buffer.getvalue())
-    return files
+    return sorted(files)
 
 
 def nothing(drawn: Figure, why: str) -> Figure:
