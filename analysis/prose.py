@@ -43,4 +43,4 @@ ENVIRONMENT.globals |= {"formatting": formatting, "evidence": evidence, "naming"
 ENVIRONMENT.globals |= {"listed": lambda texts: formatting.listed(map(str, texts)), "ranged": formatting.ranged}
 ENVIRONMENT.globals |= {"counted": formatting.counted, "rough": formatting.rough}
 ENVIRONMENT.filters |= {"sentence": sentence, "show": formatting.show, "setting": formatting.setting}
-ENVIRONMENT.filters |= {"size": formatting.size, "commas": "{:,}".format}
+ENVIRONMENT.filters |= {"times": evidence.times, "size": formatting.size, "commas": "{:,}".format}

@@ -203,7 +203,7 @@ def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame, cla
     for metric in metrics:
         noises = [noise for noise in evidence.noise(table) if noise.metric == metric]
         found = {noise.kind.replace("step", "main"): noise for noise in noises}
-        if "main" in found and math.isfinite(found["main"].finds[0]):
+        if "main" in found and math.isfinite(found["main"].finds[0]) and study.manifest.design != "ladder":
             lines.append(_noise(found, cells[cells["metric"] == metric]) + f" in {metric}" * (len(metrics) > 1))
     lines.append(evidence.unseen_line(table))
     shared = "; speed not compared (runs shared the machine)" * (not is_timed(study.manifest))

@@ -107,7 +107,7 @@ def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:
     runs = f"{cell} × {seed} = {run}, {len(plan.todo) - test} to do" + f", {test} to test at new lengths" * bool(test)
     like = nearest(plan.results, plan.manifest)
     where = f"study {plan.manifest.study} in {plan.folder}" + f", {like}" * bool(like)
-    held = evidence.also_lines(plan.manifest)
+    held = [*evidence.rung_lines(plan.manifest), *evidence.also_lines(plan.manifest)]
     held += [f"match={plan.manifest.match}: {naming.quantity(plan.manifest)}"] if matching(plan) else []
     notes = naming.notes(cells)
     study = [*about(plan.manifest), *plan.manifest.remarks]

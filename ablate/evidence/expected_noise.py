@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,14 +20,16 @@ import pandas
 from ablate import formatting
 from ablate.config.claims import BOUNDED
 from ablate.config.groups import groups as config_groups
+from ablate.config.ladder import RUNG
 from ablate.evidence.claims import contrast_of
 from ablate.evidence.contrasts import Contrast, contrasts
 from ablate.evidence.effects import noise
 from ablate.evidence.equivalence import PAIRS, SEEDS, margin_of
 from ablate.evidence.error_rates import ALPHA, planned_looks, registered
 from ablate.evidence.estimates import groups
+from ablate.evidence.ladder import DECADE, Rung, combined, compute, line, reference_rungs
 from ablate.evidence.scores import endpoint, endpoints, scores
-from ablate.evidence.statistics import POWER, bounded, chi2_quantile, findable, noncentral_power, paired
+from ablate.evidence.statistics import POWER, bounded, chi2_quantile, findable, interval, noncentral_power, paired
 from ablate.formatting import MINUS, between, counted, is_number, listed, plain, size
 from ablate.results import naming
 from ablate.results.records import Manifest
@@ -40,6 +43,7 @@ TEXTS = ("study", "task", "task_kind", "scale", "metric", "kind", "factor", "cha
 KEY = "seed.placebo"
 SOURCES = {"data": "data order", "init": "initialisation", "chaos": "chaos"}
 SINGLE = ("main", "step")  # kinds of contrast that change one factor
+SLOPE = 0.06  # nats per e-fold of compute, of a reference's loss on ladders of 0.1 to 1 M parameters
 MOST = 10_000  # seeds up to which numbers of seeds are searched
 # The SD over seeds that a contrast is expected to have, the row of the atlas that it comes from, and how far away that
 # is: |log ratio| of parameters × steps.
@@ -70,7 +74,7 @@ def noise_lines(manifest: Manifest) -> list[str]:
     known = [each for each in found if each]
     level = ALPHA / len(family) / planned_looks(manifest)
     margin, needed = margin_of(manifest.margin).size, _of_claims(manifest, sources)
-    if known and len(known) == len(single) and math.isfinite(margin):
+    if known and len(known) == len(single) and math.isfinite(margin) and manifest.design != "ladder":
         seeds = seeds_to_bound(margin, max(sd for sd, *_ in known), level)
         needed.insert(0, f"{_count(seeds)} would show equality within {plain(margin)}")
     others = list(dict.fromkeys(each.factor for each, own in zip(single, found, strict=True) if not own))
@@ -83,6 +87,8 @@ def noise_lines(manifest: Manifest) -> list[str]:
         if n >= PAIRS:
             least, most = (findable(sd, n, level) for sd in (min(sds), max(sds)))
             finds = f"{counted(n, 'seed')} would find effects of {between(least, most)} four times in five"
+            if manifest.design == "ladder":
+                finds = _of_trends(manifest, [min(sds), max(sds)])
         lines.append(f"{expectation}; {finds}")
     return lines + [f"if there is no difference, {'; '.join(needed)}, four times in five"] * bool(needed)
 
@@ -123,6 +129,21 @@ def expected(sources: list[Any], manifest: Manifest, contrast: Contrast, metric:
 def unversioned(task: str) -> str:
     """A task's name without Python's version: stdlib of stdlib-3.11."""
     return re.sub(r"-3\.\d+$", "", task)
+
+
+def _of_trends(manifest: Manifest, sds: list[float]) -> str:
+    """How well trends of a ladder will be known near a multiplier of 1, by paired differences with these SDs."""
+    rungs = []
+    for cell in reference_rungs(manifest):
+        n, x = sum(run.cell == cell.id for run in manifest.runs), math.log(compute(cell))
+        differences = np.linspace(-1, 1, n)
+        pairs = np.stack([differences / differences.std(ddof=1), np.full(n, -SLOPE * x)], axis=1)
+        rungs.append(Rung(cell, SimpleNamespace(), x, 1.0, pairs))
+    changes = sum(len(levels) - 1 for name, levels in manifest.factors.items() if name != RUNG)
+    _, half = interval(combined(rungs, line(rungs)), ALPHA / changes / (len(rungs) + 1))
+    ends = between(*(DECADE * half * sd for sd in sds))  # near 1, an error is in proportion to the SD
+    known = f"trends would be known to ± {ends} per tenfold compute, and hold within no smaller margin"
+    return f"{known} (at {SLOPE:g} nats per e-fold of compute, as measured from 0.1 to 1 M parameters)"
 
 
 def _sources(manifest: Manifest, known: Sequence[Expected]) -> list[str]:

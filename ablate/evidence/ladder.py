@@ -25,8 +25,8 @@ from ablate.evidence.equivalence import margin_of
 from ablate.evidence.error_rates import ALPHA
 from ablate.evidence.estimates import Scored, estimate_row, scored
 from ablate.evidence.statistics import Estimate, interval, paired, t_limit, welch
-from ablate.formatting import ends, number, span
-from ablate.results.records import Cell
+from ablate.formatting import columns, ends, known, number, span
+from ablate.results.records import Cell, Manifest
 from ablate.results.study import Study
 from ablate.results.tables import named_rows
 
@@ -168,10 +168,12 @@ def trend_of(rungs: list[Rung], reasons: list[str], rates: str, margin: float, a
     if rates:
         return found | {"verdict": "undecided", "why": rates}
     if not side:
-        return found | {"verdict": "undecided", "why": "M = 1 is not excluded, neither over all rungs nor at the top"}
-    changes = sign((low, high)) * side
-    holds = -margin < low and high < margin
-    return found | {"verdict": {1: "grows", -1: "fades", 0: "holds" if holds else "undecided"}[changes], "why": ""}
+        why = "a multiplier of 1 is not excluded over all rungs or at the top"
+        return found | {"verdict": "undecided", "why": why}
+    if (changes := sign((low, high)) * side) or (-margin < low and high < margin):
+        return found | {"verdict": {1: "grows", -1: "fades", 0: "holds"}[changes], "why": ""}
+    why = f"its interval is not within ±{margin:g}" if margin == margin else "the study has no margin"
+    return found | {"verdict": "undecided", "why": f"neither growing nor fading, and {why}"}
 
 
 def multiplied(log: Estimate, alpha: float, name: str = "multiplier", prefix: str = "") -> dict[str, float]:
@@ -191,7 +193,7 @@ def unsound(rungs: list[Rung]) -> str:
     if not (slopes * slopes[0] > 0).all():
         return "more compute does not always make the reference better"
     if max(abs(slopes)) > BENT * min(abs(slopes)):
-        return f"the reference's slope changes by more than {BENT:g} times, so that parabolas do not follow its curve"
+        return f"the reference's slope changes by more than {BENT:g} times: its curve bends too much"
     if any(math.isnan(change(rungs, at).log) for at in range(len(rungs))):
         return "the reference's curve, continued, does not reach its metric"
     return ""
@@ -214,22 +216,42 @@ def rate_problem(found: Scored, rates: list[Contrast]) -> str:
             both = found.of([cell, carried])
             gain = paired((both[:, 0] - both[:, 1])[~np.isnan(both).any(axis=1)] * (-1 if found.lower[cell] else 1))
             if not gain.mean <= gain.error:
-                return f"{found.cells[carried].label} is better at {rate}, so that rates may decide the trend"
+                return f"better at {rate}: {found.cells[carried].label}"
     return ""
 
 
 def ladder_lines(table: pandas.DataFrame) -> list[str]:
-    """The multipliers and the trend of each change, in sentences under a heading; [] for another design."""
-    lines = [] if table.empty else ["multipliers in compute of the reference, simultaneous 95 % intervals"]
-    for label, rows in table.groupby("label", sort=False):
-        first, shown = next(named_rows(rows)), [row for row in named_rows(rows) if math.isfinite(row.multiplier)]
-        each = [f"rung {row.rung} {times(row)}" + ", extrapolated" * bool(row.extrapolated) for row in shown]
-        known = math.isfinite(first.trend)
-        trend = (
-            f"; trend {span(first.trend, first.trend_low, first.trend_high, 2)} per decade of compute" if known else ""
-        )
-        lines.append(f"  {label}: {'; '.join(each)}{trend}: {first.verdict}" + f" ({first.why})" * bool(first.why))
-    return lines
+    """The multipliers of each change, then its trend and verdict, under headings; [] for another design."""
+    arms = [list(named_rows(rows)) for _, rows in table.groupby("label", sort=False)]
+    if not arms:
+        return []
+    rungs, trends = [["", *(f"rung {row.rung}" for row in arms[0])]], []
+    for rows in arms:
+        shown = [f"{times(row)}{'*' * bool(row.extrapolated)}" if known(row.multiplier) else "–" for row in rows]
+        rungs.append([rows[0].label, *shown])
+        one = rows[0]
+        trend = span(one.trend, one.trend_low, one.trend_high, 2) if known(one.trend) else "–"
+        trends.append([one.label, trend, one.verdict + f": {one.why}" * bool(one.why)])
+    beyond = " (*: beyond the reference's rungs)" * any("*" in text for _, *texts in rungs for text in texts)
+    heading = f"multipliers in compute of the reference, simultaneous 95 % intervals{beyond}"
+    blocks = {heading: rungs, "trends of their logarithms per tenfold compute": trends}
+    return [line for head, rows in blocks.items() for line in (head, *(f"  {text}" for text in columns(rows)))]
+
+
+def reference_rungs(manifest: Manifest) -> list[Cell]:
+    """The reference's cells on a ladder, from the lowest rung; [] for another design."""
+    return [cell for cell in manifest.cells if cell.reference and number_of(cell.levels.get(RUNG))]
+
+
+def rung_lines(manifest: Manifest) -> list[str]:
+    """What the rungs are, from the lowest, each with its compute over that of the one below; [] for another design."""
+    shapes, before = [], 0.0
+    for cell in reference_rungs(manifest):
+        model, train, own = cell.config.model, cell.config.train, compute(cell)
+        shape = f"{model.layers} × {model.dim}, {train.steps:,} × {train.batch_size}"
+        shapes.append(shape + (f", compute ×{number(own / before, 1)}" if before else f", {own:.1e} FLOPs"))
+        before = own
+    return [f"rungs (layers × width, steps × batch): {'; '.join(shapes)}"] * bool(shapes)
 
 
 def times(row: Any, name: str = "multiplier", low: str = "low", high: str = "high") -> str:

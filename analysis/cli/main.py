@@ -79,13 +79,14 @@ def _analyse(given: argparse.Namespace) -> Outcome:
 
 
 def _lines(case: Case) -> list[str]:
-    """The claims, the verdicts on effects, then notes on them."""
+    """The claims, the multipliers of a ladder, the verdicts on effects, then notes on them."""
     from ablate import evidence
     from analysis.prose import prose
     from analysis.writing import tables
 
     study, manifest = case.study, case.study.manifest
     found = {"claimed": evidence.claim_lines(manifest, case.claims), "judged": tables.judged, "rows_of": named_rows}
+    found["claimed"] += evidence.ladder_lines(evidence.ladder(study))
     found["tables"] = {"": case.effects, "effects on the seconds of a training step": evidence.speed(study)}
     foot = [evidence.FOOTNOTE] * (evidence.footnoted(case.effects) and not evidence.footnoted(case.claims))
     together = evidence.families(manifest, int(case.effects["family"].sum()))

@@ -35,7 +35,7 @@ NAME = "report.html"
 # A question for each part, and the sections, sheets and figures in it; other sections and sheets belong to "trust",
 # other figures to "figures".
 PARTS = {
-    "help": ("Does it help?", "overall verdicts claims effects mirror"),
+    "help": ("Does it help?", "overall ladder verdicts claims effects mirror"),
     "compared": ("What was compared?", "plan differences cells"),
     "training": ("How did training go?", "curves seeds"),
     "figures": ("What else do the figures show?", ""),

@@ -15,7 +15,7 @@ from ablate.formatting import flat
 from ablate.results import naming
 from ablate.results.records import Manifest
 from ablate.results.study import Study
-from ablate.results.tables import planned_cells
+from ablate.results.tables import named_rows, planned_cells
 from analysis.case import Case
 from analysis.prose import prose
 from analysis.writing import methods, tables
@@ -56,7 +56,7 @@ class Section(NamedTuple):
 def sections(case: Case, pictures: Iterable[Picture] = ()) -> list[Section]:
     """All sections of a report in order, without empty ones."""
     sheets = [each for each in tables.sheets(case) if each.name not in ("claims", "losses")]
-    found = [question(case), overall(case), verdicts(case), claims(case), plan(case)]
+    found = [question(case), overall(case), ladder(case), verdicts(case), claims(case), plan(case)]
     found += [Section("tables", "Tables", sheets=sheets), Section("figures", "Figures", pictures=list(pictures))]
     unplanned = evidence.unadjusted(case.study.manifest)
     looks = Section("looks", "Looks at results", [unplanned] * bool(unplanned), items=_lines("looks", case))
@@ -88,6 +88,13 @@ def question(case: Case) -> Section:
 def overall(case: Case) -> Section:
     """The study's verdict by its registered criterion; without one, the number of effects by verdict."""
     return Section("overall", "Overall", _lines("overall", case))
+
+
+def ladder(case: Case) -> Section:
+    """What each change is worth in compute, with its trend, in sentences."""
+    arms = case.further["ladder"].groupby("label", sort=False) if "ladder" in case.further else ()
+    items = [" ".join(_lines("ladder", case, rows=list(named_rows(rows)))) for _, rows in arms]
+    return Section("ladder", "What changes are worth in compute", items=items)
 
 
 def verdicts(case: Case) -> Section:

@@ -68,7 +68,7 @@ def hollow(c: float) -> float:
         ({"log": lambda c: -0.1 + 0.2 * (c - TOP) / DECADE}, "fades", ""),
         ({"log": lambda c: 0.2}, "holds", ""),
         ({"log": lambda c: 0.2, "margin": None}, "undecided", ""),
-        ({"log": lambda c: 0.0, "noise": 0.004}, "undecided", "M = 1 is not excluded"),
+        ({"log": lambda c: 0.0, "noise": 0.004}, "undecided", "multiplier of 1 is not excluded"),
         ({"log": lambda c: 0.2, "law": broken}, "withheld", "changes by more than 2 times"),
         ({"log": lambda c: 0.2, "law": hollow}, "withheld", "does not always make the reference better"),
         ({"log": lambda c: 0.2, "rates": lambda ffn, rate: 0.02 - 0.04 * (ffn == "swiglu")}, "undecided", "swiglu + "),
@@ -87,7 +87,8 @@ def test_the_verdict_on_a_trend(changes: dict[str, Any], verdict: str, why: str)
     assert set(table["verdict"]) == {verdict} and why in table["why"].iloc[0], table.iloc[0]
     assert table["multiplier"].isna().all() == (verdict == "withheld")
     text = summary(study)
-    assert f"per decade of compute: {verdict}" in text or f": {verdict} ({table['why'].iloc[0]})" in text
+    told = verdict + f": {table['why'].iloc[0]}" * bool(table["why"].iloc[0])
+    assert text.partition("trends of their logarithms")[2].splitlines()[1].endswith(f"  {told}")
     assert "better" not in text.partition("multipliers")[2].partition("effects, ")[2].partition("effects are")[0]
 
 

@@ -47,13 +47,9 @@ def result(row: Any, places: int) -> str:
     """An effect's interval and verdict as the text of a row."""
     if row.verdict == "withheld" or row.n == 0:
         return f"{row.verdict}: {row.note}"
-    return f"{sized(row, places)}  {row.verdict}"
-
-
-def sized(row: Any, places: int) -> str:
-    """The interval of an effect or a claim; of a multiplier without a sign."""
-    multiplied = getattr(row, "relation", "") == "multiplier"
-    return evidence.times(row, "mean") if multiplied else formatting.span(row.mean, row.low, row.high, places)
+    if getattr(row, "relation", "") == "multiplier":
+        return f"{evidence.times(row, 'mean')}  {row.verdict}"
+    return f"{formatting.span(row.mean, row.low, row.high, places)}  {row.verdict}"
 
 
 def with_losses(row: Any, first: str = "") -> str:

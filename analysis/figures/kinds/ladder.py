@@ -6,6 +6,7 @@ from typing import Any
 import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from ablate import evidence
 from ablate.config.ladder import RUNG, number_of
@@ -19,7 +20,9 @@ from analysis.figures.draw.axes import legend, limits, log_x, log_y, reach
 from analysis.figures.kind import Kind, Page
 
 FAR = 4.0  # how far the axis of multipliers reaches beyond them, as a factor
-COLUMNS = ["panel", "cell", "label", "rung", "compute", "mean", "low", "high", "n", "extrapolated", "verdict"]
+REFERENCE = " (reference)"
+STEPS = [1, 2, 2.5, 5, 10]  # of ticks, so that 1 is among them
+COLUMNS = ["panel", "cell", "label", "rung", "compute", "mean", "low", "high", "n", "extrapolated"]
 
 
 def table(case: Case) -> pandas.DataFrame | None:
@@ -29,47 +32,29 @@ def table(case: Case) -> pandas.DataFrame | None:
     found = case.further.get("ladder")
     if found is None:
         return None
-    names = _names(case)
-    rows = [row for row in _losses(case) if row["cell"] in names]
-    for row in named_rows(found[found["multiplier"].notna()]):
-        about = {"cell": row.cell, "rung": row.rung, "n": row.n, "verdict": row.verdict}
-        ends = {"mean": row.multiplier, "low": row.low, "high": row.high, "extrapolated": bool(row.extrapolated)}
-        rows.append({"panel": "multiplier", "compute": row.compute, **about, **ends})
-    for _, own in found[found["trend"].notna()].groupby("label", sort=False):
-        top = next(named_rows(own.tail(1)))
-        for at in (own["compute"].min(), top.compute, 10 * top.compute):
+    manifest, values, rows = case.study.manifest, evidence.scores(case.study), list[dict[str, Any]]()
+    changed, diverged = evidence.changes(manifest), set(case.cells.loc[case.cells["diverged"] > 0, "cell"])
+    base = f"{listed(naming.assigned(manifest, *each) for each in manifest.reference.items())}{REFERENCE}"
+    cells = [cell for cell in manifest.cells if number_of(cell.levels[RUNG])]
+    for cell in cells:
+        own = evidence.paired(values[cell.id].dropna().to_numpy())
+        if own.n and cell.id not in diverged:
+            low, high = evidence.interval(own, evidence.ALPHA)
+            about = {"panel": "loss", "cell": cell.id, "rung": cell.levels[RUNG], "compute": compute(cell)}
+            rows.append(about | {"mean": own.mean, "low": low, "high": high, "n": own.n})
+    known = found[found["multiplier"].notna()].assign(panel="multiplier").rename(columns={"multiplier": "mean"})
+    rows += known.to_dict("records")
+    for _, arm in known.groupby("label", sort=False):
+        top = next(named_rows(arm.tail(1)))
+        for at in (arm["compute"].min(), top.compute, 10 * top.compute):
             mean = top.ten * math.exp(top.trend * math.log10(at / top.compute / 10))
             last = {"low": top.ten_low, "high": top.ten_high} if at > top.compute else {}
             rows.append({"panel": "trend", "cell": top.cell, "compute": at, "mean": mean, "n": top.n, **last})
     made = pandas.DataFrame(rows, columns=COLUMNS)
+    names = {cell.id: naming.assigned(manifest, *changed[cell.id]) if cell.id in changed else base for cell in cells}
     made["label"] = made["cell"].map(names)
-    caption = captions.caption("ladder", case, made, found=found)
-    made.attrs = {"y": captions.axis_label(case.study), "caption": caption}
+    made.attrs = {"y": captions.axis_label(case.study), "caption": captions.caption("ladder", case, made, found=found)}
     return made
-
-
-def _names(case: Case) -> dict[str, str]:
-    """What the cells of the ladder change; of the reference its variants."""
-    manifest, changed = case.study.manifest, evidence.changes(case.study.manifest)
-    base = listed(naming.assigned(manifest, *each) for each in manifest.reference.items())
-    return {
-        cell.id: naming.assigned(manifest, *changed[cell.id]) if cell.id in changed else f"{base} (reference)"
-        for cell in manifest.cells
-        if number_of(cell.levels[RUNG])
-    }
-
-
-def _losses(case: Case) -> list[dict[str, Any]]:
-    """Means over seeds of cells without diverged runs."""
-    values, rows = evidence.scores(case.study), []
-    diverged = set(case.cells.loc[case.cells["diverged"] > 0, "cell"])
-    for cell in case.study.manifest.cells:
-        found = evidence.paired(values[cell.id].dropna().to_numpy())
-        if found.n and cell.id not in diverged:
-            low, high = evidence.interval(found, evidence.ALPHA)
-            about = {"panel": "loss", "cell": cell.id, "rung": number_of(cell.levels[RUNG]), "compute": compute(cell)}
-            rows.append({**about, "mean": found.mean, "low": low, "high": high, "n": found.n})
-    return rows
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
@@ -92,7 +77,7 @@ def _losses_panel(axis: Axes, rows: pandas.DataFrame, encodings: dict[str, style
     for row in named_rows(rows):
         colour, _, marker = encodings[row.label]
         axis.errorbar(row.compute, row.mean, reach(row), fmt=marker, ms=3.5, lw=1.1, color=colour, zorder=3)
-    base = rows[rows["label"].str.endswith("(reference)")].sort_values("compute")
+    base = rows[rows["label"].str.endswith(REFERENCE)].sort_values("compute")
     axis.plot(base["compute"], base["mean"], color=style.INK, lw=0.9)
     if len(rows):
         log_x(axis, rows["compute"].min() / 1.5, rows["compute"].max() * 1.5, most=5)
@@ -111,9 +96,8 @@ def _multipliers_panel(axis: Axes, rows: pandas.DataFrame, encodings: dict[str, 
         aside = 1.14 ** (place - (len(labels) - 1) / 2)  # intervals beside each other
         look: dict[str, Any] = {"fmt": marker, "ms": 3.8, "lw": 1.1, "color": colour, "zorder": 3}
         for row in named_rows(measured[measured["label"] == label]):
-            axis.errorbar(
-                row.compute * aside, row.mean, reach(row), mfc="white" if row.extrapolated else colour, **look
-            )
+            look["mfc"] = "white" if row.extrapolated else colour
+            axis.errorbar(row.compute * aside, row.mean, reach(row), **look)
         line = rows[(rows["panel"] == "trend") & (rows["label"] == label)]
         axis.plot(line["compute"][:2], line["mean"][:2], color=colour, lw=0.8)
         axis.plot(line["compute"][1:], line["mean"][1:], color=colour, lw=0.8, ls="--")
@@ -122,17 +106,10 @@ def _multipliers_panel(axis: Axes, rows: pandas.DataFrame, encodings: dict[str, 
     least, most = rows["mean"].min() / FAR, rows["mean"].max() * FAR
     ends = [1.0, *rows["mean"], *rows[["low", "high"]].to_numpy(float).clip(least, most).ravel()]
     low, high = limits([math.log(end) for end in ends if math.isfinite(end)])
-    log_y(axis, math.exp(low), math.exp(high), _round(math.exp(low), math.exp(high)))
+    low, high = math.exp(low), math.exp(high)
+    ticks = [tick for tick in MaxNLocator(6, steps=STEPS).tick_values(low, high) if low <= tick <= high]
+    log_y(axis, low, high, ticks if high < FAR * low else ())
     log_x(axis, rows["compute"].min() / 1.5, rows["compute"].max() * 1.5, most=5)
-
-
-def _round(low: float, high: float) -> list[float]:
-    """Up to six ticks, one of them 1; none for a range in which steps would be uneven."""
-    for step in (0.05, 0.1, 0.2, 0.25, 0.5):
-        ticks = [place * step for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
-        if len(ticks) <= 6:
-            return ticks
-    return []
 
 
 KIND = Kind("the loss over training compute, and what each change is worth in compute", table, draw, most=1000)

@@ -10,10 +10,12 @@ import pandas
 import pytest
 from analysed_studies import analysed, case
 from fake_studies import fabricate, whole, with_cells
+from ladders import TOP, climbed
 from shown_studies import claim
 
 from ablate import evidence
 from ablate.config.typed_json import stored
+from ablate.evidence.ladder import DECADE
 from ablate.formatting import p_text, p_words
 from ablate.results.records import Cell
 from ablate.results.study import Study, load_study
@@ -156,3 +158,30 @@ def test_no_value_is_markup(tmp_path: Path, factors: dict[str, list[Any]]) -> No
     assert not re.search(r"<[a-z]|\]\(javascript|`|(?<![\w*])\*b\*|\b_i_\b", bare)
     for table in re.findall(r"(?m)(?:^\|.*\n)+", text):
         assert len({re.sub(r"\\\|", "", line).count("|") for line in table.splitlines()}) == 1
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_a_ladder_is_told_with_its_cost_its_gain_and_its_trend(tmp_path: Path, count: int) -> None:
+    given = case_of(climbed(lambda c: 0.3 + 0.2 * (c - TOP) / DECADE, noise=1e-3, count=count), tmp_path)
+    text = sections.report(given)
+    (told,) = (line for line in text.splitlines() if line.startswith("- FFN: SwiGLU − ReLU MLP: at the top rung"))
+    for part in (
+        "needs ×1.3",
+        "takes ×1.05 the reference's FLOPs",
+        "gains ×1.4",
+        ": grows, away from 1",
+        "not calibrated",
+    ):
+        assert part in told, told
+    assert ("forecast" in told) == (count == 4)  # two rungs below make no line
+    (top,) = (line for line in text.splitlines() if line.startswith(f"| FFN: SwiGLU − ReLU MLP | {count} | 8 |"))
+    assert "| grows |" in top and "×1.05" in top and ("hit" in top) == (count == 4)
+
+
+def test_a_withheld_ladder_is_told_with_the_reason(tmp_path: Path) -> None:
+    given = case_of(climbed(lambda c: 0.3, law=lambda c: 1 + abs(c - TOP + 2)), tmp_path)
+    why = "more compute does not always make the reference better"
+    text = sections.report(given)
+    assert (
+        f"withheld, because {why}." in text and f"| 4 | 8 | 6.1e+11 | ×1.05 | – | – | withheld: {why} | – | – |" in text
+    )

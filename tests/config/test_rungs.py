@@ -2,12 +2,17 @@
 
 import itertools
 import math
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import run_module
+from scipy import stats
 
+from ablate.cli.sweep import preview
 from ablate.config.errors import PlanError
+from ablate.evidence.ladder import compute
 from ablate.planning.plan import plan_study
 
 TINY = ["design=ladder", "parametrization=mup", "ffn=mlp,swiglu", "norm=ln,rms", "scale=small", "seeds=2", "track=none"]
@@ -84,6 +89,7 @@ CLAIM = "{multiplier: [{ffn: swiglu}, {ffn: mlp}], at: 4, above: 1.1}"
 )
 def test_claims_about_multipliers_are_checked(old: str, new: str, message: str, tmp_path: Path) -> None:
     text = "# @package _global_\nstudy: climb\nscale: small\ndesign: ladder\nparametrization: mup\nseeds: 4\n"
+    text += "figure: ladder\n"
     text += f"factors: {{ffn: [mlp, swiglu]}}\nclaims:\n  worth: {CLAIM}\n"
     (tmp_path / "experiment").mkdir()
     (tmp_path / "experiment" / "climb.yaml").write_text(text.replace(old, new, 1))
@@ -102,4 +108,23 @@ def test_a_ladder_is_trained_and_told(tmp_path: Path) -> None:
     words += ["eval.tokens=256", "optim.warmup=2", "track=none", f"results_dir={tmp_path}"]
     done = run_module("ablate", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "multipliers in compute of the reference" in done.stdout and "ffn: gelu − mlp: " in done.stdout
+    assert "multipliers in compute of the reference" in done.stdout and "  ffn: gelu − mlp  ×" in done.stdout
+
+
+def test_the_plan_says_what_the_rungs_are_and_how_well_trends_will_be_known(tmp_path: Path) -> None:
+    words = ["design=ladder", "parametrization=mup", "ffn=mlp,swiglu", "scale=tiny", "seeds=8", "margin=0.2"]
+    plan = plan_study([*words, "track=none", f"results_dir={tmp_path}"])
+    text = preview(plan)
+    assert "steps × batch): 1 × 32, 200 × 6, 1.1e+10 FLOPs; 1 × 48, 300 × 8, compute ×3.8" in text
+    assert "four times in five" not in text  # of effects, which are not judged; nor is the margin theirs
+    sds, halves = (
+        list(map(float, re.search(rf"{start} ([\d.]+) to ([\d.]+)", text).groups()))  # type: ignore[union-attr]
+        for start in ("effect about", "known to ±")
+    )
+    rungs = [cell for cell in plan.manifest.cells if cell.reference][:4]
+    x = np.log10([compute(cell) for cell in rungs])
+    weights = (x - x.mean()) / np.sum((x - x.mean()) ** 2) / 0.06
+    parts = weights**2 / [16, 16, 8, 8]
+    df = parts.sum() ** 2 / np.sum(parts**2 / [15, 15, 7, 7])
+    limit = stats.t.isf(0.05 / (4 + 1) / 2, df)  # one trend and four multipliers
+    assert halves == pytest.approx([limit * sd * math.sqrt(parts.sum()) for sd in sds], rel=0.05)
