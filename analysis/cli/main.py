@@ -85,8 +85,8 @@ def _lines(case: Case) -> list[str]:
     from analysis.writing import tables
 
     study, manifest = case.study, case.study.manifest
-    found = {"claimed": evidence.claim_lines(manifest, case.claims), "judged": tables.judged, "rows_of": named_rows}
-    found["claimed"] += evidence.ladder_lines(evidence.ladder(study))
+    claimed = [*evidence.claim_lines(manifest, case.claims), *evidence.ladder_lines(evidence.ladder(study))]
+    found = {"claimed": claimed, "judged": tables.judged, "rows_of": named_rows}
     found["tables"] = {"": case.effects, "effects on the seconds of a training step": evidence.speed(study)}
     foot = [evidence.FOOTNOTE] * (evidence.footnoted(case.effects) and not evidence.footnoted(case.claims))
     together = evidence.families(manifest, int(case.effects["family"].sum()))
