@@ -199,12 +199,8 @@ def floors(study: Study) -> list[Floor]:
     values = scores(study, endpoint(study.manifest))
     cells = {cell.levels[KEY]: cell.id for cell in study.manifest.cells}
     plain = values[cells[None]]
-    found = []
-    for kind, cell in cells.items():
-        if kind:
-            moved = paired((values[cell] - plain).dropna().to_numpy())
-            found.append(Floor(str(kind), moved.n, moved.sd, upper_bound(moved.sd, moved.n)))
-    return found
+    moved = {kind: paired((values[cell] - plain).dropna().to_numpy()) for kind, cell in cells.items() if kind}
+    return [Floor(str(kind), each.n, each.sd, upper_bound(each.sd, each.n)) for kind, each in moved.items()]
 
 
 def upper_bound(sd: float, n: int) -> float:

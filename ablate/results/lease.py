@@ -131,13 +131,11 @@ class Lease:
         """Raise LeaseLost unless this process still has the lease; a fork of it (made by a component) exits."""
         if os.getpid() != self.pid:
             os._exit(1)
-        try:
-            still_held = content_of(self.file) == self.content and not self.sibling(self.content, "next").exists()
-        except FileNotFoundError:
-            still_held = False
-        if not still_held:
-            self.ended.set()
-            raise LeaseLost(f"{self.file.parent} has been taken over by another process")
+        with contextlib.suppress(FileNotFoundError):
+            if content_of(self.file) == self.content and not self.sibling(self.content, "next").exists():
+                return
+        self.ended.set()
+        raise LeaseLost(f"{self.file.parent} has been taken over by another process")
 
     def beat(self) -> None:
         """Touch the lease every `BEAT` seconds until it ends."""
@@ -168,12 +166,10 @@ def create(source: Path, target: Path, content: bytes) -> bool:
     except OSError as error:
         if error.errno not in LINKLESS:
             raise
-    try:
-        with open(target, "xb") as file:
-            file.write(content)
+    with contextlib.suppress(FileExistsError), open(target, "xb") as file:
+        file.write(content)
         return True
-    except FileExistsError:
-        return False
+    return False
 
 
 def holder(file: Path) -> Holder | None:
@@ -199,10 +195,9 @@ def content_of(file: Path) -> bytes:
 
 def parsed(content: bytes) -> Holder:
     """The holder named in a lease; an empty one if it is damaged."""
-    try:
+    with contextlib.suppress(ValueError):
         return parse(Holder, json.loads(content))
-    except ValueError:
-        return Holder()
+    return Holder()
 
 
 def is_own(lease: Holder) -> bool:

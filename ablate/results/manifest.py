@@ -36,10 +36,9 @@ def read_manifest(results: Path, study: str) -> Manifest:
 
 def readable(results: Path, study: str) -> Manifest | None:
     """A study's manifest, or None if it cannot be read."""
-    try:
+    with contextlib.suppress(Corrupt, OSError):
         return read_manifest(results, study)
-    except (Corrupt, OSError):
-        return None
+    return None
 
 
 def manifest_in(file: Path) -> Manifest:

@@ -68,20 +68,18 @@ class Run:
 
     def provenance(self) -> Provenance | None:
         """The run's provenance, or None if it has no such file.  Raises `Corrupt`."""
-        try:
+        with contextlib.suppress(FileNotFoundError):
             return read_record(Provenance, self.provenance_file)
-        except FileNotFoundError:
-            return None
+        return None
 
     def metrics(self) -> tuple[list[Row], int]:
         """The logged steps in order, and how many torn lines were skipped.  Raises `Corrupt`."""
         try:
-            lines = read_regular(self.metrics_file).split(b"\n")
+            return parse_lines(read_regular(self.metrics_file).split(b"\n"))
         except FileNotFoundError:
             return [], 0
         except OSError as error:
             raise Corrupt(f"{self.metrics_file} cannot be read ({error.strerror})") from None
-        return parse_lines(lines)
 
     def holder(self) -> Holder | None:
         """The process that trains the run now, or None."""

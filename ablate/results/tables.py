@@ -129,12 +129,10 @@ class Planned:
         with contextlib.suppress(OSError):
             text = read_regular(file)
         facts = {"params": (result.params, cell.params), "data_fingerprint": (result.data_fingerprint, cell.task)}
+        facts["seed"] = (int(trained[1]) if (trained := SEED.search(text)) else None, seed)
         for name, (one, planned) in facts.items():
             if one is not None and one != planned:
                 return f"its {name} is {one} where {planned} is planned"
-        trained = SEED.search(text)
-        if trained and int(trained[1]) != seed:
-            return f"its seed is {int(trained[1])} where {seed} is planned"
         text = SEED.sub(b"", text)
         if text not in self.read:
             config = None
