@@ -168,8 +168,7 @@ def expand(override: Override, groups: Groups) -> Iterator[str]:
     """The single overrides that a sweep override expands to."""
     if not override.is_sweep_override():
         return
-    name = override.get_key_element()
-    value = override.value()
+    name, value = override.get_key_element(), override.value()
     if isinstance(value, Glob):
         files = groups.variants.get(override.key_or_group, {})
         texts: dict[str, str] = {}
@@ -179,8 +178,7 @@ def expand(override: Override, groups: Groups) -> Iterator[str]:
         values = sorted(texts.values(), key=lambda level: level != groups.defaults.get(override.key_or_group))
     else:
         values = list(override.sweep_string_iterator())
-    for level in values:
-        yield f"{name}={level}"
+    yield from (f"{name}={level}" for level in values)
 
 
 def refuse_misshapen(config: dict[Any, Any]) -> None:

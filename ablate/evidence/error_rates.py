@@ -21,7 +21,7 @@ from ablate.evidence.normality import rejects_normality
 from ablate.evidence.statistics import benjamini_hochberg, holm, t_limit
 from ablate.formatting import EXPLORATORY, OPEN, counted
 from ablate.results.naming import no_evidence
-from ablate.results.records import ClaimEntry, Manifest
+from ablate.results.records import Manifest
 from ablate.results.study import Study
 
 ALPHA = 0.05  # messages and docs also say 5 % and 95 % in words: change them together
@@ -63,18 +63,14 @@ def registered(manifest: Manifest) -> int:
     """The number of registered claims in the family.  A claim that was edited or withdrawn after its results still
     counts: removing what failed would make the rest look better than it is."""
     seen = [entry for entry in manifest.withdrawn.values() if entry.seen is not False]
-    return sum(any(_texts(entry)) for entry in [*manifest.claims.values(), *seen])
+    entries = [*manifest.claims.values(), *seen]
+    return sum(any(version.registered for version in (*entry.earlier, entry)) for entry in entries)
 
 
 def exploratory(manifest: Manifest) -> int:
     """The number of versions of claims that were written after results, including edited and withdrawn ones."""
     entries = [*manifest.claims.values(), *manifest.withdrawn.values()]
-    return sum(not known for entry in entries for known in _texts(entry))
-
-
-def _texts(entry: ClaimEntry) -> list[bool]:
-    """Whether each version of a claim was registered."""
-    return [*(old.registered for old in entry.earlier), entry.registered]
+    return sum(not version.registered for entry in entries for version in (*entry.earlier, entry))
 
 
 def corrected(p: np.ndarray, family: np.ndarray, m: int, others: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -70,9 +70,7 @@ def p_text(p: float) -> str:
 def span(mean: float, low: float, high: float, places: int) -> str:
     """A difference with its interval, −0.053 [−0.079, −0.027]; the difference alone if there is none."""
     text = number(mean, places, signed=True)
-    if not math.isfinite(low):
-        return text
-    return f"{text} [{ends(low, high, places, signed=True)}]"
+    return f"{text} [{ends(low, high, places, signed=True)}]" if math.isfinite(low) else text
 
 
 def ends(low: float, high: float, places: int, signed: bool = False) -> str:
@@ -232,9 +230,7 @@ def counted(n: int, noun: str) -> str:
 
 def p_words(p: float, correction: str = "") -> str:
     """A p-value for a sentence: "Holm p = 0.0003", "p < 0.0001"; empty if there is none."""
-    if not known(p):
-        return ""
-    return f"{correction} p {'= ' * (p >= 1e-4)}{p_text(p)}".strip()
+    return f"{correction} p {'= ' * (p >= 1e-4)}{p_text(p)}".strip() if known(p) else ""
 
 
 def listed(names: Iterable[str]) -> str:
