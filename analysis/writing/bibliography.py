@@ -61,18 +61,16 @@ def bibliography(manifest: Manifest) -> str:
     for variant, papers in citations(manifest).items():
         for key, entry in papers.items():
             entries.setdefault(key, entry)
-            variants.setdefault(key, []).append(variant)
-    return "\n".join(_written(key, entries[key], variants[key]) for key in sorted(entries))
-
-
-def _written(key: str, entry: Entry, variants: list[str]) -> str:
-    fields = {name: str(text) for name, text in entry.items() if TYPE.fullmatch(name)}
-    if "eprint" in fields and "howpublished" not in fields:
-        fields["howpublished"] = f"arXiv:{fields['eprint']}"  # old BibTeX styles ignore eprint
-    kind = entry.get("ENTRYTYPE", "misc")
-    used = ", ".join(re.sub(r"[\s@]+", " ", name) for name in variants)  # BibTeX starts an entry at any @
-    lines = [f"  {name} = {{{_harmless(text)}}}," for name, text in fields.items()]
-    return "\n".join([f"% {used}", f"@{kind if TYPE.fullmatch(kind) else 'misc'}{{{key},", *lines, "}", ""])
+            variants.setdefault(key, []).append(re.sub(r"[\s@]+", " ", variant))  # BibTeX starts an entry at any @
+    found = []
+    for key, entry in sorted(entries.items()):
+        fields = {name: str(text) for name, text in entry.items() if TYPE.fullmatch(name)}
+        if "eprint" in fields and "howpublished" not in fields:
+            fields["howpublished"] = f"arXiv:{fields['eprint']}"  # old BibTeX styles ignore eprint
+        kind = entry.get("ENTRYTYPE", "misc")
+        found += [f"% {', '.join(variants[key])}", f"@{kind if TYPE.fullmatch(kind) else 'misc'}{{{key},"]
+        found += [*(f"  {name} = {{{_harmless(text)}}}," for name, text in fields.items()), "}", ""]
+    return "\n".join(found)
 
 
 def _harmless(text: str) -> str:

@@ -25,11 +25,6 @@ class Sheet(NamedTuple):
         ]
 
 
-def sheet_of(name: str, title: str, rows: list[dict[str, str]], notes: list[str]) -> Sheet:
-    """A sheet from rows that map column headings to texts; all rows have the same keys."""
-    return Sheet(name, title, list(rows[0]) if rows else [], [list(row.values()) for row in rows], notes)
-
-
 def _number(text: str) -> bool:
     return re.fullmatch(r"[<+−]?\s?[\d,]*\.?\d+(e[-−]?\d+)?( %)?", text) is not None
 

@@ -18,7 +18,7 @@ from analysis.case import Case
 from analysis.case.figures_yaml import NONE
 from analysis.prose import fields, macros, prose, sentence
 from analysis.writing import latex, sheet
-from analysis.writing.sheet import Sheet, sheet_of
+from analysis.writing.sheet import Sheet
 
 # Columns of runs.csv: the first, those before and after the metrics, and those that only a report shows.
 FIRST = ("cell", "label", "seed", "status")
@@ -78,7 +78,7 @@ def sheets(case: Case) -> list[Sheet]:
 def _sheet(name: str, rows: list[dict[str, str]], **content: Any) -> Sheet:
     """A sheet whose title and notes are the lines of a template."""
     title, *notes = prose(f"tables/{name}.txt", **content)
-    return sheet_of(name, title, rows, notes)
+    return Sheet(name, title, list(rows[0]) if rows else [], [list(row.values()) for row in rows], notes)
 
 
 def _filled(name: str, table: pandas.DataFrame, heads: Mapping[str, str] = NONE, **content: Any) -> Sheet:

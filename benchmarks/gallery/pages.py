@@ -14,7 +14,7 @@ from analysis.prose import prose
 from analysis.writing import tables
 from analysis.writing.sections import counts
 from analysis.writing.sentences import finding, where
-from analysis.writing.sheet import inline, markdown, paragraph, sheet_of
+from analysis.writing.sheet import Sheet, inline, markdown, paragraph
 from gallery.studies import BY_HAND, FIGURES, RESULTS, StudyFile, Trained, lacking
 
 COMMAND = "make figures"
@@ -214,7 +214,7 @@ def verdict_counts(cases: list[Case]) -> str:
     rows = [row for row in rows if row["judged"] != "0"]
     if not rows:
         return ""
-    table = markdown(sheet_of("verdicts", "", rows, [])).rstrip("\n")
+    table = markdown(Sheet("verdicts", "", list(rows[0]), [list(row.values()) for row in rows], [])).rstrip("\n")
     return "\n\n".join(filter(None, [_overall(cases), table, *_words(found)]))
 
 
