@@ -1,5 +1,6 @@
 """Sentences from the templates beside: the methods paragraph, captions of figures, rows and notes of tables, facts."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def fields(template: str, **content: Any) -> dict[str, str]:
     return {name: text for name, _, text in (line.partition(" | ") for line in prose(template, **content))}
 
 
-def macros(template: str) -> dict[str, Any]:
+def macros(template: str) -> dict[str, Callable[..., str] | str]:
     """The macros and texts that a template defines, by name."""
     defined = vars(ENVIRONMENT.get_template(template).module).items()
     return {name: value for name, value in defined if not name.startswith("_")}

@@ -16,7 +16,7 @@ from analysis.prose import macros, prose
 def caption(kind: str, case: Case, table: pandas.DataFrame, **more: Any) -> list[str]:
     """The lines of a figure's caption, from `templates/captions`, where `shared.txt` has what several kinds say; `more`
     is what the template needs besides these."""
-    words = macros("captions/shared.txt") | {"DOTS": style.DOTS}
+    words: dict[str, Any] = {**macros("captions/shared.txt"), "DOTS": style.DOTS}
     words |= {"m": case.study.manifest, "effects": case.effects, "cells": case.cells, "claims": case.claims}
     families = evidence.families(case.study.manifest, int(case.effects["family"].sum()))
     return prose(f"captions/{kind}.txt", table=table, families=families, **words, **more)
