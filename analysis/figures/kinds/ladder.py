@@ -63,32 +63,28 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     below = legend(encodings, page, line=False)
     drawn = page.figure(table, (4.2 if page.narrow else 2.3) + below.height)
     left, right = drawn.subplots(*((2, 1) if page.narrow else (1, 2)))
-    _losses_panel(left, table[table["panel"] == "loss"], encodings)
-    left.set_ylabel(style.fold(table.attrs["y"], 1.9, 7))
-    left.set_xlabel("training compute (FLOPs)")
-    _multipliers_panel(right, table[table["panel"] != "loss"], encodings)
-    right.set_ylabel("compute multiplier")
-    right.set_xlabel("compute of the reference (FLOPs)")
+    losses = table[table["panel"] == "loss"]
+    for row in named_rows(losses):
+        colour, _, marker = encodings[row.label]
+        left.errorbar(row.compute, row.mean, reach(row), fmt=marker, ms=3.5, lw=1.1, color=colour, zorder=3)
+    base = losses[losses["label"].str.endswith(REFERENCE)].sort_values("compute")
+    left.plot(base["compute"], base["mean"], color=style.INK, lw=0.9)
+    left.set(xlabel="training compute (FLOPs)", ylabel=style.fold(table.attrs["y"], 1.9, 7))
+    right.set(xlabel="compute of the reference (FLOPs)", ylabel="compute multiplier")
+    for axis, rows in ((left, losses), (right, table.drop(losses.index))):
+        if len(rows):
+            log_x(axis, rows["compute"].min() / 1.5, rows["compute"].max() * 1.5, most=5)
+        else:
+            style.say(axis, "withheld" if len(losses) else "no finished run")
+            axis.set(xticks=[], yticks=[])
+    if len(losses) < len(table):
+        _multipliers(right, table.drop(losses.index), encodings)
     below.draw(drawn)
     return drawn
 
 
-def _losses_panel(axis: Axes, rows: pandas.DataFrame, encodings: dict[str, style.Encoding]) -> None:
-    for row in named_rows(rows):
-        colour, _, marker = encodings[row.label]
-        axis.errorbar(row.compute, row.mean, reach(row), fmt=marker, ms=3.5, lw=1.1, color=colour, zorder=3)
-    base = rows[rows["label"].str.endswith(REFERENCE)].sort_values("compute")
-    axis.plot(base["compute"], base["mean"], color=style.INK, lw=0.9)
-    if len(rows):
-        log_x(axis, rows["compute"].min() / 1.5, rows["compute"].max() * 1.5, most=5)
-
-
-def _multipliers_panel(axis: Axes, rows: pandas.DataFrame, encodings: dict[str, style.Encoding]) -> None:
+def _multipliers(axis: Axes, rows: pandas.DataFrame, encodings: dict[str, style.Encoding]) -> None:
     measured = rows[rows["panel"] == "multiplier"]
-    if measured.empty:
-        style.say(axis, "withheld")
-        axis.set(xticks=[], yticks=[])
-        return
     axis.axhline(1, color=style.INK, lw=0.6, zorder=1)
     labels = list(dict.fromkeys(measured["label"]))
     for place, label in enumerate(labels):
@@ -105,11 +101,9 @@ def _multipliers_panel(axis: Axes, rows: pandas.DataFrame, encodings: dict[str, 
             axis.errorbar(row.compute * aside, row.mean, reach(row), **look | {"fmt": "none", "alpha": 0.4})
     least, most = rows["mean"].min() / FAR, rows["mean"].max() * FAR
     ends = [1.0, *rows["mean"], *rows[["low", "high"]].to_numpy(float).clip(least, most).ravel()]
-    low, high = limits([math.log(end) for end in ends if math.isfinite(end)])
-    low, high = math.exp(low), math.exp(high)
+    low, high = map(math.exp, limits([math.log(end) for end in ends if math.isfinite(end)]))
     ticks = [tick for tick in MaxNLocator(6, steps=STEPS).tick_values(low, high) if low <= tick <= high]
     log_y(axis, low, high, ticks if high < FAR * low else ())
-    log_x(axis, rows["compute"].min() / 1.5, rows["compute"].max() * 1.5, most=5)
 
 
 KIND = Kind("the loss over training compute, and what each change is worth in compute", table, draw, most=1000)
