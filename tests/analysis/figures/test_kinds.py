@@ -424,6 +424,22 @@ def test_a_ladder_shows_losses_multipliers_and_their_trend(tmp_path: Path, norms
     assert "not calibrated" in texts(figure) and "trend" in texts(figure)
 
 
+def test_other_figures_of_a_ladder_have_its_rungs_and_one_colour_per_variant(tmp_path: Path) -> None:
+    given = with_rungs(tmp_path)
+    manifest = given.study.manifest
+    cells = {cell.id: cell.levels for cell in manifest.cells}
+    shown = {name: table_of(name, given) for name in ("effects", "seeds", "curves")}
+    for name, table in shown.items():
+        assert not table.astype(str).apply(lambda column: column.str.contains("rate")).any(axis=None), name
+        assert table.attrs["caption"][-1].endswith("shown; other learning rates are in the tables")
+    assert list(shown["curves"]["facet"].unique()) == [f"rung {rung}" for rung in range(1, 5)]
+    assert set(shown["curves"]["label"]) == {"ReLU MLP", "SwiGLU"}
+    asked = {"rung": [formatting.show(level) for level in manifest.factors["rung"]]}
+    assert len(figures.tables(given, Edits(figures=["effects"], levels=asked))["effects"]) == 6
+    encodings = {(cells[cell]["ffn"], each) for cell, each in page_of(manifest, Edits()).encodings.items()}
+    assert len(encodings) == 2
+
+
 def test_what_is_withheld_of_a_ladder_is_not_drawn(tmp_path: Path) -> None:
     given = case_of(climbed(lambda c: 0.3, law=lambda c: 1 + abs(c - TOP + 2)), tmp_path)
     table, figure = fitting("ladder", given)
