@@ -23,7 +23,7 @@ from ablate.planning.cells import describe_cells
 from ablate.planning.runs import Plan, plan_runs
 from ablate.planning.study import Cells, CheckedStudy, Layout
 from ablate.planning.tuning import summary_of, tuned, tuning_problems
-from ablate.results.study import load_study
+from ablate.results.study import Study, load_study
 
 LEAST = 3  # placebos of a kind, for a standard deviation
 PLACEBO_LABELS = {"data": "data in another order", "init": "initialised anew", "chaos": "perturbed by 1e-7"}
@@ -65,8 +65,7 @@ def looks(study: CheckedStudy) -> Iterator[Plan]:
         yield plan_runs(study)
         return
     # Loads SciPy, which no other study needs for planning.
-    from ablate.evidence import claims, described, effects, registered, undecided
-    from ablate.evidence.error_rates import looks_until
+    from ablate.evidence.error_rates import described, looks_until
 
     planned = looks_until(study.settings.seeds_max)
     for n in planned:
@@ -76,11 +75,16 @@ def looks(study: CheckedStudy) -> Iterator[Plan]:
             message = "auto has nothing to decide, since its registered claims are gone or edited; write seeds=8 or so"
             raise PlanError([Problem("seeds", message)])
         yield plan
-        # Until all registered claims, and all effects that have a verdict, are decided.
-        scored = load_study(plan.results, plan.manifest.study, plan.manifest, curves=False)
-        tables = [claims] * bool(registered(plan.manifest)) + [effects] * (not described(plan.manifest))
-        if all(undecided(table(scored)).empty for table in tables):
+        if decided(load_study(plan.results, plan.manifest.study, plan.manifest, curves=False)):
             return
+
+
+def decided(study: Study) -> bool:
+    """Whether all registered claims, and all effects that have a verdict, are decided."""
+    from ablate.evidence import claims, described, effects, registered, undecided
+
+    tables = [claims] * bool(registered(study.manifest)) + [effects] * (not described(study.manifest))
+    return all(undecided(table(study)).empty for table in tables)
 
 
 def placebo_problems(study: CheckedStudy) -> list[Problem]:
