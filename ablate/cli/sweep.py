@@ -74,8 +74,9 @@ def sweep(plan: Plan) -> Outcome:
 
 
 def verdicts(study: Study) -> dict[str, object]:
-    """A study for `--json`: its runs, cells, effects and claims."""
+    """A study for `--json`: its runs, cells, effects, claims and multipliers."""
     tables = {"cells": evidence.cells(study), "effects": evidence.effects(study), "claims": evidence.claims(study)}
+    tables |= {"ladder": evidence.ladder(study)} if study.manifest.design == "ladder" else {}
     overall = evidence.replication(study.manifest, tables["claims"])
     return {"study": study.manifest.study, "runs": study.runs, **tables, "replicated": overall, "notes": study.notes}
 

@@ -77,7 +77,9 @@ def noise_lines(manifest: Manifest) -> list[str]:
     if known and len(known) == len(single) and math.isfinite(margin) and manifest.design != "ladder":
         seeds = seeds_to_bound(margin, max(sd for sd, *_ in known), level)
         needed.insert(0, f"{_count(seeds)} would show equality within {plain(margin)}")
-    others = list(dict.fromkeys(each.factor for each, own in zip(single, found, strict=True) if not own))
+    pairs = list(zip(single, found, strict=True))
+    seen = {change_of(each) for each, own in pairs if own}  # perhaps at another setting
+    others = list(dict.fromkeys(each.factor for each, own in pairs if not own and change_of(each) not in seen))
     lines = []
     if known:
         sds, n = [sd for sd, *_ in known], manifest.sequential.looks[-1] if manifest.sequential else len(manifest.seeds)

@@ -74,6 +74,7 @@ def _analyse(given: argparse.Namespace) -> Outcome:
     print(f"{formatting.counted(len(files), 'file')} in {folder}; to read: {files[-1]}")
     plain = case.plain or case  # with keys, for other programs
     tables = {"cells": plain.cells, "effects": plain.effects, "claims": plain.claims, "notes": study.notes}
+    tables |= {"ladder": plain.further["ladder"]} if "ladder" in plain.further else {}
     tables["replicated"] = evidence.replication(study.manifest, case.claims)
     return Outcome(0, {"study": study.manifest.study, **tables, "folder": folder, "files": files, "removed": old})
 

@@ -6,14 +6,16 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 from conftest import run_module
 from scipy import stats
 
-from ablate.cli.sweep import preview
+from ablate.cli.sweep import preview, verdicts
 from ablate.config.errors import PlanError
 from ablate.evidence.ladder import compute
 from ablate.planning.plan import plan_study
+from ablate.results.study import load_study
 
 TINY = ["design=ladder", "parametrization=mup", "ffn=mlp,swiglu", "norm=ln,rms", "scale=small", "seeds=2", "track=none"]
 
@@ -105,9 +107,11 @@ def test_claims_about_multipliers_are_checked(old: str, new: str, message: str, 
 def test_a_ladder_is_trained_and_told(tmp_path: Path) -> None:
     words = ["-m", "design=ladder", "ladder=3", "parametrization=mup", "ffn=mlp,gelu", "scale=tiny", "model.layers=2"]
     words += ["model.dim=16", "model.heads=2", "data.context=16", "train.steps=12", "train.batch_size=4", "seeds=3"]
-    words += ["eval.tokens=256", "optim.warmup=2", "track=none", f"results_dir={tmp_path}"]
+    words += ["eval.tokens=256", "optim.warmup=2", "study=climb", "track=none", f"results_dir={tmp_path}"]
     done = run_module("ablate", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    told = verdicts(load_study(tmp_path, "climb"))["ladder"]
+    assert isinstance(told, pandas.DataFrame) and list(told["rung"]) == [1, 2, 3]
     assert "multipliers in compute of the reference" in done.stdout and "  ffn: gelu − mlp  ×" in done.stdout
 
 

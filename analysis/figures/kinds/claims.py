@@ -18,14 +18,13 @@ RANKS, SHARES = "Spearman's ρ with the published numbers", "difference in the s
 # The claimed side of zero, or of the margin.
 DIRECTION = {"less": -1, "greater": 1, "not_greater": -1, "not_less": 1, "diverges_more": 1, "rank_correlates": 1}
 MULTIPLIERS = "compute multiplier"
-COLUMNS = ["facet", "label", "relation", "mean", "low", "high", "margin", "wanted", "line", "n", "verdict", "result"]
-COLUMNS += ["note"]
+COLUMNS = ["facet", "label", "relation", "mean", "low", "high", "margin", "wanted", "n", "verdict", "result", "note"]
 
 
 def table(case: Case) -> pandas.DataFrame | None:
     """A row per claim: estimate, interval, margin, verdict, with a panel per unit (`facet`).  wanted: the claimed side
-    of zero, or of the margin, −1 or 1; 0 for the band ±margin.  line: 1 for multipliers, whose margin is the distance
-    of their bound from it, else 0."""
+    of zero, or of the margin, −1 or 1; 0 for the band ±margin.  Of a multiplier the margin is the distance of its bound
+    from 1."""
     found = case.claims
     if found.empty:
         return None
@@ -42,7 +41,6 @@ def table(case: Case) -> pandas.DataFrame | None:
         for row in rows
     ]
     made["margin"] = pandas.to_numeric(made["margin"], errors="coerce").astype(float)
-    made["line"] = made["relation"].eq("multiplier").astype(float)
     for place, row in enumerate(rows):
         if row.relation == "multiplier":
             claim = case.study.manifest.claims[row.name].claim
@@ -62,7 +60,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     panels = [rows for _, rows in table.groupby("facet", sort=False)]
     drawn, axes = stacked(table, page, [(rows["label"], rows["result"]) for rows in panels])
     for axis, rows in zip(axes, panels, strict=True):
-        line, ends = rows["line"].iloc[0], rows[["mean", "low", "high"]].to_numpy().ravel()
+        line, ends = float(rows["facet"].iloc[0] == MULTIPLIERS), rows[["mean", "low", "high"]].to_numpy().ravel()
         low, high = limits([line, *ends, *line + rows["margin"], *line - rows["margin"]])
         for y, row in enumerate(named_rows(rows)):
             # `not_greater` allows values up to the margin.
