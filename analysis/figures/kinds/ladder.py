@@ -54,6 +54,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     names = {cell.id: naming.assigned(manifest, *changed[cell.id]) if cell.id in changed else base for cell in cells}
     made["label"] = made["cell"].map(names)
     made.attrs = {"y": captions.axis_label(case.study), "caption": captions.caption("ladder", case, made, found=found)}
+    made.attrs |= {"empty": "no finished run"} if made.empty else {}
     return made
 
 
@@ -75,7 +76,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         if len(rows):
             log_x(axis, rows["compute"].min() / 1.5, rows["compute"].max() * 1.5, most=5)
         else:
-            style.say(axis, "withheld" if len(losses) else "no finished run")
+            style.say(axis, "withheld")
             axis.set(xticks=[], yticks=[])
     if len(losses) < len(table):
         _multipliers(right, table.drop(losses.index), encodings)

@@ -444,6 +444,8 @@ def test_what_is_withheld_of_a_ladder_is_not_drawn(tmp_path: Path) -> None:
     given = case_of(climbed(lambda c: 0.3, law=lambda c: 1 + abs(c - TOP + 2)), tmp_path)
     table, figure = fitting("ladder", given)
     assert set(table["panel"]) == {"loss"} and "withheld (more compute does not always" in texts(figure)
+    nothing = case_of(climbed(lambda c: 0.3, status=lambda levels, seed: "missing"), tmp_path)
+    assert "no finished run" in texts(fitting("ladder", nothing)[1])
 
 
 def test_a_claimed_multiplier_stands_on_the_side_of_its_bound(tmp_path: Path) -> None:
