@@ -6,10 +6,10 @@ from unittest.mock import patch
 
 import pytest
 from fake_studies import TASK, fabricate
+from matplotlib.figure import Figure
 
 from ablate.formatting.streams import exit_with
 from analysis.cli.main import main
-from analysis.figures.draw import style
 
 ACTING = "\x1b]0;x\x07 \x1b[2J \u2028 \u2029 \x85 \u202e \u2066 \x00"
 BRACES = "{" * 500
@@ -38,7 +38,7 @@ def test_what_acts_is_spelled_out_everywhere(
         claims={nasty: {"claim": claim, "written": nasty, "registered": True, "earlier": []}},
     )
     out = tmp_path / "out"
-    picture = patch.object(style, "_write", lambda drawn, file, *_: file.write_bytes(b"a picture, which is no text"))
+    picture = patch.object(Figure, "savefig", lambda drawn, file, **_: file.write(b"a picture, which is no text"))
     with picture, pytest.raises(SystemExit) as end:
         exit_with(lambda: main(["--results-dir", str(tmp_path), name, "--to", str(out)]))
     assert not end.value.code
