@@ -38,9 +38,8 @@ def test_what_acts_is_spelled_out_everywhere(
         claims={nasty: {"claim": claim, "written": nasty, "registered": True, "earlier": []}},
     )
     out = tmp_path / "out"
-    picture = patch.object(
-        Figure, "savefig", lambda drawn, file, **_: hasattr(file, "write") and file.write(b"no text")
-    )
+    save = lambda drawn, file, **_: hasattr(file, "write") and file.write(b"a picture, which is no text")  # noqa: E731
+    picture = patch.object(Figure, "savefig", save)
     with picture, pytest.raises(SystemExit) as end:
         exit_with(lambda: main(["--results-dir", str(tmp_path), name, "--to", str(out)]))
     assert not end.value.code
