@@ -403,6 +403,9 @@ def applicable(
         elif not all(weighed(claim, cells)):
             differ = "its sides have no levels of the other factors in common, so that these would be compared, too"
             problems.append(Problem(f"claims.{name}", f"{differ}; name them on both sides, or use `at`"))
+        elif RUNG in cells[0].levels and not any(RUNG in side for side in (claim.at, *claim.sides)):
+            several = "would mix all rungs, and three learning rates of one"
+            problems.append(Problem(f"claims.{name}", f"{several}; write at: {{{RUNG}: 4}}, say"))
         elif claim.multiplier and not _is_change(claim, cells):
             wrong = "multiplier: side one must be one change, and side two its reference"
             problems.append(Problem(f"claims.{name}", wrong))
@@ -440,10 +443,9 @@ def _unscored(
 
 def _missing_level(claim: Claim, cells: Sequence[Leveled]) -> str | None:
     """A level in a claim that no cell has together with the other levels of its side; None if there is none."""
-    for side in claim.sides:
-        whole = claim.at | side
-        for key, named in whole.items():
-            for level in levels_of(named):
-                if not any(holds(cell.levels, whole | {key: level}) for cell in cells):
-                    return f"{key}={level}"
+    for rest, side in itertools.product((False, True), claim.sides):  # levels that are nowhere come first
+        whole = side | claim.at
+        for key, level in ((key, level) for key, named in whole.items() for level in levels_of(named)):
+            if not any(holds(cell.levels, (whole if rest else {}) | {key: level}) for cell in cells):
+                return f"{key}={level}"
     return None

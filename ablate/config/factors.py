@@ -69,7 +69,7 @@ def arrange(command: Command) -> Design:
 
 def climb(command: Command) -> tuple[dict[Level, list[Any]], list[Problem]]:
     """The values of `ladder.KEYS` at each level of `rung`, and the problems of a ladder."""
-    taken = [key for key in KEYS if key in command.swept]
+    taken = [key for key in (*KEYS, "model.heads", "scale", "parametrization") if key in command.swept]
     own = "is chosen by design=ladder for each rung; write one value, that of the top rung"
     problems = [Problem(key, own) for key in taken]
     first = [*command.fixed, *(levels[0] for levels in command.swept.values())]

@@ -43,7 +43,7 @@ TEXTS = ("study", "task", "task_kind", "scale", "metric", "kind", "factor", "cha
 KEY = "seed.placebo"
 SOURCES = {"data": "data order", "init": "initialisation", "chaos": "chaos"}
 SINGLE = ("main", "step")  # kinds of contrast that change one factor
-SLOPE = 0.06  # nats per e-fold of compute, of a reference's loss on ladders of 0.1 to 1 M parameters
+SLOPE = 0.06  # nats per e-fold of compute, a flat one: references of 0.1 to 1 M parameters had 0.06 to 0.16
 MOST = 10_000  # seeds up to which numbers of seeds are searched
 # The SD over seeds that a contrast is expected to have, the row of the atlas that it comes from, and how far away that
 # is: |log ratio| of parameters × steps.
@@ -145,7 +145,7 @@ def _of_trends(manifest: Manifest, sds: list[float]) -> str:
     _, half = interval(combined(rungs, line(rungs)), ALPHA / changes / (len(rungs) + 1))
     ends = between(*(DECADE * half * sd for sd in sds))  # near 1, an error is in proportion to the SD
     known = f"trends would be known to ± {ends} per tenfold compute, and hold within no smaller margin"
-    return f"{known} (at {SLOPE:g} nats per e-fold of compute, as measured from 0.1 to 1 M parameters)"
+    return f"{known} (at {SLOPE:g} nats per e-fold of compute; less if the loss falls faster)"
 
 
 def _sources(manifest: Manifest, known: Sequence[Expected]) -> list[str]:

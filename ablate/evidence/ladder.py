@@ -21,11 +21,11 @@ import pandas
 from ablate.config.ladder import RUNG, number_of
 from ablate.evidence.contrasts import Contrast, contrasts
 from ablate.evidence.effects import no_verdict
-from ablate.evidence.equivalence import margin_of
+from ablate.evidence.equivalence import PAIRS, Margin, margin_of
 from ablate.evidence.error_rates import ALPHA
 from ablate.evidence.estimates import Scored, estimate_row, scored
-from ablate.evidence.statistics import Estimate, interval, paired, t_limit, welch
-from ablate.formatting import columns, ends, known, number, span
+from ablate.evidence.statistics import Estimate, interval, paired, welch
+from ablate.formatting import columns, ends, known, listed, number, span
 from ablate.results.records import Cell, Manifest
 from ablate.results.study import Study
 from ablate.results.tables import named_rows
@@ -100,12 +100,21 @@ def change(rungs: list[Rung], at: int) -> Change:
 
 def combined(rungs: list[Rung], weights: np.ndarray) -> Estimate:
     """Σ w·log M over the rungs, with the error that the delta method gives."""
+    return estimated(rungs, *gradient(rungs, weights))
+
+
+def gradient(rungs: list[Rung], weights: np.ndarray) -> tuple[float, np.ndarray]:
+    """Σ w·log M, and its derivatives with respect to each rung's mean D and mean of the reference (rungs, 2)."""
     changes = [change(rungs, at) for at in range(len(rungs))]
     of_difference = weights @ np.array([each.of_difference for each in changes])
     of_reference = weights @ np.array([each.of_reference for each in changes])
-    both = np.stack([of_difference, of_reference], axis=1)
-    error = welch([rung.pairs @ each for rung, each in zip(rungs, both, strict=True)])
-    return error._replace(mean=float(weights @ [each.log for each in changes]))
+    return float(weights @ [each.log for each in changes]), np.stack([of_difference, of_reference], axis=1)
+
+
+def estimated(rungs: list[Rung], value: float, derivatives: np.ndarray) -> Estimate:
+    """A function of the means of independent rungs, with its error."""
+    error = welch([rung.pairs @ each for rung, each in zip(rungs, derivatives, strict=True)])
+    return error._replace(mean=value)
 
 
 def line(rungs: list[Rung], at: float | None = None) -> np.ndarray:
@@ -133,7 +142,7 @@ def ladder(study: Study, metric: str | None = None) -> pandas.DataFrame:
         return pandas.DataFrame(columns=COLUMNS)
     found, climbed, rates = arms(study, metric)
     alpha = ALPHA / sum(len(rungs) + 1 for rungs in climbed.values())
-    margin = margin_of(study.manifest.margin).size
+    margin = margin_of(study.manifest.margin)
     rows = []
     for label, rungs in climbed.items():
         reasons = [unfit(rung) for rung in rungs]
@@ -149,7 +158,7 @@ def ladder(study: Study, metric: str | None = None) -> pandas.DataFrame:
     return pandas.DataFrame(rows, columns=COLUMNS)
 
 
-def trend_of(rungs: list[Rung], reasons: list[str], rates: str, margin: float, alpha: float) -> dict[str, Any]:
+def trend_of(rungs: list[Rung], reasons: list[str], rates: str, margin: Margin, alpha: float) -> dict[str, Any]:
     """The columns of an arm's trend: its slope and lines, and the verdict with what limits it."""
     if why := next(filter(None, reasons), "") or unsound(rungs):
         return {"verdict": "withheld", "why": why}
@@ -159,21 +168,29 @@ def trend_of(rungs: list[Rung], reasons: list[str], rates: str, margin: float, a
     found: dict[str, Any] = {"trend": DECADE * slope.mean, "trend_low": low, "trend_high": high}
     found |= multiplied(combined(rungs, line(rungs, top + DECADE)), alpha, "ten", "ten_")
     if len(below := rungs[:-1]) >= NEAR and not unsound(below):
-        forecast = combined(below, line(below, top))
-        limit = float(t_limit(ALPHA / 2, min(forecast.df, measured.df))) * math.hypot(forecast.error, measured.error)
-        found |= multiplied(forecast, ALPHA, "forecast", "forecast_")
-        found["hit"] = abs(forecast.mean - measured.mean) <= limit
+        value, derivatives = gradient(below, line(below, top))
+        found |= multiplied(estimated(below, value, derivatives), ALPHA, "forecast", "forecast_")
+        last, own = gradient(rungs, np.eye(len(rungs))[-1])  # the two share the means of the reference
+        apart = estimated(rungs, value - last, np.vstack([derivatives, [0, 0]]) - own)
+        found["hit"] = not sign(interval(apart, ALPHA))
     mean = combined(rungs, np.full(len(rungs), 1 / len(rungs)))
-    side = sign(interval(mean, alpha)) or sign(interval(measured, alpha))
+    at_top, over_all = sign(interval(measured, alpha)), sign(interval(mean, alpha))
+    changes, side = sign((low, high)), at_top or over_all
     if rates:
-        return found | {"verdict": "undecided", "why": rates}
-    if not side:
-        why = "a multiplier of 1 is not excluded over all rungs or at the top"
-        return found | {"verdict": "undecided", "why": why}
-    if (changes := sign((low, high)) * side) or (-margin < low and high < margin):
-        return found | {"verdict": {1: "grows", -1: "fades", 0: "holds"}[changes], "why": ""}
-    why = f"its interval is not within ±{margin:g}" if margin == margin else "the study has no margin"
-    return found | {"verdict": "undecided", "why": f"neither growing nor fading, and {why}"}
+        verdict, why = "undecided", rates
+    elif -margin.size < low and high < margin.size:
+        verdict, why = "holds", "by a margin written after results" * (not margin.registered)
+    elif changes and at_top * over_all < 0:
+        verdict, why = "undecided", f"worth {'more' if at_top > 0 else 'less'} than 1 at the top, the reverse below"
+    elif changes and side:
+        verdict, why = "grows" if changes == side else "fades", ""
+    elif changes:
+        verdict, why = "undecided", "a multiplier of 1 is not excluded over all rungs or at the top"
+    else:
+        size = margin.size
+        why = f"its interval is not within ±{size:g}" if math.isfinite(size) else "the study has no margin"
+        verdict, why = "undecided", f"neither growing nor fading, and {why}"
+    return found | {"verdict": verdict, "why": why}
 
 
 def multiplied(log: Estimate, alpha: float, name: str = "multiplier", prefix: str = "") -> dict[str, float]:
@@ -190,9 +207,10 @@ def sign(ends: tuple[float, float]) -> int:
 def unsound(rungs: list[Rung]) -> str:
     """Why the reference's curve is no scale for multipliers; "" if it is one."""
     slopes = np.diff([rung.pairs[:, 1].mean() for rung in rungs]) / np.diff([rung.log_compute for rung in rungs])
-    if not (slopes * slopes[0] > 0).all():
+    if not (slopes * (-1 if rungs[0].row.lower_is_better else 1) > 0).all():
         return "more compute does not always make the reference better"
-    if max(abs(slopes)) > BENT * min(abs(slopes)):
+    near = [abs(slopes[i : i + NEAR]) for i in range(max(1, len(slopes) - NEAR + 1))]
+    if any(max(each) > BENT * min(each) for each in near):
         return f"the reference's slope changes by more than {BENT:g} times: its curve bends too much"
     if any(math.isnan(change(rungs, at).log) for at in range(len(rungs))):
         return "the reference's curve, continued, does not reach its metric"
@@ -206,18 +224,26 @@ def unfit(rung: Rung) -> str:
 
 
 def rate_problem(found: Scored, rates: list[Contrast]) -> str:
-    """Which other learning rate is better than the carried one, by more than one standard error; "" if none is."""
+    """The cells for which another learning rate is better than the carried one, by more than one standard error or
+    since fewer runs diverge, or too few runs tell; "" if there are none."""
+    better: dict[str, list[str]] = {}
     for each in rates:
         for cell in each.weights:
             levels = found.cells[cell].levels
             rung, _, rate = str(levels[RUNG]).partition(" at ")
             own = {**levels, RUNG: int(rung)}
             (carried,) = (name for name, other in found.cells.items() if other.levels == own)
-            both = found.of([cell, carried])
-            gain = paired((both[:, 0] - both[:, 1])[~np.isnan(both).any(axis=1)] * (-1 if found.lower[cell] else 1))
-            if not gain.mean <= gain.error:
-                return f"better at {rate}: {found.cells[carried].label}"
-    return ""
+            both, label = found.of([cell, carried], ranked=True), found.cells[carried].label
+            both = both[~np.isnan(both).any(axis=1)]
+            if len(both) < PAIRS:
+                return f"too few runs at {rate}: {label}"
+            lost, lost_carried = np.isinf(both).sum(axis=0)
+            ended = both[np.isfinite(both).all(axis=1)]
+            gain = paired((ended[:, 0] - ended[:, 1]) * (-1 if found.lower[cell] else 1))
+            if lost < lost_carried or (lost == lost_carried and gain.mean > gain.error):
+                lr = f"optim.lr={found.cells[cell].config.optim.lr:g}"
+                better.setdefault(f"better at {rate} ({lr} there)", []).append(label)
+    return "; ".join(f"{what}: {listed(list(dict.fromkeys(labels)))}" for what, labels in better.items())
 
 
 def ladder_lines(table: pandas.DataFrame) -> list[str]:

@@ -53,6 +53,7 @@ def test_each_rung_has_a_quarter_of_the_compute_of_the_next(tmp_path: Path) -> N
     [
         (["parametrization=standard"], "design: ladder carries the learning rate over widths by parametrization=mup"),
         (["model.dim=64,128"], "model.dim: is chosen by design=ladder for each rung; write one value"),
+        (["scale=tiny,small"], "scale: is chosen by design=ladder for each rung; write one value"),
         (["ladder=2"], "ladder: must be ≥ 3 and ≤ 8, not 2"),
         (["seeds=auto"], "design: ladder and seeds=auto do not go together; write seeds=8, say"),
         (
@@ -86,6 +87,7 @@ CLAIM = "{multiplier: [{ffn: swiglu}, {ffn: mlp}], at: 4, above: 1.1}"
         ("above: 1.1", "above: 1.1, below: 2", "multiplier: needs one bound"),
         ("[{ffn: swiglu}, {ffn: mlp}]", "[{ffn: mlp}, {ffn: swiglu}]", "side one must be one change, and side two its"),
         ("design: ladder", "design: grid", "multiplier: needs rungs; write design: ladder"),
+        (CLAIM, "{less: [{ffn: swiglu}, {ffn: mlp}]}", "would mix all rungs, and three learning rates of one"),
         ("multiplier", "less", "above: belongs to multiplier; write margin"),
     ],
 )

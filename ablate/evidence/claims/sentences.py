@@ -99,7 +99,7 @@ def claim_sentence(manifest: Manifest, entry: ClaimEntry, row: Any) -> str:
 
 def claim_says(manifest: Manifest, claim: Claim, row: Any) -> str:
     """The finding of a claim, without its grounds."""
-    other = UNEQUAL if row.relation in BOUNDED or claim.margin is not None else OPPOSITE
+    other = UNEQUAL if row.relation in (*BOUNDED, "multiplier") or claim.margin is not None else OPPOSITE
     fixed = f"at {' with '.join(pairs(manifest, claim.at))}" if claim.at else ""
     other = other * (leaning(row.verdict) == "contradicted")
     before = ", ".join(filter(None, [other, fixed])) + (": " if other else ", " if fixed else "")
