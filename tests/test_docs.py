@@ -104,9 +104,9 @@ def commands(page: Path) -> Iterator[list[str]]:
 
 
 COMMANDS = {shlex.join(words): words for page in PAGES for words in commands(page)}
-# What is shown because it is refused, and what needs a launcher that may not be there.
+# What is shown because it is refused, and what needs a launcher or a text that may not be there.
 REFUSED = ("norm=rmss", "residual=pre,post norm=none", "scale=base train.batch_size=4096")
-ELSEWHERE = ("hydra/launcher=",)
+ELSEWHERE = ("hydra/launcher=", "data.path=fineweb/")
 ON_A_GPU = "attention.kernels="
 
 
