@@ -128,6 +128,7 @@ LONG = f"any(Path('results').glob('runs/*/*/checkpoint.pt')) and {LONG}"
 def test_a_long_evaluation_holds_nobody_up(whose, small, tmp_path):
     """Told to stop, or left by its parent, a worker ends in the midst of one; its last checkpoint stays."""
     own = [*hazard(tmp_path, LONG), "norm=hazard", "seeds=1", "train.parallel=1", "train.checkpoint_seconds=0"]
+    own += ["train.steps=300", "train.eval_every=10"]  # the first checkpoint is written while some of them are taken
     (tmp_path / "mine" / "on").touch()
     process = start(*small, *own, cwd=tmp_path)
     wait_for((tmp_path / "mine" / "here").exists)
