@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ablate.evidence.equivalence import Margin
-from ablate.evidence.ladder import DECADE, Rung, combined, line, trend_of
+from ablate.evidence.ladder import DECADE, Rung, combined, line, trend_of, unsound
 from ablate.evidence.statistics import interval, paired
 
 NOISE, PAIRED = 0.010, 0.009  # SD over seeds of the reference's loss, and of the paired difference
@@ -81,7 +81,7 @@ def report(name: str, law: Law, top: float, trend: float, worse: float, asked: a
         rungs = ladder_of(law, logs, seeds, worse, rng)
         better = paired(worse / (count - 1) + PAIRED * rng.standard_normal(seeds[-2]))  # at a rate that suits it
         rates = "another rate is better" * bool(worse and better.mean > better.error)
-        trend_row = trend_of(rungs, [""] * count, rates, Margin(asked.margin, registered=True), 0.05 / (count + 1))
+        trend_row = trend_of(rungs, unsound(rungs), rates, Margin(asked.margin), 0.05 / (count + 1))
         verdicts[trend_row["verdict"]] += 1
         if trend_row["verdict"] != "withheld":
             found = [interval(combined(rungs, weights), 0.05) for weights in (*np.eye(count), line(rungs))]

@@ -92,6 +92,11 @@ class Claim(Record):
         return None
 
     @property
+    def bound(self) -> tuple[float, int]:
+        """The number that a multiplier is claimed to lie above (1) or below (−1)."""
+        return (float(self.above), 1) if self.above is not None else (float(self.below or 0), -1)
+
+    @property
     def published(self) -> list[Number]:
         """The published numbers of `rank_correlates`."""
         return self.rank_correlates[1] if self.rank_correlates else []
@@ -205,10 +210,12 @@ def read_claims(claims: Any, factors: dict[str, list[Any]], at: Any = None) -> t
     kept: dict[str, Claim] = {}
     for name, given in claims.items():
         if isinstance(given, dict) and "multiplier" in given and isinstance(given.get("at"), int):
-            given |= {"at": {RUNG: given["at"]}}
-        wrong = list(_claim(given, factors))
+            content = given | {"at": {RUNG: given["at"]}}
+        else:
+            content = given
+        wrong = list(_claim(content, factors))
         try:
-            claim = parse(Claim, given)
+            claim = parse(Claim, content)
             own = {key for side in claim.sides for key in side} if not wrong else set()
             fixed = {} if wrong or found else {key: level for key, level in (at or {}).items() if key not in own}
             kept[name] = dataclasses.replace(claim, at=fixed | claim.at)

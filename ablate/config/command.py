@@ -20,10 +20,10 @@ from ablate.config.designs import RUNG
 from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.config.files import calls, read_plain
 from ablate.config.groups import CONF, EXPERIMENTS, Groups, figures, named_elsewhere, read_groups
-from ablate.config.ladder import RUNGS, levels_of_rungs
+from ablate.config.ladder import levels_of_rungs
 from ablate.config.mirror import Mirror, read_mirror
 from ablate.config.overrides import key_of, parse, quoted
-from ablate.config.schema import KEYS, PACE
+from ablate.config.schema import KEYS, PACE, Config
 from ablate.formatting import flat, instead, nearest
 
 
@@ -188,7 +188,7 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
     factors = content.get("factors", {})
     known = factors.items() if isinstance(factors, dict) else ()
     levels = {str(key): each for key, each in known if isinstance(each, list)}  # that claims may name
-    if content.get("design") == "ladder" and type(count := content.get("ladder", RUNGS)) is int:
+    if content.get("design") == "ladder" and type(count := content.get("ladder", Config.ladder)) is int:
         levels[RUNG] = levels_of_rungs(count)
     named = content.get("claims", {})
     claims, wrong = read_claims(named, levels, content.get("at"))

@@ -15,7 +15,6 @@ from ablate.config.schema import Config
 
 RATES = {"half the rate": 0.5, "twice the rate": 2.0}
 KEYS = ("model.layers", "model.dim", "train.batch_size", "train.steps", "optim.warmup", "optim.lr")
-RUNGS = 4  # by default
 
 
 def levels_of_rungs(count: int) -> list[Level]:

@@ -124,10 +124,9 @@ def line(rungs: list[Rung], at: float | None = None) -> np.ndarray:
     return slope if at is None else slope * (at - x.mean()) + 1 / len(x)
 
 
-def arm_of(study: Study, cell: str, metric: str | None = None) -> tuple[list[Rung], list[str]]:
-    """The rungs of the arm that has a cell, and for each why there is no multiplier."""
-    rungs = next(each for each in arms(study, metric)[1].values() if any(rung.cell.id == cell for rung in each))
-    return rungs, [unfit(rung) for rung in rungs]
+def arm_of(study: Study, cell: str, metric: str | None = None) -> list[Rung]:
+    """The rungs of the arm that has a cell."""
+    return next(each for each in arms(study, metric)[1].values() if any(rung.cell.id == cell for rung in each))
 
 
 def ladder(study: Study, metric: str | None = None) -> pandas.DataFrame:
@@ -145,11 +144,10 @@ def ladder(study: Study, metric: str | None = None) -> pandas.DataFrame:
     margin = margin_of(study.manifest.margin)
     rows = []
     for label, rungs in climbed.items():
-        reasons = [unfit(rung) for rung in rungs]
         problem = rate_problem(found, rates[label])
-        common = {"label": label, "alpha": alpha} | trend_of(rungs, reasons, problem, margin, alpha)
+        common = {"label": label, "alpha": alpha} | trend_of(rungs, unusable(rungs), problem, margin, alpha)
         for at, rung in enumerate(rungs):
-            row = common | {"rung": at + 1, "cell": rung.cell.id, "n": len(rung.pairs), "note": reasons[at]}
+            row = common | {"rung": at + 1, "cell": rung.cell.id, "n": len(rung.pairs), "note": unfit(rung)}
             row |= {"compute": math.exp(rung.log_compute), "cost": rung.cost}
             if row["verdict"] != "withheld":
                 row |= multiplied(combined(rungs, np.eye(len(rungs))[at]), alpha)
@@ -158,23 +156,24 @@ def ladder(study: Study, metric: str | None = None) -> pandas.DataFrame:
     return pandas.DataFrame(rows, columns=COLUMNS)
 
 
-def trend_of(rungs: list[Rung], reasons: list[str], rates: str, margin: Margin, alpha: float) -> dict[str, Any]:
+def trend_of(rungs: list[Rung], withheld: str, rates: str, margin: Margin, alpha: float) -> dict[str, Any]:
     """The columns of an arm's trend: its slope and lines, and the verdict with what limits it."""
-    if why := next(filter(None, reasons), "") or unsound(rungs):
-        return {"verdict": "withheld", "why": why}
+    if withheld:
+        return {"verdict": "withheld", "why": withheld}
     top = rungs[-1].log_compute
-    slope, measured = combined(rungs, line(rungs)), combined(rungs, np.eye(len(rungs))[-1])
+    slope = combined(rungs, line(rungs))
+    last, own = gradient(rungs, np.eye(len(rungs))[-1])
     low, high = (DECADE * end for end in interval(slope, alpha))
     found: dict[str, Any] = {"trend": DECADE * slope.mean, "trend_low": low, "trend_high": high}
     found |= multiplied(combined(rungs, line(rungs, top + DECADE)), alpha, "ten", "ten_")
     if len(below := rungs[:-1]) >= NEAR and not unsound(below):
         value, derivatives = gradient(below, line(below, top))
         found |= multiplied(estimated(below, value, derivatives), ALPHA, "forecast", "forecast_")
-        last, own = gradient(rungs, np.eye(len(rungs))[-1])  # the two share the means of the reference
+        # The two share means of the reference.
         apart = estimated(rungs, value - last, np.vstack([derivatives, [0, 0]]) - own)
         found["hit"] = not sign(interval(apart, ALPHA))
     mean = combined(rungs, np.full(len(rungs), 1 / len(rungs)))
-    at_top, over_all = sign(interval(measured, alpha)), sign(interval(mean, alpha))
+    at_top, over_all = sign(interval(estimated(rungs, last, own), alpha)), sign(interval(mean, alpha))
     changes, side = sign((low, high)), at_top or over_all
     if rates:
         verdict, why = "undecided", rates
@@ -202,6 +201,11 @@ def multiplied(log: Estimate, alpha: float, name: str = "multiplier", prefix: st
 def sign(ends: tuple[float, float]) -> int:
     """The sign that all numbers of an interval have; 0 without one."""
     return (ends[0] > 0) - (ends[1] < 0)
+
+
+def unusable(rungs: list[Rung]) -> str:
+    """Why an arm has no multipliers; "" if it has some."""
+    return next(filter(None, map(unfit, rungs)), "") or unsound(rungs)
 
 
 def unsound(rungs: list[Rung]) -> str:

@@ -19,7 +19,7 @@ from ablate.evidence.equivalence import SEEDS, Collapse, collapse_of, condition
 from ablate.evidence.error_rates import corrected, exploratory, nominal, overall, planned_looks, registered, worded
 from ablate.evidence.estimates import divergence_of, estimate_row, scored, scored_by_two, second_metric
 from ablate.evidence.exact import least_level
-from ablate.evidence.ladder import arm_of, change, combined, unsound
+from ablate.evidence.ladder import arm_of, change, combined, unusable
 from ablate.evidence.normality import assumed
 from ablate.evidence.scores import given, unadjusted
 from ablate.evidence.statistics import interval, p_value, paired, t_above
@@ -309,16 +309,15 @@ def forecast(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     """`multiplier`: M of side one against the reference at a rung lies above or below a bound; p is that of log M − log
     bound."""
     own = next(iter(weighed(claim, study.manifest.cells)[0]))
-    rungs, reasons = arm_of(study, own, *claim.metrics)
-    bound, way = (claim.above, 1) if claim.above is not None else (claim.below, -1)
-    reason = next(filter(None, reasons), "") or unsound(rungs)
+    rungs, (bound, way) = arm_of(study, own, *claim.metrics), claim.bound
+    reason = unusable(rungs)
     at = next(i for i, rung in enumerate(rungs) if rung.cell.id == own)
     found = combined(rungs, np.eye(len(rungs))[at]) if not reason else paired(np.array([]))
-    p = math.nan if reason else p_value(found._replace(mean=found.mean - math.log(float(bound or 1))))
+    p = math.nan if reason else p_value(found._replace(mean=found.mean - math.log(bound)))
 
     def judge(level: float) -> Judged:
         low, high = map(math.exp, interval(found, level))
-        return Judged(low, high, 0 if reason else way * ((low > float(bound or 1)) - (high < float(bound or 1))))
+        return Judged(low, high, 0 if reason else way * ((low > bound) - (high < bound)))
 
     words = [side_words(study.manifest, side) for side in claim.sides]
     columns: dict[str, Any] = {

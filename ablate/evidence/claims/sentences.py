@@ -210,7 +210,8 @@ def _ranks(manifest: Manifest, claim: Claim, row: Any) -> str:
 
 
 def _multiplies(manifest: Manifest, claim: Claim, row: Any) -> str:
-    bound = f"criterion > {claim.above:g}" if claim.above is not None else f"criterion < {claim.below:g}"
+    edge, way = claim.bound
+    bound = f"criterion {'>' if way > 0 else '<'} {edge:g}"
     if not math.isfinite(row.low):
         return f"{row.side} in compute of {row.against} ({bound})"
     found = f"{number(row.mean, 2)} [{formatting.ends(row.low, row.high, 2)}]"

@@ -43,9 +43,8 @@ def table(case: Case) -> pandas.DataFrame | None:
     made["margin"] = pandas.to_numeric(made["margin"], errors="coerce").astype(float)
     for place, row in enumerate(rows):
         if row.relation == "multiplier":
-            claim = case.study.manifest.claims[row.name].claim
-            bound, way = (claim.above, 1) if claim.above is not None else (claim.below, -1)
-            made.loc[place, ["margin", "wanted"]] = (way * (float(bound or 1) - 1), way)
+            bound, way = case.study.manifest.claims[row.name].claim.bound
+            made.loc[place, ["margin", "wanted"]] = (way * (bound - 1), way)
     places = {facet: formatting.decimals((rows["high"] - rows["low"]) / 2) for facet, rows in made.groupby("facet")}
     made["result"] = [
         captions.result(row, places[row.facet]) if math.isfinite(row.mean) else row.verdict for row in named_rows(made)
