@@ -1,5 +1,6 @@
 """Products of linear layers: the library for float32 on a CPU, its speed, and threads; padding on a GPU."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -46,15 +47,35 @@ def _gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None
 
 class PaddedLinear(nn.Linear):
     """y = x Wᵀ + b: (..., in) -> (..., out), with rows of zeros added to W for the product: with an odd number of
-    outputs, as of GPT-2's 50,257 logits, a GPU uses slow kernels."""
+    outputs, as of GPT-2's 50,257 logits, a GPU uses slow kernels.  If `whole`, their outputs are kept, and are −∞."""
+
+    whole = False
 
     def forward(self, x: Tensor) -> Tensor:
         spare = -self.out_features % PADDED
-        bias = None if self.bias is None else pad(self.bias, (0, spare))
-        return linear(x, pad(self.weight, (0, 0, 0, spare)), bias)[..., : self.out_features]
+        bias = self.weight.new_zeros(self.out_features) if self.whole and self.bias is None else self.bias
+        bias = None if bias is None else pad(bias, (0, spare), value=-math.inf)
+        outputs = linear(x, pad(self.weight, (0, 0, 0, spare)), bias)
+        return outputs if self.whole else outputs[..., : self.out_features]
 
 
 PADDED, WIDE = 64, 1024  # outputs are padded to a multiple of PADDED where they are at least WIDE
+
+
+@contextmanager
+def whole_logits(model: nn.Module) -> Iterator[None]:
+    """A model's logits get columns of −∞ up to a multiple of PADDED where its head is a padded layer: cross-entropies
+    and their gradients are the same, and kernels read rows of that length in half the time."""
+    head = getattr(model, "head", None)
+    as_they_are = getattr(model, "soft_cap", 0) is None  # a model of one's own may compute with them
+    padded = [head] if as_they_are and isinstance(head, PaddedLinear) else []
+    for layer in padded:
+        layer.whole = True
+    try:
+        yield
+    finally:
+        for layer in padded:
+            layer.whole = False
 
 
 def use(backend: str, model: nn.Module, device: str = "cpu") -> None:

@@ -28,8 +28,8 @@ def configure_torch() -> None:
     """Configure torch in a worker: one thread, one family of attention kernels, and memory that is kept.
 
     Another order of summation gives other rounding, and one process per core is faster anyway.  On a GPU, flash and
-    memory-efficient attention use the same arithmetic, with scores and sums in float32.  cuDNN's kernels would replace
-    flash in some cells, and have given wrong gradients (github.com/pytorch/pytorch/issues/196678).
+    memory-efficient attention use the same arithmetic, with scores and sums in float32.  So does cuDNN's, but it gave
+    wrong gradients with masks (github.com/pytorch/pytorch/issues/196678): `attend` enables it where there is none.
     """
     torch.set_num_threads(1)
     torch.backends.cuda.enable_cudnn_sdp(False)

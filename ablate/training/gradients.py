@@ -13,6 +13,7 @@ from ablate.data.task import IGNORE, Batch
 from ablate.model.dropout import begin_at, rekey, seed_torch
 from ablate.model.norm import running_norms
 from ablate.model.objective import Objective, has_auxiliary, terms_of
+from ablate.model.products import whole_logits
 from ablate.training import capture
 from ablate.training.devices import TooLarge, is_out_of_memory, make_room, to_device
 from ablate.training.evaluation import autocast
@@ -193,13 +194,12 @@ def compute(
     share: float = 1.0,
 ) -> dict[str, Tensor]:
     """Add the gradients of rows of a batch, which are a share of them; returns their losses."""
-    with autocast(targets.device, precision):
-        logits = model(**inputs)
+    given = model, inputs, targets, precision, share == 1
     if targets.is_cuda and model._compiled_call_impl is not None and objective.is_plain:
-        loss = compiled_cross_entropy()(logits, targets, share == 1)
+        with whole_logits(model):
+            loss, logits = compiled_loss()(*given)
     else:
-        logits = logits.float()
-        loss = cross_entropy(logits, targets, share == 1)
+        loss, logits = loss_of(*given)
     loss = loss if share == 1 else loss / scored  # not in compiled code, which would be made anew for each number
     terms = terms_of(model, objective, logits, targets, inputs, scored, share)
     whole = sum(terms.values(), loss)
@@ -213,18 +213,23 @@ def count_scored(batch: Batch) -> int:
     return int((batch.targets != IGNORE).sum())
 
 
-def cross_entropy(logits: Tensor, targets: Tensor, is_whole: bool) -> Tensor:
-    """Mean −log p of the targets of a whole batch; for a part of it, their sum."""
-    logits, targets = logits.float().flatten(0, -2), targets.flatten()
-    return F.cross_entropy(logits, targets, reduction="mean" if is_whole else "sum")
+def loss_of(
+    model: nn.Module, inputs: Mapping[str, Tensor], targets: Tensor, precision: str, is_whole: bool
+) -> tuple[Tensor, Tensor]:
+    """Mean −log p of the targets of a whole batch, for a part of it their sum, and the logits."""
+    with autocast(targets.device, precision):
+        logits = model(**inputs)
+    logits = logits.float()
+    reduction = "mean" if is_whole else "sum"
+    return F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction=reduction), logits
 
 
 @functools.cache
-def compiled_cross_entropy() -> Callable[..., Tensor]:
-    """`cross_entropy`, compiled: logits in bf16 are read as such, without a copy in float32, nor are its probabilities
-    kept.  At a vocabulary of 50,257 that copy and its gradient take a quarter of a step of GPT-2."""
-    compiled: Callable[..., Tensor] = torch.compile(cross_entropy, dynamic=False)
-    return compiled
+def compiled_loss() -> Callable[..., tuple[Tensor, None]]:
+    """The loss of `loss_of`, compiled together with the model: logits in bf16 are read as such, without a copy in
+    float32, nor are probabilities kept.  At a vocabulary of 50,257 that copy and its gradient take a quarter of a step
+    of GPT-2."""
+    return torch.compile(lambda *given: (loss_of(*given)[0], None), dynamic=False)
 
 
 def refuse_to_split(model: nn.Module, rows: int, parts: int, message: str) -> None:

@@ -107,6 +107,19 @@ def trainer(given: Given, name: str, config: Config, seed: int = 0) -> Any:
     return Trainer(Run(given.folder / name, "a/b"), config, seed)
 
 
+@contextlib.contextmanager
+def of_task(task: Any) -> Iterator[None]:
+    """Trainers that are made meanwhile train on this task instead of their configuration's."""
+    from ablate.training import trainer as training
+
+    build = training.build_task
+    training.build_task = lambda _: task  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        training.build_task = build
+
+
 def losses(made: Any, steps: int) -> list[float]:
     """Training losses of a trainer's next steps."""
     found = []

@@ -3,11 +3,12 @@
 import os
 import time
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from gpu_parts.given import Findings, Given, command, compiler, losses, on, one_cell, results, trainer, wait
+from gpu_parts.given import Findings, Given, command, compiler, losses, of_task, on, one_cell, results, trainer, wait
 
 WARM = 5  # steps before the clock starts: the first compiles, the fourth is captured
 
@@ -49,8 +50,11 @@ def base(given: Given, found: Findings) -> None:
 def gpt2(given: Given, found: Findings) -> None:
     """GPT-2 124M, in shape and vocabulary, 32 × 1024 tokens a step; at a toy size in vocabulary alone."""
     cell, task, steps = gpt2_cell(given)
-    for name, compiled, capture in (("eager", False, False), ("compiled", True, False), ("captured", True, True)):
-        found.tell(**{name: timed(given, name, cell, steps, compiled, task, capture)})
+    for name, compiled, capture in (("compiled", True, False), ("captured", True, True), ("eager", False, False)):
+        row = timed(given, name, cell, steps, compiled, task, capture, profiled=capture)
+        if listed := row.pop("kernels", ""):
+            found.tell(kernels=listed)
+        found.tell(**{name: row})
 
 
 def gpt2_cell(given: Given) -> tuple[Any, Any, int]:
@@ -83,9 +87,25 @@ def captured(given: Given, found: Findings) -> None:
 
 def plain(given: Given, found: Findings) -> None:
     """GPT-2 124M in a loop as one would write it for one experiment, compiled with its loss, in bf16; see `gpt2`."""
+    cell, task, steps = gpt2_cell(given)
+    step = plain_step(given, cell, task)
+    for number in range(WARM):
+        step(number)
+    wait(given)
+    start = time.perf_counter()
+    for number in range(WARM, WARM + steps):
+        step(number)
+    wait(given)
+    seconds = (time.perf_counter() - start) / steps
+    rate = round(cell.config.train.batch_size * task.positions / seconds)
+    found.tell(ms_per_step=round(1000 * seconds, 2), tokens_per_second=rate)
+    found.tell(kernels=kernels(given, lambda: step(WARM + steps)))
+
+
+def plain_step(given: Given, cell: Any, task: Any) -> Callable[[int], None]:
+    """A step of that loop, by its number."""
     from reference_gpt import GPT, Size, loss_of
 
-    cell, task, steps = gpt2_cell(given)
     config, shape, device = cell.config, cell.config.model, given.torch_device
     size = Size(task.vocab, config.data["context"], shape.layers, shape.heads, shape.dim)
     model = GPT(size, "ln", "gelu").to(device)
@@ -102,16 +122,20 @@ def plain(given: Given, found: Findings) -> None:
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
 
-    for number in range(WARM):
-        step(number)
-    wait(given)
-    start = time.perf_counter()
-    for number in range(WARM, WARM + steps):
-        step(number)
-    wait(given)
-    seconds = (time.perf_counter() - start) / steps
-    rate = round(config.train.batch_size * task.positions / seconds)
-    found.tell(ms_per_step=round(1000 * seconds, 2), tokens_per_second=rate)
+    return step
+
+
+def kernels(given: Given, step: Callable[[], Any], count: int = 3) -> str:
+    """The kernels that take most of a step: milliseconds, launches and name; and all kernels together."""
+    activities = [getattr(torch.profiler.ProfilerActivity, given.device.upper())]
+    with torch.profiler.profile(activities=activities) as profile:
+        for _ in range(count):
+            step()
+        wait(given)
+    own = "self_device_time_total" if given.device == "cuda" else "self_cpu_time_total"
+    rows = [(getattr(row, own) / 1000 / count, row.count / count, row.key) for row in profile.key_averages()]
+    rows.append((sum(ms for ms, _, _ in rows), sum(launches for _, launches, _ in rows), "all"))
+    return "\n".join(f"{ms:8.3f} {launches:6.1f} {name[:90]}" for ms, launches, name in sorted(rows, reverse=True)[:30])
 
 
 class Vocabulary:
@@ -131,36 +155,39 @@ class Vocabulary:
 
 
 def timed(
-    given: Given, name: str, cell: Any, steps: int, compiled: bool, task: Any = None, capture: bool = False
+    given: Given,
+    name: str,
+    cell: Any,
+    steps: int,
+    compiled: bool,
+    task: Any = None,
+    capture: bool = False,
+    profiled: bool = False,
 ) -> dict[str, Any]:
     """Tokens/s, MFU and seconds of a cell's steps, of batches that grow no smaller for want of memory."""
     from ablate.model.cost import count, utilisation
-    from ablate.training import trainer as training
     from ablate.training.devices import device_name
 
-    task, build = task or cell.task, training.build_task
+    task = task or cell.task
     config = on(cell.config, given.device, "bf16", compiled).with_value("train.capture", capture)
-    training.build_task = lambda _: task  # type: ignore[assignment]
-    try:
-        with compiler(given):
-            made = trainer(given, name, config)
-            start = time.perf_counter()
-            losses(made, WARM)
-            wait(given)
-            warm = time.perf_counter() - start
-            start = time.perf_counter()
-            last = losses(made, steps)[-1]
-            wait(given)
-            seconds = (time.perf_counter() - start) / steps
-    finally:
-        training.build_task = build
+    with compiler(given), of_task(task):
+        made = trainer(given, name, config)
+        start = time.perf_counter()
+        losses(made, WARM)
+        wait(given)
+        warm = time.perf_counter() - start
+        start = time.perf_counter()
+        last = losses(made, steps)[-1]
+        wait(given)
+        seconds = (time.perf_counter() - start) / steps
     budget, rate = count(config, task), made.loop.batch_size * task.positions / seconds
     row = {"params": budget.params, "ms_per_step": round(1000 * seconds, 2), "tokens_per_second": round(rate)}
     row |= {"mfu": utilisation(budget.flops_per_token, rate, device_name(given.torch_device), "bf16")}
     if given.device == "cuda":
         row |= {"peak_memory": torch.cuda.max_memory_allocated()}
         torch.cuda.empty_cache()
-    return row | {"first_steps_seconds": round(warm, 1), "parts": made.gradients.parts, "last_loss": last}
+    row |= {"first_steps_seconds": round(warm, 1), "parts": made.gradients.parts, "last_loss": last}
+    return row | ({"kernels": kernels(given, lambda: losses(made, 1))} if profiled else {})
 
 
 def sweep(given: Given, found: Findings) -> None:

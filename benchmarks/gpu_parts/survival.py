@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from gpu_parts.given import Findings, Given, command, environment, losses, on, one_cell, results, trainer
+from gpu_parts.given import Findings, Given, command, environment, losses, of_task, on, one_cell, results, trainer, wait
 
 RUN = [
     "norm=ln",
@@ -117,12 +117,12 @@ def few(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 def processes(given: Given, found: Findings) -> None:
     """One process against several on one GPU, also with MPS: equal losses, and seconds a run, start included; names of
     GPUs that are not there."""
-    size = given.pick([], ["scale=small", "train.steps=300", "train.eval_every=300", "optim.warmup=50"])
-    table: dict[str, Any] = {}
+    size = given.pick([], ["scale=small", "train.steps=1000"])
+    table, a_run = dict[str, Any](), dict[str, float]()
     without_mps = {"PATH": "/usr/bin:/bin"} if given.device == "cuda" else {}
     ways: list[tuple[str, int, list[str], dict[str, str]]] = [
         ("one, loop", 1, ["train.parallel=1", "train.capture=false"], {}),
-        ("one", 2, ["train.parallel=1"], {}),
+        ("one", 1, ["train.parallel=1"], {}),
         ("auto", given.pick(1, 10), [], {}),
         ("auto, without MPS", given.pick(1, 10), [], without_mps),
     ]
@@ -134,7 +134,9 @@ def processes(given: Given, found: Findings) -> None:
         rows = results(folder)
         found.expect(len(rows) == 2 * seeds, f"{name}: {len(rows)} of {2 * seeds} runs have a result")
         table[name] = {path: row["final"].get("test/loss") for path, row in rows.items()}
-        found.tell(**{name: {"runs": len(rows), "seconds": round(seconds, 1), "a_run": round(seconds / len(rows), 2)}})
+        a_run[name] = seconds / max(len(rows), 1)
+        found.tell(**{name: {"runs": len(rows), "seconds": round(seconds, 1), "a_run": round(a_run[name], 2)}})
+    found.tell(times_as_fast={name: round(a_run["one, loop"] / seconds, 1) for name, seconds in a_run.items()})
     several = list(table.values())[-1]
     apart = [abs(of[path] - several[path]) for of in table.values() for path in of.keys() & several.keys()]
     found.expect(max(apart, default=1) < NEAR, f"losses depend on the number of processes: {json.dumps(table)}")
@@ -144,3 +146,42 @@ def processes(given: Given, found: Findings) -> None:
     _, done = command(["-m", "norm=ln,rms", *given.words(*size, "seeds=1", f"results_dir={folder}")], **listed)
     found.expect(done.returncode == 0, f"CUDA_VISIBLE_DEVICES=0,-1 ended with {done.returncode}: {done.stderr[-400:]}")
     found.expect(len(results(folder)) == 2, "not every run of CUDA_VISIBLE_DEVICES=0,-1 ended")
+
+
+def checkpoints(given: Given, found: Findings) -> None:
+    """How long a step of GPT-2 124M waits for a checkpoint, and how much slower steps are while it is written; the
+    shares of time that these take if the next comes when it is due."""
+    from ablate.training import checkpoint
+    from gpu_parts.speed import WARM, gpt2_cell
+
+    cell, task, steps = gpt2_cell(given)
+    with of_task(task):
+        made = trainer(given, "run", on(cell.config, given.device, "bf16"))
+        losses(made, WARM)
+        usual = timed_steps(given, made, steps)
+        waits, slow, taken = [], [], []
+        for _ in range(2):
+            start = time.perf_counter()
+            made.save()
+            waits.append(time.perf_counter() - start)
+            before, count = time.perf_counter(), 0
+            while not made.saver.written.done():
+                losses(made, 1)
+                count += 1
+            slow.append(time.perf_counter() - before - count * usual)
+            taken.append(made.saver.took)
+    size = made.run.checkpoint_file.stat().st_size
+    period = taken[-1] / checkpoint.SHARE
+    waiting, slower = waits[-1] / period, slow[-1] / period
+    found.tell(bytes=size, waits=waits, slower=slow, counted=taken, seconds_between=round(period, 1))
+    found.tell(share_waiting=round(waiting, 4), share_slower=round(slower, 4))
+    found.expect(waiting < 0.02 or given.toy, f"training waits for checkpoints {waiting:.1%} of the time")
+
+
+def timed_steps(given: Given, made: Any, steps: int) -> float:
+    """Seconds of a step, each of whose losses is read."""
+    wait(given)
+    start = time.perf_counter()
+    for _ in range(steps):
+        losses(made, 1)
+    return (time.perf_counter() - start) / steps

@@ -2,13 +2,15 @@
 
 import copy
 from collections import Counter
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from ablate.model import products
-from ablate.model.products import PRODUCTS, OneDNNLinear, PaddedLinear, product_seconds, use
+from ablate.model.products import PRODUCTS, OneDNNLinear, PaddedLinear, product_seconds, use, whole_logits
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
 
@@ -47,6 +49,40 @@ def test_outputs_and_gradients_of_padded_products_are_torchs(monkeypatch: pytest
     assert [type(layer) for layer in ours] == [PaddedLinear, PaddedLinear, nn.Linear]
     for found, expected in zip(*(computed(each, torch.ones(2, 3, 24)) for each in (ours, torchs)), strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_losses_and_gradients_of_whole_logits_are_those_of_logits(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, bias: bool
+) -> None:
+    monkeypatch.setattr(products, "WIDE", 30)
+    given, targets, found = torch.randn(6, 24), torch.tensor([0, 32, 5, -100, 7, 32]), []
+    model = nn.Module()
+    model.head, model.soft_cap = nn.Linear(24, 33, bias), None
+    use("torch", model, "cuda")
+    for whole in (False, True):
+        x = given.clone().requires_grad_()
+        with whole_logits(model) if whole else nullcontext(), torch.autocast("cpu", dtype, enabled=dtype != x.dtype):
+            logits = model.head(x)
+        assert logits.shape == (6, 64 if whole else 33)
+        loss = nn.functional.cross_entropy(logits.float(), targets)
+        found.append([loss.detach(), *torch.autograd.grad(loss, [x, *model.parameters()])])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+    assert model.head(given).shape == (6, 33), "evaluations read the vocabulary alone"
+
+
+@pytest.mark.parametrize("more", [{"soft_cap": 5.0}, {}], ids=["capped", "of one's own"])
+def test_logits_that_a_model_computes_with_are_never_whole(monkeypatch: pytest.MonkeyPatch, more: Any) -> None:
+    """c · tanh(−∞ / c) is a score like another."""
+    monkeypatch.setattr(products, "WIDE", 30)
+    model = nn.Module()
+    model.__dict__ |= more
+    model.head = nn.Linear(24, 33)
+    use("torch", model, "cuda")
+    with whole_logits(model):
+        assert model.head(torch.ones(2, 24)).shape == (2, 33)
 
 
 @needs_onednn

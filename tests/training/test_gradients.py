@@ -139,14 +139,14 @@ def test_code_of_a_compiled_loss_does_not_depend_on_the_number_of_targets(plan, 
     """Which differs between batches of masked tokens: it would be compiled anew for each, up to a limit."""
     given = []
 
-    def compiled(logits, targets, *others):
+    def compiled(model, inputs, targets, *others):
         given.append(others)
-        return logits.mean()
+        return model(**inputs).mean(), None
 
     class OnGPU(torch.Tensor):
         is_cuda = True
 
-    monkeypatch.setattr(gradients_module, "compiled_cross_entropy", lambda: compiled)
+    monkeypatch.setattr(gradients_module, "compiled_loss", lambda: compiled)
     model, objective = nn.Linear(3, 5), plan("seeds=1").manifest.cells[0].config
     model._compiled_call_impl = lambda input: nn.functional.linear(input, model.weight)
     targets = torch.zeros(4, dtype=torch.long).as_subclass(OnGPU)
