@@ -257,7 +257,8 @@ class Reader:
         for key, value in content.items():
             if (key in STUDY_FILE_KEYS and (key == "factors" or not where)) or not self._is_known(str(key), where):
                 continue
-            for name, leaf in {key: value}.items() if key == "reference" else flat({key: value}).items():
+            own = {str(key): value}
+            for name, leaf in own.items() if key in ("reference", "companions") else flat(own).items():
                 several = name == "track" and isinstance(leaf, list)
                 if name in self.groups and not isinstance(leaf, str) and not several:
                     self._wrong(where + name, f"{value_text(leaf)} is not a variant; {instead('', self.groups[name])}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ablate.config.claims import Level, Levels
-from ablate.config.command import Command
+from ablate.config.command import Command, value_text
 from ablate.config.compose import COMPOSING, Composed, Composer
 from ablate.config.depth import value_at
 from ablate.config.designs import DESIGNS, Aliases, Cell, size
@@ -15,6 +15,7 @@ from ablate.config.groups import defaults
 from ablate.config.ladder import KEYS, RUNG, rungs
 from ablate.config.overrides import MOST, key_of, parsed
 from ablate.config.schema import NAMED, VARIED
+from ablate.formatting import flat, instead
 
 FEW = 4  # the reference's label lists at most this many factors
 BASE = "base"  # its label if there are more
@@ -29,6 +30,7 @@ class Design:
     keys: dict[str, list[str]]
     typed: dict[str, list[tuple[Any, ...]]]  # for each factor and level, the value of each key
     base: dict[str, int]  # the reference's level of each compared factor
+    companions: dict[str, dict[str, str]]  # for the override of a level, those that come with it, by key
     rungs: list[Level]  # the levels of the factor `rung`, if it is a ladder
     cells: list[Cell]
     notes: list[str]
@@ -36,10 +38,14 @@ class Design:
     problems: list[Problem]
 
     def overrides(self) -> Iterator[list[str]]:
-        """The overrides of every cell."""
+        """The overrides of every cell, with what comes with those levels that are not the reference's."""
         for cell in self.cells:
             at = {key: level for keys, level in zip(self.keys.values(), cell, strict=True) for key in keys}
-            yield [*self.command.fixed, *(levels[at[key]] for key, levels in self.command.swept.items())]
+            chosen = {key: levels[at[key]] for key, levels in self.command.swept.items()}
+            changed = [key for name, usual in self.base.items() for key in self.keys[name] if at[key] != usual]
+            more = {key: text for each in changed for key, text in self.companions.get(chosen[each], {}).items()}
+            given = {key_of(text): text for text in self.command.fixed} | chosen
+            yield [*(given | more | {key: chosen[key] for key in changed}).values()]
 
 
 def arrange(command: Command) -> Design:
@@ -57,6 +63,8 @@ def arrange(command: Command) -> Design:
     typed = {name: list(zip(*(values[key] for key in members), strict=False)) for name, members in keys.items()}
     base, wrong = _choose_base(kind, typed, keys, given(command, "reference"))
     problems += wrong
+    more, wrong = read_companions(command)
+    problems += wrong
     counts = {name: len(levels) for name, levels in typed.items()}
     start = tuple(base.get(name, 0) for name in counts)
     if (cells := size(kind, counts)) > MOST:
@@ -64,7 +72,27 @@ def arrange(command: Command) -> Design:
         problems.append(Problem("design", f"{kind} has {cells:,} cells here; write design={other}"))
     made = DESIGNS[kind if not problems else "one_at_a_time"](counts, start)
     problems = command.problems + problems
-    return Design(command, kind, keys, typed, base, list(steps), made.cells, made.notes, made.aliases, problems)
+    return Design(command, kind, keys, typed, base, more, [*steps], made.cells, made.notes, made.aliases, problems)
+
+
+def read_companions(command: Command) -> tuple[dict[str, dict[str, str]], list[Problem]]:
+    """The overrides that come with a level, by its override and their keys, and the problems of `companions`."""
+    found, problems = dict[str, dict[str, str]](), list[Problem]()
+    asked = given(command, "companions") or {}
+    for key, levels in asked.items() if isinstance(asked, dict) else [(str(asked), {})]:
+        texts = {spell(parsed(text).value()): text for text in command.swept.get(key, [])}
+        if not texts or not isinstance(levels, dict):
+            wrong = "is not a swept key with its levels; write companions={norm:{dyt:{model.scale_embeddings:true}}}"
+            problems.append(Problem(f"companions.{key}", wrong))
+            continue
+        for level, more in levels.items():
+            if (unknown := spell(level) not in texts) or not isinstance(more, dict):
+                hint = f"is not swept; {instead(spell(level), texts)}" if unknown else "takes keys and their values"
+                problems.append(Problem(f"companions.{key}.{level}", hint))
+            else:
+                plus, own = command.groups.plus, flat(more).items()
+                found[texts[spell(level)]] = {name: f"{plus(name)}{name}={value_text(value)}" for name, value in own}
+    return found, problems
 
 
 def climb(command: Command) -> tuple[dict[Level, list[Any]], list[Problem]]:
@@ -176,8 +204,11 @@ def factors_of(cells: list[Composed], design: Design) -> tuple[list[Levels], dic
     if design.rungs:  # the last factor
         levels = [own | {RUNG: design.rungs[at[-1]]} for own, at in zip(levels, design.cells, strict=True)]
     rows = list(zip(design.cells, levels, strict=True))
+    base = [design.base.get(name) for name in design.keys]  # a level is named by a cell that no companion changes
+    rows.sort(key=lambda row: sum(at != usual for at, usual in zip(row[0], base, strict=True)), reverse=True)
     found = {name: {cell[i]: level[name] for cell, level in rows} for i, name in enumerate(design.keys)}
     factors = {name: list(dict.fromkeys(known[i] for i in sorted(known))) for name, known in found.items()}
+    levels = [{name: found[name][i] for name, i in zip(design.keys, at, strict=True)} for at in design.cells]
     return levels, factors, {name: found[name][at] for name, at in design.base.items()}
 
 

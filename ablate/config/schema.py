@@ -125,6 +125,7 @@ class Tune:
     values: list[Any] = dataclasses.field(default_factory=list)
     seeds: int = at_least(1, MOST_SEEDS)
     extend: bool = False
+    rule: str = dataclasses.field(default="best", metadata={"choices": ("best", "one_se")})
     per_seed: bool = False  # tune for each scored seed, on other tuning seeds, so that intervals include the choice
 
 
@@ -160,6 +161,7 @@ class Config:
     seeds_max: int = at_least(5, MOST_SEEDS)
     confirm: int | None = dataclasses.field(default=None, metadata={"range": (1, MOST_SEEDS)})
     reference: Any = None
+    companions: Any = None
     match: str = one_of("none", "params", "flops", "seconds", "flops_total")
     design: str = one_of("grid", "one_at_a_time", "leave_one_out", "cumulative", "fractional", "ladder")
     ladder: int = dataclasses.field(default=4, metadata={"range": (3, 8)})

@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import shlex
+import statistics
 from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any, get_type_hints
@@ -43,8 +44,10 @@ def tuned(study: CheckedStudy) -> Generator[Plan, None, CheckedStudy]:
     while True:
         plan = plan_runs(tuning)
         yield plan
-        rounds = {seed: chosen(study.cells, plan, own) for seed, own in shares.items()}
-        live = [i for scores, best in rounds.values() for i, at in zip(best, scores, strict=True) if at[i] is not None]
+        rounds = {seed: chosen(study.cells, plan, own, grid, tune.rule) for seed, own in shares.items()}
+        means = [chosen(study.cells, plan, own, grid) for own in shares.values()] * (tune.rule != "best")
+        both = [*rounds.values(), *means]  # the grid has to go beyond the best mean, too
+        live = [i for scores, best in both for i, at in zip(best, scores, strict=True) if at[i] is not None]
         wider = extended(grid, tune.values, live) if tune.extend else grid
         if wider == grid:
             break
@@ -54,7 +57,7 @@ def tuned(study: CheckedStudy) -> Generator[Plan, None, CheckedStudy]:
             break
         grid = wider
     if tune.per_seed:
-        every = chosen(study.cells, plan, [seed for own in shares.values() for seed in own])[0]
+        every = chosen(study.cells, plan, [seed for own in shares.values() for seed in own], grid)[0]
         made = tuned_by_seed(study, grid, every, rounds)
     else:
         made = tuned_study(study, grid, *rounds[None])
@@ -66,10 +69,13 @@ def tuned(study: CheckedStudy) -> Generator[Plan, None, CheckedStudy]:
     return dataclasses.replace(made, entries=entries, written=known.claims)
 
 
-def chosen(cells: Cells, plan: Plan, seeds: list[int]) -> tuple[Scores, list[int]]:
+def chosen(
+    cells: Cells, plan: Plan, seeds: list[int], grid: Sequence[Any], rule: str = "best"
+) -> tuple[Scores, list[int]]:
     """Each cell's mean score over these seeds at each value (None if a run diverged), and the index of its best value.
-    The score is the first metric of the cell's task on the validation split."""
-    count, means = len(cells.checked), []
+    The score is the first metric of the cell's task on the validation split.  With the rule `one_se` the smallest value
+    within the standard error of the best mean counts as best."""
+    count, means, errors = len(cells.checked), [], []
     for i, cell in enumerate(plan.manifest.cells):
         metric = f"val/{next(iter(cells.checked[i % count].task.metrics))}"
         paths = [run.path for run in plan.manifest.runs if run.cell == cell.id and run.seed in seeds]
@@ -77,9 +83,14 @@ def chosen(cells: Cells, plan: Plan, seeds: list[int]) -> tuple[Scores, list[int
         finals = [result.final.get(metric) if result else None for result in ended]
         known = [final for final in finals if final is not None]
         means.append(math.fsum(known) / len(known) if len(known) == len(finals) else None)
-    scores = [means[i::count] for i in range(count)]
-    lower = [next(iter(cell.task.metrics.values())) == "min" for cell in cells.checked]
-    return scores, [choose(at, low) for at, low in zip(scores, lower, strict=True)]
+        errors.append(statistics.stdev(known) / math.sqrt(len(known)) if len(known) > 1 else 0.0)
+    scores, best = [means[i::count] for i in range(count)], []
+    for made, at, error in zip(cells.checked, scores, (errors[i::count] for i in range(count)), strict=True):
+        best.append(top := choose(at, next(iter(made.task.metrics.values())) == "min"))
+        if rule == "one_se" and (least := at[top]) is not None:
+            near = [i for i, score in enumerate(at) if score is not None and abs(score - least) <= error[top]]
+            best[-1] = min(near, key=lambda i: grid[i])
+    return scores, best
 
 
 def tuning_study(study: CheckedStudy, grid: Sequence[Any], shares: Shares) -> CheckedStudy:
@@ -148,7 +159,8 @@ def tuned_study(study: CheckedStudy, grid: list[Any], scores: Scores, best: list
         for row, i, found in zip(rows, best, scores, strict=True)
     }
     values = ", ".join(f"{row.label} {formatting.show(cells[row.id].value)}" for row in rows)
-    return with_tuning(study, dataclasses.replace(made, rows=rows), grid, cells, f"{key} by tuning: {values}")
+    how = "by tuning" + " (the smallest within one standard error of the best)" * (tune.rule == "one_se")
+    return with_tuning(study, dataclasses.replace(made, rows=rows), grid, cells, f"{key} {how}: {values}")
 
 
 def with_tuning(
@@ -167,7 +179,7 @@ def with_tuning(
                 message = f"{study.name} scored {row.label}{which} at {tune.key}={formatting.show(scored)}, and tuning"
                 message += f" now finds {formatting.show(value)} best; write another study=NAME, which trains what is"
                 raise PlanError([Problem("study", f"{message} not there")])
-    own: dict[str, Any] = {name: getattr(tune, name) for name in ("key", "seeds", "per_seed")}
+    own: dict[str, Any] = {name: getattr(tune, name) for name in ("key", "seeds", "rule", "per_seed")}
     tuning = Tuning(**own, values=[level(value) for value in grid], study=f"{study.tuning_name}-tune", cells=found)
     entries = study.entries | {"tuning": tuning}
     return dataclasses.replace(study, cells=cells, entries=entries, notes=[*study.notes, note])
@@ -272,7 +284,7 @@ def tuning_problems(study: CheckedStudy) -> list[Problem]:
     """Problems of the `tune` keys, given a study and its earlier manifests."""
     tune, earlier = study.settings.tune, read_earlier(study.results, study.base).manifest
     if tune.key is None:
-        if tune.values or tune.extend or tune.per_seed:
+        if tune.values or tune.extend or tune.per_seed or tune.rule != "best":
             return [Problem("tune.key", "is not given; write the key that is tuned, as in tune.key=optim.lr")]
         if earlier and earlier.tuning:
             message = f"{study.base} was tuned ({earlier.tuning.key}); give the same tune.key and tune.values"
@@ -289,6 +301,10 @@ def tuning_problems(study: CheckedStudy) -> list[Problem]:
         elif tune.extend and not all(is_number(value) and value > 0 for value in values):
             message = "goes on by the ratio of the outermost two values, which must be numbers > 0"
             found.append(Problem("tune.extend", message))
+        elif tune.rule != "best" and not all(map(is_number, values)):
+            found.append(
+                Problem("tune.rule", "one_se takes the smallest value, and these are no numbers; leave it out")
+            )
     except ValueError as error:
         found.append(Problem("tune.values", str(error)))
     if tune.seeds > len(TUNING_SEEDS):

@@ -158,6 +158,7 @@ class Tune(Record):
     values: list[Any]
     seeds: int
     extend: bool = False
+    rule: str = "best"
     per_seed: bool = False
 
 
@@ -176,6 +177,7 @@ class Tuning(Record):
     key: str
     values: list[Level]
     seeds: int
+    rule: str = optional(default="best")
     per_seed: bool = optional(default=False)
     study: str
     cells: dict[str, TunedCell]

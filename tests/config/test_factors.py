@@ -71,7 +71,39 @@ def test_zipped_keys_are_one_factor(plan):
     assert "rms − ln at model.layers+model.dim=2+32" in summary(load_study(planned.results, planned.manifest.study))
 
 
+WITH = "companions={norm: {rms: {init: gpt2, model.scale_embeddings: true}}}"
+
+
+@pytest.mark.parametrize("design", ["one_at_a_time", "grid"])
+def test_settings_come_with_a_level_and_are_said(plan, design):
+    """They replace the reference's levels, and no other level that is compared."""
+    sweep = ["ffn=mlp,swiglu", "norm=ln,rms", "init=smallinit,gpt2,xavier"][: 2 + (design == "one_at_a_time")]
+    planned = plan(*sweep, WITH, f"design={design}", "seeds=1")
+    for cell in planned.manifest.cells:
+        own = cell.levels["norm"] == "rms"
+        assert cell.config.model.scale_embeddings == own, cell.label
+        expected = {"gpt2": "GPT2", "xavier": "Xavier"}.get(cell.levels.get("init", ""), "GPT2" if own else "SmallInit")
+        assert cell.config.init["_target_"].endswith(expected), cell.label
+        assert cell.levels.get("init", "smallinit") == "smallinit" or not own, "the level that the design gives it"
+    factors = {"ffn": ["mlp", "swiglu"], "norm": ["ln", "rms"], "init": ["smallinit", "gpt2", "xavier"]}
+    assert planned.manifest.factors == {name: factors[name] for name in planned.manifest.factors}
+    assert reference(planned) == ("mlp + ln + smallinit" if design == "one_at_a_time" else "mlp + ln")
+    told = [line for line in preview(planned).splitlines() if "norm: rms − ln also changes" in line]
+    assert told and "init SmallInit → GPT2" in told[0] and "model.scale_embeddings false → true" in told[0]
+
+
+def test_nothing_comes_with_the_level_of_a_reference(plan):
+    planned = plan("norm=ln,rms", WITH, "reference={norm: rms}", "seeds=1")
+    assert not any(cell.config.model.scale_embeddings for cell in planned.manifest.cells)
+
+
 REFUSED = [
+    (["companions=3", *MANY], "companions.3: is not a swept key with its levels; write companions={norm:{dyt:"),
+    (["companions={residual: {pre: {init: gpt2}}}", *MANY], "companions.residual: is not a swept key with its levels"),
+    (["companions={norm: {rsm: {init: gpt2}}}", *MANY], "companions.norm.rsm: is not swept; did you mean rms?"),
+    (["companions={norm: {rms: gpt2}}", *MANY], "companions.norm.rms: takes keys and their values"),
+    (["companions={norm: {rms: {init: gpt3}}}", *MANY], "Could not find 'init/gpt3'"),
+    (["companions={norm: {rms: {optim.lrr: 1}}}", *MANY], "optim.lrr=1: no such key; did you mean optim.lr?"),
     (["zip=[model.layers,model.heads]", *SIZES], "zip: model.heads is not swept; choose from model.dim, model.layers"),
     (["zip=[model.layers]", *SIZES], "zip: [model.layers] must name two different keys or more"),
     (["zip=[norm,ffn]", *MANY], "zip: norm has 2 values, ffn has 3 values; write equally many for each"),

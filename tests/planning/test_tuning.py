@@ -199,6 +199,25 @@ def test_extension_goes_on_for_every_cell_alike_and_resumes(plan):
     assert len(done) == 1 and [ended.manifest.tunes for ended in done[0].ended][-1] == study.study
 
 
+def test_the_smallest_value_within_one_standard_error_of_the_best_is_chosen_and_said(plan, capsys):
+    """And the grid goes on while the best mean is at its edge, though the chosen value is not."""
+    means = {
+        "ln": {1e-3: 2.5, 3e-3: 2.05, 1e-2: 2.0, 0.0333: 2.3},
+        "rms": {1e-3: 2.5, 3e-3: 2.2, 1e-2: 2.0, 0.0333: 2.3},
+    }
+
+    def score(levels, lr, seed):
+        return means[levels["norm"]][lr] + 0.1 * (seed % 2)  # the standard error of two seeds: 0.05
+
+    command = ["norm=ln,rms", *TUNE, "tune.extend=true", "tune.rule=one_se", "seeds=1"]
+    code, done, _ = rounds(plan, *command, score=score)
+    found = done[-1].manifest.tuning
+    assert code == 0 and found.values == [1e-3, 3e-3, 1e-2, 0.0333] and found.rule == "one_se"
+    assert [cell.value for cell in found.cells.values()] == [3e-3, 1e-2]
+    said = "optim.lr by tuning (the smallest within one standard error of the best): ln 0.003, rms 0.01"
+    assert said in preview(done[-1])
+
+
 def test_a_tuning_run_that_failed_ends_the_command_and_is_tried_again(plan, capsys):
     first = plan("norm=ln,rms", *TUNE)
     write(first)
@@ -265,6 +284,8 @@ def test_a_named_study_grows_with_its_tuning_and_is_not_tuned_otherwise(plan):
         (["tune.key=optim.lr", "tune.values=[1e-3,-1]"], "optim.lr: must be ≥ 1e-12 .*not -1.0"),
         ([GRID], "tune.key: is not given"),
         (["tune.key=ffn.bias", "tune.values=[true,false]", "tune.extend=true"], "tune.extend: goes on by"),
+        (["tune.key=ffn.bias", "tune.values=[true,false]", "tune.rule=one_se"], "tune.rule: one_se takes the smallest"),
+        (["tune.rule=one_se"], "tune.key: is not given"),
         (["seeds=[1000000]"], "seeds: 1000000 and above are tuning's, and never scored"),
         (["tune.seeds=3"], "tune.seeds: tunes nothing by itself"),
         (["tune.key=optim.min_lr_ratio", "tune.values=[0,0.1]", "schedule=constant"], "is the same cell as"),
