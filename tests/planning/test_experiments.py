@@ -39,9 +39,13 @@ def factors_of(name: str, tier: str | None) -> dict[str, Any]:
 
 
 def cut_factors(name: str, tier: str | None) -> dict[str, Any]:
-    """Two levels of each factor of a file without claims: all variants are tried out in test_preflight.py."""
+    """Two levels of each factor of a file without claims, and those with companions: all variants are tried out in
+    test_preflight.py."""
     found = {} if "claims" in CONTENT[name] else factors_of(name, tier)
-    return {key: levels[:2] for key, levels in found.items()}
+    own = CONTENT[name].get("companions", {})
+    return {
+        key: [*levels[:2], *(each for each in levels[2:] if each in own.get(key, ()))] for key, levels in found.items()
+    }
 
 
 @pytest.fixture(scope="module")
