@@ -42,8 +42,7 @@ def tables(case: Case, given: Edits | None = None) -> dict[str, pandas.DataFrame
     given = given or edits(case)
     found = {}
     for name in [name for name in KINDS if given.figures is None or name in given.figures]:
-        table = KINDS[name].table(case)
-        if table is not None:
+        if (table := KINDS[name].table(case)) is not None:
             found[name] = select(table, case, given, KINDS[name].most)
     return found
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas
 import seaborn
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
+from matplotlib.axis import Axis, XAxis, YAxis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator, ScalarFormatter
@@ -50,27 +50,16 @@ def numbers(values: Iterable[float]) -> list[str]:
     return [text if value else "0" for text, value in zip(short, known, strict=True)]
 
 
-def log_x(axis: Axes, low: float, high: float, at: Iterable[float] = (), most: int = 6) -> None:
+def log_axis(one: XAxis | YAxis, low: float, high: float, at: Iterable[float] = (), most: int = 6) -> None:
     """A log axis from `low` to `high` with ticks at `at`, or at a few of 1, 2, 5, 10, …"""
-    axis.set_xscale("log")
-    axis.set_xlim(low, high)
-    _ticks(axis.xaxis, list(at) or _few(low, high, most))
+    ticks = list(at) or _few(low, high, most)
+    one.axes.set(**{f"{one.axis_name}scale": "log", f"{one.axis_name}lim": (low, high)})
+    one.set_ticks(ticks, numbers(ticks))
+    one.set_minor_locator(NullLocator())
+    one.set_minor_formatter(NullFormatter())
 
 
-def log_y(axis: Axes, low: float, high: float, at: Iterable[float] = ()) -> None:
-    """A log axis from `low` to `high` with ticks at `at`, or at a few of 1, 2, 5, 10, …"""
-    axis.set_yscale("log")
-    axis.set_ylim(low, high)
-    _ticks(axis.yaxis, list(at) or _few(low, high))
-
-
-def _ticks(axis: Axis, ticks: list[float]) -> None:
-    axis.set_ticks(ticks, numbers(ticks))
-    axis.set_minor_locator(NullLocator())
-    axis.set_minor_formatter(NullFormatter())
-
-
-def _few(low: float, high: float, most: int = 6) -> list[float]:
+def _few(low: float, high: float, most: int) -> list[float]:
     """Ticks of a log axis: linear within a factor of 4; else 1, 2, 3, 5, 7 of each decade, 1, 2, 5, or decades."""
     if high / low < 4:
         return [float(tick) for tick in MaxNLocator(4).tick_values(low, high) if low <= tick <= high]
@@ -88,7 +77,7 @@ def value_axis(axis: Axes, at: list[float]) -> None:
     low, high = min(at), max(at)
     if low > 0 and high / low >= 4:
         factor = (high / low) ** 0.06
-        log_x(axis, low / factor, high * factor, at if len(at) <= 8 else ())
+        log_axis(axis.xaxis, low / factor, high * factor, at if len(at) <= 8 else ())
         return
     if low == 0 and len(at) > 2 and high / at[1] >= 4:
         axis.set_xscale("symlog", linthresh=at[1], linscale=0.5)
@@ -192,12 +181,12 @@ def band(axis: Axes, rows: pandas.DataFrame, x: str, encoding: Encoding, alpha: 
     axis.fill_between(rows[x], rows["low"], rows["high"], color=encoding.colour, alpha=alpha, lw=0, **how)
 
 
-def dots_by_cell(axis: Axes, rows: pandas.DataFrame, x: str, y: str, page: Page, markers: bool, **how: Any) -> None:
-    """A dot per row in the colour of its cell, with `markers` also in its marker."""
+def dots_by_cell(axis: Axes, rows: pandas.DataFrame, x: str, page: Page, markers: bool, **how: Any) -> None:
+    """A dot per row, at its `y`, in the colour of its cell, with `markers` also in its marker."""
     cells = {str(cell): page.encodings[str(cell)] for cell in dict.fromkeys(rows["cell"])}
     style = {"style": "cell", "markers": {cell: each.marker for cell, each in cells.items()}} if markers else {}
     palette = {cell: each.colour for cell, each in cells.items()}
-    seaborn.scatterplot(rows, x=x, y=y, hue="cell", palette=palette, legend=False, ax=axis, **style, **how)
+    seaborn.scatterplot(rows, x=x, y="y", hue="cell", palette=palette, legend=False, ax=axis, **style, **how)
 
 
 def lines_by_cell(

@@ -13,7 +13,7 @@ from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.case.learning_curves import end_at_shares, logged, metrics_of, over_seeds
 from analysis.figures.draw import captions, style
-from analysis.figures.draw.axes import bands_by_cell, legend, limits, lines_by_cell, log_x, name_at
+from analysis.figures.draw.axes import bands_by_cell, legend, limits, lines_by_cell, log_axis, name_at
 from analysis.figures.kind import Kind, Page
 
 LATE = 2 / 3  # latest start of the enlarged panel, as a share of the run
@@ -137,7 +137,7 @@ def _facet(rows: pandas.DataFrame, panels: dict[str, Axes], page: Page, unit: fl
         if name == "whole":
             _limit(panel, (lone if bands.empty else bands).query("x > 0"))
             if rows["x"].gt(0).any():
-                log_x(panel, rows.loc[rows["x"] > 0, "x"].min(), rows["x"].max() * 1.04)
+                log_axis(panel.xaxis, rows.loc[rows["x"] > 0, "x"].min(), rows["x"].max() * 1.04)
         elif name == "all" and bands.empty:
             _limit(panel, lone)
         else:  # the axis of tokens ends where the longest run ended

@@ -12,7 +12,7 @@ from ablate.results.study import Study
 from analysis.case import Case
 from analysis.case.learning_curves import over_seeds
 from analysis.figures.draw import captions, style
-from analysis.figures.draw.axes import bands_by_cell, legend, limits, lines_by_cell, log_y
+from analysis.figures.draw.axes import bands_by_cell, legend, limits, lines_by_cell, log_axis
 from analysis.figures.kind import Kind, Page
 
 KINDS = {
@@ -107,7 +107,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         least, most = known["mean"].min(), known["mean"].max()
         for axis in (left, right):
             if least > 0 and most / least > 30:
-                log_y(axis, least / 1.5, most * 1.5)
+                log_axis(axis.yaxis, least / 1.5, most * 1.5)
             else:
                 axis.set_ylim(*limits(known[["low", "high"]]))
     axes[-1][0].set_xlabel("step")

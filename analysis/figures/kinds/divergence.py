@@ -37,7 +37,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     shown = table.assign(y=range(len(table))).dropna(subset="share")
     shades = [page.encodings[cell].colour for cell in shown["cell"]]
     axis.hlines(shown["y"], shown["low"], shown["high"], colors=shades, lw=1.4)
-    dots_by_cell(axis, shown, "share", "y", page, False, s=22, linewidth=0, clip_on=False, zorder=3)
+    dots_by_cell(axis, shown, "share", page, False, s=22, linewidth=0, clip_on=False, zorder=3)
     axis.set(xlim=(0, 1), ylabel="")
     name_x(axis, "share of runs that diverged", page)
     axis.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])

@@ -8,7 +8,7 @@ from ablate.results import naming
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
-from analysis.figures.draw.axes import log_y
+from analysis.figures.draw.axes import log_axis
 from analysis.figures.draw.lines import axes_of, draw_lines, point
 from analysis.figures.kind import Kind, Page
 from analysis.stats.multi_task import task_factors
@@ -55,9 +55,9 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     for axis, (_, rows) in zip(drawn.axes, table.groupby("facet", sort=False), strict=False):
         for length in rows["trained"].dropna().unique():
             axis.axvline(length, color=style.MUTED, lw=0.8, linestyle=(0, (3, 2)), zorder=0)
-        loss = table.attrs["lower"][rows["metric"].iloc[0]]
-        if loss and rows["low"].min() > 0 and rows["high"].max() / rows["low"].min() > TIMES:
-            log_y(axis, rows["low"].min() / 1.1, rows["high"].max() * 1.1)
+        loss, low, high = table.attrs["lower"][rows["metric"].iloc[0]], rows["low"].min(), rows["high"].max()
+        if loss and low > 0 and high / low > TIMES:
+            log_axis(axis.yaxis, low / 1.1, high * 1.1)
     return drawn
 
 

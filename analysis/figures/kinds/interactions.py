@@ -115,9 +115,8 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     axes = drawn.subplots(len(blocks), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axis, rows in zip(axes, blocks, strict=True):
         _heat(axis, rows, page, table.attrs["places"], top if top > 0 else 1.0)
-        axis.set_title(
-            "\n".join(style.fold(line, min(page.width * 0.8, page.width - 0.85), 7) for line in _heading(rows, page))
-        )
+        room = min(page.width * 0.8, page.width - 0.85)
+        axis.set_title("\n".join(style.fold(line, room, 7) for line in _heading(rows, page)))
     return drawn
 
 

@@ -16,7 +16,7 @@ from ablate.results import naming
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
-from analysis.figures.draw.axes import legend, limits, log_x, log_y, reach
+from analysis.figures.draw.axes import legend, limits, log_axis, reach
 from analysis.figures.kind import Kind, Page
 
 FAR = 4.0  # how far the axis of multipliers reaches beyond them, as a factor
@@ -74,7 +74,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     right.set(xlabel="compute of the reference (FLOPs)", ylabel="compute multiplier")
     for axis, rows in ((left, losses), (right, table.drop(losses.index))):
         if len(rows):
-            log_x(axis, rows["compute"].min() / 1.5, rows["compute"].max() * 1.5, most=5)
+            log_axis(axis.xaxis, rows["compute"].min() / 1.5, rows["compute"].max() * 1.5, most=5)
         else:
             style.say(axis, "withheld")
             axis.set(xticks=[], yticks=[])
@@ -104,7 +104,7 @@ def _multipliers(axis: Axes, rows: pandas.DataFrame, encodings: dict[str, style.
     ends = [1.0, *rows["mean"], *rows[["low", "high"]].to_numpy(float).clip(least, most).ravel()]
     low, high = map(math.exp, limits([math.log(end) for end in ends if math.isfinite(end)]))
     ticks = [tick for tick in MaxNLocator(6, steps=STEPS).tick_values(low, high) if low <= tick <= high]
-    log_y(axis, low, high, ticks if high < FAR * low else ())
+    log_axis(axis.yaxis, low, high, ticks if high < FAR * low else ())
 
 
 KIND = Kind("the loss over training compute, and what each change is worth in compute", table, draw, most=1000)

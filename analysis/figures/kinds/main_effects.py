@@ -94,8 +94,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A panel per factor, rows of panels per stratum; panels of a stratum share the axis of the metric."""
     blocks = [list(rows.groupby("factor", sort=False)) for _, rows in table.groupby("facet", sort=False)]
     across = min(len(blocks[0]), max(1, int(page.width / 1.35)))
-    down = math.ceil(len(blocks[0]) / across)
-    drawn = page.figure(table, 1.85 * down * len(blocks))
+    drawn = page.figure(table, 1.85 * math.ceil(len(blocks[0]) / across) * len(blocks))
     for part, block in zip(drawn.subfigures(len(blocks), squeeze=False)[:, 0], blocks, strict=True):
         axes = panels(part, len(block), across, sharey=True)
         for axis, (factor, rows) in zip(axes, block, strict=True):
@@ -120,8 +119,7 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page, inches: float) -> Non
     name_ticks(axis, names, inches)
     axis.set(xlim=(-0.5, len(rows) - 0.5), xlabel="", ylabel="")
     if rows["mean"].isna().all():
-        why = "withheld" if rows["diverged"].nunique() > 1 else "no seed\nhas every run"
-        style.say(axis, why)
+        style.say(axis, "withheld" if rows["diverged"].nunique() > 1 else "no seed\nhas every run")
 
 
 KIND = Kind("the mean at each level of every factor", table, draw, most=200)

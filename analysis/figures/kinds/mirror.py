@@ -13,7 +13,7 @@ from ablate.results import naming
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
-from analysis.figures.draw.axes import log_y, name_ticks
+from analysis.figures.draw.axes import log_axis, name_ticks
 from analysis.figures.draw.lines import COUNTS, draw_lines, lines
 from analysis.figures.kind import Kind, Page
 from analysis.figures.kinds import curves, extrapolation
@@ -98,7 +98,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     for axis, (title, rows) in zip(drawn.axes, table.groupby("facet", sort=False), strict=False):
         axis.set_title(style.fold(str(title), inches, 7))
         axis.set_ylabel(style.fold(axis.get_ylabel(), 1.5, 7))
-        published = not str(title).startswith(HERE)
+        published, low, high = not str(title).startswith(HERE), rows["low"].min(), rows["high"].max()
         for line in axis.lines if published else ():
             line.set_markerfacecolor("none")  # equal numbers stay visible, and theirs differ from ours
         if table.attrs["x"] == AXES[EPOCH]:
@@ -109,10 +109,8 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         if rows["mean"].isna().all():
             style.say(axis, "no numbers printed" if published else "no finished run")
             axis.tick_params(axis="y", left=False, labelleft=False)
-        elif (
-            table.attrs["x"] and rows["low"].min() > 0 and rows["high"].max() / rows["low"].min() > extrapolation.TIMES
-        ):
-            log_y(axis, rows["low"].min() / 1.1, rows["high"].max() * 1.1)
+        elif table.attrs["x"] and low > 0 and high / low > extrapolation.TIMES:
+            log_axis(axis.yaxis, low / 1.1, high * 1.1)
     return drawn
 
 

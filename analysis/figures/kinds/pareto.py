@@ -14,7 +14,7 @@ from ablate.results.study import Study
 from ablate.results.tables import is_timed, named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
-from analysis.figures.draw.axes import facets, legend, log_x
+from analysis.figures.draw.axes import facets, legend, log_axis
 from analysis.figures.kind import Kind, Page
 
 LEAST = 1.05  # ratio of the largest to the smallest cost below which costs count as equal
@@ -110,7 +110,7 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page, share: bool) -> None:
     axis.plot(frontier["cost"], frontier["mean"], color=style.MUTED, lw=0.9, zorder=1)
     known = rows["cost"]
     if known.min() > 0 and known.max() / known.min() > 5:
-        log_x(axis, known.min() / 1.2, known.max() * 1.2, most=4)
+        log_axis(axis.xaxis, known.min() / 1.2, known.max() * 1.2, most=4)
     axis.xaxis.set_major_formatter(FuncFormatter(_short))
     if not np.isfinite(rows["mean"]).any():
         axis.set_yticks([])

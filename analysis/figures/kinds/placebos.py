@@ -91,9 +91,8 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
             axis.plot(spread(own, False), [y + 0.16] * 2, color=shade, lw=4, alpha=0.3)
         else:
             axis.plot(own, [y + 0.16] * len(own), "o", color=shade, ms=2.6, mec="white", mew=0.3, zorder=3)
-        estimate(
-            axis, y - 0.14, row, fmt="D", ms=3.2, **({} if row.role == "effect" else {"mfc": shade, "color": shade})
-        )
+        look = {} if row.role == "effect" else {"mfc": shade, "color": shade}
+        estimate(axis, y - 0.14, row, fmt="D", ms=3.2, **look)
     axis.margins(x=0.05)
     difference_ticks(axis, page)
     name_x(axis, table.attrs["x"], page)

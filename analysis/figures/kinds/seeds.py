@@ -76,7 +76,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
             if seeds <= style.DOTS:
                 for _, joined in known.groupby("line"):
                     axis.plot(joined["value"], joined["y"], zorder=1, mec="w", mew=0.75, color=style.MUTED, lw=0.5)
-                dots_by_cell(axis, known, "value", "y", page, True, s=16, linewidth=0.4, zorder=3)
+                dots_by_cell(axis, known, "value", page, True, s=16, linewidth=0.4, zorder=3)
             means = known.drop_duplicates("y").dropna(subset="mean")
             axis.plot(means["mean"], means["y"], "|", color=style.INK, ms=11, mew=1.2, zorder=4)
         axis.set(ylabel="")

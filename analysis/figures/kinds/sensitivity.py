@@ -31,9 +31,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     others = (DEPTH, WIDTH, FIRST) if WIDTH in numbers else (DEPTH,)  # shown in other figures
     x = next(iter(sorted((name for name in numbers if name not in others), key=lambda name: name != RATE)), "")
     found = lines(case, x)
-    if found is None:
-        return None
-    return _with_best_values(case, found, _starts(case) if x == RATE else {})
+    return None if found is None else _with_best_values(case, found, _starts(case) if x == RATE else {})
 
 
 def _tuned(case: Case, tuning: Tuning) -> pandas.DataFrame | None:

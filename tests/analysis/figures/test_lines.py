@@ -23,7 +23,7 @@ from analysis import figures
 from analysis.case import Case, case_of
 from analysis.case.figures_yaml import Edits
 from analysis.figures.draw import style
-from analysis.figures.draw.axes import log_x, log_y
+from analysis.figures.draw.axes import log_axis
 from analysis.figures.kind import page_of
 from analysis.figures.kinds import curves
 from analysis.webpage.curve_data import series
@@ -204,9 +204,9 @@ def test_a_log_axis_says_so_and_has_ticks_with_numbers(timed: Study) -> None:
     ticks = [tick.get_text() for tick, at in shown if low <= at <= high]
     assert len(ticks) >= 3 and all(ticks) and not first.get_xticks(minor=True).size
     axis = Figure().subplots()
-    log_x(axis, 210, 480)
+    log_axis(axis.xaxis, 210, 480)
     assert len(axis.get_xticks()) >= 3, "a narrow range has ticks, too"
-    log_y(axis, 0.01, 150)
+    log_axis(axis.yaxis, 0.01, 150)
     assert [tick.get_text() for tick in axis.get_yticklabels()] == ["0.01", "0.1", "1", "10", "100"]
 
 
