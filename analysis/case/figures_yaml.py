@@ -258,9 +258,8 @@ def write_defaults(
         return write_atomic(file, f"{first}{text}".encode()) if words else None
     factors = {name: [formatting.show(level) for level in levels] for name, levels in manifest.factors.items()}
     names = naming.paper_labels(manifest)
-    templates = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), trim_blocks=True, keep_trailing_newline=True
-    )
+    loader = jinja2.FileSystemLoader(TEMPLATES)
+    templates = jinja2.Environment(loader=loader, trim_blocks=True, keep_trailing_newline=True)
     templates.filters |= {"yaml": _yaml, "row": lambda names: f"[{', '.join(map(_yaml, names))}]"}
     cells = [written(cell) for cell in manifest.cells[:24]]
     content = {"factors": factors, "names": names, "colours": colours, "kinds": kinds, "cells": cells}
@@ -321,8 +320,7 @@ def cell_label(cell: Cell, labels: Mapping[str, str], changed: tuple[str, Any] |
             parts.setdefault(form, []).append(name)
     if not parts:
         return str(cell.label)
-    either = "|".join(map(re.escape, sorted(parts, key=len, reverse=True)))
-    form = EDGES.format(f"({either})")
+    form = EDGES.format(f"({'|'.join(map(re.escape, sorted(parts, key=len, reverse=True)))})")
     return re.sub(form, lambda f: names.pop(0) if len(names := parts[f[1]]) > 1 else names[0], str(cell.label))
 
 

@@ -36,8 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Analyse one study; returns the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments and arguments[0] in COMMANDS:
-        code: int = importlib.import_module(COMMANDS[arguments[0]]).main(arguments[1:])
-        return code
+        return importlib.import_module(COMMANDS[arguments[0]]).main(arguments[1:])
     parser = Parser("ablate analyse", "Figures, tables and report of a study.")
     parser.formatter_class, parser.epilog = argparse.RawDescriptionHelpFormatter, EPILOG
     arguments_.add_arguments(parser)

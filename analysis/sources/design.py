@@ -59,17 +59,14 @@ def _ordered(levels: dict[str, Levels], described: StudyDescription) -> dict[str
     """The levels of each factor, in the order of the study file, or else of the runs."""
     found = {}
     for name in next(iter(levels.values())):
-        known = list(dict.fromkeys(each[name] for each in levels.values()))
+        where, known = f"{described.file}: factors.{name}", list(dict.fromkeys(each[name] for each in levels.values()))
         written = [level_of(text, known) for text in described.factors.get(name, ())]
         for absent in (level for level in written if level not in known):
-            there = ", ".join(map(show, known))
-            raise Refused(f"{described.file}: factors.{name}: no run has the level {absent}; there are {there}")
+            raise Refused(f"{where}: no run has the level {absent}; there are {', '.join(map(show, known))}")
         if written and (left := [level for level in known if level not in written]):
-            raise Refused(f"{described.file}: factors.{name}: runs have the level {show(left[0])}, too; add it")
+            raise Refused(f"{where}: runs have the level {show(left[0])}, too; add it")
         if twice := next((level for i, level in enumerate(written) if level in written[:i]), None):
-            raise Refused(
-                f"{described.file}: factors.{name}: has {show(twice)} twice, spelled differently; write it once"
-            )
+            raise Refused(f"{where}: has {show(twice)} twice, spelled differently; write it once")
         found[name] = written or known
     return found
 

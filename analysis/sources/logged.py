@@ -281,8 +281,7 @@ def _facts(runs: pandas.DataFrame, batches: dict[str, str]) -> dict[str, Any]:
     """The sizes of each cell, NaN where unknown, and the key of its batches."""
     known = runs.reindex(columns=SHAPE).astype(float).replace(math.inf, math.nan).groupby(runs["cell"]).first()
     whole = known.astype(object).map(lambda value: int(value) if value.is_integer() else value)
-    found: dict[str, Any] = whole.assign(batches=pandas.Series(batches)).to_dict("index")
-    return found
+    return whole.assign(batches=pandas.Series(batches)).to_dict("index")
 
 
 def ends(runs: pandas.DataFrame, rows: pandas.DataFrame, metrics: list[str]) -> tuple[pandas.DataFrame, list[str]]:

@@ -33,9 +33,8 @@ class Texts(yaml.BaseLoader):  # type: ignore[misc, unused-ignore]
     def construct_scalar(self, node: Any) -> str:
         """The text of a node."""
         if found := ACTING.search(text := str(super().construct_scalar(node))):
-            raise yaml.MarkedYAMLError(
-                problem=f"holds {visible(found[0])}, an invisible character", problem_mark=node.start_mark
-            )
+            problem = f"holds {visible(found[0])}, an invisible character"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
         return text
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
@@ -43,8 +42,7 @@ class Texts(yaml.BaseLoader):  # type: ignore[misc, unused-ignore]
         known = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         if twice := [key for key, _ in node.value if known.count(key.value) > 1]:
             raise yaml.MarkedYAMLError(problem=f"{twice[-1].value} is given twice", problem_mark=twice[-1].start_mark)
-        found: dict[Any, Any] = super().construct_mapping(node, deep)
-        return found
+        return super().construct_mapping(node, deep)
 
 
 def read_study_file(file: Path) -> StudyDescription:
@@ -56,8 +54,7 @@ def read_study_file(file: Path) -> StudyDescription:
     if not isinstance(content, dict):
         raise Refused(f"{file} must be a mapping; write keys and values, of {', '.join(FORMS)}")
     if unknown := [key for key in content if key not in FORMS]:
-        keys = ", ".join(FORMS)
-        raise Refused(f"{file}: {unknown[0]}: no such key for runs of other programs; the keys are {keys}")
+        raise Refused(f"{file}: {unknown[0]}: no such key for runs of other programs; the keys are {', '.join(FORMS)}")
     try:
         found = msgspec.convert(content | {"file": str(file)}, StudyDescription)
         designs = [design for design in evidence.ESTIMABLE if design != "ladder"]  # whose rungs only plans know

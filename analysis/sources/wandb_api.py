@@ -3,6 +3,7 @@
 Offline runs are `offline-run-*/run-*.wandb` files of records in LevelDB's log format.
 """
 
+import contextlib
 import json
 import math
 import os
@@ -137,12 +138,10 @@ def cached(cache: Path, run: Any) -> Row:
     last = next((str(time) for time in times if time), "")
     file, mark = cache / f"{run.id}.json", f"{run.state} {last}" if last else ""
     known = {"id": run.id, "name": run.name or run.id, "group": run.group or "", "state": run.state}
-    try:
+    with contextlib.suppress(FileNotFoundError, Corrupt):
         stored: Row = read_json(file)
         if mark and stored.pop("updated", "") == mark and {*known, "created", "history"} <= set(stored):
             return stored
-    except (FileNotFoundError, Corrupt):
-        pass
     found = known | {"created": str(run.created_at), "config": dict(run.config), "summary": _plain(dict(run.summary))}
     found["history"] = [_plain(row) for row in run.scan_history(page_size=1000)]
     if run.state in STATES:

@@ -90,9 +90,7 @@ def interactions(found: Crossed) -> pandas.DataFrame:
     """
     rows = []
     level = evidence.ALPHA / (len(found.tasks) * (len(found.variants) - 1))
-    for variant in found.variants:
-        if variant == found.reference:
-            continue
+    for variant in (name for name in found.variants if name != found.reference):
         gains = {}
         for task in found.tasks:
             one, other = found.cells[variant, task], found.cells[found.reference, task]

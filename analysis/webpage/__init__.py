@@ -25,6 +25,7 @@ from ablate.results.atomic import write_atomic
 from ablate.results.tables import named_rows
 from analysis import figures
 from analysis.case import Case
+from analysis.case.figures_yaml import TEMPLATES
 from analysis.figures.stamp import source_hash
 from analysis.stats.multi_task import crossed
 from analysis.webpage.curve_data import series
@@ -200,9 +201,6 @@ def _curves(case: Case) -> list[Block]:
     alt = f"Interactive learning curves of {formatting.counted(len(found['cells']), 'cell')}: {found['label']}"
     more = {"thinned": found["thinned"], "crosses": bool((case.study.runs["status"] == "diverged").any())}
     return [{"kind": "curves", "data": data(found), "axes": list(found["axes"]), "alt": alt, **more}]
-
-
-TEMPLATES = Path(__file__).parents[1] / "templates"
 
 
 def render(template: str, **content: Any) -> str:

@@ -156,9 +156,7 @@ def particulars_sheet(case: Case) -> Sheet | None:
 
 def claims_sheet(case: Case) -> Sheet | None:
     """The claims of the study file with their verdicts, corrected for their number."""
-    if case.claims.empty:
-        return None
-    return _filled("claims", case.claims, families=families(case))
+    return None if case.claims.empty else _filled("claims", case.claims, families=families(case))
 
 
 def losses_sheet(case: Case) -> Sheet | None:
