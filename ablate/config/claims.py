@@ -77,9 +77,7 @@ class Claim(Record):
         """What makes it invalid in any study, as the end of a sentence; None if it is valid."""
         if len(self.relations) != 1:
             return f"states {' and '.join(self.relations) or 'none'} of {', '.join(RELATIONS)}"
-        if self.rank_correlates and [len(levels_of(each)) for each in self.rank_correlates[0].values()] != [
-            len(self.published)
-        ]:
+        if (ranks := self.rank_correlates) and [len(levels_of(each)) for each in ranks[0].values()] != [len(ranks[1])]:
             return "does not rank one factor's levels by as many published numbers"
         if self.multiplier and not is_number(self.above if self.below is None else self.below):
             return "has no number above or below which the multiplier lies"
@@ -209,10 +207,8 @@ def read_claims(claims: Any, factors: dict[str, list[Any]], at: Any = None) -> t
     found = [Problem("at", message.removeprefix("at: ")) for message in unfit]
     kept: dict[str, Claim] = {}
     for name, given in claims.items():
-        if isinstance(given, dict) and "multiplier" in given and isinstance(given.get("at"), int):
-            content = given | {"at": {RUNG: given["at"]}}
-        else:
-            content = given
+        of_rung = isinstance(given, dict) and "multiplier" in given and isinstance(given.get("at"), int)
+        content = given | {"at": {RUNG: given["at"]}} if of_rung else given
         wrong = list(_claim(content, factors))
         try:
             claim = parse(Claim, content)

@@ -76,8 +76,7 @@ def _constructor_problem(found: Any) -> str | None:
 
 def _kind_of(group: str) -> type:
     if group in KINDS:
-        found: type = locate(KINDS[group], ("ablate",))
-        return found
+        return locate(KINDS[group], ("ablate",))
     import torch  # not needed for tasks
 
     return torch.optim.Optimizer if group == "optim" else torch.nn.Module

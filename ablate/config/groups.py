@@ -79,8 +79,7 @@ def defaults() -> dict[str, str]:
 @functools.cache
 def default_settings(group: str) -> dict[str, Any]:
     """The settings of the reference model's variant of a group."""
-    found: dict[str, Any] = read_plain(CONF / group / f"{defaults()[group]}.yaml")
-    return found
+    return read_plain(CONF / group / f"{defaults()[group]}.yaml")
 
 
 def first_line(file: Path) -> str:

@@ -81,8 +81,7 @@ def _size_of_range(override: Override) -> float:
 @functools.lru_cache(maxsize=100_000)
 def parsed(text: str) -> Override:
     """An override as Hydra parses it.  Raises what Hydra raises."""
-    found: Override = OverridesParser.create().parse_override(text)
-    return found
+    return OverridesParser.create().parse_override(text)
 
 
 def with_quotes(text: str, groups: Mapping[str, Collection[str]]) -> str:

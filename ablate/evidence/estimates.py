@@ -21,7 +21,6 @@ from ablate.results.records import Cell, Manifest
 from ablate.results.study import Study
 
 MATCHED = "match_difference"  # in a matched study: the largest in absolute value among the cells of a contrast
-Ends = dict[tuple[str, str], int]  # number of runs by cell and status
 
 
 class Scored(NamedTuple):
@@ -33,7 +32,7 @@ class Scored(NamedTuple):
     lower: dict[str, bool]
     values: pandas.DataFrame  # a row per seed, a column per cell, NaN where a run has no number
     ranked: pandas.DataFrame  # the same with diverged runs infinitely bad: for ranks only, never for a mean
-    ends: Ends
+    ends: dict[tuple[str, str], int]  # number of runs by cell and status
     at: dict[str, int]  # the index of each cell's column in both
 
     def of(self, cells: Iterable[str], ranked: bool = False) -> np.ndarray:

@@ -124,8 +124,7 @@ def expected(sources: list[Any], manifest: Manifest, contrast: Contrast, metric:
     if not ranked:
         return None
     source, squares = ranked[0][-1], sum(weight**2 for weight in contrast.weights.values())
-    sd = float(source.sd) * max(1.0, math.sqrt(squares / source.squares))
-    return sd, source, ranked[0][2]
+    return float(source.sd) * max(1.0, math.sqrt(squares / source.squares)), source, ranked[0][2]
 
 
 def unversioned(task: str) -> str:

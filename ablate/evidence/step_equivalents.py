@@ -170,8 +170,7 @@ def _parts(found: Scored, weights: dict[str, float], curves: list[tuple[Slope, f
 
 def bend_note(curve: Slope) -> str:
     """A note if the slopes of the two halves of a reference's curve differ significantly; else ""."""
-    difference = paired((curve.upper - curve.lower).to_numpy())
-    if not p_value(difference) < BENT:
+    if not p_value(paired((curve.upper - curve.lower).to_numpy())) < BENT:
         return ""
     gains = [float(half.mean()) * math.log(MOST) for half in (curve.lower, curve.upper)]
     places = formatting.decimals([abs(gain) / 10 for gain in gains])

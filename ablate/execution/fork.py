@@ -220,10 +220,9 @@ def readable(channel: socket.socket | int, seconds: float) -> bool:
 
 def prctl(option: int, value: int) -> bool:
     """Set an option of this process on Linux; returns whether it was set."""
-    try:
+    with contextlib.suppress(OSError, AttributeError):
         return ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0
-    except (OSError, AttributeError):
-        return False
+    return False
 
 
 def flush() -> None:

@@ -54,10 +54,9 @@ def order_of(text: str) -> Order:
 
 def answer_of(text: str) -> Answer | None:
     """Parse an answer; None if a component wrote something else to the stream of answers."""
-    try:
+    with contextlib.suppress(ValueError):
         return parse(Answer, json.loads(text))
-    except ValueError:
-        return None
+    return None
 
 
 GRACE = LEAVE + 1.5  # seconds for workers to write their checkpoints before they are killed

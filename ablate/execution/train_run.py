@@ -107,8 +107,7 @@ def complete_run(run: Run, cell: Cell, seed: int, stop: Callable[[], bool], rank
 
 def put_aside(run: Run, error: Corrupt) -> None:
     """Report and set aside the damaged file of a run that will be trained again."""
-    aside = set_aside(error.file or run.result_file)
-    say(f"{error}; set aside as {aside.name}, trained again")
+    say(f"{error}; set aside as {set_aside(error.file or run.result_file).name}, trained again")
 
 
 @dataclasses.dataclass

@@ -27,9 +27,9 @@ def no_link(path: str, flags: int) -> int:
 
 def write_atomic(
     path: Path, data: bytes | Callable[[IO[bytes]], object], check: Callable[[], None] = lambda: None
-) -> None:
+) -> Path:
     """Replace a file atomically: a reader, also after a kill, sees the old or the new one.  `check` may raise first.
-    `data` may be a function that writes a zip archive, which is sealed."""
+    `data` may be a function that writes a zip archive, which is sealed.  Returns the file."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -39,6 +39,7 @@ def write_atomic(
             os.fsync(file.fileno())
         check()
         os.replace(temporary, path)
+        return path
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from None
     finally:

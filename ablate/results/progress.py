@@ -183,13 +183,11 @@ def runs_of(results: Path, manifest: Manifest, paths: Sequence[str] | None = Non
 
 def read_pace(file: Path) -> Pace:
     """The pace of a run from the end of its metrics file; ignores torn lines."""
-    try:
-        with open(file, "rb", opener=regular) as handle:
-            cut = handle.seek(0, os.SEEK_END) > TAIL
-            handle.seek(-TAIL if cut else 0, os.SEEK_END if cut else os.SEEK_SET)
-            lines = handle.read(TAIL).split(b"\n")[cut:]
-    except OSError:
-        lines = []
+    lines = list[bytes]()
+    with contextlib.suppress(OSError), open(file, "rb", opener=regular) as handle:
+        cut = handle.seek(0, os.SEEK_END) > TAIL
+        handle.seek(-TAIL if cut else 0, os.SEEK_END if cut else os.SEEK_SET)
+        lines = handle.read(TAIL).split(b"\n")[cut:]
     rows = [row for row in parse_lines(lines)[0] if isinstance(row.get("step"), int)]
     if not rows:
         return Pace()

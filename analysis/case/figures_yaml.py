@@ -255,7 +255,9 @@ def write_defaults(
     if file.exists():
         text = re.sub(rf"^({'|'.join(words)}):.*\n?", "", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
         first = "".join(f"{key}: {value}\n" for key, value in words.items())
-        return write_atomic(file, f"{first}{text}".encode()) if words else None
+        if words:
+            write_atomic(file, f"{first}{text}".encode())
+        return
     factors = {name: [formatting.show(level) for level in levels] for name, levels in manifest.factors.items()}
     names = naming.paper_labels(manifest)
     loader = jinja2.FileSystemLoader(TEMPLATES)

@@ -37,8 +37,7 @@ def _export(given: argparse.Namespace) -> Outcome:
         curves = study.curves  # Parquet columns have one type, so levels of mixed types become texts
         mixed = [name for name in study.manifest.factors if name in curves and curves[name].dtype == object]
         curves = curves.assign(**{name: curves[name].map(show) for name in mixed})
-        files.append(folder / "curves.parquet")
-        write_atomic(files[-1], curves.to_parquet(index=False))
+        files.append(write_atomic(folder / "curves.parquet", curves.to_parquet(index=False)))
         print(f"{files[-1]}  {formatting.counted(len(curves), 'logged step')}")
     print("\n".join(damage(study)), end="\n" * bool(study.notes))
     return Outcome(0, {"study": study.manifest.study, "files": files, "notes": study.notes})

@@ -43,10 +43,7 @@ def write_paper(case: Case, folder: Path) -> list[Path]:
         "methods.tex": methods.latex(case),
         "report.md": sections.report(case, shown),
     }
-    files = {folder / name: text for name, text in texts.items() if text}
-    for file, text in files.items():
-        write_atomic(file, text.encode())
-    return list(files)
+    return [write_atomic(folder / name, text.encode()) for name, text in texts.items() if text]
 
 
 def _remove_stale(folder: Path, files: Iterable[Path]) -> list[str]:

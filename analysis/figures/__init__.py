@@ -71,9 +71,8 @@ def write(case: Case, folder: Path) -> list[Path]:
         for name, table in case.drawn.items():
             drawn = KINDS[name].draw(table, page)
             files += style.save(drawn, folder, name, metadata(stamp_of(name, table, page, case.study)))
-            files.append(folder / f"{name}.txt")
             text = "\n".join(map(visible, [table.attrs["title"], *table.attrs["caption"], ""]))
-            write_atomic(files[-1], text.encode())
+            files.append(write_atomic(folder / f"{name}.txt", text.encode()))
     return files
 
 

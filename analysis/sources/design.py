@@ -139,11 +139,10 @@ def _merged(manifest: Manifest) -> Manifest:
     """The manifest with all cells as levels of one factor, `variant`, each compared with the reference."""
     called = distinct([{name: cell.levels[name] for name in manifest.reference} for cell in manifest.cells])
     others = {name: known for name, known in manifest.factors.items() if name not in manifest.reference}
-    levels: list[Levels] = [
-        {"variant": variant, **{name: cell.levels[name] for name in others}}
-        for cell, variant in zip(manifest.cells, called, strict=True)
-    ]
-    cells = [dataclasses.replace(cell, levels=own) for cell, own in zip(manifest.cells, levels, strict=True)]
+    cells = []
+    for cell, variant in zip(manifest.cells, called, strict=True):
+        own: Levels = {"variant": variant, **{name: cell.levels[name] for name in others}}
+        cells.append(dataclasses.replace(cell, levels=own))
     factors: dict[str, list[Any]] = {"variant": list(dict.fromkeys(called))} | others
     reference = {"variant": next(cell.levels["variant"] for cell in cells if cell.reference)}
     return dataclasses.replace(manifest, design="grid", factors=factors, reference=reference, cells=cells)

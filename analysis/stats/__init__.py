@@ -9,8 +9,6 @@ from analysis.stats.documents import documents
 from analysis.stats.multi_task import aggregate, crossed, interactions, ranks
 from analysis.stats.solve_times import solved
 
-__all__ = ["aggregate", "crossed", "documents", "interactions", "ranks", "solved", "tables"]
-
 
 def tables(study: Study, effects: pandas.DataFrame, rng: np.random.Generator) -> dict[str, pandas.DataFrame]:
     """The tables that the study has data for; `rng` is for the bootstrap of the aggregate over tasks."""

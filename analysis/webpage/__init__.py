@@ -56,9 +56,7 @@ Block = dict[str, Any]  # with a `kind`; `templates/blocks.html` has the kinds a
 
 def write(case: Case, folder: Path) -> list[Path]:
     """Write report.html into the folder, which must already have the figures and tables."""
-    file = folder / NAME
-    write_atomic(file, html(case, folder).encode())
-    return [file]
+    return [write_atomic(folder / NAME, html(case, folder).encode())]
 
 
 def html(case: Case, folder: Path) -> str:

@@ -32,15 +32,13 @@ def write(case: Case, folder: Path) -> list[Path]:
     files = [write_csv(frame, folder / f"{name}.csv") for name, frame in frames(case.plain or case).items()]
     for each in sheets(case):
         for suffix, text in (("md", sheet.markdown(each)), ("tex", latex.table(each))):
-            files.append(folder / f"{each.name}.{suffix}")
-            write_atomic(files[-1], text.encode())
+            files.append(write_atomic(folder / f"{each.name}.{suffix}", text.encode()))
     return files
 
 
 def write_csv(table: pandas.DataFrame, file: Path) -> Path:
     """Write a table as CSV with every digit of its numbers; returns the file."""
-    write_atomic(file, csv_text(table).encode())
-    return file
+    return write_atomic(file, csv_text(table).encode())
 
 
 def csv_text(table: pandas.DataFrame) -> str:

@@ -276,9 +276,8 @@ def _basis(criterion: Criterion, yes: int, found: dict[str, tuple[str, str, str]
 
 
 def _before(entry: CriterionEntry) -> str:
-    notes = [
+    return "".join(
         f"; from {old.written or 'an unknown time'} on ({'registered' if old.registered else 'post hoc'}) it rested on "
         + (f"{old.value.needed} of {listed(old.value.of)}" if old.value else "nothing")
         for old in entry.earlier
-    ]
-    return "".join(notes)
+    )

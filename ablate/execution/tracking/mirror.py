@@ -204,8 +204,7 @@ def settings(cell: Cell) -> Row:
     config = cell.config.as_json()
     own = {name: value for name, value in config.items() if name not in (*VARIED, *STUDY_KEYS, "seed")}
     held = {f"seed_{half}": value for half, value in config["seed"].items() if value is not None}
-    made = {name: config[name] for name in VARIED}
-    found = own | held | {"cell": cell.label, "components": made}
+    found = own | held | {"cell": cell.label, "components": {name: config[name] for name in VARIED}}
     found["budget"] = {name: getattr(cell, name) for name in BUDGET}
     targets = {name: own.get("_target_") for name in UNNAMED if isinstance(own := config[name], dict)}
     usual = {name: defaults()[name] for name in targets if targets[name] == default_settings(name).get("_target_")}

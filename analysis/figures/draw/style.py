@@ -131,8 +131,7 @@ def save(drawn: Figure, folder: Path, name: str, stamp: dict[str, str], kinds: I
         buffer, metadata = io.BytesIO(), {**stamp, VARYING[kind]: None}
         drawn.savefig(buffer, format=kind, dpi=DPI if kind == "png" else "figure", metadata=metadata)
         drawn.set_layout_engine("none")  # keep the layout: computing it again takes most of the time
-        files.append(folder / f"{name}.{kind}")
-        write_atomic(files[-1], buffer.getvalue())
+        files.append(write_atomic(folder / f"{name}.{kind}", buffer.getvalue()))
     return sorted(files)
 
 
