@@ -62,8 +62,7 @@ def _scope(study: Study) -> str:
     tuning = manifest.tuning
     how = "tuned" if tuning and tuning.key == "optim.lr" else "untuned"
     how += " anew for each seed:" * bool(tuning and tuning.per_seed)
-    one = f"{'one ' * (how == 'untuned')}{how} lr "
-    rate = one if len(set(rates)) == 1 else f"{how} lrs "
+    rate = f"{'one ' * (how == 'untuned')}{how} lr " if len(set(rates)) == 1 else f"{how} lrs "
     seen = f"{_range(steps)} steps ({_range(passes)})"
     matched = naming.matched(manifest)
     return f"scope: {_range(sizes)} parameters, {seen}, {rate}{_range(rates)}" + f"; {matched}" * bool(matched)

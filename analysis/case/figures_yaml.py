@@ -245,11 +245,7 @@ def _names(value: Any, where: str, there: list[str] | None) -> list[str] | None:
 
 
 def write_defaults(
-    file: Path,
-    manifest: Manifest,
-    kinds: Iterable[str],
-    colours: dict[tuple[str, str], str],
-    words: Mapping[str, str] = NONE,
+    file: Path, manifest: Manifest, kinds: Iterable[str], colours: dict[tuple[str, str], str], words: Mapping[str, str]
 ) -> None:
     """Write the defaults as comments, or only `words` if the file exists; `kinds` are the study's figures."""
     if file.exists():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +23,7 @@ def case(place: Path, study: Study, folder: Path) -> Case:
     manifest is invalid."""
     from analysis.case import case_of
 
-    if study.manifest.source:
-        return case_of(study, folder)
-    with refusing(place):
+    with contextlib.nullcontext() if study.manifest.source else refusing(place):
         return case_of(study, folder)
 
 
@@ -39,13 +38,11 @@ def add_arguments(parser: Parser) -> None:
 def add_imported(parser: Parser) -> None:
     """Add the arguments that select imported runs."""
     runs = parser.add_argument_group("runs of other programs")
-    runs.add_argument(
-        "--runs", metavar="PATH", type=Path, help="a CSV (cell or factors, seed, metrics), or a folder of logs"
-    )
+    logs = "a CSV (cell or factors, seed, metrics), or a folder of logs"
+    runs.add_argument("--runs", metavar="PATH", type=Path, help=logs)
     runs.add_argument("--wandb", metavar="ENTITY/PROJECT", help="runs on W&B, or a folder of offline runs")
-    runs.add_argument(
-        "--study", dest="study_file", metavar="YAML", type=Path, help="a study file: reference, design, margin, claims"
-    )
+    study = "a study file: reference, design, margin, claims"
+    runs.add_argument("--study", dest="study_file", metavar="YAML", type=Path, help=study)
     words: dict[str, Any] = {"type": _words, "default": ()}
     runs.add_argument("--factors", metavar="A,B", **words, help="columns or settings that are compared")
     runs.add_argument("--metric", dest="metrics", metavar="NAME", **words, help="the endpoint, e.g. test/loss")

@@ -116,9 +116,8 @@ def study_of(logged: Logged, request: Request, study: str, source: str, created:
     runs, missing = with_missing(runs)
     runs = _with_cell_columns(runs, plan.cells, by_cell)
     ways = {name: direction(name) for name in metrics} | {metrics[0]: lower}
-    measured: dict[str, Way] = {
-        measured_as(name): "min" if way else "max" for name, way in reversed(ways.items()) if way is not None
-    }
+    known = [(measured_as(name), way) for name, way in reversed(ways.items()) if way is not None]
+    measured: dict[str, Way] = {name: "min" if way else "max" for name, way in known}
     base = ", ".join(f"{name}={show(level)}" for name, level in plan.reference.items())
     better = f"{metrics[0]}, {'lower' if lower else 'higher'} is better"
     remarks = [f"runs from {source}: {better}; reference {base}; {pairing}"]

@@ -119,8 +119,7 @@ def cells_sheet(case: Case) -> Sheet:
 
 def _seen(study: Study, metric: str) -> str:
     """A metric as a column heading, with the share of its examples that were seen in training."""
-    length = metric.partition("@")[2]
-    shares = [cell.seen_lengths.get(length, 0.0) for cell in study.manifest.cells]
+    shares = [cell.seen_lengths.get(metric.partition("@")[2], 0.0) for cell in study.manifest.cells]
     seen = f", {formatting.rough(max(shares))} seen in training" * (max(shares) > 0)
     return naming.metric_name(study.manifest, metric) + seen
 

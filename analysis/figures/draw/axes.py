@@ -63,11 +63,9 @@ def _few(low: float, high: float, most: int) -> list[float]:
     """Ticks of a log axis: linear within a factor of 4; else 1, 2, 3, 5, 7 of each decade, 1, 2, 5, or decades."""
     if high / low < 4:
         return [float(tick) for tick in MaxNLocator(4).tick_values(low, high) if low <= tick <= high]
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    choices: list[list[Any]] = [
-        [m * 10.0**e for e in range(first, last + 1) for m in ms] for ms in ((1, 2, 3, 5, 7), (1, 2, 5))
-    ]
-    choices += [[10.0**e for e in range(first, last + 1, step)] for step in (1, 2, 3, 5)]
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    choices = [[m * 10.0**e for e in decades for m in ms] for ms in ((1, 2, 3, 5, 7), (1, 2, 5))]
+    choices += [[10.0**e for e in decades[::step]] for step in (1, 2, 3, 5)]
     inside = [[tick for tick in ticks if low <= tick <= high] for ticks in choices]
     return next((ticks for ticks in inside if len(ticks) <= most), inside[-1])
 

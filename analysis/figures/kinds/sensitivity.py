@@ -87,8 +87,7 @@ def _sensitivity(line: pandas.DataFrame, starts: dict[str, float]) -> float:
         ended = row.n + row.diverged
         known = row.n * min(row.mean, start) if row.n else 0.0
         losses.append((known + row.diverged * start) / ended if ended and math.isfinite(start) else math.nan)
-    best = line["mean"].where(line["diverged"] == 0).min()
-    return math.fsum(losses) / len(losses) - best
+    return math.fsum(losses) / len(losses) - line["mean"].where(line["diverged"] == 0).min()
 
 
 def _starts(case: Case) -> dict[str, float]:

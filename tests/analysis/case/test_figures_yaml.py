@@ -38,11 +38,11 @@ def made(results: Path, text: str | None = None, factors: dict[str, list[object]
 def test_the_defaults_change_nothing_and_are_never_overwritten(tmp_path: Path) -> None:
     case = made(tmp_path)
     file = case.folder / FILE
-    write_defaults(file, case.study.manifest, ["effects"], style.colours(case.study.manifest))
+    write_defaults(file, case.study.manifest, ["effects"], style.colours(case.study.manifest), {})
     assert figures.edits(case) == edits_of(Path("nowhere"), case.study.manifest, [])
     assert "# ffn=mlp: ReLU MLP" in file.read_text() and "# ffn: [mlp, glu, swiglu]" in file.read_text()
     file.write_text("# mine\nwidth: single\n")
-    write_defaults(file, case.study.manifest, ["effects"], style.colours(case.study.manifest))
+    write_defaults(file, case.study.manifest, ["effects"], style.colours(case.study.manifest), {})
     assert figures.edits(case).width == STYLES["default"].widths["single"]
     for name in ("icml", "acl"):  # what the command line asks for is kept in the file, which stays as it is otherwise
         write_defaults(file, case.study.manifest, ["effects"], {}, {"style": name})
@@ -53,7 +53,7 @@ def test_the_defaults_change_nothing_and_are_never_overwritten(tmp_path: Path) -
 def test_every_default_can_be_taken_out_of_its_comment(tmp_path: Path) -> None:
     case = made(tmp_path, factors={"norm": ["ln", "null", "yes", "a: b", "#c", "[d, e]"], "ffn.mult": [1e-5, 1, True]})
     file, kinds = case.folder / FILE, list(figures.KINDS)
-    write_defaults(file, case.study.manifest, kinds, style.colours(case.study.manifest))
+    write_defaults(file, case.study.manifest, kinds, style.colours(case.study.manifest), {})
     lines = file.read_text().splitlines()
     file.write_text("\n".join(line.replace("# ", "", 1) if line.startswith("  #") else line for line in lines))
     edits = figures.edits(case)
