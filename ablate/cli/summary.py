@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -220,18 +220,17 @@ def _noise(found: dict[str, evidence.Noise], cells: pandas.DataFrame) -> str:
     return f"{'few seeds' if main.n < 5 else 'noise'}: {finds} ({'; '.join(notes)})"
 
 
-def _problems(study: Study, results: Path) -> list[str]:
-    lines = []
+def _problems(study: Study, results: Path) -> Iterator[str]:
     for status in ("diverged", "failed"):
         runs = study.runs[study.runs["status"] == status]
         for run in named_rows(runs.head(NAMED)):
             reason = str(run.error).splitlines()[0] if isinstance(run.error, str) and run.error else "no reason on disk"
             file = results / "runs" / run.path / "result.json"
-            lines.append(f"{status}: {run.label}, seed {run.seed}: {reason} · {file}")
-        lines += _more(len(runs) - NAMED, f"{status} run")
+            yield f"{status}: {run.label}, seed {run.seed}: {reason} · {file}"
+        yield from _more(len(runs) - NAMED, f"{status} run")
     new = newer(study.manifest)  # notes on newer versions, which are no damage
-    notes = [note if note in new else f"damaged: {note}" for note in study.notes[:NAMED]]
-    return [*lines, *notes, *_more(len(study.notes) - NAMED, "note")]
+    yield from (note if note in new else f"damaged: {note}" for note in study.notes[:NAMED])
+    yield from _more(len(study.notes) - NAMED, "note")
 
 
 def _next_command(study: Study, table: pandas.DataFrame, results: Path) -> str:

@@ -5,7 +5,7 @@ import math
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -73,16 +73,14 @@ def wrong_name(name: str | None) -> str | None:
     return None
 
 
-def idle_problems(given: Set[str], config: Config) -> list[Problem]:
+def idle_problems(given: Set[str], config: Config) -> Iterator[Problem]:
     """Problems of keys on the command line that have no effect without another key."""
-    found = []
     if "seeds_max" in given and config.seeds != "auto":
-        found.append(Problem("seeds_max", "is the most that seeds=auto adds; write it too, or leave seeds_max out"))
+        yield Problem("seeds_max", "is the most that seeds=auto adds; write it too, or leave seeds_max out")
     if "ladder" in given and config.design != "ladder":
-        found.append(Problem("ladder", "is the number of rungs of design=ladder; write that, too, or leave ladder out"))
+        yield Problem("ladder", "is the number of rungs of design=ladder; write that, too, or leave ladder out")
     if "tune.seeds" in given and config.tune.key is None:
-        found.append(Problem("tune.seeds", "tunes nothing by itself; write tune.key and tune.values, or leave it out"))
-    return found
+        yield Problem("tune.seeds", "tunes nothing by itself; write tune.key and tune.values, or leave it out")
 
 
 def bare(word: str, value: str = "", choices: Mapping[str, str] = MappingProxyType({})) -> str:
@@ -173,21 +171,19 @@ def plain(value: float) -> str:
     return f"{value / 10**power:.1f} × 10^{power}"
 
 
-def _check_fields(section: Any, prefix: str) -> list[Problem]:
-    problems = []
+def _check_fields(section: Any, prefix: str) -> Iterator[Problem]:
     for field in dataclasses.fields(section):
         key, value = prefix + field.name, getattr(section, field.name)
         low, high = field.metadata.get("range", (-math.inf, math.inf))
         choices = field.metadata.get("choices", (value,))
         if value == MISSING:
-            problems.append(Problem(key, "has no value; write one"))
+            yield Problem(key, "has no value; write one")
         elif isinstance(value, int | float) and not low <= value <= high and not math.isnan(value):
             most = "" if high == math.inf else f" and ≤ {plain(high)}"
-            problems.append(Problem(key, f"must be ≥ {low:g}{most}, not {plain(value)}"))
+            yield Problem(key, f"must be ≥ {low:g}{most}, not {plain(value)}")
         elif value not in choices and (value is not None or field.default is not None):
             near = f"; did you mean {near}?" if (near := nearest(str(value), choices)) else ""
-            problems.append(Problem(key, f"must be one of {', '.join(choices)}; not {show(value) or 'nothing'}{near}"))
-    return problems
+            yield Problem(key, f"must be one of {', '.join(choices)}; not {show(value) or 'nothing'}{near}")
 
 
 def _beyond_numbers(value: Any, key: str, known: set[str]) -> list[Problem]:

@@ -261,10 +261,9 @@ ESTIMABLE = dict.fromkeys(("grid", "fractional"), _factorial)
 ESTIMABLE |= dict.fromkeys(("one_at_a_time", "leave_one_out", "ladder"), _changed) | {"cumulative": _steps}
 
 
-def crossings(manifest: Manifest) -> list[tuple[str, list[Cell], str]]:
+def crossings(manifest: Manifest) -> Iterator[tuple[str, list[Cell], str]]:
     """Stratum, cells and name of each setting that varies among cells of one task.  Other settings are averaged over,
     except those that change the task, which are kept separate."""
-    found = []
     outside = [name for name in manifest.factors if name not in manifest.reference]
     for setting in (name for name in outside if len(manifest.factors[name]) > 1):
         others = [name for name in outside if name != setting]
@@ -278,8 +277,7 @@ def crossings(manifest: Manifest) -> list[tuple[str, list[Cell], str]]:
         for cells in blocks.values():
             fixed = [name for name in varied if len({show(cell.levels[name]) for cell in cells}) == 1]
             stratum = ", ".join(assigned(manifest, name, cells[0].levels[name]) for name in fixed)
-            found.append((stratum, cells, setting))
-    return found
+            yield stratum, cells, setting
 
 
 def slope(levels: list[Any]) -> tuple[np.ndarray, str] | None:

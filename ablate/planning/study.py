@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,23 +62,22 @@ def describe_task(cell: Checked) -> TaskFacts:
     return TaskFacts(**found)
 
 
-def comparison_notes(cells: Cells, tuned: str | None) -> list[str]:
+def comparison_notes(cells: Cells, tuned: str | None) -> Iterator[str]:
     """Notes on warm-ups that never end, cells with another task, and optimisers compared at one learning rate."""
-    notes, configs = [], [row.config for row in cells.rows]
+    configs = [row.config for row in cells.rows]
     if late := sorted({(c.optim.warmup, c.train.steps) for c in configs if c.optim.warmup >= c.train.steps}):
         (warmup, steps), *_ = late
         why = f"the learning rate never stops rising; for a tenth of the steps write optim.warmup={max(1, steps // 10)}"
-        notes.append(f"optim.warmup={warmup} lasts for all of train.steps={steps}: {why}")
+        yield f"optim.warmup={warmup} lasts for all of train.steps={steps}: {why}"
     others = [row.label for row, at in zip(cells.rows, cells.at, strict=True) if row.task != cells.rows[at].task]
     why = "scored on another task than the reference, so that no effect between them will be shown"
-    notes += [f"{first_of(others, NAMED)}: {why}"] * bool(others)
+    yield from [f"{first_of(others, NAMED)}: {why}"] * bool(others)
     keys = [key for name in cells.factors for key in name.split("+")]
     rates = {config.optim.lr for config in configs}
     if "optim" in keys and "optim.lr" not in (*keys, tuned) and len(rates) == 1:
         rate = scientific(rates.pop())
         note = f"optimisers are compared at one learning rate, {rate}, which can suit one and not another"
-        notes.append(f"{note}; tune.key=optim.lr 'tune.values=[1e-3,3e-3,1e-2]', say, gives each its own")
-    return notes
+        yield f"{note}; tune.key=optim.lr 'tune.values=[1e-3,3e-3,1e-2]', say, gives each its own"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -158,9 +158,8 @@ def class_name(target: Any) -> str:
     return str(target).rpartition(".")[2]
 
 
-def mixed(runs: pandas.DataFrame) -> list[str]:
+def mixed(runs: pandas.DataFrame) -> Iterator[str]:
     """A sentence for each property that runs of a study should share but do not: torch's version, kind of device."""
-    notes = []
     for column, what in (("torch", "the version of torch"), ("device", "the device")):
         known = runs[column].dropna().astype(str)
         kinds = known.str.split().str[0] if column == "device" else known
@@ -169,8 +168,7 @@ def mixed(runs: pandas.DataFrame) -> list[str]:
             odd = runs.loc[kinds[kinds != counts.index[0]].index]
             named = few((f"{run.label} seed {run.seed}" for run in named_rows(odd)), NAMED)
             each = ", ".join(f"{name} ({counted(count, 'run')})" for name, count in counts.items())
-            notes.append(f"runs differ in {what}: {each}; the fewer: {named}; kept")
-    return notes
+            yield f"runs differ in {what}: {each}; the fewer: {named}; kept"
 
 
 def is_timed(manifest: Manifest) -> bool:

@@ -139,7 +139,7 @@ class Short:
 )
 def test_what_cannot_be_done_is_refused(position, lengths, messages):
     config = typed(CONFIG | {"position": component("position", position), "eval": {"lengths": lengths}})
-    problems = length_problems(config, Short())
+    problems = list(length_problems(config, Short()))
     assert len(problems) == len(messages)
     for problem, words in zip(problems, messages, strict=True):
         assert problem.key == "eval.lengths" and words in problem.message and "\n" not in problem.message

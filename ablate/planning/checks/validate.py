@@ -6,7 +6,7 @@ import importlib
 import json
 import os
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -123,7 +123,7 @@ class Validator:
                     found.append(Problem("train.parts", f"{why}; leave it out, or write another norm"))
             except BadComponent as error:
                 found.append(Problem(error.key, first_line(error)))
-        return found + _worker_problems(config), checked
+        return [*found, *_worker_problems(config)], checked
 
     def _user_problems(self, packages: list[str]) -> list[Problem]:
         """Problems of user packages, whose import is tried in a separate process."""
@@ -137,20 +137,18 @@ class Validator:
                 self.packages[package] = f"cannot be imported ({error}){here(str(error))}"
         return [Problem("user", f"{package!r} {why}") for package in packages if (why := self.packages[package])]
 
-    def _arguments(self, config: Config) -> list[Problem]:
+    def _arguments(self, config: Config) -> Iterator[Problem]:
         """Problems of every component's target and arguments."""
-        found: list[Problem] = []
         for group in (*VARIED, "model", "data", "optim", "track"):
             node = getattr(config, group)
             try:
                 if group in OWNED:
-                    found += _own_problems(group, config)
+                    yield from _own_problems(group, config)
                     continue
                 for each in variants_of(node) if node or group != "track" else ():
-                    found += argument_problems(group, each, offered_names(group), config.user)
+                    yield from argument_problems(group, each, offered_names(group), config.user)
             except BadComponent as error:
-                found.append(Problem(error.key, str(error)))
-        return found
+                yield Problem(error.key, str(error))
 
     def _task(self, config: Config) -> Any:
         """The cell's task.  Raises BadComponent if the data are missing or too small."""
@@ -268,54 +266,51 @@ def resolve_auto(config: Config) -> Config:
     return config.with_value("data", data)
 
 
-def length_problems(config: Config, task: Task) -> list[Problem]:
+def length_problems(config: Config, task: Task) -> Iterator[Problem]:
     """Problems of a cell's lengths: its task has no examples of them, or its position encoding does not reach them."""
-    found = []
     for length in config.eval.lengths:
         try:
             task.held_out("test", 1, length)
         except ValueError as error:
             problem = f"{task.name} has no test examples of length {length} ({first_line(error)})"
-            found.append(Problem("eval.lengths", problem))
+            yield Problem("eval.lengths", problem)
             continue
         each = [resolve("position", node["_target_"], config.user) for node in variants_of(config.position)]
         position = next((one for one in each if not getattr(one, "extrapolates", True)), None)
         if position is not None and task.span(length) > task.context:
             name = getattr(position, "__name__", "").lower()
             most = f"position={name} has {task.context} positions, and length {length} needs {task.span(length)}"
-            found.append(Problem("eval.lengths", f"{most}; choose another position (rope, say) or shorter lengths"))
-    return found
+            yield Problem("eval.lengths", f"{most}; choose another position (rope, say) or shorter lengths")
 
 
-def _worker_problems(config: Config) -> list[Problem]:
+def _worker_problems(config: Config) -> Iterator[Problem]:
     """Problems of the number of workers, of compiling, and of the library for products."""
-    train, found = config.train, []
+    train = config.train
     whole = isinstance(train.parallel, int) and not isinstance(train.parallel, bool) and train.parallel >= 1
     if train.parallel != "auto" and not whole:
-        found.append(Problem("train.parallel", f"must be auto or an integer ≥ 1, not {train.parallel!r}"))
+        yield Problem("train.parallel", f"must be auto or an integer ≥ 1, not {train.parallel!r}")
     elif config.timing == "isolated" and train.parallel not in ("auto", 1):
         message = f"timing=isolated trains one run at a time, not {train.parallel}; leave one of them out"
-        found.append(Problem("train.parallel", message))
+        yield Problem("train.parallel", message)
     if train.parts > 0 and (train.parts.bit_count() > 1 or train.parts > train.batch_size):
         most = f"a power of two up to train.batch_size={train.batch_size}"
-        found.append(Problem("train.parts", f"must be {most}, as in 2, 4, 8; not {train.parts}"))
+        yield Problem("train.parts", f"must be {most}, as in 2, 4, 8; not {train.parts}")
     elif train.devices > 0 and (train.devices.bit_count() > 1 or train.parts % train.devices):
         message = f"must be a power of two that divides train.parts={train.parts}, not {train.devices}"
         fitting = f"; write train.parts={train.devices}, too" * (train.devices.bit_count() == 1)
-        found.append(Problem("train.devices", f"{message}{fitting}"))
+        yield Problem("train.devices", f"{message}{fitting}")
     for key, value in (("compile", train.compile), ("capture", train.capture)):
         if value != "auto" and not isinstance(value, bool):
-            found.append(Problem(f"train.{key}", f"must be auto, true or false, not {value!r}"))
+            yield Problem(f"train.{key}", f"must be auto, true or false, not {value!r}")
     if train.capture is True and (train.device == "cpu" or train.parts > 1):
         where = "a CPU" if train.device == "cpu" else f"train.parts={train.parts}"
         message = f"CUDA graphs are of whole batches on a GPU, not for {where}; leave it out"
-        found.append(Problem("train.capture", message))
+        yield Problem("train.capture", message)
     if train.matmul == "onednn" and not torch.backends.mkldnn.is_available():
-        found.append(Problem("train.matmul", "onednn is no part of this torch; write train.matmul=torch"))
+        yield Problem("train.matmul", "onednn is no part of this torch; write train.matmul=torch")
     elif train.matmul == "onednn" and not in_float32_on_cpu(config):
         where = f"train.precision={train.precision} on train.device={train.device}"
-        found.append(Problem("train.matmul", f"onednn is for float32 on a CPU, not {where}; leave it out"))
-    return found
+        yield Problem("train.matmul", f"onednn is for float32 on a CPU, not {where}; leave it out")
 
 
 def in_float32_on_cpu(config: Config) -> bool:
