@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -229,10 +229,10 @@ def also_of_each(manifest: Manifest, found: Iterable[Contrast]) -> list[list[str
             config[name] = node | {LAYERS: spelled(node[LAYERS])} if is_patterned(node) else node
         filled_in = {**cell.defaults, **flat(config)}
         settings[cell.id] = {key: setting(value) for key, value in filled_in.items()}
-    return [_also(manifest, contrast, settings) for contrast in found]
+    return [list(_also(manifest, contrast, settings)) for contrast in found]
 
 
-def _also(manifest: Manifest, contrast: Contrast, settings: dict[str, dict[str, str]]) -> list[str]:
+def _also(manifest: Manifest, contrast: Contrast, settings: dict[str, dict[str, str]]) -> Iterator[str]:
     cells = {cell.id: cell for cell in manifest.cells}
     sides = [[cells[name] for name in contrast.side(sign)] for sign in (-1, 1)]
     levels = [{name: {repr(cell.levels.get(name)) for cell in side} for name in manifest.factors} for side in sides]
@@ -256,7 +256,6 @@ def _also(manifest: Manifest, contrast: Contrast, settings: dict[str, dict[str, 
         if values[0][key] != values[1][key] and name != "_partial_" and not of_variant and not follows:
             found.append((group in own, key))
     order = {name: place for place, name in enumerate(SECTIONS)}
-    changes = []
     for mine, key in sorted(found, key=lambda each: (not each[0], order[each[1].partition(".")[0]], each[1])):
         group, _, name = key.removesuffix(f".{LAYERS}").partition(".")
         texts = [sorted(side[key]) for side in values]
@@ -264,8 +263,7 @@ def _also(manifest: Manifest, contrast: Contrast, settings: dict[str, dict[str, 
             texts = [[target.rpartition(".")[2] for target in side] for side in texts]
         called = key_name(manifest, group if name in ("_target_", "") else key)
         called = name if mine and not manifest.shown and called == key else called
-        changes.append(f"{called} {' → '.join(map(', '.join, texts))}")
-    return changes
+        yield f"{called} {' → '.join(map(', '.join, texts))}"
 
 
 def also_words(also: str) -> str:

@@ -7,6 +7,7 @@ differ from zero at the row's significance level.  It contains g = 0 exactly whe
 """
 
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -178,12 +179,12 @@ def bend_note(curve: Slope) -> str:
     return f"its curve bends, {before} from {LEAST:g} to 1 times the steps and {after} from 1 to {MOST:g}"
 
 
-def exchange_lines(study: Study) -> list[str]:
+def exchange_lines(study: Study) -> Iterator[str]:
     """The effect of 25 % more steps on each reference, with a 95 % interval over seeds; empty without exchange runs."""
     exchange = study.beside.get("exchange")
     if exchange is None:
-        return []
-    metrics, lines = endpoints(study.manifest), []
+        return
+    metrics = endpoints(study.manifest)
     references = {name: next(cell for cell in cells if cell.reference) for name, cells in strata(study.manifest)}
     for stratum, curve in slopes(exchange).items():
         change, reference = paired(curve.all.to_numpy() * math.log(MOST)), references[stratum]
@@ -191,8 +192,7 @@ def exchange_lines(study: Study) -> list[str]:
         text = formatting.span(change.mean, low, high, formatting.decimals([(high - low) / 2]))
         left = f"{formatting.counted(curve.collapsed, 'seed')} with a collapsed run left out" * bool(curve.collapsed)
         notes = filter(None, [f"{text} {metrics[reference.id]} (n = {change.n})", left, bend_note(curve)])
-        lines.append(f"exchange rate: 25 % more steps of {reference.label}: {'; '.join(notes)}")
-    return lines
+        yield f"exchange rate: 25 % more steps of {reference.label}: {'; '.join(notes)}"
 
 
 def curves_of(study: Study, metric: str) -> dict[str, Slope]:

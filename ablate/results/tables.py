@@ -92,14 +92,12 @@ def as_planned(cell: Cell, run: PlannedRun) -> Cell:
     return dataclasses.replace(cell, config=dataclasses.replace(typed(config), user=cell.config.user))
 
 
-def planned_cells(manifest: Manifest) -> list[Cell]:
+def planned_cells(manifest: Manifest) -> Iterator[Cell]:
     """The cells of a study, each once for every distinct setting of its runs: once unless tuned per seed."""
-    found: list[Cell] = []
     for cell in manifest.cells:
         runs = [run for run in manifest.runs if run.cell == cell.id and run.tuned]
         different = {json.dumps(run.tuned, sort_keys=True): as_planned(cell, run) for run in runs}
-        found += different.values() or [cell]
-    return found
+        yield from different.values() or [cell]
 
 
 def run_row(cell: Cell, result: Result | None, evaluation: Metrics | None) -> Row:

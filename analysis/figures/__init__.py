@@ -40,11 +40,9 @@ def edits(case: Case) -> Edits:
 def tables(case: Case, given: Edits | None = None) -> dict[str, pandas.DataFrame]:
     """The table of each figure of a study, by name, with the user's subset and order.  Raises `Refused`."""
     given = given or edits(case)
-    found = {}
-    for name in [name for name in KINDS if given.figures is None or name in given.figures]:
-        if (table := KINDS[name].table(case)) is not None:
-            found[name] = select(table, case, given, KINDS[name].most)
-    return found
+    chosen = {name: kind for name, kind in KINDS.items() if given.figures is None or name in given.figures}
+    found = {name: kind.table(case) for name, kind in chosen.items()}
+    return {name: select(table, case, given, chosen[name].most) for name, table in found.items() if table is not None}
 
 
 def plot(case: Case, name: str) -> Figure:

@@ -1,6 +1,6 @@
 """Tables of a study: CSV with every column and digit; Markdown and LaTeX with what a paper shows."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -179,15 +179,13 @@ def damage(study: Study) -> list[str]:
     return study.notes if study.manifest.source else [f"damaged: {note}" for note in study.notes]
 
 
-def further_sheets(found: Mapping[str, pandas.DataFrame], effects: pandas.DataFrame) -> list[Sheet]:
+def further_sheets(found: Mapping[str, pandas.DataFrame], effects: pandas.DataFrame) -> Iterator[Sheet]:
     """A sheet for each table of `analysis.stats.tables`; `effects` holds the intervals over seeds."""
-    sheets = []
     for name, table in found.items():
         if name == "ranks":  # whose columns are the study's tasks
             shown = table.rename(columns={"mean_rank": "mean rank"})
             shown = shown.astype({name: float for name in shown if name != "variant"})
             rows = shown.map(lambda value: f"{value:.3g}" if isinstance(value, float) else value).to_dict("records")
-            sheets.append(_sheet(name, rows))
+            yield _sheet(name, rows)
         else:
-            sheets.append(_filled(name, table, effects=effects, least=SEEDS))
-    return sheets
+            yield _filled(name, table, effects=effects, least=SEEDS)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     return made
 
 
-def _levels(case: Case, factor: str, cells: list[Cell]) -> list[dict[str, Any]]:
+def _levels(case: Case, factor: str, cells: list[Cell]) -> Iterator[dict[str, Any]]:
     levels: dict[Any, list[str]] = {}
     for cell in cells:
         levels.setdefault(cell.levels[factor], []).append(cell.id)
@@ -58,13 +59,12 @@ def _levels(case: Case, factor: str, cells: list[Cell]) -> list[dict[str, Any]]:
     counts = [known.loc[ids, ["runs", "diverged", "failed", "missing"]].sum().to_dict() for ids in levels.values()]
     solved = evidence.is_solved(evidence.endpoint(case.study.manifest))  # diverged runs count as unsolved
     comparable = solved or len({lost["diverged"] for lost in counts}) == 1
-    groups, rows = marginal(case.study, list(levels.values()), cells), []
+    groups = marginal(case.study, list(levels.values()), cells)
     for level, estimate, lost in zip(levels, groups, counts, strict=True):
         low, high = evidence.interval(estimate, evidence.ALPHA)
         shown = {"mean": estimate.mean, "low": low, "high": high} if comparable else {}
         named = {"level": formatting.show(level), "name": naming.named(case.study.manifest, level, factor)}
-        rows.append({"factor": factor, **named, **shown, "n": estimate.n, **lost})
-    return rows
+        yield {"factor": factor, **named, **shown, "n": estimate.n, **lost}
 
 
 def marginal(study: Study, groups: list[list[str]], cells: list[Cell]) -> list[evidence.Estimate]:

@@ -1,6 +1,7 @@
 """Placebos: differences due to noise next to those of the study, by seed."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -56,22 +57,20 @@ def table(case: Case) -> pandas.DataFrame | None:
     return made
 
 
-def _effects(case: Case, metric: str, floors: dict[str, float]) -> list[dict[str, Any]]:
+def _effects(case: Case, metric: str, floors: dict[str, float]) -> Iterator[dict[str, Any]]:
     values = evidence.scores(case.study, metric)
     pairs = list(zip(evidence.contrasts(case.study.manifest), named_rows(case.effects), strict=True))
     single = [pair for pair in pairs if pair[1].kind in SINGLE and pair[1].n and pair[1].metric == metric]
     first = sorted(single, key=lambda pair: pair[1].p if pair[1].p == pair[1].p else 2.0)[:MOST]
-    rows: list[dict[str, Any]] = []
     for contrast, row in [pair for pair in single if pair in first]:
         who = {"factor": row.factor, "level": row.level, "name": row.label}
         known = {name: getattr(row, name) for name in ("mean", "low", "high", "sd", "n", "verdict")}
         if row.verdict == "withheld":
             known["mean"] = math.nan
-        rows.append(who | known | {"role": "effect", "floor": floors.get(row.factor, floors.get("chaos", math.nan))})
+        yield who | known | {"role": "effect", "floor": floors.get(row.factor, floors.get("chaos", math.nan))}
         if row.paired and row.verdict != "withheld":
             sums = (values[list(contrast.weights)] * pandas.Series(contrast.weights)).sum(axis=1, skipna=False).dropna()
-            rows += [who | {"role": "dot", "seed": seed, "value": value} for seed, value in sums.items()]
-    return rows
+            yield from (who | {"role": "dot", "seed": seed, "value": value} for seed, value in sums.items())
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
