@@ -65,12 +65,12 @@ def show_one(results: Path, name: str | None) -> list[dict[str, object]]:
     with console.capture() as capture:
         console.print(report(rounds, console.width), soft_wrap=not terminal)
     print("\n".join(line.rstrip() for line in capture.get().splitlines()), file=screen())
-    return progress_of_runs(rounds)
+    return list(progress_of_runs(rounds))
 
 
 def show_all(results: Path, _: str | None) -> list[dict[str, object]]:
     """Print a line for each study, the newest last; returns the runs of all readable ones."""
-    lines = []
+    lines = list[dict[str, object]]()
     for base, rounds in every(results):
         print(f"{base}: {rounds if isinstance(rounds, Refused) else _line(rounds)}")
         lines += [] if isinstance(rounds, Refused) else progress_of_runs(rounds)
@@ -90,14 +90,12 @@ def every(results: Path) -> Iterator[tuple[str, list[Round] | Refused]]:
             yield base, error
 
 
-def progress_of_runs(rounds: list[Round]) -> list[dict[str, object]]:
+def progress_of_runs(rounds: list[Round]) -> Iterator[dict[str, object]]:
     """The state of each run of a study, and its last logged step if it is running, for `--json`."""
-    found = list[dict[str, object]]()
     for one in rounds:
         for run in one.runs:
             of = {"study": one.manifest.study, "round": one.kind, "path": run.run.path, "name": run.name}
-            found.append(of | {"state": run.state(), "step": run.pace.step, "steps": run.steps})
-    return found
+            yield of | {"state": run.state(), "step": run.pace.step, "steps": run.steps}
 
 
 def watch(results: Path, name: str | None) -> None:

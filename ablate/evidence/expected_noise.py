@@ -8,7 +8,7 @@ of committed studies.
 import bisect
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -73,7 +73,7 @@ def noise_lines(manifest: Manifest) -> list[str]:
     found = [expected(sources, manifest, each, metrics[next(iter(each.weights))]) for each in single]
     known = [each for each in found if each]
     level = ALPHA / len(family) / planned_looks(manifest)
-    margin, needed = margin_of(manifest.margin).size, _of_claims(manifest, sources)
+    margin, needed = margin_of(manifest.margin).size, list(_of_claims(manifest, sources))
     if known and len(known) == len(single) and math.isfinite(margin) and manifest.design != "ladder":
         seeds = seeds_to_bound(margin, max(sd for sd, *_ in known), level)
         needed.insert(0, f"{_count(seeds)} would show equality within {plain(margin)}")
@@ -164,10 +164,9 @@ def _some(names: list[str]) -> str:
     return listed([*names[:2], *[f"{len(names) - 2} more"] * (len(names) > 2)])
 
 
-def _of_claims(manifest: Manifest, sources: list[Any]) -> list[str]:
+def _of_claims(manifest: Manifest, sources: list[Any]) -> Iterator[str]:
     """The seeds that each claim of a small difference needs, if the atlas has a change of its factor."""
     level = ALPHA / max(1, registered(manifest)) / planned_looks(manifest)
-    needs = []
     for name, entry in manifest.claims.items():
         claim = entry.claim
         if claim.relation not in BOUNDED or not is_number(claim.margin) or len(claim.metrics) > 1:
@@ -178,8 +177,7 @@ def _of_claims(manifest: Manifest, sources: list[Any]) -> list[str]:
         metric = next(iter(claim.metrics), endpoints(manifest)[next(iter(contrast.weights))])
         if found := expected(sources, manifest, contrast, metric):
             needed = seeds_to_bound(claim.margin, found[0], level, both=claim.relation == "equivalent")
-            needs.append(f"{_count(needed)} would support {name} (margin {plain(claim.margin)})")
-    return needs
+            yield f"{_count(needed)} would support {name} (margin {plain(claim.margin)})"
 
 
 def _count(needed: int | None) -> str:

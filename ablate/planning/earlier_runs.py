@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -119,13 +119,13 @@ def looks_so_far(study: CheckedStudy, earlier: Earlier) -> list[Look]:
     return earlier.looks + [Look(seeds=seeds, planned=study.looks, when=now()) for seeds in missing]
 
 
-def other_looks(earlier: Earlier, runs: list[PlannedRun]) -> list[Look]:
+def other_looks(earlier: Earlier, runs: list[PlannedRun]) -> Iterator[Look]:
     """Looks of other studies at the cells of this one, after which adding seeds is not independent of the results.
 
     A look at only one of several cells, such as a common reference, saw no comparison.  A run that is trained again,
     with reuse=none, has been seen: its numbers are the same.
     """
-    own, found = {run.path for run in runs} | {(run.cell, run.seed) for run in runs}, []
+    own = {run.path for run in runs} | {(run.cell, run.seed) for run in runs}
     least = min(2, len({run.cell for run in runs}))
     for name in studies(earlier.results):
         other = read_earlier(earlier.results, name)
@@ -133,8 +133,7 @@ def other_looks(earlier: Earlier, runs: list[PlannedRun]) -> list[Look]:
         shared = {seed for seed, cells in count.items() if cells >= least}
         for look in other.looks if name != earlier.name else ():
             if seeds := sorted(shared.intersection(look.seeds)):
-                found.append(dataclasses.replace(look, seeds=seeds, study=name))
-    return found
+                yield dataclasses.replace(look, seeds=seeds, study=name)
 
 
 def status_of(results: Path, path: str) -> tuple[str, list[str]]:

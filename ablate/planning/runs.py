@@ -151,7 +151,7 @@ def plan_runs(study: CheckedStudy) -> Plan:
         seeds=seeds,
         sequential=Sequential(looks=study.looks, at=settings.seeds, max=study.looks[-1]) if study.looks else None,
         confirms=study.base if settings.confirm else None,
-        looks=looks + earlier_runs.other_looks(earlier, runs),
+        looks=[*looks, *earlier_runs.other_looks(earlier, runs)],
         tasks=study.cells.tasks,
         cells=rows,
         runs=runs,

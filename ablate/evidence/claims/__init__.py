@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -133,7 +133,7 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     barring = not most or (row.n < SEEDS and not halved)
     p = least_level(lambda level: judge(level).outcome) if halved else p_value(tested)
     p = 1.0 if relation in BOUNDED and tested.mean < 0 and barring else p
-    p, notes = math.nan if why else overall(row.looks, p), _notes(row, relation, collapse, contrast)
+    p, notes = math.nan if why else overall(row.looks, p), list(_notes(row, relation, collapse, contrast))
     assumes = "" if estimate.exact else assumed(row.n)
     return Finding(columns, p, lambda level: judge(nominal(row.looks, level)), why, final, notes, assumes)
 
@@ -150,17 +150,15 @@ def _no_verdict(row: SimpleNamespace, claim: Claim, no_worth: bool) -> tuple[str
     return "", False
 
 
-def _notes(row: SimpleNamespace, relation: str, collapse: Collapse, contrast: Contrast) -> list[str]:
-    notes = []
+def _notes(row: SimpleNamespace, relation: str, collapse: Collapse, contrast: Contrast) -> Iterator[str]:
     if not row.diverged:
         n, names = max(n for _, n in collapse.counts), (contrast.level, contrast.reference)
         sides = zip(collapse.sides, names, strict=True)
-        notes += [f"{name} collapsed in {count} of {counted(n, 'seed')}" for count, name in sides if count]
+        yield from (f"{name} collapsed in {count} of {counted(n, 'seed')}" for count, name in sides if count)
     elif not row.uneven:
-        notes.append(f"{counted(row.diverged, 'run')} diverged on side one, the same share of side two")
+        yield f"{counted(row.diverged, 'run')} diverged on side one, the same share of side two"
     if relation in WITHIN and 1 < row.n < SEEDS:
-        notes.append(f"fewer than {SEEDS} seeds cannot show {WITHIN[relation]}")
-    return notes
+        yield f"fewer than {SEEDS} seeds cannot show {WITHIN[relation]}"
 
 
 def contrast_of(claim: Claim, manifest: Manifest) -> Contrast:
