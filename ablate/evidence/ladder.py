@@ -124,9 +124,11 @@ def line(rungs: list[Rung], at: float | None = None) -> np.ndarray:
     return slope if at is None else slope * (at - x.mean()) + 1 / len(x)
 
 
-def arm_of(study: Study, cell: str, metric: str | None = None) -> list[Rung]:
-    """The rungs of the arm that has a cell."""
-    return next(each for each in arms(study, metric)[1].values() if any(rung.cell.id == cell for rung in each))
+def arm_of(study: Study, cell: str, metric: str | None = None) -> tuple[list[Rung], str]:
+    """The rungs of the arm that has a cell, and what is wrong with its learning rates, if anything."""
+    found, climbed, rates = arms(study, metric)
+    label = next(name for name, rungs in climbed.items() if any(rung.cell.id == cell for rung in rungs))
+    return climbed[label], rate_problem(found, rates[label])
 
 
 def ladder(study: Study, metric: str | None = None) -> pandas.DataFrame:

@@ -151,6 +151,9 @@ def test_a_claim_about_a_multiplier(bound: dict[str, float], verdict: str) -> No
     for study in (climbed(lambda c: 0.2, law=broken), climbed(lambda c: 0.2, status=lost)):
         (row,) = evidence.claims(with_manifest(study, claims={"worth": entry})).itertuples()
         assert row.verdict == "undecided" and row.n == 8 and ("bends" in row.note or "2 runs diverged" in row.note)
+    study = climbed(lambda c: math.log(1.2), rates=lambda ffn, rate: 0.02 - 0.04 * (ffn == "swiglu"))
+    (row,) = evidence.claims(with_manifest(study, claims={"worth": entry})).itertuples()
+    assert row.verdict == verdict and "; better at half the rate (optim.lr=" in row.note, "what the trend stumbles over"
 
 
 def test_a_forecast_misses_where_the_trend_bends() -> None:

@@ -307,7 +307,7 @@ def forecast(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     """`multiplier`: M of side one against the reference at a rung lies above or below a bound; p is that of log M − log
     bound."""
     own = next(iter(weighed(claim, study.manifest.cells)[0]))
-    rungs, (bound, way) = arm_of(study, own, *claim.metrics), claim.bound
+    (rungs, rates), (bound, way) = arm_of(study, own, *claim.metrics), claim.bound
     reason = unusable(rungs)
     at = next(i for i, rung in enumerate(rungs) if rung.cell.id == own)
     found = combined(rungs, np.eye(len(rungs))[at]) if not reason else paired(np.array([]))
@@ -327,6 +327,7 @@ def forecast(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         "paired": True,
     }
     notes = ["beyond the ladder, extrapolated"] * (not reason and change(rungs, at).extrapolated)
+    notes += [rates] * bool(rates)
     return Finding(columns, p, judge, reason, bool(reason), notes, assumed(found.n) if not reason else "")
 
 

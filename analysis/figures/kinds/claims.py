@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 
 from ablate import formatting
 from ablate.config.claims import BOUNDED
+from ablate.config.designs import RUNG
 from ablate.results import naming
 from ablate.results.tables import named_rows
 from analysis.case import Case
@@ -28,7 +29,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     found = case.claims
     if found.empty:
         return None
-    rows = list(named_rows(found))
+    rows, claims = list(named_rows(found)), case.study.manifest.claims
     made = found.assign(wanted=[DIRECTION.get(relation, 0) for relation in found["relation"]])
     other = {"rank_correlates": RANKS, "diverges_more": SHARES, "multiplier": MULTIPLIERS}
     names = {metric: naming.metric_name(case.study.manifest, metric) for metric in found["metric"]}
@@ -36,6 +37,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     made["facet"] = [other.get(row.relation, names[row.metric]) for row in rows]
     made["label"] = [
         f"{row.name}: {row.side} {'against' if row.relation in other else formatting.MINUS} {row.against}"
+        + f" at {RUNG} {claims[row.name].claim.at.get(RUNG)}" * (row.relation == "multiplier")
         + ", post hoc" * (not row.registered)
         + ", edited" * bool(row.edited)
         for row in rows
@@ -43,7 +45,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     made["margin"] = pandas.to_numeric(made["margin"], errors="coerce").astype(float)
     for place, row in enumerate(rows):
         if row.relation == "multiplier":
-            bound, way = case.study.manifest.claims[row.name].claim.bound
+            bound, way = claims[row.name].claim.bound
             made.loc[place, ["margin", "wanted"]] = (way * (bound - 1), way)
     places = {facet: formatting.decimals((rows["high"] - rows["low"]) / 2) for facet, rows in made.groupby("facet")}
     made["result"] = [

@@ -459,7 +459,7 @@ def test_a_claimed_multiplier_stands_on_the_side_of_its_bound(tmp_path: Path) ->
     bands = [each.get_paths()[0].get_extents() for each in grey]
     assert np.isclose(bands[0].x0, 1.1) and bands[0].x1 > more["high"] and np.isclose(bands[1].x1, 0.9)
     assert line(axis, [1, 1], [0, 1]) and more["verdict"] == "supported" and table.iloc[1]["verdict"] == "contradicted"
-    assert "×1.35 [" in texts(figure) and "compute multiplier" in texts(figure)
+    assert "×1.35 [" in texts(figure) and "compute multiplier" in texts(figure) and "at rung 3" in texts(figure)
 
 
 def test_shares_of_solved_runs_rise_over_steps(tmp_path: Path) -> None:
