@@ -263,6 +263,7 @@ class Reader:
                 if name in self.groups and not isinstance(leaf, str) and not several:
                     self._wrong(where + name, f"{value_text(leaf)} is not a variant; {instead('', self.groups[name])}")
                 else:
+                    leaf = json.dumps(leaf) if name == "companions" else leaf  # its keys may not fit the grammar
                     self._add(found, name, f"{self.plus(name)}{name}={value_text(leaf)}", where)
         factors = content.get("factors", {})
         if not isinstance(factors, dict):

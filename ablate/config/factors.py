@@ -12,6 +12,7 @@ from ablate.config.depth import value_at
 from ablate.config.designs import DESIGNS, Aliases, Cell, size
 from ablate.config.errors import Problem
 from ablate.config.groups import defaults
+from ablate.config.key_checks import CHOSEN
 from ablate.config.ladder import KEYS, RUNG, rungs
 from ablate.config.overrides import MOST, key_of, parsed
 from ablate.config.schema import NAMED, VARIED
@@ -63,7 +64,7 @@ def arrange(command: Command) -> Design:
     typed = {name: list(zip(*(values[key] for key in members), strict=False)) for name, members in keys.items()}
     base, wrong = _choose_base(kind, typed, keys, given(command, "reference"))
     problems += wrong
-    more, wrong = read_companions(command)
+    more, wrong = read_companions(command, kind, base, keys)
     problems += wrong
     counts = {name: len(levels) for name, levels in typed.items()}
     start = tuple(base.get(name, 0) for name in counts)
@@ -75,24 +76,41 @@ def arrange(command: Command) -> Design:
     return Design(command, kind, keys, typed, base, more, [*steps], made.cells, made.notes, made.aliases, problems)
 
 
-def read_companions(command: Command) -> tuple[dict[str, dict[str, str]], list[Problem]]:
+def read_companions(
+    command: Command, design: str, base: dict[str, int], keys: dict[str, list[str]]
+) -> tuple[dict[str, dict[str, str]], list[Problem]]:
     """The overrides that come with a level, by its override and their keys, and the problems of `companions`."""
-    found, problems = dict[str, dict[str, str]](), list[Problem]()
-    asked = given(command, "companions") or {}
-    for key, levels in asked.items() if isinstance(asked, dict) else [(str(asked), {})]:
+    asked, found, problems = given(command, "companions"), dict[str, dict[str, str]](), list[Problem]()
+    asked = json.loads(asked) if isinstance(asked, str) and asked.startswith("{") else asked  # of a study file
+    parts = [key_of(text) for text in command.fixed if key_of(text).startswith("companions.")]
+    if parts or (asked and (not isinstance(asked, dict) or design != "one_at_a_time")):
+        form = (
+            "companions={norm:{dyt:{model.scale_embeddings:true}}} design=one_at_a_time, where cells change one level"
+        )
+        return {}, [Problem((parts or ["companions"])[0], f"write {form}")]
+    together = {key: members for members in keys.values() for key in members}
+    usual = {command.swept[key][at] for name, at in base.items() for key in keys[name]}
+    chosen = {given(command, "tune.key"), *CHOSEN.get(str(given(command, "match")), ())}
+    for key, levels in (asked or {}).items():
         texts = {spell(parsed(text).value()): text for text in command.swept.get(key, [])}
-        if not texts or not isinstance(levels, dict):
-            wrong = "is not a swept key with its levels; write companions={norm:{dyt:{model.scale_embeddings:true}}}"
-            problems.append(Problem(f"companions.{key}", wrong))
-            continue
-        for level, more in levels.items():
-            if (unknown := spell(level) not in texts) or not isinstance(more, dict):
-                hint = f"is not swept; {instead(spell(level), texts)}" if unknown else "takes keys and their values"
-                problems.append(Problem(f"companions.{key}.{level}", hint))
-            else:
-                plus, own = command.groups.plus, flat(more).items()
-                found[texts[spell(level)]] = {name: f"{plus(name)}{name}={value_text(value)}" for name, value in own}
-    return found, problems
+        for level, more in levels.items() if isinstance(levels, dict) else [(levels, {})]:
+            text, words = texts.get(spell(level), ""), flat(more) if isinstance(more, dict) else {}
+            kept = [name for name in words if name.split(".")[0] not in MAY_COME or name in chosen]
+            kept += [name for name in words if name in together.get(key, ())]
+            reasons = {
+                f"is not a level of a swept key; {instead(spell(level), texts)}": not text,
+                "is the reference's level; write what comes with it for all cells": text in usual,
+                "takes settings, as in {model.scale_embeddings:true}": not words,
+                f"{', '.join(kept)} cannot come with it: only components, their keys, and those of model and optim "
+                "that nothing else chooses": bool(kept),
+            }
+            wrong = [Problem(f"companions.{key}.{spell(level)}", why) for why, holds in reasons.items() if holds]
+            plus, problems = command.groups.plus, problems + wrong[:1]
+            found[text] = {name: f"{plus(name)}{name}={value_text(value)}" for name, value in words.items()}
+    return {} if problems else found, problems
+
+
+MAY_COME = (*VARIED, "model", "optim")  # sections whose settings may come with a level
 
 
 def climb(command: Command) -> tuple[dict[Level, list[Any]], list[Problem]]:

@@ -49,7 +49,7 @@ class PaddedLinear(nn.Linear):
     """y = x Wᵀ + b: (..., in) -> (..., out), with rows of zeros added to W for the product: with an odd number of
     outputs, as of GPT-2's 50,257 logits, a GPU uses slow kernels.  If `whole`, their outputs are kept, and are −∞."""
 
-    whole = False
+    whole: bool
 
     def forward(self, x: Tensor) -> Tensor:
         spare = -self.out_features % PADDED
@@ -67,8 +67,8 @@ def whole_logits(model: nn.Module) -> Iterator[None]:
     """A model's logits get columns of −∞ up to a multiple of PADDED where its head is a padded layer: cross-entropies
     and their gradients are the same, and kernels read rows of that length in half the time."""
     head = getattr(model, "head", None)
-    as_they_are = getattr(model, "soft_cap", 0) is None  # a model of one's own may compute with them
-    padded = [head] if as_they_are and isinstance(head, PaddedLinear) else []
+    own = type(model).__module__ == "ablate.model.transformer"  # a model of a user's may compute with its logits
+    padded = [head] if own and model.soft_cap is None and isinstance(head, PaddedLinear) else []
     for layer in padded:
         layer.whole = True
     try:
@@ -82,7 +82,7 @@ def use(backend: str, model: nn.Module, device: str = "cpu") -> None:
     """Make a model's linear layers use a backend on a device; parameters and their names do not change."""
     for module in (module for module in model.modules() if type(module) is nn.Linear):
         if device == "cuda" and module.out_features >= WIDE and module.out_features % PADDED:
-            module.__class__ = PaddedLinear
+            module.__class__, module.whole = PaddedLinear, False  # on the module, or its code is compiled twice
         elif backend == "onednn":
             module.__class__ = OneDNNLinear
 

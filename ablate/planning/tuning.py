@@ -74,23 +74,28 @@ def chosen(
 ) -> tuple[Scores, list[int]]:
     """Each cell's mean score over these seeds at each value (None if a run diverged), and the index of its best value.
     The score is the first metric of the cell's task on the validation split.  With the rule `one_se` the smallest value
-    within the standard error of the best mean counts as best."""
-    count, means, errors = len(cells.checked), [], []
+    counts as best whose mean difference to the best mean is within the standard error of that difference."""
+    count, finals = len(cells.checked), list[list[Any]]()
     for i, cell in enumerate(plan.manifest.cells):
         metric = f"val/{next(iter(cells.checked[i % count].task.metrics))}"
         paths = [run.path for run in plan.manifest.runs if run.cell == cell.id and run.seed in seeds]
         ended = [Run(plan.results, path).result() for path in paths]
-        finals = [result.final.get(metric) if result else None for result in ended]
-        known = [final for final in finals if final is not None]
-        means.append(math.fsum(known) / len(known) if len(known) == len(finals) else None)
-        errors.append(statistics.stdev(known) / math.sqrt(len(known)) if len(known) > 1 else 0.0)
+        finals.append([result.final.get(metric) if result else None for result in ended])
+    means = [None if None in known else statistics.fmean(known) for known in finals]
     scores, best = [means[i::count] for i in range(count)], []
-    for made, at, error in zip(cells.checked, scores, (errors[i::count] for i in range(count)), strict=True):
+    for i, (made, at) in enumerate(zip(cells.checked, scores, strict=True)):
         best.append(top := choose(at, next(iter(made.task.metrics.values())) == "min"))
-        if rule == "one_se" and (least := at[top]) is not None:
-            near = [i for i, score in enumerate(at) if score is not None and abs(score - least) <= error[top]]
-            best[-1] = min(near, key=lambda i: grid[i])
+        if rule == "one_se" and at[top] is not None:
+            own = finals[i::count]
+            near = [j for j, score in enumerate(at) if score is not None and is_near(own[j], own[top])]
+            best[-1] = min(near, key=lambda j: grid[j])
     return scores, best
+
+
+def is_near(scores: list[Any], others: list[Any]) -> bool:
+    """Whether scores of the same seeds differ on average by no more than the standard error of their difference."""
+    apart = [one - other for one, other in zip(scores, others, strict=True)]
+    return abs(statistics.mean(apart)) <= statistics.stdev(apart) / math.sqrt(len(apart))
 
 
 def tuning_study(study: CheckedStudy, grid: Sequence[Any], shares: Shares) -> CheckedStudy:
@@ -215,7 +220,8 @@ def tuned_by_seed(
         counts = Counter(best.values())
         shown = ", ".join(f"{formatting.setting(level(grid[at]))} ({counts[at]})" for at in sorted(counts))
         edges = sum(at_edge(grid, at) for at in best.values())
-        marked = "c" + hashlib.sha256(json.dumps([row.id, dataclasses.asdict(tune)]).encode()).hexdigest()[:10]
+        asked = {name: value for name, value in vars(tune).items() if name != "rule"}  # which it has no choice of
+        marked = "c" + hashlib.sha256(json.dumps([row.id, asked]).encode()).hexdigest()[:10]
         doubt = f"{row.label}: the best {key} is at an edge of what was tried for {edges} of {len(best)} seeds"
         doubt += "; tune.extend=true goes on, for every cell alike" * (not tune.extend)
         config = row.config.with_value(key, grid[counts.most_common(1)[0][0]])
@@ -301,10 +307,9 @@ def tuning_problems(study: CheckedStudy) -> list[Problem]:
         elif tune.extend and not all(is_number(value) and value > 0 for value in values):
             message = "goes on by the ratio of the outermost two values, which must be numbers > 0"
             found.append(Problem("tune.extend", message))
-        elif tune.rule != "best" and not all(map(is_number, values)):
-            found.append(
-                Problem("tune.rule", "one_se takes the smallest value, and these are no numbers; leave it out")
-            )
+        elif tune.rule == "one_se" and (tune.per_seed or tune.seeds < 2 or not all(map(is_number, values))):
+            message = "takes the smallest of numbers by the error over tuning seeds: 2 or more, and not per_seed"
+            found.append(Problem("tune.rule", f"one_se {message}; leave it out"))
     except ValueError as error:
         found.append(Problem("tune.values", str(error)))
     if tune.seeds > len(TUNING_SEEDS):
@@ -317,6 +322,7 @@ def tuning_problems(study: CheckedStudy) -> list[Problem]:
     if known and known != records.Tune(**dataclasses.asdict(tune)):
         was = f"{known.key} in {', '.join(map(formatting.show, known.values))}, {known.seeds} seeds"
         was += ", tune.extend=true" * known.extend + ", tune.per_seed=true" * known.per_seed
+        was += f", tune.rule={known.rule}" * (known.rule != "best")
         message = f"{study.base} was tuned otherwise ({was}); tune as before, or write another study=NAME"
         found.append(Problem("tune", message))
     elif earlier and not earlier.tuning:

@@ -228,7 +228,7 @@ def loss_of(
 def compiled_loss() -> Callable[..., tuple[Tensor, None]]:
     """The loss of `loss_of`, compiled together with the model: logits in bf16 are read as such, without a copy in
     float32, nor are probabilities kept.  At a vocabulary of 50,257 that copy and its gradient take a quarter of a step
-    of GPT-2."""
+    of GPT-2.  Inductor's options are its defaults: those in `compiling` were chosen on CPUs."""
     return torch.compile(lambda *given: (loss_of(*given)[0], None), dynamic=False)
 
 

@@ -74,36 +74,58 @@ def test_zipped_keys_are_one_factor(plan):
 WITH = "companions={norm: {rms: {init: gpt2, model.scale_embeddings: true}}}"
 
 
-@pytest.mark.parametrize("design", ["one_at_a_time", "grid"])
-def test_settings_come_with_a_level_and_are_said(plan, design):
-    """They replace the reference's levels, and no other level that is compared."""
-    sweep = ["ffn=mlp,swiglu", "norm=ln,rms", "init=smallinit,gpt2,xavier"][: 2 + (design == "one_at_a_time")]
-    planned = plan(*sweep, WITH, f"design={design}", "seeds=1")
+@pytest.mark.parametrize(
+    "asked", [WITH, """companions='{"norm": {"rms": {"init": "gpt2", "model": {"scale_embeddings": true}}}}'"""]
+)
+def test_settings_come_with_a_level_and_are_said(plan, asked):
+    """They replace the reference's levels of other factors, which keep the levels that the design gives them."""
+    sweep = ["ffn=mlp,swiglu", "norm=ln,rms", "init=smallinit,gpt2,xavier"]
+    planned = plan(*sweep, asked, "design=one_at_a_time", "seeds=1")
+    classes = {"smallinit": "SmallInit", "gpt2": "GPT2", "xavier": "Xavier"}
     for cell in planned.manifest.cells:
         own = cell.levels["norm"] == "rms"
         assert cell.config.model.scale_embeddings == own, cell.label
-        expected = {"gpt2": "GPT2", "xavier": "Xavier"}.get(cell.levels.get("init", ""), "GPT2" if own else "SmallInit")
-        assert cell.config.init["_target_"].endswith(expected), cell.label
-        assert cell.levels.get("init", "smallinit") == "smallinit" or not own, "the level that the design gives it"
+        assert cell.config.init["_target_"].endswith("GPT2" if own else classes[cell.levels["init"]]), cell.label
+        assert cell.levels["init"] == "smallinit" or not own
     factors = {"ffn": ["mlp", "swiglu"], "norm": ["ln", "rms"], "init": ["smallinit", "gpt2", "xavier"]}
-    assert planned.manifest.factors == {name: factors[name] for name in planned.manifest.factors}
-    assert reference(planned) == ("mlp + ln + smallinit" if design == "one_at_a_time" else "mlp + ln")
+    assert planned.manifest.factors == factors and reference(planned) == "mlp + ln + smallinit"
     told = [line for line in preview(planned).splitlines() if "norm: rms − ln also changes" in line]
     assert told and "init SmallInit → GPT2" in told[0] and "model.scale_embeddings false → true" in told[0]
 
 
-def test_nothing_comes_with_the_level_of_a_reference(plan):
-    planned = plan("norm=ln,rms", WITH, "reference={norm: rms}", "seeds=1")
-    assert not any(cell.config.model.scale_embeddings for cell in planned.manifest.cells)
+def test_a_level_with_settings_in_a_study_file_has_companions(tmp_path):
+    """Names that the grammar of the command line does not have as keys."""
+    folder = tmp_path / "experiment"
+    folder.mkdir()
+    own = "companions: {norm: {group(groups=4): {optim.lr: 0.5}}, model.dim: {32: {optim.lr: 0.25}}}"
+    factors = "factors: {norm: [ln, group(groups=4)], model.dim: [16, 32]}"
+    (folder / "mine.yaml").write_text(f"design: one_at_a_time\n{own}\n{factors}\n")
+    made = arrange(read_command(["+experiment=mine"], str(tmp_path)))
+    rates = [[word for word in words if word.startswith("optim.lr")] for words in made.overrides()]
+    assert not made.problems and rates == [[], ["optim.lr=0.5"], ["optim.lr=0.25"]]
 
 
+AT_ONCE = "design=one_at_a_time"
 REFUSED = [
-    (["companions=3", *MANY], "companions.3: is not a swept key with its levels; write companions={norm:{dyt:"),
-    (["companions={residual: {pre: {init: gpt2}}}", *MANY], "companions.residual: is not a swept key with its levels"),
-    (["companions={norm: {rsm: {init: gpt2}}}", *MANY], "companions.norm.rsm: is not swept; did you mean rms?"),
-    (["companions={norm: {rms: gpt2}}", *MANY], "companions.norm.rms: takes keys and their values"),
-    (["companions={norm: {rms: {init: gpt3}}}", *MANY], "Could not find 'init/gpt3'"),
-    (["companions={norm: {rms: {optim.lrr: 1}}}", *MANY], "optim.lrr=1: no such key; did you mean optim.lr?"),
+    (["companions=3", AT_ONCE, *MANY], "companions: write companions={norm:{dyt:"),
+    ([WITH, *MANY], "design=one_at_a_time, where cells change one level"),
+    (["companions={residual: {pre: {init: gpt2}}}", AT_ONCE, *MANY], "companions.residual.pre: is not a level of a sw"),
+    (
+        ["companions={norm: {rsm: {init: gpt2}}}", AT_ONCE, *MANY],
+        "companions.norm.rsm: is not a level of a swept key; did",
+    ),
+    (["companions={norm: {ln: {init: gpt2}}}", AT_ONCE, *MANY], "companions.norm.ln: is the reference's level"),
+    ([WITH, "reference={norm: rms}", AT_ONCE, *MANY], "companions.norm.rms: is the reference's level"),
+    (["companions={norm: {rms: gpt2}}", AT_ONCE, *MANY], "companions.norm.rms: takes settings, as in"),
+    (["companions={norm: {rms: {norm: dyt}}}", AT_ONCE, *MANY], "companions.norm.rms: norm cannot come with it"),
+    (["companions={norm: {rms: {user: [x]}}}", AT_ONCE, *MANY], "companions.norm.rms: user cannot come with it"),
+    (["companions={norm: {rms: {train.steps: 9}}}", AT_ONCE, *MANY], "train.steps cannot come with it"),
+    (
+        ["companions={norm: {rms: {ffn.hidden: 9}}}", "match=params", AT_ONCE, *MANY],
+        "companions.norm.rms: ffn.hidden cannot come with it",
+    ),
+    (["companions={norm: {rms: {init: gpt3}}}", AT_ONCE, *MANY], "Could not find 'init/gpt3'"),
+    (["companions={norm: {rms: {optim.lrr: 1}}}", AT_ONCE, *MANY], "optim.lrr=1: no such key; did you mean optim.lr?"),
     (["zip=[model.layers,model.heads]", *SIZES], "zip: model.heads is not swept; choose from model.dim, model.layers"),
     (["zip=[model.layers]", *SIZES], "zip: [model.layers] must name two different keys or more"),
     (["zip=[norm,ffn]", *MANY], "zip: norm has 2 values, ffn has 3 values; write equally many for each"),

@@ -3,14 +3,18 @@
 import copy
 from collections import Counter
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from ablate.data.task import build_task
 from ablate.model import products
+from ablate.model.build import initialised_model
 from ablate.model.products import PRODUCTS, OneDNNLinear, PaddedLinear, product_seconds, use, whole_logits
+from ablate.training.gradients import loss_of
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
 
@@ -51,38 +55,54 @@ def test_outputs_and_gradients_of_padded_products_are_torchs(monkeypatch: pytest
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_losses_and_gradients_of_whole_logits_are_those_of_logits(
-    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, bias: bool
-) -> None:
-    monkeypatch.setattr(products, "WIDE", 30)
-    given, targets, found = torch.randn(6, 24), torch.tensor([0, 32, 5, -100, 7, 32]), []
-    model = nn.Module()
-    model.head, model.soft_cap = nn.Linear(24, 33, bias), None
+def decoder(plan: Any, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[nn.Module, Any]:
+    """A model whose head is padded, and its task."""
+    config = plan("seeds=1", *words).manifest.cells[0].config
+    task = build_task(config)
+    monkeypatch.setattr(products, "WIDE", task.outputs)
+    monkeypatch.setattr(products, "PADDED", 64 if task.outputs % 64 else 37)
+    model = initialised_model(config, task, 0)
     use("torch", model, "cuda")
+    return model, task
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("words", [[], ["model.tie_embeddings=false", "model.head_bias=true"], ["model.soft_cap=5"]])
+def test_losses_and_gradients_of_whole_logits_are_those_of_logits(
+    plan: Any, monkeypatch: pytest.MonkeyPatch, words: list[str], compiled: bool
+) -> None:
+    model, task = decoder(plan, monkeypatch, *words)
+    batch, capped, found = task.batch(0, 0, 4), "model.soft_cap=5" in words, []
+    compile_ = partial(torch.compile, backend="aot_eager", fullgraph=True)
     for whole in (False, True):
-        x = given.clone().requires_grad_()
-        with whole_logits(model) if whole else nullcontext(), torch.autocast("cpu", dtype, enabled=dtype != x.dtype):
-            logits = model.head(x)
-        assert logits.shape == (6, 64 if whole else 33)
-        loss = nn.functional.cross_entropy(logits.float(), targets)
-        found.append([loss.detach(), *torch.autograd.grad(loss, [x, *model.parameters()])])
+        loss = (lambda *given: loss_of(*given)[0]) if not compiled else compile_(lambda *given: loss_of(*given)[0])
+        with whole_logits(model) if whole else nullcontext():
+            assert model(**batch.inputs).shape[-1] > task.outputs or not whole or capped
+            value = loss(model, batch.inputs, batch.targets, "fp32", True)
+        found.append([value.detach(), *torch.autograd.grad(value, [*model.parameters()])])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
-    assert model.head(given).shape == (6, 33), "evaluations read the vocabulary alone"
+    assert model(**batch.inputs).shape[-1] == task.outputs, "evaluations read the vocabulary alone"
 
 
-@pytest.mark.parametrize("more", [{"soft_cap": 5.0}, {}], ids=["capped", "of one's own"])
-def test_logits_that_a_model_computes_with_are_never_whole(monkeypatch: pytest.MonkeyPatch, more: Any) -> None:
-    """c · tanh(−∞ / c) is a score like another."""
-    monkeypatch.setattr(products, "WIDE", 30)
-    model = nn.Module()
-    model.__dict__ |= more
-    model.head = nn.Linear(24, 33)
-    use("torch", model, "cuda")
+def test_evaluation_is_not_compiled_again_for_whole_logits(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, task = decoder(plan, monkeypatch)
+    inputs, seen = task.batch(0, 0, 4).inputs, []
+    model.compile(backend=lambda graph, _: seen.append(graph) or graph.forward)
+    for _ in range(2):
+        with torch.no_grad():
+            model(**inputs)
+        with whole_logits(model):
+            pass
+    assert len(seen) == 1
+
+
+def test_a_model_of_a_users_never_has_whole_logits(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may compute with them."""
+    model, task = decoder(plan, monkeypatch)
+    model.__class__ = type("Mine", (type(model),), {"__module__": "mine"})
     with whole_logits(model):
-        assert model.head(torch.ones(2, 24)).shape == (2, 33)
+        assert model(**task.batch(0, 0, 2).inputs).shape[-1] == task.outputs
 
 
 @needs_onednn

@@ -207,7 +207,8 @@ def test_the_smallest_value_within_one_standard_error_of_the_best_is_chosen_and_
     }
 
     def score(levels, lr, seed):
-        return means[levels["norm"]][lr] + 0.1 * (seed % 2)  # the standard error of two seeds: 0.05
+        own = 0.06 * (-1) ** seed * (lr == 3e-3)  # the standard error of a difference; seeds differ by 0.9 alike
+        return means[levels["norm"]][lr] + own + 0.9 * (seed % 2)
 
     command = ["norm=ln,rms", *TUNE, "tune.extend=true", "tune.rule=one_se", "seeds=1"]
     code, done, _ = rounds(plan, *command, score=score)
@@ -216,6 +217,10 @@ def test_the_smallest_value_within_one_standard_error_of_the_best_is_chosen_and_
     assert [cell.value for cell in found.cells.values()] == [3e-3, 1e-2]
     said = "optim.lr by tuning (the smallest within one standard error of the best): ln 0.003, rms 0.01"
     assert said in preview(done[-1])
+    text = methods.markdown(case_of(load_study(done[-1].results, done[-1].manifest.study), done[-1].results))
+    assert "within one standard error, the smallest was taken" in text
+    with pytest.raises(PlanError, match=r"was tuned otherwise \(.* tune.rule=one_se\)"):
+        plan("norm=ln,rms", *TUNE, "tune.extend=true", "seeds=1", f"study={done[-1].manifest.study}")
 
 
 def test_a_tuning_run_that_failed_ends_the_command_and_is_tried_again(plan, capsys):
@@ -285,6 +290,8 @@ def test_a_named_study_grows_with_its_tuning_and_is_not_tuned_otherwise(plan):
         ([GRID], "tune.key: is not given"),
         (["tune.key=ffn.bias", "tune.values=[true,false]", "tune.extend=true"], "tune.extend: goes on by"),
         (["tune.key=ffn.bias", "tune.values=[true,false]", "tune.rule=one_se"], "tune.rule: one_se takes the smallest"),
+        (["tune.key=optim.lr", GRID, "tune.rule=one_se", "tune.seeds=1"], "tune.rule: one_se .* 2 or more"),
+        (["tune.key=optim.lr", GRID, "tune.rule=one_se", "tune.per_seed=true"], "tune.rule: one_se .* not per_seed"),
         (["tune.rule=one_se"], "tune.key: is not given"),
         (["seeds=[1000000]"], "seeds: 1000000 and above are tuning's, and never scored"),
         (["tune.seeds=3"], "tune.seeds: tunes nothing by itself"),
