@@ -165,8 +165,10 @@ def known_before(manifest: Manifest, known: Manifest) -> Manifest:
     as registered, and seeds would be added without a look.
     """
     cells, seen = {cell.id for cell in manifest.cells}, dict[int, set[str]]()
+    named = {str(cell.levels): cell.id for cell in manifest.cells}  # by levels: ids change with what goes into keys
+    ids = {cell.id: named.get(str(cell.levels), cell.id) for cell in known.cells}
     for run in known.runs:  # in tables, all runs have ended
-        seen.setdefault(run.seed, set()).add(run.cell)
+        seen.setdefault(run.seed, set()).add(ids[run.cell])
     if not any(len(cells & ended) > 1 for ended in seen.values()):
         return manifest
     now = {name: entry.claim for name, entry in manifest.claims.items()}

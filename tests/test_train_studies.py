@@ -13,7 +13,7 @@ from conftest import ROOT, SHAPE, STEPS, run_module
 from crashing_norm import hazard
 from fake_studies import fabricate
 from one_run import carry_out, here
-from train_studies import Request, with_history
+from train_studies import Request, known_before, with_history
 
 from ablate import evidence
 from ablate.config.groups import experiments
@@ -164,3 +164,8 @@ def test_what_was_seen_in_the_tables_was_seen_by_who_trains_it_anew(tmp_path) ->
     fabricate(tmp_path / "same", factors, claims={"a": entry(CLAIM), "b": entry(gone)}, looks=looks)
     same = with_history(load_study(tmp_path / "same", "fabricated"), tmp_path / "kept").manifest
     assert all(one.registered for one in same.claims.values()) and not evidence.unadjusted(same)
+    known = read_tables(tmp_path / "kept").manifest  # ids of cells change with what goes into keys
+    cells = [replace(cell, id=f"old{cell.id}") for cell in known.cells]
+    runs = [replace(run, cell=f"old{run.cell}") for run in known.runs]
+    older = replace(known, cells=cells, runs=runs)
+    assert not known_before(load_study(tmp_path / "two", "fabricated").manifest, older).claims["c"].registered
