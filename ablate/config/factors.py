@@ -83,22 +83,26 @@ def read_companions(
     asked, found, problems = given(command, "companions"), dict[str, dict[str, str]](), list[Problem]()
     asked = json.loads(asked) if isinstance(asked, str) and asked.startswith("{") else asked  # of a study file
     parts = [key_of(text) for text in command.fixed if key_of(text).startswith("companions.")]
-    if parts or (asked and (not isinstance(asked, dict) or design != "one_at_a_time")):
-        form = (
-            "companions={norm:{dyt:{model.scale_embeddings:true}}} design=one_at_a_time, where cells change one level"
-        )
-        return {}, [Problem((parts or ["companions"])[0], f"write {form}")]
+    if parts or (asked and not isinstance(asked, dict)):
+        form = "write all of them, by level, as in companions={norm:{dyt:{model.scale_embeddings:true}}}"
+        return {}, [Problem((parts or ["companions"])[0], form)]
+    if asked and design != "one_at_a_time":
+        only = f"go with design=one_at_a_time, where cells change one level, not with {design}"
+        return {}, [Problem("companions", only)]
     together = {key: members for members in keys.values() for key in members}
     usual = {command.swept[key][at] for name, at in base.items() for key in keys[name]}
     chosen = {given(command, "tune.key"), *CHOSEN.get(str(given(command, "match")), ())}
+    held = given(command, "hold") or []
     for key, levels in (asked or {}).items():
         texts = {spell(parsed(text).value()): text for text in command.swept.get(key, [])}
         for level, more in levels.items() if isinstance(levels, dict) else [(levels, {})]:
             text, words = texts.get(spell(level), ""), flat(more) if isinstance(more, dict) else {}
             kept = [name for name in words if name.split(".")[0] not in MAY_COME or name in chosen]
             kept += [name for name in words if name in together.get(key, ())]
+            kept += [name for name in words if held == "all" or name.rpartition(".")[2] in held]
             reasons = {
-                f"is not a level of a swept key; {instead(spell(level), texts)}": not text,
+                f"{key} is not swept; {instead(key, command.swept)}": not texts,
+                f"is not a level of {key}; {instead(spell(level), texts)}": not text,
                 "is the reference's level; write what comes with it for all cells": text in usual,
                 "takes settings, as in {model.scale_embeddings:true}": not words,
                 f"{', '.join(kept)} cannot come with it: only components, their keys, and those of model and optim "

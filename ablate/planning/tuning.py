@@ -164,7 +164,9 @@ def tuned_study(study: CheckedStudy, grid: list[Any], scores: Scores, best: list
         for row, i, found in zip(rows, best, scores, strict=True)
     }
     values = ", ".join(f"{row.label} {formatting.show(cells[row.id].value)}" for row in rows)
-    how = "by tuning" + " (the smallest within one standard error of the best)" * (tune.rule == "one_se")
+    how = "by tuning" + " (the smallest that differs from the best by no more than a standard error)" * (
+        tune.rule == "one_se"
+    )
     return with_tuning(study, dataclasses.replace(made, rows=rows), grid, cells, f"{key} {how}: {values}")
 
 

@@ -107,12 +107,16 @@ def test_a_level_with_settings_in_a_study_file_has_companions(tmp_path):
 
 AT_ONCE = "design=one_at_a_time"
 REFUSED = [
-    (["companions=3", AT_ONCE, *MANY], "companions: write companions={norm:{dyt:"),
-    ([WITH, *MANY], "design=one_at_a_time, where cells change one level"),
-    (["companions={residual: {pre: {init: gpt2}}}", AT_ONCE, *MANY], "companions.residual.pre: is not a level of a sw"),
+    (["companions=3", AT_ONCE, *MANY], "companions: write all of them, by level, as in companions={norm:{dyt:"),
+    ([WITH, *MANY], "companions: go with design=one_at_a_time, where cells change one level, not with grid"),
+    ([WITH, "hold=all", AT_ONCE, *MANY], "init, model.scale_embeddings cannot come with it"),
+    (
+        ["companions={residual: {pre: {init: gpt2}}}", AT_ONCE, *MANY],
+        "companions.residual.pre: residual is not swept; there",
+    ),
     (
         ["companions={norm: {rsm: {init: gpt2}}}", AT_ONCE, *MANY],
-        "companions.norm.rsm: is not a level of a swept key; did",
+        "companions.norm.rsm: is not a level of norm; did you mean rms",
     ),
     (["companions={norm: {ln: {init: gpt2}}}", AT_ONCE, *MANY], "companions.norm.ln: is the reference's level"),
     ([WITH, "reference={norm: rms}", AT_ONCE, *MANY], "companions.norm.rms: is the reference's level"),

@@ -46,7 +46,8 @@ def table(case: Case) -> pandas.DataFrame | None:
     rows += known.to_dict("records")
     for _, arm in known.groupby("label", sort=False):
         top = next(named_rows(arm.tail(1)))
-        for at in (arm["compute"].min(), top.compute, 10 * top.compute):
+        far = [10 * top.compute] * (top.verdict != "undecided")
+        for at in (arm["compute"].min(), top.compute, *far):
             mean = top.ten * math.exp(top.trend * math.log10(at / top.compute / 10))
             last = {"low": top.ten_low, "high": top.ten_high} if at > top.compute else {}
             rows.append({"panel": "trend", "cell": top.cell, "compute": at, "mean": mean, "n": top.n, **last})
@@ -59,7 +60,7 @@ def table(case: Case) -> pandas.DataFrame | None:
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
-    """The loss of every cell; the multiplier of every change with its trend, dashed beyond the top rung."""
+    """The loss of every cell; the multiplier of every change with its trend, dashed beyond the top if it is decided."""
     encodings = {row.label: page.encodings[row.cell] for row in named_rows(table.drop_duplicates("label"))}
     below = legend(encodings, page, line=False)
     drawn = page.figure(table, (4.2 if page.narrow else 2.3) + below.height)
@@ -98,7 +99,7 @@ def _multipliers(axis: Axes, rows: pandas.DataFrame, encodings: dict[str, style.
         line = rows[(rows["panel"] == "trend") & (rows["label"] == label)]
         axis.plot(line["compute"][:2], line["mean"][:2], color=colour, lw=0.8)
         axis.plot(line["compute"][1:], line["mean"][1:], color=colour, lw=0.8, ls="--")
-        for row in named_rows(line.tail(1)):
+        for row in named_rows(line[line["high"].notna()]):
             axis.errorbar(row.compute * aside, row.mean, reach(row), **look | {"fmt": "none", "alpha": 0.4})
     least, most = rows["mean"].min() / FAR, rows["mean"].max() * FAR
     ends = [1.0, *rows["mean"], *rows[["low", "high"]].to_numpy(float).clip(least, most).ravel()]

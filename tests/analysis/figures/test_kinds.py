@@ -25,6 +25,7 @@ from statsmodels.stats.proportion import proportion_confint
 
 from ablate import evidence, formatting
 from ablate.config.ladder import levels_of_rungs
+from ablate.results.records import MarginEntry
 from ablate.results.study import load_study
 from analysis import figures
 from analysis.case import Case, case_of
@@ -397,7 +398,9 @@ def test_claims_stand_on_what_they_claim(tmp_path: Path) -> None:
 @pytest.mark.parametrize("norms", [(), ("ln", "rms")])
 @pytest.mark.parametrize("count", [3, 4])
 def test_a_ladder_shows_losses_multipliers_and_their_trend(tmp_path: Path, norms: tuple[str, ...], count: int) -> None:
-    given = case_of(climbed(lambda c: 0.3, noise=0.008, count=count, norms=norms), tmp_path)
+    study = climbed(lambda c: 0.3, noise=0.008, count=count, norms=norms)
+    margin = MarginEntry(value=9.0, written="", registered=True)  # in which any trend holds
+    given = case_of(with_manifest(study, margin=margin), tmp_path)
     (table, figure), found = fitting("ladder", given), evidence.ladder(given.study)
     losses, worth = table[table["panel"] == "loss"], table[table["panel"] == "multiplier"]
     arms = 2 + len(norms) // 2
@@ -422,6 +425,8 @@ def test_a_ladder_shows_losses_multipliers_and_their_trend(tmp_path: Path, norms
     inside = [each.get_markerfacecolor() for each in right.lines if each.get_marker() not in ("None", "_")]
     assert inside.count("white") == int(worth["extrapolated"].sum()) > 0
     assert "not calibrated" in texts(figure) and "trend" in texts(figure)
+    (_, right), _ = fitting("ladder", case_of(study, tmp_path))[1].axes, "a trend that is undecided goes no further"
+    assert not any(each.get_linestyle() == "--" and len(each.get_xdata()) for each in right.lines)
 
 
 def test_other_figures_of_a_ladder_have_its_rungs_and_one_colour_per_variant(tmp_path: Path) -> None:
