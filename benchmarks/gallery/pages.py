@@ -137,9 +137,10 @@ def front(files: Iterable[StudyFile]) -> str:
         first, question = next(iter(each.plotted)), each.manifest.question or file.question
         parts += [f"**{paragraph(question)}**"] * bool(question)
         overall = evidence.replication(each.manifest, each.case.claims)
-        text = f"Replicated: {overall.verdict}; {overall.why}." if overall else answer(each.case, first)
+        short = overall and overall.verdict != "met"  # then the first claim says more, with the counts
+        text = f"Replicated: {overall.verdict}; {overall.why}." if short else answer(each.case, first)
         parts += [_picture(each, first, ""), paragraph(text)]
-    every = "All figures of the studies in `experiments/`: [gallery](docs/gallery.md); in words: "
+    every = "All studies: [gallery](docs/gallery.md); in words: "
     return "\n\n".join([*parts, f"{every}[findings](experiments/FINDINGS.md)."])
 
 
@@ -152,7 +153,8 @@ def answer(case: Case, figure: str) -> str:
     """The answer of a figure in one line: the verdicts on claims or, without claims, on effects."""
     found = (_of_claims(case) if figure != "effects" else "") or _of_effects(case)
     given = evidence.given(case.study.manifest)
-    return f"{found.removesuffix('.')}, {given}." if given and not case.effects.empty else found
+    lacks = given and given not in found and not case.effects.empty
+    return f"{found.removesuffix('.')}, {given}." if lacks else found
 
 
 def _of_claims(case: Case) -> str:
@@ -163,7 +165,8 @@ def _of_claims(case: Case) -> str:
     first = next((row for row in rows if is_decided(row.verdict)), rows[0])
     failed = [row.name for row in rows if row.verdict == "contradicted" and row is not first]
     named = f"; contradicted: {formatting.listed(failed)}" * bool(failed)
-    return f"{first.name}, {first.verdict}: {first.says}{_verdict_counts('claims', case.claims['verdict'])}{named}."
+    noted, counted = f"; {first.note}" * bool(first.note), _verdict_counts("claims", case.claims["verdict"])
+    return f"{first.name}, {first.verdict}: {first.says}{noted}{counted}{named}."
 
 
 def _of_effects(case: Case) -> str:
