@@ -64,8 +64,9 @@ def _scope(study: Study) -> str:
     how += " anew for each seed:" * bool(tuning and tuning.per_seed)
     rate = f"{'one ' * (how == 'untuned')}{how} lr " if len(set(rates)) == 1 else f"{how} lrs "
     seen = f"{_range(steps)} steps ({_range(passes)})"
+    least = " (each the smallest that tuning cannot tell from its best)" * bool(tuning and tuning.rule == "one_se")
     matched = naming.matched(manifest)
-    return f"scope: {_range(sizes)} parameters, {seen}, {rate}{_range(rates)}" + f"; {matched}" * bool(matched)
+    return f"scope: {_range(sizes)} parameters, {seen}, {rate}{_range(rates)}{least}" + f"; {matched}" * bool(matched)
 
 
 def _range(values: list[str]) -> str:

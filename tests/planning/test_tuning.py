@@ -217,6 +217,7 @@ def test_the_smallest_value_within_one_standard_error_of_the_best_is_chosen_and_
     assert [cell.value for cell in found.cells.values()] == [3e-3, 1e-2]
     said = "(the smallest that differs from the best by no more than a standard error): ln 0.003, rms 0.01"
     assert f"optim.lr by tuning {said}" in preview(done[-1])
+    assert "tuned lrs 3e-3, 0.01 (each the smallest that tuning cannot tell from its best)" in capsys.readouterr().out
     text = methods.markdown(case_of(load_study(done[-1].results, done[-1].manifest.study), done[-1].results))
     assert "within one standard error, the smallest was taken" in text
     with pytest.raises(PlanError, match=r"was tuned otherwise \(.* tune.rule=one_se\)"):
