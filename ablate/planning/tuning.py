@@ -20,6 +20,7 @@ from ablate.config.key_checks import CHOSEN
 from ablate.config.schema import COMPONENTS, SECTIONS, TUNING_SEEDS, WHOLE, Config
 from ablate.formatting import flat, is_number, nearest
 from ablate.planning.cells import recomposed, reconfigured
+from ablate.planning.checks.validate import Checked
 from ablate.planning.earlier_runs import choose_seeds, read_earlier
 from ablate.planning.runs import Plan, plan_runs
 from ablate.planning.study import Cells, CheckedStudy, Layout
@@ -45,9 +46,11 @@ def tuned(study: CheckedStudy) -> Generator[Plan, None, CheckedStudy]:
         plan = plan_runs(tuning)
         yield plan
         rounds = {seed: chosen(study.cells, plan, own, grid, tune.rule) for seed, own in shares.items()}
-        means = [chosen(study.cells, plan, own, grid) for own in shares.values()] * (tune.rule != "best")
-        both = [*rounds.values(), *means]  # the grid has to go beyond the best mean, too
-        live = [i for scores, best in both for i, at in zip(best, scores, strict=True) if at[i] is not None]
+        live = list[int]()
+        for scores, best in rounds.values():  # with one_se the grid has to go beyond the best mean, too
+            ends = [*zip(scores, best, strict=True)]
+            ends += [(at, choose(at, is_loss(cell))) for at, cell in zip(scores, study.cells.checked, strict=True)]
+            live += [i for at, i in ends if at[i] is not None]
         wider = extended(grid, tune.values, live) if tune.extend else grid
         if wider == grid:
             break
@@ -84,12 +87,17 @@ def chosen(
     means = [None if None in known else statistics.fmean(known) for known in finals]
     scores, best = [means[i::count] for i in range(count)], []
     for i, (made, at) in enumerate(zip(cells.checked, scores, strict=True)):
-        best.append(top := choose(at, next(iter(made.task.metrics.values())) == "min"))
+        best.append(top := choose(at, is_loss(made)))
         if rule == "one_se" and at[top] is not None:
             own = finals[i::count]
             near = [j for j, score in enumerate(at) if score is not None and is_near(own[j], own[top])]
             best[-1] = min(near, key=lambda j: grid[j])
     return scores, best
+
+
+def is_loss(cell: Checked) -> bool:
+    """Whether a smaller score of a cell's task is better."""
+    return bool(next(iter(cell.task.metrics.values())) == "min")
 
 
 def is_near(scores: list[Any], others: list[Any]) -> bool:
@@ -164,10 +172,8 @@ def tuned_study(study: CheckedStudy, grid: list[Any], scores: Scores, best: list
         for row, i, found in zip(rows, best, scores, strict=True)
     }
     values = ", ".join(f"{row.label} {formatting.show(cells[row.id].value)}" for row in rows)
-    how = "by tuning" + " (the smallest that differs from the best by no more than a standard error)" * (
-        tune.rule == "one_se"
-    )
-    return with_tuning(study, dataclasses.replace(made, rows=rows), grid, cells, f"{key} {how}: {values}")
+    least = " (the smallest that differs from the best by no more than a standard error)" * (tune.rule == "one_se")
+    return with_tuning(study, dataclasses.replace(made, rows=rows), grid, cells, f"{key} by tuning{least}: {values}")
 
 
 def with_tuning(
