@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -127,6 +127,16 @@ def losses(made: Any, steps: int) -> list[float]:
         found.append(made.update(made.progress.step)[0]["loss"])
         made.progress.step += 1
     return [float(loss) for loss in found]
+
+
+def timed_steps(given: Given, step: Callable[[int], Any], steps: int) -> float:
+    """Seconds of a step, which is called with its number."""
+    wait(given)
+    start = time.perf_counter()
+    for number in range(steps):
+        step(number)
+    wait(given)
+    return (time.perf_counter() - start) / steps
 
 
 def wait(given: Given) -> None:

@@ -8,7 +8,20 @@ from typing import Any
 
 import torch
 
-from gpu_parts.given import Findings, Given, command, compiler, losses, of_task, on, one_cell, results, trainer, wait
+from gpu_parts.given import (
+    Findings,
+    Given,
+    command,
+    compiler,
+    losses,
+    of_task,
+    on,
+    one_cell,
+    results,
+    timed_steps,
+    trainer,
+    wait,
+)
 
 WARM = 5  # steps before the clock starts: the first compiles, the fourth is captured
 
@@ -91,12 +104,7 @@ def plain(given: Given, found: Findings) -> None:
     step = plain_step(given, cell, task)
     for number in range(WARM):
         step(number)
-    wait(given)
-    start = time.perf_counter()
-    for number in range(WARM, WARM + steps):
-        step(number)
-    wait(given)
-    seconds = (time.perf_counter() - start) / steps
+    seconds = timed_steps(given, lambda number: step(WARM + number), steps)
     rate = round(cell.config.train.batch_size * task.positions / seconds)
     found.tell(ms_per_step=round(1000 * seconds, 2), tokens_per_second=rate)
     found.tell(kernels=kernels(given, lambda: step(WARM + steps)))

@@ -11,7 +11,19 @@ from typing import Any
 
 import torch
 
-from gpu_parts.given import Findings, Given, command, environment, losses, of_task, on, one_cell, results, trainer, wait
+from gpu_parts.given import (
+    Findings,
+    Given,
+    command,
+    environment,
+    losses,
+    of_task,
+    on,
+    one_cell,
+    results,
+    timed_steps,
+    trainer,
+)
 
 RUN = [
     "norm=ln",
@@ -158,7 +170,7 @@ def checkpoints(given: Given, found: Findings) -> None:
     with of_task(task):
         made = trainer(given, "run", on(cell.config, given.device, "bf16"))
         losses(made, WARM)
-        usual = timed_steps(given, made, steps)
+        usual = timed_steps(given, lambda _: losses(made, 1), steps)
         waits, slow, taken = [], [], []
         for _ in range(2):
             start = time.perf_counter()
@@ -176,12 +188,3 @@ def checkpoints(given: Given, found: Findings) -> None:
     found.tell(bytes=size, waits=waits, slower=slow, counted=taken, seconds_between=round(period, 1))
     found.tell(share_waiting=round(waiting, 4), share_slower=round(slower, 4))
     found.expect(waiting < 0.02 or given.toy, f"training waits for checkpoints {waiting:.1%} of the time")
-
-
-def timed_steps(given: Given, made: Any, steps: int) -> float:
-    """Seconds of a step, each of whose losses is read."""
-    wait(given)
-    start = time.perf_counter()
-    for _ in range(steps):
-        losses(made, 1)
-    return (time.perf_counter() - start) / steps
