@@ -14,7 +14,7 @@ from ablate.config.schema import BY_STEPS, LAYERS, NO_NUMBERS, PLACED
 from ablate.evidence.contrasts import NAMES, Contrast, contrasts
 from ablate.evidence.equivalence import PAIRS, SEEDS, collapse_of, inside, margin_of, seen_words, unseen, within_margin
 from ablate.evidence.error_rates import ALPHA, corrected, described, nominal, overall, worded
-from ablate.evidence.estimates import MATCHED, estimate_row, scored
+from ablate.evidence.estimates import COSTS, MATCHED, estimate_row, scored
 from ablate.evidence.exact import is_solved
 from ablate.evidence.normality import assumed, rejects_any, rejects_normality
 from ablate.evidence.scores import given, unadjusted
@@ -37,6 +37,7 @@ ASIDE = {*NO_NUMBERS, "ffn.hidden", "train.device"}
 CHOSEN = {"params": {"ffn.mult", "ffn.multiple_of"}, "flops": {"ffn.mult", "ffn.multiple_of"}}
 CHOSEN |= {how: {"train.steps", "optim.warmup"} for how in BY_STEPS}
 NAMED = 3  # settings that a line lists
+MANY = 24  # effects above which each factor's are sorted
 
 
 class Noise(NamedTuple):
@@ -65,7 +66,8 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     `alpha`, 1 − the nominal level of the row's interval, is smaller accordingly.  `metric` is that of each row's task
     unless one is given for all.  `smallest` is the difference that a new study of the same size detects with 80 % power
     at `alpha`, allowing for the SD being an estimate; NaN if this is not possible.  `collapse_share` and
-    `collapse_cost` describe failures that the seeds may have missed: see evidence.equivalence.unseen.
+    `collapse_cost` describe failures that the seeds may have missed: see evidence.equivalence.unseen.  `flops_ratio`
+    and `seconds_ratio` are the costs of training the level's side, divided by the reference's.
     """
     manifest, found, all_scores = study.manifest, contrasts(study.manifest), scored(study, metric)
     if manifest.design == "ladder":  # whose margin is that of trends
@@ -96,7 +98,7 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
         row.verdict, row.note = worded(word, row.family), "; ".join(filter(None, (note, each.note)))
         silent = row.verdict in OPEN or is_solved(row.metric)
         row.assumes = "" if silent else assumed(row.n, doubts[row.family])
-    columns = [*NAMES, *ESTIMATE, *GROUNDS, "also", "given", *WORTH, *[MATCHED] * (manifest.match != "none")]
+    columns = [*NAMES, *ESTIMATE, *GROUNDS, "also", "given", *COSTS, *WORTH, *[MATCHED] * (manifest.match != "none")]
     table = pandas.DataFrame({name: [getattr(row, name) for row in rows] for name in columns})
     if rows:
         return table
@@ -201,6 +203,15 @@ def headline(table: pandas.DataFrame) -> pandas.DataFrame:
     design = table["kind"] != "cell"
     cells = table["n"].gt(1) & table.loc[design, "low"].isna().all()
     return table[design | cells]
+
+
+def best_first(table: pandas.DataFrame) -> pandas.DataFrame:
+    """If there are many rows, those of each factor from the best to the worst, those without a mean last."""
+    if len(table) <= MANY:
+        return table
+    factor = table.groupby(["family", "kind", "stratum", "factor"], sort=False).ngroup()
+    gain = table["mean"].where(table["lower_is_better"].astype(bool), -table["mean"])
+    return table.iloc[np.lexsort((gain, factor))]
 
 
 def noise(table: pandas.DataFrame) -> list[Noise]:

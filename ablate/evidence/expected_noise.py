@@ -27,7 +27,7 @@ from ablate.evidence.effects import noise
 from ablate.evidence.equivalence import PAIRS, SEEDS, margin_of
 from ablate.evidence.error_rates import ALPHA, planned_looks, registered
 from ablate.evidence.estimates import groups
-from ablate.evidence.ladder import DECADE, Rung, combined, compute, line, reference_rungs
+from ablate.evidence.ladder import DECADE, Rung, combined, line, reference_rungs
 from ablate.evidence.scores import endpoint, endpoints, scores
 from ablate.evidence.statistics import POWER, bounded, chi2_quantile, findable, interval, noncentral_power, paired
 from ablate.formatting import MINUS, between, counted, is_number, listed, plain, size
@@ -136,7 +136,7 @@ def _of_trends(manifest: Manifest, sds: list[float]) -> str:
     """How well trends of a ladder will be known near a multiplier of 1, by paired differences with these SDs."""
     rungs = []
     for cell in reference_rungs(manifest):
-        n, x = sum(run.cell == cell.id for run in manifest.runs), math.log(compute(cell))
+        n, x = sum(run.cell == cell.id for run in manifest.runs), math.log(cell.training_flops)
         differences = np.linspace(-1, 1, n)
         pairs = np.stack([differences / differences.std(ddof=1), np.full(n, -SLOPE * x)], axis=1)
         rungs.append(Rung(cell, SimpleNamespace(), x, 1.0, pairs))

@@ -57,11 +57,6 @@ class Change(NamedTuple):
     extrapolated: bool
 
 
-def compute(cell: Cell) -> float:
-    """Floating-point operations of a cell's training, forward and backward."""
-    return 3.0 * cell.flops_per_token * float(cell.tokens_per_step or 0) * cell.config.train.steps
-
-
 def arms(study: Study, metric: str | None = None) -> tuple[Scored, dict[str, list[Rung]], dict[str, list[Contrast]]]:
     """The scores, and by label the arms of a ladder at its rungs, and their contrasts at other learning rates."""
     found = scored(study, metric)
@@ -72,7 +67,7 @@ def arms(study: Study, metric: str | None = None) -> tuple[Scored, dict[str, lis
         if number_of(level) is None:
             rates.setdefault(label, []).append(each)
             continue
-        cost, own = compute(found.cells[cell]), compute(found.cells[base])
+        cost, own = found.cells[cell].training_flops, found.cells[base].training_flops
         both = found.of([cell, base])
         both = both[~np.isnan(both).any(axis=1)]
         pairs = np.stack([both[:, 0] - both[:, 1], both[:, 1]], axis=1)
@@ -279,7 +274,7 @@ def rung_lines(manifest: Manifest) -> list[str]:
     """What the rungs are, from the lowest, each with its compute over that of the one below; [] for another design."""
     shapes, before = [], 0.0
     for cell in reference_rungs(manifest):
-        model, train, own = cell.config.model, cell.config.train, compute(cell)
+        model, train, own = cell.config.model, cell.config.train, cell.training_flops
         shape = f"{model.layers} × {model.dim}, {train.steps:,} × {train.batch_size}"
         shapes.append(shape + (f", compute ×{number(own / before, 1)}" if before else f", {own:.1e} FLOPs"))
         before = own

@@ -1,6 +1,7 @@
 """Record types of manifests (cells, planned runs, looks, claims, margin, tuning) and of a run's result files."""
 
 import dataclasses
+import math
 from typing import Any, Generic, Literal, TypeVar
 
 from ablate.config.citations import Entry
@@ -87,6 +88,11 @@ class Cell(Record):
     def flops_per_step(self) -> float:
         """FLOPs of a training step: 3 times those of its forward passes (Chowdhery 2022)."""
         return 3.0 * self.flops_per_token * (self.tokens_per_step or 1)
+
+    @property
+    def training_flops(self) -> float:
+        """FLOPs of its training, forward and backward; NaN for a run of another program."""
+        return self.flops_per_step * self.config.train.steps if self.config.known else math.nan
 
 
 class PlannedRun(Record):

@@ -57,6 +57,12 @@ class Study:
         runs, cells = counted(len(self.runs), "run"), counted(len(self.manifest.cells), "cell")
         return f"<Study {self.manifest.study}: {runs} of {cells}; {held}>"
 
+    @property
+    def time_column(self) -> str:
+        """The column of runs with the time that they cost: `cpu_seconds`, or off the CPU `seconds`; "" if neither."""
+        on_cpu = "device" in self.runs and all("cpu" in device for device in self.runs["device"].dropna())
+        return "cpu_seconds" if on_cpu else "seconds" if "seconds" in self.runs else ""
+
 
 def load_study(results: Path, study: str, manifest: Manifest | None = None, curves: bool = True) -> Study:
     """Read a study from disk, by its own manifest unless another is given.  Raises FileNotFoundError and `Corrupt`.

@@ -26,7 +26,7 @@ class Sheet(NamedTuple):
 
 
 def _number(text: str) -> bool:
-    return re.fullmatch(r"[<+−]?\s?[\d,]*\.?\d+(e[-−]?\d+)?( %)?", text) is not None
+    return re.fullmatch(r"[<+−×]?\s?[\d,]*\.?\d+(e[-−]?\d+)?( %)?", text) is not None
 
 
 def markdown(sheet: Sheet) -> str:

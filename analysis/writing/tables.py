@@ -13,7 +13,7 @@ from ablate.results import naming
 from ablate.results.atomic import write_atomic
 from ablate.results.records import Manifest
 from ablate.results.study import Study
-from ablate.results.tables import named_rows
+from ablate.results.tables import is_timed, named_rows
 from analysis.case import Case
 from analysis.case.figures_yaml import NONE
 from analysis.prose import fields, macros, prose, sentence
@@ -126,8 +126,11 @@ def _seen(study: Study, metric: str) -> str:
 
 def effects_sheet(case: Case) -> Sheet:
     """The family's effects with simultaneous intervals, then the exploratory rows."""
-    table, manifest = case.effects, case.study.manifest
+    table, manifest = evidence.best_first(case.effects), case.study.manifest
     facts: dict[str, Any] = {"priced": table["worth"].notna().any(), "confounded": table["also"].ne("").any()}
+    costed = table[["flops_ratio", "seconds_ratio"]].notna().any().all()
+    time = "CPU time" if case.study.time_column == "cpu_seconds" else "time"
+    facts |= {"costed": costed, "time": time, "timed": is_timed(manifest)}
     facts |= {"sequential": evidence.sequential_state(case.study, table, case.claims), "families": families(case)}
     facts |= {"notes": remarks(case.study), "tried": evidence.common_rows(manifest)}
     return _measured("effects", manifest, table, judged=judged, **facts)

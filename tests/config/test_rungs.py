@@ -13,7 +13,6 @@ from scipy import stats
 
 from ablate.cli.sweep import preview, verdicts
 from ablate.config.errors import PlanError
-from ablate.evidence.ladder import compute
 from ablate.planning.plan import plan_study
 from ablate.results.study import load_study
 
@@ -128,7 +127,7 @@ def test_the_plan_says_what_the_rungs_are_and_how_well_trends_will_be_known(tmp_
         for start in ("effect about", "known to ±")
     )
     rungs = [cell for cell in plan.manifest.cells if cell.reference][:4]
-    x = np.log10([compute(cell) for cell in rungs])
+    x = np.log10([cell.training_flops for cell in rungs])
     weights = (x - x.mean()) / np.sum((x - x.mean()) ** 2) / 0.06
     parts = weights**2 / [16, 16, 8, 8]
     df = parts.sum() ** 2 / np.sum(parts**2 / [15, 15, 7, 7])

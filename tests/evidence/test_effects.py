@@ -234,3 +234,46 @@ def test_one_placebo_has_no_spread_and_warns_of_nothing() -> None:
         warnings.simplefilter("error")
         [floor] = expected_noise.floors(study)
     assert floor.n == 1 and math.isnan(floor.sd) and math.isnan(floor.upper)
+
+
+def test_costs_are_ratios_of_the_two_sides() -> None:
+    study = study_of(GRID, seeds=[0, 1])
+    cells = [
+        dataclasses.replace(cell, flops_per_token=(100 if cell.levels["ffn"] == "mlp" else 150) + 10 * i)
+        for i, cell in enumerate(study.manifest.cells)
+    ]
+    flops = {tuple(cell.levels.values()): cell.flops_per_token for cell in cells}
+    gated = [study.runs["ffn"] == "swiglu", study.runs["seed"] == 1]
+    spent = study.runs.assign(cpu_seconds=2.0 + gated[0] + 0.5 * gated[1], seconds=4.0 + 4.0 * gated[0])
+    study = dataclasses.replace(study, manifest=dataclasses.replace(study.manifest, cells=cells))
+    for device, ratio in (("2 × cpu x86_64", 3.25 / 2.25), ("cuda NVIDIA", 2.0)):
+        table = evidence.effects(dataclasses.replace(study, runs=spent.assign(device=device)))
+        found = row(table, "ffn: swiglu − mlp")
+        assert found.seconds_ratio == pytest.approx(ratio)
+        wide, narrow = (sum(flops[norm, ffn] for norm in ("ln", "rms")) for ffn in ("swiglu", "mlp"))
+        assert found.flops_ratio == pytest.approx(wide / narrow) != 1
+        assert math.isnan(row(table, "norm × ffn").flops_ratio) and math.isnan(row(table, "norm × ffn").seconds_ratio)
+    longer = [
+        dataclasses.replace(
+            cell, config=dataclasses.replace(cell.config, train=dataclasses.replace(cell.config.train, steps=1600))
+        )
+        if cell.levels["ffn"] == "swiglu"
+        else cell
+        for cell in cells
+    ]
+    longer_study = dataclasses.replace(study, manifest=dataclasses.replace(study.manifest, cells=longer))
+    assert row(evidence.effects(longer_study), "ffn: swiglu − mlp").flops_ratio == pytest.approx(2 * wide / narrow)
+
+
+def test_many_effects_are_listed_from_best_to_worst_within_their_factor() -> None:
+    variants = [f"v{i}" for i in range(30)]
+    losses = dict(zip(variants, np.random.default_rng(3).permutation(30) / 100, strict=True))
+    factors: Any = {"norm": variants, "optim.lr": [1e-3]}
+    study = study_of(factors, seeds=[0, 1], score=lambda levels, seed: 2 + losses[levels["norm"]] + seed / 100)
+    sorted_rows = evidence.best_first(evidence.effects(study).iloc[:29])
+    assert sorted_rows["mean"].is_monotonic_increasing and len(sorted_rows) == 29
+    assert not evidence.effects(study)["mean"].is_monotonic_increasing
+    better_high = evidence.best_first(evidence.effects(study).iloc[:29].assign(lower_is_better=False))
+    assert better_high["mean"].is_monotonic_decreasing
+    few = evidence.effects(study).head(24)
+    assert evidence.best_first(few) is few

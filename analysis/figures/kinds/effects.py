@@ -27,7 +27,7 @@ COLUMNS = ["kind", "factor", "level", "stratum", "family", "n", "mean", "sd", "l
 
 def table(case: Case) -> pandas.DataFrame:
     """The headline rows of `evidence.effects`, with label, result (as text), metric, facet and margin."""
-    shown = evidence.headline(case.effects)
+    shown = evidence.best_first(evidence.headline(case.effects))
     rows = shown[COLUMNS].assign(metric=shown["metric"], margin=shown["margin"])
     rows["facet"] = [captions.difference_label(case.study, name) for name in rows["metric"]]
     where = [f" at {stratum}" for stratum in shown["stratum"]]

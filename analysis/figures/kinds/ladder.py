@@ -10,7 +10,6 @@ from matplotlib.ticker import MaxNLocator
 
 from ablate import evidence
 from ablate.config.ladder import RUNG, number_of
-from ablate.evidence.ladder import compute
 from ablate.formatting import listed
 from ablate.results import naming
 from ablate.results.tables import named_rows
@@ -40,7 +39,7 @@ def table(case: Case) -> pandas.DataFrame | None:
         own = evidence.paired(values[cell.id].dropna().to_numpy())
         if own.n and cell.id not in diverged:
             low, high = evidence.interval(own, evidence.ALPHA)
-            about = {"panel": "loss", "cell": cell.id, "rung": cell.levels[RUNG], "compute": compute(cell)}
+            about = {"panel": "loss", "cell": cell.id, "rung": cell.levels[RUNG], "compute": cell.training_flops}
             rows.append(about | {"mean": own.mean, "low": low, "high": high, "n": own.n})
     known = found[found["multiplier"].notna()].assign(panel="multiplier").rename(columns={"multiplier": "mean"})
     rows += known.to_dict("records")

@@ -38,8 +38,8 @@ def verdicts(table: pandas.DataFrame) -> list[str]:
 
 
 def effects(study: Study) -> pandas.DataFrame:
-    """All that a CSV can say of effects: it has no yardsticks, so that what a collapse costs is not known."""
-    return evidence.effects(study).drop(columns="collapse_cost")
+    """All that a CSV can say of effects: it has neither yardsticks, for what a collapse costs, nor steps."""
+    return evidence.effects(study).drop(columns=["collapse_cost", "flops_ratio"])
 
 
 def assert_equal_evidence(native: Study, foreign: Study) -> None:

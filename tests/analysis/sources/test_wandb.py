@@ -171,6 +171,7 @@ def test_offline_runs_of_our_mirror_give_the_same_evidence(wandb: Any, tmp_path:
     assert found.notes == []
     one, other = (evidence.effects(study).set_index("label").sort_index() for study in (native, found))
     assert one.pop("collapse_cost").notna().all() and other.pop("collapse_cost").isna().all()  # no yardsticks there
+    assert one.pop("flops_ratio").eq(1).any() and other.pop("flops_ratio").isna().all()  # no steps there
     pandas.testing.assert_frame_equal(one, other, check_exact=True)  # in whatever order the runs ended
     assert len(found.curves) == len(native.curves)
     (file,) = list((results / "wandb").glob("offline-run-*/run-*.wandb"))[:1]
