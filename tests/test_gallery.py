@@ -214,3 +214,29 @@ def test_a_study_of_every_component_says_which_variants_it_lacks() -> None:
     assert lacking(factors) == "norm=none; ffn=swiglu"
     del factors["norm"]
     assert lacking(factors) == "", "a study of some"
+
+
+def test_what_helps_joins_two_sizes_and_shows_costs(root, train, capsys, undrawn):
+    ffns = {"ffn": ["mlp", "gelu", "silu", "relu2", "swiglu", "glu"]}
+    effects = {"catalogue_tuned": {"gelu": -0.2, "silu": -0.3, "relu2": 0.1, "swiglu": -0.1, "glu": 0.0}}
+    effects["catalogue_size"] = {"gelu": -0.2, "silu": 0.2, "relu2": -0.3, "swiglu": 0.0}
+
+    def score(study: str) -> Callable[[dict[str, Any], int], float]:
+        return lambda levels, seed: plain_score({"as": levels["ffn"]}, seed) + effects[study].get(levels["ffn"], 0.0)
+
+    tuning = {"key": "optim.lr", "values": [1e-3, 1e-2], "seeds": 2, "study": "x-tune"}
+    tuning["cells"] = {f"c{i}": {"value": 2.0**-i, "scores": [2.2, 2.0], "edge": False} for i in range(6)}
+    page = root / "docs" / "what-helps.md"
+    small: Any = {"design": "one_at_a_time", "seeds": range(8), "tuning": tuning}
+    train("catalogue_tuned", ffns, score=score("catalogue_tuned"), **small)
+    gallery(root, capsys)
+    rows = [line.strip("| ").split(" | ") for line in page.read_text().splitlines() if line.startswith("| ")]
+    assert [row[1] for row in rows[2:]] == ["better, larger not trained"] * 3 + ["not shown", "worse"]
+    assert [row[3] for row in rows[2:]] == ["0.25", "0.5", "0.0625", "0.03125", "0.125"], "each change's own"
+    large = {"ffn": [name for name in ffns["ffn"] if name != "glu"]}
+    train("catalogue_size", large, score=score("catalogue_size"), design="one_at_a_time", seeds=range(8))
+    gallery(root, capsys)
+    rows = [line.strip("| ").split(" | ") for line in page.read_text().splitlines() if line.startswith("| ")]
+    found = {row[0]: row[1] for row in rows[2:]}
+    assert list(found.values()) == ["better, larger worse", "helps", "better, larger undecided", "not shown", "worse"]
+    assert next(row for row in rows if "SiLU" in row[0])[2:4] != ["–", "–"] and rows[-2][3] == "–"

@@ -93,16 +93,20 @@ def select(table: pandas.DataFrame, case: Case, given: Edits, most: int) -> pand
 
 
 def _some_cells(table: pandas.DataFrame, case: Case, given: Edits, most: int) -> tuple[pandas.DataFrame, str]:
-    there = list(dict.fromkeys(table["cell"].dropna()))
+    by_line = {"x", "label", "facet"} <= {*table}  # whole lines, which join cells
+    found = table.dropna(subset="cell").drop_duplicates("cell")
+    line = {row.cell: (row.label, row.facet) if by_line else row.cell for row in named_rows(found)}
     left = set(shown_cells(case.study.manifest, given))
-    kept = [cell for cell in there if cell in left]
-    how = "" if len(kept) <= most else "; the reference and those with the best score"
+    there, kept = list(line), [cell for cell in line if cell in left]
+    how = "" if len({line[cell] for cell in kept}) <= most else "; the reference and those with the best score"
     if how:
         manifest = case.study.manifest
         sign = 1 if evidence.lower_is_better(manifest, evidence.endpoint(manifest)) else -1
         known = case.cells.set_index("cell")
         score = {cell: sign * mean if math.isfinite(mean) else math.inf for cell, mean in known["mean"].items()}
-        kept = sorted(kept, key=lambda cell: (not known.loc[cell, "reference"], score[cell]))[:most]
+        kept = sorted(kept, key=lambda cell: (not known.loc[cell, "reference"], score[cell]))
+        first = [*dict.fromkeys(line[cell] for cell in kept)][:most]
+        kept = [cell for cell in kept if line[cell] in first]
         how += "; cells.csv has all, subset in figures.yaml chooses"
     left_out = f"{len(kept)} of {len(there)} cells shown{how}" if len(kept) < len(there) else ""
     return table[table["cell"].isin(kept) | table["cell"].isna()], left_out

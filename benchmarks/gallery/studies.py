@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pandas
 from common import by_value
 
+from ablate import evidence
 from ablate.config.errors import Refused
 from ablate.config.files import read_plain
 from ablate.config.groups import groups
@@ -18,6 +19,7 @@ from ablate.results.manifest import refusing
 from ablate.results.records import Manifest
 from analysis import figures
 from analysis.case import Case, case_of
+from analysis.figures.kind import MOST
 from analysis.writing import tables
 from analysis.writing.sheet import Sheet
 
@@ -53,8 +55,11 @@ class Trained:
 
     @functools.cached_property
     def plotted(self) -> dict[str, pandas.DataFrame]:
-        """The table of each figure by name: the one that reproduces the paper's, then mirror, effects and claims."""
-        wanted = [name for name in dict.fromkeys([self.manifest.figure, "mirror", "effects", "claims"]) if name]
+        """The table of each figure by name: the one that reproduces the paper's, then mirror, effects (unless they are
+        many that nothing is concluded from) and claims."""
+        many = evidence.described(self.manifest) and len(evidence.headline(self.case.effects)) > MOST
+        names = [self.manifest.figure, "mirror", *["effects"] * (not many), "claims"]
+        wanted = [name for name in dict.fromkeys(names) if name]
         found = figures.tables(self.case, dataclasses.replace(figures.edits(self.case), figures=wanted))
         return {name: found[name] for name in wanted if name in found}
 

@@ -19,6 +19,7 @@ from analysis.writing.tables import csv_text
 from gallery import pages
 from gallery.atlas import atlas, recorded_study
 from gallery.studies import FIGURES, StudyFile, Trained, study_files
+from gallery.what_helps import what_helps
 
 BEGIN = "<!-- what follows is written by `make figures` from experiments/results/, up to the next such line -->"
 END = "<!-- what stands above is written by `make figures` -->"
@@ -70,6 +71,7 @@ def texts(root: Path, files: list[StudyFile]) -> dict[Path, str]:
             )
         ),
     }
+    found |= {root / "docs" / "what-helps.md": page} if (page := what_helps(files)) else {}
     for each in trained:
         folder = each.case.folder / FIGURES
         found |= {folder / f"{name}.csv": _plotted(table) for name, table in each.plotted.items()}

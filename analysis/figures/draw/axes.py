@@ -70,18 +70,19 @@ def _few(low: float, high: float, most: int) -> list[float]:
     return next((ticks for ticks in inside if len(ticks) <= most), inside[-1])
 
 
-def value_axis(axis: Axes, at: list[float]) -> None:
-    """An axis of the values that were tried: log if they span a factor of 4 or more, with a separate place for zero."""
-    low, high = min(at), max(at)
+def value_axis(axis: Axes, at: list[float], most: int) -> None:
+    """An axis of the values that were tried: log if they span a factor of 4 or more, with a separate place for zero.
+    Above `most` values, every second one is named; above 8 the axis chooses."""
+    low, high, named = min(at), max(at), at[:: 1 + (len(at) > most)]
     if low > 0 and high / low >= 4:
         factor = (high / low) ** 0.06
-        log_axis(axis.xaxis, low / factor, high * factor, at if len(at) <= 8 else ())
+        log_axis(axis.xaxis, low / factor, high * factor, named if len(at) <= 8 else ())
         return
     if low == 0 and len(at) > 2 and high / at[1] >= 4:
         axis.set_xscale("symlog", linthresh=at[1], linscale=0.5)
         axis.set_xlim(-at[1] / 3, high * 1.3)
     if len(at) <= 8:
-        axis.set_xticks(at, numbers(at))
+        axis.set_xticks(named, numbers(named))
         axis.xaxis.set_minor_locator(NullLocator())
 
 

@@ -20,6 +20,7 @@ from analysis.figures.kind import Page
 from analysis.stats.multi_task import task_factors
 
 COUNTS = ("done", "diverged", "failed", "missing")
+CROWDED = 8  # lines in a panel above which another number has panels instead of lines
 POINT = ("cell", "label", "facet", "mean", "low", "high", "n")
 
 
@@ -31,8 +32,9 @@ def swept(manifest: Manifest) -> list[str]:
 def lines(case: Case, x: str, facets: Sequence[str] = ()) -> pandas.DataFrame | None:
     """A row per cell: cell, label (of its line), facet, metric, x, mean, low, high (± SD), n, runs and status counts.
 
-    A line joins the cells that differ only in the factor x.  None if x is not numeric with several levels, or if no
-    line has two points.  Tasks are facets, each with its own metric.
+    A line joins the cells that differ only in the factor x; if there are many, another number has a panel per value.
+    None if x is not numeric with several levels, or if no line has two points.  Tasks are facets, each with its own
+    metric.
     """
     manifest = case.study.manifest
     if x not in swept(manifest):
@@ -45,6 +47,9 @@ def lines(case: Case, x: str, facets: Sequence[str] = ()) -> pandas.DataFrame | 
     others = [name for name in manifest.factors if name not in (x, *facets)]
     pairs = {name: {(c.levels[x], formatting.show(c.levels[name])) for c in manifest.cells} for name in others}
     rest = [name for name in others if len(pairs[name]) > len({cell.levels[x] for cell in manifest.cells})]
+    crowded = math.prod(len(manifest.factors[name]) for name in rest) > CROWDED
+    facets = [*facets, *[name for name in rest if name in swept(manifest)][: int(crowded)]]
+    rest = [name for name in rest if name not in facets]
     facet_factors = [*facets, *style.roles(_with_factors(manifest, rest))[2]]
     within = [name for name in rest if name not in facet_factors]
     values, cells, rows = evidence.scores(case.study), {cell.id: cell for cell in manifest.cells}, []
@@ -104,7 +109,7 @@ def draw_lines(table: pandas.DataFrame, page: Page) -> Figure:
     for i, (axis, title, rows) in enumerate(groups):
         metric = rows["metric"].iloc[0]
         _panel(axis, rows, encodings)
-        value_axis(axis, sorted(set(table["x"])))
+        value_axis(axis, sorted(set(table["x"])), 8 if across < 3 else 5)
         alike = table[table["metric"] == metric]
         low, high = limits(alike[["low", "high", "mean"]], 0.06)
         crosses = alike["label"].nunique() * 0.07 + 0.05 if alike["diverged"].sum() else 0.0

@@ -88,6 +88,29 @@ def test_of_several_numbers_the_learning_rate_is_the_axis(tmp_path: Path) -> Non
     assert found.attrs["x"] == "optim.lr" and sorted(set(found["x"])) == RATES
 
 
+def test_many_lines_have_a_panel_per_width_and_are_never_cut(tmp_path: Path) -> None:
+    norms = {"norm": ["ln", "rms", "none"]}
+    rates, widths = [1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2], [32, 64, 128]
+    case = made(tmp_path, norms | {"model.dim": widths, "optim.lr": rates}, score=valley)
+    table, drawn = both("sensitivity", case)
+    assert len(table) == 54 and table.groupby(["label", "facet"]).size().tolist() == [6] * 9, (
+        "more cells than are shown"
+    )
+    assert [axis.get_title() for axis in drawn.axes] == ["width 32", "width 64", "width 128"]
+    named = [text.get_text() for text in drawn.axes[0].get_xticklabels() if text.get_text()]
+    assert named == ["1e-4", "1e-3", "1e-2"], "every second, so that they do not overlap"
+    two = made(tmp_path / "two", {"norm": ["ln", "rms"], "model.dim": widths, "optim.lr": rates}, score=valley)
+    assert len(both("sensitivity", two)[1].axes) == 1, "six lines are one panel"
+
+
+def test_of_too_many_lines_whole_ones_are_left_out(tmp_path: Path) -> None:
+    names = [f"v{i}" for i in range(30)]
+    score = lambda levels, seed: valley(levels, seed) + names.index(levels["norm"])  # noqa: E731
+    table = table_of("sensitivity", made(tmp_path, {"norm": names, "optim.lr": RATES}, score=score))
+    assert table.groupby("label").size().tolist() == [3] * 24
+    assert "72 of 90 cells shown; the reference and those with the best score" in " ".join(table.attrs["caption"])
+
+
 def test_a_rate_without_an_ended_run_has_no_sensitivity(tmp_path: Path) -> None:
     failed = lambda levels, seed: "failed" if levels["optim.lr"] == 1e-2 else "done"  # noqa: E731
     table = table_of("sensitivity", made(tmp_path, {"optim.lr": RATES}, score=valley, status=failed))
