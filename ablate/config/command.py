@@ -24,7 +24,7 @@ from ablate.config.ladder import levels_of_rungs
 from ablate.config.mirror import Mirror, read_mirror
 from ablate.config.overrides import key_of, parse, quoted
 from ablate.config.schema import KEYS, PACE, Config
-from ablate.formatting import flat, instead, nearest
+from ablate.formatting import flat, grouped, instead, nearest
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,9 +195,7 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
     replicated, unfit = read_criterion(content.get("replicated"), named if isinstance(named, dict) else ())
     mirror, unlike = read_mirror(content.get("mirror"), levels, entries)
     problems = [Problem(f"{file}: {problem.key}", problem.message) for problem in [*wrong, *unfit, *unlike]]
-    given: dict[str, list[str]] = {}
-    for text in rest:
-        given.setdefault(key_of(text), []).append(text)
+    given = grouped((key_of(text), text) for text in rest)
     tier = next((text.partition("=")[2] for text in given.get("tier", ())), None)
     kept, text_problems = _texts(file, content)
     effects = filter(None, [kept["effects"]])

@@ -7,7 +7,7 @@ from functools import partial
 from string import ascii_lowercase
 from typing import Any, NamedTuple, TypedDict
 
-from ablate.formatting import counted
+from ablate.formatting import counted, grouped
 
 RUNG = "rung"  # the factor of design=ladder
 Cell = tuple[int, ...]  # the index of its level of each factor, in the order of the factors
@@ -135,9 +135,8 @@ def _aliases(names: list[str], words: list[str], signs: Any) -> Aliases:
     letters = ascii_lowercase[: len(names) - len(words)]
     spelt = dict(zip(letters, names, strict=False))
     defined = zip(names[len(letters) :], words, strict=True)
-    columns: dict[bytes, list[str]] = {}
-    for one, other in itertools.combinations(range(len(names)), 2):
-        columns.setdefault((signs[:, one] * signs[:, other]).tobytes(), []).append(f"{names[one]} × {names[other]}")
+    two = itertools.combinations(range(len(names)), 2)
+    columns = grouped(((signs[:, i] * signs[:, j]).tobytes(), f"{names[i]} × {names[j]}") for i, j in two)
     together = [pairs for pairs in columns.values() if len(pairs) > 1]
     written = [f"{name} = {' × '.join(spelt[letter] for letter in word)}" for name, word in defined]
     return {"resolution": "IV" if together else "V", "generators": written, "together": together}

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ablate.formatting import MINUS, PER, is_number, show
+from ablate.formatting import MINUS, PER, grouped, is_number, show
 from ablate.results.naming import assigned, named
 from ablate.results.records import Cell, Manifest
 
@@ -59,11 +59,8 @@ def contrasts(manifest: Manifest) -> list[Contrast]:
 def strata(manifest: Manifest) -> list[tuple[str, list[Cell]]]:
     """The name and the cells of each combination of the factors for which the reference names no level."""
     outside = [factor for factor in manifest.factors if factor not in manifest.reference]
-    grouped: dict[str, list[Cell]] = {}
-    for cell in manifest.cells:
-        stratum = ", ".join(assigned(manifest, name, cell.levels[name]) for name in outside)
-        grouped.setdefault(stratum, []).append(cell)
-    return list(grouped.items())
+    names = [", ".join(assigned(manifest, name, cell.levels[name]) for name in outside) for cell in manifest.cells]
+    return list(grouped(zip(names, manifest.cells, strict=True)).items())
 
 
 def changes(manifest: Manifest) -> dict[str, tuple[str, Any]]:
@@ -169,10 +166,7 @@ def _at(stratum: str) -> str:
 
 def corners_of(own: dict[str, Levels], names: tuple[str, ...]) -> dict[Corner, list[str]]:
     """The cells at each combination of levels of these factors, given the levels of every cell."""
-    found: dict[Corner, list[str]] = {}
-    for cell, levels in own.items():
-        found.setdefault(_key(levels, names), []).append(cell)
-    return found
+    return grouped((_key(levels, names), cell) for cell, levels in own.items())
 
 
 def _key(levels: Levels, names: tuple[str, ...]) -> Corner:
@@ -267,12 +261,9 @@ def crossings(manifest: Manifest) -> Iterator[tuple[str, list[Cell], str]]:
     outside = [name for name in manifest.factors if name not in manifest.reference]
     for setting in (name for name in outside if len(manifest.factors[name]) > 1):
         others = [name for name in outside if name != setting]
-        alike, blocks = dict[str, list[Cell]](), dict[str, list[Cell]]()
-        for cell in manifest.cells:
-            alike.setdefault(str([cell.levels[name] for name in others]), []).append(cell)
-        for cells in alike.values():
-            if len(tasks := {cell.task for cell in cells}) == 1:
-                blocks.setdefault(tasks.pop(), []).extend(cells)
+        alike = grouped((str([cell.levels[name] for name in others]), cell) for cell in manifest.cells).values()
+        of_one_task = [cells for cells in alike if len({cell.task for cell in cells}) == 1]
+        blocks = grouped((cell.task, cell) for cells in of_one_task for cell in cells)
         varied = [name for name in others if len(manifest.factors[name]) > 1]
         for cells in blocks.values():
             fixed = [name for name in varied if len({show(cell.levels[name]) for cell in cells}) == 1]

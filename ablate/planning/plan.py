@@ -28,7 +28,7 @@ from ablate.config.key_checks import CHOSEN, idle_problems, study_problems, with
 from ablate.config.overrides import key_of
 from ablate.config.schema import COMPONENTS, Config
 from ablate.execution.launcher import launcher_problems
-from ablate.formatting import listed, setting
+from ablate.formatting import grouped, listed, setting
 from ablate.model.products import one_thread
 from ablate.planning.cells import contradictions, describe_cells, match_cells
 from ablate.planning.checks.preflight import try_out
@@ -135,9 +135,7 @@ def study_of(composition: Composition, cells: Cells) -> CheckedStudy:
     claims, left = applicable(request.claims, cells.rows, running, [row.task for row in cells.rows], scored)
     if left and not request.changed:
         raise PlanError([Problem(f"{request.file}: {problem.key}", problem.message) for problem in left])
-    reasons: dict[str, list[str]] = {}  # why a changed study cannot test claims
-    for problem in left:
-        reasons.setdefault(problem.message, []).append(problem.key)
+    reasons = grouped((problem.message, problem.key) for problem in left)  # why a changed study cannot test claims
     unasked = [f"not asked here: {listed(keys)}, since {message}" for message, keys in reasons.items()]
     lost = [name for name in request.replicated.of if name not in claims] if request.replicated else []
     unmet = [f"replicated: is not judged, since there are no cells of its claim {name} here" for name in lost[:1]]
@@ -193,11 +191,9 @@ def configuration_of(words: Sequence[str], config_dir: str | None, part: str) ->
 
 def at_levels(problems: Iterable[Problem], cells: Iterable[Composed]) -> list[Problem]:
     """The problems; one of a setting in parentheses is reported by the level that has it, if only one does."""
-    levels: dict[str, set[str]] = {}
-    for group, choice in {choice for cell in cells for choice in cell.choices.items()}:
-        for key in named_settings(group, choice):
-            levels.setdefault(key, set()).add(f"{group}={choice}")
-    only = {key: each.pop() for key, each in levels.items() if len(each) == 1}
+    choices = {choice for cell in cells for choice in cell.choices.items()}
+    levels = grouped((key, f"{group}={choice}") for group, choice in choices for key in named_settings(group, choice))
+    only = {key: each[0] for key, each in levels.items() if len(each) == 1}
     return [Problem(only[key], f"{key}: {why}") if key in only else Problem(key, why) for key, why in problems]
 
 

@@ -14,7 +14,7 @@ from ablate.config.errors import PlanError, Problem
 from ablate.config.ladder import has_more_seeds
 from ablate.config.schema import VARIED
 from ablate.execution.pool import Order
-from ablate.formatting import counted, first_of
+from ablate.formatting import counted, first_of, grouped
 from ablate.planning import earlier_runs
 from ablate.planning.earlier_runs import Earlier, read_earlier, with_registrations
 from ablate.planning.study import CheckedStudy, comparison_notes
@@ -244,12 +244,10 @@ Similar = list[tuple[Run, Provenance]]  # the runs on disk of a cell with the sa
 
 def similar_runs(results: Path, name: str) -> dict[tuple[str, str], Similar]:
     """The runs in a cell's folder with their provenance, by seed, as in their names, and settings."""
-    found: dict[tuple[str, str], Similar] = {}
-    for file in (results / "runs" / name).glob("s*-*/provenance.json"):
-        run = Run(results, f"{name}/{file.parent.name}")
-        if origin := noted(run.provenance)[0]:
-            found.setdefault((file.parent.name.partition("-")[0], origin.numbers), []).append((run, origin))
-    return found
+    folders = (file.parent for file in (results / "runs" / name).glob("s*-*/provenance.json"))
+    runs = [Run(results, f"{name}/{folder.name}") for folder in folders]
+    known = [(run, origin) for run in runs if (origin := noted(run.provenance)[0])]
+    return grouped(((run.folder.name.partition("-")[0], origin.numbers), (run, origin)) for run, origin in known)
 
 
 def take_others(results: Path, runs: list[PlannedRun], rows: list[Cell]) -> tuple[list[PlannedRun], list[Cell]]:

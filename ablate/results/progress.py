@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablate.config.files import regular
-from ablate.formatting import counted, duration
+from ablate.formatting import counted, duration, grouped
 from ablate.results.lease import Holder
 from ablate.results.manifest import choose_study, manifest_of, readable, refusing, studies, study_folder
 from ablate.results.records import Cell, Manifest, PlannedRun
@@ -143,10 +143,7 @@ class Runs(list[RunState]):
 
     def by_state(self) -> dict[str, list[RunState]]:
         """The runs in each state."""
-        found: dict[str, list[RunState]] = {}
-        for run in self:
-            found.setdefault(run.state(), []).append(run)
-        return found
+        return grouped((run.state(), run) for run in self)
 
     def rates(self) -> Rates:
         """The speed of one process, from the work of all runs so far."""

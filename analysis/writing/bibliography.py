@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 
 from ablate.config.citations import Entry, short
+from ablate.formatting import grouped
 from ablate.results.records import Manifest
 from analysis.writing.latex import escape
 
@@ -43,13 +44,12 @@ def names(manifest: Manifest) -> dict[str, str]:
     """The author-year name of each paper, by key; "Mikolov et al. 2013a" if two would be equal.  Letters follow the
     order of all authors, then of titles, as in author-year styles of BibTeX."""
     entries = {key: entry for papers in citations(manifest).values() for key, entry in papers.items()}
-    plain, alike = {key: short(entry) for key, entry in entries.items()}, dict[str, list[str]]()
+    plain = {key: short(entry) for key, entry in entries.items()}
 
     def order(key: str) -> list[str]:  # as BibTeX sorts fields: lower-case letters, digits and spaces
         return [re.sub(r"[^\w ]", "", entries[key].get(field, "")).lower() for field in ("author", "title")] + [key]
 
-    for key in sorted(plain, key=order):
-        alike.setdefault(plain[key], []).append(key)
+    alike = grouped((plain[key], key) for key in sorted(plain, key=order))
     letters = {key: chr(ord("a") + i) for keys in alike.values() if len(keys) > 1 for i, key in enumerate(keys)}
     return {key: name + letters.get(key, "") for key, name in plain.items()}
 

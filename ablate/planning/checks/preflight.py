@@ -12,7 +12,7 @@ from ablate.config.depth import fewest, first_layers, mapped, variants_of
 from ablate.config.errors import PlanError, Problem, one_line
 from ablate.config.schema import BUILT, VARIED, Config
 from ablate.data.task import build_task
-from ablate.formatting import flat, show
+from ablate.formatting import flat, grouped, show
 from ablate.model.build import bare_model, base_of
 from ablate.model.init import role_of
 from ablate.model.products import one_thread
@@ -236,9 +236,7 @@ def _settings_in(config: Config, where: str) -> list[Any]:
 
 def equal_in(checked: list[Checked], keys: Iterable[str], content: Callable[[Checked], str]) -> Iterator[Pair]:
     """Pairs of cells that differ in these keys only, and have equal `content`."""
-    strata: dict[str, list[int]] = {}
-    for i, cell in enumerate(checked):
-        strata.setdefault(json.dumps(_without(cell.config, keys), sort_keys=True), []).append(i)
+    strata = grouped((json.dumps(_without(cell.config, keys), sort_keys=True), i) for i, cell in enumerate(checked))
     for members in strata.values():
         seen: dict[str, int] = {}
         for i in members if len(members) > 1 else []:

@@ -59,9 +59,7 @@ def table(case: Case) -> pandas.DataFrame | None:
 
 def _block(case: Case, values: pandas.DataFrame, effects: pandas.DataFrame, cells: list[Cell]) -> list[dict[str, Any]]:
     pair = effects["factor"].iloc[0].split(" x ")
-    corners: dict[tuple[Any, Any], list[str]] = {}
-    for cell in cells:
-        corners.setdefault((cell.levels[pair[0]], cell.levels[pair[1]]), []).append(cell.id)
+    corners = formatting.grouped(((cell.levels[pair[0]], cell.levels[pair[1]]), cell.id) for cell in cells)
     reference = evidence.bases(case.study.manifest)
     base = corners.get((reference[pair[0]], reference[pair[1]]), [])
     known = case.cells.set_index("cell")[COUNTS].to_dict("index")

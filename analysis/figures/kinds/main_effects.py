@@ -52,9 +52,7 @@ def table(case: Case) -> pandas.DataFrame | None:
 
 
 def _levels(case: Case, factor: str, cells: list[Cell]) -> Iterator[dict[str, Any]]:
-    levels: dict[Any, list[str]] = {}
-    for cell in cells:
-        levels.setdefault(cell.levels[factor], []).append(cell.id)
+    levels = formatting.grouped((cell.levels[factor], cell.id) for cell in cells)
     known = case.cells.set_index("cell")
     counts = [known.loc[ids, ["runs", "diverged", "failed", "missing"]].sum().to_dict() for ids in levels.values()]
     solved = evidence.is_solved(evidence.endpoint(case.study.manifest))  # diverged runs count as unsolved
