@@ -102,13 +102,7 @@ def survey(results: Path, without: Collection[str] = ()) -> tuple[list[Item], li
 
 def remove(items: Iterable[Item]) -> list[Item]:
     """Remove items that are not in use; returns those that could not be removed."""
-    left = []
-    for item in items:
-        with contextlib.suppress(OSError):
-            if _remove(item):
-                continue
-        left.append(item)
-    return left
+    return [item for item in items if not _remove(item)]
 
 
 def in_use(run: Run) -> bool:
@@ -149,7 +143,7 @@ def _ended(run: Run) -> bool:
 
 def _remove(item: Item) -> bool:
     """Remove an item unless its run is in use or has been restarted; returns whether it was removed."""
-    with contextlib.ExitStack() as held:
+    with contextlib.suppress(OSError), contextlib.ExitStack() as held:
         if run := item.run:
             mine = run.holder() is None and held.enter_context(run.lock(lambda: False))
             if not mine or (item.kind == CHECKPOINTS and not _ended(run)):
@@ -165,7 +159,8 @@ def _remove(item: Item) -> bool:
         if item.run:
             with contextlib.suppress(OSError):  # fails if the cell has other seeds
                 item.path.parent.rmdir()
-    return True
+        return True
+    return False
 
 
 ON_REQUEST = {

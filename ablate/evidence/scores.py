@@ -186,10 +186,8 @@ def matched(manifest: Manifest, cell: Cell) -> dict[str, Any]:
 
 def overfit(study: Study) -> pandas.Series:
     """By run, final over lowest validation loss if that rose while training loss fell; NaN for other runs."""
-    runs = study.runs
-    if "overfits" not in runs:
-        return pandas.Series(float("nan"), runs.index)
-    return pandas.to_numeric(runs["overfits"], errors="coerce").where(runs["status"] == "done")
+    found = study.runs.get("overfits", pandas.Series(math.nan, study.runs.index))
+    return pandas.to_numeric(found, errors="coerce").where(study.runs["status"] == "done")
 
 
 def overfitting(study: Study) -> str:

@@ -138,12 +138,8 @@ def fieller(parts: Parts, alpha: float) -> tuple[float, float, float] | None:
 
 def shares(manifest: Manifest, weights: dict[str, float]) -> dict[str, float]:
     """The share of a contrast's absolute weights in each stratum; shares sum to one."""
-    found: dict[str, float] = {}
-    for name, members in strata(manifest):
-        inside = [abs(weights[cell.id]) for cell in members if cell.id in weights]
-        if inside:
-            found[name] = sum(inside)
-    return {name: share / sum(found.values()) for name, share in found.items()}
+    found = {name: sum(abs(weights.get(cell.id, 0)) for cell in cells) for name, cells in strata(manifest)}
+    return {name: share / sum(found.values()) for name, share in found.items() if share}
 
 
 def _parts(found: Scored, weights: dict[str, float], curves: list[tuple[Slope, float]]) -> tuple[Parts, bool]:

@@ -56,13 +56,10 @@ def names(manifest: Manifest) -> dict[str, str]:
 
 def bibliography(manifest: Manifest) -> str:
     """The papers of a study's variants as BibTeX, each once, with the variants that cite it."""
-    entries: dict[str, Entry] = {}
-    variants: dict[str, list[str]] = {}
-    for variant, papers in citations(manifest).items():
-        for key, entry in papers.items():
-            entries.setdefault(key, entry)
-            variants.setdefault(key, []).append(re.sub(r"[\s@]+", " ", variant))  # BibTeX starts an entry at any @
-    found = []
+    cited, found = citations(manifest).items(), []
+    entries = {key: entry for _, papers in cited for key, entry in papers.items()}
+    # BibTeX starts an entry at any @.
+    variants = grouped((key, re.sub(r"[\s@]+", " ", variant)) for variant, papers in cited for key in papers)
     for key, entry in sorted(entries.items()):
         fields = {name: str(text) for name, text in entry.items() if TYPE.fullmatch(name)}
         if "eprint" in fields and "howpublished" not in fields:

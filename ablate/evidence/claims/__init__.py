@@ -318,14 +318,8 @@ def forecast(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         return Judged(low, high, 0 if reason else way * ((low > bound) - (high < bound)))
 
     words = [side_words(study.manifest, side) for side in claim.sides]
-    columns: dict[str, Any] = {"n": len(rungs[at].pairs), "mean": math.exp(found.mean), "sd": math.nan}
-    columns |= {
-        "margin": math.nan,
-        "metric": rungs[at].row.metric,
-        "side": words[0],
-        "against": words[1],
-        "paired": True,
-    }
+    columns: dict[str, Any] = {"n": len(rungs[at].pairs), "mean": math.exp(found.mean), "sd": math.nan, "paired": True}
+    columns |= {"margin": math.nan, "metric": rungs[at].row.metric, "side": words[0], "against": words[1]}
     notes = ["beyond the ladder, extrapolated"] * (not reason and change(rungs, at).extrapolated)
     notes += [rates] * bool(rates)
     return Finding(columns, p, judge, reason, bool(reason), notes, assumed(found.n) if not reason else "")
