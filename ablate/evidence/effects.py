@@ -287,9 +287,7 @@ def also_words(also: str) -> str:
 def also_lines(manifest: Manifest) -> list[str]:
     """A line for each contrast that changes more than its factor: "ffn: swiglu − mlp also changes …"."""
     named = [contrast for contrast in contrasts(manifest) if contrast.kind in ("main", "step")]
-    found = {
-        contrast.label.removesuffix(f" at {contrast.stratum}"): also_words("; ".join(others))
-        for contrast, others in zip(named, also_of_each(manifest, named), strict=True)
-        if others
-    }
+    labels = [contrast.label.removesuffix(f" at {contrast.stratum}") for contrast in named]
+    both = zip(labels, also_of_each(manifest, named), strict=True)
+    found = {label: also_words("; ".join(others)) for label, others in both if others}
     return [f"{label} {others}" for label, others in found.items()]

@@ -15,7 +15,7 @@ import pandas
 
 from ablate import formatting
 from ablate.config.key_checks import fraction_of
-from ablate.evidence.contrasts import Contrast, strata
+from ablate.evidence.contrasts import Contrast, Weights, strata
 from ablate.evidence.equivalence import SEEDS, Fits, spread_of, within, without_collapsed
 from ablate.evidence.error_rates import ALPHA
 from ablate.evidence.estimates import Scored, groups, scored
@@ -32,6 +32,7 @@ SOUND = 4  # times (median − best run); with normal noise, 1 % of 8 sound seed
 BENT = 0.05  # significance level of the test that the slopes of the curve's two halves differ
 BEYOND = "beyond what was measured"  # "more than 25 %" already implies it
 Parts = list[np.ndarray]
+Curves = dict[str, "Slope"]  # by stratum
 
 
 class Worth(NamedTuple):
@@ -54,7 +55,7 @@ class Slope(NamedTuple):
     collapsed: int = 0  # the number of seeds left out for a collapsed run
 
 
-def slopes(exchange: Study, metric: str | None = None) -> dict[str, Slope]:
+def slopes(exchange: Study, metric: str | None = None) -> Curves:
     """Per stratum, the least-squares slope of the metric (default: the task's) on log(steps), over complete seeds.  A
     seed with a collapsed run is left out: that loss does not come from the number of steps."""
     values, found = scored(exchange, metric), dict[str, Slope]()
@@ -76,9 +77,7 @@ def slopes(exchange: Study, metric: str | None = None) -> dict[str, Slope]:
     return found
 
 
-def worth(
-    found: Scored, weights: dict[str, float], curves: dict[str, Slope], alpha: float, cost: float = 0.0, least: int = 2
-) -> Worth:
+def worth(found: Scored, weights: Weights, curves: Curves, alpha: float, cost: float = 0.0, least: int = 2) -> Worth:
     """A contrast in steps of its stratum's reference; over several strata, by the mean of their slopes.  `cost` is
     added to the difference of every seed; `least` is the minimum number of seeds."""
     inside = shares(found.study.manifest, weights)
@@ -136,13 +135,13 @@ def fieller(parts: Parts, alpha: float) -> tuple[float, float, float] | None:
     return ratio, float(half - root) / a, float(half + root) / a
 
 
-def shares(manifest: Manifest, weights: dict[str, float]) -> dict[str, float]:
+def shares(manifest: Manifest, weights: Weights) -> dict[str, float]:
     """The share of a contrast's absolute weights in each stratum; shares sum to one."""
     found = {name: sum(abs(weights.get(cell.id, 0)) for cell in cells) for name, cells in strata(manifest)}
     return {name: share / sum(found.values()) for name, share in found.items() if share}
 
 
-def _parts(found: Scored, weights: dict[str, float], curves: list[tuple[Slope, float]]) -> tuple[Parts, bool]:
+def _parts(found: Scored, weights: Weights, curves: list[tuple[Slope, float]]) -> tuple[Parts, bool]:
     """D and b of a contrast in independent groups, and whether seeds are dropped because they have no b.
 
     Cells with the same batches are paired by seed with each other and with their reference's slope.  If the weights sum
@@ -191,13 +190,13 @@ def exchange_lines(study: Study) -> Iterator[str]:
         yield f"exchange rate: 25 % more steps of {reference.label}: {'; '.join(notes)}"
 
 
-def curves_of(study: Study, metric: str) -> dict[str, Slope]:
+def curves_of(study: Study, metric: str) -> Curves:
     """The slopes of a study's exchange runs in a metric; empty without such runs and for seconds per step."""
     exchange = None if metric in SPEED else study.beside.get("exchange")
     return slopes(exchange, metric) if exchange and metric in exchange.runs else {}
 
 
-def fits_in_steps(contrast: Contrast, found: Scored, share: float, curves: dict[str, Slope]) -> Fits:
+def fits_in_steps(contrast: Contrast, found: Scored, share: float, curves: Curves) -> Fits:
     """A test, over at least five seeds that did not collapse, that a contrast is worth less than a share of the steps.
 
     Fieller's interval has to lie within the share after a shift by the cost in either direction.  The slope is
@@ -217,7 +216,7 @@ def outside(found: Worth, share: float) -> bool:
     return found.worth_low > share or found.worth_high < 1 / (1 + share) - 1
 
 
-def in_units(study: Study, contrast: Contrast, margin: str | float, curves: dict[str, Slope]) -> float:
+def in_units(study: Study, contrast: Contrast, margin: str | float, curves: Curves) -> float:
     """A margin in the metric's unit; for a share of the steps |mean slope|·log(1 + share), NaN without exchange runs.
     Over several strata, slopes are averaged by the contrast's `shares`."""
     share = fraction_of(margin)

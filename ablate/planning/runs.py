@@ -74,11 +74,8 @@ class Plan:
         if self.study.settings.timing == "isolated":
             seeds = [list(of_seed) for _, of_seed in itertools.groupby(runs, lambda run: run.seed)]
             runs = [run for i, of_seed in enumerate(seeds) for run in (of_seed[::-1] if i % 2 else of_seed)]
-        return [
-            Order(results=results, path=run.path, seed=run.seed, cell=as_planned(cells[run.cell], run), user=user)
-            for run in runs
-            if run.path in todo
-        ]
+        left = [(run, as_planned(cells[run.cell], run)) for run in runs if run.path in todo]
+        return [Order(results=results, path=run.path, seed=run.seed, cell=cell, user=user) for run, cell in left]
 
 
 def is_hydras(word: str) -> bool:

@@ -28,7 +28,9 @@ from ablate.results import records
 from ablate.results.records import TunedCell, Tuning
 from ablate.results.run import Run
 
+Grid = Sequence[Any]  # the values that are tried
 Scores = list[list[float | None]]  # of each cell, at each value
+Chosen = tuple[Scores, list[int]]  # with the index of each cell's best value
 Shares = dict[int | None, list[int]]  # scored seed, None for all together -> tuning seeds
 
 LIMIT = 4  # values by which a grid is extended, on each side
@@ -72,9 +74,7 @@ def tuned(study: CheckedStudy) -> Generator[Plan, None, CheckedStudy]:
     return dataclasses.replace(made, entries=entries, written=known.claims)
 
 
-def chosen(
-    cells: Cells, plan: Plan, seeds: list[int], grid: Sequence[Any], rule: str = "best"
-) -> tuple[Scores, list[int]]:
+def chosen(cells: Cells, plan: Plan, seeds: list[int], grid: Grid, rule: str = "best") -> Chosen:
     """Each cell's mean score over these seeds at each value (None if a run diverged), and the index of its best value.
     The score is the first metric of the cell's task on the validation split.  With the rule `one_se` the smallest value
     counts as best whose mean difference to the best mean is within the standard error of that difference."""
@@ -106,7 +106,7 @@ def is_near(scores: list[Any], others: list[Any]) -> bool:
     return abs(statistics.mean(apart)) <= statistics.stdev(apart) / math.sqrt(len(apart))
 
 
-def tuning_study(study: CheckedStudy, grid: Sequence[Any], shares: Shares) -> CheckedStudy:
+def tuning_study(study: CheckedStudy, grid: Grid, shares: Shares) -> CheckedStudy:
     """Every cell at every value, on tuning seeds and the validation split.  Raises PlanError."""
     tune, whose = study.settings.tune, study.tuning_name
     seeds = sorted(seed for own in shares.values() for seed in own)
@@ -127,7 +127,7 @@ def tuning_study(study: CheckedStudy, grid: Sequence[Any], shares: Shares) -> Ch
     return CheckedStudy(study.command, settings, cells, study.entries | entries, *registered, notes=[note], more=True)
 
 
-def tuning_cells(cells: Cells, settings: Config, key: str, grid: Sequence[Any]) -> Cells:
+def tuning_cells(cells: Cells, settings: Config, key: str, grid: Grid) -> Cells:
     """Every cell at every value, value by value.  Raises PlanError."""
     count = len(cells.rows)
     # Values are chosen by the whole validation split, regardless of speed.
@@ -159,7 +159,7 @@ def level(value: Any) -> Any:
     return value if isinstance(value, str | int | float | None) else json.dumps(value)
 
 
-def tuned_study(study: CheckedStudy, grid: list[Any], scores: Scores, best: list[int]) -> CheckedStudy:
+def tuned_study(study: CheckedStudy, grid: Grid, scores: Scores, best: list[int]) -> CheckedStudy:
     """The study with each cell at its best value, and the record of its tuning.  Raises PlanError."""
     tune, before = study.settings.tune, study.cells
     key = str(tune.key)
@@ -167,18 +167,14 @@ def tuned_study(study: CheckedStudy, grid: list[Any], scores: Scores, best: list
     made = reconfigured(before, study.settings, configs)
     doubts = remarks(before.labels, key, grid, best, scores, tune.extend)
     rows = [dataclasses.replace(row, notes=row.notes + doubt) for row, doubt in zip(made.rows, doubts, strict=True)]
-    cells = {
-        row.id: TunedCell(value=level(grid[i]), scores=found, edge=at_edge(grid, i))
-        for row, i, found in zip(rows, best, scores, strict=True)
-    }
+    each = zip(rows, best, scores, strict=True)
+    cells = {row.id: TunedCell(value=level(grid[i]), scores=own, edge=at_edge(grid, i)) for row, i, own in each}
     values = ", ".join(f"{row.label} {formatting.show(cells[row.id].value)}" for row in rows)
     least = " (the smallest that differs from the best by no more than a standard error)" * (tune.rule == "one_se")
     return with_tuning(study, dataclasses.replace(made, rows=rows), grid, cells, f"{key} by tuning{least}: {values}")
 
 
-def with_tuning(
-    study: CheckedStudy, cells: Cells, grid: list[Any], found: dict[str, TunedCell], note: str
-) -> CheckedStudy:
+def with_tuning(study: CheckedStudy, cells: Cells, grid: Grid, found: dict[str, TunedCell], note: str) -> CheckedStudy:
     """A study with tuned cells and the record of their tuning.  Raises PlanError if a cell that was scored at one value
     would now get another."""
     tune, earlier = study.settings.tune, read_earlier(study.results, study.name).manifest
@@ -198,9 +194,7 @@ def with_tuning(
     return dataclasses.replace(study, cells=cells, entries=entries, notes=[*study.notes, note])
 
 
-def remarks(
-    labels: list[str], key: str, grid: Sequence[Any], best: list[int], scores: Scores, extends: bool
-) -> list[list[str]]:
+def remarks(labels: list[str], key: str, grid: Grid, best: list[int], scores: Scores, extends: bool) -> list[list[str]]:
     """Notes on cells that may not have found their best value; those with the same reason share a line."""
     doubts = []
     for i, found in zip(best, scores, strict=True):
@@ -216,9 +210,7 @@ def remarks(
     return [[f"{formatting.first_of(sharing[text], 4)}: {text}"] if text else [] for text in doubts]
 
 
-def tuned_by_seed(
-    study: CheckedStudy, grid: list[Any], every: Scores, rounds: dict[Any, tuple[Scores, list[int]]]
-) -> CheckedStudy:
+def tuned_by_seed(study: CheckedStudy, grid: Grid, every: Scores, rounds: dict[Any, Chosen]) -> CheckedStudy:
     """The study with the best value of each cell for each scored seed, and the record of its tuning.  Cells get other
     ids than with one value for all seeds; their configuration has the most common value."""
     tune, cells, rows, values = study.settings.tune, dict[str, TunedCell](), [], []
@@ -259,7 +251,7 @@ def choose(scores: Sequence[float | None], lower: bool) -> int:
     return min(range(len(ranked)), key=lambda i: (scores[i] is None, ranked[i], i))
 
 
-def at_edge(grid: Sequence[Any], i: int) -> bool:
+def at_edge(grid: Grid, i: int) -> bool:
     """Whether a value is the smallest or largest of its grid; false if some values are not numbers."""
     return all(map(is_number, grid)) and grid[i] in (min(grid), max(grid))
 

@@ -273,11 +273,8 @@ def _yaml(text: str) -> str:
 def relabelled(study: Study, labels: Mapping[str, str]) -> Study:
     """The study with these names of factors, levels and metrics.  Each cell keeps its planned label as `written`."""
     changed = evidence.changes(study.manifest) if study.manifest.design == "cumulative" else {}
-    cells = [
-        replace(cell, label=cell_label(cell, labels, changed.get(cell.id)), written=written(cell))
-        for cell in study.manifest.cells
-    ]
-    by_id = {cell.id: cell.label for cell in cells}
+    by_id = {cell.id: cell_label(cell, labels, changed.get(cell.id)) for cell in study.manifest.cells}
+    cells = [replace(cell, label=by_id[cell.id], written=written(cell)) for cell in study.manifest.cells]
     by_label = {written(cell): cell.label for cell in cells}
     siblings = {name: _sibling(each, labels, by_label) for name, each in study.beside.items()}
     manifest = replace(study.manifest, shown=dict(labels), cells=cells)

@@ -85,10 +85,9 @@ def select(table: pandas.DataFrame, case: Case, given: Edits, most: int) -> pand
     if left_out and case.study.manifest.design == "ladder":
         left_out += "; other learning rates are in the tables"
     result = ordered.reset_index(drop=True)
-    result.attrs = table.attrs | {
-        "title": table.attrs.get("title") or style.title(case.study.manifest),
-        "caption": [line for line in [*table.attrs.get("caption", []), left_out] if line],
-    }
+    title = table.attrs.get("title") or style.title(case.study.manifest)
+    caption = [line for line in [*table.attrs.get("caption", []), left_out] if line]
+    result.attrs = table.attrs | {"title": title, "caption": caption}
     return result
 
 
@@ -150,9 +149,7 @@ def _order(table: pandas.DataFrame, manifest: Manifest, given: Edits) -> list[in
     groups = [tuple(row) for row in table[columns].to_numpy()]
     start = [first.setdefault(group, i) for i, group in enumerate(groups)]
     at = {(factor, level): i for factor, levels in given.order.items() for i, level in enumerate(levels)}
-    places = [
-        tuple(at.get(pair, math.inf if pair[0] in given.order else 0) for pair in _pairs(row))
-        for row in named_rows(table)
-    ]
+    pairs = map(_pairs, named_rows(table))
+    places = [tuple(at.get(pair, math.inf if pair[0] in given.order else 0) for pair in each) for each in pairs]
     effects = table["mean"].fillna(math.inf).tolist() if given.sort and "mean" in table else [0.0] * len(table)
     return sorted(range(len(table)), key=lambda i: (start[i], places[i], effects[i]))

@@ -175,10 +175,8 @@ def seeds_of(
         text = runs.at[at, keys[0]][:20]
         raise Refused(f"{where[at]}: {keys[0]} is “{text}”, which is not a whole number of 64 bits")
     if all(each is None for each in found):
-        raise Refused(
-            f"no run has a seed in its configuration ({', '.join(SEEDS[:3])}, …); if their names have one, write "
-            f"{example(names)}, or name its key: --seed-from KEY"
-        )
+        how = f"if their names have one, write {example(names)}, or name its key: --seed-from KEY"
+        raise Refused(f"no run has a seed in its configuration ({', '.join(SEEDS[:3])}, …); {how}")
     return found
 
 
@@ -273,21 +271,19 @@ def choose_factors(
     return list(found.values()) or ["cell"], [told] * bool(left)
 
 
-def steps_and_factors(
-    table: pandas.DataFrame, metrics: list[str], request: Request
-) -> tuple[str, list[str], list[str]]:
+def steps_and_factors(rows: pandas.DataFrame, metrics: list[str], request: Request) -> tuple[str, list[str], list[str]]:
     """The step, the factors, and a note on columns left out, of a table with a row per run, or per run and step.  A
     column not called `step` counts steps if rows repeat without it, and do not with it."""
     wanted = (*request.factors, *request.described.factors)
 
     def chosen(step: str) -> tuple[list[str], list[str]]:
-        kept = [name for name in table if name in wanted or name == step or not is_neither(name)]
-        return choose_factors(table[kept], metrics, request, step)
+        kept = [name for name in rows if name in wanted or name == step or not is_neither(name)]
+        return choose_factors(rows[kept], metrics, request, step)
 
-    counts = "step" in table or bool(request.step_from)
-    for step in () if counts else step_columns(table)[:1]:
+    counts = "step" in rows or bool(request.step_from)
+    for step in () if counts else step_columns(rows)[:1]:
         with contextlib.suppress(Refused):  # then the columns have another meaning
             keys = [*chosen(step)[0], "seed"]
-            counts = bool(table.duplicated(keys).any()) and not table.duplicated([*keys, step]).any()
-    step = step_of(table, request) if counts else ""
+            counts = bool(rows.duplicated(keys).any()) and not rows.duplicated([*keys, step]).any()
+    step = step_of(rows, request) if counts else ""
     return step, *chosen(step)

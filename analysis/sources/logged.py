@@ -146,11 +146,10 @@ def _with_seeds(logged: Logged, request: Request) -> Logged:
         metrics = [name for name in rows if name in named or direction(name) is not None]
         runs = runs.assign(**columns.read_names(request.names, names, metrics))
     if bare and sum(name == "seed" or runs[name].nunique() > 1 for name in runs.columns.difference(facts)) < 2:
-        raise Refused(
-            "no run has settings; write seed and factors to hparams.yaml in each run's folder (Lightning: "
-            "self.save_hyperparameters(), W&B: wandb.init(config=...)), or read them from the runs' names: "
-            + columns.example(names)
-        )
+        own = "Lightning: self.save_hyperparameters(), W&B: wandb.init(config=...)"
+        how = f"write seed and factors to hparams.yaml in each run's folder ({own})"
+        how += f", or read them from the runs' names: {columns.example(names)}"
+        raise Refused(f"no run has settings; {how}")
     seeds = columns.seeds_of(runs, where, names, request, tidy)
     runs = runs.drop(columns=[request.seed_from, *([] if tidy else columns.SEEDS)], errors="ignore")
     notes = [*notes, *columns.note(where[[seed is None for seed in seeds]], "without a seed left out")]
@@ -213,10 +212,8 @@ def _cell_ids(runs: pandas.DataFrame, factors: list[str]) -> pandas.Series:
     if "cell" in runs:
         names = runs["cell"].astype(str).groupby(numbers).agg(lambda each: sorted(set(each)))
         if same := next((each for each in names if len(each) > 1), None):
-            raise Refused(
-                f"cells {same[0]} and {same[1]} have the same factors; name the columns in which they differ with "
-                "--factors, or --factors cell"
-            )
+            how = "name the columns in which they differ with --factors, or --factors cell"
+            raise Refused(f"cells {same[0]} and {same[1]} have the same factors; {how}")
         if names.str[0].is_unique:
             return runs["cell"].astype(str)
     return "c" + numbers.astype(str)

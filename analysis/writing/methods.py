@@ -106,11 +106,8 @@ def _seeds(case: Case) -> dict[str, Any]:
         named = dict.fromkeys(manifest.tasks[cell.task].name for cell in manifest.cells if by_cell[cell.id] == metric)
         of = f" of {listed(named)}" * (len(found) > 1)
         metrics.append(naming.with_unit(manifest, metric, naming.metric_words(manifest, metric)) + of)
-    return {
-        "paired": "all" if len(pairs) and pairs.all() else "some" if pairs.any() else "",
-        "shared_draws": " to ".join(shares),
-        "metrics": metrics,
-    }
+    paired = "all" if len(pairs) and pairs.all() else "some" if pairs.any() else ""
+    return {"paired": paired, "shared_draws": " to ".join(shares), "metrics": metrics}
 
 
 def _statistics(case: Case) -> dict[str, Any]:
@@ -138,11 +135,9 @@ def _runs(case: Case) -> dict[str, Any]:
     settings = [each for cell in manifest.cells for each in flat(cell.config.as_json()).items()]
     packages = {str(value).partition(".")[0] for key, value in settings if key.rpartition(".")[2] == "_target_"}
     cells = {cell.id: cell for cell in manifest.cells}
-    flops = [
-        cell.flops_per_token * (cell.tokens_per_step or 0) * cell.config.train.steps
-        for cell in runs[runs["status"] == "done"]["cell"].map(cells)
-        if cell.flops_per_token and cell.config.known
-    ]
+    trained = runs[runs["status"] == "done"]["cell"].map(cells)
+    known = [cell for cell in trained if cell.flops_per_token and cell.config.known]
+    flops = [cell.flops_per_token * (cell.tokens_per_step or 0) * cell.config.train.steps for cell in known]
     return {
         "lost": lost + [f"{bare} done without the endpoint"] * (bare > 0),
         "unsolved": counts.get("diverged") and any(map(evidence.is_solved, evidence.measures(manifest))),

@@ -19,10 +19,8 @@ class Sheet(NamedTuple):
     def numeric(self) -> list[bool]:
         """Which columns hold only numbers, to be right-aligned."""
         columns = list(zip(*self.rows, strict=True)) or [()] * len(self.head)
-        return [
-            any(map(_number, column)) and all(_number(text) or text in ("", "–") for text in column)
-            for column in columns
-        ]
+        missing = ("", "–")
+        return [any(map(_number, each)) and all(_number(text) or text in missing for text in each) for each in columns]
 
 
 def _number(text: str) -> bool:

@@ -47,10 +47,8 @@ def _day(when: str) -> str:
 
 def claim_words(claim: Claim) -> str:
     """A claim as it was written: "less: ffn=swiglu against ffn=mlp, gelu; margin 0.01; at norm=ln"."""
-    sides = [
-        " with ".join(_typed(side)) if isinstance(side, dict) else ", ".join(map(str, side))
-        for side in getattr(claim, claim.relation)
-    ]
+    given = getattr(claim, claim.relation)
+    sides = [" with ".join(_typed(side)) if isinstance(side, dict) else ", ".join(map(str, side)) for side in given]
     rest = [f"metric {' against '.join(claim.metrics)}"] * bool(claim.metrics)
     rest += [f"margin {claim.margin}"] * (claim.margin is not None)
     rest += [f"{way} {bound:g}" for way, bound in (("above", claim.above), ("below", claim.below)) if bound is not None]
@@ -221,12 +219,8 @@ def _multiplies(manifest: Manifest, claim: Claim, row: Any) -> str:
 # The sign of a relation's margin, and the side of it on which the difference is claimed to lie.
 EDGES = {"less": (-1, "below"), "greater": (1, "above"), "not_greater": (1, "below"), "not_less": (-1, "above")}
 SENTENCES: dict[str, Callable[[Manifest, Claim, Any], str]] = dict.fromkeys(EDGES, _directed)
-SENTENCES |= {
-    "equivalent": _equivalent,
-    "diverges_more": _diverges,
-    "rank_correlates": _ranks,
-    "multiplier": _multiplies,
-}
+SENTENCES |= {"equivalent": _equivalent, "diverges_more": _diverges}
+SENTENCES |= {"rank_correlates": _ranks, "multiplier": _multiplies}
 
 
 class Replication(NamedTuple):

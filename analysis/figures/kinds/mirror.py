@@ -55,17 +55,13 @@ def table(case: Case) -> pandas.DataFrame | None:
     fixed = {name: level for name, level in others.items() if name not in {*compared, mirror.panels}}
     theirs = ~found["facet"].str.startswith(HERE)
     mine = found[~theirs].drop_duplicates("cell")
-    beyond = [
-        naming.assigned(manifest, name, level)
-        for name in found.attrs["lines"]
-        for level in manifest.factors[name]
-        if level not in [series.of.get(name, level) for series in mirror.series]
-    ]
+    drawn = [(name, level) for name in found.attrs["lines"] for level in manifest.factors[name]]
+    beyond = [pair for pair in drawn if pair[1] not in [series.of.get(*pair) for series in mirror.series]]
     parts = {
         f"{HERE} at": [naming.assigned(manifest, name, level) for name, level in fixed.items()],
         "published, without cells here": lost,
         "no number printed of": found.loc[theirs & found["mean"].isna(), "label"].unique(),
-        "not published": beyond,
+        "not published": [naming.assigned(manifest, *pair) for pair in beyond],
     }
     (ours,) = captions.caption("lines", case, mine, measured=mine["metric"].unique())
     facts = {"mirror": mirror, "ours": f"{HERE}: {ours}", "parts": parts}
