@@ -112,10 +112,8 @@ def speed(study: Study) -> pandas.DataFrame:
     study's margin, its exchange runs and claims about other metrics concern its endpoint, so they are not used."""
     if not is_timed(study.manifest) or study.runs[STEP].isna().all():
         return pandas.DataFrame()
-    claims, withdrawn = (
-        {name: entry for name, entry in entries.items() if SPEED.keys() & entry.claim.metrics}
-        for entries in (study.manifest.claims, study.manifest.withdrawn)
-    )
+    both = study.manifest.claims, study.manifest.withdrawn
+    claims, withdrawn = ({name: one for name, one in each.items() if SPEED.keys() & one.claim.metrics} for each in both)
     manifest = dataclasses.replace(study.manifest, margin=None, claims=claims, withdrawn=withdrawn)
     return effects(dataclasses.replace(study, manifest=manifest, beside={}), STEP)
 

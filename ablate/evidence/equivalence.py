@@ -126,13 +126,12 @@ def collapse_of(found: Scored, contrast: Contrast) -> Collapse:
     at, known = [[names.index(name) for name in part] for part in parts], ~np.isnan(values)
     sides = [int(collapsed[:, [names.index(n) for n in contrast.side(sign)]].any(1).sum()) for sign in (1, -1)]
     solved = [sums(left[:, i], part) for i, part in zip(at, parts, strict=True)]
-    return Collapse(
-        tuple((int((collapsed[:, i].any(1) & known[:, i].all(1)).sum()), int(known[:, i].all(1).sum())) for i in at),
-        tuple(room * max(sum(max(0.0, sign * w) for w in part.values()) for sign in (1, -1)) for part in parts),
-        (sides[0], sides[1]),
-        paired(solved[0]) if together else welch(solved),
-        normality(solved),
-    )
+    whole = [known[:, i].all(1) for i in at]
+    lost = [collapsed[:, i].any(1) & own for i, own in zip(at, whole, strict=True)]
+    counts = tuple((int(one.sum()), int(own.sum())) for one, own in zip(lost, whole, strict=True))
+    sizes = tuple(room * max(sum(max(0.0, sign * w) for w in part.values()) for sign in (1, -1)) for part in parts)
+    estimate = paired(solved[0]) if together else welch(solved)
+    return Collapse(counts, sizes, (sides[0], sides[1]), estimate, normality(solved))
 
 
 def _finite(worse: np.ndarray) -> list[np.ndarray]:

@@ -169,13 +169,11 @@ def with_registrations(manifest: Manifest, study: CheckedStudy, earlier: Earlier
     margin, old = study.settings.margin, (known and known.margin) or study.entries.get("margin")
     criterion = (known and known.replicated) or study.entries.get("replicated")
     seen = scored(earlier, manifest.runs, statuses) if study.claims or before or margin or old or criterion else {}
-    return dataclasses.replace(
-        manifest,
-        **register(study.claims, before, study.cells.rows, seen, now()),
-        margin=registered(margin, old, seen, now()),
-        replicated=registered(study.replicated, criterion, seen, now()),
-        effects=registered(study.entries.get("effects"), known.effects if known else None, seen, now()),
-    )
+    found = register(study.claims, before, study.cells.rows, seen, now())
+    found |= {"margin": registered(margin, old, seen, now())}
+    found |= {"replicated": registered(study.replicated, criterion, seen, now())}
+    found |= {"effects": registered(study.entries.get("effects"), known.effects if known else None, seen, now())}
+    return dataclasses.replace(manifest, **found)
 
 
 def scored(earlier: Earlier, runs: list[PlannedRun], statuses: dict[str, str]) -> dict[int, set[str]]:

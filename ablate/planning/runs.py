@@ -256,12 +256,10 @@ def take_others(results: Path, runs: list[PlannedRun], rows: list[Cell]) -> tupl
         if not _ended(Run(results, run.path)):
             cell = as_planned(cells[run.cell], run)
             planned = provenance(cell.config, run.seed, cell.task)
-            others = [
-                (ended, other.path, changed_names(origin, planned))
-                for other, origin in read(cell.name).get((f"s{run.seed}", planned.numbers), [])
-                if all(getattr(origin, key) == getattr(planned, key) for key in EQUAL) and (ended := _ended(other))
-            ]
-            if others:
+            alike = read(cell.name).get((f"s{run.seed}", planned.numbers), [])
+            same = [pair for pair in alike if all(getattr(pair[1], key) == getattr(planned, key) for key in EQUAL)]
+            ended = [(when, other, origin) for other, origin in same if (when := _ended(other))]
+            if others := [(when, other.path, changed_names(origin, planned)) for when, other, origin in ended]:
                 _, path, names = max(others)
                 taken.setdefault(run.cell, []).append(names)
                 run = dataclasses.replace(run, path=path)

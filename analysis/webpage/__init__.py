@@ -119,10 +119,8 @@ def _compared(case: Case) -> tuple[dict[str, str], dict[str, str]]:
         sides = weighed(manifest.claims[row.name].claim, manifest.cells)
         claimed[row.name] = claimed[row.sentence.strip()] = [*chain(*sides)]
     at = {cell.id: place for place, cell in enumerate(manifest.cells)}
-    by_row, by_claim = (
-        {name: " ".join(map(str, sorted({at[cell] for cell in cells}))) for name, cells in each.items()}
-        for each in (found, claimed)
-    )
+    places = [{name: sorted({at[cell] for cell in cells}) for name, cells in each.items()} for each in (found, claimed)]
+    by_row, by_claim = ({name: " ".join(map(str, own)) for name, own in each.items()} for each in places)
     return by_row, by_claim
 
 

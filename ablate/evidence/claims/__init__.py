@@ -228,10 +228,8 @@ def rank_correlation(values: np.ndarray, published: np.ndarray, rng: np.random.G
     # Unlike losses, ranks can agree in every seed: without spread the test over orders alone decides.
     p_seeds = float(2 * t_above(abs(t.mean) / t.error, t.df)) if t.error else float(mean == 0)
     everything = range(len(w))
-    without = [
-        float(np.mean(_standard(values[:, others]) @ _standard(published[None, others])[0]))
-        for others in ([i for i in everything if i != left] for left in everything)
-    ]
+    others = [[i for i in everything if i != left] for left in everything]
+    without = [float(np.mean(_standard(values[:, rest]) @ _standard(published[None, rest])[0])) for rest in others]
     if len(w) <= EXACT:
         orders = w[np.array(list(itertools.permutations(everything)))]
     else:

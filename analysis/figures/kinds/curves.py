@@ -40,11 +40,9 @@ def table(case: Case) -> pandas.DataFrame | None:
     result = result.assign(**{name: result["cell"].map(texts) for name, texts in about.items()})
     result = result.reindex(columns=COLUMNS).sort_values("cell", key=lambda ids: ids.map(order), kind="stable")
     cut = any((group["tokens"] == 0).any() and _start(group) > 0 for group in _groups(result))
-    result.attrs = {
-        "x": f"training {by}".replace("step", "steps"),
-        "caption": captions.caption("curves", case, result, enlarged=_enlarged(result), cut=cut),
-        "units": {metric: naming.metric_name(study.manifest, metric) for metric in metrics.values()},
-    }
+    caption = captions.caption("curves", case, result, enlarged=_enlarged(result), cut=cut)
+    units = {metric: naming.metric_name(study.manifest, metric) for metric in metrics.values()}
+    result.attrs = {"x": f"training {by}".replace("step", "steps"), "caption": caption, "units": units}
     return result.reset_index(drop=True)
 
 

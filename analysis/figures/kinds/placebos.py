@@ -49,11 +49,9 @@ def table(case: Case) -> pandas.DataFrame | None:
     made, reference = pandas.DataFrame(rows, columns=COLUMNS), cells[None].label
     there = case.effects.query("metric == @metric and kind in @SINGLE and n > 0")
     facts = {"reference": reference, "shown": int((made["role"] == "effect").sum()), "every": len(there)}
-    made.attrs = {
-        "x": captions.difference_label(case.study, metric),
-        "places": formatting.decimals((made["high"] - made["low"])[made["role"] == "effect"] / 2),
-        "caption": captions.caption("placebos", case, made, **facts),
-    }
+    places = formatting.decimals((made["high"] - made["low"])[made["role"] == "effect"] / 2)
+    caption, label = captions.caption("placebos", case, made, **facts), captions.difference_label(case.study, metric)
+    made.attrs = {"x": label, "places": places, "caption": caption}
     return made
 
 
