@@ -128,10 +128,9 @@ def climb(command: Command) -> tuple[dict[Level, list[Any]], list[Problem]]:
             config = composer.compose(first).config
         except COMPOSING:  # which is reported where all cells are composed
             return {}, problems
+    uncarried = "MuP" not in config.parametrization["_target_"]
     wrong = {
-        "ladder carries the learning rate over widths by parametrization=mup; write it, too": (
-            "MuP" not in config.parametrization["_target_"]
-        ),
+        "ladder carries the learning rate over widths by parametrization=mup; write it, too": uncarried,
         "ladder compares nothing here; sweep a component": not any(len(each) > 1 for each in command.swept.values()),
         "ladder and seeds=auto do not go together; write seeds=8, say": config.seeds == "auto",
         "ladder carries one learning rate to all rungs; leave tune.key out": config.tune.key is not None,

@@ -30,11 +30,9 @@ def methods(case: Case) -> list[str]:
     """The sentences of the paragraph in order, with papers as marks from `bibliography.mention`."""
     manifest = case.study.manifest
     factors = manifest.factors.items()
-    varied = [
-        f"{listed(_cited(manifest, name, level) for level in levels)} as {naming.named(manifest, name)}"
-        for name, levels in factors
-        if name != RUNG
-    ]
+    others = {name: levels for name, levels in factors if name != RUNG}
+    cited = {name: listed(_cited(manifest, name, level) for level in levels) for name, levels in others.items()}
+    varied = [f"{text} as {naming.named(manifest, name)}" for name, text in cited.items()]
     planned = [cell for cell in planned_cells(manifest) if cell.config.known]
     schedules = [cell.config.schedule for cell in planned]
     passes = dict.fromkeys(formatting.passes(manifest.passes(cell)) for cell in planned)

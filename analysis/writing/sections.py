@@ -116,11 +116,9 @@ def plan(case: Case) -> Section:
     manifest = case.study.manifest
     known = [cell for cell in planned_cells(manifest) if cell.config.known]
     facts = _facts("plan", case, of=partial(configured, known))
-    rows = [
-        [naming.named(manifest, factor), naming.named(manifest, level, factor), f"{factor}={formatting.show(level)}"]
-        for factor, levels in manifest.factors.items()
-        for level in levels
-    ]
+    each = [(factor, level) for factor, levels in manifest.factors.items() for level in levels]
+    name = partial(naming.named, manifest)
+    rows = [[name(factor), name(level, factor), f"{factor}={formatting.show(level)}"] for factor, level in each]
     compared = Sheet("compared", "What was compared", ["factor", "level", "key"], rows, [])
     return Section("plan", "Plan", manifest.remarks, facts=facts, sheets=[compared] * bool(rows))
 
