@@ -109,7 +109,8 @@ def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:
     like = nearest(plan.results, plan.manifest)
     where = f"study {plan.manifest.study} in {plan.folder}" + f", {like}" * bool(like)
     held = [*evidence.rung_lines(plan.manifest), *evidence.also_lines(plan.manifest)]
-    held += [f"match={plan.manifest.match}: {naming.quantity(plan.manifest)}"] if matching(plan) else []
+    quantities = [cell.matched.quantity for cell in cells if cell.matched]
+    held += [f"match={plan.manifest.match}: {quantity}" for quantity in quantities[:1]]
     notes = naming.notes(cells)
     study = [*about(plan.manifest), *plan.manifest.remarks]
     steps = few(dict.fromkeys(f"{cell.config.train.steps:,}" for cell in cells), NAMED)

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from ablate.config.depth import unzipped
 from ablate.config.designs import RUNG
@@ -118,20 +118,14 @@ def plain_metric(metric: str) -> str:
     return plain.partition("_")[0] if plain in {f"test/loss_{name}" for name in STATISTICS} else plain
 
 
-class Leveled(Protocol):
-    """What claims use of a cell: its identifier, its name, its levels, and whether it is the reference."""
+class Leveled(Record):
+    """What claims use of a cell: its names, its levels, and whether it is the reference."""
 
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def label(self) -> str: ...
-
-    @property
-    def reference(self) -> bool: ...
-
-    @property
-    def levels(self) -> dict[str, Level]: ...
+    id: str
+    name: str  # the folder of its runs
+    label: str
+    levels: Levels
+    reference: bool
 
 
 def sides_of(claim: Claim, cells: Sequence[Leveled]) -> list[set[str]]:

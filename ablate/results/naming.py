@@ -163,11 +163,6 @@ def tracked_key(factor: str) -> str:
     return f"components.{factor}" if group in VARIED else f"seed_{name}" if group == "seed" else factor
 
 
-def quantity(manifest: Manifest) -> str:
-    """The quantity in which a study's cells are matched; empty without matching."""
-    return next((cell.matched.quantity for cell in manifest.cells if cell.matched), "")
-
-
 def matched(manifest: Manifest) -> str:
     """A sentence on the matched quantity and the largest deviation from it; empty without matching."""
     found = [cell.matched for cell in manifest.cells if cell.matched]
@@ -177,7 +172,7 @@ def matched(manifest: Manifest) -> str:
     chosen = "steps" if manifest.match in BY_STEPS else "widths"
     vague = max((float(cell.step_seconds.error) for cell in manifest.cells if cell.step_seconds), default=0.0)
     measured = f", as far as they were measured (± {vague * 100:.2g} % SE)" if vague else ""
-    return f"{chosen} matched: {quantity(manifest)} within {left * 100:.2g} %{measured}"
+    return f"{chosen} matched: {found[0].quantity} within {left * 100:.2g} %{measured}"
 
 
 def notes(cells: Iterable[Cell]) -> list[str]:

@@ -5,7 +5,7 @@ import math
 from typing import Any, Generic, Literal, TypeVar
 
 from ablate.config.citations import Entry
-from ablate.config.claims import Claim, Criterion, Level, Levels, Number
+from ablate.config.claims import Claim, Criterion, Level, Leveled, Levels, Number
 from ablate.config.designs import Aliases
 from ablate.config.mirror import Mirror
 from ablate.config.schema import Config
@@ -61,14 +61,9 @@ class StepSeconds(Record):
     error: Number
 
 
-class Cell(Record):
+class Cell(Leveled):
     """One resolved configuration without its seed, its cost, and what it shares with its reference."""
 
-    id: str
-    name: str  # the folder of its runs
-    label: str
-    levels: Levels
-    reference: bool
     params: Number
     params_vs_reference: Number | None = None
     flops_per_token: Number
