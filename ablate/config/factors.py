@@ -214,8 +214,12 @@ def level_of(cell: Composed, key: str) -> Any:
     """A cell's level of a swept key: a group's variant or a key's value."""
     if key in cell.choices:
         return cell.choices[key]
-    value = value_at(cell.config.as_json(), key.split("."))
-    return value if isinstance(value, str | int | float | bool | None) else json.dumps(value)
+    return level(value_at(cell.config.as_json(), key.split(".")))
+
+
+def level(value: Any) -> Any:
+    """A value as a level of a factor."""
+    return value if isinstance(value, str | int | float | None) else json.dumps(value)
 
 
 def factors_of(cells: list[Composed], design: Design) -> tuple[list[Levels], dict[str, list[Level]], Levels]:

@@ -15,7 +15,7 @@ import msgspec
 from ablate import formatting
 from ablate.config.depth import patterned
 from ablate.config.errors import PlanError, Problem
-from ablate.config.factors import spell
+from ablate.config.factors import level, spell
 from ablate.config.key_checks import CHOSEN
 from ablate.config.schema import COMPONENTS, SECTIONS, TUNING_SEEDS, WHOLE, Config
 from ablate.formatting import flat, is_number, nearest
@@ -152,11 +152,6 @@ def summary_of(study: CheckedStudy) -> str:
     times = formatting.counted(count, "seed") if isinstance(count, int) else f"seeds={count}"
     cells = formatting.counted(len(study.cells.rows), "cell")
     return f"{cells} × {times}" + ", and exchange runs" * study.settings.step_equivalents
-
-
-def level(value: Any) -> Any:
-    """A value as a level of a factor."""
-    return value if isinstance(value, str | int | float | None) else json.dumps(value)
 
 
 def tuned_study(study: CheckedStudy, grid: Grid, scores: Scores, best: list[int]) -> CheckedStudy:
