@@ -9,6 +9,7 @@ import argparse
 import importlib
 import itertools
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablate import formatting
@@ -23,13 +24,7 @@ if TYPE_CHECKING:
     from analysis.case import Case
 
 COMMANDS = {name: f"analysis.cli.{name}" for name in ("export", "verify")}
-EPILOG = """style=neurips, icml, acl, slides: widths and letters of figures, as in figures.yaml
-sort=effect: rows of figures by their effect, as in figures.yaml
-
-also:
-  ablate analyse export [STUDY]   runs.csv and curves.parquet, for other programs
-  ablate analyse verify FILE      whether a figure still matches the results on disk
-"""
+EPILOG = Path(__file__).with_name("help.txt").read_text("utf-8")
 
 
 def main(arguments: list[str] | None = None) -> int:
