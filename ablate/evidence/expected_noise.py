@@ -113,13 +113,12 @@ def expected(sources: list[Any], manifest: Manifest, contrast: Contrast, metric:
     change = change_of(contrast)
     if not groups(manifest, contrast.weights)[1]:
         return None
+    same = (metric, contrast.factor, unversioned(task.name), task.kind)
+    alike = [row for row in sources if (row.metric, row.factor, unversioned(row.task), row.task_kind) == same]
     ranked = sorted(
         (row.change != change, row.task != task.name, distance, -row.n, -row.sd, row.Index, row)
-        for row in sources
-        if row.metric == metric
-        and row.factor == contrast.factor
-        and (unversioned(row.task), row.task_kind) == (unversioned(task.name), task.kind)
-        and (distance := abs(math.log(row.params * row.steps / budget))) <= FARTHEST
+        for row in alike
+        if (distance := abs(math.log(row.params * row.steps / budget))) <= FARTHEST
     )
     if not ranked:
         return None
@@ -258,9 +257,8 @@ def placebo_lines(table: pandas.DataFrame, placebos: Study) -> list[str]:
     undrawn = [name for name in table.loc[table["kind"].isin(SINGLE), "factor"].unique() if name not in kinds]
     names = ", ".join(naming.named(manifest, name) for name in undrawn)
     floor = f"; nothing of {names} is drawn, so that chaos is the floor there" * bool(undrawn and "chaos" in kinds)
-    spreads = ", ".join(
-        f"{_short(row.sd)} ({drawn_anew(manifest, row.kind)}; 95 % upper bound {_short(row.upper)})" for row in own
-    )
+    found = [(_short(row.sd), drawn_anew(manifest, row.kind), _short(row.upper)) for row in own]
+    spreads = ", ".join(f"{sd} ({what}; 95 % upper bound {upper})" for sd, what, upper in found)
     lines = [f"{head}: pure noise makes differences of SD {spreads}{floor}"] * bool(own)
     sources = ", ".join(f"{SOURCES[kind]} {_short(sd)}" for kind, sd in split(known).items())
     alike = table[table["metric"] == endpoint(placebos.manifest)]

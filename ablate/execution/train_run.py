@@ -251,11 +251,9 @@ def git() -> Commit | None:
     file = Path(__file__).resolve()
     commands = [["ls-files", "--error-unmatch", file.name], ["rev-parse", "HEAD"], ["rev-parse", "--show-toplevel"]]
     commands.append(["status", "--porcelain", "-z", "--untracked-files=all"])
+    run = functools.partial(subprocess.run, cwd=file.parent, capture_output=True, text=True, check=True)
     try:
-        _, commit, top, status = (
-            subprocess.run(["git", *what], cwd=file.parent, capture_output=True, text=True, check=True).stdout.strip()
-            for what in commands
-        )
+        _, commit, top, status = (run(["git", *what]).stdout.strip() for what in commands)
     except (OSError, subprocess.CalledProcessError):
         return None
     # The code has changes if files differ from the commit, or new ones are in code folders or were imported.

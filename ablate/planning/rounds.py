@@ -91,13 +91,11 @@ def placebo_problems(study: CheckedStudy) -> list[Problem]:
     """What is wrong with `placebo_seeds`."""
     count, seed = study.settings.placebo_seeds, study.settings.seed
     few = f"must be ≥ {LEAST}, as in placebo_seeds=8: {count} of each kind tell nothing about a spread"
+    same = "seed.init and seed.data are both fixed, so that all its seeds would be one run"
+    own = f"sets {PLACEBO} by itself; leave one of them out"
     fixed = None not in (seed.init, seed.data)
     given = PLACEBO in study.cells.factors or any(cell.config.seed.placebo for cell in study.cells.checked)
-    messages = {
-        few: count < LEAST,
-        f"sets {PLACEBO} by itself; leave one of them out": given,
-        "seed.init and seed.data are both fixed, so that all its seeds would be one run": fixed,
-    }
+    messages = {few: count < LEAST, own: given, same: fixed}
     return [Problem("placebo_seeds", message) for message, holds in messages.items() if count and holds]
 
 

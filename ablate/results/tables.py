@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections import namedtuple
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ NAMED = 4
 EACH_STEP = ("step", "tokens", "seconds", "lr", "grad_norm")  # logged between evaluations, too, like train/…
 
 Row = dict[str, Any]
+_named = functools.lru_cache(maxsize=256)(functools.partial(namedtuple, "row", rename=True))
 
 
 def named_rows(table: pandas.DataFrame) -> Iterator[Any]:
@@ -39,11 +40,6 @@ def named_rows(table: pandas.DataFrame) -> Iterator[Any]:
     row = _named(("Index", *map(str, table.columns)))
     cells = table.to_numpy(object).tolist()
     return (row(place, *values) for place, values in zip(table.index, cells, strict=True))
-
-
-@functools.lru_cache(maxsize=256)
-def _named(columns: tuple[str, ...]) -> Callable[..., Any]:
-    return namedtuple("row", columns, rename=True)
 
 
 def parse_lines(lines: list[bytes]) -> tuple[list[Row], int]:

@@ -150,10 +150,8 @@ def _merged(manifest: Manifest) -> Manifest:
 
 def label_of(levels: Levels) -> str:
     """A cell's levels: variants by their name, numbers and dotted keys with their key."""
-    return " + ".join(
-        level if isinstance(level, str) and "." not in name else f"{name}={show(level)}"
-        for name, level in levels.items()
-    )
+    alone = [name for name, level in levels.items() if isinstance(level, str) and "." not in name]
+    return " + ".join(level if name in alone else f"{name}={show(level)}" for name, level in levels.items())
 
 
 def distinct(rows: list[Levels]) -> list[str]:

@@ -69,14 +69,11 @@ def logged(runs: list[Run], notes: list[str]) -> Logged:
     def text(value: Any) -> str:
         return "" if value is None else json.dumps(value, sort_keys=True) if isinstance(value, list) else str(value)
 
-    settings = [
-        {
-            f"config.{name}" if name in taken else visible(str(name)): visible(text(value))
-            for name, value in flat(run.config).items()
-            if name[:1] != "_"
-        }
-        for run in runs
-    ]
+    def column(name: Any) -> str:
+        return f"config.{name}" if name in taken else visible(str(name))
+
+    configs = [{name: value for name, value in flat(run.config).items() if name[:1] != "_"} for run in runs]
+    settings = [{column(name): visible(text(value)) for name, value in config.items()} for config in configs]
     names = [visible(run.name) for run in runs]
     where = [f"{name} ({visible(run.id)})" if run.id else name for name, run in zip(names, runs, strict=True)]
     table = pandas.DataFrame(settings).fillna("").join(pandas.DataFrame([run.facts for run in runs]))

@@ -89,6 +89,7 @@ def _part(sheet: Sheet, rows: list[list[str]], number: int, count: int) -> list[
     columns = "".join("r" if right else line for right, line in zip(sheet.numeric, lines, strict=True))
     heads = list(map(_head, sheet.head, sheet.numeric, widths))
     styler = pandas.DataFrame(rows, columns=range(len(heads))).style.hide(axis="index").format(_cell)
+    styler = styler.format_index(heads.__getitem__, axis="columns")
     return [
         rf"\begin{{table{star}}}",
         *[r"\addtocounter{table}{-1}"] * later,
@@ -97,10 +98,7 @@ def _part(sheet: Sheet, rows: list[list[str]], number: int, count: int) -> list[
         rf"\label{{tab:{sheet.name}{f'-{number}' * later}}}",
         r"\medskip",
         r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-        styler.format_index(heads.__getitem__, axis="columns")
-        .to_latex(column_format=f"@{{}}{columns}@{{}}", hrules=True)
-        .rstrip()
-        + "}",
+        styler.to_latex(column_format=f"@{{}}{columns}@{{}}", hrules=True).rstrip() + "}",
         *[rf"\par\smallskip{{\footnotesize\raggedright {escape(note)}\par}}" for note in notes if last],
         rf"\end{{table{star}}}",
     ]
