@@ -16,9 +16,10 @@ BOUNDED = ("equivalent", "not_greater", "not_less")  # bound a difference by a m
 DIFFERENCES = ("less", "greater", *BOUNDED)  # compare two means
 RELATIONS = (*DIFFERENCES, "diverges_more", "rank_correlates", "multiplier")
 BOUNDS = ("above", "below")  # of a multiplier
-MODIFIERS = ("metric", "margin", "at", *BOUNDS)
+MODIFIERS = ("metric", "margin", "at", "than_at", *BOUNDS)
 NUMBER = "write a number"
 SOLVED = "test/solved"
+ONE_METRIC = f"{listed(DIFFERENCES)}, of one metric, and a margin in its unit"
 NOT_IN_STEPS = (*SPEED, SOLVED)  # metrics that training steps cannot be converted into
 
 # Statistics with which BatchNorm and similar norms are evaluated in addition to running ones; each gives a loss.
@@ -45,6 +46,7 @@ class Claim(Record):
     metric: str | tuple[str, str] | None = optional()
     margin: Number | str | None = optional()  # the least difference for less and greater, else the largest; or "2 %"
     at: Side = optional(default={})  # levels of factors that no side names
+    than_at: Side = optional(default={})  # other levels of some of these, at which the difference is subtracted
     above: Number | None = optional()
     below: Number | None = optional()
 
@@ -68,6 +70,21 @@ class Claim(Record):
         return [{factor: level} for level in levels_of(levels)]
 
     @property
+    def compared(self) -> Side:
+        """The levels of `at` that `than_at` has others of."""
+        return {key: level for key, level in self.at.items() if key in self.than_at}
+
+    @property
+    def fixed(self) -> Side:
+        """The other levels of `at`."""
+        return {key: level for key, level in self.at.items() if key not in self.than_at}
+
+    @property
+    def places(self) -> list[Side]:
+        """The levels at which its sides are compared; two if differences are."""
+        return [self.at, self.at | self.than_at][: 1 + bool(self.than_at)]
+
+    @property
     def metrics(self) -> list[str]:
         """The metrics that it names: none, one, or one for each side."""
         return [self.metric] if isinstance(self.metric, str) else list(self.metric or ())
@@ -81,6 +98,8 @@ class Claim(Record):
             return "does not rank one factor's levels by as many published numbers"
         if self.multiplier and not is_number(self.above if self.below is None else self.below):
             return "has no number above or below which the multiplier lies"
+        if self.than_at and (self.relation not in DIFFERENCES or len(self.metrics) > 1 or fraction_of(self.margin)):
+            return f"has than_at, which goes with {ONE_METRIC}"
         if self.relation not in DIFFERENCES:
             return "has two metrics, which only differences have" if len(self.metrics) > 1 else None
         share = self.equivalent and fraction_of(self.margin)
@@ -129,8 +148,10 @@ class Leveled(Record):
 
 
 def sides_of(claim: Claim, cells: Sequence[Leveled]) -> list[set[str]]:
-    """The ids of the cells on each side of a claim; for `rank_correlates` those of each level."""
-    return [{cell.id for cell in cells if holds(cell.levels, side | claim.at)} for side in claim.sides]
+    """The ids of the cells on each side of a claim; for `rank_correlates` those of each level.  With `than_at` they are
+    four: both sides at the first place, then both at the other."""
+    wanted = [side | at for at in claim.places for side in claim.sides]
+    return [{cell.id for cell in cells if holds(cell.levels, levels)} for levels in wanted]
 
 
 def levels_of(wanted: Any) -> list[Any]:
@@ -157,9 +178,10 @@ def weighed(claim: Claim, cells: Sequence[Leveled]) -> list[dict[str, float]]:
 
     Let u be the levels of the factors that no side names.  A side's mean is the mean over u of the mean over its cells
     at u.  In designs other than grids, only the u that all sides have count.  A fraction may have no common u; it can
-    be compared if each level of each unnamed factor has the same share in all sides.
+    be compared if each level of each unnamed factor has the same share in all sides.  With `than_at`, the difference
+    there is subtracted, so that its side two is part of side one, and Σ w = 2.
     """
-    named = {key for side in claim.sides for key in side}
+    named = {key for side in (*claim.sides, claim.than_at) for key in side}
     by_id = {cell.id: cell.levels for cell in cells}
     groups = [_grouped([cell for cell in by_id if cell in side], by_id, named) for side in sides_of(claim, cells)]
     common = set(groups[0]).intersection(*groups[1:])
@@ -168,8 +190,9 @@ def weighed(claim: Claim, cells: Sequence[Leveled]) -> list[dict[str, float]]:
     elif _balanced(groups):
         kept = groups
     else:
-        return [{} for _ in groups]
-    return [{cell: 1 / len(found) / len(same) for same in found.values() for cell in same} for found in kept]
+        return [{} for _ in claim.sides]
+    weights = [{cell: 1 / len(found) / len(same) for same in found.values() for cell in same} for found in kept]
+    return [weights[0] | weights[3], weights[1] | weights[2]] if claim.than_at else weights
 
 
 Unnamed = tuple[tuple[str, str], ...]
@@ -291,10 +314,22 @@ def _claim(claim: Any, factors: dict[str, list[Any]]) -> Iterator[str]:
         given = at if isinstance(at, dict) else {}
         compared = {key for side in sides if isinstance(side, dict) for key in side} if isinstance(sides, list) else ()
         yield from (f"at: {key} is what its sides compare; leave it out" for key in given if key in compared)
+    if "than_at" in claim:
+        yield from _than_at(claim, relations[0], factors)
     if "metric" in claim and relations[0] == "diverges_more":
         yield "metric: diverges_more counts runs that diverge; leave it out"
     elif pair:
         yield from _pair(relations[0], claim["metric"], claim.get("margin"))
+
+
+def _than_at(claim: dict[str, Any], relation: str, factors: dict[str, list[Any]]) -> Iterator[str]:
+    given, at = claim["than_at"], claim["at"] if isinstance(claim.get("at"), dict) else {}
+    yield from level_problems(given, factors, "than_at")
+    for key, level in given.items() if isinstance(given, dict) else ():
+        if key not in at or set(map(str, levels_of(at[key]))) & set(map(str, levels_of(level))):
+            yield f"than_at: {key} is where the difference is compared with; write another level of {key} in at"
+    if relation not in DIFFERENCES or isinstance(claim.get("metric"), list) or isinstance(claim.get("margin"), str):
+        yield f"than_at: goes with {ONE_METRIC}"
 
 
 def _bounds(claim: dict[str, Any], relation: str, factors: dict[str, list[Any]]) -> Iterator[str]:
@@ -440,8 +475,9 @@ def _unscored(
 
 def _missing_level(claim: Claim, cells: Sequence[Leveled]) -> str | None:
     """A level in a claim that no cell has together with the other levels of its side; None if there is none."""
-    for rest, side in itertools.product((False, True), claim.sides):  # levels that are nowhere come first
-        whole = side | claim.at
+    wanted = itertools.product((False, True), claim.places, claim.sides)  # levels that are nowhere come first
+    for rest, at, side in wanted:
+        whole = side | at
         for key, level in ((key, level) for key, named in whole.items() for level in levels_of(named)):
             if not any(holds(cell.levels, (whole if rest else {}) | {key: level}) for cell in cells):
                 return f"{key}={level}"

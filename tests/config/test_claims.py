@@ -44,6 +44,7 @@ RANKED = {"rank_correlates": [{"ffn": ["mlp", "gelu", "swiglu"]}, [2.1, 2.0, 1.9
         {"not_greater": ALIKE, "metric": ["test/loss@512", "test/loss@64"], "margin": 0.02},
         {"diverges_more": [{"norm": "ln"}, {"norm": "rms"}]},
         RANKED,
+        GOOD | {"at": {"optim.lr": 1e-3, "norm": "ln"}, "than_at": {"norm": "rms"}},
     ],
 )
 def test_what_claims_may_say(claim):
@@ -79,6 +80,19 @@ MISTAKES: list[tuple[Any, str]] = [
     *((GOOD | {"at": at}, f"at: {at} must map factors to levels") for at in (None, 5, [{"ffn": "mlp"}])),
     (GOOD | {"at": {"ffn": "mlp"}}, "at: ffn is what its sides compare; leave it out"),
     ({"rank_correlates": [{"ffn": ["mlp", "gelu"]}, [1, 2]]}, "takes one factor's levels, at least 3"),
+    (GOOD | {"at": {"norm": "ln"}, "than_at": 5}, "than_at: 5 must map factors to levels"),
+    (GOOD | {"at": {"norm": "ln"}, "than_at": {"norm": "lm"}}, "than_at: norm has no level lm; there are ln, rms"),
+    (
+        GOOD | {"than_at": {"norm": "ln"}},
+        "than_at: norm is where the difference is compared with; write another level of",
+    ),
+    (GOOD | {"at": {"norm": "ln"}, "than_at": {"norm": "ln"}}, "write another level of norm in at"),
+    (GOOD | {"at": {"norm": "ln"}, "than_at": {"ffn": "mlp"}}, "write another level of ffn in at"),
+    (GOOD | {"at": {"norm": "ln"}, "than_at": {"norm": "rms"}, "metric": PAIR}, "than_at: goes with less, greater, "),
+    (
+        {"diverges_more": GOOD["less"], "at": {"norm": "ln"}, "than_at": {"norm": "rms"}},
+        "than_at: goes with less, greater, equivalent, not_greater and not_less, of one metric, and a margin in its",
+    ),
 ]
 
 
@@ -129,6 +143,16 @@ def test_sides_are_all_cells_that_have_their_levels_and_what_at_fixes():
     assert side == {f"swiglu-{norm}-{rate}" for norm in ("ln", "rms") for rate in (1e-3, 2e-3)} and len(other) == 8
     assert sides_of(typed(GOOD | {"at": {"norm": "ln", "optim.lr": 1e-3}}), CELLS)[0] == {"swiglu-ln-0.001"}
     assert [len(side) for side in sides_of(typed(RANKED), CELLS)] == [4, 4, 4]
+
+
+def test_a_difference_at_one_level_is_compared_with_that_at_another():
+    claim = GOOD | {"at": {"norm": "ln", "optim.lr": 1e-3}, "than_at": {"norm": "rms"}}
+    assert [len(side) for side in sides_of(typed(claim), CELLS)] == [1, 2, 1, 2]
+    one, other = weighed(typed(claim), CELLS)
+    assert one == {"swiglu-ln-0.001": 1, "mlp-rms-0.001": 0.5, "gelu-rms-0.001": 0.5}
+    assert other == {"swiglu-rms-0.001": 1, "mlp-ln-0.001": 0.5, "gelu-ln-0.001": 0.5}
+    cells = [cell for cell in CELLS if cell.levels["norm"] == "ln"]
+    assert left_out(claim, cells) == ["claims.a: norm=rms has no cell in this study"]
 
 
 def test_a_zipped_factor_is_named_by_any_of_its_keys():

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from claimed_studies import FFN, NOISE, SIDES, TRAINED, entry, made, row, scores_of
+from claimed_studies import FFN, NOISE, SIDES, TRAINED, entry, made, noisy, row, scores_of
 from fake_studies import TASK, Levels, a_manifest, study_of, with_cells, with_manifest
 from scipy import stats
 
@@ -166,6 +166,44 @@ def test_unequal_divergence_withholds_the_verdict_and_shows_ranks():
     assert often.verdict == "supported" and often.p == pytest.approx(2 / 2**7)
     assert often["mean"] == pytest.approx(14 / 16) and "14 of 16 runs diverged against 0 of 16" in often.note
     assert "better" not in loss.sentence
+
+
+def test_a_difference_of_differences_is_taken_within_seeds():
+    """Whether a change does more at one level than at another, as SciPy tests it; its four corners all count."""
+    more = {"at": {"norm": "rms"}, "than_at": {"norm": "ln"}}
+    claims = {"grows": {"less": SIDES} | more, "by": {"less": SIDES, "margin": 0.02} | more}
+    claims["holds"] = {"equivalent": SIDES, "margin": 0.06} | more
+
+    def score(levels: Levels, seed: int) -> float:
+        return noisy(levels, seed) - 0.04 * (levels["ffn"] == "swiglu" and levels["norm"] == "rms")
+
+    study = made({name: entry(claim) for name, claim in claims.items()}, score=score)
+    table = evidence.claims(study)
+    gain = [
+        scores_of(study, ffn=["swiglu"], norm=[norm]) - scores_of(study, ffn=["mlp", "gelu"], norm=[norm])
+        for norm in ("rms", "ln")
+    ]
+    expected = stats.ttest_rel(*gain)
+    low, high = expected.confidence_interval(1 - 0.05 / 3)
+    found = row(table, "grows")
+    assert (found.low, found.high, found.p) == pytest.approx((low, high, expected.pvalue))
+    assert list(table["verdict"]) == ["supported", "supported", TRAINED]
+    said = "(swiglu − mlp, gelu) at norm=rms against that at norm=ln: test loss −0.0"
+    assert f"supported. {said}" in found.sentence and "(criterion < −0.02)" in row(table, "by").sentence
+    assert "equivalent within ±0.06" in row(table, "holds").sentence
+    turned = made({"grows": entry({"greater": SIDES} | more)}, score=score)
+    assert "opposite sign here: (swiglu" in row(evidence.claims(turned), "grows").sentence
+
+
+def test_a_difference_of_differences_needs_equal_divergence_at_all_four_corners():
+    """Both norms lose the same runs of swiglu on opposite sides of the contrast; the rest compares nothing."""
+    claim = {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}], "at": {"norm": "rms"}, "than_at": {"norm": "ln"}}
+    one_lost = lambda levels, seed: "diverged" if levels["ffn"] == "swiglu" and seed == 0 else "done"  # noqa: E731
+    table = evidence.claims(made({"grows": entry(claim)}, status=one_lost))
+    assert table["verdict"].tolist() == ["undecided"]
+    assert "unequally often at the levels that it crosses" in row(table, "grows").sentence
+    alike = evidence.claims(made({"grows": entry(claim)}, status=lambda v, seed: "diverged" if seed == 0 else "done"))
+    assert row(alike, "grows").n == 7 and math.isfinite(row(alike, "grows").low)
 
 
 def test_claims_that_are_left_are_corrected_for_those_that_were_taken_back():

@@ -24,7 +24,7 @@ from ablate.evidence.normality import assumed
 from ablate.evidence.scores import given, unadjusted
 from ablate.evidence.statistics import interval, p_value, paired, t_above
 from ablate.evidence.step_equivalents import WORTH, Worth, curves_of, fits_in_steps, in_units, outside, worth
-from ablate.formatting import counted, number, p_words, ranks
+from ablate.formatting import MINUS, counted, number, p_words, ranks
 from ablate.results.naming import metric_words, no_evidence
 from ablate.results.records import ClaimEntry, Manifest
 from ablate.results.study import Study
@@ -96,7 +96,7 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     """
     contrast = contrast_of(claim, study.manifest)
     all_scores = (scored_by_two if len(claim.metrics) > 1 else scored)(study, *claim.metrics)
-    row = SimpleNamespace(**estimate_row(all_scores, contrast))
+    row = SimpleNamespace(**estimate_row(all_scores, contrast), kind=contrast.kind)
     curves, share = curves_of(study, row.metric), fraction_of(claim.margin)
     known = bool(curves) and not math.isnan(row.mean)
     margin = math.nan if claim.margin is None else in_units(study, contrast, claim.margin, curves)
@@ -153,7 +153,8 @@ def _no_verdict(row: SimpleNamespace, claim: Claim, no_worth: bool) -> tuple[str
 def _notes(row: SimpleNamespace, relation: str, collapse: Collapse, contrast: Contrast) -> Iterator[str]:
     if not row.diverged:
         n, names = max(n for _, n in collapse.counts), (contrast.level, contrast.reference)
-        sides = zip(collapse.sides, names, strict=True)
+        sides = [*zip(collapse.sides, names, strict=True)]
+        sides = sides if contrast.kind == "claim" else [(max(collapse.sides), "one of its corners")]
         yield from (f"{name} collapsed in {count} of {counted(n, 'seed')}" for count, name in sides if count)
     elif not row.uneven:
         yield f"{counted(row.diverged, 'run')} diverged on side one, the same share of side two"
@@ -173,8 +174,14 @@ def contrast_of(claim: Claim, manifest: Manifest) -> Contrast:
         sides = [f"{sides[0]}: {metric}, {ways[0]}", ways[1]] if same else ways
         other = {second_metric(cell, claim.metrics[1]): weight for cell, weight in other.items()}
     weights = one | {cell: -weight for cell, weight in other.items()}
-    label, fixed = " against ".join(sides), ", ".join(pairs(manifest, claim.at))
-    return Contrast("claim", "", sides[0], sides[1], fixed, label, weights)
+    kind, factors = "claim", ""
+    if claim.than_at:  # a difference of differences, whose runs have to have diverged equally often at all four corners
+        named = {key for side in (*claim.sides, claim.than_at) for key in side}
+        kind, factors = "interaction", " x ".join(name for name in manifest.factors if named & {name, *name.split("+")})
+        there = [f"at {' with '.join(pairs(manifest, level))}" for level in (claim.compared, claim.than_at)]
+        sides = [f"({f' {MINUS} '.join(sides)}) {there[0]}", f"that {there[1]}"]
+    label, fixed = " against ".join(sides), ", ".join(pairs(manifest, claim.fixed))
+    return Contrast(kind, factors, sides[0], sides[1], fixed, label, weights)
 
 
 def way(metric: str) -> str:

@@ -52,7 +52,8 @@ def claim_words(claim: Claim) -> str:
     rest = [f"metric {' against '.join(claim.metrics)}"] * bool(claim.metrics)
     rest += [f"margin {claim.margin}"] * (claim.margin is not None)
     rest += [f"{way} {bound:g}" for way, bound in (("above", claim.above), ("below", claim.below)) if bound is not None]
-    rest += [f"at {' with '.join(_typed(claim.at))}"] if claim.at else []
+    places = (("at", claim.at), ("than at", claim.than_at))
+    rest += [f"{place} {' with '.join(_typed(side))}" for place, side in places if side]
     return "; ".join([f"{claim.relation}: {sides[0]} against {sides[1]}", *rest])
 
 
@@ -98,7 +99,7 @@ def claim_sentence(manifest: Manifest, entry: ClaimEntry, row: Any) -> str:
 def claim_says(manifest: Manifest, claim: Claim, row: Any) -> str:
     """The finding of a claim, without its grounds."""
     other = UNEQUAL if row.relation in (*BOUNDED, "multiplier") or claim.margin is not None else OPPOSITE
-    fixed = f"at {' with '.join(pairs(manifest, claim.at))}" if claim.at else ""
+    fixed = f"at {' with '.join(pairs(manifest, claim.fixed))}" if claim.fixed else ""
     other = other * (leaning(row.verdict) == "contradicted")
     before = ", ".join(filter(None, [other, fixed])) + (": " if other else ", " if fixed else "")
     return before + SENTENCES[row.relation](manifest, claim, row)
@@ -132,7 +133,7 @@ def _directed(manifest: Manifest, claim: Claim, row: Any) -> str:
     """Directed relations: how much better or worse side one is, or the signed difference, with the criterion."""
     interval = math.isfinite(row.low) and not row.low <= 0 <= row.high
     open_ = row.verdict == "undecided" and (claim.margin is None or claim.relation in BOUNDED)
-    if len(claim.metrics) > 1 or not interval or open_:
+    if len(claim.metrics) > 1 or claim.than_at or not interval or open_:
         return _differs(manifest, claim, row) + _criterion(claim, row)
     several = any(isinstance(level, list) and len(level) > 1 for level in claim.sides[0].values())
     verb = (("seems", "seem") if row.verdict != leaning(row.verdict) else ("is", "are"))[several]
