@@ -178,8 +178,9 @@ def weighed(claim: Claim, cells: Sequence[Leveled]) -> list[dict[str, float]]:
 
     Let u be the levels of the factors that no side names.  A side's mean is the mean over u of the mean over its cells
     at u.  In designs other than grids, only the u that all sides have count.  A fraction may have no common u; it can
-    be compared if each level of each unnamed factor has the same share in all sides.  With `than_at`, the difference
-    there is subtracted, so that its side two is part of side one, and Σ w = 2.
+    be compared if each level of each unnamed factor has the same share in all sides, and with `at`, where interactions
+    count, each pair of levels.  With `than_at`, the difference there is subtracted, so that its side two is part of
+    side one, and Σ w = 2.
     """
     named = {key for side in (*claim.sides, claim.than_at) for key in side}
     by_id = {cell.id: cell.levels for cell in cells}
@@ -187,7 +188,7 @@ def weighed(claim: Claim, cells: Sequence[Leveled]) -> list[dict[str, float]]:
     common = set(groups[0]).intersection(*groups[1:])
     if common:
         kept = [{key: found[key] for key in found if key in common} for found in groups]
-    elif _balanced(groups):
+    elif _balanced(groups, 1 + bool(claim.at)):
         kept = groups
     else:
         return [{} for _ in claim.sides]
@@ -207,12 +208,12 @@ def _grouped(side: list[str], levels: dict[str, dict[str, Level]], named: Collec
     return found
 
 
-def _balanced(groups: list[dict[Unnamed, list[str]]]) -> bool:
-    """Whether each level of each unnamed factor has the same share of groups in every side."""
+def _balanced(groups: list[dict[Unnamed, list[str]]], many: int) -> bool:
+    """Whether `many` levels of unnamed factors have the same share of groups in every side, whichever they are."""
     shares = []
     for found in groups:
-        pairs = [pair for key in found for pair in key]
-        shares.append({pair: pairs.count(pair) / len(found) for pair in pairs})
+        sets = [each for key in found for each in itertools.combinations(key, many)]
+        shares.append({each: sets.count(each) / len(found) for each in sets})
     return all(share == shares[0] for share in shares)
 
 

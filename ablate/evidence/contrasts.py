@@ -26,8 +26,9 @@ class Contrast:
     """A weighted sum of cells whose weights sum to zero; cells with positive weights are the side of `level`.
 
     kind is `main`, `interaction`, `trend`, `step` or `cell`; weights map cell ids to numbers; stratum is "" or text
-    such as "optim.lr=0.001"; note names aliased effects.  factor, level and reference hold keys (labels for a `cell`);
-    stratum, label and note are text for display, with the user's labels.
+    such as "optim.lr=0.001"; note names aliased effects; corners, of a claim only, are the cells of both sides at each
+    of two places.  factor, level and reference hold keys (labels for a `cell`); stratum, label and note are text for
+    display, with the user's labels.
     """
 
     kind: str
@@ -38,6 +39,7 @@ class Contrast:
     label: str
     weights: dict[str, float]
     note: str = ""
+    corners: tuple[list[str], ...] = ()
 
     def side(self, sign: int) -> dict[str, float]:
         """The absolute weights of one side: +1 for the level, −1 for the reference."""

@@ -204,12 +204,13 @@ def headline(table: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def best_first(table: pandas.DataFrame) -> pandas.DataFrame:
-    """If there are many rows, those of each factor from the best to the worst, those without a mean last."""
+    """If there are many rows, differences from a reference from the best to the worst of each factor, those without a
+    mean last; steps and interactions stay in their order."""
     if len(table) <= MANY:
         return table
     factor = table.groupby(["family", "kind", "stratum", "factor"], sort=False).ngroup()
     gain = table["mean"].where(table["lower_is_better"].astype(bool), -table["mean"])
-    return table.iloc[np.lexsort((gain, factor))]
+    return table.iloc[np.lexsort((gain.where(table["kind"].isin(["main", "cell"]), 0.0), factor))]
 
 
 def noise(table: pandas.DataFrame) -> list[Noise]:

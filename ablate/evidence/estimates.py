@@ -109,7 +109,7 @@ def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
 
 def _costs(found: Scored, contrast: Contrast) -> dict[str, float]:
     """Training FLOPs and time of done runs, as ratios of the two sides if the contrast has two."""
-    if contrast.kind in (*CROSSED, "trend"):
+    if contrast.kind in CROSSED:
         return dict.fromkeys(COSTS, math.nan)
     sides = [contrast.side(sign) for sign in (1, -1)]
     flops = {name: found.cells[name].training_flops for name in contrast.weights}
@@ -162,7 +162,9 @@ def _diverged(found: Scored, contrast: Contrast) -> dict[str, Any]:
     """
     compared = [list(contrast.side(sign)) for sign in (1, -1)]
     a, b = (_count(found, side, "diverged") for side in compared)
-    if contrast.kind in CROSSED:
+    if contrast.corners:
+        compared = [*contrast.corners]
+    elif contrast.kind in CROSSED:
         own = {name: found.cells[name].levels for name in contrast.weights}
         compared = [*corners_of(own, tuple(contrast.factor.split(" x "))).values()]
     shares = {Fraction(_count(found, cells, "diverged"), len(cells)) for cells in compared}

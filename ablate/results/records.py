@@ -86,8 +86,9 @@ class Cell(Leveled):
 
     @property
     def training_flops(self) -> float:
-        """FLOPs of its training, forward and backward; NaN for a run of another program."""
-        return self.flops_per_step * self.config.train.steps if self.config.known else math.nan
+        """FLOPs of its training, forward and backward; NaN if its steps are not known, as of another program's runs."""
+        known = self.config.known and self.tokens_per_step
+        return self.flops_per_step * self.config.train.steps if known else math.nan
 
 
 class PlannedRun(Record):

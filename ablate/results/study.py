@@ -59,9 +59,11 @@ class Study:
 
     @property
     def time_column(self) -> str:
-        """The column of runs with the time that they cost: `cpu_seconds`, or off the CPU `seconds`; "" if neither."""
-        on_cpu = "device" in self.runs and all("cpu" in device for device in self.runs["device"].dropna())
-        return "cpu_seconds" if on_cpu else "seconds" if "seconds" in self.runs else ""
+        """The column of runs with the time that they cost: `cpu_seconds`, or off the CPU `seconds`; "" for runs of
+        other programs, where such names can mean anything."""
+        if self.manifest.source or not {"device", "cpu_seconds", "seconds"} <= {*self.runs}:
+            return ""
+        return "cpu_seconds" if all("cpu" in device for device in self.runs["device"].dropna()) else "seconds"
 
 
 def load_study(results: Path, study: str, manifest: Manifest | None = None, curves: bool = True) -> Study:

@@ -92,9 +92,10 @@ def select(table: pandas.DataFrame, case: Case, given: Edits, most: int) -> pand
 
 
 def _some_cells(table: pandas.DataFrame, case: Case, given: Edits, most: int) -> tuple[pandas.DataFrame, str]:
-    by_line = {"x", "label", "facet"} <= {*table}  # whole lines, which join cells
+    by_line = {"x", "label", "facet"} <= {*table}  # whole lines, which join cells, the same ones in every panel
+    most = most // 2 if by_line and table["facet"].nunique() > 1 else most
     found = table.dropna(subset="cell").drop_duplicates("cell")
-    line = {row.cell: (row.label, row.facet) if by_line else row.cell for row in named_rows(found)}
+    line = {row.cell: row.label if by_line else row.cell for row in named_rows(found)}
     left = set(shown_cells(case.study.manifest, given))
     there, kept = list(line), [cell for cell in line if cell in left]
     how = "" if len({line[cell] for cell in kept}) <= most else "; the reference and those with the best score"

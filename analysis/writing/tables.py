@@ -128,9 +128,10 @@ def effects_sheet(case: Case) -> Sheet:
     """The family's effects with simultaneous intervals, then the exploratory rows."""
     table, manifest = evidence.best_first(case.effects), case.study.manifest
     facts: dict[str, Any] = {"priced": table["worth"].notna().any(), "confounded": table["also"].ne("").any()}
-    costed = table[["flops_ratio", "seconds_ratio"]].notna().any().all()
     time = "CPU time" if case.study.time_column == "cpu_seconds" else "time"
-    facts |= {"costed": costed, "time": time, "timed": is_timed(manifest)}
+    costs = {"flops_ratio": "training FLOPs", "seconds_ratio": time}
+    facts |= {"costs": {name: head for name, head in costs.items() if table[name].notna().any()}}
+    facts["timed"] = is_timed(manifest)
     facts |= {"sequential": evidence.sequential_state(case.study, table, case.claims), "families": families(case)}
     facts |= {"notes": remarks(case.study), "tried": evidence.common_rows(manifest)}
     return _measured("effects", manifest, table, judged=judged, **facts)
@@ -149,9 +150,10 @@ def families(case: Case) -> str:
 def particulars_sheet(case: Case) -> Sheet | None:
     """Details of each effect: mean ± SD of the differences, standardised effect, correlation, power."""
     further = ("d_z", "correlation", "superiority", "smallest", "margin")
-    known = [name for name in further if case.effects[name].notna().any()]
-    shown = _measured("particulars", case.study.manifest, case.effects, known=known, ceiling=ceiling)
-    return shown if len(case.effects) else None
+    table = evidence.best_first(case.effects)
+    known = [name for name in further if table[name].notna().any()]
+    shown = _measured("particulars", case.study.manifest, table, known=known, ceiling=ceiling)
+    return shown if len(table) else None
 
 
 def claims_sheet(case: Case) -> Sheet | None:

@@ -51,7 +51,7 @@ def what_helps(files: list[StudyFile]) -> str:
 def verdict(small: str, large: str) -> str:
     """A change's verdict over both sizes; `large` is "" where it was not trained."""
     if small != "better":
-        return small if small in ("worse", "withheld") else "not shown"
+        return "not shown" if small == "undecided" else small
     return "helps" if large == "better" else f"better, larger {large or 'not trained'}"
 
 

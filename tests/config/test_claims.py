@@ -292,6 +292,18 @@ def test_a_side_weighs_every_level_of_the_others_alike_however_many_cells_it_has
     assert alone == [{"glu+ln": 1.0}, {"mlp+ln": 0.5, "gelu+ln": 0.5}], "rms is on one side only"
 
 
+def test_what_a_fraction_cannot_tell_from_other_interactions_is_refused():
+    """In 2^(4-1) of resolution IV main effects are clear of pairs, but what one does at a level of another is not."""
+    cells = design("fractional", ffn=["a", "b"], norm=["c", "d"], init=["e", "f"], position=["g", "h"])
+    assert len(cells) == 8
+    main = {"less": [{"ffn": "b"}, {"ffn": "a"}]}
+    assert not left_out(main, cells)
+    for conditional in ({"at": {"norm": "d"}}, {"at": {"norm": "d"}, "than_at": {"norm": "c"}}):
+        assert "no levels of the other factors in common" in left_out(main | conditional, cells)[0]
+    twice = [replace(c, id=f"{c.id}{lr}", levels=c.levels | {"lr": lr}) for c in cells for lr in (1, 2)]
+    assert not left_out(main | {"at": {"lr": 1}}, twice), "the whole fraction is there at each rate"
+
+
 def test_sides_that_differ_in_what_they_do_not_name_are_refused():
     cells = design("one_at_a_time", ffn=["mlp", "gelu"], norm=["ln", "rms"], init=["a", "b"])
     claim = {"less": [{"ffn": "gelu"}, {"norm": "rms"}]}

@@ -204,6 +204,28 @@ def test_a_difference_of_differences_needs_equal_divergence_at_all_four_corners(
     assert "unequally often at the levels that it crosses" in row(table, "grows").sentence
     alike = evidence.claims(made({"grows": entry(claim)}, status=lambda v, seed: "diverged" if seed == 0 else "done"))
     assert row(alike, "grows").n == 7 and math.isfinite(row(alike, "grows").low)
+    assert "4 runs diverged, at all four corners equally often" in row(alike, "grows").sentence
+    # Two cells of a corner that lost three runs together, and two of a corner with one cell, have lost as many each.
+    lost = {("swiglu", 0), ("gelu", 0), ("gelu", 1)}
+    some = lambda levels, seed: "diverged" if (levels["ffn"], seed) in lost | {("silu", 0)} else "done"  # noqa: E731
+    wide = claim | {"less": [{"ffn": ["swiglu", "silu"]}, {"ffn": ["gelu", "mlp"]}]}
+    assert row(evidence.claims(made({"grows": entry(wide)}, status=some)), "grows").n == 6
+
+
+def test_what_a_difference_of_differences_says_of_collapses_and_sizes():
+    claim = {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}], "at": {"norm": "rms"}, "than_at": {"norm": "ln"}}
+    fallen = {("swiglu", "rms", 0), ("swiglu", "rms", 1), ("mlp", "rms", 2), ("mlp", "ln", 3)}
+
+    def score(levels: Levels, seed: int) -> float:
+        return 3.2 if (levels["ffn"], levels["norm"], seed) in fallen else noisy(levels, seed)
+
+    found = row(evidence.claims(made({"grows": entry(claim)}, seeds=range(12), score=score)), "grows")
+    assert "a corner collapsed in 4 of 12 seeds" in found.sentence
+    params = {("mlp", "ln"): 30_000, ("mlp", "rms"): 400_000, ("swiglu", "ln"): 50_000, ("swiglu", "rms"): 700_000}
+    study = made({"grows": entry(claim)}, {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]})
+    for cell in study.manifest.cells:
+        object.__setattr__(cell, "params", params[cell.levels["ffn"], cell.levels["norm"]])
+    assert "0.03 M, 0.40 M parameters" in row(evidence.claims(study), "grows").sentence
 
 
 def test_claims_that_are_left_are_corrected_for_those_that_were_taken_back():

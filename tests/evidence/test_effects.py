@@ -275,5 +275,7 @@ def test_many_effects_are_listed_from_best_to_worst_within_their_factor() -> Non
     assert not evidence.effects(study)["mean"].is_monotonic_increasing
     better_high = evidence.best_first(evidence.effects(study).iloc[:29].assign(lower_is_better=False))
     assert better_high["mean"].is_monotonic_decreasing
+    steps = evidence.effects(study).iloc[:29].assign(kind="step")
+    assert evidence.best_first(steps)["mean"].tolist() == steps["mean"].tolist(), "what follows from what stays"
     few = evidence.effects(study).head(24)
     assert evidence.best_first(few) is few

@@ -3,14 +3,14 @@
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
 
-from ablate.config.claims import BOUNDED, DIFFERENCES, Claim, plain_metric, weighed
+from ablate.config.claims import BOUNDED, DIFFERENCES, Claim, plain_metric, sides_of, weighed
 from ablate.config.key_checks import fraction_of
 from ablate.evidence.claims.sentences import claim_says, claim_sentence, pairs, side_words
 from ablate.evidence.contrasts import Contrast
@@ -98,7 +98,7 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     all_scores = (scored_by_two if len(claim.metrics) > 1 else scored)(study, *claim.metrics)
     row = SimpleNamespace(**estimate_row(all_scores, contrast), kind=contrast.kind)
     curves, share = curves_of(study, row.metric), fraction_of(claim.margin)
-    known = bool(curves) and not math.isnan(row.mean)
+    known = bool(curves) and not math.isnan(row.mean) and not claim.than_at
     margin = math.nan if claim.margin is None else in_units(study, contrast, claim.margin, curves)
     why, final = _no_verdict(row, claim, not known)
     collapse = collapse_of(all_scores, contrast)
@@ -113,7 +113,7 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
 
     def judge(level: float) -> Judged:
         span = (math.nan, math.nan) if no_verdict(row) else interval(estimate, level)
-        low, high = max(span[0], -row.reach), min(span[1], row.reach)  # shares differ by at most 1, as in effects
+        low, high = max(span[0], -row.reach), min(span[1], row.reach)  # of shares, as in effects
         reached = worth(all_scores, contrast.weights, curves, level) if known and not why else Worth()
         outcome = 0 if why else min(int(decide(relation, margin, low, high, row.n)), most)
         if fits and share is not None and not why:
@@ -151,10 +151,15 @@ def _no_verdict(row: SimpleNamespace, claim: Claim, no_worth: bool) -> tuple[str
 
 
 def _notes(row: SimpleNamespace, relation: str, collapse: Collapse, contrast: Contrast) -> Iterator[str]:
-    if not row.diverged:
+    if contrast.corners and row.diverged + row.diverged_reference:
+        lost = counted(row.diverged + row.diverged_reference, "run")
+        yield from [] if row.uneven else [f"{lost} diverged, at all four corners equally often"]
+    elif contrast.corners:
+        count, n = max(collapse.counts)
+        yield from [f"a corner collapsed in {count} of {counted(n, 'seed')}"] * bool(count)
+    elif not row.diverged:
         n, names = max(n for _, n in collapse.counts), (contrast.level, contrast.reference)
-        sides = [*zip(collapse.sides, names, strict=True)]
-        sides = sides if contrast.kind == "claim" else [(max(collapse.sides), "one of its corners")]
+        sides = zip(collapse.sides, names, strict=True)
         yield from (f"{name} collapsed in {count} of {counted(n, 'seed')}" for count, name in sides if count)
     elif not row.uneven:
         yield f"{counted(row.diverged, 'run')} diverged on side one, the same share of side two"
@@ -174,14 +179,13 @@ def contrast_of(claim: Claim, manifest: Manifest) -> Contrast:
         sides = [f"{sides[0]}: {metric}, {ways[0]}", ways[1]] if same else ways
         other = {second_metric(cell, claim.metrics[1]): weight for cell, weight in other.items()}
     weights = one | {cell: -weight for cell, weight in other.items()}
-    kind, factors = "claim", ""
-    if claim.than_at:  # a difference of differences, whose runs have to have diverged equally often at all four corners
-        named = {key for side in (*claim.sides, claim.than_at) for key in side}
-        kind, factors = "interaction", " x ".join(name for name in manifest.factors if named & {name, *name.split("+")})
+    corners = [[cell for cell in weights if cell in side] for side in sides_of(claim, manifest.cells)]
+    if claim.than_at:
         there = [f"at {' with '.join(pairs(manifest, level))}" for level in (claim.compared, claim.than_at)]
         sides = [f"({f' {MINUS} '.join(sides)}) {there[0]}", f"that {there[1]}"]
     label, fixed = " against ".join(sides), ", ".join(pairs(manifest, claim.fixed))
-    return Contrast(kind, factors, sides[0], sides[1], fixed, label, weights)
+    contrast = Contrast("claim", "", sides[0], sides[1], fixed, label, weights)
+    return replace(contrast, kind="interaction", corners=tuple(corners)) if claim.than_at else contrast
 
 
 def way(metric: str) -> str:

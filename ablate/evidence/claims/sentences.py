@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pandas
 
 from ablate import formatting
-from ablate.config.claims import BOUNDED, Claim, Criterion, Side, levels_of, weighed
+from ablate.config.claims import BOUNDED, Claim, Criterion, Side, levels_of, sides_of, weighed
 from ablate.config.key_checks import fraction_of
 from ablate.evidence.error_rates import worded
 from ablate.evidence.normality import FOOTNOTE, assuming, footnoted
@@ -85,7 +85,8 @@ def claim_sentence(manifest: Manifest, entry: ClaimEntry, row: Any) -> str:
     verdict, among, _ = row.verdict.partition(" among ")
     bound, _, rest = row.note.partition("; ") if among else ("", "", row.note)
     sides = weighed(entry.claim, manifest.cells)
-    where = scope(manifest, [cell for side in sides for cell in side], sides[-1])
+    against = [cell for side in sides_of(entry.claim, manifest.cells)[1::2] for cell in side]
+    where = scope(manifest, [cell for side in sides for cell in side], against if entry.claim.than_at else sides[-1])
     seeds = counted(row.n, "seed") if row.paired else formatting.over(row)
     p = p_words(row.p_holm, "Holm") if row.family else p_words(row.p_bh, "BH")
     parts = [seeds, assuming(row, ""), p, "unadjusted for looks" * bool(row.unadjusted), worth_text(row)]

@@ -20,7 +20,7 @@ from analysis.figures.kind import Page
 from analysis.stats.multi_task import task_factors
 
 COUNTS = ("done", "diverged", "failed", "missing")
-CROWDED = 8  # lines in a panel above which another number has panels instead of lines
+CROWDED, PANELS = 8, 6  # lines in a panel above which another number has panels instead, if it has few enough levels
 POINT = ("cell", "label", "facet", "mean", "low", "high", "n")
 
 
@@ -47,8 +47,10 @@ def lines(case: Case, x: str, facets: Sequence[str] = ()) -> pandas.DataFrame | 
     others = [name for name in manifest.factors if name not in (x, *facets)]
     pairs = {name: {(c.levels[x], formatting.show(c.levels[name])) for c in manifest.cells} for name in others}
     rest = [name for name in others if len(pairs[name]) > len({cell.levels[x] for cell in manifest.cells})]
-    crowded = math.prod(len(manifest.factors[name]) for name in rest) > CROWDED
-    facets = [*facets, *[name for name in rest if name in swept(manifest)][: int(crowded)]]
+    levels = {name: len(manifest.factors[name]) for name in rest}
+    if manifest.design == "grid" and not facets and len(rest) > 1 and math.prod(levels.values()) > CROWDED:
+        facets = sorted((name for name in rest if name in swept(manifest)), key=levels.__getitem__)[:1]
+        facets = [name for name in facets if levels[name] <= PANELS]
     rest = [name for name in rest if name not in facets]
     facet_factors = [*facets, *style.roles(_with_factors(manifest, rest))[2]]
     within = [name for name in rest if name not in facet_factors]

@@ -99,6 +99,8 @@ def test_many_lines_have_a_panel_per_width_and_are_never_cut(tmp_path: Path) -> 
     assert [axis.get_title() for axis in drawn.axes] == ["width 32", "width 64", "width 128"]
     named = [text.get_text() for text in drawn.axes[0].get_xticklabels() if text.get_text()]
     assert named == ["1e-4", "1e-3", "1e-2"], "every second, so that they do not overlap"
+    one = made(tmp_path / "one", {"model.dim": [16 * i for i in range(1, 11)], "optim.lr": rates}, score=valley)
+    assert len(both("sensitivity", one)[1].axes) == 1, "panels of a single line would compare nothing"
     two = made(tmp_path / "two", {"norm": ["ln", "rms"], "model.dim": widths, "optim.lr": rates}, score=valley)
     assert len(both("sensitivity", two)[1].axes) == 1, "six lines are one panel"
 
@@ -109,6 +111,11 @@ def test_of_too_many_lines_whole_ones_are_left_out(tmp_path: Path) -> None:
     table = table_of("sensitivity", made(tmp_path, {"norm": names, "optim.lr": RATES}, score=score))
     assert table.groupby("label").size().tolist() == [3] * 24
     assert "72 of 90 cells shown; the reference and those with the best score" in " ".join(table.attrs["caption"])
+    wide: Any = {"norm": names, "model.dim": [32, 64], "optim.lr": RATES}
+    shrinks = lambda levels, seed: score(levels, seed) - levels["model.dim"]  # noqa: E731
+    table = table_of("sensitivity", made(tmp_path / "wide", wide, score=shrinks))
+    kept = table.groupby("facet")["label"].agg(lambda labels: {*labels.str.partition(" (")[0]})
+    assert len(kept) == 2 and kept.iloc[0] == kept.iloc[1] and len(kept.iloc[0]) == 12, "every panel has the same"
 
 
 def test_a_rate_without_an_ended_run_has_no_sensitivity(tmp_path: Path) -> None:

@@ -450,3 +450,12 @@ def test_wrong_options_are_one_line(tmp_path, monkeypatch, capsys, words, said):
 def test_what_every_run_has_can_be_the_metric(tmp_path: Path) -> None:
     study = read(tmp_path, table("ffn,seed,tokens", "{c},{s},{i}{s}"), Request(metrics=("tokens",), lower=True))
     assert study.manifest.endpoint == "tokens" and len(evidence.effects(study)) == 1
+
+
+def test_columns_of_other_programs_named_as_ours_are_factors_or_nothing(tmp_path: Path) -> None:
+    """A device or seconds that somebody swept is no time that ablate measured."""
+    rows = [(device, 10 * (device + 1), seed, 2 + device / 10 + seed / 100) for device in (0, 1) for seed in range(6)]
+    table = pandas.DataFrame(rows, columns=["device", "seconds", "seed", "test/loss"])
+    file = write_csv(table.assign(cpu_seconds=table["seconds"]), tmp_path / "runs.csv")
+    found = evidence.effects(read_csv(file, Request(factors=("device",))))
+    assert found["n"].tolist() == [6] and found["seconds_ratio"].isna().all() and found["flops_ratio"].isna().all()
