@@ -128,7 +128,7 @@ REFUSED = [
         ["companions={norm: {rms: {ffn.hidden: 9}}}", "match=params", AT_ONCE, *MANY],
         "companions.norm.rms: ffn.hidden cannot come with it",
     ),
-    (["companions={norm: {rms: {init: gpt3}}}", AT_ONCE, *MANY], "Could not find 'init/gpt3'"),
+    (["companions={norm: {rms: {init: gpt3}}}", AT_ONCE, *MANY], "init=gpt3: no such init; did you mean gpt2?"),
     (["companions={norm: {rms: {optim.lrr: 1}}}", AT_ONCE, *MANY], "optim.lrr=1: no such key; did you mean optim.lr?"),
     (["zip=[model.layers,model.heads]", *SIZES], "zip: model.heads is not swept; choose from model.dim, model.layers"),
     (["zip=[model.layers]", *SIZES], "zip: [model.layers] must name two different keys or more"),
