@@ -137,6 +137,11 @@ def test_a_figure_is_stamped_and_drawn_anew_only_for_other_data_or_drawing_code(
     assert file.read_bytes() == of_another_machine, "the same data, drawn elsewhere"
     monkeypatch.setattr("gallery.write.drawing_hash", lambda: "new")
     assert "effects.png" in gallery(root, capsys)[1] and file.read_bytes() != of_another_machine
+    drawn_here = file.read_bytes()
+    monkeypatch.setattr("gallery.write.drawing_hash", lambda: "newer")
+    assert "effects.png" not in gallery(root, capsys)[1] and file.read_bytes() == drawn_here, "it looks the same"
+    file.write_bytes(drawn_here[: len(drawn_here) * 2 // 3])  # torn
+    assert "effects.png" in gallery(root, capsys)[1] and len(file.read_bytes()) >= len(drawn_here)
 
 
 def test_verdicts_are_counted_and_the_false_ones_to_be_expected_told(root, train, capsys, undrawn):

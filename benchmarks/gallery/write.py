@@ -1,11 +1,13 @@
 """Update everything that is generated from the committed tables; files that are up to date are not touched."""
 
 import functools
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
 import matplotlib
 import pandas
+from PIL import Image
 
 from ablate.config.errors import Refused
 from ablate.evidence.expected_noise import FILE
@@ -84,15 +86,29 @@ def _plotted(table: pandas.DataFrame) -> str:
 
 
 def _draw(trained: Trained, pictures: dict[Path, str]) -> list[Path]:
-    """Draw the figures whose table or drawing code has changed; returns their files."""
-    page, drawn = page_of(trained.manifest, figures.edits(trained.case)), []
-    with matplotlib.rc_context(style.RC):
+    """Draw the figures whose table or drawing code has changed; returns their files.  A figure that looks as before
+    stays as it is, so that not every change of the code is one of all pictures."""
+    page, drawn = page_of(trained.manifest, figures.edits(trained.case)), list[Path]()
+    with matplotlib.rc_context(style.RC), tempfile.TemporaryDirectory() as new:
         for file, name in pictures.items():
             wanted, table = stamp(trained, name, page), trained.plotted[name]
             there = (read_stamp(file.read_bytes()) if file.exists() else None) or {}
             if any(there.get(key) != wanted[key] for key in ("table", "drawing")):
-                drawn += style.save(figures.KINDS[name].draw(table, page), file.parent, name, metadata(wanted), ["png"])
+                figure = figures.KINDS[name].draw(table, page)
+                (made,) = style.save(figure, Path(new), name, metadata(wanted), ["png"])
+                if there.get("table") == wanted["table"] and same_pixels(made, file):
+                    continue
+                drawn.append(write_atomic(file, made.read_bytes()))
     return drawn
+
+
+def same_pixels(one: Path, other: Path) -> bool:
+    """Whether two images look alike; false if one cannot be read."""
+    try:
+        with Image.open(one) as first, Image.open(other) as second:
+            return first.size == second.size and first.convert("RGBA").tobytes() == second.convert("RGBA").tobytes()
+    except (OSError, SyntaxError):  # a torn file
+        return False
 
 
 def stamp(trained: Trained, name: str, page: Page) -> Stamp:
