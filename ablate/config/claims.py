@@ -327,8 +327,10 @@ def _than_at(claim: dict[str, Any], relation: str, factors: dict[str, list[Any]]
     given, at = claim["than_at"], claim["at"] if isinstance(claim.get("at"), dict) else {}
     yield from level_problems(given, factors, "than_at")
     for key, level in given.items() if isinstance(given, dict) else ():
-        if key not in at or set(map(str, levels_of(at[key]))) & set(map(str, levels_of(level))):
-            yield f"than_at: {key} is where the difference is compared with; write another level of {key} in at"
+        if key in factors and key not in at:
+            yield f"than_at: at has no {key}; write there the level that is compared with {level}"
+        elif key in at and set(map(str, levels_of(at[key]))) & set(map(str, levels_of(level))):
+            yield f"than_at: at has {key}={level}, too; write another level there"
     if relation not in DIFFERENCES or isinstance(claim.get("metric"), list) or isinstance(claim.get("margin"), str):
         yield f"than_at: goes with {ONE_METRIC}"
 

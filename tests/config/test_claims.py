@@ -82,12 +82,12 @@ MISTAKES: list[tuple[Any, str]] = [
     ({"rank_correlates": [{"ffn": ["mlp", "gelu"]}, [1, 2]]}, "takes one factor's levels, at least 3"),
     (GOOD | {"at": {"norm": "ln"}, "than_at": 5}, "than_at: 5 must map factors to levels"),
     (GOOD | {"at": {"norm": "ln"}, "than_at": {"norm": "lm"}}, "than_at: norm has no level lm; there are ln, rms"),
+    (GOOD | {"than_at": {"norm": "ln"}}, "than_at: at has no norm; write there the level that is compared with ln"),
     (
-        GOOD | {"than_at": {"norm": "ln"}},
-        "than_at: norm is where the difference is compared with; write another level of",
+        GOOD | {"at": {"norm": "ln"}, "than_at": {"norm": "ln"}},
+        "than_at: at has norm=ln, too; write another level there",
     ),
-    (GOOD | {"at": {"norm": "ln"}, "than_at": {"norm": "ln"}}, "write another level of norm in at"),
-    (GOOD | {"at": {"norm": "ln"}, "than_at": {"ffn": "mlp"}}, "write another level of ffn in at"),
+    (GOOD | {"at": {"norm": "ln"}, "than_at": {"ffn": "mlp"}}, "than_at: at has no ffn; write there"),
     (GOOD | {"at": {"norm": "ln"}, "than_at": {"norm": "rms"}, "metric": PAIR}, "than_at: goes with less, greater, "),
     (
         {"diverges_more": GOOD["less"], "at": {"norm": "ln"}, "than_at": {"norm": "rms"}},

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from ablate import formatting
 from ablate.config.claims import BOUNDED
-from ablate.config.designs import RUNG
+from ablate.evidence.claims.sentences import pairs
 from ablate.results import naming
 from ablate.results.tables import named_rows
 from analysis.case import Case
@@ -35,9 +35,10 @@ def table(case: Case) -> pandas.DataFrame | None:
     names = {metric: naming.metric_name(case.study.manifest, metric) for metric in found["metric"]}
     names = {m: text if ", " in m else f"difference in {text}, side one − side two" for m, text in names.items()}
     made["facet"] = [other.get(row.relation, names[row.metric]) for row in rows]
+    fixed = {name: " with ".join(pairs(case.study.manifest, entry.claim.fixed)) for name, entry in claims.items()}
     made["label"] = [
         f"{row.name}: {row.side} {'against' if row.relation in other else formatting.MINUS} {row.against}"
-        + f" at {RUNG} {claims[row.name].claim.at.get(RUNG)}" * (row.relation == "multiplier")
+        + f", at {fixed[row.name]}" * bool(fixed[row.name])
         + ", post hoc" * (not row.registered)
         + ", edited" * bool(row.edited)
         for row in rows
