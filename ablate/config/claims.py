@@ -10,7 +10,7 @@ from ablate.config.designs import RUNG
 from ablate.config.errors import Problem
 from ablate.config.key_checks import fraction_of
 from ablate.config.typed_json import Record, optional, parse
-from ablate.formatting import SPEED, instead, is_number, listed
+from ablate.formatting import SPEED, grouped, instead, is_number, listed
 
 BOUNDED = ("equivalent", "not_greater", "not_less")  # bound a difference by a margin, which is required
 DIFFERENCES = ("less", "greater", *BOUNDED)  # compare two means
@@ -201,11 +201,11 @@ Unnamed = tuple[tuple[str, str], ...]
 
 def _grouped(side: list[str], levels: dict[str, dict[str, Level]], named: Collection[str]) -> dict[Unnamed, list[str]]:
     """The cells of a side, grouped by their levels of the factors that no side names."""
-    found: dict[Unnamed, list[str]] = {}
-    for cell in side:
-        rest = {name: repr(level) for name, level in levels[cell].items() if not {name, *name.split("+")} & {*named}}
-        found.setdefault(tuple(rest.items()), []).append(cell)
-    return found
+    rest = {
+        cell: {name: repr(level) for name, level in levels[cell].items() if not {name, *name.split("+")} & {*named}}
+        for cell in side
+    }
+    return grouped((tuple(own.items()), cell) for cell, own in rest.items())
 
 
 def _balanced(groups: list[dict[Unnamed, list[str]]], many: int) -> bool:

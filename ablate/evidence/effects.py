@@ -14,7 +14,7 @@ from ablate.config.schema import BY_STEPS, LAYERS, NO_NUMBERS, PLACED
 from ablate.evidence.contrasts import NAMES, Contrast, contrasts
 from ablate.evidence.equivalence import PAIRS, SEEDS, collapse_of, inside, margin_of, seen_words, unseen, within_margin
 from ablate.evidence.error_rates import ALPHA, corrected, described, nominal, overall, worded
-from ablate.evidence.estimates import COSTS, MATCHED, estimate_row, scored
+from ablate.evidence.estimates import MATCHED, estimate_row, scored
 from ablate.evidence.exact import is_solved
 from ablate.evidence.normality import assumed, rejects_any, rejects_normality
 from ablate.evidence.scores import given, unadjusted
@@ -31,6 +31,7 @@ ESTIMATE = ["n", "mean", "sd", "low", "high", "p", "p_holm", "p_bh", "verdict", 
 GROUNDS = ["paired", "family", "unadjusted", "lower", "higher", "tied", "diverged", "diverged_reference"]
 GROUNDS += ["failed", "missing", "alpha", "metric", "lower_is_better", "p_normal", "assumes", "d_z", "correlation"]
 GROUNDS += ["superiority", "smallest", "margin", "margin_steps", "collapse_share", "collapse_cost"]
+COSTS = ["flops_ratio", "seconds_ratio"]
 SECTIONS = ("norm", "ffn", "residual", "position", "attention", "init", "model", "data", "train", "optim")
 # A variant's rule decides its width, whose cost is shown elsewhere; the other settings do not change results.
 ASIDE = {*NO_NUMBERS, "ffn.hidden", "train.device"}
@@ -73,11 +74,14 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     if manifest.design == "ladder":  # whose margin is that of trends
         manifest = dataclasses.replace(manifest, margin=None)
     margin, unplanned, others = margin_of(manifest.margin), bool(unadjusted(manifest)), also_of_each(manifest, found)
-    rows = list[Any]()
+    flops, rows = {cell.id: cell.training_flops for cell in manifest.cells}, list[Any]()
+    done = study.runs[study.runs["status"] == "done"].groupby("cell")
+    seconds = done[study.time_column].mean().to_dict() if study.time_column else {}
     for each, also in zip(found, others, strict=True):
         collapse, trend = collapse_of(all_scores, each), each.kind == "trend"
         known = {name: getattr(each, name) for name in NAMES} | estimate_row(all_scores, each) | {"collapse": collapse}
         known |= unseen(collapse, nominal(known["looks"], ALPHA))
+        known |= {name: _ratio(each, costs) for name, costs in zip(COSTS, (flops, seconds), strict=True)}
         known |= {"family": each.kind != "cell", "unadjusted": unplanned, "also": "; ".join(also)}
         # A trend is a slope, to which a margin for differences does not apply.
         known |= {"margin": math.nan if trend else margin.size, "margin_steps": math.nan if trend else margin.steps}
@@ -116,6 +120,14 @@ def speed(study: Study) -> pandas.DataFrame:
     claims, withdrawn = ({name: one for name, one in each.items() if SPEED.keys() & one.claim.metrics} for each in both)
     manifest = dataclasses.replace(study.manifest, margin=None, claims=claims, withdrawn=withdrawn)
     return effects(dataclasses.replace(study, manifest=manifest, beside={}), STEP)
+
+
+def _ratio(contrast: Contrast, costs: dict[str, float]) -> float:
+    """What the level's side costs, divided by what the reference's does; NaN for a difference of differences."""
+    if contrast.kind in CROSSED:
+        return math.nan
+    one, other = (sum(w * costs.get(cell, math.nan) for cell, w in contrast.side(sign).items()) for sign in (1, -1))
+    return one / other if other else math.nan
 
 
 def _correct(rows: list[Any]) -> None:

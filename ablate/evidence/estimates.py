@@ -20,7 +20,6 @@ from ablate.formatting import CROSSED, SPEED
 from ablate.results.records import Cell, Manifest
 from ablate.results.study import Study
 
-COSTS = ["flops_ratio", "seconds_ratio"]  # of the level's side, divided by the reference's
 MATCHED = "match_difference"  # in a matched study: the largest in absolute value among the cells of a contrast
 
 
@@ -35,7 +34,6 @@ class Scored(NamedTuple):
     ranked: pandas.DataFrame  # the same with diverged runs infinitely bad: for ranks only, never for a mean
     ends: dict[tuple[str, str], int]  # number of runs by cell and status
     at: dict[str, int]  # the index of each cell's column in both
-    took: dict[str, float]  # by cell, the mean of `Study.time_column` over done runs
 
     def of(self, cells: Iterable[str], ranked: bool = False) -> np.ndarray:
         """The values, or ranked values, of these cells (seeds, cells), in NumPy because pandas' selection is slow."""
@@ -59,9 +57,7 @@ def scored(study: Study, metric: str | dict[str, str] | None = None) -> Scored:
         if not is_solved(metrics[cell]):
             ranked.loc[seed, cell] = math.inf if lower[cell] else -math.inf
     ends = Counter(zip(study.runs["cell"], study.runs["status"], strict=True))
-    done = study.runs[study.runs["status"] == "done"].groupby("cell")
-    took = done[study.time_column].mean().to_dict() if study.time_column else {}
-    return Scored(study, cells, metrics, lower, values, ranked, ends, at, took)
+    return Scored(study, cells, metrics, lower, values, ranked, ends, at)
 
 
 def second_metric(cell: str, metric: str) -> str:
@@ -104,20 +100,7 @@ def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
     row |= {"different": different, "clumps": clumps, "looks": looked, "reach": _reach(found, contrast, metrics)}
     row |= {status: _count(found, contrast.weights, status) for status in ("failed", "missing")}
     row["p_normal"] = math.nan if different or lost["uneven"] or exact else normality(values)
-    return row | _costs(found, contrast) | _pairs(found, contrast, estimate, together)
-
-
-def _costs(found: Scored, contrast: Contrast) -> dict[str, float]:
-    """Training FLOPs and time of done runs, as ratios of the two sides if the contrast has two."""
-    if contrast.kind in CROSSED:
-        return dict.fromkeys(COSTS, math.nan)
-    sides = [contrast.side(sign) for sign in (1, -1)]
-    flops = {name: found.cells[name].training_flops for name in contrast.weights}
-    found_costs = {}
-    for name, costs in zip(COSTS, (flops, found.took), strict=True):
-        one, other = (sum(w * costs.get(cell, math.nan) for cell, w in side.items()) for side in sides)
-        found_costs[name] = one / other if other else math.nan
-    return found_costs
+    return row | _pairs(found, contrast, estimate, together)
 
 
 def _reach(found: Scored, contrast: Contrast, metrics: list[str]) -> float:

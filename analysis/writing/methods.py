@@ -134,8 +134,7 @@ def _runs(case: Case) -> dict[str, Any]:
     packages = {str(value).partition(".")[0] for key, value in settings if key.rpartition(".")[2] == "_target_"}
     cells = {cell.id: cell for cell in manifest.cells}
     trained = runs[runs["status"] == "done"]["cell"].map(cells)
-    known = [cell for cell in trained if cell.flops_per_token and cell.config.known]
-    flops = [cell.flops_per_token * (cell.tokens_per_step or 0) * cell.config.train.steps for cell in known]
+    flops = [cell.training_flops / 3 for cell in trained if cell.training_flops > 0]  # of the forward passes
     return {
         "lost": lost + [f"{bare} done without the endpoint"] * (bare > 0),
         "unsolved": counts.get("diverged") and any(map(evidence.is_solved, evidence.measures(manifest))),

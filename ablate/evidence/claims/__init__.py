@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -151,12 +151,12 @@ def _no_verdict(row: SimpleNamespace, claim: Claim, no_worth: bool) -> tuple[str
 
 
 def _notes(row: SimpleNamespace, relation: str, collapse: Collapse, contrast: Contrast) -> Iterator[str]:
-    if contrast.corners and row.diverged + row.diverged_reference:
-        lost = counted(row.diverged + row.diverged_reference, "run")
-        yield from [] if row.uneven else [f"{lost} diverged, at all four corners equally often"]
-    elif contrast.corners:
-        count, n = max(collapse.counts)
-        yield from [f"a corner collapsed in {count} of {counted(n, 'seed')}"] * bool(count)
+    if contrast.corners:
+        lost, (count, n) = row.diverged + row.diverged_reference, max(collapse.counts)
+        if lost and not row.uneven:
+            yield f"{counted(lost, 'run')} diverged, at all four corners equally often"
+        if count and not lost:
+            yield f"a corner collapsed in {count} of {counted(n, 'seed')}"
     elif not row.diverged:
         n, names = max(n for _, n in collapse.counts), (contrast.level, contrast.reference)
         sides = zip(collapse.sides, names, strict=True)
@@ -179,13 +179,14 @@ def contrast_of(claim: Claim, manifest: Manifest) -> Contrast:
         sides = [f"{sides[0]}: {metric}, {ways[0]}", ways[1]] if same else ways
         other = {second_metric(cell, claim.metrics[1]): weight for cell, weight in other.items()}
     weights = one | {cell: -weight for cell, weight in other.items()}
-    corners = [[cell for cell in weights if cell in side] for side in sides_of(claim, manifest.cells)]
+    kind, corners = "claim", list[list[str]]()
     if claim.than_at:
+        kind = "interaction"
+        corners = [[cell for cell in weights if cell in side] for side in sides_of(claim, manifest.cells)]
         there = [f"at {' with '.join(pairs(manifest, level))}" for level in (claim.compared, claim.than_at)]
         sides = [f"({f' {MINUS} '.join(sides)}) {there[0]}", f"that {there[1]}"]
     label, fixed = " against ".join(sides), ", ".join(pairs(manifest, claim.fixed))
-    contrast = Contrast("claim", "", sides[0], sides[1], fixed, label, weights)
-    return replace(contrast, kind="interaction", corners=tuple(corners)) if claim.than_at else contrast
+    return Contrast(kind, "", sides[0], sides[1], fixed, label, weights, corners=tuple(corners))
 
 
 def way(metric: str) -> str:

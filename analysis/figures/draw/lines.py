@@ -49,8 +49,8 @@ def lines(case: Case, x: str, facets: Sequence[str] = ()) -> pandas.DataFrame | 
     rest = [name for name in others if len(pairs[name]) > len({cell.levels[x] for cell in manifest.cells})]
     levels = {name: len(manifest.factors[name]) for name in rest}
     if manifest.design == "grid" and not facets and len(rest) > 1 and math.prod(levels.values()) > CROWDED:
-        facets = sorted((name for name in rest if name in swept(manifest)), key=levels.__getitem__)[:1]
-        facets = [name for name in facets if levels[name] <= PANELS]
+        numbers = [name for name in swept(manifest) if levels.get(name, math.inf) <= PANELS]
+        facets = sorted(numbers, key=levels.__getitem__)[:1]
     rest = [name for name in rest if name not in facets]
     facet_factors = [*facets, *style.roles(_with_factors(manifest, rest))[2]]
     within = [name for name in rest if name not in facet_factors]
