@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ablate.config.citations import papers, short
-from ablate.config.groups import first_line, read_groups
+from ablate.config.groups import description, read_groups
 from ablate.config.schema import VARIED
 from ablate.config.subcommands import Outcome, PlainParser, conclude
 
@@ -16,7 +16,7 @@ def variants(group: str) -> Iterator[tuple[dict[str, Any], str]]:
     found = read_groups()
     cited = papers(({group: name} for name in found.variants[group]), found)
     for name, file in found.variants[group].items():
-        own, what, default = cited.get(f"{group}={name}", {}), first_line(file), name == found.defaults.get(group)
+        own, what, default = cited.get(f"{group}={name}", {}), description(file), name == found.defaults.get(group)
         links = [(short(entry), entry.get("eprint")) for entry in own.values()]
         sources = "; ".join(f"[{text}](https://arxiv.org/abs/{link})" if link else text for text, link in links)
         row = f"| `{name}`{' (default)' * default} | {cell(what.removesuffix('.'))} | {sources} |\n"

@@ -70,8 +70,8 @@ def survey(results: Path, without: Collection[str] = ()) -> tuple[list[Item], li
     free = [run for run in runs if run.path not in busy]
     orphans = [run for run in free if run.path not in used]
     if orphans and (busy or untouched):  # a running command may use them under a replaced manifest
-        whose = "a command at work" if busy else "another one"
-        untouched.append(f"{counted(len(orphans), 'run')} that no readable study refers to: {whose} may")
+        whose = "a running command" if busy else "an unreadable study"
+        untouched.append(f"{counted(len(orphans), 'run')} of no readable study: {whose} may use them")
         free, orphans = [run for run in free if run.path in used], []
     items: list[Item] = []
     for run in free:
@@ -121,7 +121,11 @@ def _locked(lock: Path) -> bool:
 def size_of(path: Path) -> int:
     """Bytes of a file, or of all files below a folder."""
     files = [path] if path.is_file() else [Path(where) / name for where, _, names in os.walk(path) for name in names]
-    return sum(file.lstat().st_size for file in files)
+    total = 0
+    for file in files:
+        with contextlib.suppress(FileNotFoundError):  # a temporary file that has just been renamed
+            total += file.lstat().st_size
+    return total
 
 
 def _leftovers(folder: Path, now: float, run: Run | None) -> Iterator[Item]:

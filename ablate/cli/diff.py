@@ -114,7 +114,7 @@ def study_differences(first: Manifest, second: Manifest) -> list[Row]:
     return list(found.values())
 
 
-def nearest(results: Path, manifest: Manifest) -> str:
+def similar_study(results: Path, manifest: Manifest) -> str:
     """The study on disk with the factors of a new one and the fewest other settings: "like X but for optim.lr 0.001 →
     0.003"; empty if the study is not new, or none is near."""
     there, near = studies(results), list[tuple[int, str]]()

@@ -67,7 +67,7 @@ def read_overrides(texts: list[str]) -> dict[str, Any]:
             read = None
         whole = read if isinstance(read, list) else [read]
         if isinstance(read, list) != (key == KEYS[0]) or not all(type(n) is int and n > 0 for n in whole):
-            raise Refused(f"{text} is not what it can be; write {KEYS[0]}=[64,128] or {KEYS[1]}=16384")
+            raise Refused(f"{text} cannot be read; write {KEYS[0]}=[64,128] or {KEYS[1]}=16384")
         if len(set(whole)) < len(whole):
             raise Refused(f"{text} names a length twice")
         found[key.partition(".")[2]] = read

@@ -129,19 +129,19 @@ def study(given: Namespace, words: list[str], others: list[str]) -> Outcome:
     from ablate import api
     from ablate.cli.sweep import dry_run, sweep
     from ablate.config.errors import PlanError, Problem
-    from ablate.config.key_checks import TAKEN, bare
+    from ablate.config.key_checks import TAKEN, suggestion
     from ablate.config.subcommands import Outcome
 
     if others:
         option, _, value = others[0].partition("=")
         [after, *_] = [*words[words.index(others[0]) + 1 :], "-"]
         value = value or after * (not re.match("-|.*=", after))
-        raise PlanError([Problem(option, f"no such option; {bare(option.strip('-').replace('-', '_'), value)}")])
+        raise PlanError([Problem(option, f"no such option; {suggestion(option.strip('-').replace('-', '_'), value)}")])
     if spaced := next((word for word in given.words if word.startswith("=")), None):
         raise PlanError([Problem(spaced, "stands alone; write key=value without spaces around =, as in norm=ln,rms")])
     if given.words and re.fullmatch(r"\w[\w-]*", given.words[0]):
         spelt = {name: name for name in COMMANDS} | {name: f"analyse {name}" for name in TAKEN}
-        raise PlanError([Problem(given.words[0], f"no such command; {bare(given.words[0], choices=spelt)}")])
+        raise PlanError([Problem(given.words[0], f"no such command; {suggestion(given.words[0], choices=spelt)}")])
     folder, *more = given.config_dir or [None]
     if more:
         raise PlanError([Problem("--config-dir", "is given twice; there is one folder of your own variants")])
@@ -158,7 +158,7 @@ def help_text(folder: str | None, asked: Collection[str] = ()) -> str:
     """Usage, the variants of every group, and the keys; of groups that are `asked` for, each variant's first line.
     Raises PlanError for a word that is no group."""
     from ablate.config.errors import PlanError, Problem
-    from ablate.config.groups import experiments, first_line, groups, named_elsewhere
+    from ablate.config.groups import description, experiments, groups, named_elsewhere
     from ablate.formatting import instead
 
     found = groups(folder) | {"+experiment": experiments(folder)}
@@ -169,7 +169,7 @@ def help_text(folder: str | None, asked: Collection[str] = ()) -> str:
         other = f"is a command; write ablate {lost[0]} --help" if lost[0] in COMMANDS else ""
         raise PlanError([Problem(f"help {lost[0]}", other or f"no such group; {instead(lost[0], names, also)}")])
     if known := [group for group in order if group in asked or group.lstrip("+") in asked]:
-        rows = {group: [f"  {name:<15} {first_line(file)}" for name, file in found[group].items()] for group in known}
+        rows = {group: [f"  {name:<15} {description(file)}" for name, file in found[group].items()] for group in known}
         return "\n".join("\n".join([group, *rows[group]]) for group in known)
     wide = textwrap.TextWrapper(110, subsequent_indent=" " * 18, break_on_hyphens=False)
     wrapped = (wide.fill(f"  {group:<16}{', '.join(found[group])}") for group in order)

@@ -124,7 +124,7 @@ def rename(results: Path, old: str, new: str) -> Outcome:
     left = remove([Item(STUDIES, study_folder(results, name), 0) for name in members])
     print(f"renamed {', '.join(f'{name} to {names[name]}' for name in members)}")
     if any(cell.config.is_private for cell in known[members[0]].cells):
-        say("its runs are for the old name alone (reuse=none): to continue it would train them again")
+        say("its runs belong to the old name (reuse=none or timing=isolated): continuing it would train them again")
     for name in there:
         if name.startswith(f"{old}-") and name not in known:
             say(f"{name} keeps its name, as its manifest cannot be read")

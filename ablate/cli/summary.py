@@ -13,7 +13,6 @@ from ablate.config.claims import STATISTICS
 from ablate.evidence.effects import STEP
 from ablate.formatting import columns
 from ablate.results import naming
-from ablate.results.manifest import newer
 from ablate.results.study import Study
 from ablate.results.tables import is_timed, named_rows, planned_cells
 
@@ -29,7 +28,7 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
     lines += [*evidence.ladder_lines(evidence.ladder(study)), *effect_lines(table)]
     if not (timed := evidence.speed(study)).empty:
         lines += _metric_table(study, "seconds of a training step, on this machine", {"": STEP})
-        lines += ["effects on the seconds of a training step, a family of their own"]
+        lines += ["effects on the seconds of a training step; adjusted as a separate family"]
         lines += _effect_rows(evidence.headline(timed))
     if study.manifest.tuning:  # effects with all cells at the same value of the tuned key
         heading, rows = evidence.common_rows(study.manifest)
@@ -59,8 +58,8 @@ def _scope(study: Study) -> str:
     steps = [str(config.train.steps) for config in configs]
     rates = [formatting.scientific(config.optim.lr) for config in configs]
     passes = [formatting.passes(manifest.passes(cell)) for cell in manifest.cells]
-    tuning = manifest.tuning
-    how = "tuned" if tuning and tuning.key == "optim.lr" else "untuned"
+    tuning = manifest.tuning if manifest.tuning and manifest.tuning.key == "optim.lr" else None
+    how = "tuned" if tuning else "untuned"
     how += " anew for each seed:" * bool(tuning and tuning.per_seed)
     rate = f"{'one ' * (how == 'untuned')}{how} lr " if len(set(rates)) == 1 else f"{how} lrs "
     seen = f"{_range(steps)} steps ({_range(passes)})"
@@ -159,7 +158,7 @@ def _effect_rows(table: pandas.DataFrame) -> list[str]:
     decided = table["verdict"].map(formatting.leaning).isin(evidence.DECIDED)
     in_order = table["kind"] == "step"
     marked = table.assign(late=table["kind"].isin(formatting.CROSSED), open=~decided & ~in_order)
-    shown = marked.sort_values(["late", "open"], kind="stable").head(ROWS)
+    shown = evidence.foremost(marked.sort_values(["late", "open"], kind="stable"), ROWS)
     places = formatting.decimals((shown["high"] - shown["low"]) / 2)
     rows = [_effect(row, places) for row in named_rows(shown)]
     if not any(worth for *_, worth, _ in rows):
@@ -229,8 +228,7 @@ def _problems(study: Study, results: Path) -> Iterator[str]:
             file = results / "runs" / run.path / "result.json"
             yield f"{status}: {run.label}, seed {run.seed}: {reason} · {file}"
         yield from _more(len(runs) - NAMED, f"{status} run")
-    new = newer(study.manifest)  # notes on newer versions, which are no damage
-    yield from (note if note in new else f"damaged: {note}" for note in study.notes[:NAMED])
+    yield from (f"note: {note}" for note in study.notes[:NAMED])
     yield from _more(len(study.notes) - NAMED, "note")
 
 
@@ -250,6 +248,8 @@ def _next_command(study: Study, table: pandas.DataFrame, results: Path) -> str:
         return again + hint * bool((status == "diverged").any()) + figures
     # A confirmation has its own seeds, whose number is fixed beforehand.
     command = [word for word in shlex.split(manifest.command) if not word.startswith(("seeds=", "seeds_max="))]
+    # A study file may say seeds=auto, which does not go with a confirmation.
+    command += ["seeds=8"] * bool(manifest.sequential and manifest.experiment)
     return f"{again}next: {shlex.join(command)} confirm=8      {figures}"
 
 

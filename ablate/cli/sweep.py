@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from ablate import api, evidence
-from ablate.cli.diff import nearest
+from ablate.cli.diff import similar_study
 from ablate.cli.summary import summary
 from ablate.config.depth import chosen_at
 from ablate.config.errors import PlanError, Refused
@@ -50,8 +50,8 @@ class Terminal:
 
 def sweep(plan: Plan) -> Outcome:
     """Train the remaining runs of a plan and print the summary; if it ends early, print how to continue."""
-    terminal, code = Terminal(), WRONG
-    if like := nearest(plan.results, plan.manifest):
+    terminal = Terminal()
+    if like := similar_study(plan.results, plan.manifest):
         terminal.remark(f"{plan.manifest.study} is {like}")
     try:
         study = api.train(plan, terminal)
@@ -70,6 +70,7 @@ def sweep(plan: Plan) -> Outcome:
     except (PlanError, Refused) as error:  # of a later round, for example if tuning now chooses another value
         for line in str(error).splitlines():
             terminal.remark(line)
+        code = FAILED if plan.todo else WRONG
     return Outcome(code, terminal.study and verdicts(terminal.study), terminal.remarks)
 
 
@@ -106,7 +107,7 @@ def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:
     cell, seed, run = counted(len(cells), "cell"), counted(len(seeds), "seed"), counted(len(plan.statuses), "run")
     seed += ", twice as many on lower rungs" * (len(plan.manifest.runs) > len(cells) * len(seeds))
     runs = f"{cell} × {seed} = {run}, {len(plan.todo) - test} to do" + f", {test} to test at new lengths" * bool(test)
-    like = nearest(plan.results, plan.manifest)
+    like = similar_study(plan.results, plan.manifest)
     where = f"study {plan.manifest.study} in {plan.folder}" + f", {like}" * bool(like)
     held = [*evidence.rung_lines(plan.manifest), *evidence.also_lines(plan.manifest)]
     quantities = [cell.matched.quantity for cell in cells if cell.matched]
@@ -123,10 +124,10 @@ def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:
     if len(shown) < len(cells):
         table.insert(1 + HEAD, f"… {counted(len(cells) - len(shown), 'more cell')} between; --json has all")
     end = "dry run: nothing was trained or written"
-    return "\n".join([*table, "", *totals, *study, *held, *notes, *grouped(plan.notes, cells), end])
+    return "\n".join([*table, "", *totals, *study, *held, *notes, *merge_notes(plan.notes, cells), end])
 
 
-def grouped(notes: Sequence[str], cells: Sequence[Cell]) -> list[str]:
+def merge_notes(notes: Sequence[str], cells: Sequence[Cell]) -> list[str]:
     """Notes, with equal ones of several cells (they begin with the cell's label) merged."""
     labels, found = {cell.label for cell in cells}, dict[str, list[str]]()
     for note in notes:

@@ -111,7 +111,7 @@ def _explain(composer: Composer, key: str, error: Exception, chosen: list[str]) 
         section = f"is a section of keys; set one of them, as in {key}.KEY=VALUE"
         return section + "; or did you mean seeds?" * (key == "seed")
     if "already at" in message:
-        return f"is a key as it is; write {key}=... without the plus"
+        return f"already exists; write {key}=... without the plus"
     if "not in struct" in message or "not in '" in message or "Could not override" in str(error):
         return _no_such_key(composer, key, tuple(chosen))
     return first_line(message).rstrip(".")
@@ -134,7 +134,7 @@ def _no_such_key(composer: Composer, key: str, chosen: tuple[str, ...]) -> str:
         return f"no such key; did you mean {head}.{last}?"
     taken = taken_by(head, node, configs[0].user) if isinstance(node, DictConfig) else {}
     if last in taken and taken[last].default is None and last not in offered_names(head):
-        return f"is an option, which no variant's YAML need hold; to add it write +{head}.{last}=..."
+        return f"is optional and set in no variant's YAML; to set it write +{head}.{last}=..."
     having = [name for name, file in composer.known.get(head, {}).items() if last in (read_plain(file) or {})]
     if having and head != typed:
         return f"no such key; write {head}={having[0]} {head}.{last}=..."

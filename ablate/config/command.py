@@ -92,7 +92,7 @@ def _folder_problems(groups: Groups, files: Iterable[Path]) -> Iterator[Problem]
         if isinstance(found, dict) and "hydra" in found:
             yield Problem(str(file), "sets hydra; Hydra's own settings belong on the command line")
         if isinstance(found, dict) and (entry := _unchecked_default(found.get("defaults"))):
-            yield Problem(str(file), f"takes {entry!r} from where no variants lie; name a file of its own folder")
+            yield Problem(str(file), f"has the default {entry!r}, which is no variant; name a file of its own folder")
 
 
 def _unchecked_default(defaults: Any) -> str | None:
@@ -118,7 +118,7 @@ REFUSED = {
     "defaults": "a study file lists none; write groups as keys, such as norm: rms",
     "tier": "belongs on the command line: tier=NAME",
     "dry_run": "belongs on the command line",
-    "results_dir": "belongs on the command line: no file of somebody else's says where results are written",
+    "results_dir": "belongs on the command line: a study file cannot choose where results are written",
     "user": "belongs on the command line, 'user=[my_package]': no file says which code runs",
 }
 # Keys that the command line may set without changing a study file's study; those that only resize the same study.

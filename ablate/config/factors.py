@@ -101,7 +101,7 @@ def read_companions(
             kept += [name for name in words if name in together.get(key, ())]
             kept += [name for name in words if held == "all" or name.rpartition(".")[2] in held]
             reasons = {
-                f"{key} is not swept; {instead(key, command.swept)}": not texts,
+                f"{key} is not swept; {instead(str(key), command.swept)}": not texts,
                 f"is not a level of {key}; {instead(spell(level), texts)}": not text,
                 "is the reference's level; write what comes with it for all cells": text in usual,
                 "takes settings, as in {model.scale_embeddings:true}": not words,
@@ -123,7 +123,7 @@ def climb(command: Command) -> tuple[dict[Level, list[Any]], list[Problem]]:
     own = "is chosen by design=ladder for each rung; write one value, that of the top rung"
     problems = [Problem(key, own) for key in taken]
     first = [*command.fixed, *(levels[0] for levels in command.swept.values())]
-    with Composer(command.groups) as composer:
+    with Composer(command.groups, lambda *_: False) as composer:  # which imports no user's code for sizes
         try:
             config = composer.compose(first).config
         except COMPOSING:  # which is reported where all cells are composed

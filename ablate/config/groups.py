@@ -82,7 +82,7 @@ def default_settings(group: str) -> dict[str, Any]:
     return read_plain(CONF / group / f"{defaults()[group]}.yaml")
 
 
-def first_line(file: Path) -> str:
+def description(file: Path) -> str:
     """A variant's description: the first comment of its YAML; empty if the file cannot be read."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
         for line in read_regular(file).decode().splitlines():

@@ -83,7 +83,7 @@ def idle_problems(given: Set[str], config: Config) -> Iterator[Problem]:
         yield Problem("tune.seeds", "tunes nothing by itself; write tune.key and tune.values, or leave it out")
 
 
-def bare(word: str, value: str = "", choices: Mapping[str, str] = MappingProxyType({})) -> str:
+def suggestion(word: str, value: str = "", choices: Mapping[str, str] = MappingProxyType({})) -> str:
     """What to write instead of a word that is no KEY=VALUE: the key that is meant with its value, or a choice."""
     near = nearest(word, {*KEYS} - SECTIONS.keys(), named_elsewhere() | dict(choices))
     if near is None or near in choices.values():
@@ -163,7 +163,7 @@ def misshapen(kind: str, value: Any) -> str | None:
     return "takes one value" if single and isinstance(value, dict | list) else None
 
 
-def plain(value: float) -> str:
+def readable_number(value: float) -> str:
     """A number for people: 1,000,000, or 7.3 × 10^23 if it has many digits."""
     if not 1e12 <= abs(value) < math.inf:  # an integer may be too large for math.isfinite
         return f"{value:,}" if isinstance(value, int) and abs(value) >= 10_000 else str(value)
@@ -178,9 +178,9 @@ def _check_fields(section: Any, prefix: str) -> Iterator[Problem]:
         choices = field.metadata.get("choices", (value,))
         if value == MISSING:
             yield Problem(key, "has no value; write one")
-        elif isinstance(value, int | float) and not low <= value <= high and not math.isnan(value):
-            most = "" if high == math.inf else f" and ≤ {plain(high)}"
-            yield Problem(key, f"must be ≥ {low:g}{most}, not {plain(value)}")
+        elif isinstance(value, int | float) and not low <= value <= high and value == value:
+            most = "" if high == math.inf else f" and ≤ {readable_number(high)}"
+            yield Problem(key, f"must be ≥ {low:g}{most}, not {readable_number(value)}")
         elif value not in choices and (value is not None or field.default is not None):
             near = f"; did you mean {near}?" if (near := nearest(str(value), choices)) else ""
             yield Problem(key, f"must be one of {', '.join(choices)}; not {show(value) or 'nothing'}{near}")
@@ -195,5 +195,5 @@ def _beyond_numbers(value: Any, key: str, known: set[str]) -> list[Problem]:
         return [Problem(key, f"{value} is not a number to compute with; write a finite one")]
     most = LARGEST_SEED if key.startswith("seed") else LARGEST
     if isinstance(value, int) and abs(value) > most and key not in known:
-        return [Problem(key, f"{plain(value)} is too large; write {plain(most)} at most")]
+        return [Problem(key, f"{readable_number(value)} is too large; write {readable_number(most)} at most")]
     return []

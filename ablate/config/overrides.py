@@ -17,7 +17,7 @@ from ablate.config.depth import SETTINGS, is_pattern, pattern_problem
 from ablate.config.errors import Problem
 from ablate.config.files import read_plain
 from ablate.config.groups import Groups, named_elsewhere
-from ablate.config.key_checks import bare, misshapen
+from ablate.config.key_checks import misshapen, suggestion
 from ablate.config.schema import KEYS, OWNED, PLACED, SECTIONS, VARIED, WHOLE, Config
 from ablate.formatting import instead
 
@@ -118,7 +118,7 @@ def _unreadable(text: str, groups: Collection[str]) -> str:
     key = key_of(text)
     if "=" not in text:
         tail = "; quote what holds spaces or brackets, as in 'seeds=[3,7]'" * (text.rstrip()[-1:] in ("]", "}", ")"))
-        return f"must be key=value{tail or f'; {bare(text)}'}"
+        return f"must be key=value{tail or f'; {suggestion(text)}'}"
     if text.rstrip().endswith(","):
         return "ends in a comma; write values without spaces between them, as in norm=ln,rms"
     if re.search(r"[=,]\s*,", text):

@@ -119,7 +119,7 @@ def here(error: str) -> str:
     found = re.search(r"No module named '(\w+)", error)
     name = found[1] if found else ""
     lies = name and (os.path.isdir(name) or os.path.isfile(f"{name}.py"))
-    return f"; {name} lies in the current folder, of which user=[...] has to name it, too" if lies else ""
+    return f"; {name} is in the current folder: add it to user=[...]" if lies else ""
 
 
 def is_sink(found: Any) -> bool:

@@ -8,11 +8,22 @@ from ablate.config.key_checks import fraction_of
 from ablate.evidence.claims import claims
 from ablate.evidence.claims.sentences import claim_lines, replication, sized, spread
 from ablate.evidence.contrasts import ALIASED, ESTIMABLE, Contrast, bases, changes, contrasts, crossings, strata
-from ablate.evidence.effects import Noise, also_lines, also_words, best_first, effects, headline, noise, speed, too_few
+from ablate.evidence.effects import (
+    Noise,
+    also_lines,
+    also_words,
+    best_first,
+    effects,
+    foremost,
+    headline,
+    noise,
+    speed,
+    too_few,
+)
 from ablate.evidence.equivalence import margin_line, margin_of, margin_words, unseen_line
 from ablate.evidence.error_rates import ALPHA, DECIDED, described, families, registered, sequential_state, undecided
 from ablate.evidence.exact import counted, interval_kind, is_solved
-from ablate.evidence.expected_noise import Floor, floors, noise_lines, placebo_lines
+from ablate.evidence.expected_noise import floors, noise_lines, placebo_lines
 from ablate.evidence.ladder import ladder, ladder_lines, rung_lines, times
 from ablate.evidence.normality import CHECKED, FOOTNOTE, LEVEL, assuming, footnoted
 from ablate.evidence.scores import (

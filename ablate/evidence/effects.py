@@ -13,14 +13,14 @@ from ablate.config.depth import is_patterned, named_settings, spelled
 from ablate.config.schema import BY_STEPS, LAYERS, NO_NUMBERS, PLACED
 from ablate.evidence.contrasts import NAMES, Contrast, contrasts
 from ablate.evidence.equivalence import PAIRS, SEEDS, collapse_of, inside, margin_of, seen_words, unseen, within_margin
-from ablate.evidence.error_rates import ALPHA, corrected, described, nominal, overall, worded
+from ablate.evidence.error_rates import ALPHA, DECIDED, corrected, described, nominal, overall, worded
 from ablate.evidence.estimates import MATCHED, estimate_row, scored
-from ablate.evidence.exact import is_solved
+from ablate.evidence.exact import is_solved, sign_flip_p
 from ablate.evidence.normality import assumed, rejects_any, rejects_normality
 from ablate.evidence.scores import given, unadjusted
 from ablate.evidence.statistics import detectable, interval, p_value
 from ablate.evidence.step_equivalents import WORTH, Worth, fits_in_steps, slopes, worth
-from ablate.formatting import CROSSED, OPEN, SPEED, counted, flat, p_words, ranks, setting
+from ablate.formatting import CROSSED, OPEN, SPEED, counted, flat, leaning, p_words, ranks, setting
 from ablate.results.naming import key_name, no_evidence
 from ablate.results.records import Manifest
 from ablate.results.study import Study
@@ -178,7 +178,11 @@ def no_verdict(row: Any) -> tuple[str, str] | None:
     if rejects_normality(row.p_normal):
         what = "differences over seeds" if row.paired else "scores over seeds"
         # With counts that need no normality: in how many seeds the level is lower.
-        return "withheld", f"{what} are not normal ({p_words(row.p_normal, 'Shapiro–Wilk')}); {ranks(row)}"
+        signs = (
+            p_words(sign_flip_p([1] * row.higher + [-1] * row.lower), "sign test, uncorrected:") if row.paired else ""
+        )
+        counts = ranks(row) + f" ({signs})" * bool(signs)
+        return "withheld", f"{what} are not normal ({p_words(row.p_normal, 'Shapiro–Wilk')}); {counts}"
     return None
 
 
@@ -225,6 +229,16 @@ def best_first(table: pandas.DataFrame) -> pandas.DataFrame:
     return table.iloc[np.lexsort((gain.where(table["kind"].isin(["main", "cell"]), 0.0), factor))]
 
 
+def foremost(table: pandas.DataFrame, most: int) -> pandas.DataFrame:
+    """The rows to show if there is room for `most`: what is better, what is worse, what is decided otherwise, then the
+    others, each by p; interactions after effects.  All rows in their order if they fit, and steps in theirs."""
+    if len(table) <= most or table["kind"].eq("step").any():
+        return table.head(most)
+    words = table["verdict"].map(leaning).str.partition(" among ")[0]
+    rank = words.map({"better": 0, "worse": 1} | dict.fromkeys(DECIDED[2:], 2)).fillna(3)
+    return table.iloc[np.lexsort((table["p"].astype(float), rank, table["kind"].isin(CROSSED)))[:most]]
+
+
 def noise(table: pandas.DataFrame) -> list[Noise]:
     """By kind of effect and metric: pooled SD, √(Σ (nᵢ−1)·sdᵢ² / Σ (nᵢ−1)), and the ranges of SD and `smallest`.  Only
     paired rows with an interval count.  Power is at each row's level: 0.05/m in a family, less with seeds=auto."""
@@ -266,7 +280,7 @@ def _also(manifest: Manifest, contrast: Contrast, settings: dict[str, dict[str, 
     for there, side in zip(values, sides, strict=True):
         for key, value in (pair for cell in side for pair in settings[cell.id].items()):
             there.setdefault(key, set()).add(value)
-    aside = ASIDE | CHOSEN.get(manifest.match, set()) | own
+    aside = ASIDE | CHOSEN.get(manifest.match, set()) | own | ({manifest.tuning.key} if manifest.tuning else set())
     found = []
     for key in values[0].keys() & values[1].keys() if contrast.kind != "interaction" else ():
         group, _, name = key.partition(".")

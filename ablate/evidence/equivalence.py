@@ -192,8 +192,10 @@ def bound_words(collapse: Collapse, level: float, lower_is_better: bool) -> str:
 
 
 def unseen(collapse: Collapse, level: float) -> dict[str, float]:
-    """The bound of the share of collapses at a level, and how far these would move the contrast; NaN if unknown."""
-    if not any(collapse.sizes):  # the share solved counts failures itself
+    """The bound of the share of collapses at a level, and how far these would move the contrast; NaN if unknown, and
+    where most seeds collapse: these are what the contrast compares."""
+    # The share solved, whose collapses have no size, counts failures itself.
+    if not any(collapse.sizes) or any(2 * count >= n for count, n in collapse.counts):
         return {"collapse_share": math.nan, "collapse_cost": math.nan}
     lost = cost(collapse, level)
     return {"collapse_share": max(bounds(collapse, level)), "collapse_cost": lost if math.isfinite(lost) else math.nan}
@@ -236,8 +238,9 @@ def within_margin(row: Any) -> tuple[str, str] | None:
     is one of effects with its `collapse` and, for a margin in steps, `fits`: see `condition`."""
     collapsed, some = row.collapse, row.collapse.some
     low, high = interval(collapsed.solved, row.alpha) if some else (row.low, row.high)
-    if (rejects_normality(collapsed.p_normal) if some else collapsed.seen) or row.n < SEEDS:
-        return None  # too few seeds without a collapse for a verdict of equality
+    unfit = collapsed.p_normal if some else row.p_normal
+    if rejects_normality(unfit) or (collapsed.seen and not some) or row.n < SEEDS:
+        return None  # too few seeds without a collapse for a verdict of equality, or no valid interval
     fits = row.fits or (lambda _, cost: max(abs(low), abs(high)) + cost < row.margin)
     if not fits(row.alpha, 0.0):
         return None

@@ -140,10 +140,10 @@ def widen(cell: Checked, amount: Amount, target: float, validator: Validator) ->
     """A cell with the FFN width, or the widths of a pattern's variants, that come nearest to a target."""
     if amount(cell) == target:
         return cell
-    return (widen_each if is_patterned(cell.config.ffn) else nearest)(cell, amount, target, validator)
+    return (widen_each if is_patterned(cell.config.ffn) else with_nearest_width)(cell, amount, target, validator)
 
 
-def nearest(cell: Checked, amount: Amount, target: float, validator: Validator) -> Checked:
+def with_nearest_width(cell: Checked, amount: Amount, target: float, validator: Validator) -> Checked:
     """A cell with the one width of all its FFNs that comes nearest to a target."""
 
     def at(width: int) -> Checked:
@@ -161,7 +161,9 @@ def widen_each(cell: Checked, amount: Amount, target: float, validator: Validato
     for name in (name for name, settings in node.items() if "hidden" in settings):
         in_all = validator.checked(cell.config.with_value("ffn", node[name]), cell.task)
         found = widen(in_all, amount, target, validator).config.ffn["hidden"]
-        whole[name] = found or nearest(in_all, amount, target, validator).config.ffn["hidden"]  # an FFN may have none
+        whole[name] = (
+            found or with_nearest_width(in_all, amount, target, validator).config.ffn["hidden"]
+        )  # an FFN may have none
     first = next(iter(whole))
 
     def at(width: int) -> Checked:

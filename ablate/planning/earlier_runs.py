@@ -66,7 +66,7 @@ class Earlier:
             if all(_is_current(run, references[run.cell], name) for run in others):
                 found[role] = name
             else:
-                notes.append(f"{name} was trained by other code or versions than this study is now; it is left aside")
+                notes.append(f"{name} was trained by other code or versions than this study is now; it is not used")
         return found, notes
 
 

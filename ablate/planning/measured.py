@@ -76,6 +76,9 @@ def with_kernels(study: CheckedStudy) -> CheckedStudy:
         onednn = any(train.matmul == "onednn" for at, train in trains if at.get("train.matmul", "auto") == "auto")
         chosen = Kernels("onednn" if onednn else "torch", compiled)
     chosen = chosen or chosen_for(*study.cells.references[0])
+    # What the user wrote is neither chosen nor reported here.
+    free = {key for key in Kernels._fields for config in study.cells.raw if getattr(config.train, key) == "auto"}
+    chosen = Kernels(**{key: value for key, value in chosen._asdict().items() if key in free})
     if chosen == Kernels():
         return study
     raw = []
@@ -162,12 +165,14 @@ def recorded_seconds(study: CheckedStudy) -> list[StepSeconds]:
         known = [seconds for seconds in found if seconds is not None]
         if known and len(known) < len(found):
             label = study.cells.labels[found.index(None)]
-            message = f"{manifest.study} was begun without {label}, whose steps were not measured beside the others'"
+            message = (
+                f"{manifest.study} was begun without {label}, whose steps were not timed together with the others'"
+            )
             raise PlanError([Problem("study", f"{message}; write another name")])
         if known:
             return known
     if damaged:
-        message = f"{damaged[0]}; with it is lost what its steps took: restore the file, or write another name"
+        message = f"{damaged[0]}; it held the measured step times: restore the file, or write another name"
         raise PlanError([Problem("study", message)])
     return []
 
@@ -194,7 +199,7 @@ def measured(cells: Cells) -> list[StepSeconds]:
     worst, label = max((float(each.error), label) for each, label in zip(found, cells.labels, strict=True))
     if worst > VAGUE:
         known = f"± {100 * worst:.0f} % SE after {ROUNDS[1]} rounds"
-        message = f"{label}'s step against its reference's is known to {known}"
+        message = f"the step time of {label} relative to its reference is too uncertain ({known})"
         message += ": end what else runs on this machine, or write match=flops_total"
         raise PlanError([Problem("match", message)])
     return found
@@ -414,8 +419,10 @@ def vector_lines(wanted: list[tuple[Config, int]]) -> list[str]:
         each = "" if cost is None else f"{float(f'{cost:.2g}'):,g} CPU-s each"
         parts = []
         if lacking := len(places) - len(known):  # the time of the sweep does not include them
-            parts.append(f"{counted(lacking, 'set')} to train, {f'about {each}, ' * bool(each)}beside the time above")
+            parts.append(
+                f"{counted(lacking, 'set')} to train, {f'about {each}, ' * bool(each)}in addition to the time above"
+            )
         if known:
-            parts.append(f"{counted(len(known), 'set')} kept" + f", {each} to train" * (bool(each) and not parts))
+            parts.append(f"{counted(len(known), 'set')} cached" + f", {each} to train" * (bool(each) and not parts))
         lines.append(f"vectors of {kind[0]}: {'; '.join(parts)}")
     return lines

@@ -97,7 +97,7 @@ def check_cell(words: Sequence[str], config_dir: str | None = None) -> Checked:
     """The one cell of a command line, composed and checked as in a study.  Raises PlanError, also for a sweep."""
     command = read_command(words, config_dir)
     if command.swept:
-        raise PlanError([Problem(key, "build makes one model; write one value") for key in command.swept])
+        raise PlanError([Problem(key, "takes one value here, since only one model is made") for key in command.swept])
     with _planning():
         return check_cells(compose_cells(arrange(command))).checked[0]
 
@@ -136,7 +136,7 @@ def study_of(composition: Composition, cells: Cells) -> CheckedStudy:
     if left and not request.changed:
         raise PlanError([Problem(f"{request.file}: {problem.key}", problem.message) for problem in left])
     reasons = grouped((problem.message, problem.key) for problem in left)  # why a changed study cannot test claims
-    unasked = [f"not asked here: {listed(keys)}, since {message}" for message, keys in reasons.items()]
+    unasked = [f"not tested here: {listed(keys)}, since {message}" for message, keys in reasons.items()]
     lost = [name for name in request.replicated.of if name not in claims] if request.replicated else []
     unmet = [f"replicated: is not judged, since there are no cells of its claim {name} here" for name in lost[:1]]
     groups = design.command.groups
@@ -177,7 +177,7 @@ def compose_cells(design: Design) -> Composition:
 def configuration_of(words: Sequence[str], config_dir: str | None, part: str) -> str:
     """The configuration of a command line in YAML: of the job, of Hydra, or all.  Raises PlanError."""
     if part not in PARTS:
-        raise PlanError([Problem("--cfg", f"{part} is no answer; write --cfg {', '.join(PARTS)}")])
+        raise PlanError([Problem("--cfg", f"{part} is no part of the configuration; write --cfg {' or '.join(PARTS)}")])
     command = read_command(words, config_dir)
     if command.swept:
         raise PlanError([Problem("--cfg", "shows one configuration; leave out -m, and write one value for each key")])

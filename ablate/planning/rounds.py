@@ -90,7 +90,7 @@ def decided(study: Study) -> bool:
 def placebo_problems(study: CheckedStudy) -> list[Problem]:
     """What is wrong with `placebo_seeds`."""
     count, seed = study.settings.placebo_seeds, study.settings.seed
-    few = f"must be ≥ {LEAST}, as in placebo_seeds=8: {count} of each kind tell nothing about a spread"
+    few = f"must be ≥ {LEAST}, as in placebo_seeds=8: {count} of each kind cannot estimate a standard deviation"
     same = "seed.init and seed.data are both fixed, so that all its seeds would be one run"
     own = f"sets {PLACEBO} by itself; leave one of them out"
     fixed = None not in (seed.init, seed.data)

@@ -181,7 +181,7 @@ def with_tuning(study: CheckedStudy, cells: Cells, grid: Grid, found: dict[str, 
         for which, scored, value in pairs or [("", old.value, new.value)]:
             if scored != value:
                 message = f"{study.name} scored {row.label}{which} at {tune.key}={formatting.show(scored)}, and tuning"
-                message += f" now finds {formatting.show(value)} best; write another study=NAME, which trains what is"
+                message += f" now chooses {formatting.show(value)}; write another study=NAME, which trains what is"
                 raise PlanError([Problem("study", f"{message} not there")])
     own: dict[str, Any] = {name: getattr(tune, name) for name in ("key", "seeds", "rule", "per_seed")}
     tuning = Tuning(**own, values=[level(value) for value in grid], study=f"{study.tuning_name}-tune", cells=found)
@@ -199,7 +199,7 @@ def remarks(labels: list[str], key: str, grid: Grid, best: list[int], scores: Sc
         elif at_edge(grid, i):
             side = "largest" if grid[i] == max(grid) else "smallest"
             how = "the grid goes no further by itself" if extends else "tune.extend=true goes on, for every cell alike"
-            doubt = f"the best {key} ({value}) is the {side} tried; {how}"
+            doubt = f"the chosen {key} ({value}) is the {side} tried; {how}"
         doubts.append(doubt)
     sharing = {text: [label for label, other in zip(labels, doubts, strict=True) if other == text] for text in doubts}
     return [[f"{formatting.first_of(sharing[text], 4)}: {text}"] if text else [] for text in doubts]

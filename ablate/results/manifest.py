@@ -53,7 +53,7 @@ def newer(manifest: Manifest) -> list[str]:
     """A note if a newer version wrote the manifest, with the entries that are ignored."""
     own = tuple(f"config.{section}" for section in OWNED)  # may hold arguments of user classes
     names = ", ".join(name for name in unread(manifest) if not name.endswith(own))
-    note = f"the manifest of {manifest.study} was written by a newer ablate" + f": {names} is passed over" * bool(names)
+    note = f"the manifest of {manifest.study} was written by a newer ablate" + f"; ignored: {names}" * bool(names)
     return [note] * bool(names or (manifest.format or 0) > FORMAT)
 
 
@@ -169,17 +169,17 @@ def flaws(manifest: Manifest) -> Iterator[str]:
         for claim in (entry.claim, *(old.claim for old in entry.earlier)):
             yield from [f"has a claim {name} that {claim.flaw}"] if claim.flaw else []
         if name in manifest.claims and not all(weighed(entry.claim, manifest.cells)):
-            yield f"has a claim {name} of which its cells say nothing"
+            yield f"has a claim {name} that its cells cannot test"
         for metric in entry.claim.metrics:
             if measured_as(metric) not in measured and metric not in SPEED:
                 yield f"has a claim {name} about {metric}, which none of its tasks measures"
     if criterion := manifest.replicated.value if manifest.replicated else None:
         names, needed = criterion.of, criterion.needed
         lost = [name for name in names if name not in manifest.claims]
-        yield from (f"counts as replicated by a claim {name}, which it has not" for name in lost)
+        yield from (f"has a replication criterion with an unknown claim {name}" for name in lost)
         yield from [f"counts as replicated by {needed} of {len(names)} claims"] * (not 1 <= needed <= len(names))
     seeds = (*manifest.seeds, *(run.seed for run in manifest.runs))
-    yield from (f"has the seed {seed}, which is none" for seed in seeds if not 0 <= seed < 2**63)
+    yield from (f"has the invalid seed {seed}" for seed in seeds if not 0 <= seed < 2**63)
     for cell in manifest.cells:
         if not is_name(cell.name):
             yield f"has a cell with the name {cell.name!r}, which can name no folder"
@@ -195,7 +195,7 @@ def flaws(manifest: Manifest) -> Iterator[str]:
         if len(parts) != 2 or not all(map(is_name, parts)):
             yield f"has a run whose path is {run.path!r}, no folder of its results"
     known = {cell.id for cell in manifest.cells}
-    yield from (f"has a run of a cell {run.cell}, which it has not" for run in manifest.runs if run.cell not in known)
+    yield from (f"has a run of an unknown cell {run.cell}" for run in manifest.runs if run.cell not in known)
 
 
 def is_name(text: str) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablate.config.files import regular
-from ablate.formatting import counted, duration, grouped
+from ablate.formatting import counted, duration, grouped, show
 from ablate.results.lease import Holder
 from ablate.results.manifest import choose_study, manifest_of, readable, refusing, studies, study_folder
 from ablate.results.records import Cell, Manifest, PlannedRun
@@ -286,7 +286,7 @@ def progress(runs: Runs) -> str:
 def standing(rounds: list[Round]) -> list[str]:
     """What a study compares, and the number of runs in each state: of each round, then of all."""
     manifest = rounds[-1].manifest
-    factors = " ".join(f"{key}={','.join(map(str, levels))}" for key, levels in manifest.factors.items())
+    factors = " ".join(f"{key}={','.join(map(show, levels))}" for key, levels in manifest.factors.items())
     size = f"{counted(len(manifest.cells), 'cell')} × {counted(len(manifest.seeds), 'seed')}"
     looks = manifest.sequential.looks if manifest.sequential else []
     auto = f"looks at {', '.join(map(str, looks))} seeds" * bool(looks)

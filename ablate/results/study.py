@@ -86,7 +86,7 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
         evaluation, evaluation_notes = noted(run.evaluation) if result else (None, [])
         read, metrics_notes = noted(run.metrics) if curves and (result or not run.result_file.exists()) else (None, [])
         logged, torn = read or ([], 0)
-        torn_notes = [f"{run.metrics_file}: {counted(torn, 'torn line')} passed over"] * bool(torn)
+        torn_notes = [f"{run.metrics_file}: {counted(torn, 'torn line')} skipped"] * bool(torn)
         notes += [*result_notes, *metrics_notes, *torn_notes, *evaluation_notes]
         owner = {"cell": one.cell, "label": cell.label, "seed": one.seed, "path": one.path}
         rows.append(owner | tables.run_row(cell, result, evaluation) | tables.speed_of(manifest, result))

@@ -156,7 +156,8 @@ def mixed(runs: pandas.DataFrame) -> Iterator[str]:
     """A sentence for each property that runs of a study should share but do not: torch's version, kind of device."""
     for column, what in (("torch", "the version of torch"), ("device", "the device")):
         known = runs[column].dropna().astype(str)
-        kinds = known.str.split().str[0] if column == "device" else known
+        # "2 × cpu x86_64" is a run on two of what "cpu x86_64" is one of.
+        kinds = known.str.replace(r"^\d+ × ", "", regex=True).str.split().str[0] if column == "device" else known
         counts = kinds.value_counts()
         if len(counts) > 1:
             odd = runs.loc[kinds[kinds != counts.index[0]].index]

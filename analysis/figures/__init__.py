@@ -29,7 +29,7 @@ __all__ = ["KINDS", "Edits", "Kind", "Page", "edits", "plot", "tables", "write"]
 ORDER = "ladder effects claims mirror waterfall main_effects interactions placebos proxy divergence looks seeds curves"
 ORDER += " solved sensitivity extrapolation depth width pareto diagnostics"
 KINDS: dict[str, Kind] = {name: import_module(f"analysis.figures.kinds.{name}").KIND for name in ORDER.split()}
-NEVER_HIDDEN = (*evidence.DECIDED, "withheld")
+NEVER_HIDDEN = (*evidence.DECIDED, "withheld", "")  # "": what others are compared with
 
 
 def edits(case: Case) -> Edits:

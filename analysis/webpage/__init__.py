@@ -139,11 +139,12 @@ def _blocks(case: Case, section: Section, known: set[str], cells: dict[str, str]
     if section.name not in UNTITLED and (text or section.items or section.facts):
         yield {"kind": "heading", "text": section.title}
     if section.name == "verdicts" and section.items:
-        table = evidence.headline(case.effects)
+        table = evidence.headline(case.effects).reset_index(drop=True)
         rows = zip(section.items, table["verdict"].isin(evidence.DECIDED), table["label"], strict=True)
         lines = [(line, bool(decided), cells.get(label, "")) for line, decided, label in rows]
         # Of many, only conclusive ones are shown, with the rest collapsed.
-        first = ([each for each in lines if each[1]] or lines)[:FEW] if len(lines) > FEW else lines
+        first = [lines[i] for i in evidence.foremost(table, FEW).index if lines[i][1]] or lines[:FEW]
+        first = first if len(lines) > FEW else lines
         yield {"kind": "findings", "lines": first, "more": [each for each in lines if each not in first]}
     yield from ({"kind": "overall" if section.name == "overall" else "text", "text": line} for line in text)
     if section.facts:

@@ -181,7 +181,7 @@ def remarks(study: Study) -> list[str]:
 
 def damage(study: Study) -> list[str]:
     """What was damaged or lost in a study; of runs of other programs, what was left out."""
-    return study.notes if study.manifest.source else [f"damaged: {note}" for note in study.notes]
+    return study.notes if study.manifest.source else [f"note: {note}" for note in study.notes]
 
 
 def further_sheets(found: Mapping[str, pandas.DataFrame], effects: pandas.DataFrame) -> Iterator[Sheet]:

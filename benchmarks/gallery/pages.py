@@ -34,12 +34,13 @@ MANY = 3  # effects up to which one of them is the answer
 NAMED = 8  # effects that an answer lists
 KINDS = {
     "effects": "effects, each study's a family",
-    "speed": "effects on speed, a family of their own",
+    "speed": "effects on speed, adjusted as a separate family",
     "claims": "registered claims, each study's a family",
     "others": "effects outside the families, exploratory",
     "late": "claims written or edited after results, exploratory",
 }
-TUNED_ERRORS = "10 to 36 %"  # from benchmarks/bench_tuning.py: one or two other rates that cost 1 SD, 5 to 20 seeds
+# From benchmarks/bench_tuning.py: one or two other rates that cost 1 SD, 5 to 20 seeds; the worst of families of 48.
+TUNED_ERRORS = ("10 to 36 %", 3, 7)
 IN_FAMILIES = ("effects", "speed", "claims")
 
 
@@ -63,7 +64,7 @@ def _findings_of(file: StudyFile, trained: Trained) -> Iterator[str]:
     yield f"## {inline(trained.name)}"
     yield paragraph(manifest.question or file.question)
     facts = {"Published": manifest.published or file.published, "Scope": where(manifest, None), "Runs": _cost(case)}
-    facts |= {"Notes": "; ".join(tables.remarks(case.study)), "No cell of": lacking(manifest.factors)}
+    facts |= {"Notes": "; ".join(tables.remarks(case.study)), "Not tried here": lacking(manifest.factors)}
     written = (f"[{each.name}]({RESULTS.name}/{trained.name}/{FIGURES}/{each.name}.md)" for each in trained.sheets)
     links = [f"- **Command**: `{trained.command}`", f"- **Tables**: {formatting.listed(written)}"]
     yield "\n".join([*(f"- **{name}**: {inline(text)}" for name, text in facts.items() if text), *links])
@@ -96,12 +97,18 @@ def _decided_effects(case: Case) -> str:
     every = evidence.headline(case.effects)
     if evidence.described(case.study.manifest):
         return f"**Effects: {len(every)}, descriptive; judged are the claims**"
-    decided = every[every["verdict"].map(is_decided)]
-    given = next(iter(decided["given"]), "")  # equal for all effects of a study
-    heading = ", ".join(filter(None, [f"Effects, {len(decided)} of {len(every)} decided", given]))
+    decided, withheld = every["verdict"].map(is_decided), every["verdict"].eq("withheld")
+    shown = every[decided | withheld]
+    given = next(iter(shown["given"]), "")  # equal for all effects of a study
+    parts = [
+        f"{len(every)} judged, {decided.sum()} decided",
+        f"{withheld.sum()} withheld" * bool(withheld.any()),
+        given,
+    ]
+    heading = f"Effects: {', '.join(filter(None, parts))}"
     standing = evidence.sequential_state(case.study, case.effects, case.claims)
-    sheet = tables.effects_sheet(case._replace(effects=decided.assign(given="")))
-    rows = markdown(sheet._replace(notes=[])).rstrip("\n") if len(decided) else ""
+    sheet = tables.effects_sheet(case._replace(effects=shown.assign(given="")))
+    rows = markdown(sheet._replace(notes=[])).rstrip("\n") if len(shown) else ""
     return "\n\n".join(filter(None, [f"**{inline('; '.join(filter(None, [heading, standing])))}**", rows]))
 
 
@@ -124,7 +131,7 @@ def _gallery_of(file: StudyFile, trained: Trained) -> Iterator[str]:
         yield _picture(trained, name, "../")
         yield "  \n".join(paragraph(line) for line in table.attrs["caption"] if line)
     lacks = lacking(manifest.factors)
-    yield f"No cell of {paragraph(lacks)}." if lacks else ""
+    yield f"Not tried here: {paragraph(lacks)}." if lacks else ""
     link = f"../experiments/FINDINGS.md#{trained.name}"
     yield f"Trained by `{trained.command}`, drawn by `{COMMAND}`; [what it found]({link})."
 

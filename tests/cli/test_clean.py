@@ -149,7 +149,7 @@ def test_a_study_that_cannot_be_read_keeps_whatever_may_be_its_own(results, caps
         assert command(results, "--yes", "--orphans", "--weights") == 0
         shown = capsys.readouterr().out
         assert "untouched: " in shown and "studies/torn" in shown and theirs <= all_files(results)
-        assert "untouched: 1 run that no readable study refers to: another one may" in shown
+        assert "untouched: 1 run of no readable study: an unreadable study may use them" in shown
     assert not run_of(results, 0).checkpoint_file.exists(), "the others' are removed"
 
 

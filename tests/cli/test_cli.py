@@ -12,7 +12,7 @@ from one_run import sweep_here
 
 from ablate import __version__
 from ablate.cli.main import COMMANDS, choices, command, main
-from ablate.config.groups import first_line, groups
+from ablate.config.groups import description, groups
 from ablate.results.manifest import newest_study, read_manifest
 from ablate.results.run import Run
 from analysis.cli.main import main as analyse
@@ -86,8 +86,8 @@ def test_help_lists_every_variant(capsys):
         shown = capsys.readouterr().out
         assert shown.startswith(f"{group}\n") and f"\n  {group} " in short
         for variant, file in variants.items():
-            assert variant in short and variant in shown and first_line(file) in shown
-            assert first_line(file), f"{file} does not say what it is"
+            assert variant in short and variant in shown and description(file) in shown
+            assert description(file), f"{file} does not say what it is"
     for word, told in (("activations", "did you mean ffn"), ("status", "status --help"), ("frob", "there are norm")):
         assert command(["help", word]) == 2 and told in capsys.readouterr().err
 

@@ -119,7 +119,7 @@ def test_two_studies_and_a_new_one_beside_those_there_are(results: Path, capsys:
     (results / "runs" / read_manifest(results, "s").runs[0].path / "result.json").write_text("{")
     assert any("result.json is not readable" in line for line in said(results, capsys, "compare", "s", "s-confirm-2"))
     new = replace(read_manifest(results, "s-confirm-2"), study="new", confirms=None)
-    assert diff.nearest(results, new) == "like s but for train.steps 800 → 1,200"
+    assert diff.similar_study(results, new) == "like s but for train.steps 800 → 1,200"
 
 
 def test_other_data_of_equal_settings_are_a_difference(tmp_path: Path) -> None:

@@ -66,6 +66,15 @@ def test_several_passes_and_large_models_in_scope(tmp_path: Path) -> None:
     assert said[2] == "test/loss, nats per byte, last step"
 
 
+def test_the_scope_tells_of_tuned_rates_only_where_rates_were_tuned(tmp_path: Path) -> None:
+    cells = {f"c{i}": {"value": 0.1, "scores": [2.0, 2.1], "edge": False} for i in range(2)}
+    tuning = {"values": [0.1, 0.2], "seeds": 2, "study": "x-tune", "rule": "one_se", "cells": cells}
+    for key, scope in (("optim.weight_decay", "one untuned lr 1e-3"), ("optim.lr", "tuned lr 1e-3 (each the smallest")):
+        name = fabricate(tmp_path / key, {"norm": ["ln", "rms"]}, tuning=tuning | {"key": key})
+        line = summary(load_study(tmp_path / key, name)).splitlines()[1]
+        assert scope in line and ("the smallest" in line) == (key == "optim.lr")
+
+
 def test_a_metric_that_a_task_shows_stands_beside_the_endpoint(tmp_path: Path) -> None:
     """Nothing but its task names it; it is read with the direction, the unit and the bounds that it has there."""
     task = TASK | {"metrics": {"loss": "min", "f1": "max"}, "shares": ["f1"], "units": {"loss": "bits"}}

@@ -118,6 +118,7 @@ REFUSED = [
         ["companions={norm: {rsm: {init: gpt2}}}", AT_ONCE, *MANY],
         "companions.norm.rsm: is not a level of norm; did you mean rms",
     ),
+    (["companions={1: {rms: {init: gpt2}}}", AT_ONCE, *MANY], "companions.1.rms: 1 is not swept; there"),
     (["companions={norm: {ln: {init: gpt2}}}", AT_ONCE, *MANY], "companions.norm.ln: is the reference's level"),
     ([WITH, "reference={norm: rms}", AT_ONCE, *MANY], "companions.norm.rms: is the reference's level"),
     (["companions={norm: {rms: gpt2}}", AT_ONCE, *MANY], "companions.norm.rms: takes settings, as in"),

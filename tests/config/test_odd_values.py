@@ -76,7 +76,7 @@ REFUSED = [
     (["hydra/launcher=[1,2]"], "hydra/launcher=[1,2]: no such launcher; there are basic, joblib"),
     (["-m", "norm=ln,rms", "--cfg", "job"], "--cfg: shows one configuration; leave out -m"),
     (["norm=nope", "--cfg", "job"], "norm=nope: no such norm"),
-    (["--cfg", "everything"], "--cfg: everything is no answer; write --cfg job, hydra, all"),
+    (["--cfg", "everything"], "--cfg: everything is no part of the configuration; write --cfg job or hydra or all"),
     (["design=[true]"], "design=[true]: "),
     (["match=param"], "match: must be one of none, params, flops, seconds, flops_total; not param; did you mean"),
     (["norm", "=", "ln,rms"], "=: stands alone; write key=value without spaces around ="),

@@ -1,5 +1,6 @@
 """Scores that sometimes collapse: what may be called equal, by the exact bound, in the software and by simulation."""
 
+import dataclasses
 import math
 from pathlib import Path
 from typing import Any
@@ -318,7 +319,29 @@ def test_an_alarm_withholds_the_verdict_and_says_why(margin: dict[str, Any] | No
     assert stats.ttest_1samp(skewed, 0).pvalue < 0.001, "what the interval would have called worse"
     assert found.verdict == "withheld" and math.isnan(found.low) and math.isnan(found.p)
     assert formatting.verdict(found).startswith("withheld: differences over seeds are not normal (Shapiro–Wilk p")
-    assert found.note.endswith("lower 0, higher 20")
+    assert found.note.endswith("lower 0, higher 20 (sign test, uncorrected: p < 0.0001)")
+
+
+def test_a_margin_in_steps_gives_no_verdict_after_an_alarm() -> None:
+    """Such margins go by what the effect is worth, which has an interval where the effect itself has none."""
+    skewed = study_collapse(0.0, set(), n=20, margin=MARGIN_COLLAPSE | {"value": "90 %"})
+    assert row(skewed).verdict.startswith("equivalent"), "with these scores and no alarm"
+    extra = 0.002 * np.exp(QUANTILES[20])
+    runs = skewed.runs.assign(extra=[extra[seed] for seed in skewed.runs["seed"]])
+    runs["test/loss"] += runs["extra"].where(runs["norm"] == "rms", 0.0)
+    found = row(dataclasses.replace(skewed, runs=runs))
+    assert found.verdict == "withheld" and "are not normal" in found.note
+
+
+def test_seeds_that_never_train_are_no_unseen_collapses() -> None:
+    """A variant that never learns is worse: what its runs lost is no bound on what other seeds would lose."""
+    lost = but(*[("rms", seed) for seed in range(8)], score=lambda levels, seed: solved(levels, seed))
+    found = study(8, lost)
+    assert row(found).verdict == "worse" and math.isnan(row(found).collapse_share)
+    assert "seeds may collapse" not in summary(found)
+    assert "seeds may collapse" in summary(
+        study(8, lambda levels, seed: solved(levels, seed) - (levels["norm"] == "rms") / 9)
+    )
 
 
 def test_after_an_alarm_the_other_rows_name_what_they_assume() -> None:

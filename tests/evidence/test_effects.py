@@ -265,6 +265,24 @@ def test_costs_are_ratios_of_the_two_sides() -> None:
     assert row(evidence.effects(longer_study), "ffn: swiglu − mlp").flops_ratio == pytest.approx(2 * wide / narrow)
 
 
+def test_where_there_is_room_for_few_the_best_then_the_worst_come_first() -> None:
+    verdicts = [
+        "undecided",
+        "worse",
+        "better",
+        "withheld",
+        "looks better",
+        "equivalent among seeds that trained",
+        "better",
+    ]
+    p = [0.5, 0.001, 0.02, math.nan, 0.03, 0.3, 0.01]
+    table = pandas.DataFrame({"verdict": verdicts, "p": p, "kind": "main"})
+    assert list(evidence.foremost(table, 6).index) == [6, 2, 4, 1, 5, 0]
+    assert list(evidence.foremost(table, 7).index) == list(range(7)), "in their order if all fit"
+    assert list(evidence.foremost(table.assign(kind="step"), 2).index) == [0, 1]
+    assert list(evidence.foremost(table.assign(kind=["main"] * 6 + ["interaction"]), 6).index) == [2, 4, 1, 5, 0, 3]
+
+
 def test_many_effects_are_listed_from_best_to_worst_within_their_factor() -> None:
     variants = [f"v{i}" for i in range(30)]
     losses = dict(zip(variants, np.random.default_rng(3).permutation(30) / 100, strict=True))

@@ -28,10 +28,10 @@ from warm_python import Copy
 from yaml import safe_load
 
 from ablate.cli.sync import main
+from ablate.config.errors import BadComponent
 from ablate.config.extra import wandb_mode
 from ablate.config.import_path import program
 from ablate.config.schema import STUDY_KEYS, VARIED
-from ablate.config.targets import BadTarget
 from ablate.config.typed_json import stored
 from ablate.execution.fork import parents
 from ablate.execution.tracking import mirror as mirror_module
@@ -520,7 +520,7 @@ def test_a_service_that_fails_stops_no_other_and_gets_later_what_it_lacks(tmp_pa
         assert f"{STUDY} to {name} (online): {count} replayed now, 0 before, 1 not ended" in out.splitlines()
     assert [line["sink"] for line in mirrored(tmp_path)] == ["second", "third"] and sinks["second"].rows == {}
     assert err.splitlines() == [
-        f"ablate: tracking failed ({how}: no way in); nothing is lost, `ablate sync` tries again"
+        f"ablate: tracking failed ({how}: no way in); nothing is lost, `ablate sync {STUDY}` tries again"
         for how in ("first: OSError", "third: SystemExit")
     ]
     del sinks["first"].finish, sinks["third"].close
@@ -748,5 +748,5 @@ def test_a_service_is_made_of_its_settings_and_nothing_else_is_one() -> None:
     ours = "ablate.execution.tracking.wandb"
     sink = mirror_module.make_sink({"_target_": f"{ours}.WandB", "project": "trial", "entity": "we"})
     assert (sink.name, sink.project, sink.entity) == ("wandb", "trial", "we")
-    with pytest.raises(BadTarget, match="no tracking service: a class with log, finish and close"):
+    with pytest.raises(BadComponent, match="no tracking service: a class with log, finish and close"):
         mirror_module.make_sink({"_target_": "ablate.execution.tracking.mirror.card_of"})

@@ -94,7 +94,7 @@ def test_no_command_and_no_worker_executes_the_folder_but_what_user_names(folder
     assert done.returncode == 0 and [*(folder.parent / "executed").iterdir()] == [], done.stderr
     codes = re.findall(r"^exit code (\w+)$", done.stdout, re.MULTILINE)
     assert codes == ["2", *["0"] * 6] and "norm: mine − ln" in done.stdout, done.stdout + done.stderr
-    assert "theirs lies in the current folder, of which user=[...] has to name it, too" in done.stderr
+    assert "theirs is in the current folder: add it to user=[...]" in done.stderr
 
 
 @pytest.mark.parametrize("module", ["ablate", "analysis"])

@@ -50,6 +50,18 @@ def test_what_is_asked_for_is_not_decided(small: list[str], machine: Measure) ->
     assert ways(small, "train.device=cpu,cuda") == {("onednn", True), ("torch", True)}
 
 
+def test_only_what_was_decided_is_reported(small: list[str], machine: Measure) -> None:
+    machine()
+    for word, said in (
+        ("train.compile=false", "float32 products by oneDNN, which"),
+        ("train.matmul=torch", "compiled, which"),
+    ):
+        notes = plan_study([*small, "norm=ln,rms", word]).notes
+        assert [note for note in notes if "faster here" in note and note.startswith(said)]
+    notes = plan_study([*small, "norm=ln,rms", "train.compile=true", "train.matmul=onednn"]).notes
+    assert not [note for note in notes if "faster here" in note]
+
+
 @pytest.mark.parametrize("other", ["train.precision=bf16,fp32", "train.device=cuda"])
 def test_a_library_that_a_cell_cannot_have_is_refused(refused: Callable[..., list[str]], other: str) -> None:
     [line] = refused("train.matmul=onednn", other)

@@ -115,14 +115,14 @@ def test_each_cell_is_scored_at_its_own_best_value_on_fresh_seeds(plan, capsys):
 
 def test_edges_are_flagged_in_every_text(plan, capsys):
     _, done, _ = rounds(plan, "norm=ln,rms", *TUNE, "seeds=2")
-    flag = "rms: the best optim.lr (0.01) is the largest tried; tune.extend=true goes on, for every cell alike"
+    flag = "rms: the chosen optim.lr (0.01) is the largest tried; tune.extend=true goes on, for every cell alike"
     study = done[-1].manifest
     assert [found.edge for found in study.tuning.cells.values()] == [False, True]
     read = load_study(done[-1].results, study.study)
     assert flag in capsys.readouterr().out and flag in preview(done[-1])
     assert flag in markdown(cells_sheet(case_of(read, done[-1].results)))
     [[low]] = remarks(["ln"], "optim.lr", [3e-3, 1e-2, 3e-2], [0], [[2.0, 2.1, 2.2]], False)
-    assert low.startswith("ln: the best optim.lr (0.003) is the smallest tried")
+    assert low.startswith("ln: the chosen optim.lr (0.003) is the smallest tried")
 
 
 def test_a_diverged_value_counts_as_worst_and_is_never_a_number(plan, capsys):
@@ -219,7 +219,7 @@ def test_the_smallest_value_within_one_standard_error_of_the_best_is_chosen_and_
     assert f"optim.lr by tuning {said}" in preview(done[-1])
     assert "tuned lrs 3e-3, 0.01 (each the smallest that tuning cannot tell from its best)" in capsys.readouterr().out
     text = methods.markdown(case_of(load_study(done[-1].results, done[-1].manifest.study), done[-1].results))
-    assert "within one standard error, the smallest was taken" in text
+    assert "by no more than the standard error of that difference, the smallest was taken" in text
     with pytest.raises(PlanError, match=r"was tuned otherwise \(.* tune.rule=one_se\)"):
         plan("norm=ln,rms", *TUNE, "tune.extend=true", "seeds=1", f"study={done[-1].manifest.study}")
 
@@ -252,12 +252,12 @@ def test_a_choice_that_changed_after_scoring_is_said_clearly(plan, capsys):
         lr = next(c.levels["optim.lr"] for c in done[0].manifest.cells if c.id == run.cell)
         file = Run(done[0].results, run.path).result_file
         edit_json(file, lambda result, lr=lr: result["final"].update({"val/loss": lr}))
-    with pytest.raises(PlanError, match=r"mine scored ln at optim.lr=0.003, and tuning now finds 0.001 best"):
+    with pytest.raises(PlanError, match=r"mine scored ln at optim.lr=0.003, and tuning now chooses 0.001"):
         plan("norm=ln,rms", *TUNE, "study=mine")
     code, _, trained = rounds(plan, "norm=ln,rms,bn", *TUNE, "study=mine")
-    assert code == 2 and trained == 6, "the third variant is tuned, and nothing is scored"
+    assert code == 1 and trained == 6, "the third variant is tuned, and nothing is scored"
     assert capsys.readouterr().err.endswith(
-        "tuning now finds 0.001 best; write another study=NAME, which trains what is not there\n"
+        "tuning now chooses 0.001; write another study=NAME, which trains what is not there\n"
     )
 
 

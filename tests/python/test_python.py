@@ -136,7 +136,10 @@ def test_a_model_is_built_without_a_study(small: list[str], tmp_path: Path) -> N
     assert torch.equal(torch.get_rng_state(), before), "the caller's draws go on"
     assert all(torch.equal(weight, step_0.pop(name)) for name, weight in model.state_dict().items()) and not step_0
     assert model(torch.zeros(2, 5, dtype=torch.long)).shape == (2, 5, 256) and not (tmp_path / "results").exists()
-    mistakes = {"norm=rmss": "did you mean rms", "norm=ln,rms": "norm: build makes one model; write one value"}
+    mistakes = {
+        "norm=rmss": "did you mean rms",
+        "norm=ln,rms": "norm: takes one value here, since only one model is made",
+    }
     mistakes |= dict.fromkeys(("seeds=5", "seed=5"), r"^seeds?: .* build makes one model, .* build\(..., seed=5\)$")
     mistakes |= {"dry_run=true": "dry_run: is of a study", "-m": "-m: is an option of the command line; leave -m out"}
     for word, told in mistakes.items():

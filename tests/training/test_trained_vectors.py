@@ -185,7 +185,7 @@ def test_a_plan_tells_the_cost_and_trains_nothing_that_is_kept(small: list[str])
     assert len(lines) == 2 and all("2 sets to train, about" in line and "CPU-s each" in line for line in lines)
     assert not (cache_folder() / "vectors").exists()
     begun(next(cell.config for cell in plan.manifest.cells if cell.label == "word2vec"))
-    assert any("1 set to train" in line and "1 set kept" in line for line in expected_vectors(plan))
+    assert any("1 set to train" in line and "1 set cached" in line for line in expected_vectors(plan))
     assert expected_vectors(plan_study([*small, "norm=ln,rms", "dry_run=true"])) == []
     done = dict.fromkeys(plan.statuses, "done")
     assert expected_vectors(dataclasses.replace(plan, statuses=done)) == [], "what is trained needs none"

@@ -17,14 +17,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
+from ablate.config.components import resolve
 from ablate.config.depth import variants_of
 from ablate.config.errors import Corrupt, whole_line
 from ablate.config.files import read_regular
 from ablate.config.groups import default_settings, defaults
 from ablate.config.import_path import program
 from ablate.config.schema import NAMED, STUDY_KEYS, VARIED
-from ablate.config.targets import BadTarget, allowed, is_sink, locate
 from ablate.execution.signals import received
+from ablate.formatting import show
 from ablate.formatting.streams import prepare, say
 from ablate.results.atomic import no_link
 from ablate.results.lease import take
@@ -170,7 +171,9 @@ class Mirror:
         return True
 
     def _report_failure(self, name: str, error: BaseException) -> None:
-        self._report_once(f"tracking failed ({name}: {whole_line(error)}); nothing is lost, `ablate sync` tries again")
+        self._report_once(
+            f"tracking failed ({name}: {whole_line(error)}); nothing is lost, `ablate sync {self.study}` tries again"
+        )
 
     def _report_once(self, text: str) -> None:
         if text not in self.reported:
@@ -185,7 +188,7 @@ def card_of(results: Path, manifest: Manifest, cell: Cell, planned: PlannedRun, 
     study |= {name: config[name] for name in STUDY_KEYS if name != "study" and name in config}
     ended = result.as_json() if result else {}
     origin = {"versions": manifest.versions} | {name: ended[name] for name in ORIGIN if ended.get(name)}
-    tags = [f"{factor}={level}"[:TAG] for factor, level in cell.levels.items()]
+    tags = [f"{factor}={show(level)}"[:TAG] for factor, level in cell.levels.items()]
     read_back = {name: getattr(cell, name) for name in ("levels", "reference", "batches", "params")}  # by the analysis
     return Card(
         results=results,
@@ -227,10 +230,7 @@ def make_sink(track: dict[str, Any] | None, user: Iterable[str] = ()) -> Sink | 
     """The tracking service of an entry of `track`, or None.  Raises ValueError, and any error of its constructor."""
     if not track:
         return None
-    target = track.get("_target_")
-    found = locate(target, allowed("ablate.execution.tracking", user))
-    if not is_sink(found):
-        raise BadTarget(f"{target!r} is no tracking service: a class with log, finish and close")
+    found = resolve("track", track.get("_target_", ""), user)
     return found(**{key: value for key, value in track.items() if key != "_target_"})
 
 
@@ -259,7 +259,7 @@ def mirrored(results: Path, study: str, user: Sequence[str], remark: Callable[[s
         finally:  # after a request to stop, too
             process.kill()  # nothing if it has ended
         if process.returncode != 0:  # killed here, or by others
-            remark("tracking is not done yet; bring the rest over with: ablate sync")
+            remark(f"tracking has not finished; to upload the rest: ablate sync {study}")
         output.seek(0)
         for line in output.read().decode(errors="replace").splitlines():
             remark(line.removeprefix("ablate: "))

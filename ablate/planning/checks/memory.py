@@ -217,7 +217,7 @@ def memory_problems(rows: list[Cell], checked: list[Checked], runs: int) -> tupl
         whole, free = memory_of(device) if train.memory is None else (float(card_of(train.memory).total), 0.0)
         if least > (have := whole / processes):
             needs = f"{row.label} needs about {need / 1e9:.1f} GB of the {have / 1e9:.1f} GB that {where} can have"
-            found.append(Problem("", f"{needs}; {say(cell, whole, have, least, devices)}"))
+            found.append(Problem("", f"{needs}; {remedies(cell, whole, have, least, devices)}"))
         elif train.memory is not None:
             source = train.memory if str(train.memory).lower() in MEMORY else "train.memory; precision auto means bf16"
             shared = f"; {processes} processes share it" * (processes > 1)
@@ -234,7 +234,7 @@ def sharing(workers: list[dict[str, str]], runs: int) -> tuple[int, int]:
     return max(1, math.ceil(min(len(workers), runs) / devices)), devices
 
 
-def say(cell: Checked, whole: float, have: float, least: float, devices: int) -> str:
+def remedies(cell: Checked, whole: float, have: float, least: float, devices: int) -> str:
     """What to write instead, if a process needs `least` bytes, but can only `have` a part of the `whole` device."""
     train = cell.config.train
     fixed = FLOAT * cell.budget.params * (2 + MOMENTS)

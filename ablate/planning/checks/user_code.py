@@ -107,7 +107,7 @@ def answer(call: Callable[[], Any], channel: socket.socket) -> None:
     channel.sendall(json.dumps(found, default=lambda number: number.item()).encode() + b"\n")  # of numpy or torch
 
 
-def facts_of(task: Task, config: Config) -> dict[str, Any]:
+def describe(task: Task, config: Config) -> dict[str, Any]:
     """The facts on a task that `DescribedTask` needs, as plain data."""
     blank = {name: [list(x.shape), str(x.dtype).partition(".")[2]] for name, x in task.blank().items()}
     found = {name: getattr(task, name) for name in FACTS}

@@ -21,7 +21,7 @@ from ablate.config.errors import BadComponent, Problem, first_line
 from ablate.config.extra import installed
 from ablate.config.files import read_plain
 from ablate.config.groups import PACKAGE, groups
-from ablate.config.key_checks import check, plain
+from ablate.config.key_checks import check, readable_number
 from ablate.config.schema import BUILT, OWNED, RENAMED, VARIED, Config, typed
 from ablate.config.targets import BUILT_IN, here, package_problem, within
 from ablate.config.typed_json import parse
@@ -94,7 +94,7 @@ class Validator:
         if problems or checked is None:
             return {"problems": problems}
         whole = {"config": checked.config.as_json(), "budget": checked.budget.as_json(), "defaults": checked.defaults}
-        return whole | {"problems": [], "task": user_code.facts_of(checked.task, checked.config)}
+        return whole | {"problems": [], "task": user_code.describe(checked.task, checked.config)}
 
     def _examine(self, config: Config) -> tuple[list[Problem], Checked | None]:
         """The problems of a cell, and the checked and counted cell if it can be built."""
@@ -173,7 +173,7 @@ class Validator:
         """The budget of the cell's model.  Raises BadComponent if its components do not fit together."""
         about = estimate(config, task.vocab)
         if about > MOST:
-            size = f"would have about {plain(about)} parameters"
+            size = f"would have about {readable_number(about)} parameters"
             raise BadComponent("model", f"{size}; write a smaller model.dim or layers")
 
         def make() -> dict[str, Any]:

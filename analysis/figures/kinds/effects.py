@@ -18,7 +18,7 @@ from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import difference_ticks, name_x, stacked
 from analysis.figures.kind import MOST, Kind, Page
 
-PAGE = 48  # rows that fit on a page when each factor is a heading above its rows
+PAGE = 64  # rows that fit on a page when each factor is a heading above its rows
 CLOSE = 0.155  # inches between rows then
 REASON = 40  # characters of a note then
 

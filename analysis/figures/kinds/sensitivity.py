@@ -19,7 +19,7 @@ FEWEST = 3  # values from which on the best one, or a best one at the edge, is r
 
 
 def table(case: Case) -> pandas.DataFrame | None:
-    """A row per cell, or per cell and tuned value: see `lines`; best marks the best mean of a line.
+    """A row per cell, or per cell and tuned value: see `lines`; best marks a line's best mean, or what tuning chose.
 
     For learning rates the label has the sensitivity of Wortsman 2023: mean over rates η of min(ℓ(η), ℓ₀) − ℓ*, with ℓ₀
     the loss at initialisation and ℓ* the best mean; only here do diverged runs count, with ℓ₀.
@@ -47,6 +47,7 @@ def _tuned(case: Case, tuning: Tuning) -> pandas.DataFrame | None:
             lost = score is None
             about = {"cell": row.cell, "label": row.label, "facet": facets[row.cell] * (len(set(facets.values())) > 1)}
             about |= {"metric": metrics[row.cell], "x": float(value), "mean": math.nan if lost else score}
+            about["chosen"] = not tuning.per_seed and value == tuning.cells[row.cell].value
             rows.append(about | {"n": 0 if lost else seeds, "runs": seeds, "diverged": int(lost)})
     found = pandas.DataFrame(rows).assign(low=lambda rows: rows["mean"], high=lambda rows: rows["mean"])
     found.attrs = {"x": tuning.key, "lines": list(manifest.factors), **axes_of(manifest, found)}
@@ -64,7 +65,8 @@ def _with_best_values(case: Case, found: pandas.DataFrame, starts: dict[str, flo
         if whole.empty:
             continue
         best = whole.idxmin()
-        found.loc[best, "best"] = True
+        chosen = line.index[line["chosen"]] if "chosen" in line else []
+        found.loc[chosen if len(chosen) else best, "best"] = True
         if len(line) < FEWEST:
             continue
         if line.loc[best, "x"] in (line["x"].min(), line["x"].max()):

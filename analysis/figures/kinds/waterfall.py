@@ -19,7 +19,8 @@ from analysis.figures.kind import Kind, Page
 DESIGNS = ("cumulative", "one_at_a_time", "leave_one_out")
 STRATA = 4  # panels at most
 WHISKER = {"ecolor": style.INK, "elinewidth": 0.9, "capsize": 2, "capthick": 0.9, "zorder": 3}
-COLUMNS = ["facet", "role", "factor", "level", "name", "start", "end", "mean", "low", "high", "n", "verdict", "note"]
+EFFECT = ["mean", "low", "high", "n", "p", "verdict", "note"]
+COLUMNS = ["facet", "role", "factor", "level", "name", "start", "end", *EFFECT]
 
 
 def table(case: Case) -> pandas.DataFrame | None:
@@ -38,7 +39,7 @@ def table(case: Case) -> pandas.DataFrame | None:
             first, at = means.loc[before], float(means.loc[before, "mean"])
             about = {"facet": str(row.stratum), "role": "first", "factor": "", "level": "", "name": first["label"]}
             about |= {"start": at, "end": at, "mean": math.nan, "low": math.nan, "high": math.nan, "n": int(first["n"])}
-            found.append(about | {"verdict": "", "note": "; ".join(formatting.lost(first))})
+            found.append(about | {"p": 0.0, "verdict": "", "note": "; ".join(formatting.lost(first))})
         found.append(_bar(study, row, float(means.loc[before, "mean"])))
     made, strata = pandas.DataFrame(found, columns=COLUMNS), list(dict.fromkeys(row["facet"] for row in found))
     kept = made[made["facet"].isin(strata[:STRATA])].reset_index(drop=True)
@@ -58,7 +59,7 @@ def _bar(study: Study, row: Any, start: float) -> dict[str, Any]:
         role, name = "step", f"+ {naming.assigned(study.manifest, row.factor, row.level)}"
     else:
         role, name = "total", "all steps together"
-    known = {key: getattr(row, key) for key in ("factor", "level", "mean", "low", "high", "n", "verdict", "note")}
+    known = {key: getattr(row, key) for key in ("factor", "level", *EFFECT)}
     end = math.nan if row.verdict == "withheld" else start + row.mean
     return known | {"facet": row.stratum, "role": role, "name": name, "start": start, "end": end}
 

@@ -71,7 +71,7 @@ def test_a_damaged_or_foreign_run_is_named_counted_and_left_out(results: Path, d
     assert not ((study.curves["label"] == lost["label"]) & (study.curves["seed"] == 0)).any()
     assert evidence.effects(study)["n"].eq(2).all()  # each has this run on one side
     said = remarks(study)
-    assert f"damaged: {note}" in said and any("1 run missing: ln + mlp seed 0" in line for line in said)
+    assert f"note: {note}" in said and any("1 run missing: ln + mlp seed 0" in line for line in said)
 
 
 def test_a_torn_configuration_is_not_compared_and_said(results: Path) -> None:
@@ -91,7 +91,7 @@ def test_logged_lines_that_are_torn_or_gone(results: Path) -> None:
     (gone,) = [file for file in others if file.parent != run][:1]
     gone.unlink()
     study = read(results, None)
-    assert f"{run.relative_to(results)}/metrics.jsonl: 5 torn lines passed over" in study.notes
+    assert f"{run.relative_to(results)}/metrics.jsonl: 5 torn lines skipped" in study.notes
     assert "1 ended run without logged steps: no learning curve of them is shown" in study.notes
     assert (study.curves["path"] == "/".join(run.parts[-2:])).sum() == len(lines) - 3
     assert (study.runs["status"] == "done").all()  # what it ended with is whole
@@ -104,6 +104,8 @@ def test_runs_of_other_versions_and_devices_are_named_and_kept(results: Path) ->
         "runs differ in the version of torch: 2.13.0 (11 runs), 2.6.0 (1 run); the fewer: ln + mlp seed 0; kept",
         "runs differ in the device: cpu (11 runs), cuda (1 run); the fewer: ln + mlp seed 0; kept",
     ]
+    change(first(results) / "result.json", versions={"torch": "2.13.0"}, device="2 × cpu x86_64")
+    assert read(results, None).notes == [], "how many devices a run was on is no difference"
     assert evidence.effects(study)["n"].eq(3).all()
 
 

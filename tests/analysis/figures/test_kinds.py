@@ -157,6 +157,25 @@ def test_a_study_gets_the_figures_of_what_it_contains(tmp_path: Path, make: Any,
     assert found == BASIC | {*kinds.split()}, "a kind that every study has stands in BASIC, others in this table"
 
 
+def test_a_waterfall_of_many_changes_keeps_what_they_are_compared_with(tmp_path: Path) -> None:
+    ffns = ["mlp", "gelu", "silu", "swish", "relu2", "glu", "bilinear", "reglu", "geglu", "swiglu"]
+    norms = ["ln", "rms", "prms", "ln_std", "scale", "bn", "powernorm", "instance", "group", "dyt"]
+    places = ["rope", "partial_rope", "xpos", "alibi", "t5", "sinusoidal", "learned", "none"]
+    first = {"ffn": "mlp", "norm": "ln", "position": "rope"}
+    given = case(
+        tmp_path,
+        {"ffn": ffns, "norm": norms, "position": places},
+        design="one_at_a_time",
+        seeds=range(5),
+        score=lambda levels, seed: (
+            2.0 + 0.1 * (levels != first) + 1e-3 * math.sin(7 * seed + sum(map(ord, str(levels))))
+        ),
+    )
+    table = table_of("waterfall", given)
+    assert table["role"].iloc[0] == "first" and len(table) == 24
+    assert (table["verdict"] == "worse").sum() == 23, "of 25"
+
+
 def test_a_waterfall_goes_from_the_first_values_to_the_last(tmp_path: Path) -> None:
     given = case(tmp_path, STEPS, design="cumulative", seeds=range(5))
     table, figure = fitting("waterfall", given)

@@ -132,6 +132,16 @@ def test_a_best_rate_at_the_edge_is_flagged(tmp_path: Path) -> None:
     assert table["best"].tolist() == [True, False, False]
 
 
+def test_the_ring_of_a_tuned_line_is_what_was_chosen_and_not_the_best_mean(tmp_path: Path) -> None:
+    cells = {f"c{i}": {"value": 1e-3, "scores": [2.3, 2.01, 2.0], "edge": False} for i in range(2)}
+    tuning = {"key": "optim.lr", "values": RATES, "seeds": 3, "study": "x-tune", "rule": "one_se", "cells": cells}
+    table = table_of("sensitivity", made(tmp_path, {"norm": ["ln", "rms"]}, tuning=tuning))
+    assert table["best"].tolist() == [False, True, False] * 2
+    assert "ring: the value that was chosen" in " ".join(table.attrs["caption"])
+    effects = table_of("effects", made(tmp_path / "again", {"norm": ["ln", "rms"]}, tuning=tuning))
+    assert "each at its own learning rate, by tuning seeds whose chance is in no interval" in effects.attrs["caption"]
+
+
 def test_depth_and_width_have_figures_of_their_own(tmp_path: Path) -> None:
     def kinds(case: Case) -> set[str]:
         return {name for name in ("sensitivity", "depth", "width") if figures.KINDS[name].table(case) is not None}

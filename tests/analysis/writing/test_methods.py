@@ -86,7 +86,7 @@ def climbing(manifest: dict[str, Any]) -> None:
 
 CLAIM = {"claim": {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}]}, "written": "", "registered": True, "earlier": []}
 FEATURES: list[tuple[str, dict[str, Any], str]] = [
-    ("tuning", {"change": tuned}, r"optim\.lr was tuned for each cell alike, over 1e-3 and 3e-3 with 2 seeds each"),
+    ("tuning", {"change": tuned}, r"The learning rate was tuned for each cell alike, over 1e-3 and 3e-3 with 2 seeds"),
     ("matching", {"change": matched}, r"FFN widths were chosen so that parameters .* within 0\.4 % of the reference's"),
     ("later seeds", {"looks": [{"seeds": [0, 1], "when": ""}], "seeds": range(5)}, r"Unadjusted: seeds were added"),
     ("post hoc claims", {"change": set_of("claims", {"a": CLAIM | {"registered": False}})}, r"of which none were reg"),
