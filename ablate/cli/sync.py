@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
 def replay(mirror: Mirror, paths: list[str]) -> list[str]:
     """Replay the parts of runs that the study's tracking services lack; returns lines that describe the outcome."""
     if not mirror.take(wait=False):
-        return [f"{mirror.study}: a mirror is at work on it already"]
+        return [f"{mirror.study}: another process is uploading it already"]
     earlier = set(mirror.replayed)
     mirror.replay()
     mirror.close()

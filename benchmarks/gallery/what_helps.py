@@ -13,10 +13,10 @@ TEXT = """\
 # What helps
 
 Each variant of each component alone against one reference, at its own learning rate and with what its paper gives it
-beside, sorted by the estimate at {params} parameters ({steps} steps; {matched}). Written by `make figures` from the
-tables of {studies}; what was found, in words, is there.
+beside, sorted by the estimate at {params} parameters ({steps} steps; {matched}).
+Written by `make figures` from the tables of {studies}; what was found, in words, is there.
 
-The reference ({label}) ends at a test loss of {loss} over {seeds} seeds, at learning rate {rate}, on {task}. All
+The reference ({levels}) ends at a test loss of {loss} over {seeds} seeds, at learning rate {rate}, on {task}. All
 differences share these runs and this rate.
 
 {verdicts}
@@ -44,7 +44,9 @@ def what_helps(files: list[StudyFile]) -> str:
     studies = [trained[name] for name in (SMALL, LARGE) if name in trained]
     manifest, cells = studies[0].manifest, studies[0].case.cells.set_index("cell")
     reference = next(cell for cell in manifest.cells if cell.reference)
-    tables = [{row.label: row for row in named_rows(evidence.headline(each.case.effects))} for each in studies]
+    effects = [evidence.headline(each.case.effects) for each in studies]
+    tables = [{row.label: row for row in named_rows(table)} for table in effects]
+    digits = [formatting.decimals((table["high"] - table["low"]) / 2) for table in effects]
     level_of = {each.label: next(iter(each.side(1))) for each in evidence.contrasts(manifest)}
     rates = {cell: formatting.setting(value) for cell, value in cells["tuned_value"].items()}
     at_edge = {cell for cell, edge in cells["tuned_at_edge"].items() if edge}
@@ -58,7 +60,7 @@ def what_helps(files: list[StudyFile]) -> str:
         words = verdict(*(each.verdict if each else "" for each in there))
         rate = rates[cell] + " (edge)" * (cell in at_edge)
         same = alike[row.label].get(rates[reference.id], "–")
-        rows.append([row.label, words, *map(_difference, there), same, rate, *costs, row.also])
+        rows.append([row.label, words, *map(_difference, there, digits), same, rate, *costs, row.also])
     params, at = formatting.size(reference.params), cells.loc[reference.id]
     places = formatting.decimals([at["sd"]])
     facts = {
@@ -66,7 +68,7 @@ def what_helps(files: list[StudyFile]) -> str:
         "steps": reference.config.train.steps,
         "matched": naming.matched(manifest),
         "studies": " and ".join(f"[{each.name}](../experiments/FINDINGS.md#{each.name})" for each in studies),
-        "label": reference.label,
+        "levels": ", ".join(naming.named(manifest, level, factor) for factor, level in manifest.reference.items()),
         "loss": f"{formatting.number(at['mean'], places)} ± {formatting.number(at['sd'], places)}",
         "seeds": at["n"],
         "rate": rates[reference.id],
@@ -92,9 +94,9 @@ def _heading(study: Trained) -> str:
     return f"loss at {formatting.size(params)}, difference [95 %]"
 
 
-def _difference(row: Any) -> str:
+def _difference(row: Any, places: int) -> str:
     if row is None:
         return "–"
     if row.mean != row.mean:
         return row.note
-    return formatting.span(row.mean, row.low, row.high, formatting.decimals([(row.high - row.low) / 2]))
+    return formatting.span(row.mean, row.low, row.high, places)

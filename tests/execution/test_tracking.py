@@ -416,7 +416,7 @@ def test_an_error_online_turns_to_offline_and_says_so_once(tmp_path, server, cap
     end(tmp_path, paths[0])
     end(tmp_path, paths[1])
     monkeypatch.setenv("EVENTS", f"{server}-online-fails")
-    message = "ablate: W&B is not reached, runs are mirrored offline from here (OSError: the network is down)\n"
+    message = "ablate: W&B cannot be reached; runs are logged offline from now on (OSError: the network is down)\n"
     assert shown(capfd, tmp_path)[1] == message
     assert [line["mode"] for line in mirrored(tmp_path)] == ["offline", "offline"]
     monkeypatch.setenv("EVENTS", str(server))

@@ -106,7 +106,7 @@ class WandB:
     def _turn_offline(self, error: Exception) -> None:
         if isinstance(error, ImportError):
             raise error
-        say(f"W&B is not reached, runs are mirrored offline from here ({whole_line(error)})")
+        say(f"W&B cannot be reached; runs are logged offline from now on ({whole_line(error)})")
         self.mode = "offline"
         self._let_go()
 

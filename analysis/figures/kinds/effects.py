@@ -49,8 +49,10 @@ def _results(rows: pandas.DataFrame, assigned: Callable[[str, str], str]) -> lis
     found = []
     for row in named_rows(rows):
         if not row.drawn:
-            words = f"{row.verdict}: {row.note}"
-            found.append(words if len(rows) <= MOST or len(words) <= REASON else row.verdict)
+            # Of many rows, the last part of a long reason: in how many seeds the level is lower, and higher.
+            words, last = f"{row.verdict}: {row.note}", row.note.rpartition("; ")[2].partition(" (")[0]
+            fits = len(rows) <= MOST or len(words) <= REASON
+            found.append(words if fits else f"{row.verdict}: {last}" if len(last) <= REASON else row.verdict)
             continue
         n = f"  n = {row.n}" * several
         decided = row.kind == "interaction" and row.verdict in ("better", "worse")
