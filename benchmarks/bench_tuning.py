@@ -16,7 +16,7 @@ SEEDS, TUNING = (5, 8, 20), 2
 COSTS = {"one rate, 0.5 SD": (0.5,), "one, 1 SD": (1,), "one, 2 SD": (2,)}
 COSTS |= {"two, 1 SD": (1, 1), "three, 1 SD": (1, 1, 1)}
 FAMILIES, CHANGES, SCORED, TRIED = 2_000, 48, 16, 3
-NEIGHBOURS = (0.5, 1, 2, 4)
+NEIGHBOURS = (0.5, 1, 1.5, 2, 3, 4)
 
 
 def errors(costs: tuple[float, ...], n: int, rng: np.random.Generator) -> float:

@@ -70,7 +70,7 @@ def sweep(plan: Plan) -> Outcome:
     except (PlanError, Refused) as error:  # of a later round, for example if tuning now chooses another value
         for line in str(error).splitlines():
             terminal.remark(line)
-        code = FAILED if plan.todo else WRONG
+        code = FAILED if isinstance(error, PlanError) else WRONG  # only a later round is planned here
     return Outcome(code, terminal.study and verdicts(terminal.study), terminal.remarks)
 
 

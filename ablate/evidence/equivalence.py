@@ -193,7 +193,7 @@ def bound_words(collapse: Collapse, level: float, lower_is_better: bool) -> str:
 
 def unseen(collapse: Collapse, level: float) -> dict[str, float]:
     """The bound of the share of collapses at a level, and how far these would move the contrast; NaN if unknown, and
-    where most seeds collapse: these are what the contrast compares."""
+    where half the seeds or more collapse: these are what the contrast compares."""
     # The share solved, whose collapses have no size, counts failures itself.
     if not any(collapse.sizes) or any(2 * count >= n for count, n in collapse.counts):
         return {"collapse_share": math.nan, "collapse_cost": math.nan}

@@ -127,7 +127,7 @@ def load_run(folder: Path, user: Iterable[str] = ()) -> LoadedRun:
     if result and later:
         result = dataclasses.replace(result, final=result.final | later)
     for note in passed:
-        warnings.warn(f"{note}; passed over", stacklevel=3)
+        warnings.warn(f"{note}; skipped", stacklevel=3)
     config = read_config(found.config_file)
     if packages:
         from ablate.results.run_key import with_current_targets

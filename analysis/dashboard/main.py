@@ -69,7 +69,7 @@ def dashboard(results: Path, name: str | None) -> Outcome:
     except Exception as error:  # whatever W&B raises becomes one line
         if "did not respond" not in str(error) and "timed out" not in str(error):
             raise Refused(f"W&B refused ({whole_line(error)}); its key must be one that may write there") from None
-        why = f"W&B is not reached ({whole_line(error)})"
+        why = f"W&B cannot be reached ({whole_line(error)})"
     finally:
         end_wandb(5)
     if known:

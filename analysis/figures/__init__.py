@@ -29,7 +29,7 @@ __all__ = ["KINDS", "Edits", "Kind", "Page", "edits", "plot", "tables", "write"]
 ORDER = "ladder effects claims mirror waterfall main_effects interactions placebos proxy divergence looks seeds curves"
 ORDER += " solved sensitivity extrapolation depth width pareto diagnostics"
 KINDS: dict[str, Kind] = {name: import_module(f"analysis.figures.kinds.{name}").KIND for name in ORDER.split()}
-NEVER_HIDDEN = (*evidence.DECIDED, "withheld", "")  # "": what others are compared with
+NEVER_HIDDEN = (*evidence.DECIDED, "withheld")
 
 
 def edits(case: Case) -> Edits:
@@ -123,13 +123,15 @@ def _some_effects(table: pandas.DataFrame, given: Edits, most: int) -> tuple[pan
         # Family rows come first, and in it the decided and withheld ones.
         rank = one.assign(family=~one["family"].astype(bool)) if "family" in one else one
         rank = rank.assign(verdict=~rank["verdict"].isin(NEVER_HIDDEN)) if "verdict" in rank else rank
-        by = [name for name in ("family", "verdict", "p") if name in rank]
+        rank = rank.assign(role=rank["role"].ne("first")) if "role" in rank else rank  # what others are compared with
+        by = [name for name in ("role", "family", "verdict", "p") if name in rank]
         one = (rank.sort_values(by, kind="stable") if by else rank).head(most)
         kept = kept.merge(one[whose])
         how = "; what is decided or withheld, then the smallest p" * ("p" in by) + "; effects.csv has all"
-    there = len(table.drop_duplicates(whose))
+    bars = [rows[rows["role"].ne("first")] if "role" in rows else rows for rows in (one, table.drop_duplicates(whose))]
+    left, there = map(len, bars)
     noun = "effects" if "p" in table else "levels"
-    return kept, f"{len(one)} of {there} {noun} shown{how}" if len(one) < there else ""
+    return kept, f"{left} of {there} {noun} shown{how}" if left < there else ""
 
 
 def _pairs(row: Any) -> list[tuple[str, str]]:

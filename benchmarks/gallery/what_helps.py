@@ -13,27 +13,30 @@ TEXT = """\
 # What helps
 
 Each variant of each component alone against one reference, at its own learning rate and with what its paper gives it
-beside, sorted by the estimate at {params} parameters ({steps} steps; {matched}).
+beside, sorted by the estimate at {params} parameters ({steps} steps; {matched}), withheld ones last.
 Written by `make figures` from the tables of {studies}; what was found, in words, is there.
 
-The reference ({levels}) ends at a test loss of {loss} over {seeds} seeds, at learning rate {rate}, on {task}. All
-differences share these runs and this rate.
+The reference ({levels}) ends there at a test loss of {loss} nats per byte (mean ± SD over {seeds} seeds), at learning
+rate {rate}, on {task}. All differences at {params} share these runs and this rate.
 
 {verdicts}
-- *worse*: worse at {params}. *not shown*: the interval includes zero, which is no evidence of equality.
+- *worse*: worse at {params}. *not shown*: the interval at {params} includes zero, which is no evidence of equality.
 - *withheld*: the differences over seeds are not normal, so that no t interval is right (by chance for 1 in 20 sound
   rows), or the two sides lost different numbers of runs. The counts say in how many seeds the change was lower or
   higher.
 - Intervals are simultaneous over all changes of one size, over seeds. They do not cover the choice of learning rates:
-  {tuning} seeds, of values within one standard error of the best the smallest. By simulation with equal variants, up to
-  7 of 48 verdicts are false that way where a neighbouring rate costs 1 or 2 SD of a run, hardly any where it costs 4
-  (`benchmarks/bench_tuning.py`). So the difference with both sides at the reference's rate stands beside it, on the
-  validation split, over those {tuning} seeds: a verdict whose sign differs there rests on the choice of rates.
+  at {params} by {tuning} seeds, of values within one standard error of the best the smallest. By simulation with equal
+  variants, up to 9 of 48 verdicts are false that way on average, where a neighbouring rate costs 1.5 SD of a run,
+  hardly any where it costs 4 (`benchmarks/bench_tuning.py`). So the difference with both sides at the reference's rate
+  stands beside it, on the validation split, over those {tuning} seeds: a verdict whose sign differs there rests on the
+  choice of rates. Where both have this rate anyway, it says nothing new.
 - The order is that of estimates. Two changes are not compared with each other, and what is first is likely too good.
 - Costs are multiples of the reference's. CPU time includes evaluations, on cores that other runs shared."""
 ONE_SIZE = "- *better*: better at {params}; a larger size has not been trained."
 TWO_SIZES = """\
-- **helps**: better at both sizes. *better, larger …*: better at {params}, and what the larger size says."""
+- **helps**: better at both sizes. *better, larger …*: better at {params}, and what the larger size says.
+- Rates, costs and the difference at one rate are those at {params}; at the larger size each change has the rate of its
+  best mean."""
 
 
 def what_helps(files: list[StudyFile]) -> str:
@@ -43,10 +46,9 @@ def what_helps(files: list[StudyFile]) -> str:
         return ""
     studies = [trained[name] for name in (SMALL, LARGE) if name in trained]
     manifest, cells = studies[0].manifest, studies[0].case.cells.set_index("cell")
-    reference = next(cell for cell in manifest.cells if cell.reference)
-    effects = [evidence.headline(each.case.effects) for each in studies]
-    tables = [{row.label: row for row in named_rows(table)} for table in effects]
-    digits = [formatting.decimals((table["high"] - table["low"]) / 2) for table in effects]
+    reference, tuning = next(cell for cell in manifest.cells if cell.reference), manifest.tuning
+    assert tuning
+    tables = [{row.label: row for row in named_rows(evidence.headline(each.case.effects))} for each in studies]
     level_of = {each.label: next(iter(each.side(1))) for each in evidence.contrasts(manifest)}
     rates = {cell: formatting.setting(value) for cell, value in cells["tuned_value"].items()}
     at_edge = {cell for cell, edge in cells["tuned_at_edge"].items() if edge}
@@ -59,8 +61,8 @@ def what_helps(files: list[StudyFile]) -> str:
         costs = [f"×{formatting.number(ratio, places)}" if formatting.known(ratio) else "–" for ratio, places in ratios]
         words = verdict(*(each.verdict if each else "" for each in there))
         rate = rates[cell] + " (edge)" * (cell in at_edge)
-        same = alike[row.label].get(rates[reference.id], "–")
-        rows.append([row.label, words, *map(_difference, there, digits), same, rate, *costs, row.also])
+        same = alike.get(row.label, {}).get(rates[reference.id], "–")
+        rows.append([row.label, words, *map(_difference, there), same, rate, *costs, row.also])
     params, at = formatting.size(reference.params), cells.loc[reference.id]
     places = formatting.decimals([at["sd"]])
     facts = {
@@ -73,10 +75,10 @@ def what_helps(files: list[StudyFile]) -> str:
         "seeds": at["n"],
         "rate": rates[reference.id],
         "task": ", ".join(task.title for task in manifest.tasks.values()),
-        "tuning": manifest.tuning.seeds if manifest.tuning else 0,
+        "tuning": evidence.tuning_seeds(tuning),
         "verdicts": (ONE_SIZE if len(studies) == 1 else TWO_SIZES).format(params=params),
     }
-    doubt = next((row.assumes for row in tables[0].values() if row.assumes), "")
+    doubt = next((row.assumes for table in tables for row in table.values() if row.assumes), "")
     notes = [f"Verdicts hold {doubt}: the check raised a doubt about one of the family."] * bool(doubt)
     sheet = Sheet("what-helps", "", [*head, "training FLOPs", "CPU time", "beside it"], rows, notes)
     return f"{TEXT.format(**facts)}\n\n{markdown(sheet)}"
@@ -91,12 +93,12 @@ def verdict(small: str, large: str | None = None) -> str:
 
 def _heading(study: Trained) -> str:
     params = next(cell.params for cell in study.manifest.cells if cell.reference)
-    return f"loss at {formatting.size(params)}, difference [95 %]"
+    return f"test loss at {formatting.size(params)}, difference [95 %]"
 
 
-def _difference(row: Any, places: int) -> str:
+def _difference(row: Any) -> str:
     if row is None:
         return "–"
     if row.mean != row.mean:
-        return row.note
-    return formatting.span(row.mean, row.low, row.high, places)
+        return row.note.rpartition("; ")[2]  # the reason is explained above the table
+    return formatting.span(row.mean, row.low, row.high, formatting.decimals([(row.high - row.low) / 2]))

@@ -66,6 +66,14 @@ def test_several_passes_and_large_models_in_scope(tmp_path: Path) -> None:
     assert said[2] == "test/loss, nats per byte, last step"
 
 
+def test_a_study_file_with_seeds_auto_is_confirmed_with_a_number_of_seeds(tmp_path: Path) -> None:
+    looks = {"looks": [5, 8], "at": 5, "max": 8}
+    said = text(tmp_path, seeds=range(5), sequential=looks, experiment="mine", command="ablate +experiment=mine")
+    assert "next: ablate +experiment=mine seeds=8 confirm=8 " in said
+    said = text(tmp_path, study="typed", seeds=range(5), sequential=looks, command="ablate -m norm=ln,rms seeds=auto")
+    assert "next: ablate -m norm=ln,rms confirm=8 " in said
+
+
 def test_the_scope_tells_of_tuned_rates_only_where_rates_were_tuned(tmp_path: Path) -> None:
     cells = {f"c{i}": {"value": 0.1, "scores": [2.0, 2.1], "edge": False} for i in range(2)}
     tuning = {"values": [0.1, 0.2], "seeds": 2, "study": "x-tune", "rule": "one_se", "cells": cells}

@@ -11,6 +11,7 @@ from one_run import carry_out, sweep_here
 from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.cli.sweep import preview
+from ablate.config.errors import Refused
 from ablate.config.groups import CONF
 from ablate.evidence.scores import common
 from ablate.planning.checks.preflight import try_out
@@ -259,6 +260,13 @@ def test_a_choice_that_changed_after_scoring_is_said_clearly(plan, capsys):
     assert capsys.readouterr().err.endswith(
         "tuning now chooses 0.001; write another study=NAME, which trains what is not there\n"
     )
+
+
+def test_what_is_refused_before_anything_trains_is_a_wrong_command(plan):
+    def refuse(*_) -> None:
+        raise Refused("results/runs: a link leads out of the results")
+
+    assert carry_out(plan("norm=ln,rms"), refuse) == 2
 
 
 def test_a_named_study_grows_with_its_tuning_and_is_not_tuned_otherwise(plan):

@@ -77,7 +77,7 @@ def test_what_is_damaged_or_of_another_version_is_written_anew(small):
     assert lacking(run, [8]) == [8]
     [note] = load_study(plan.results, "one").notes
     assert "evaluation.json" in note
-    with pytest.warns(UserWarning, match=r"evaluation\.json .*; passed over"):
+    with pytest.warns(UserWarning, match=r"evaluation\.json .*; skipped"):
         assert carried_out(*small, "eval.lengths=[8]")[0] == ["done"] and run.evaluation() == found
     assert (run.folder / "evaluation.json.corrupt").read_text() == '{"metrics": 3}'
     write_json(run.evaluation_file, {"metrics": {"test/loss@8": 1.0}, "torch": "1.0", "data_fingerprint": "x"})

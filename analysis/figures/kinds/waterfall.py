@@ -39,7 +39,7 @@ def table(case: Case) -> pandas.DataFrame | None:
             first, at = means.loc[before], float(means.loc[before, "mean"])
             about = {"facet": str(row.stratum), "role": "first", "factor": "", "level": "", "name": first["label"]}
             about |= {"start": at, "end": at, "mean": math.nan, "low": math.nan, "high": math.nan, "n": int(first["n"])}
-            found.append(about | {"p": 0.0, "verdict": "", "note": "; ".join(formatting.lost(first))})
+            found.append(about | {"p": math.nan, "verdict": "", "note": "; ".join(formatting.lost(first))})
         found.append(_bar(study, row, float(means.loc[before, "mean"])))
     made, strata = pandas.DataFrame(found, columns=COLUMNS), list(dict.fromkeys(row["facet"] for row in found))
     kept = made[made["facet"].isin(strata[:STRATA])].reset_index(drop=True)

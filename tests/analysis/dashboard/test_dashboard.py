@@ -270,7 +270,7 @@ def test_without_a_key_it_is_written_and_one_line_says_how_to_send_it(tmp_path: 
         os.environ |= {"WANDB_MODE": "online", "WANDB_BASE_URL": "http://127.0.0.1:9"}
         monkeypatch.setattr("wandb.Api._HTTP_TIMEOUT", 1)
         code, [line], errors = called()
-        assert code == 0 and line.startswith("W&B is not reached (") and line.endswith(said) and errors == ""
+        assert code == 0 and line.startswith("W&B cannot be reached (") and line.endswith(said) and errors == ""
         os.environ["WANDB_MODE"] = "offline"
         with contextlib.redirect_stdout(io.StringIO()) as out:
             assert sync.main(["--dashboard", "--results-dir", "results", "--json"]) == 0
