@@ -229,19 +229,33 @@ def test_what_helps_joins_two_sizes_and_shows_costs(root, train, capsys, undrawn
     def score(study: str) -> Callable[[dict[str, Any], int], float]:
         return lambda levels, seed: plain_score({"as": levels["ffn"]}, seed) + effects[study].get(levels["ffn"], 0.0)
 
-    tuning = {"key": "optim.lr", "values": [1e-3, 1e-2], "seeds": 2, "study": "x-tune"}
-    tuning["cells"] = {f"c{i}": {"value": 2.0**-i, "scores": [2.2, 2.0], "edge": False} for i in range(6)}
+    rates = [2.0**-i for i in range(6)]
+    means = [[2.0 + 0.1 * abs(at - i) for at in range(6)] for i in range(6)]
+    tuning = {"key": "optim.lr", "values": rates, "seeds": 2, "study": "x-tune"}
+    tuning["cells"] = {f"c{i}": {"value": rates[i], "scores": means[i], "edge": False} for i in range(6)}
     page = root / "docs" / "what-helps.md"
     small: Any = {"design": "one_at_a_time", "seeds": range(8), "tuning": tuning}
     train("catalogue_tuned", ffns, score=score("catalogue_tuned"), **small)
     gallery(root, capsys)
     rows = [line.strip("| ").split(" | ") for line in page.read_text().splitlines() if line.startswith("| ")]
-    assert [row[1] for row in rows[2:]] == ["better"] * 3 + ["not shown", "worse"]
-    assert [row[4] for row in rows[2:]] == ["0.25", "0.5", "0.0625", "0.03125", "0.125"], "each change's own"
+    assert [row[2] for row in rows[2:]] == ["better"] * 3 + ["not shown", "worse"]
+    assert [row[6] for row in rows[2:]] == ["0.25", "0.5", "0.0625", "0.03125", "0.125"], "each change's own"
+    # silu, the third: at the reference's rate, the first, 0.2 above it, at the last four 0.2 below
+    assert rows[2][4:6] == ["+0.200", "4 of 6"]
+    assert (
+        "which is the best itself in\n  6 of 6 cells" in page.read_text()
+        and "neighbour costs 0.100" in page.read_text()
+    )
+    assert (
+        "**Better at 0.12 M: SiLU MLP, GELU MLP and SwiGLU.** The others: 1 not shown and 1 worse." in page.read_text()
+    )
+    assert "no larger size has been trained" in page.read_text()
     large = {"ffn": [name for name in ffns["ffn"] if name != "glu"]}
     train("catalogue_size", large, score=score("catalogue_size"), design="one_at_a_time", seeds=range(8))
     gallery(root, capsys)
     rows = [line.strip("| ").split(" | ") for line in page.read_text().splitlines() if line.startswith("| ")]
-    found = {row[0]: row[1] for row in rows[2:]}
+    found = {row[0]: row[2] for row in rows[2:]}
+    assert "**Better at both sizes: GELU MLP.**" in page.read_text()
+    assert "at the larger size each change has the rate of" in page.read_text()
     assert list(found.values()) == ["better, larger worse", "helps", "better, larger undecided", "not shown", "worse"]
-    assert next(row for row in rows if "SiLU" in row[0])[2:4] != ["–", "–"] and rows[-2][3] == "–"
+    assert next(row for row in rows if "SiLU" in row[0])[3:5] != ["–", "–"] and rows[-2][4] == "–"

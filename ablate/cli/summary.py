@@ -248,9 +248,10 @@ def _next_command(study: Study, table: pandas.DataFrame, results: Path) -> str:
         return again + hint * bool((status == "diverged").any()) + figures
     # A confirmation has its own seeds, whose number is fixed beforehand.
     command = [word for word in shlex.split(manifest.command) if not word.startswith(("seeds=", "seeds_max="))]
-    # A study file may say seeds=auto, which does not go with a confirmation.
+    # A study file may say seeds=auto, which does not go with a confirmation; of two seeds there is nothing to confirm.
     command += ["seeds=8"] * bool(manifest.sequential and manifest.experiment)
-    return f"{again}next: {shlex.join(command)} confirm=8      {figures}"
+    more = "confirm=8" if len(manifest.seeds) > 2 else "seeds=5"
+    return f"{again}next: {shlex.join(command)} {more}      {figures}"
 
 
 def _columns(rows: Iterable[Sequence[str]]) -> list[str]:

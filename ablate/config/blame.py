@@ -61,11 +61,13 @@ def _name_variants_with_key(composer: Composer, problem: Problem, text: str, com
 
 def _missing_keys(composer: Composer, command: Command, cells: Iterable[list[str]]) -> list[Problem]:
     """A key that the first of the swept variants have and others do not, or what comes with a level and cannot be."""
+    typed = {*command.fixed, *(text for levels in command.swept.values() for text in levels)}
     for overrides in cells:
         groups = [text for text in overrides if composer.group_of(text)]
         for text in sorted(overrides, key=lambda text: text not in groups):
             if found := _problem_of(composer, text, [] if text in groups else groups):
-                return [_name_variants_with_key(composer, found, text, command)]
+                found = _name_variants_with_key(composer, found, text, command)
+                return [found if text in typed else found._replace(key=f"companions.{found.key}")]
     return []
 
 

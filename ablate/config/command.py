@@ -143,7 +143,8 @@ class StudyRequest:
 
     def placed(self, problem: Problem) -> Problem:
         """A problem, with the file's name before the key if the file sets that key."""
-        in_file = key_of(problem.key) in self.of_file
+        key = key_of(problem.key)
+        in_file = ("companions" if key.startswith("companions.") else key) in self.of_file
         return Problem(f"{self.file}: {problem.key}", problem.message) if in_file else problem
 
 

@@ -97,6 +97,8 @@ def read_companions(
         texts = {spell(parsed(text).value()): text for text in command.swept.get(key, [])}
         for level, more in levels.items() if isinstance(levels, dict) else [(levels, {})]:
             text, words = texts.get(spell(level), ""), flat(more) if isinstance(more, dict) else {}
+            if not text and command.request.changed and "companions" in command.request.of_file:
+                continue  # the command line compares other levels than the study file
             kept = [name for name in words if name.split(".")[0] not in MAY_COME or name in chosen]
             kept += [name for name in words if name in together.get(key, ())]
             kept += [name for name in words if held == "all" or name.rpartition(".")[2] in held]

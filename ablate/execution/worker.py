@@ -128,6 +128,9 @@ class WorkerParent:
             answer = answer_of(reply) if reply else None
             if answer is None or is_private or answer.leaving:
                 self.shared = self.shared if is_private else None
+                limit = time.monotonic() + ALMOST
+                while answer and answer.died and time.monotonic() < limit and not any(c.ended() for c in children[1:]):
+                    time.sleep(POLL)  # a killed process closes its connections before it has ended
                 dead = next((child for child in children if child.ended() and child.code), children[0])
                 code = dead.end(ALMOST if reply == "" else 0)
                 for child in children:

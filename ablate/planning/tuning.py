@@ -121,7 +121,8 @@ def tuning_study(study: CheckedStudy, grid: Grid, shares: Shares) -> CheckedStud
         runs = formatting.counted(len(cells.rows) * len(seeds), "run")
         cost = f"{runs}, {len(shares)} times the cost of tuning once"
         note += f" for each of {formatting.counted(len(shares), 'scored seed')} ({cost})"
-    note += f", by {' or '.join(dict.fromkeys(metrics))}; then: {after} at the tuned values"
+    note += f", by {' or '.join(dict.fromkeys(metrics))}" + f", rule {tune.rule}" * (tune.rule != "best")
+    note += f", with up to {2 * LIMIT} more at the ends" * tune.extend + f"; then: {after} at the tuned values"
     entries = {"tunes": whose, "tune": records.Tune(**dataclasses.asdict(tune)), "endpoint": metrics[0]}
     registered = study.claims, study.replicated
     return CheckedStudy(study.command, settings, cells, study.entries | entries, *registered, notes=[note], more=True)
@@ -303,7 +304,7 @@ def tuning_problems(study: CheckedStudy) -> list[Problem]:
             message = "goes on by the ratio of the outermost two values, which must be numbers > 0"
             found.append(Problem("tune.extend", message))
         elif tune.rule == "one_se" and (tune.per_seed or tune.seeds < 2 or not all(map(is_number, values))):
-            message = "takes the smallest of numbers by the error over tuning seeds: 2 or more, and not per_seed"
+            message = "needs numbers, tune.seeds=2 or more, and no tune.per_seed"
             found.append(Problem("tune.rule", f"one_se {message}; leave it out"))
     except ValueError as error:
         found.append(Problem("tune.values", str(error)))

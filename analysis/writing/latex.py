@@ -70,9 +70,10 @@ def _parts(rows: Sequence[list[str]]) -> Iterator[list[list[str]]]:
     """The rows, split into pages."""
     part: list[list[str]] = []
     height = 0
+    wrapped = [max(map(len, texts)) > LONG for texts in zip(*rows, strict=True)]
     for row in rows:
-        texts = ["".join(map(_written, _cut(text))) for text in row]
-        lines = max(len(textwrap.wrap(text, LINE)) if len(text) > LONG else 1 for text in texts)
+        texts = ["".join(map(_written, _cut(text))) for text, long in zip(row, wrapped, strict=True) if long]
+        lines = max([1, *(len(textwrap.wrap(text, LINE)) for text in texts)])
         if part and height + lines > LINES:
             yield part
             part, height = [], 0

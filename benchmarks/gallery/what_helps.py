@@ -2,7 +2,10 @@
 
 from typing import Any
 
+import pandas
+
 from ablate import evidence, formatting
+from ablate.evidence.scores import common
 from ablate.results import naming
 from ablate.results.tables import named_rows
 from analysis.writing.sheet import Sheet, markdown
@@ -12,31 +15,41 @@ SMALL, LARGE = "catalogue_tuned", "catalogue_size"
 TEXT = """\
 # What helps
 
-Each variant of each component alone against one reference, at its own learning rate and with what its paper gives it
-beside, sorted by the estimate at {params} parameters ({steps} steps; {matched}), withheld ones last.
-Written by `make figures` from the tables of {studies}; what was found, in words, is there.
+{answer}
 
-The reference ({levels}) ends there at a test loss of {loss} nats per byte (mean ± SD over {seeds} seeds), at learning
-rate {rate}, on {task}. All differences at {params} share these runs and this rate.
+Each change alone, of one variant of one component, against the same reference, at its own learning rate and with what
+its paper gives it beside (FFN {matched}).
+Sorted by the estimate at {params} parameters, withheld ones last. Written by `make figures` from the tables of
+{studies}; what was found is there in words.
+Of larger models and budgets: [compute_ladder](../experiments/FINDINGS.md#compute_ladder) and
+[rms_norm](../experiments/FINDINGS.md#rms_norm). What each variant is: [catalogue](catalogue.md).
+
+The reference ({levels}; {layers} layers of width
+{width}, {steps} steps on {task}, windows of {context} bytes, {seen}) reaches, at {params}, a test loss of {loss} nats
+per byte (mean ± SD over {seeds} seeds) at learning rate {rate}. All differences at {params} share these runs and this
+rate.
 
 {verdicts}
 - *worse*: worse at {params}. *not shown*: the interval at {params} includes zero, which is no evidence of equality.
-- *withheld*: the differences over seeds are not normal, so that no t interval is right (by chance for 1 in 20 sound
-  rows), or the two sides lost different numbers of runs. The counts say in how many seeds the change was lower or
-  higher.
+- *withheld*: the differences over seeds are not normal, so that no t interval is right (which happens by chance to 1 in
+  20 normal rows, too), or the two sides lost different numbers of runs. Means and counts of seeds are shown.
 - Intervals are simultaneous over all changes of one size, over seeds. They do not cover the choice of learning rates:
-  at {params} by {tuning} seeds, of values within one standard error of the best the smallest. By simulation with equal
-  variants, up to 9 of 48 verdicts are false that way on average, where a neighbouring rate costs 1.5 SD of a run,
-  hardly any where it costs 4 (`benchmarks/bench_tuning.py`). So the difference with both sides at the reference's rate
-  stands beside it, on the validation split, over those {tuning} seeds: a verdict whose sign differs there rests on the
-  choice of rates. Where both have this rate anyway, it says nothing new.
-- The order is that of estimates. Two changes are not compared with each other, and what is first is likely too good.
-- Costs are multiples of the reference's. CPU time includes evaluations, on cores that other runs shared."""
-ONE_SIZE = "- *better*: better at {params}; a larger size has not been trained."
+  at {params} {tuning} seeds chose the smallest rate within one standard error of the best, which is the best itself in
+  {best} of {cells} cells. That rule, registered before any result, makes more false verdicts than the best mean would:
+  by simulation with equal variants up to 9 of 48 on average, where a neighbouring rate costs 1.5 SD of a run, 0.6 where
+  it costs 3 (`benchmarks/bench_tuning.py`). Here the nearer neighbour costs {cost} in the median.
+- So beside it stands the difference with both sides at the reference's rate, and at how many of the {rates} rates that
+  were tried the change is lower: on the validation split, over the {tuning} tuning seeds, without intervals. A verdict
+  that is not found there rests on the choice of rates.
+- The order is that of estimates. Two changes are not compared with each other, and the top estimates are probably too
+  large, because they were selected.
+- Costs of training are multiples of the reference's. CPU time includes evaluations, on cores that other runs shared.
+  Costs of inference, such as the memory of keys and values, were not measured."""
+ONE_SIZE = "- *better*: better at {params}; in this study no larger size has been trained."
 TWO_SIZES = """\
 - **helps**: better at both sizes. *better, larger …*: better at {params}, and what the larger size says.
-- Rates, costs and the difference at one rate are those at {params}; at the larger size each change has the rate of its
-  best mean."""
+- Rates, costs and the differences at common rates are those at {params}; at the larger size each change has the rate of
+  its best mean."""
 
 
 def what_helps(files: list[StudyFile]) -> str:
@@ -50,37 +63,50 @@ def what_helps(files: list[StudyFile]) -> str:
     assert tuning
     tables = [{row.label: row for row in named_rows(evidence.headline(each.case.effects))} for each in studies]
     level_of = {each.label: next(iter(each.side(1))) for each in evidence.contrasts(manifest)}
-    rates = {cell: formatting.setting(value) for cell, value in cells["tuned_value"].items()}
-    at_edge = {cell for cell, edge in cells["tuned_at_edge"].items() if edge}
-    alike = {label: dict(text.split(" ", 1) for text in row) for label, *row in evidence.common_rows(manifest)[1]}
-    head = ["change", "verdict", *map(_heading, studies), f"at {rates[reference.id]} for both", "learning rate"]
-    rows = []
+    alike, at = common(manifest), tuning.values.index(tuning.cells[reference.id].value)
+    params, own = formatting.size(reference.params), cells.loc[reference.id]
+    rate, edge = formatting.setting(own["tuned_value"]), cells["tuned_at_edge"]
+    rows, found = [], dict[str, list[str]]()
     for row in sorted(tables[0].values(), key=lambda row: (row.mean != row.mean, row.mean)):
-        there, cell = [table.get(row.label) for table in tables], level_of[row.label]
+        there, cell = [table.get(row.label) for table in tables], cells.loc[level_of[row.label]]
+        name = naming.named(manifest, row.level, row.factor)
+        words = verdict(*(each.verdict if each else "" for each in there))
+        found.setdefault(words, []).append(name)
         ratios = ((row.flops_ratio, 2), (row.seconds_ratio, 1))
         costs = [f"×{formatting.number(ratio, places)}" if formatting.known(ratio) else "–" for ratio, places in ratios]
-        words = verdict(*(each.verdict if each else "" for each in there))
-        rate = rates[cell] + " (edge)" * (cell in at_edge)
-        same = alike.get(row.label, {}).get(rates[reference.id], "–")
-        rows.append([row.label, words, *map(_difference, there), same, rate, *costs, row.also])
-    params, at = formatting.size(reference.params), cells.loc[reference.id]
-    places = formatting.decimals([at["sd"]])
+        same = alike.get(row.label, [])
+        lower = f"{sum(each < 0 for each in same)} of {len(same)}" if same else "–"
+        rates = [formatting.number(same[at], 3, signed=True) if same else "–", lower]
+        rates += [formatting.setting(cell["tuned_value"]) + " (edge)" * bool(edge[cell.name])]
+        width = formatting.show(cell["chosen_value"]) if "chosen_value" in cell else "–"
+        raw = cell["mean"] - own["mean"]
+        shown = [_difference(each, raw if i == 0 else float("nan")) for i, each in enumerate(there)]
+        rows.append([name, f"{row.factor}={row.level}", words, *shown, *rates, width, *costs, row.also])
     facts = {
+        "answer": _answer(found, params, LARGE in trained),
         "params": params,
         "steps": reference.config.train.steps,
+        "layers": reference.config.model.layers,
+        "width": reference.config.model.dim,
+        "context": reference.config.data["context"],
+        "seen": formatting.passes(manifest.passes(reference)),
         "matched": naming.matched(manifest),
         "studies": " and ".join(f"[{each.name}](../experiments/FINDINGS.md#{each.name})" for each in studies),
         "levels": ", ".join(naming.named(manifest, level, factor) for factor, level in manifest.reference.items()),
-        "loss": f"{formatting.number(at['mean'], places)} ± {formatting.number(at['sd'], places)}",
-        "seeds": at["n"],
-        "rate": rates[reference.id],
+        "loss": " ± ".join(formatting.number(own[name], 3) for name in ("mean", "sd")),
+        "seeds": own["n"],
+        "rate": rate,
+        "rates": len(tuning.values),
         "task": ", ".join(task.title for task in manifest.tasks.values()),
         "tuning": evidence.tuning_seeds(tuning),
         "verdicts": (ONE_SIZE if len(studies) == 1 else TWO_SIZES).format(params=params),
-    }
+        "cells": len(cells),
+    } | _tuned(studies[0])
     doubt = next((row.assumes for table in tables for row in table.values() if row.assumes), "")
     notes = [f"Verdicts hold {doubt}: the check raised a doubt about one of the family."] * bool(doubt)
-    sheet = Sheet("what-helps", "", [*head, "training FLOPs", "CPU time", "beside it"], rows, notes)
+    head = ["change", "key", "verdict", *map(_heading, studies), f"at {rate} for both", "lower at", "learning rate"]
+    sheet = Sheet("what-helps", "", [*head, "FFN width", "training FLOPs", "CPU time", "beside it"], rows, notes)
+    sheet = sheet._replace(notes=[*notes, *naming.notes(manifest.cells)])
     return f"{TEXT.format(**facts)}\n\n{markdown(sheet)}"
 
 
@@ -91,14 +117,38 @@ def verdict(small: str, large: str | None = None) -> str:
     return small if large is None else "helps" if large == "better" else f"better, larger {large or 'not trained'}"
 
 
+def _answer(found: dict[str, list[str]], params: str, larger: bool) -> str:
+    """The page in two sentences."""
+    best = found.get("helps" if larger else "better", [])
+    first = f"Better at {'both sizes' if larger else params}: {formatting.listed(best) or 'none'}."
+    counts = [f"{len(names)} {words}" for words, names in found.items() if names is not best]
+    return f"**{first}** The others: {formatting.listed(counts)}."
+
+
+def _tuned(study: Trained) -> dict[str, Any]:
+    """In how many cells the chosen rate is that of the best mean, and the cost of the nearer neighbour in SDs."""
+    tuning = study.manifest.tuning
+    assert tuning
+    order = sorted(range(len(tuning.values)), key=lambda i: float(str(tuning.values[i])))
+    best, costs = 0, list[float]()
+    for cell in tuning.cells.values():
+        scores = [float("inf") if cell.scores[i] is None else float(cell.scores[i] or 0) for i in order]
+        top = scores.index(min(scores))
+        best += tuning.values[order[top]] == cell.value
+        costs.append(min(scores[i] for i in (top - 1, top + 1) if 0 <= i < len(scores)) - scores[top])
+    cost, sd = float(pandas.Series(costs).median()), float(study.case.cells["sd"].median())
+    return {"best": best, "cost": f"{formatting.number(cost, 3)}, {formatting.number(cost / sd, 1)} SD of a run,"}
+
+
 def _heading(study: Trained) -> str:
     params = next(cell.params for cell in study.manifest.cells if cell.reference)
     return f"test loss at {formatting.size(params)}, difference [95 %]"
 
 
-def _difference(row: Any) -> str:
+def _difference(row: Any, raw: float) -> str:
+    """The difference with its interval; a withheld one without, with the counts of seeds."""
     if row is None:
         return "–"
     if row.mean != row.mean:
-        return row.note.rpartition("; ")[2]  # the reason is explained above the table
+        return f"{formatting.number(raw, 3, signed=True)} ({formatting.ranks(row)})"
     return formatting.span(row.mean, row.low, row.high, formatting.decimals([(row.high - row.low) / 2]))
