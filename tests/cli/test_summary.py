@@ -74,6 +74,12 @@ def test_a_study_file_with_seeds_auto_is_confirmed_with_a_number_of_seeds(tmp_pa
     assert "next: ablate -m norm=ln,rms confirm=8 " in said
 
 
+def test_two_seeds_are_followed_by_more_of_them_and_not_by_a_confirmation(tmp_path: Path) -> None:
+    assert "next: ablate -m norm=ln,rms seeds=5 " in text(
+        tmp_path, seeds=[0, 1], command="ablate -m norm=ln,rms seeds=2"
+    )
+
+
 def test_the_scope_tells_of_tuned_rates_only_where_rates_were_tuned(tmp_path: Path) -> None:
     cells = {f"c{i}": {"value": 0.1, "scores": [2.0, 2.1], "edge": False} for i in range(2)}
     tuning = {"values": [0.1, 0.2], "seeds": 2, "study": "x-tune", "rule": "one_se", "cells": cells}

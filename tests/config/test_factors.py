@@ -93,6 +93,20 @@ def test_settings_come_with_a_level_and_are_said(plan, asked):
     assert told and "init SmallInit → GPT2" in told[0] and "model.scale_embeddings false → true" in told[0]
 
 
+def test_fewer_levels_than_a_study_file_has_leave_their_companions_out(tmp_path):
+    folder = tmp_path / "experiment"
+    folder.mkdir()
+    whole = "design: one_at_a_time\nfactors: {norm: [ln, rms, dyt]}\ncompanions: {norm: {dyt: {init: gpt2}}}\n"
+    (folder / "mine.yaml").write_text(whole)
+    made = arrange(read_command(["+experiment=mine", "norm=ln,rms"], str(tmp_path)))
+    assert not made.problems and not made.companions
+    (folder / "mine.yaml").write_text(whole.replace("{dyt:", "{dty:"))
+    command = read_command(["+experiment=mine"], str(tmp_path))
+    [problem] = arrange(command).problems
+    assert problem.key == "companions.norm.dty" and "did you mean dyt" in problem.message
+    assert command.request.placed(problem).key.endswith("mine.yaml: companions.norm.dty")
+
+
 def test_a_level_with_settings_in_a_study_file_has_companions(tmp_path):
     """Names that the grammar of the command line does not have as keys."""
     folder = tmp_path / "experiment"
@@ -129,7 +143,10 @@ REFUSED = [
         ["companions={norm: {rms: {ffn.hidden: 9}}}", "match=params", AT_ONCE, *MANY],
         "companions.norm.rms: ffn.hidden cannot come with it",
     ),
-    (["companions={norm: {rms: {init: gpt3}}}", AT_ONCE, *MANY], "init=gpt3: no such init; did you mean gpt2?"),
+    (
+        ["companions={norm: {rms: {init: gpt3}}}", AT_ONCE, *MANY],
+        "companions.init=gpt3: no such init; did you mean gpt2?",
+    ),
     (["companions={norm: {rms: {optim.lrr: 1}}}", AT_ONCE, *MANY], "optim.lrr=1: no such key; did you mean optim.lr?"),
     (["zip=[model.layers,model.heads]", *SIZES], "zip: model.heads is not swept; choose from model.dim, model.layers"),
     (["zip=[model.layers]", *SIZES], "zip: [model.layers] must name two different keys or more"),

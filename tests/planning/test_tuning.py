@@ -262,6 +262,13 @@ def test_a_choice_that_changed_after_scoring_is_said_clearly(plan, capsys):
     )
 
 
+def test_a_plan_says_how_a_value_is_chosen_and_how_far_the_grid_may_grow(plan):
+    [note] = plan("norm=ln,rms", *TUNE, "tune.rule=one_se", "tune.extend=true").notes
+    assert "by val/loss, rule one_se, with up to 8 more at the ends; then: 2 cells" in note
+    [note] = plan("norm=ln,rms", *TUNE).notes
+    assert "by val/loss; then: 2 cells" in note
+
+
 def test_what_is_refused_before_anything_trains_is_a_wrong_command(plan):
     def refuse(*_) -> None:
         raise Refused("results/runs: a link leads out of the results")
