@@ -9,6 +9,7 @@ from ablate.evidence.scores import common
 from ablate.results import naming
 from ablate.results.tables import named_rows
 from analysis.writing.sheet import Sheet, markdown
+from gallery.pages import TUNED_ERRORS
 from gallery.studies import StudyFile, Trained
 
 SMALL, LARGE = "catalogue_tuned", "catalogue_size"
@@ -36,8 +37,8 @@ rate.
 - Intervals are simultaneous over all changes of one size, over seeds. They do not cover the choice of learning rates:
   at {params} {tuning} seeds chose the smallest rate within one standard error of the best, which is the best itself in
   {best} of {cells} cells. That rule, registered before any result, makes more false verdicts than the best mean would:
-  by simulation with equal variants up to 9 of 48 on average, where a neighbouring rate costs 1.5 SD of a run, 0.6 where
-  it costs 3 (`benchmarks/bench_tuning.py`). Here the nearer neighbour costs {cost} in the median.
+  by simulation with equal variants up to {errors} of 48 on average, where a neighbouring rate costs 1.5 SD of a run,
+  0.6 where it costs 3 (`benchmarks/bench_tuning.py`). Here the nearer neighbour costs {cost} in the median.
 - So beside it stands the difference with both sides at the reference's rate, and at how many of the {rates} rates that
   were tried the change is lower: on the validation split, over the {tuning} tuning seeds, without intervals. A verdict
   that is not found there rests on the choice of rates.
@@ -99,14 +100,15 @@ def what_helps(files: list[StudyFile]) -> str:
         "rates": len(tuning.values),
         "task": ", ".join(task.title for task in manifest.tasks.values()),
         "tuning": evidence.tuning_seeds(tuning),
+        "errors": TUNED_ERRORS[2],
         "verdicts": (ONE_SIZE if len(studies) == 1 else TWO_SIZES).format(params=params),
         "cells": len(cells),
     } | _tuned(studies[0])
     doubt = next((row.assumes for table in tables for row in table.values() if row.assumes), "")
     notes = [f"Verdicts hold {doubt}: the check raised a doubt about one of the family."] * bool(doubt)
+    notes += naming.notes(manifest.cells)
     head = ["change", "key", "verdict", *map(_heading, studies), f"at {rate} for both", "lower at", "learning rate"]
     sheet = Sheet("what-helps", "", [*head, "FFN width", "training FLOPs", "CPU time", "beside it"], rows, notes)
-    sheet = sheet._replace(notes=[*notes, *naming.notes(manifest.cells)])
     return f"{TEXT.format(**facts)}\n\n{markdown(sheet)}"
 
 

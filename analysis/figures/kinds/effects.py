@@ -34,9 +34,9 @@ def table(case: Case) -> pandas.DataFrame:
     rows["label"] = [label.removesuffix(at) for label, at in zip(shown["label"], where, strict=True)]
     rows["drawn"] = shown["mean"].notna() & (shown["verdict"] != "withheld")
     rows["result"] = _results(rows, partial(naming.assigned, case.study.manifest))
-    family = int(shown["family"].sum())
     beyond = (rows["mean"].abs() > _cap(rows[rows["drawn"]])).any()
-    rows.attrs["caption"] = captions.caption("effects", case, rows, shown=shown, family=family, beyond=beyond)
+    facts = {"shown": shown, "family": int(shown["family"].sum()), "beyond": beyond, "many": len(rows) > MOST}
+    rows.attrs["caption"] = captions.caption("effects", case, rows, **facts)
     if rows.empty:
         rows.attrs["empty"] = "one cell: nothing to compare"
     return rows
