@@ -309,7 +309,13 @@ def expected_time(plan: Plan) -> str:
     basis += ["before compiling"] * any(cell.config.train.compile for cell in todo)
     some, every = {cell.id for cell, _ in known}, {cell.id for cell in todo}
     basis += [f"measured for {len(some)} of {len(every)} cells"] * (some != every)
-    return f"{whole}{' for this round' * plan.more}" + f" ({', '.join(basis)})" * bool(basis)
+    whole += " for this round" * plan.more
+    later = plan.requested
+    count = later.seed_count if later and later.settings.design != "ladder" else ""  # rungs differ in seeds
+    if later and later.name != plan.manifest.study and isinstance(count, int):
+        rest = count * per_flop * sum(row.flops_per_step * row.config.train.steps for row in later.cells.rows)
+        whole += f", then {duration(rest / workers)} for {counted(count * len(later.cells.rows), 'scored run')}"
+    return whole + f" ({', '.join(basis)})" * bool(basis)
 
 
 def runs_to_train(plan: Plan) -> list[tuple[PlannedRun, Cell]]:

@@ -148,8 +148,7 @@ def tuning_cells(cells: Cells, settings: Config, key: str, grid: Grid) -> Cells:
 
 def summary_of(study: CheckedStudy) -> str:
     """The number of cells and seeds of a study, in words."""
-    seeds = study.settings.confirm or study.settings.seeds
-    count = len(seeds) if isinstance(seeds, list) else seeds
+    count = study.seed_count
     times = formatting.counted(count, "seed") if isinstance(count, int) else f"seeds={count}"
     cells = formatting.counted(len(study.cells.rows), "cell")
     return f"{cells} × {times}" + ", and exchange runs" * study.settings.step_equivalents

@@ -47,6 +47,18 @@ def test_a_run_is_its_start_its_steps_and_its_evaluations(plan: Any, asked: list
     assert "1 min 08 s" in uneven, "evaluations at steps 0 and 4, then the last ones"
 
 
+def test_the_runs_after_a_first_round_are_part_of_the_estimate(plan: Any, asked: list[str]) -> None:
+    tuned = ("norm=ln,rms", "tune.key=optim.lr", "tune.values=[1e-3,3e-3]", "train.parallel=2")
+    said = expected_time(plan(*tuned, "seeds=3"))
+    assert makespan([RUN] * 8, 2) == 272 and "4 min 32 s on 2 workers for this round, then 3 min 24 s" in said
+    assert "for 6 scored runs (" in said and "then" in expected_time(plan(*tuned, "seeds=[30,31,32]"))
+    assert "then" not in expected_time(plan(*tuned, "seeds=auto")), "nobody knows how many there will be"
+    assert "then 2 min 16 s for 4 scored runs" in expected_time(plan(*tuned, "confirm=2"))
+    assert "then" not in expected_time(plan("norm=ln,rms", "seeds=3", "step_equivalents=true")), "it is the first"
+    rungs = ("design=ladder", "parametrization=mup", "norm=ln,rms", "placebo_seeds=3", "seeds=3")
+    assert "then" not in expected_time(plan(*rungs)), "rungs differ in seeds"
+
+
 def test_processes_that_share_a_gpu_are_told(plan: Any, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     planned = plan("train.device=cuda", "train.compile=false", "seeds=8")
     given = list[float]()
