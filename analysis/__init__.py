@@ -51,4 +51,4 @@ def _case(study: Study, to: Path | str | None) -> Case:
 
     results = study.results or Path(os.environ.get("ABLATE_RESULTS", "results"))
     folder = arguments.folder_of(study, results, Path(to) if to else None)
-    return arguments.case(folder, study, folder)
+    return arguments.case(study, folder)

@@ -422,7 +422,7 @@ def applicable(
     without = {cell.id: cell.label for cell, keeps in zip(cells, running, strict=False) if not keeps}
     task_of = dict(zip((cell.id for cell in cells), tasks, strict=False))
     kept: dict[str, Claim] = {}
-    problems: list[Problem] = []
+    problems, references = list[Problem](), {cell.id: cell.reference for cell in cells}
     for name, claim in claims.items():
         sides, absent = sides_of(claim, cells), _missing_level(claim, cells)
         same = len(claim.metrics) > 1 and sides[0] == sides[1]
@@ -435,24 +435,18 @@ def applicable(
             problems.append(Problem(f"claims.{name}", f"both sides hold {label}; fix more factors, or use `at`"))
         elif wrong := _unscored(claim, sides, without, {task_of.get(cell, "") for cell in own}, metrics or {}):
             problems.append(Problem(f"claims.{name}", wrong))
-        elif not all(weighed(claim, cells)):
+        elif not all(weights := weighed(claim, cells)):
             differ = "its sides have no levels of the other factors in common, so that these would be compared, too"
             problems.append(Problem(f"claims.{name}", f"{differ}; name them on both sides, or use `at`"))
         elif RUNG in cells[0].levels and not any(RUNG in side for side in (claim.at, *claim.sides)):
             several = "would mix all rungs, and three learning rates of one"
             problems.append(Problem(f"claims.{name}", f"{several}; write at: {{{RUNG}: 4}}, say"))
-        elif claim.multiplier and not _is_change(claim, cells):
+        elif claim.multiplier and [[references[cell] for cell in side] for side in weights] != [[False], [True]]:
             wrong = "multiplier: side one must be one change, and side two its reference"
             problems.append(Problem(f"claims.{name}", wrong))
         else:
             kept[name] = claim
     return kept, problems
-
-
-def _is_change(claim: Claim, cells: Sequence[Leveled]) -> bool:
-    """Whether side one is a single cell and side two a single reference cell."""
-    references = {cell.id: cell.reference for cell in cells}
-    return [[references[cell] for cell in side] for side in weighed(claim, cells)] == [[False], [True]]
 
 
 def _unscored(

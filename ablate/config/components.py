@@ -17,7 +17,7 @@ import msgspec
 
 from ablate.config.errors import BadComponent, Problem
 from ablate.config.schema import COMPONENTS, IN_LAYERS, PLACED, Config
-from ablate.config.targets import OWN_PACKAGES, BadTarget, allowed, is_sink, locate, within
+from ablate.config.targets import OWN_PACKAGES, SINK, BadTarget, allowed, locate, within
 from ablate.formatting import show
 
 NUMBERS = ("dim", "heads", "head_dim", "layers", "dropout", "context")  # of the shape, available to every component
@@ -85,7 +85,7 @@ def _kind_of(group: str) -> type:
 def _is_of_kind(group: str, found: Any) -> bool:
     """Whether a target suits a group: a class of the group's type, or a function if the group allows functions."""
     if group == "track":
-        return is_sink(found)
+        return inspect.isclass(found) and all(callable(getattr(found, name, None)) for name in SINK)
     if inspect.isclass(found):
         return issubclass(found, _kind_of(group)) and (group != "model" or hasattr(found, "kinds"))
     if group not in FUNCTIONS or not within(found.__module__, OWN_PACKAGES):

@@ -120,8 +120,3 @@ def here(error: str) -> str:
     name = found[1] if found else ""
     lies = name and (os.path.isdir(name) or os.path.isfile(f"{name}.py"))
     return f"; {name} is in the current folder: add it to user=[...]" if lies else ""
-
-
-def is_sink(found: Any) -> bool:
-    """Whether a class has the methods of a tracking service."""
-    return inspect.isclass(found) and all(callable(getattr(found, name, None)) for name in SINK)

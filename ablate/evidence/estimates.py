@@ -124,6 +124,19 @@ def groups(manifest: Manifest, weights: dict[str, float]) -> tuple[list[dict[str
     return [weights] if together else list(found.values()), together
 
 
+def weighted(
+    manifest: Manifest, values: pandas.DataFrame, weights: dict[str, float], exact: bool
+) -> tuple[Estimate, bool]:
+    """The estimate of a weighted sum of cells' values (a row per seed, a column per cell) and whether it is paired.
+    `exact` says that the values are shares solved."""
+    parts, together = groups(manifest, weights)
+    known = [values[[*part]].to_numpy(float) for part in parts]
+    summed = [sums(each, part) for each, part in zip(known, parts, strict=True)]
+    estimate = paired(summed[0]) if together else welch(summed)
+    counts = counted(known, [part.values() for part in parts], 1) if exact else None
+    return estimate._replace(exact=counts), together
+
+
 def sums(values: np.ndarray, weights: dict[str, float]) -> np.ndarray:
     """The weighted sum of these cells' values (seeds, cells) within each seed that has them all."""
     complete = values[~np.isnan(values).any(axis=1)]

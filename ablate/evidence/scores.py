@@ -15,10 +15,9 @@ from ablate.evidence.exact import is_solved
 from ablate.evidence.statistics import correlated, paired, wilson
 from ablate.formatting import SPEED, counted, few
 from ablate.results.naming import key_name, measured_as, named
-from ablate.results.records import SOLVED, Cell, Manifest, TaskFacts, Tuning
+from ablate.results.records import SOLVED, STATUSES, Cell, Manifest, TaskFacts, Tuning
 from ablate.results.study import Study
 
-ENDS = ("done", "diverged", "failed", "missing")
 SIZES = ("params", "params_vs_reference", "flops_per_token", "shared_draws")
 
 
@@ -152,7 +151,7 @@ def cells(study: Study, metric: str | None = None) -> pandas.DataFrame:
         reference = next((cell for cell in members if cell.reference), None)
         for cell in members:
             name = cell.label + " (reference)" * (cell.reference and not alone)
-            count = {status: int(ends.get((cell.id, status), 0)) for status in ENDS}
+            count = {status: int(ends.get((cell.id, status), 0)) for status in STATUSES}
             low, high = wilson(count["diverged"], count["diverged"] + count["done"])
             found = paired(values[cell.id].dropna().to_numpy())
             row = {"name": name, "cell": cell.id, "label": cell.label, "stratum": stratum, "reference": cell.reference}

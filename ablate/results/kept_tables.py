@@ -60,10 +60,10 @@ def holds_tables(folder: Path) -> bool:
 
 def write_tables(study: Study, folder: Path) -> list[Path]:
     """Write the tables of a study into a folder, replacing those in it; returns the files."""
-    levels = {name: study.runs[name].map(show) for name in _factors(study.manifest) if name in study.runs}
+    levels = {name: study.runs[name].map(show) for name in study.manifest.factors if name in study.runs}
     losses = study.documents.set_axis([f"{cell}/{seed}" for cell, seed in study.documents], axis=1)
     # Of curves each run's evaluations and its first and last row, identified by cell and seed alone.
-    known = [*map(curve_column, _factors(study.manifest)), "label", "path"]
+    known = [*map(curve_column, study.manifest.factors), "label", "path"]
     curves = study.curves.drop(columns=known, errors="ignore")
     logged = [name for name in curves if name not in (*RUN_COLUMNS, *EACH_STEP) and not name.startswith("train/")]
     ends = [~curves.duplicated(["cell", "seed"], keep=keep) for keep in ("first", "last")]
@@ -120,10 +120,6 @@ def anywhere(manifest: Manifest) -> Manifest:
     return replace(manifest, cells=cells, command=shlex.join(typed))
 
 
-def _factors(manifest: Manifest) -> list[str]:
-    return list(dict.fromkeys(name for cell in manifest.cells for name in cell.levels))
-
-
 def _restored(tables: dict[str, pandas.DataFrame], manifest: Manifest) -> tuple[pandas.DataFrame, ...]:
     """Runs, curves and documents as in `Study`, with typed levels from the manifest in place of those in the CSV: 1e-05
     is a number, null is None."""
@@ -131,7 +127,7 @@ def _restored(tables: dict[str, pandas.DataFrame], manifest: Manifest) -> tuple[
 
     runs, curves, losses = tables[RUNS], curves_of([]), by_document({})
     of_cells = {cell.id: cell.levels for cell in manifest.cells}
-    columns = {name: curve_column(name) for name in _factors(manifest) if name in runs}
+    columns = {name: curve_column(name) for name in manifest.factors if name in runs}
     levels = {name: [of_cells[cell].get(name, math.nan) for cell in runs["cell"]] for name in columns}
     runs = runs.assign(**{name: pandas.Series(column) for name, column in levels.items()})
     if CURVES in tables:

@@ -192,11 +192,11 @@ def unit(manifest: Manifest, metric: str) -> str:
     return f", {units.pop()} per {tokens}" if tokens and len(units) == 1 else ""
 
 
-def scope(manifest: Manifest, among: Iterable[str], base: Iterable[str] | None = None) -> str:
-    """The setting of a finding about cells: "0.8 M parameters, stdlib-3.11, 2000 steps"; parameters of `base`."""
+def scope(manifest: Manifest, among: Iterable[str], base: Iterable[str]) -> str:
+    """The setting of a finding on cells: "0.8 M parameters, stdlib-3.11, 2000 steps"; parameters of `base`."""
     cells = {cell.id: cell for cell in manifest.cells}
     found = [cells[name] for name in among]
-    params = sorted({cells[name].params for name in (among if base is None else base)} - {None}, key=float)
+    params = sorted({cells[name].params for name in base} - {None}, key=float)
     sizes = dict.fromkeys(size(int(count)) for count in params if known(count))
     tasks = dict.fromkeys(manifest.tasks[cell.task].name for cell in found)
     steps = sorted({cell.config.train.steps for cell in found if cell.config.known})

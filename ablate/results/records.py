@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 from ablate.config.citations import Entry
 from ablate.config.claims import Claim, Criterion, Level, Leveled, Levels, Number
@@ -248,6 +248,7 @@ class Manifest(Record):
 
 
 Status = Literal["done", "diverged", "failed"]
+STATUSES = (*get_args(Status), "missing")  # of planned runs
 Metrics = dict[str, Number | None]  # None: not finite
 
 

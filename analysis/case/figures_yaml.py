@@ -6,12 +6,11 @@ about figures.
 """
 
 import contextlib
-import dataclasses
 import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,16 +58,16 @@ CHOICES = {"style": [*STYLES], "sort": ["effect"]}  # entries that the command l
 NONE: Mapping[str, str] = {}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Edits:
     """The entries of figures.yaml; levels are texts, and missing entries keep the study's values."""
 
     width: float = 5.5
-    labels: dict[str, str] = dataclasses.field(default_factory=dict)
-    order: dict[str, list[str]] = dataclasses.field(default_factory=dict)
-    colours: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    order: dict[str, list[str]] = field(default_factory=dict)
+    colours: dict[tuple[str, str], str] = field(default_factory=dict)
     figures: list[str] | None = None
-    levels: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    levels: dict[str, list[str]] = field(default_factory=dict)
     cells: list[str] | None = None
     caption: bool = False
     style: str = "default"

@@ -32,11 +32,10 @@ def logged(study: Study, *more: str) -> pandas.DataFrame:
         return pandas.DataFrame()
     rows = curves[["cell", "seed"]].assign(value=evidence.values_of(curves, metrics))
     rows[axes] = curves[axes].apply(pandas.to_numeric, errors="coerce")
-    if "seconds" in axes:
-        took = study.runs[["cell", "seed", "train/step_seconds"]]
-        rows = rows.drop(columns="seconds").merge(took, on=["cell", "seed"])
-        rows["seconds"] = rows["step"] * rows.pop("train/step_seconds").astype(float)
-    rows = rows.merge(study.runs[["cell", "seed", "status"]], on=["cell", "seed"])
+    took = ["train/step_seconds"] * ("seconds" in axes)
+    rows = rows.merge(study.runs[["cell", "seed", "status", *took]], on=["cell", "seed"])
+    for name in took:
+        rows["seconds"] = rows["step"] * rows.pop(name).astype(float)
     known = np.isfinite(rows["value"]) & rows["status"].isin(["done", "diverged", *more])
     # A diverged run's last row may have no finite loss, but it marks where the run ended.
     ends = (rows["status"] == "diverged") & ~rows.duplicated(["cell", "seed"], keep="last")

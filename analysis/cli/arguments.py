@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ablate.config.errors import Refused
 from ablate.config.subcommands import Parser
 from ablate.results.kept_tables import holds_tables
-from ablate.results.manifest import refusing
+from ablate.results.manifest import refusing, study_folder
 from ablate.results.study import Study
 
 if TYPE_CHECKING:
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 from analysis.sources import Request, read
 
 
-def case(place: Path, study: Study, folder: Path) -> Case:
-    """The case of a study whose manifest is in `place` and whose figures go to `folder`.  Raises `Refused` if its
-    manifest is invalid."""
+def case(study: Study, folder: Path) -> Case:
+    """The case of a study whose figures go to `folder`.  Raises `Refused` if its manifest is invalid."""
     from analysis.case import case_of
 
+    place = study_folder(study.results, study.manifest.study) if study.results else folder
     with contextlib.nullcontext() if study.manifest.source else refusing(place):
         return case_of(study, folder)
 

@@ -18,7 +18,6 @@ from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.results.manifest import studies
 from ablate.results.tables import named_rows
 from analysis.cli import arguments as arguments_
-from analysis.sources import place_of
 
 if TYPE_CHECKING:
     from analysis.case import Case
@@ -47,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _analyse(given: argparse.Namespace) -> Outcome:
     study = arguments_.study_of(given)
     folder = arguments_.folder_of(study, given.results_dir, given.to)
-    case = arguments_.case(place_of(given.results_dir, given.study or study.manifest.study), study, folder)
+    case = arguments_.case(study, folder)
     from ablate import evidence
     from analysis.case.figures_yaml import CHOICES, FILE
     from analysis.cli import output  # slow to import, and not needed for error messages

@@ -12,7 +12,7 @@ from ablate.config.files import read_regular
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting import visible
 from ablate.results.kept_tables import holds_tables
-from ablate.results.manifest import choose_study, study_folder
+from ablate.results.manifest import choose_study
 from analysis import figures, sources
 from analysis.case import Case
 from analysis.case.figures_yaml import FILE
@@ -77,15 +77,15 @@ def _case(stamped: Stamp, given: argparse.Namespace, usual: Path) -> Case:
             raise Refused(f"{file} {why}")
         given.results_dir = results or usual  # it holds the cache of W&B runs
         study = arguments_.study_of(given)
-        return arguments_.case(given.results_dir, study, edits(given.results_dir, study.manifest.study))
+        return arguments_.case(study, edits(given.results_dir, study.manifest.study))
     saved = None if results else next((each for each in file.resolve().parents[:2] if holds_tables(each)), None)
     if saved and (study := sources.read_saved(saved)).manifest.study == stamped["study"]:
-        return arguments_.case(saved, study, saved)
+        return arguments_.case(study, saved)
     # The results whose figures/STUDY contains the file.
     there = above[1].name == "figures" and (above[2] / "studies" / stamped["study"] / "manifest.json").is_file()
     results = results or (above[2] if there else usual)
     name = choose_study(results, stamped["study"])
-    return arguments_.case(study_folder(results, name), sources.read(results, name), edits(results, name))
+    return arguments_.case(sources.read(results, name), edits(results, name))
 
 
 def _changed(stamped: Stamp, now: Stamp, case: Case) -> dict[str, list[str]]:

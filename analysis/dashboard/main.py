@@ -12,7 +12,7 @@ from ablate.config.extra import end_wandb, extra, nowhere, wandb_credentials, wa
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.results import naming
 from ablate.results.atomic import read_json, write_json
-from ablate.results.manifest import choose_study, study_folder
+from ablate.results.manifest import choose_study, refusing, study_folder
 from ablate.results.study import load_study
 from analysis.cli import arguments as arguments_
 
@@ -37,7 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
 def dashboard(results: Path, name: str | None) -> Outcome:
     """Write a study's figures and dashboard.json, and send both if W&B is reached.  Raises `Refused`."""
     name = choose_study(results, name)
-    study = load_study(results, name)
+    with refusing(study_folder(results, name)):
+        study = load_study(results, name)
     tracks = [track for cell in study.manifest.cells for track in variants_of(cell.config.track)]
     tracks = [track for track in tracks if isinstance(track, dict) and track.get("_target_") == WANDB]
     places = {(str(track.get("project")), str(track.get("entity") or "")) for track in tracks}
@@ -49,7 +50,7 @@ def dashboard(results: Path, name: str | None) -> Outcome:
     from analysis.dashboard.build import build
 
     folder = arguments_.folder_of(study, results, None)
-    case = arguments_.case(study_folder(results, name), study, folder)
+    case = arguments_.case(study, folder)
     output.write(case, folder)
     place = {"study": name, "project": project, "entity": entity}
     made, why = build(case, "", project), "" if wandb_credentials() else "no key of W&B is found (set WANDB_API_KEY)"

@@ -69,19 +69,9 @@ class Request(NamedTuple):
         return shlex.join(["ablate", "analyse", flag, source, *given, *way, *["--unpaired"] * self.unpaired])
 
 
-def is_saved(results: Path, name: str) -> bool:
-    """Whether `name` is a folder of saved tables rather than a study in `results`."""
-    return holds_tables(Path(name)) and name not in studies(results)
-
-
-def place_of(results: Path, name: str) -> Path:
-    """The folder with a study's manifest: in `results`, or the folder of its saved tables."""
-    return Path(name) if is_saved(results, name) else study_folder(results, name)
-
-
 def read(results: Path, name: str | None) -> Study:
     """The study called `name`, or with tables in the folder `name`; by default the newest.  Raises `Refused`."""
-    if name and is_saved(results, name):
+    if name and holds_tables(Path(name)) and name not in studies(results):
         return read_saved(Path(name))
     chosen = choose_study(results, name)
     with refusing(study_folder(results, chosen)):

@@ -19,10 +19,11 @@ import pandas
 from ablate.config.errors import Corrupt, Refused
 from ablate.config.files import read_plain, read_regular
 from ablate.formatting import is_number, unquoted, visible
+from ablate.results.records import STATUSES
 from ablate.results.study import Study
 from analysis.sources import Request
 from analysis.sources.columns import KEYS, NUMBER, SHAPE, TIDY, direction, note, number, read_column, some
-from analysis.sources.logged import STATUSES, Logged, Run, logged, study_of
+from analysis.sources.logged import Logged, Run, logged, study_of
 
 SETTINGS = ("hparams.yaml", "config.yaml", "config.json")
 OVERRIDE = re.compile(r"Overriding: (\S+) = (.*)")  # of nanoGPT

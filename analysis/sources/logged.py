@@ -21,7 +21,6 @@ from analysis.sources.columns import AXES, NUMBER, SHAPE, direction, levels, num
 from analysis.sources.design import TASK, arrange, label_of
 from analysis.sources.study_file import claim_fields
 
-STATUSES = ("done", "diverged", "failed", "missing")
 LONGEST = 500  # characters of a name or a level
 Levels = dict[str, Any]
 FACTS = (*SHAPE, "batches")

@@ -1,8 +1,8 @@
 """Several tasks in one study: whether an effect depends on the task, ranks, and one number over all tasks.
 
-Scores are put on a common scale from 0, guessing, to 1, perfect.  With c the loss of a uniform guess, this is
-(c − loss) / c for a loss and (score − e^−c) / (1 − e^−c) for an accuracy.  Both ends are constants of the task, so the
-scale does not depend on the runs.
+Scores are put on a common scale from 0, guessing, to 1, perfect.  With g the score of a guess (see
+evidence.equivalence.guess_of), this is (g − loss) / g for a loss and (share − g) / (1 − g) for a share.  Both ends are
+constants of the task, so the scale does not depend on the runs.
 """
 
 import math
@@ -13,7 +13,7 @@ import pandas
 from scipy import stats
 
 from ablate import evidence
-from ablate.evidence.equivalence import SEEDS
+from ablate.evidence.equivalence import SEEDS, guess_of
 from ablate.results import naming
 from ablate.results.records import Cell, Manifest
 from ablate.results.study import Study
@@ -69,14 +69,9 @@ def task_factors(manifest: Manifest) -> list[str]:
 
 def scale(manifest: Manifest, cell: Cell) -> tuple[float, float] | None:
     """Slope and offset that map a cell's scores to 0 for guessing and 1 for perfect; None without a yardstick."""
-    yardsticks = manifest.tasks[cell.task].yardsticks
-    chance = yardsticks.get("chance", yardsticks.get("uniform"))
-    if not chance:
-        return None
-    if evidence.lower_is_better(manifest, evidence.endpoints(manifest)[cell.id]):
-        return -1 / chance, 1.0
-    guess = math.exp(-chance)
-    return 1 / (1 - guess), -guess / (1 - guess)
+    metric = evidence.endpoints(manifest)[cell.id]
+    guess, best = guess_of(manifest.tasks[cell.task], metric), float(not evidence.lower_is_better(manifest, metric))
+    return None if math.isnan(guess) or guess == best else (1 / (best - guess), -guess / (best - guess))
 
 
 def interactions(found: Crossed) -> pandas.DataFrame:

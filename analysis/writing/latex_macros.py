@@ -16,6 +16,7 @@ from ablate import evidence, formatting
 from ablate.evidence.step_equivalents import LEAST, MOST
 from ablate.formatting import visible
 from ablate.results import naming
+from ablate.results.records import STATUSES
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.prose import fields, macros
@@ -66,7 +67,7 @@ def _groups(case: Case) -> Iterator[tuple[str, str, dict[str, str]]]:
     """Per group: the start of the command names, the comment, and the texts by field."""
     counts = case.study.runs["status"].value_counts()
     study = {"Seeds": len(case.study.manifest.seeds), "Cells": len(case.cells), "Runs": len(case.study.runs)}
-    study |= {name.title(): int(counts.get(name, 0)) for name in ("done", "diverged", "failed", "missing")}
+    study |= {name.title(): int(counts.get(name, 0)) for name in STATUSES}
     yield f"{PREFIX}Study", "the study", {name: str(count) for name, count in study.items()}
     metric_name = partial(naming.metric_name, case.study.manifest)
     plain = case.plain or case  # a new label must not change the names of commands

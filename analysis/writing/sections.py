@@ -13,7 +13,7 @@ from ablate.config.designs import RUNG
 from ablate.config.schema import STUDY_KEYS
 from ablate.formatting import flat
 from ablate.results import naming
-from ablate.results.records import Manifest
+from ablate.results.records import STATUSES, Manifest
 from ablate.results.study import Study
 from ablate.results.tables import named_rows, planned_cells
 from analysis.case import Case
@@ -141,7 +141,7 @@ def runs(case: Case) -> Section:
 def counts(study: Study) -> str:
     """The number of runs by status: "6 runs: 5 done, 1 diverged"."""
     found = study.runs["status"].value_counts()
-    ended = [f"{found[name]} {name}" for name in ("done", "diverged", "failed", "missing") if name in found]
+    ended = [f"{found[name]} {name}" for name in STATUSES if name in found]
     return f"{formatting.counted(len(study.runs), 'run')}: {', '.join(ended)}"
 
 

@@ -6,8 +6,6 @@
 from functools import partial
 from typing import Any
 
-import pandas
-
 from ablate import evidence, formatting
 from ablate.results import naming
 from ablate.results.naming import scope
@@ -19,27 +17,20 @@ from analysis.prose import prose
 NEEDS_FACTOR = ("none", "null", "true", "false")  # levels that are meaningless without their factor
 
 
-def sentences(case: Case, table: pandas.DataFrame | None = None) -> list[str]:
-    """A sentence per row of effects; by default of the headline rows."""
+def sentences(case: Case) -> list[str]:
+    """A sentence per headline row of effects."""
     manifest = case.study.manifest
-    shown = evidence.headline(case.effects) if table is None else table
-    sides = {contrast.label: contrast for contrast in evidence.contrasts(manifest)}
-    return [sentence(manifest, row, sides.get(row.label)) for row in named_rows(shown)]
+    contrasts = {contrast.label: contrast for contrast in evidence.contrasts(manifest)}
+    return [sentence(manifest, row, contrasts[row.label]) for row in named_rows(evidence.headline(case.effects))]
 
 
-def sentence(manifest: Manifest, row: Any, contrast: evidence.Contrast | None = None) -> str:
+def sentence(manifest: Manifest, row: Any, contrast: evidence.Contrast) -> str:
     """One row of effects in words: "swiglu in place of mlp lowers the test loss by 0.053 [0.027, …] nats per byte
     (…)."  `contrast` gives the compared cells, which add the cost in parameters and the scope."""
     grounds = prose("sentences/grounds.txt", row=row, costs=costs(manifest, contrast))
-    about = filter(None, (evidence.also_words(row.also), ", ".join(grounds), where(manifest, contrast)))
+    where = scope(manifest, contrast.weights, contrast.side(-1))
+    about = filter(None, (evidence.also_words(row.also), ", ".join(grounds), where))
     return f"{finding(manifest, row)} ({'; '.join(about)})."
-
-
-def where(manifest: Manifest, contrast: evidence.Contrast | None) -> str:
-    """The scope of a finding: of the compared cells, or of the whole study if these are unknown."""
-    if contrast is None:
-        return scope(manifest, [cell.id for cell in manifest.cells])
-    return scope(manifest, contrast.weights, contrast.side(-1))
 
 
 def finding(manifest: Manifest, row: Any) -> str:
@@ -74,9 +65,9 @@ def level_name(manifest: Manifest, factor: str, level: str) -> str:
     return shown if alone else naming.assigned(manifest, factor, level)
 
 
-def costs(manifest: Manifest, contrast: evidence.Contrast | None) -> str:
+def costs(manifest: Manifest, contrast: evidence.Contrast) -> str:
     """How many more parameters the level's side has: "+0.4 % parameters"; "" if unknown."""
-    if contrast is None or contrast.kind in formatting.CROSSED:
+    if contrast.kind in formatting.CROSSED:
         return ""
     params = {cell.id: cell.params for cell in manifest.cells}
     sides = [contrast.side(sign) for sign in (1, -1)]

@@ -13,7 +13,7 @@ from analysis.case import Case
 from analysis.prose import prose
 from analysis.writing import tables
 from analysis.writing.sections import counts
-from analysis.writing.sentences import finding, where
+from analysis.writing.sentences import finding
 from analysis.writing.sheet import Sheet, inline, markdown, paragraph
 from gallery.studies import BY_HAND, FIGURES, RESULTS, StudyFile, Trained, lacking
 
@@ -63,7 +63,9 @@ def _findings_of(file: StudyFile, trained: Trained) -> Iterator[str]:
     manifest, case = trained.manifest, trained.case
     yield f"## {inline(trained.name)}"
     yield paragraph(manifest.question or file.question)
-    facts = {"Published": manifest.published or file.published, "Scope": where(manifest, None), "Runs": _cost(case)}
+    every = [cell.id for cell in manifest.cells]
+    where = naming.scope(manifest, every, every)
+    facts = {"Published": manifest.published or file.published, "Scope": where, "Runs": _cost(case)}
     facts |= {"Notes": "; ".join(tables.remarks(case.study)), "Not tried here": lacking(manifest.factors)}
     written = (f"[{each.name}]({RESULTS.name}/{trained.name}/{FIGURES}/{each.name}.md)" for each in trained.sheets)
     links = [f"- **Command**: `{trained.command}`", f"- **Tables**: {formatting.listed(written)}"]

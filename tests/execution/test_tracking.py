@@ -212,8 +212,7 @@ def test_a_sweep_names_user_packages_to_its_mirror(tmp_path: Path, monkeypatch: 
             pass
         assert len(remarks) == (started.returncode != 0), "one that was killed is reported"
     monkeypatch.setattr(mirror_module, "follow", mirrors.append)
-    for call in ("nice", "setsid"):
-        monkeypatch.setattr(mirror_module.os, call, lambda *_: None)
+    monkeypatch.setattr(mirror_module.os, "nice", lambda _: None)
     mirror_module.main()
     assert (mirrors[0].study, mirrors[0].user) == (STUDY, ["mine"])
 

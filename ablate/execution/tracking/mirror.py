@@ -246,6 +246,7 @@ def mirrored(results: Path, study: str, user: Sequence[str], remark: Callable[[s
     command = [*program(__name__), study, str(results), *user]
     output = tempfile.TemporaryFile()  # noqa: SIM115 (its messages must not disturb the live view)
     streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": output}
+    # In a separate session, Ctrl-C is for the sweep, which ends it; without a terminal nothing can prompt.
     process = subprocess.Popen(command, **streams, start_new_session=True)
     try:
         yield
@@ -293,8 +294,6 @@ def main() -> None:
     study, results, *user = sys.argv[1:]
     prepare()
     os.nice(5)  # training goes first
-    with contextlib.suppress(PermissionError):
-        os.setsid()  # Ctrl-C is for the sweep, which ends this process; without a terminal nothing can prompt
     try:
         follow(Mirror(Path(results), study, user))
     except OSError as error:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
 from ablate.results import naming
-from ablate.results.records import Cell, Manifest
+from ablate.results.records import STATUSES, Cell, Manifest
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
@@ -19,7 +19,6 @@ from analysis.figures.draw.axes import band, facets, legend, limits, name_at, sp
 from analysis.figures.kind import Page
 from analysis.stats.multi_task import task_factors
 
-COUNTS = ("done", "diverged", "failed", "missing")
 CROWDED, PANELS = 8, 6  # lines in a panel above which another number has panels instead, if it has few enough levels
 POINT = ("cell", "label", "facet", "mean", "low", "high", "n")
 
@@ -58,8 +57,8 @@ def lines(case: Case, x: str, facets: Sequence[str] = ()) -> pandas.DataFrame | 
     for row in named_rows(case.cells):
         about = point(manifest, cells[row.cell], values[row.cell], row.metric, within, facet_factors)
         about |= {"label": about["label"] or "all runs", "x": float(cells[row.cell].levels[x] or 0)}
-        rows.append(about | {name: getattr(row, name) for name in ("runs", *COUNTS)})
-    found = pandas.DataFrame(rows, columns=[*POINT[:3], "x", *POINT[3:], "runs", *COUNTS, "metric"])
+        rows.append(about | {name: getattr(row, name) for name in ("runs", *STATUSES)})
+    found = pandas.DataFrame(rows, columns=[*POINT[:3], "x", *POINT[3:], "runs", *STATUSES, "metric"])
     if found.groupby(["label", "facet"])["x"].nunique().max() < 2:
         return None
     first_seen = {facet: place for place, facet in enumerate(found["facet"].unique())}
@@ -95,17 +94,12 @@ def point(
     return found | {"metric": metric, "mean": known.mean(), "low": low, "high": high, "n": len(known)}
 
 
-def encodings_of(table: pandas.DataFrame, page: Page) -> dict[str, style.Encoding]:
-    """The encoding of each label; a variant keeps its own at every setting on the axis."""
-    encodings = page.encodings
-    if page.manifest.design == "grid":
-        encodings = style.encodings(_with_factors(page.manifest, table.attrs["lines"]), page.colours)
-    return {row.label: encodings[row.cell] for row in named_rows(table.drop_duplicates("label"))}
-
-
 def draw_lines(table: pandas.DataFrame, page: Page) -> Figure:
     """A panel per facet, a line per label; diverged runs counted at the top."""
-    encodings, several = encodings_of(table, page), table["metric"].nunique() > 1
+    encodings, several = page.encodings, table["metric"].nunique() > 1
+    if page.manifest.design == "grid":  # a variant keeps its own at every setting on the axis
+        encodings = style.encodings(_with_factors(page.manifest, table.attrs["lines"]), page.colours)
+    encodings = {row.label: encodings[row.cell] for row in named_rows(table.drop_duplicates("label"))}
     below, most = legend(encodings, page), 1 if page.narrow else table.attrs.get("across", 3)
     drawn, groups, across = facets(table, page, most, 1.9, 0.3 + below.height, sharey=not several)
     for i, (axis, title, rows) in enumerate(groups):

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from ablate import evidence, formatting
-from ablate.results.records import Cell
+from ablate.results.records import Cell, Manifest
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
@@ -66,13 +66,12 @@ def _block(case: Case, values: pandas.DataFrame, effects: pandas.DataFrame, cell
     counts = {key: {name: sum(known[cell][name] for cell in ids) for name in COUNTS} for key, ids in corners.items()}
     lost = sum(known[cell]["diverged"] for cell in base)
     at = {"facet": effects["stratum"].iloc[0], "factor": effects["factor"].iloc[0]}
-    batches = {cell.id: cell.batches for cell in cells}
     rows, solved = [], evidence.is_solved(evidence.endpoint(case.study.manifest))  # diverged runs count as unsolved
     for key, ids in corners.items():
         one, other = map(formatting.show, key)
         row = at | {"level": f"{one}, {other}", "one": one, "other": other} | counts[key]
         alike = base and (solved or counts[key]["diverged"] * len(base) == lost * len(ids))
-        rows.append(row | (_difference(values, batches, ids, base, solved) if alike else {}))
+        rows.append(row | (_difference(case.study.manifest, values, ids, base, solved) if alike else {}))
     lines = ["level", "mean", "low", "high", "n", "verdict", "note"]
     return rows + [at | effect for effect in effects[lines].to_dict("records")]
 
@@ -81,26 +80,18 @@ COUNTS = ["runs", "diverged", "failed", "missing"]
 
 
 def _difference(
-    values: pandas.DataFrame, batches: dict[str, str], ids: list[str], base: list[str], solved: bool
+    manifest: Manifest, values: pandas.DataFrame, ids: list[str], base: list[str], solved: bool
 ) -> dict[str, float]:
     """The difference of cells to those of the reference levels, with half of its interval.  The exact interval of the
     share solved is not symmetric: `half` is its side towards zero."""
     if ids == base:
         return {"difference": 0.0, "half": math.nan}
-    signed = [(cell, 1 / len(ids)) for cell in ids] + [(cell, -1 / len(base)) for cell in base]
-    if len({batches[cell] for cell in [*ids, *base]}) == 1:
-        one, other = (values[side].mean(axis=1, skipna=False) for side in (ids, base))
-        change, groups = evidence.paired((one - other).dropna().to_numpy()), [signed]
-    else:
-        change = evidence.welch([values[cell].dropna().to_numpy() * weight for cell, weight in signed])
-        groups = [[each] for each in signed]
-    if solved:
-        parts = [values[[cell for cell, _ in group]].to_numpy() for group in groups]
-        exact = change._replace(exact=evidence.counted(parts, [[w for _, w in group] for group in groups], 1))
-        least, most = evidence.interval(exact, evidence.ALPHA)
-        return {"difference": change.mean, "half": change.mean - least if change.mean > 0 else most - change.mean}
+    weights = dict.fromkeys(ids, 1 / len(ids)) | dict.fromkeys(base, -1 / len(base))
+    change, paired = evidence.weighted(manifest, values, weights, solved)
     least, most = evidence.interval(change, evidence.ALPHA)
-    undecided = evidence.too_few(change.n, paired=len(groups) == 1)
+    if solved:
+        return {"difference": change.mean, "half": change.mean - least if change.mean > 0 else most - change.mean}
+    undecided = evidence.too_few(change.n, paired)
     return {"difference": change.mean, "half": math.nan if undecided else (most - least) / 2}
 
 

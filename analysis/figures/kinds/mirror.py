@@ -6,15 +6,17 @@ import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ablate import formatting
+from ablate import evidence, formatting
 from ablate.config.mirror import EPOCH, LENGTHS
 from ablate.formatting import flat
 from ablate.results import naming
+from ablate.results.records import STATUSES
 from ablate.results.tables import named_rows
 from analysis.case import Case
+from analysis.case.learning_curves import end_at_shares
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import log_axis, name_ticks
-from analysis.figures.draw.lines import COUNTS, draw_lines, lines
+from analysis.figures.draw.lines import draw_lines, lines
 from analysis.figures.kind import Kind, Page
 from analysis.figures.kinds import curves, extrapolation
 
@@ -77,12 +79,13 @@ def _ours(case: Case, x: str | None) -> pandas.DataFrame | None:
         return None
     if x is None:
         found = found.eval("low = mean - sd\nhigh = mean + sd")
+        found = end_at_shares(found, case.study.manifest, evidence.endpoints(case.study.manifest))
     elif x == EPOCH:
         found = found[found["status"] == "done"]
         found = found.assign(x=found["tokens"] / found.groupby("cell")["tokens"].transform("max"))
     elif x == LENGTHS:
         found = found.assign(x=found["x"] / found["trained"])
-    counts = case.cells.set_index("cell")[["runs", *COUNTS]]
+    counts = case.cells.set_index("cell")[["runs", *STATUSES]]
     labels = {metric: captions.axis_label(case.study, metric) for metric in found["metric"].unique()}
     kept = found.reindex(columns=["cell", "metric", "x", "mean", "low", "high", "n"])
     return kept.assign(metric=kept["metric"].map(labels)).join(counts, on="cell")

@@ -7,7 +7,7 @@ import pandas
 from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
-from ablate.config.claims import Claim, sides_of
+from ablate.config.claims import Claim, weighed
 from ablate.results import naming
 from ablate.results.study import Study
 from ablate.results.tables import named_rows
@@ -28,7 +28,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     share solved.  NaN if the two levels lost different shares of runs to divergence, and for other metrics of tasks
     that are solved or not.  rho and verdict are those of the claim: Spearman within seeds, with its interval.
     """
-    entries = case.study.manifest.claims or {}
+    entries = case.study.manifest.claims
     ranked = [row for row in named_rows(case.claims) if row.relation == RELATION]
     if not ranked:
         return None
@@ -45,22 +45,18 @@ def _claim(study: Study, name: str, claim: Claim, judged: Any) -> list[dict[str,
     levels, numbers = [side[factor] for side in claim.sides], claim.published
     metric = next(iter(claim.metrics), evidence.endpoint(study.manifest))
     values = evidence.scores(study, metric)
-    cells = [[name for name in values if name in side] for side in sides_of(claim, study.manifest.cells)]
-    means = [values[each].mean(axis=1, skipna=False) for each in cells]
+    sides = weighed(claim, study.manifest.cells)
     diverged = study.runs.loc[study.runs["status"] == "diverged", "cell"]
-    lost = [int(diverged.isin(each).sum()) / len(each) for each in cells]  # diverged runs per cell
+    lost = [int(diverged.isin([*side]).sum()) / max(1, len(side)) for side in sides]  # diverged runs per cell
     reference = study.manifest.reference.get(factor)
     base = levels.index(reference) if reference in levels else 0
     rho = formatting.span(judged.mean, judged.low, judged.high, 2).replace("+", "")
     solved, clumps = evidence.is_solved(metric), any(task.clumps(metric) for task in study.manifest.tasks.values())
     rows = []
-    for level, own, mean, number, share in zip(levels, cells, means, numbers, lost, strict=True):
-        known = (mean - means[base]).dropna().to_numpy()
-        estimate = evidence.paired(known if solved or share == lost[base] else known[:0])
-        if solved and own != cells[base]:
-            weights = [1 / len(own)] * len(own) + [-1 / len(cells[base])] * len(cells[base])
-            counts = evidence.counted([values[own + cells[base]].to_numpy()], [weights], 1)
-            estimate = estimate._replace(exact=counts)
+    for level, side, number, share in zip(levels, sides, numbers, lost, strict=True):
+        weights = {cell: side.get(cell, 0.0) - sides[base].get(cell, 0.0) for cell in {**side, **sides[base]}}
+        known = values if solved or share == lost[base] else values[:0]
+        estimate, _ = evidence.weighted(study.manifest, known, weights, solved and side is not sides[base])
         low, high = (math.nan, math.nan) if clumps else evidence.interval(estimate, evidence.ALPHA)
         row: dict[str, Any] = {"level": formatting.show(level), "name": naming.named(study.manifest, level, factor)}
         row |= {"published": number - numbers[base], "mean": estimate.mean, "low": low, "high": high, "n": estimate.n}

@@ -151,7 +151,7 @@ def test_manifests_of_other_versions(tmp_path: Path) -> None:
 def outcome(results: Path, what: str) -> None:
     """Tables, or a refusal in one line."""
     try:
-        arguments.case(study_folder(results, "fabricated"), sources.read(results, "fabricated"), results)
+        arguments.case(sources.read(results, "fabricated"), results)
     except Refused as error:
         assert "manifest.json" in str(error) and "\n" not in str(error), what
     except Exception as error:

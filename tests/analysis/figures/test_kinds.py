@@ -245,6 +245,21 @@ def test_interactions_show_differences_to_the_reference_levels_and_the_estimate(
     assert len(figure.axes) == 3 and estimate["verdict"] in texts(figure)
 
 
+def test_cells_with_equal_batches_are_averaged_within_seeds_in_a_map_as_in_the_table(tmp_path: Path) -> None:
+    factors = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"], "data.context": [32, 64]}
+    given = case(tmp_path, factors, seeds=range(6), batches=lambda v: str(v["data.context"]), every=400)
+    table, _ = drawn("interactions", given)
+    pair = table[(table["factor"] == "norm x data.context") & table["one"].notna()].set_index("level")
+    sides = [
+        sum(score(given, norm=norm, ffn=ffn, **{"data.context": at}) for ffn in factors["ffn"]) / 2
+        for norm, at in (("ln", 32), ("rms", 32), ("rms", 64))
+    ]
+    span = stats.ttest_1samp(sides[1] - sides[0], 0).confidence_interval(0.95)
+    assert np.isclose(pair.loc["rms, 32", "half"], (span.high - span.low) / 2), "equal batches are paired"
+    span = stats.ttest_ind(sides[2], sides[0], equal_var=False).confidence_interval(0.95)
+    assert np.isclose(pair.loc["rms, 64", "half"], (span.high - span.low) / 2), "two groups, not four cells"
+
+
 def test_a_map_whose_numbers_would_be_too_small_to_read_has_a_scale_of_colours(tmp_path: Path) -> None:
     many = {name: [f"{name[0]}{i}" for i in range(7)] for name in ("ffn", "norm")}
     _, figure = fitting("interactions", case(tmp_path, many, seeds=range(2), every=400))

@@ -132,6 +132,18 @@ def several(tmp_path, tasks: list[str], n: int = 5):
     return load_study(tmp_path, name)
 
 
+def test_a_guess_is_what_the_metric_says_it_is(tmp_path):
+    shares = {"metrics": {"exact": "max", "accuracy": "max"}, "shares": ["exact", "accuracy"]}
+    tasks = {"lm": TASK, "copy": TASK | COPY | shares}
+    factors, of_task = {"ffn": ["mlp", "swiglu"], "data": ["lm", "copy"]}, lambda levels: levels["data"]
+    name = fabricate(tmp_path, factors, range(5), task_score, task=of_task, batches=of_task, tasks=tasks, every=400)
+    manifest = load_study(tmp_path, name).manifest
+    lm, copy = (next(cell for cell in manifest.cells if cell.task == task) for task in tasks)
+    assert stats.multi_task.scale(manifest, copy) == (1.0, 0.0), "nothing is exactly right by chance"
+    slope, offset = stats.multi_task.scale(manifest, lm)
+    assert np.isclose(slope * 5.5452 + offset, 0, atol=1e-4) and np.isclose(offset, 1)
+
+
 def test_an_effect_that_depends_on_the_task_is_found_as_welch_finds_it(tmp_path):
     study = several(tmp_path, ["lm", "copy"])
     table = stats.interactions(stats.crossed(study))

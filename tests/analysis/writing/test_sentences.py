@@ -27,7 +27,8 @@ from analysis.writing.sentences import sentence, sentences
 def about(found: Case, label: str, **changed: Any) -> str:
     """The sentence of a row, with some of its numbers changed."""
     row = next(found.effects[found.effects["label"] == label].assign(**changed).itertuples())
-    return sentence(found.study.manifest, row)
+    contrasts = {each.label: each for each in evidence.contrasts(found.study.manifest)}
+    return sentence(found.study.manifest, row, contrasts[label])
 
 
 def test_a_decided_effect_is_told_by_its_size_its_interval_its_grounds_and_its_scope(tmp_path: Path) -> None:
