@@ -10,6 +10,7 @@ and before its results are read, so that effects in steps can be decided, too.  
 of the study.
 """
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from ablate.planning.cells import describe_cells
 from ablate.planning.runs import Plan, plan_runs
 from ablate.planning.study import Cells, CheckedStudy, Layout
 from ablate.planning.tuning import summary_of, tuned, tuning_problems
+from ablate.results.records import Manifest
 from ablate.results.study import Study, load_study
 
 LEAST = 3  # placebos of a kind, for a standard deviation
@@ -77,6 +79,14 @@ def looks(study: CheckedStudy) -> Iterator[Plan]:
         yield plan
         if decided(load_study(plan.results, plan.manifest.study, plan.manifest, curves=False)):
             return
+
+
+def scored_manifest(plan: Plan) -> Manifest:
+    """The manifest of the study that a plan leads to, perhaps by further rounds; before tuning with untuned cells."""
+    study = plan.requested
+    with contextlib.suppress(PlanError):  # the study may exist with tuned cells
+        return next(looks(study)).manifest if study and study.name != plan.manifest.study else plan.manifest
+    return plan.manifest
 
 
 def decided(study: Study) -> bool:

@@ -114,6 +114,16 @@ def test_each_cell_is_scored_at_its_own_best_value_on_fresh_seeds(plan, capsys):
     assert manifest.confirms == study.study and manifest.tuning == study.tuning
 
 
+def test_the_plan_of_tuning_has_the_noise_of_the_runs_that_are_scored_later(plan, monkeypatch):
+    monkeypatch.setattr(evidence, "noise_lines", lambda manifest: [f"{manifest.study}, {len(manifest.seeds)} seeds"])
+    tuned = plan("norm=ln,rms", *TUNE, "study=s")
+    assert tuned.manifest.study == "s-tune" and "s, 3 seeds" in preview(tuned).splitlines()
+    assert "s-confirm-4, 4 seeds" in preview(plan("norm=ln,rms", *TUNE[:2], "study=s", "confirm=4")).splitlines()
+    rounds(plan, "norm=ln,rms", *TUNE, "study=s")
+    more = plan("norm=ln,rms,bn", *TUNE, "study=s")
+    assert more.manifest.tunes and "s-tune, 2 seeds" in preview(more), "the study is there with tuned cells"
+
+
 def test_edges_are_flagged_in_every_text(plan, capsys):
     _, done, _ = rounds(plan, "norm=ln,rms", *TUNE, "seeds=2")
     flag = "rms: the chosen optim.lr (0.01) is the largest tried; tune.extend=true goes on, for every cell alike"
