@@ -26,7 +26,7 @@ from analysis.writing.sheet import Sheet
 RESULTS = Path("experiments") / "results"
 BY_HAND = "finding.md"
 FIGURES = "figures"  # the generated folder next to a study's tables
-SHEETS = ("claims", "effects", "cells")
+SHEETS = ("claims", "effects", "ladder", "speed", "cells")
 
 
 @dataclasses.dataclass(frozen=True)
