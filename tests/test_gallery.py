@@ -14,6 +14,7 @@ from fake_studies import fabricate, plain_score, study_of
 from gallery import pages
 from gallery.__main__ import main
 from gallery.studies import lacking, study_files
+from gallery.what_helps import verdict
 from gallery.write import BEGIN, END
 from PIL import Image
 from shown_studies import claim
@@ -257,5 +258,8 @@ def test_what_helps_joins_two_sizes_and_shows_costs(root, train, capsys, undrawn
     found = {row[0]: row[2] for row in rows[2:]}
     assert "**Better at both sizes: GELU MLP.**" in page.read_text()
     assert "at the larger size each change has the rate of" in page.read_text()
-    assert list(found.values()) == ["better, larger worse", "helps", "better, larger undecided", "not shown", "worse"]
+    expected = ["better, larger worse", "helps", "better, larger undecided", "not shown", "worse, larger better"]
+    assert list(found.values()) == expected
+    assert verdict("undecided", "better") == "better at the larger size alone"
+    assert verdict("undecided", "undecided") == "not shown" and verdict("worse", "worse") == "worse"
     assert next(row for row in rows if "SiLU" in row[0])[3:5] != ["–", "–"] and rows[-2][4] == "–"

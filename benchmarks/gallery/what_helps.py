@@ -1,5 +1,6 @@
 """`docs/what-helps.md`: every variant of the tuned catalogue, its effect at two sizes, and what it costs."""
 
+import math
 from typing import Any
 
 import pandas
@@ -48,7 +49,8 @@ rate.
   Costs of inference, such as the memory of keys and values, were not measured."""
 ONE_SIZE = "- *better*: better at {params}; in this study no larger size has been trained."
 TWO_SIZES = """\
-- **helps**: better at both sizes. *better, larger …*: better at {params}, and what the larger size says.
+- **helps**: better at both sizes. *better, larger …*: better at {params}, and what the larger size says. *Better at the
+  larger size alone*: the interval at {params} includes zero.
 - Rates, costs and the differences at common rates are those at {params}; at the larger size each change has the rate of
   its best mean."""
 
@@ -64,6 +66,7 @@ def what_helps(files: list[StudyFile]) -> str:
     assert tuning
     tables = [{row.label: row for row in named_rows(evidence.headline(each.case.effects))} for each in studies]
     level_of = {each.label: next(iter(each.side(1))) for each in evidence.contrasts(manifest)}
+    raws = [_raw(each) for each in studies]
     alike, at = common(manifest), tuning.values.index(tuning.cells[reference.id].value)
     params, own = formatting.size(reference.params), cells.loc[reference.id]
     rate, edge = formatting.setting(own["tuned_value"]), cells["tuned_at_edge"]
@@ -80,8 +83,7 @@ def what_helps(files: list[StudyFile]) -> str:
         rates = [formatting.number(same[at], 3, signed=True) if same else "–", lower]
         rates += [formatting.setting(cell["tuned_value"]) + " (edge)" * bool(edge[cell.name])]
         width = formatting.show(cell["chosen_value"]) if "chosen_value" in cell else "–"
-        raw = cell["mean"] - own["mean"]
-        shown = [_difference(each, raw if i == 0 else float("nan")) for i, each in enumerate(there)]
+        shown = [_difference(each, raw.get(row.label, math.nan)) for each, raw in zip(there, raws, strict=True)]
         rows.append([name, f"{row.factor}={row.level}", words, *shown, *rates, width, *costs, row.also])
     facts = {
         "answer": _answer(found, params, LARGE in trained),
@@ -114,8 +116,10 @@ def what_helps(files: list[StudyFile]) -> str:
 
 def verdict(small: str, large: str | None = None) -> str:
     """A change's verdict over the sizes; `large` is "" where it was not trained at the larger one, None if none was."""
+    if small == "undecided":
+        return f"{large} at the larger size alone" if large in ("better", "worse") else "not shown"
     if small != "better":
-        return "not shown" if small == "undecided" else small
+        return small + f", larger {large}" * (large == "better")
     return small if large is None else "helps" if large == "better" else f"better, larger {large or 'not trained'}"
 
 
@@ -140,6 +144,13 @@ def _tuned(study: Trained) -> dict[str, Any]:
         costs.append(min(scores[i] for i in (top - 1, top + 1) if 0 <= i < len(scores)) - scores[top])
     cost, sd = float(pandas.Series(costs).median()), float(study.case.cells["sd"].median())
     return {"best": best, "cost": f"{formatting.number(cost, 3)}, {formatting.number(cost / sd, 1)} SD of a run,"}
+
+
+def _raw(study: Trained) -> dict[str, float]:
+    """By label the difference of means, which a withheld row lacks."""
+    means = study.case.cells.set_index("cell")["mean"]
+    sides = [(each, [next(iter(each.side(sign))) for sign in (1, -1)]) for each in evidence.contrasts(study.manifest)]
+    return {each.label: means[one] - means[other] for each, (one, other) in sides}
 
 
 def _heading(study: Trained) -> str:
