@@ -2,8 +2,8 @@
 
     python benchmarks/finding_numbers.py [STUDY ...]
 
-Differences are taken within seeds; an interval is a t interval over seeds, for itself and not simultaneous.  Scores of
-tuning are means over tuning seeds on the validation split, as the manifest has them.
+Diverged runs count as a guess.  Differences are taken within seeds; an interval is a t interval over seeds, for itself
+and not simultaneous.  Scores of tuning are means over tuning seeds on the validation split, as the manifest has them.
 
 `sensitivity` is the mean over rates of min(loss, log 256) minus the loss at the best rate (Wortsman 2023, arXiv
 2309.14322); `above` is the part of it that rates above the best cost.  `optimum` is the rate at the lowest point of a
@@ -106,19 +106,19 @@ def losses(runs: pandas.DataFrame, arm: str) -> dict[tuple[str, int], pandas.Dat
 
 def sensitivity(table: pandas.DataFrame) -> np.ndarray:
     """Of each seed."""
-    return (table.clip(upper=GUESS).mean(axis=1) - table.min(axis=1)).to_numpy()
+    return (table.fillna(GUESS).clip(upper=GUESS).mean(axis=1) - table.min(axis=1)).to_numpy()
 
 
 def above(table: pandas.DataFrame) -> np.ndarray:
     """The cost of the rates above each seed's best."""
-    values, best = table.clip(upper=GUESS).to_numpy(), table.to_numpy().argmin(axis=1)
+    values, best = table.fillna(GUESS).clip(upper=GUESS).to_numpy(), table.fillna(math.inf).to_numpy().argmin(axis=1)
     return np.array([(row[at:] - row[at]).sum() / len(row) for row, at in zip(values, best, strict=True)])
 
 
 def optimum(table: pandas.DataFrame) -> np.ndarray:
     """log2 of each seed's best rate, between the rates that were tried; at an edge the edge."""
     x, found = np.log2(table.columns.to_numpy(float)), []
-    for row in table.to_numpy():
+    for row in table.fillna(GUESS).to_numpy():
         at = int(row.argmin())
         if 0 < at < len(row) - 1:
             a, b, _ = np.polyfit(x[at - 1 : at + 2], row[at - 1 : at + 2], 2)
@@ -293,7 +293,7 @@ FOUND = [
     glu_variants,
 ]
 FOUND += [catalogue_tuned, rms_norm_speed, nope_exact]
-BY_NAME = {each.__name__: each for each in FOUND}
+BY_NAME = {each.__name__.replace("_confirm_8", "-confirm-8"): each for each in FOUND}
 TUNED = ("catalogue", "catalogue_2", "batch_norm_tuned", "mqar_tuned", "catalogue_size")
 
 
@@ -302,7 +302,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("study", nargs="*", choices=[[], *BY_NAME, *TUNED])
     for name in parser.parse_args().study or [*BY_NAME, *TUNED]:
-        if (FOLDER / name.replace("_confirm_8", "-confirm-8")).is_dir():
+        if (FOLDER / name).is_dir():
             print(f"== {name}")
             BY_NAME[name]() if name in BY_NAME else tuning(name)
 

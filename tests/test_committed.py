@@ -1,10 +1,14 @@
 """The committed figures, tables and pages are what the committed tables give: without torch, in two CPU-minutes."""
 
+import math
 import sys
 import time
 
+import numpy as np
+import pandas
 import pytest
 from conftest import ROOT
+from finding_numbers import GUESS, above, optimum, sensitivity
 from gallery import studies, write
 
 from analysis import figures
@@ -26,3 +30,16 @@ def test_what_is_committed_is_what_the_committed_tables_give(monkeypatch: pytest
         made += {*folder.glob("*")} - {*pictures, *wanted}
     assert not made, f"not what the tables in experiments/results give; run make figures: {[*map(str, made)]}"
     assert time.process_time() - started < 120
+
+
+def test_numbers_of_findings_are_right_on_a_known_bowl() -> None:
+    """A parabola over log2 of the rate, whose run at the largest rate diverged for the second of two seeds."""
+    rates = [2.0**-i for i in (9, 8, 7, 6, 5)]
+    losses = [2 + 0.1 * (math.log2(rate) + 7.3) ** 2 for rate in rates]
+    table = pandas.DataFrame([losses, [*losses[:-1], math.nan]], columns=rates)
+    assert optimum(table) == pytest.approx([-7.3, -7.3])
+    both = losses, [*losses[:-1], GUESS]
+    assert sensitivity(table) == pytest.approx([np.mean(each) - min(losses) for each in both])
+    assert above(table) == pytest.approx([sum(loss - losses[2] for loss in each[2:]) / 5 for each in both])
+    falling = pandas.DataFrame([losses[::-1]], columns=rates).iloc[:, 2:]
+    assert optimum(falling) == pytest.approx([math.log2(rates[int(np.argmin(losses[::-1][2:])) + 2])])

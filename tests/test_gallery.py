@@ -248,7 +248,8 @@ def test_what_helps_joins_two_sizes_and_shows_costs(root, train, capsys, undrawn
         and "neighbour costs 0.100" in page.read_text()
     )
     assert (
-        "**Better at 0.12 M: SiLU MLP, GELU MLP and SwiGLU.** The others: 1 not shown and 1 worse." in page.read_text()
+        "**Better at 0.12 M: SiLU MLP, GELU MLP and SwiGLU.** The others, at 0.12 M: 1 not shown, 1 worse."
+        in page.read_text()
     )
     assert "no larger size has been trained" in page.read_text()
     large = {"ffn": [name for name in ffns["ffn"] if name != "glu"]}
@@ -257,9 +258,11 @@ def test_what_helps_joins_two_sizes_and_shows_costs(root, train, capsys, undrawn
     rows = [line.strip("| ").split(" | ") for line in page.read_text().splitlines() if line.startswith("| ")]
     found = {row[0]: row[2] for row in rows[2:]}
     assert "**Better at both sizes: GELU MLP.**" in page.read_text()
-    assert "at the larger size each change has the rate of" in page.read_text()
-    expected = ["better, larger worse", "helps", "better, larger undecided", "not shown", "worse, larger better"]
-    assert list(found.values()) == expected
-    assert verdict("undecided", "better") == "better at the larger size alone"
-    assert verdict("undecided", "undecided") == "not shown" and verdict("worse", "worse") == "worse"
+    assert "At the larger size each change has the rate\n  with the best mean" in page.read_text()
+    expected = ["better (worse at the larger size)", "helps", "better (undecided at the larger size)", "not shown"]
+    assert list(found.values()) == [*expected, "worse (better at the larger size)"]
+    assert verdict("undecided", "better") == "not shown (better at the larger size)"
+    assert verdict("undecided", "undecided") == "not shown" and verdict("withheld") == "withheld"
+    assert verdict("worse", "worse") == "worse (worse at the larger size)"
+    assert verdict("better", "") == "better (not trained at the larger size)"
     assert next(row for row in rows if "SiLU" in row[0])[3:5] != ["–", "–"] and rows[-2][4] == "–"

@@ -13,7 +13,6 @@ from ablate.config.subcommands import Outcome
 from ablate.execution.signals import DiskFull, Terminated
 from ablate.formatting import columns, counted, few, first_of, passes, percent, remainder
 from ablate.formatting.streams import say
-from ablate.planning.rounds import scored_manifest
 from ablate.planning.runs import Plan
 from ablate.results import naming
 from ablate.results.records import Cell, Manifest
@@ -119,7 +118,9 @@ def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:
     tokens = few(dict.fromkeys(f"{cell.tokens_per_step or 0:,}" for cell in cells), NAMED)
     seen = few(dict.fromkeys(passes(plan.manifest.passes(cell)) for cell in cells), NAMED)
     trained = f"{tasks}, {steps} steps of {tokens} tokens ({seen})"  # 600 steps of 1,024 tokens (7 % of one pass)
-    noise = evidence.noise_lines(scored_manifest(plan))
+    from ablate.planning.rounds import scored_plan  # imports torch
+
+    noise = evidence.noise_lines((scored_plan(plan) or plan).manifest)
     totals = [f"{trained}; {runs}", *([time] if time else []), *vectors, *noise, where]
     shown = cells if len(cells) <= MOST else [*cells[:HEAD], *cells[-TAIL:]]
     table = columns([heads(plan), *(row(plan, cell) for cell in shown)], numeric=True)

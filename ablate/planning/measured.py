@@ -39,6 +39,7 @@ from ablate.planning.checks.memory import sharing
 from ablate.planning.checks.user_code import Failed, run_in_subprocess
 from ablate.planning.checks.validate import Checked, in_float32_on_cpu, resolve_auto
 from ablate.planning.earlier_runs import begun
+from ablate.planning.rounds import scored_plan
 from ablate.planning.runs import Plan, lacks_device
 from ablate.planning.study import Cells, CheckedStudy
 from ablate.results.progress import makespan
@@ -286,9 +287,7 @@ def expected_time(plan: Plan) -> str:
         return ""
     if lacks_device(plan):
         return "no estimate of the time: there is no GPU here"
-    train = todo[0].config.train
-    largest = max(cell.flops_per_step for cell in plan.manifest.cells)
-    places = environments(train.device, train.parallel, train.devices, largest) if plan.is_local else []
+    train, places = todo[0].config.train, places_of(plan)
     workers = max(1, min(len(places), len(todo)))
     others = workers * train.devices - 1 if train.device == "cpu" else 0
     pairs = list(zip(todo, speeds_of(todo, others), strict=True))
@@ -310,12 +309,18 @@ def expected_time(plan: Plan) -> str:
     some, every = {cell.id for cell, _ in known}, {cell.id for cell in todo}
     basis += [f"measured for {len(some)} of {len(every)} cells"] * (some != every)
     whole += " for this round" * plan.more
-    later = plan.requested
-    count = later.seed_count if later and later.settings.design != "ladder" else ""  # rungs differ in seeds
-    if later and later.name != plan.manifest.study and isinstance(count, int):
-        rest = count * per_flop * sum(row.flops_per_step * row.config.train.steps for row in later.cells.rows)
-        whole += f", then {duration(rest / workers)} for {counted(count * len(later.cells.rows), 'scored run')}"
+    later = scored_plan(plan)
+    if later and not later.study.looks and (rest := runs_to_train(later)):
+        seconds = [per_flop * cell.flops_per_step * cell.config.train.steps for _, cell in rest]
+        workers = max(1, min(len(places_of(later)), len(rest)))
+        whole += f", then {duration(makespan(seconds, workers))} for {counted(len(rest), 'scored run')}"
     return whole + f" ({', '.join(basis)})" * bool(basis)
+
+
+def places_of(plan: Plan) -> list[dict[str, str]]:
+    """The environments of the workers that train a plan's runs; [] if another launcher does."""
+    train, largest = plan.manifest.cells[0].config.train, max(cell.flops_per_step for cell in plan.manifest.cells)
+    return environments(train.device, train.parallel, train.devices, largest) if plan.is_local else []
 
 
 def runs_to_train(plan: Plan) -> list[tuple[PlannedRun, Cell]]:

@@ -24,7 +24,6 @@ from ablate.planning.cells import describe_cells
 from ablate.planning.runs import Plan, plan_runs
 from ablate.planning.study import Cells, CheckedStudy, Layout
 from ablate.planning.tuning import summary_of, tuned, tuning_problems
-from ablate.results.records import Manifest
 from ablate.results.study import Study, load_study
 
 LEAST = 3  # placebos of a kind, for a standard deviation
@@ -81,12 +80,14 @@ def looks(study: CheckedStudy) -> Iterator[Plan]:
             return
 
 
-def scored_manifest(plan: Plan) -> Manifest:
-    """The manifest of the study that a plan leads to, perhaps by further rounds; before tuning with untuned cells."""
+def scored_plan(plan: Plan) -> Plan | None:
+    """The plan of the study that a plan of another round belongs to, before tuning with untuned cells; None for the
+    study's own, and if it exists with tuned cells."""
     study = plan.requested
-    with contextlib.suppress(PlanError):  # the study may exist with tuned cells
-        return next(looks(study)).manifest if study and study.name != plan.manifest.study else plan.manifest
-    return plan.manifest
+    with contextlib.suppress(PlanError):
+        if study and study.name != plan.manifest.study:
+            return dataclasses.replace(next(looks(study)), launcher=plan.launcher)
+    return None
 
 
 def decided(study: Study) -> bool:

@@ -112,12 +112,6 @@ class CheckedStudy:
         return self.name if self.settings.tune.per_seed else self.base
 
     @property
-    def seed_count(self) -> int | str:
-        """The number of scored seeds, or "auto"."""
-        seeds = self.settings.confirm or self.settings.seeds
-        return len(seeds) if isinstance(seeds, list) else seeds
-
-    @property
     def results(self) -> Path:
         """The results folder."""
         return Path(self.settings.results_dir).absolute()

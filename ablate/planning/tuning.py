@@ -148,7 +148,8 @@ def tuning_cells(cells: Cells, settings: Config, key: str, grid: Grid) -> Cells:
 
 def summary_of(study: CheckedStudy) -> str:
     """The number of cells and seeds of a study, in words."""
-    count = study.seed_count
+    seeds = study.settings.confirm or study.settings.seeds
+    count = len(seeds) if isinstance(seeds, list) else seeds
     times = formatting.counted(count, "seed") if isinstance(count, int) else f"seeds={count}"
     cells = formatting.counted(len(study.cells.rows), "cell")
     return f"{cells} × {times}" + ", and exchange runs" * study.settings.step_equivalents

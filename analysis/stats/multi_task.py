@@ -1,8 +1,8 @@
 """Several tasks in one study: whether an effect depends on the task, ranks, and one number over all tasks.
 
-Scores are put on a common scale from 0, guessing, to 1, perfect.  With g the score of a guess (see
-evidence.equivalence.guess_of), this is (g − loss) / g for a loss and (share − g) / (1 − g) for a share.  Both ends are
-constants of the task, so the scale does not depend on the runs.
+Scores are put on a common scale from 0, guessing, to 1, perfect.  With g the score of a guess (0 for a share without a
+yardstick; see evidence.equivalence.guess_of), this is (g − loss) / g for a loss and (share − g) / (1 − g) for a share.
+Both ends are constants of the task, so the scale does not depend on the runs.
 """
 
 import math

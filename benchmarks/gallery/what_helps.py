@@ -49,10 +49,9 @@ rate.
   Costs of inference, such as the memory of keys and values, were not measured."""
 ONE_SIZE = "- *better*: better at {params}; in this study no larger size has been trained."
 TWO_SIZES = """\
-- **helps**: better at both sizes. *better, larger …*: better at {params}, and what the larger size says. *Better at the
-  larger size alone*: the interval at {params} includes zero.
-- Rates, costs and the differences at common rates are those at {params}; at the larger size each change has the rate of
-  its best mean."""
+- **helps**: better at both sizes. Other verdicts are those at {params}; most changes were trained there alone.
+- Rates, costs and the differences at common rates are those at {params}. At the larger size each change has the rate
+  with the best mean over two seeds; its differences at common rates are in the tables of that study."""
 
 
 def what_helps(files: list[StudyFile]) -> str:
@@ -116,11 +115,11 @@ def what_helps(files: list[StudyFile]) -> str:
 
 def verdict(small: str, large: str | None = None) -> str:
     """A change's verdict over the sizes; `large` is "" where it was not trained at the larger one, None if none was."""
-    if small == "undecided":
-        return f"{large} at the larger size alone" if large in ("better", "worse") else "not shown"
-    if small != "better":
-        return small + f", larger {large}" * (large == "better")
-    return small if large is None else "helps" if large == "better" else f"better, larger {large or 'not trained'}"
+    own = "not shown" if small == "undecided" else small
+    if large is None or (small == large == "better"):
+        return own if large is None else "helps"
+    there = large if large in ("better", "worse") or small == "better" else ""
+    return own + f" ({there or 'not trained'} at the larger size)" * bool(there or small == "better")
 
 
 def _answer(found: dict[str, list[str]], params: str, larger: bool) -> str:
@@ -128,7 +127,7 @@ def _answer(found: dict[str, list[str]], params: str, larger: bool) -> str:
     best = found.get("helps" if larger else "better", [])
     first = f"Better at {'both sizes' if larger else params}: {formatting.listed(best) or 'none'}."
     counts = [f"{len(names)} {words}" for words, names in found.items() if names is not best]
-    return f"**{first}** The others: {formatting.listed(counts)}."
+    return f"**{first}** The others, at {params}: {', '.join(counts)}."
 
 
 def _tuned(study: Trained) -> dict[str, Any]:

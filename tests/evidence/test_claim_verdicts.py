@@ -190,7 +190,9 @@ def test_a_difference_of_differences_is_taken_within_seeds():
     assert list(table["verdict"]) == ["supported", "supported", TRAINED]
     said = "(swiglu − mlp, gelu) at norm=rms against that at norm=ln: test loss −0.0"
     both = [number(each.mean(), 4, signed=True) for each in gain]
-    assert f"; the differences are {both[0]} and {both[1]}" in found.sentence
+    assert f"; {both[0]} at norm=rms, {both[1]} at norm=ln" in found.sentence
+    apart = made({"grows": entry({"less": SIDES} | more)}, score=score, batches=lambda v: f"{v['norm']}{v['ffn']}")
+    assert " at norm=ln;" not in row(evidence.claims(apart), "grows").sentence, "unpaired seeds have no such means"
     assert f"supported. {said}" in found.sentence and "(criterion < −0.02)" in row(table, "by").sentence
     assert "equivalent within ±0.06" in row(table, "holds").sentence
     turned = made({"grows": entry({"greater": SIDES} | more)}, score=score)

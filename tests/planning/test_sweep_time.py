@@ -6,12 +6,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from test_tuning import rounds
 
 from ablate.cli.sweep import preview
 from ablate.execution.fork import children
 from ablate.planning import measured
 from ablate.planning.checks.user_code import Failed
 from ablate.planning.measured import Speed, expected_time, speed_of
+from ablate.planning.rounds import scored_plan
 from ablate.results.progress import makespan
 from ablate.results.records import StepSeconds
 
@@ -47,16 +49,38 @@ def test_a_run_is_its_start_its_steps_and_its_evaluations(plan: Any, asked: list
     assert "1 min 08 s" in uneven, "evaluations at steps 0 and 4, then the last ones"
 
 
-def test_the_runs_after_a_first_round_are_part_of_the_estimate(plan: Any, asked: list[str]) -> None:
+def test_the_runs_after_a_first_round_are_part_of_the_estimate(
+    plan: Any, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     tuned = ("norm=ln,rms", "tune.key=optim.lr", "tune.values=[1e-3,3e-3]", "train.parallel=2")
     said = expected_time(plan(*tuned, "seeds=3"))
     assert makespan([RUN] * 8, 2) == 272 and "4 min 32 s on 2 workers for this round, then 3 min 24 s" in said
-    assert "for 6 scored runs (" in said and "then" in expected_time(plan(*tuned, "seeds=[30,31,32]"))
+    assert "for 6 scored runs (" in said and "6 scored runs" in expected_time(plan(*tuned, "seeds=[30,31,32]"))
     assert "then" not in expected_time(plan(*tuned, "seeds=auto")), "nobody knows how many there will be"
     assert "then 2 min 16 s for 4 scored runs" in expected_time(plan(*tuned, "confirm=2"))
     assert "then" not in expected_time(plan("norm=ln,rms", "seeds=3", "step_equivalents=true")), "it is the first"
-    rungs = ("design=ladder", "parametrization=mup", "norm=ln,rms", "placebo_seeds=3", "seeds=3")
-    assert "then" not in expected_time(plan(*rungs)), "rungs differ in seeds"
+    rungs = plan("design=ladder", "parametrization=mup", "norm=ln,rms", "placebo_seeds=3", "seeds=3")
+    scored = scored_plan(rungs)
+    assert scored and len(scored.todo) > 3 * len(scored.manifest.cells), "lower rungs have more seeds"
+    assert f"for {len(scored.todo)} scored runs" in expected_time(rungs)
+    two = lambda device, parallel, devices, flops: [{}] * (2 if parallel == "auto" else int(parallel))  # noqa: E731
+    monkeypatch.setattr(measured, "environments", two)
+    alone = expected_time(plan(*tuned[:3], "seeds=3", "timing=isolated"))
+    assert "2 workers for this round, then 6 min 48 s" in alone, "timed runs are trained one at a time"
+    elsewhere = dataclasses.replace(plan(*tuned, "seeds=3"), launcher=["hydra/launcher=basic"])
+    assert "9 min 04 s of computing for this round, then 6 min 48 s" in expected_time(elsewhere)
+
+
+def test_scored_runs_that_exist_are_not_part_of_the_estimate(plan: Any, asked: list[str]) -> None:
+    equivalents = ("norm=ln,rms", "seeds=3", "step_equivalents=true", "train.parallel=2")
+    done = rounds(plan, *equivalents, stop_after=6)[1]
+    exchange = plan(*equivalents)
+    assert exchange.manifest.exchange_of == done[0].manifest.study and "then" not in expected_time(exchange)
+    placebos = plan("norm=ln,rms", "seeds=4", "placebo_seeds=3", "train.parallel=2")  # three seeds have results
+    assert "then 1 min 08 s for 2 scored runs" in expected_time(placebos)
+    few = dataclasses.replace(placebos, statuses=dict.fromkeys(placebos.statuses, "done"))
+    few.statuses[next(iter(few.statuses))] = "missing"
+    assert "on 1 worker for this round, then 1 min 08 s" in expected_time(few), "of two workers, only one is needed now"
 
 
 def test_processes_that_share_a_gpu_are_told(plan: Any, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from ablate.evidence.exact import least_level
 from ablate.evidence.ladder import arm_of, change, combined, unusable
 from ablate.evidence.normality import assumed
 from ablate.evidence.scores import given, unadjusted
-from ablate.evidence.statistics import Estimate, interval, p_value, paired, t_above
+from ablate.evidence.statistics import interval, p_value, paired, t_above
 from ablate.evidence.step_equivalents import WORTH, Worth, curves_of, fits_in_steps, in_units, outside, worth
 from ablate.formatting import MINUS, counted, decimals, number, p_words, ranks
 from ablate.results.naming import metric_words, no_evidence
@@ -134,19 +134,19 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     p = least_level(lambda level: judge(level).outcome) if halved else p_value(tested)
     p = 1.0 if relation in BOUNDED and tested.mean < 0 and barring else p
     p, notes = math.nan if why else overall(row.looks, p), list(_notes(row, relation, collapse, contrast))
-    if claim.than_at and math.isfinite(columns["mean"]):
-        notes.append(_both(all_scores.of(contrast.weights), contrast, estimate))
+    if claim.than_at and row.paired and math.isfinite(columns["mean"]):
+        places = [" with ".join(pairs(study.manifest, level)) for level in (claim.compared, claim.than_at)]
+        notes.append(_both(all_scores.of(contrast.weights), contrast, places, decimals([estimate.error])))
     assumes = "" if estimate.exact else assumed(row.n)
     return Finding(columns, p, lambda level: judge(nominal(row.looks, level)), why, final, notes, assumes)
 
 
-def _both(values: np.ndarray, contrast: Contrast, estimate: Estimate) -> str:
+def _both(values: np.ndarray, contrast: Contrast, places: list[str], digits: int) -> str:
     """The two differences that a difference of differences compares, over the seeds that have all four corners."""
     means = values[~np.isnan(values).any(axis=1)].mean(axis=0) * list(contrast.weights.values())
     parts, (a, b, c, d) = dict(zip(contrast.weights, means, strict=True)), contrast.corners
-    one, other = sum(parts[cell] for cell in a + b), -sum(parts[cell] for cell in c + d)
-    places = decimals([estimate.error])
-    return f"the differences are {number(one, places, signed=True)} and {number(other, places, signed=True)}"
+    own = sum(parts[cell] for cell in a + b), -sum(parts[cell] for cell in c + d)
+    return ", ".join(f"{number(each, digits, signed=True)} at {at}" for each, at in zip(own, places, strict=True))
 
 
 def _no_verdict(row: SimpleNamespace, claim: Claim, no_worth: bool) -> tuple[str, bool]:

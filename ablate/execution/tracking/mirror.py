@@ -246,7 +246,7 @@ def mirrored(results: Path, study: str, user: Sequence[str], remark: Callable[[s
     command = [*program(__name__), study, str(results), *user]
     output = tempfile.TemporaryFile()  # noqa: SIM115 (its messages must not disturb the live view)
     streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": output}
-    # In a separate session, Ctrl-C is for the sweep, which ends it; without a terminal nothing can prompt.
+    # In a separate session nothing can prompt, and Ctrl-C reaches the sweep only, which then ends this process.
     process = subprocess.Popen(command, **streams, start_new_session=True)
     try:
         yield

@@ -24,9 +24,10 @@ def table(case: Case) -> pandas.DataFrame | None:
     """A row per level of each `rank_correlates` claim (`facet`: its name).
 
     published, mean: the published number and this study's mean over seeds, each minus that of the level `base` (the
-    reference, or the claim's first level); low, high: 95 % t-interval within seeds, unadjusted; the exact one for the
-    share solved.  NaN if the two levels lost different shares of runs to divergence, and for other metrics of tasks
-    that are solved or not.  rho and verdict are those of the claim: Spearman within seeds, with its interval.
+    reference, or the claim's first level); low, high: 95 % t-interval within seeds (by Welch if batches differ),
+    unadjusted; the exact one for the share solved.  NaN if seeds are too few, if the two levels lost different shares
+    of runs to divergence, and for other metrics of tasks that are solved or not.  rho and verdict are those of the
+    claim: Spearman within seeds, with its interval.
     """
     entries = case.study.manifest.claims
     ranked = [row for row in named_rows(case.claims) if row.relation == RELATION]
@@ -56,8 +57,9 @@ def _claim(study: Study, name: str, claim: Claim, judged: Any) -> list[dict[str,
     for level, side, number, share in zip(levels, sides, numbers, lost, strict=True):
         weights = {cell: side.get(cell, 0.0) - sides[base].get(cell, 0.0) for cell in {**side, **sides[base]}}
         known = values if solved or share == lost[base] else values[:0]
-        estimate, _ = evidence.weighted(study.manifest, known, weights, solved and side is not sides[base])
-        low, high = (math.nan, math.nan) if clumps else evidence.interval(estimate, evidence.ALPHA)
+        estimate, paired = evidence.weighted(study.manifest, known, weights, solved and side is not sides[base])
+        none = clumps or (not estimate.exact and evidence.too_few(estimate.n, paired))
+        low, high = (math.nan, math.nan) if none else evidence.interval(estimate, evidence.ALPHA)
         row: dict[str, Any] = {"level": formatting.show(level), "name": naming.named(study.manifest, level, factor)}
         row |= {"published": number - numbers[base], "mean": estimate.mean, "low": low, "high": high, "n": estimate.n}
         rows.append(row)

@@ -32,6 +32,7 @@ from analysis.case import Case, case_of
 from analysis.case.figures_yaml import Edits
 from analysis.figures.draw import style
 from analysis.figures.kind import page_of
+from analysis.figures.kinds import mirror
 
 GLU = {"ffn": ["mlp", "swiglu"]}
 PUBLISHED = [1.677, 1.679, 1.683, 1.636]
@@ -622,6 +623,27 @@ def test_differences_of_shares_in_the_map_are_decided_by_their_exact_intervals(s
     same = cells.loc["ln, swiglu"]  # equal shares: a difference of zero that nothing shows to be one
     assert same["difference"] == 0 and same["half"] == pytest.approx(clopper_pearson(0, N, 0.05 / 4)[1])
     assert "the side of its exact 95 % interval towards zero" in table.attrs["caption"][0]
+
+
+def test_single_values_of_shares_end_at_0_and_1_in_a_mirrored_figure(tmp_path: Path) -> None:
+    metrics = {"metrics": {"accuracy": "max", "loss": "min"}, "shares": ["accuracy"]}
+    name = fabricate(tmp_path, GLU, range(3), lambda _, seed: (0.5, 1.0, 1.0)[seed], tasks={"f0": TASK | metrics})
+    study = load_study(tmp_path, name)
+    means = mirror._ours(case_of(study, tmp_path), None)
+    assert (
+        means is not None and means["mean"].gt(0.8).all() and means["high"].eq(1).all() and means["low"].lt(0.6).all()
+    )
+
+
+def test_published_differences_of_levels_with_other_batches_have_welchs_interval(tmp_path: Path) -> None:
+    claims = {"theirs": claim(**RANKED)}
+    factors = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+    own = case(tmp_path / "own", factors, seeds=range(6), every=400, claims=claims, batches=lambda v: v["ffn"])
+    found = table_of("proxy", own).set_index("level").loc["swiglu"]
+    span = stats.ttest_ind(score(own, ffn="swiglu"), score(own, ffn="mlp"), equal_var=False).confidence_interval(0.95)
+    assert (found["low"], found["high"]) == pytest.approx((span.low, span.high))
+    few = case(tmp_path / "few", factors, seeds=range(1), every=400, claims=claims, batches=lambda v: v["ffn"])
+    assert table_of("proxy", few)["low"].isna().all()
 
 
 def test_a_share_beside_a_published_number_has_its_exact_interval(shares: Case) -> None:
