@@ -11,6 +11,7 @@ parabola in log2 of the rate through the best rate and its neighbours; its chang
 """
 
 import argparse
+import functools
 import itertools
 import math
 from pathlib import Path
@@ -19,7 +20,8 @@ import numpy as np
 import pandas
 from scipy import stats
 
-from ablate import evidence
+from ablate import evidence, formatting
+from ablate.evidence.ladder import reference_rungs
 from ablate.results.kept_tables import read_tables
 from ablate.results.study import Study
 
@@ -27,6 +29,7 @@ FOLDER = Path(__file__).parents[1] / "experiments" / "results"
 GUESS = math.log(256)  # of bytes
 
 
+@functools.cache
 def study_of(name: str) -> Study:
     """The committed tables of a study."""
     return read_tables(FOLDER / name)
@@ -35,9 +38,7 @@ def study_of(name: str) -> Study:
 def worded(values: pandas.Series | np.ndarray, places: int = 3) -> str:
     """Mean and interval."""
     estimate = evidence.paired(np.asarray(values, float))
-    low, high = evidence.interval(estimate, evidence.ALPHA)
-    mean, low, high = (f"{each:+.{places}f}" for each in (estimate.mean, low, high))
-    return f"{mean} [{low}, {high}]"
+    return formatting.span(estimate.mean, *evidence.interval(estimate, evidence.ALPHA), places)
 
 
 def by_seed(runs: pandas.DataFrame, of: str | list[str], value: str) -> pandas.DataFrame:
@@ -45,15 +46,11 @@ def by_seed(runs: pandas.DataFrame, of: str | list[str], value: str) -> pandas.D
     return runs.pivot(index="seed", columns=of, values=value)
 
 
-def alibi_extrapolation_confirm_8() -> None:
+def alibi_extrapolation_confirm() -> None:
     """Differences at lengths beyond training that are no claim."""
     runs = study_of("alibi_extrapolation-confirm-8").runs
-    for length, one, other in (
-        (128, "t5", "rope"),
-        (128, "rope", "alibi"),
-        (512, "rope", "sinusoidal"),
-        (512, "none", "t5"),
-    ):
+    pairs = [(128, "t5", "rope"), (128, "rope", "alibi"), (512, "rope", "sinusoidal"), (512, "none", "t5")]
+    for length, one, other in pairs:
         table = by_seed(runs, "position", f"test/loss@{length}")
         print(f"{one} − {other} at {length}: {worded(table[one] - table[other])}")
 
@@ -62,20 +59,13 @@ def xiong_gradients() -> None:
     """Gradients of the blocks at the start, and after 50 steps."""
     study = study_of("xiong_gradients")
     blocks = [name for name in study.curves if name.startswith("diag/grad_norm/blocks.")]
-    levels = study.runs[["cell", "seed", "init", "residual"]]
-    curves = study.curves.drop(columns=["init", "residual"], errors="ignore").merge(levels, on=["cell", "seed"])
-    first = curves[curves["step"] == 0]
-    for init, rows in first.groupby("init", sort=False):
+    curves = study.curves
+    for init, rows in curves[curves["step"] == 0].groupby("init", sort=False):
         last = by_seed(rows, "residual", blocks[-1])
-        ratio = np.log(last["post"] / last["pre"])
-        ends = [
-            math.exp(each)
-            for each in (ratio.mean(), *evidence.interval(evidence.paired(ratio.to_numpy()), evidence.ALPHA))
-        ]
-        print(
-            f"{init}: last block pre {last['pre'].mean():.3f}, post {last['post'].mean():.3f}, post / pre",
-            *np.round(ends, 3),
-        )
+        log = evidence.paired(np.log(last["post"] / last["pre"]).to_numpy())
+        ratio = np.round(np.exp([log.mean, *evidence.interval(log, evidence.ALPHA)]), 3)
+        means = f"pre {last['pre'].mean():.3f}, post {last['post'].mean():.3f}"
+        print(f"{init}: last block {means}, post / pre", *ratio)
         print(f"  post is larger in {int((last['post'] > last['pre']).sum())} of {len(last)} seeds")
     for (init, residual), rows in curves[curves["step"] == 50].groupby(["init", "residual"], sort=False):
         half, last = rows[blocks[: len(blocks) // 2]], rows[blocks[-1]]
@@ -86,11 +76,8 @@ def xiong_gradients() -> None:
 def logits(runs: pandas.DataFrame, by: list[str]) -> None:
     """The largest attention logit of all blocks at the end, mean over seeds."""
     names = [name for name in runs if name.startswith("diag/attention_logit/")]
-    print(
-        "largest attention logit",
-        runs.assign(logit=runs[names].max(axis=1)).groupby(by)["logit"].mean().round(2).to_string(),
-        sep="\n",
-    )
+    largest = runs.assign(logit=runs[names].max(axis=1)).groupby(by)["logit"].mean()
+    print("largest attention logit", largest.round(2).to_string(), sep="\n")
 
 
 def qk_norm() -> None:
@@ -162,10 +149,8 @@ def mup_transfer() -> None:
     for arm in arms:
         each = {width: optimum(tables[arm, width]) for width in widths}
         for width, values in each.items():
-            print(
-                f"{arm:17} width {width:3}: optimum {2 ** values.mean():.4f}, losses",
-                *tables[arm, width].mean().round(3),
-            )
+            means = tables[arm, width].mean().round(3)
+            print(f"{arm:17} width {width:3}: optimum {2 ** values.mean():.4f}, losses", *means)
         for width in widths[1:]:
             moved = worded(each[width] - each[widths[0]], 2)
             print(f"{arm:17} optimum from width {widths[0]} to {width}, octaves: {moved}")
@@ -175,27 +160,16 @@ def mup_transfer() -> None:
 
 def compute_ladder() -> None:
     """How the differences of two rungs correlate over their common seeds, and the slopes of the reference's curve."""
-    study = study_of("compute_ladder")
-    found, factors = [], [name for name in study.manifest.factors if name != "rung"]
-    reference = study.manifest.reference
-    scores = evidence.scores(study)
-    cells = {tuple(str(each) for each in cell.levels.values()): cell for cell in study.manifest.cells}
-    names = list(study.manifest.factors)
-    for factor in factors:
-        for level in study.manifest.factors[factor]:
-            if level == reference[factor]:
-                continue
-            apart = []
-            for rung in (1, 2, 3, 4):
-                base = reference | {"rung": rung}
-                own, other = (
-                    cells[tuple(str(each[name]) for name in names)] for each in (base | {factor: level}, base)
-                )
-                apart.append((scores[own.id] - scores[other.id]).dropna())
-            pairs = [pandas.concat(two, axis=1, join="inner") for two in itertools.combinations(apart, 2)]
-            found += [pair.corr().iloc[0, 1] for pair in pairs]
+    study, rungs = study_of("compute_ladder"), reference_rungs(study_of("compute_ladder").manifest)
+    scores, bases = evidence.scores(study), {cell.id for cell in rungs}
+    apart: dict[str, list[pandas.Series]] = {}
+    for contrast in evidence.contrasts(study.manifest):
+        ((own, _), (base, _)) = contrast.weights.items()
+        if base in bases:
+            apart.setdefault(contrast.level, []).append((scores[own] - scores[base]).dropna())
+    pairs = [pair for each in apart.values() for pair in itertools.combinations(each, 2)]
+    found = [pandas.concat(pair, axis=1, join="inner").corr().iloc[0, 1] for pair in pairs]
     print(f"{len(found)} pairs of rungs: mean correlation {np.mean(found):.3f}, {min(found):.3f} to {max(found):.3f}")
-    rungs = [cells[tuple(str((reference | {"rung": rung})[name]) for name in names)] for rung in (1, 2, 3, 4)]
     loss, compute = [scores[cell.id].mean() for cell in rungs], [cell.training_flops for cell in rungs]
     print("nats per e-fold of compute", *np.round(-np.diff(loss) / np.diff(np.log(compute)), 3))
 
@@ -217,15 +191,11 @@ def glu_variants() -> None:
     print(f"  gated without glu {rho([name for name in groups[1] if name != 'glu']):.3f}")
     # The gated variants that the paper has below all ungated ones, in any order, and the others in any order.
     ranks = pandas.Series(published).rank()
-    split = [
-        sorted(published, key=lambda name: published[name])[:5],
-        sorted(published, key=lambda name: published[name])[5:],
-    ]
-    orders = itertools.product(*(itertools.permutations(range(len(each))) for each in split))
+    order = sorted(published, key=published.__getitem__)
     found = []
-    for low, high in orders:
-        order = dict(zip(split[0], low, strict=True)) | {name: 5 + at for name, at in zip(split[1], high, strict=True)}
-        found.append(stats.pearsonr([order[name] for name in ranks.index], ranks).statistic)
+    for low, high in itertools.product(itertools.permutations(order[:5]), itertools.permutations(order[5:])):
+        places = {name: at for at, name in enumerate([*low, *high])}
+        found.append(stats.pearsonr(ranks.index.map(places), ranks).statistic)
     print(f"two groups, any order within them: {np.mean(found):.3f}")
     gated = means[["geglu", "swiglu", "reglu"]].mean()
     every, without = means[["mlp", "gelu", "silu"]].mean() - gated, means[["mlp", "gelu"]].mean() - gated
@@ -256,7 +226,8 @@ def tuning(name: str) -> None:
 def catalogue_tuned() -> None:
     """Tuning, and what withheld differences range over."""
     tuning("catalogue_tuned")
-    scores, manifest = evidence.scores(study_of("catalogue_tuned")), study_of("catalogue_tuned").manifest
+    study = study_of("catalogue_tuned")
+    scores, manifest = evidence.scores(study), study.manifest
     base = next(cell.id for cell in manifest.cells if cell.reference)
     for cell in manifest.cells:
         apart = (scores[cell.id] - scores[base]).dropna()
@@ -283,17 +254,9 @@ def nope_exact() -> None:
         print(f"{task}, length 10, none ahead of: {ahead} of {len(table)}; T5 at 9: {t5.min():.3f} to {t5.max():.3f}")
 
 
-FOUND = [
-    alibi_extrapolation_confirm_8,
-    xiong_gradients,
-    qk_norm,
-    qk_norm_sizes,
-    mup_transfer,
-    compute_ladder,
-    glu_variants,
-]
-FOUND += [catalogue_tuned, rms_norm_speed, nope_exact]
-BY_NAME = {each.__name__.replace("_confirm_8", "-confirm-8"): each for each in FOUND}
+FOUND = [xiong_gradients, qk_norm, qk_norm_sizes, mup_transfer, compute_ladder, glu_variants, catalogue_tuned]
+FOUND += [rms_norm_speed, nope_exact]
+BY_NAME = {"alibi_extrapolation-confirm-8": alibi_extrapolation_confirm} | {each.__name__: each for each in FOUND}
 TUNED = ("catalogue", "catalogue_2", "batch_norm_tuned", "mqar_tuned", "catalogue_size")
 
 

@@ -101,6 +101,8 @@ def dry_run(plan: Plan) -> Outcome:
 
 def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:
     """A plan as text: a table of its cells, totals, the expected `time`, the cost of `vectors`, the expected noise."""
+    from ablate.planning.rounds import scored_plan  # imports torch
+
     cells, seeds = plan.manifest.cells, plan.manifest.seeds
     tasks = ", ".join(dict.fromkeys(task.title for task in plan.manifest.tasks.values()))
     test = sum(status == "untested" for status in plan.statuses.values())
@@ -118,8 +120,6 @@ def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:
     tokens = few(dict.fromkeys(f"{cell.tokens_per_step or 0:,}" for cell in cells), NAMED)
     seen = few(dict.fromkeys(passes(plan.manifest.passes(cell)) for cell in cells), NAMED)
     trained = f"{tasks}, {steps} steps of {tokens} tokens ({seen})"  # 600 steps of 1,024 tokens (7 % of one pass)
-    from ablate.planning.rounds import scored_plan  # imports torch
-
     noise = evidence.noise_lines((scored_plan(plan) or plan).manifest)
     totals = [f"{trained}; {runs}", *([time] if time else []), *vectors, *noise, where]
     shown = cells if len(cells) <= MOST else [*cells[:HEAD], *cells[-TAIL:]]

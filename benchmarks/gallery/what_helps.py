@@ -1,9 +1,8 @@
 """`docs/what-helps.md`: every variant of the tuned catalogue, its effect at two sizes, and what it costs."""
 
 import math
+import statistics
 from typing import Any
-
-import pandas
 
 from ablate import evidence, formatting
 from ablate.evidence.scores import common
@@ -115,11 +114,11 @@ def what_helps(files: list[StudyFile]) -> str:
 
 def verdict(small: str, large: str | None = None) -> str:
     """A change's verdict over the sizes; `large` is "" where it was not trained at the larger one, None if none was."""
+    if small == large == "better":
+        return "helps"
     own = "not shown" if small == "undecided" else small
-    if large is None or (small == large == "better"):
-        return own if large is None else "helps"
-    there = large if large in ("better", "worse") or small == "better" else ""
-    return own + f" ({there or 'not trained'} at the larger size)" * bool(there or small == "better")
+    joined = large is not None and (small == "better" or large in ("better", "worse"))
+    return own + f" ({large or 'not trained'} at the larger size)" * joined
 
 
 def _answer(found: dict[str, list[str]], params: str, larger: bool) -> str:
@@ -141,7 +140,7 @@ def _tuned(study: Trained) -> dict[str, Any]:
         top = scores.index(min(scores))
         best += tuning.values[order[top]] == cell.value
         costs.append(min(scores[i] for i in (top - 1, top + 1) if 0 <= i < len(scores)) - scores[top])
-    cost, sd = float(pandas.Series(costs).median()), float(study.case.cells["sd"].median())
+    cost, sd = statistics.median(costs), float(study.case.cells["sd"].median())
     return {"best": best, "cost": f"{formatting.number(cost, 3)}, {formatting.number(cost / sd, 1)} SD of a run,"}
 
 
