@@ -30,7 +30,7 @@ STEP = "train/step_seconds"
 ESTIMATE = ["n", "mean", "sd", "low", "high", "p", "p_holm", "p_bh", "verdict", "note"]
 GROUNDS = ["paired", "family", "unadjusted", "lower", "higher", "tied", "diverged", "diverged_reference"]
 GROUNDS += ["failed", "missing", "alpha", "metric", "lower_is_better", "p_normal", "assumes", "d_z", "correlation"]
-GROUNDS += ["superiority", "smallest", "margin", "margin_steps", "collapse_share", "collapse_cost"]
+GROUNDS += ["superiority", "smallest", "margin", "margin_steps", "collapse_share", "collapse_cost", "waits"]
 COSTS = ["flops_ratio", "seconds_ratio"]
 SECTIONS = ("norm", "ffn", "residual", "position", "attention", "init", "model", "data", "train", "optim")
 # A variant's rule decides its width, whose cost is shown elsewhere; the other settings do not change results.
@@ -98,7 +98,7 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     bare = "none" if no_evidence(manifest) else "descriptive" * described(manifest)
     doubts = {family: rejects_any([row.p_normal for row in rows if row.family == family]) for family in (True, False)}
     for each, row in zip(found, rows, strict=True):
-        word, note = (bare, "") if bare else _verdict(row, margin.registered)
+        word, note, row.waits = (bare, "", True) if bare else _verdict(row, margin.registered)
         row.verdict, row.note = worded(word, row.family), "; ".join(filter(None, (note, each.note)))
         silent = row.verdict in OPEN or is_solved(row.metric)
         row.assumes = "" if silent else assumed(row.n, doubts[row.family])
@@ -107,7 +107,7 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     if rows:
         return table
     numbers = ("mean", "sd", "low", "high", "p", "p_holm", "p_bh", "alpha", "d_z", "smallest", "margin", "margin_steps")
-    kinds = dict.fromkeys(("family", "unadjusted", "paired"), bool) | dict.fromkeys(numbers, float)
+    kinds = dict.fromkeys(("family", "unadjusted", "paired", "waits"), bool) | dict.fromkeys(numbers, float)
     return table.astype(object).astype(kinds)
 
 
@@ -193,22 +193,24 @@ def too_few(n: int, paired: bool) -> str:
     return f"fewer than {PAIRS} seeds have both sides" if paired and n < PAIRS else ""
 
 
-def _verdict(row: Any, registered: bool) -> tuple[str, str]:
-    """The verdict, from the interval's position relative to zero and the margin, and a note where more is needed."""
+def _verdict(row: Any, registered: bool) -> tuple[str, str, bool]:
+    """The verdict, from the interval's position relative to zero and the margin, a note where more is needed, and
+    whether more seeds may change it: one withheld for non-normality may, one withheld for divergence never does."""
     reason = no_verdict(row)
     # Collapsed seeds skew the differences; the others may still support a verdict.
     small = within_margin(row) if reason is None or rejects_normality(row.p_normal) else None
     if reason and not small:
-        return reason
-    note = [f"{counted(row.diverged, 'run')} diverged on each side"] * bool(row.diverged)
+        return *reason, reason[0] == "undecided" or rejects_normality(row.p_normal)
+    other = "on each side" if row.diverged == row.diverged_reference else f"against {row.diverged_reference}"
+    note = [f"{counted(row.diverged, 'run')} diverged {other}"] * bool(row.diverged + row.diverged_reference)
     note += [seen_words(row.collapse)] * (not small and row.collapse.some and not row.diverged)
     if small:
         note += ["by a margin written after results"] * (not registered)
-        return small[0], "; ".join(filter(None, (small[1], *note)))
+        return small[0], "; ".join(filter(None, (small[1], *note))), small[2]
     note += [f"inside the margin, but n < {SEEDS}"] * (row.n < SEEDS and inside(row))
     zero = row.low <= 0 <= row.high
     word = "undecided" if zero else "better" if (row.high < 0) == row.lower_is_better else "worse"
-    return word, "; ".join(note)
+    return word, "; ".join(note), zero
 
 
 def headline(table: pandas.DataFrame) -> pandas.DataFrame:

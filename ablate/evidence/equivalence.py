@@ -218,13 +218,16 @@ def ceiling(share: float) -> int:
     return math.ceil(100 * share - 1e-9)
 
 
-def condition(collapse: Collapse, level: float, fits: Fits, lower_is_better: bool) -> tuple[str, str]:
-    """The seeds that an interval inside a margin is limited to, and the reason; "", "" if it holds for all seeds.
-    fits(level, cost): whether it stays inside the margin when collapses cost that much."""
+def condition(collapse: Collapse, level: float, fits: Fits, row: Any) -> tuple[str, str, bool]:
+    """The seeds that an interval inside a margin is limited to, the reason, and whether more seeds may lift the limit
+    by the last of `row.looks`; "", "" and False if it holds for all seeds.  fits(level, cost): whether the interval of
+    that level stays inside the margin when collapses cost that much."""
     if fits(level, cost(collapse, level)):
-        return "", ""
-    whom = "among seeds that trained" if lower_is_better else "among solved seeds"
-    return whom, bound_words(collapse, level, lower_is_better)
+        return "", "", False
+    last = collapse._replace(counts=tuple((count, max(n, *row.looks)) for count, n in collapse.counts))
+    whom = "among seeds that trained" if row.lower_is_better else "among solved seeds"
+    # At best no other seed collapses, and the interval shrinks to its middle, which is that of level 1.
+    return whom, bound_words(collapse, level, row.lower_is_better), fits(1.0, cost(last, level))
 
 
 def seen_words(collapse: Collapse) -> str:
@@ -233,19 +236,21 @@ def seen_words(collapse: Collapse) -> str:
     return f"{count} of {n} seeds collapsed" * bool(count)
 
 
-def within_margin(row: Any) -> tuple[str, str] | None:
-    """equivalent or negligible, perhaps "among" the seeds that did not collapse, with a note; None if neither.  `row`
-    is one of effects with its `collapse` and, for a margin in steps, `fits`: see `condition`."""
+def within_margin(row: Any) -> tuple[str, str, bool] | None:
+    """equivalent or negligible, perhaps "among" the seeds that did not collapse, with a note and whether more seeds may
+    change it; None if neither.  `row` is one of effects with its `collapse` and, for a margin in steps, `fits`: see
+    `condition`."""
     collapsed, some = row.collapse, row.collapse.some
-    low, high = interval(collapsed.solved, row.alpha) if some else (row.low, row.high)
+    estimate = collapsed.solved if some else row.estimate
+    low, high = interval(estimate, row.alpha)
     unfit = collapsed.p_normal if some else row.p_normal
     if rejects_normality(unfit) or (collapsed.seen and not some) or row.n < SEEDS:
         return None  # too few seeds without a collapse for a verdict of equality, or no valid interval
-    fits = row.fits or (lambda _, cost: max(abs(low), abs(high)) + cost < row.margin)
+    fits = row.fits or (lambda level, cost: max(map(abs, interval(estimate, level))) + cost < row.margin)
     if not fits(row.alpha, 0.0):
         return None
     word = "equivalent" if low <= 0 <= high else "negligible"
-    whom, why = condition(collapsed, row.alpha, fits, row.lower_is_better)
+    whom, why, waits = condition(collapsed, row.alpha, fits, row)
     why = why or seen_words(collapsed)
-    others = formatting.span(collapsed.solved.mean, low, high, formatting.decimals([(high - low) / 2]))
-    return f"{word} {whom}".strip(), f"{why}; the others {others}" if some else why
+    others = formatting.span(estimate.mean, low, high, formatting.decimals([(high - low) / 2]))
+    return f"{word} {whom}".strip(), f"{why}; the others {others}" if some else why, waits

@@ -17,7 +17,6 @@ import math
 import numpy as np
 import pandas
 
-from ablate.evidence.normality import rejects_normality
 from ablate.evidence.statistics import benjamini_hochberg, holm, t_limit
 from ablate.formatting import EXPLORATORY, OPEN, counted
 from ablate.results.naming import no_evidence
@@ -122,14 +121,14 @@ def sequential_state(study: Study, table: pandas.DataFrame, claims: pandas.DataF
     seeds, last = counted(len(study.manifest.seeds), "seed"), sequence.at == sequence.looks[-1]
     unfinished = int(study.runs["status"].isin(["missing", "failed"]).sum())
     family = table[table["family"].astype(bool)]
-    decided = int(family["verdict"].isin(DECIDED).sum())
-    left = len(undecided(table))
+    left, among = len(undecided(table)), family["verdict"].str.contains(" among ")
+    decided = int((family["verdict"].isin(DECIDED) | among)[~family["waits"].astype(bool)].sum())
     withheld = len(family) - decided - left
     if unfinished:
         how = f"the look at {seeds} lacks {counted(unfinished, 'run')}"
     elif left:
         how = f"{counted(left, 'claim' if claimed else 'effect')} undecided at {'the last look, ' * last}{seeds}"
-        but = int(family["verdict"].str.contains(" among ").sum())
+        but = int(among[family["waits"].astype(bool)].sum())
         how += f" ({but} but for seeds that may collapse)" * bool(but)
     else:
         how = f"decided at {seeds}" if decided else f"nothing to decide, stopped at {seeds}"
@@ -139,16 +138,9 @@ def sequential_state(study: Study, table: pandas.DataFrame, claims: pandas.DataF
 
 
 def undecided(table: pandas.DataFrame) -> pandas.DataFrame:
-    """The rows of effects, or of claims, that more seeds may decide: those of the family without a verdict.
-
-    An interval inside the margin is decided once it leaves room for the seeds that may collapse.  A verdict withheld
-    for divergence never comes with more seeds; one withheld for non-normality may, and must not end a study.
-    """
-    if "waits" in table:
-        waits = table["waits"]
-    else:
-        waits = ~table["verdict"].isin([*DECIDED, "withheld"]) | table["p_normal"].map(rejects_normality).astype(bool)
-    return table[table["family"].astype(bool) & waits.astype(bool)]
+    """The rows of effects, or of claims, that more seeds may decide: those of the family without a verdict, or with one
+    limited to the seeds that trained that more seeds may extend to all."""
+    return table[table["family"].astype(bool) & table["waits"].astype(bool)]
 
 
 def overall(looks: tuple[int, ...], p: float) -> float:

@@ -27,6 +27,7 @@ from ablate.evidence.effects import noise
 from ablate.evidence.equivalence import PAIRS, SEEDS, margin_of
 from ablate.evidence.error_rates import ALPHA, planned_looks, registered
 from ablate.evidence.estimates import groups
+from ablate.evidence.exact import is_solved
 from ablate.evidence.ladder import DECADE, Rung, combined, line, reference_rungs
 from ablate.evidence.scores import endpoint, endpoints, scores
 from ablate.evidence.statistics import POWER, bounded, chi2_quantile, findable, interval, noncentral_power, paired
@@ -76,13 +77,18 @@ def noise_lines(manifest: Manifest) -> list[str]:
     margin, needed = margin_of(manifest.margin).size, list(_of_claims(manifest, sources))
     if known and len(known) == len(single) and math.isfinite(margin) and manifest.design != "ladder":
         seeds = seeds_to_bound(margin, max(sd for sd, *_ in known), level)
-        needed.insert(0, f"{_count(seeds)} would show equality within {plain(margin)}")
+        needed.insert(0, f"{_count(seeds)} would show equality within {plain(margin)} among seeds that train")
     pairs = list(zip(single, found, strict=True))
     seen = {change_of(each) for each, own in pairs if own}  # perhaps at another setting
     others = list(dict.fromkeys(each.factor for each, own in pairs if not own and change_of(each) not in seen))
-    lines = []
+    n, lines = manifest.sequential.looks[-1] if manifest.sequential else len(manifest.seeds), list[str]()
+    if any(is_solved(metric) for metric in metrics.values()):
+        # If just one of two cells solves the task, in all n seeds, both bounds are at level/4: 2·(level/4)^(1/n) > 1.
+        shared = ALPHA / (registered(manifest) or len(family)) / planned_looks(manifest)
+        enough = math.floor(math.log2(4 / shared)) + 1
+        lines += [f"fewer than {enough} seeds decide nothing about shares of runs solved"] * (n < enough)
     if known:
-        sds, n = [sd for sd, *_ in known], manifest.sequential.looks[-1] if manifest.sequential else len(manifest.seeds)
+        sds = [sd for sd, *_ in known]
         whence = f"from {_some(_sources(manifest, known))}" + f"; none known of {listed(others)}" * bool(others)
         expectation = f"noise: SD of an effect about {between(min(sds), max(sds))} ({whence})"
         finds = f"fewer than {PAIRS} seeds find nothing"

@@ -259,6 +259,19 @@ def test_claims_of_the_share_are_exact_and_claims_of_the_mean_undecided() -> Non
     assert "see test/solved" in table.loc["mean", "note"] and math.isnan(table.loc["mean", "low"])
 
 
+@pytest.mark.parametrize(("norms", "looks"), [(2, 1), (4, 1), (2, 4)])
+def test_the_plan_says_below_how_many_seeds_shares_solved_decide_nothing(norms: int, looks: int) -> None:
+    """Not even if one of two cells solves the task with every seed and the other with none."""
+    solves = {n: exact_interval(pair(n, 0, n)._replace(looks=looks), 0.05 / (norms - 1))[0] > 0 for n in range(5, 12)}
+    least = min(n for n, decided in solves.items() if decided)
+    for n in range(5, 12):
+        sequence = {"looks": [*range(n - looks + 1, n + 1)], "at": n, "max": n} if looks > 1 else None
+        factors = {"norm": ["ln", "rms", "scale", "none"][:norms]}
+        planned = study_of(factors, range(n), tasks={"f0": RECALL}, design="one_at_a_time", sequential=sequence)
+        said = [f"fewer than {least} seeds decide nothing about shares of runs solved"] * (n < least)
+        assert evidence.noise_lines(planned.manifest) == said
+
+
 def test_a_margin_in_steps_of_a_share_solved_is_refused_before_anything_trains() -> None:
     claim = parse(Claim, {"equivalent": [{"ffn": "mlp"}, {"ffn": "glu"}], "metric": "test/solved", "margin": "2 %"})
     [problem] = metric_problems({"near": claim}, [{"solved": "max", "accuracy": "max"}], [])

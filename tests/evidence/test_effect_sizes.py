@@ -356,11 +356,14 @@ def test_an_effect_on_seconds_is_a_t_interval_of_differences_within_seeds() -> N
 
 
 def test_seeds_whose_cells_were_not_timed_in_one_go_are_left_out(tmp_path: Path) -> None:
-    """Nor those of a run that was continued, in the sitting of its partners."""
+    """Nor those of a run that was continued, in the sitting of its partners, or of two that were."""
     fabricate(tmp_path, FACTORS, range(5), timing="isolated")
-    file = Run(tmp_path, timed().runs.query("seed == 3")["path"].iloc[0]).result_file
-    for change in ({"sitting": "another day"}, {"sitting": "here", "resumed": 1}):
-        edit_json(file, lambda told, change=change: told.update(change))
+    files = [Run(tmp_path, path).result_file for path in timed().runs.query("seed == 3")["path"]]
+    continued = {"sitting": "here", "resumed": 1}
+    both = [continued | {"started": f"2026-01-01T0{i}:00:00"} for i in range(len(files))]
+    for changes in ([{"sitting": "another day"}], [continued], both):
+        for file, change in zip(files, changes, strict=False):
+            edit_json(file, lambda told, change=change: told.update(change))
         study = load_study(tmp_path, "fabricated")
         [note] = study.notes
         assert "1 seed (3)" in note and "speed" in note and evidence.speed(study)["n"].tolist() == [4]

@@ -51,6 +51,7 @@ class Judged(NamedTuple):
     worth: Worth = Worth()
     among: str = ""  # the only seeds that support it; "" for all
     why: str = ""
+    more: bool = False  # whether more seeds may extend it to all
 
 
 @dataclass(frozen=True)
@@ -118,10 +119,10 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         outcome = 0 if why else min(int(decide(relation, margin, low, high, row.n)), most)
         if fits and share is not None and not why:
             outcome = most if fits(level, 0.0) else -int(outside(reached, share))
-        whom = "", ""
+        whom = "", "", False
         if relation in BOUNDED and outcome > 0:
-            inside = fits or (lambda _, cost: directed(relation, low, high)[1] + cost < margin)
-            whom = condition(collapse, level, inside, row.lower_is_better)
+            inside = fits or (lambda level, cost: directed(relation, *interval(estimate, level))[1] + cost < margin)
+            whom = condition(collapse, level, inside, row)
         return Judged(low, high, outcome, reached, *whom)
 
     columns = {name: getattr(row, name) for name in OF_DIFFERENCE}
@@ -389,4 +390,4 @@ def _row(entry: ClaimEntry, finding: Finding, level: float) -> dict[str, Any]:
     row |= {"relation": entry.claim.relation, "assumes": finding.assumes * bool(found.outcome)}
     row["verdict"] = worded(f"{VERDICTS[found.outcome]} {found.among}".strip(), entry.registered)
     row["note"] = "; ".join(filter(None, [found.why, finding.reason, *finding.notes]))
-    return row | {"waits": bool(found.among) or (not found.outcome and not finding.final)}
+    return row | {"waits": found.more or (not found.outcome and not finding.final)}
