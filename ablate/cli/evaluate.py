@@ -17,7 +17,7 @@ from ablate.formatting.streams import say
 from ablate.results.atomic import set_aside
 from ablate.results.manifest import choose_study, manifest_of
 from ablate.results.run import why_without
-from ablate.results.run_key import is_foreign
+from ablate.results.run_key import is_foreign, numbers
 from ablate.training.load import LoadedRun, load_run
 
 KEYS = ("eval.lengths", "eval.tokens")
@@ -112,7 +112,8 @@ def evaluate(runs: list[NamedRun], requested: dict[str, Any]) -> Outcome:
 
     configure_torch()  # as in training
     # User code of one run must not affect another's numbers, and a process that uses a GPU must not fork.
-    call = run_in_subprocess if any(is_foreign(run.loaded.config) for run in runs) else (lambda measure: measure())
+    user_code = any(is_foreign(numbers(run.loaded.config)) for run in runs)
+    call = run_in_subprocess if user_code else (lambda measure: measure())
     for run in runs if requested.get("lengths") else []:  # before anything is evaluated
         try:
             wrong = call(partial(problems_of, run.loaded, requested))
@@ -145,8 +146,8 @@ def evaluate(runs: list[NamedRun], requested: dict[str, Any]) -> Outcome:
         cells = [(one.cell, one.seed, *(f"{m[name]:.4f}" if name in m else "" for name in names)) for one, m in rows]
         table = columns([("cell", "seed", *names), *cells])
         print("\n".join([*table, *(remarks or [equal]), *dict.fromkeys(seen)]))
-    numbers = [{"path": one.loaded.run.path, "cell": one.cell, "seed": one.seed, "metrics": m} for one, m in rows]
-    return Outcome(1 if remarks or problems else 0, {"runs": numbers, "differences": remarks}, problems)
+    each = [{"path": one.loaded.run.path, "cell": one.cell, "seed": one.seed, "metrics": m} for one, m in rows]
+    return Outcome(1 if remarks or problems else 0, {"runs": each, "differences": remarks}, problems)
 
 
 def problems_of(loaded: LoadedRun, requested: dict[str, Any]) -> list[str]:

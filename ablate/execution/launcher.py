@@ -38,14 +38,14 @@ from ablate.results.atomic import no_link, write_json
 from ablate.results.lease import take
 from ablate.results.records import Result, RunError
 from ablate.results.run import Run, now
-from ablate.training.devices import TASKS, environments, share, task_of_job
+from ablate.training.devices import TASKS, environments, task_of_job
 
 
 def run_orders(orders: Sequence[Order]) -> list[Answer]:
     """Train runs in parallel, and at the end wait for those that another process trains.  Raises DiskFull."""
     device, parallel, devices = device_of(orders)
     found = environments(device, parallel, devices, max(order.cell.flops_per_step for order in orders))
-    is_other = devices > 1 and task_of_job()[1] > 0  # task of a host, whose first has reserved it
+    is_other = devices > 1 and task_of_job()[1] > 0  # its first task has reserved the machine
     reserved = contextlib.nullcontext() if is_other else machine(alone=orders[0].cell.config.timing == "isolated")
     with reserved, service(found) as workers:
         answers = run_in(workers, orders)
@@ -58,8 +58,9 @@ def run_alone(order: Order, number: int) -> str:
     """Train one run for another launcher, in a separate process, whose crash must not end the launcher's.  The job's
     number selects its GPU; otherwise jobs of launchers that assign no GPUs would all use the first."""
     device, _, devices = device_of([order])
+    found = environments(device, "auto", devices)
     with machine(alone=False):
-        [answer] = run_in(share(device, number, devices), [dataclasses.replace(order, wait=True)])
+        [answer] = run_in(found and [found[number % len(found)]], [dataclasses.replace(order, wait=True)])
     return answer.status
 
 
@@ -166,7 +167,7 @@ def job(config: DictConfig) -> str:
     order = order_of(found["order"])
     leave_current_folder()
     find_here(order.user)
-    if "submitit" not in HydraConfig.get().launcher._target_:  # the job is no task of what its cluster was started by
+    if "submitit" not in HydraConfig.get().launcher._target_:  # these describe what started the cluster, not the job
         for name in itertools.chain(*TASKS):
             os.environ.pop(name, None)
     with handling_signals():

@@ -32,9 +32,9 @@ from ablate.model.cost import utilisation
 from ablate.model.products import use
 from ablate.results.atomic import Sum, set_aside, sum_of, write_atomic, write_json
 from ablate.results.lease import LeaseLost, boot
-from ablate.results.records import Cell, Commit, Documents, Result, RunError, Status
+from ablate.results.records import Cell, Commit, Result, RunError, Status
 from ablate.results.run import Run, lacking, now
-from ablate.results.run_key import is_foreign, provenance, run_key
+from ablate.results.run_key import is_foreign, numbers, provenance, run_key
 from ablate.training.devices import device_name, peak_memory
 from ablate.training.divergence import Diverged, overfits
 from ablate.training.evaluation import add_lengths, setting_of
@@ -90,6 +90,7 @@ def complete_run(run: Run, cell: Cell, seed: int, stop: Callable[[], bool], rank
         if not file.is_file() and not file.is_dir():  # such as a pipe, which would block its reader
             put_aside(run, Corrupt(f"{file} is no file", file))
 
+    @functools.cache
     def saved() -> tuple[nn.Module, Task]:  # on the device that the run was trained on
         loaded = load_run(run.folder, cell.config.user)
         model = loaded.model().to(loaded.config.train.device)
@@ -164,7 +165,7 @@ def train(made: Attempt, run: Run, cell: Cell, seed: int, stop: Callable[[], boo
     if not run.path.endswith(run_key(config, seed, cell.task)):
         raise RuntimeError("code or libraries changed after the plan was made; give the command again")
     write_json(run.provenance_file, provenance(config, seed, cell.task).as_json(), run.check)
-    with contextlib.nullcontext() if is_foreign(config) else unchanged():
+    with contextlib.nullcontext() if is_foreign(numbers(config)) else unchanged():
         ranks.from_first(TRAINING)
         made.trainer = trainer = new_trainer(run, config, seed, ranks)
         if trainer.task.fingerprint != cell.task:
@@ -179,19 +180,20 @@ def train(made: Attempt, run: Run, cell: Cell, seed: int, stop: Callable[[], boo
 
 
 def test_lengths(run: Run, config: Config, trained: Callable[[], tuple[nn.Module, Task]]) -> str:
-    """Evaluate a trained model at missing lengths: done, or failed with a message; the run's result does not change."""
-    lengths = lacking(run, config.eval.lengths)
-    try:
-        with refusing_full_disks(run.folder):
-            if lengths:
+    """Evaluate a trained model at each missing length: done, or failed with a message on each length that fails; the
+    run's result does not change."""
+    status = "done"
+    for length in lacking(run, config.eval.lengths):
+        try:
+            with refusing_full_disks(run.folder):
                 model, task = trained()
-                add_lengths(run, model, task, setting_of(config), lengths)
-    except (LeaseLost, Corrupt):
-        raise
-    except Exception as error:  # such as out of memory at a large length
-        say(f"{run.path} cannot be tested at eval.lengths={lengths} ({first_line(error)})")
-        return "failed"
-    return "done"
+                add_lengths(run, model, task, setting_of(config), [length])
+        except (LeaseLost, Corrupt):
+            raise
+        except Exception as error:  # such as out of memory at a large length
+            say(f"{run.path} cannot be tested at eval.lengths=[{length}] ({first_line(error)})")
+            status = "failed"
+    return status
 
 
 def keep_weights(run: Run, model: nn.Module, keep: str) -> dict[str, Sum]:
@@ -222,7 +224,7 @@ def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
     seconds = {phase: round(value, 4) for phase, value in trainer.clock.seconds.items()}
     step = trainer.clock.mean_step_seconds()
     rate = trainer.progress.tokens / trainer.progress.step / step if step else None
-    name, texts, count = device_name(trainer.device), trainer.documents, trainer.ranks.count
+    name, count = device_name(trainer.device), trainer.ranks.count
     # The same for runs that one process trained one after another on one machine.
     sitting = f"{socket.gethostname()} {boot()} {os.getppid()}" if cell.config.timing == "isolated" else None
     return dataclasses.replace(
@@ -240,7 +242,7 @@ def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
         mfu=utilisation(cell.flops_per_token, rate / count, name, trainer.loop.precision) if rate else None,
         peak_memory=peak_memory(trainer.device),
         device=f"{count} × " * (count > 1) + name,
-        documents={"test": Documents(name=list(texts.name), tokens=list(texts.tokens), loss=list(texts.loss))},
+        documents={"test": trainer.documents},
     )
 
 

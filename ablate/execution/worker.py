@@ -26,7 +26,7 @@ from ablate.execution.train_run import follow, train_run
 from ablate.formatting.streams import prepare, say
 from ablate.results.code_hash import code_of
 from ablate.results.run import Run
-from ablate.results.run_key import code_parts, is_foreign
+from ablate.results.run_key import code_parts, is_foreign, numbers
 from ablate.training.devices import configure_torch, task_of_job
 from ablate.training.ranks import RankLost, join
 
@@ -112,7 +112,7 @@ class WorkerParent:
     def run(self, text: str, order: Order) -> Answer | None:
         """The answer to an order, from the shared child or private ones; None if they did not stop in time."""
         devices = order.cell.config.train.devices
-        is_private = devices > 1 or is_foreign(order.cell.config)
+        is_private = devices > 1 or is_foreign(numbers(order.cell.config))
         with tempfile.TemporaryDirectory(prefix="ablate-") if devices > 1 else contextlib.nullcontext("") as folder:
             bodies: list[Callable[[socket.socket], None]] = [serve]
             if devices > 1:
@@ -136,7 +136,7 @@ class WorkerParent:
                 for child in children:
                     child.end()
                 kill_children([self.shared.pid] if self.shared else [])
-                if answer is None or (answer.died and dead != children[0]):  # the first has only missed it
+                if answer is None or (answer.died and dead != children[0]):  # the first only lost touch with it
                     number = children.index(dead) + 1
                     which = "the worker process" if devices == 1 else f"process {number} of {len(children)}"
                     answer = Answer(status="failed", died=how_it_died(code, which))

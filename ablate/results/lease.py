@@ -184,12 +184,13 @@ def holder(file: Path) -> Holder | None:
 
 
 def content_of(file: Path) -> bytes:
-    """The content of a lease file; empty if it is not a regular file.  Raises FileNotFoundError."""
+    """The content of a lease file; empty if it is a pipe, a folder or too large, which counts as a damaged lease that
+    can be taken over once stale.  Raises OSError, such as FileNotFoundError or that of an unavailable file server."""
     try:
         return read_regular(file)
-    except FileNotFoundError:
-        raise
-    except OSError:  # for example a pipe: counts as a damaged lease, which can be taken over once stale
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EISDIR, errno.EFBIG):
+            raise
         return b""
 
 

@@ -60,7 +60,9 @@ def paper_labels(manifest: Manifest) -> dict[str, str]:
         counts = Counter(names.values())
         found |= {f"{factor}={level}": name if counts[name] == 1 else level for level, name in names.items()}
     scored = dict.fromkeys(name for task in manifest.tasks.values() for name in task.metrics)
-    metrics = ["train/loss", *(f"{split}/{name}" for split in ("val", "test") for name in scored)] * bool(known)
+    metrics = ["train/loss", *(f"{split}/{name}" for split in ("val", "test") for name in scored)]
+    if not known:
+        return found | dict(zip(metrics, metrics, strict=True))
     return found | {metric: with_unit(manifest, metric, _metric_words(metric, known)) for metric in metrics}
 
 
@@ -197,8 +199,7 @@ def scope(manifest: Manifest, among: Iterable[str], base: Iterable[str]) -> str:
     cells = {cell.id: cell for cell in manifest.cells}
     found = [cells[name] for name in among]
     params = sorted({cells[name].params for name in base} - {None}, key=float)
-    sizes = dict.fromkeys(size(int(count)) for count in params if known(count))
-    tasks = dict.fromkeys(manifest.tasks[cell.task].name for cell in found)
+    parts = [f"{ranged(sizes)} parameters"] if (sizes := [size(int(count)) for count in params if known(count)]) else []
     steps = sorted({cell.config.train.steps for cell in found if cell.config.known})
-    parts = [f"{ranged(list(sizes))} parameters"] if sizes else []
-    return ", ".join([*parts, ranged(list(tasks)), *([f"{ranged([str(n) for n in steps])} steps"] if steps else [])])
+    parts.append(ranged(manifest.tasks[cell.task].name for cell in found))
+    return ", ".join([*parts, *([f"{ranged(map(str, steps))} steps"] if steps else [])])

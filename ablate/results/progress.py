@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ablate.config.errors import Refused
 from ablate.config.files import regular
 from ablate.formatting import counted, duration, grouped, show
 from ablate.results.lease import Holder
@@ -262,7 +263,7 @@ def unsettled(rounds: list[Round]) -> bool:
     manifest = rounds[-1].manifest
     more = len(manifest.seeds) < max(manifest.sequential.looks if manifest.sequential else (), default=0)
     there = [one.manifest.seeds for one in rounds if one.manifest.exchange_of == manifest.study]
-    requested = manifest.cells[0].config.step_equivalents  # by the last command, not an earlier one
+    requested = manifest.cells[0].config.step_equivalents  # the manifest may keep exchange runs of earlier commands
     return more or (bool(requested and manifest.exchange) and manifest.seeds not in there)
 
 
@@ -317,6 +318,8 @@ def polls(results: Path, base: str, rest: Callable[[float], object] = time.sleep
         found = {file: stamp(file) for file in sorted((results / "studies").glob("*/manifest.json"))}
         if found != seen:
             seen, rounds = found, rounds_of(results, base)
+            if not rounds:
+                raise Refused(f"{base} is no longer in {results}")
         else:
             for one in rounds:
                 one.runs.poll()

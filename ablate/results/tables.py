@@ -177,7 +177,7 @@ def speed_of(manifest: Manifest, result: Result | None) -> dict[str, Any]:
         return {}
     timed = result if result and result.timing == "isolated" else None
     found = {metric: getattr(timed, metric.removeprefix("train/"), None) for metric in SPEED}
-    own = ", continued" if timed and timed.resumed else ""  # timed in several sittings: gets one that no partner has
+    own = f", continued {timed.started}" if timed and timed.resumed else ""  # in several sittings, as no partner was
     return found | {"sitting": f"{timed.sitting}{own}" if timed and timed.sitting else None}
 
 

@@ -34,10 +34,6 @@ class Progress:
     resumed: int = 0  # how often the run was resumed
 
 
-class DamagedLog(Exception):
-    """The metrics logged before a checkpoint have changed since it was written."""
-
-
 class DamagedCheckpoint(Exception):
     """A checkpoint that cannot be used; it has been set aside."""
 
@@ -95,7 +91,7 @@ def copied(states: dict[str, Any]) -> dict[str, Any]:
 
 def restore(run: Run, device: torch.device, parts: Mapping[str, Any]) -> Progress:
     """Load the run's checkpoint, if it has one, into its parts.  Raises DamagedCheckpoint after setting it aside."""
-    path = run.checkpoint_file
+    path, damaged = run.checkpoint_file, [run.checkpoint_file]
     if not path.exists():
         return Progress()
     try:
@@ -104,12 +100,12 @@ def restore(run: Run, device: torch.device, parts: Mapping[str, Any]) -> Progres
         progress = Progress(**state["progress"])
         with open(run.metrics_file, "rb", opener=regular) as log:
             if digest(log.read(progress.offset)) != progress.logged:
-                raise DamagedLog(f"the first {progress.offset:,} bytes of {log.name} are not what was logged")
+                damaged.append(run.metrics_file)
+                raise ValueError(f"the first {progress.offset:,} bytes of {log.name} are not what was logged")
         for name, part in parts.items():
             part.load_state_dict(state[name])
     except Exception as error:  # torch.load can raise any exception on damaged bytes
         run.check()
-        damaged = [path, *([run.metrics_file] if isinstance(error, DamagedLog) else [])]
         aside, why = " and ".join(set_aside(file).name for file in damaged), str(error).split("\n")[0][:200]
         raise DamagedCheckpoint(f"{path} cannot be used ({why}); set aside as {aside}, trained again") from None
     progress.resumed += 1

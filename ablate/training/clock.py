@@ -22,17 +22,19 @@ class Clock:
         self.processes = processes  # that share the work equally
         self.counted = 0.0  # seconds of all steps up to the last counted one
         self.inner = 0.0  # seconds spent in phases nested in the current one
+        self.compiled = 0.0  # seconds of compilation in this process that are in `seconds`
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
         """Add the time spent in the `with` block to a phase."""
         start, compiled, inner, self.inner = time.perf_counter(), Stopwatch.seconds, self.inner, 0.0
-        counted = self.seconds["compile"]
+        counted = self.compiled
         try:
             yield
         finally:
             whole = time.perf_counter() - start
-            compiling = Stopwatch.seconds - compiled - (self.seconds["compile"] - counted)
+            compiling = Stopwatch.seconds - compiled - (self.compiled - counted)
+            self.compiled += compiling
             self.seconds["compile"] += compiling
             self.seconds[phase] += whole - compiling - self.inner
             self.inner = inner + whole

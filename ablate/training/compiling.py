@@ -45,9 +45,9 @@ def compile_in_place(models: Iterable[nn.Module]) -> None:
     """Let torch.compile compile models when they are first called; earlier compiled code is dropped.
 
     All models share one entry of the compiler's cache, that of Module._call_impl (on a GPU, training has another, of a
-    model with its loss).  Without the reset, a process that
-    trains cell after cell would reach the recompile limit at the fifth and run the others eagerly, slower and with
-    different rounding, with only a warning in a log.  A single run that reaches it raises FailOnRecompileLimitHit.
+    model with its loss).  Without the reset, a process that trains cell after cell would reach the recompile limit at
+    the fifth and run the others eagerly, slower and with different rounding, with only a warning in a log.  A single
+    run that reaches it raises FailOnRecompileLimitHit.
     """
     dynamo = importlib.import_module("torch._dynamo")  # half a second, which only compiled runs should pay
     dynamo.reset()

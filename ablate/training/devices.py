@@ -1,5 +1,6 @@
 """The devices of this machine: the environment of each worker, device names, memory and out-of-memory errors."""
 
+import contextlib
 import ctypes
 import functools
 import json
@@ -10,6 +11,7 @@ import re
 import resource
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -60,7 +62,7 @@ def task_of_job() -> tuple[int, int, int]:
 def environments(device: str, parallel: str | int, devices: int = 1, flops: float = math.inf) -> list[dict[str, str]]:
     """The environment variables of each worker: none on the CPU, its GPUs otherwise.  One that trains on several
     devices has an equal share of them with the other tasks of its job.  With parallel=auto, several workers share a GPU
-    where the `flops` of a training step are few.  [] if there are not as many devices."""
+    where the `flops` of a training step are few: as many as cores and memory allow.  [] if devices are lacking."""
     _, local, tasks = task_of_job() if devices > 1 else (0, 0, 1)
     if devices % tasks:
         return []
@@ -69,7 +71,8 @@ def environments(device: str, parallel: str | int, devices: int = 1, flops: floa
     if groups and tasks > 1:
         groups, parallel = [groups[local % len(groups)]], 1
     if device == "cuda" and devices == 1 and parallel == "auto" and flops < BUSY and groups:
-        parallel = len(groups) * processes_per_gpu(len(groups))
+        memory = min((card.total for card in cards()), default=0)
+        parallel = len(groups) * max(1, min(MOST, cores() // len(groups), int(memory / SHARE)))
     count = len(groups) if parallel == "auto" or not groups else int(parallel)
     return [{"CUDA_VISIBLE_DEVICES": groups[i % len(groups)]} if device == "cuda" else {} for i in range(count)]
 
@@ -79,24 +82,11 @@ SHARE = 6e9  # bytes of a GPU for each process with smaller steps, which need ab
 MOST = 8  # processes on a GPU
 
 
-def processes_per_gpu(gpus: int) -> int:
-    """How many processes with small steps share each GPU: as many as the CPU cores and the GPUs' memory allow."""
-    memory = min((card.total for card in cards()), default=0)
-    return max(1, min(MOST, cores() // gpus, int(memory / SHARE)))
-
-
 def visible(device: str) -> list[str]:
     """The names of the cores or GPUs that this process may use."""
     listed = os.environ.get("CUDA_VISIBLE_DEVICES") if device == "cuda" else None
     count = torch.cuda.device_count() if device == "cuda" else cores()
     return [str(i) for i in range(count)] if listed is None else listed.split(",")[:count]  # torch ignores the rest
-
-
-def share(device: str, number: int, devices: int = 1) -> list[dict[str, str]]:
-    """The environment of one of several processes that another launcher starts; its number selects the GPUs.  [] if
-    there are not as many."""
-    workers = environments(device, "auto", devices)
-    return workers and [workers[number % len(workers)]]
 
 
 class Card(NamedTuple):
@@ -154,10 +144,23 @@ def to_device(x: torch.Tensor, device: torch.device) -> torch.Tensor:
     return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
 
 
+def reset_peak_memory(device: torch.device) -> None:
+    """Let `peak_memory` begin at the memory in use now; without effect on a CPU that is not Linux's."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    elif trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # of glibc
+        trim(0)  # what earlier runs of the process freed, and `KEEP_MEMORY` kept
+        with contextlib.suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")
+
+
 def peak_memory(device: torch.device) -> int:
     """Peak memory in bytes: allocated tensors on a GPU, the resident set of the process on the CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    with contextlib.suppress(OSError, StopIteration):  # Linux's ru_maxrss counts the process that started this one, too
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS
 
 

@@ -59,7 +59,7 @@ def watch(name: str, module: nn.Module, found: dict[str, float]) -> None:
     """Register hooks that store a module's diagnostics in `found` at each forward pass."""
 
     def show(key: str, value: Tensor) -> None:
-        found[key] = max(found.get(key, 0.0), float(value))
+        found[key] = max(float(value), found.get(key, 0.0))  # in this order NaN stays
 
     def output(block: Block, args: tuple[Any, ...], kwargs: dict[str, Any], stream: Stream) -> None:
         x = block.leave(stream).detach()

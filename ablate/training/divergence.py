@@ -1,4 +1,4 @@
-"""Detection of divergence, which fails a run, and of overfitting, which is only noted."""
+"""Detection of divergence, which ends a run, and of overfitting, which is only noted."""
 
 import math
 from collections.abc import Sequence

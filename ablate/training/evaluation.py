@@ -5,7 +5,7 @@ import copy
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -19,7 +19,7 @@ from ablate.data.metrics import Metric, Scores, exact, loss
 from ablate.data.task import IGNORE, Batch, HeldOut, Task
 from ablate.model.norm import running_norms
 from ablate.results.atomic import set_aside, write_json
-from ablate.results.records import Evaluation
+from ablate.results.records import Documents, Evaluation
 from ablate.results.run import Run
 from ablate.training.devices import is_out_of_memory, make_room, to_device
 from ablate.training.ranks import ALONE, Ranks
@@ -148,24 +148,16 @@ def at_length(metric: str, length: int | None) -> str:
     return metric if length is None else f"{metric}@{length}"
 
 
-class DocumentLosses(NamedTuple):
-    """Number of scored targets and mean loss of held-out documents, with their names."""
-
-    name: Sequence[str] = ()
-    tokens: Sequence[int] = ()
-    loss: Sequence[float] = ()
-
-
-def by_document(scores: Scores, documents: np.ndarray, names: list[str]) -> DocumentLosses:
+def by_document(scores: Scores, documents: np.ndarray, names: list[str]) -> Documents:
     """Scored targets and mean loss of each held-out document that has any; empty for a task without documents."""
     if not names:
-        return DocumentLosses()
+        return Documents()
     here = documents[scores.scored]
     tokens = np.bincount(here, minlength=len(names))
     total = np.bincount(here, weights=scores.loss[scores.scored], minlength=len(names))
     scored = np.flatnonzero(tokens)
     losses = (total[scored] / tokens[scored]).tolist()
-    return DocumentLosses([names[i] for i in scored], tokens[scored].tolist(), losses)
+    return Documents(name=[names[i] for i in scored], tokens=tokens[scored].tolist(), loss=losses)
 
 
 def setting_of(config: Config) -> Setting:
@@ -200,7 +192,7 @@ def measure(model: nn.Module, task: Task, split: str, setting: Setting, length: 
 
 def final_evaluation(
     model: nn.Module, task: Task, setting: Setting, batches: Iterator[Batch]
-) -> tuple[dict[str, float], DocumentLosses]:
+) -> tuple[dict[str, float], Documents]:
     """Test metrics of a trained model, and losses per document; `batches` are the training batches after the last step.
 
     Models with running statistics get two more losses: `test/loss_recalibrated`, with statistics estimated anew, and

@@ -41,7 +41,7 @@ class Gradients:
         self.device, self.seed, self.user_code, self.say = torch.device(loop.device), seed, user_code, say
         self.parts, self.step, self.calls, self.parameters = loop.parts, 0, 0, list(model.parameters())
         self.ranks = ranks
-        graphs = loop.capture and capture.available(self.device) and not user_code  # whose draws a graph would repeat
+        graphs = loop.capture and capture.available(self.device) and not user_code  # a graph would repeat its draws
         # Not a method: in a cycle, graphs would be freed by garbage collection only, which no full GPU starts.
         whole = functools.partial(compute, model, objective, precision=loop.precision)
         self.captured = capture.Captured(model, whole, say, loop) if graphs else None
@@ -60,8 +60,7 @@ class Gradients:
         rekey(self.model, self.seed, self.step)
         self.seed_torch()
         kept = [buffer.clone() for buffer in self.model.buffers()] if self.calls else []
-        given = self.model, self.objective, batch, self.parts, self.device, self.precision
-        losses, parts = self.of_graph(batch) or backward_by_parts(*given, self.seed_torch, self.ranks)
+        losses, parts = self.of_graph(batch) or self.by_parts(batch)
         if parts > 1:  # what the step draws itself does not depend on which parts were computed here
             self.seed_torch(len(batch.targets))
         for buffer, before in zip(self.model.buffers() if kept else (), kept, strict=True):
@@ -90,6 +89,57 @@ class Gradients:
         make_room(self.device)
         return None
 
+    def by_parts(self, batch: Batch) -> tuple[dict[str, Tensor], int]:
+        """The losses of a batch, and the number of parts used: `parts`, doubled when a rank is out of memory, starting
+        over each time.  Raises TooLarge."""
+        parts, scored = self.parts, count_scored(batch)
+        while True:
+            message, losses = "", dict[str, Tensor]()
+            try:
+                losses = self.of_rows(batch, scored, *self.ranks.rows(len(batch.targets)), parts // self.ranks.count)
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                message = first_line(error) or "out of memory"
+            parameters = self.parameters if self.ranks.count > 1 else []
+            full, *used = self.ranks.most([bool(message), *(p.grad is not None for p in parameters)])
+            if not full:
+                for parameter in (p for p, is_used in zip(parameters, used, strict=True) if is_used and p.grad is None):
+                    parameter.grad = torch.zeros_like(parameter)  # what another rank's rows alone depend on
+                self.ranks.add([p.grad for p in parameters if p.grad is not None] + [*losses.values()])
+                return losses, parts
+            self.model.zero_grad(set_to_none=True)
+            make_room(self.device)
+            refuse_to_split(self.model, len(batch.targets), parts, message or "on another device")
+            parts *= 2
+
+    def of_rows(self, batch: Batch, scored: int, start: int, stop: int, parts: int) -> dict[str, Tensor]:
+        """Backpropagate the share of some rows, taken in parts, in the mean loss over all targets of a batch.  Returns
+        their cross-entropy as `loss`; if there are other terms, also these by name and their sum as `objective`.
+
+        Gradients and losses are summed in a binary tree: those of a half of the rows are those of its two halves
+        together.  The order of summation then depends on the number of parts only, and log₂ of it gradients are in
+        memory, at least one.
+        """
+        if parts == 1 or stop - start == 1:
+            share, rows = (stop - start) / len(batch.targets), slice(start, stop)
+            if share < 1:
+                begin_at(self.model, start)
+                self.seed_torch(start)
+            inputs = {name: to_device(tensor[rows], self.device) for name, tensor in batch.inputs.items()}
+            targets = to_device(batch.targets[rows], self.device)
+            return compute(self.model, self.objective, inputs, targets, scored, self.precision, share)
+        middle = (start + stop + 1) // 2
+        losses = self.of_rows(batch, scored, start, middle, parts // 2)
+        first = [] if parts == 2 else [p.grad for p in self.parameters]  # autograd adds the second of two itself
+        if first:
+            self.model.zero_grad(set_to_none=True)
+        others = self.of_rows(batch, scored, middle, stop, parts // 2)
+        for parameter, gradient in zip(self.parameters, first, strict=False):
+            if gradient is not None:
+                parameter.grad = gradient if parameter.grad is None else gradient.add_(parameter.grad)
+        return {name: loss + others[name] for name, loss in losses.items()}
+
     def state_dict(self) -> dict[str, int]:
         """The state to save in a checkpoint."""
         return {"parts": self.parts}
@@ -103,85 +153,6 @@ class Gradients:
         draw from them."""
         if self.user_code:
             seed_torch(self.seed, self.step, self.device, row)
-
-
-def backward_by_parts(
-    model: nn.Module,
-    objective: Objective,
-    batch: Batch,
-    parts: int,
-    device: torch.device,
-    precision: str,
-    seed_part: Callable[[int], None] = lambda row: None,
-    ranks: Ranks = ALONE,
-) -> tuple[dict[str, Tensor], int]:
-    """Compute the gradient of the training objective; returns the losses and the number of parts used.  Starts with
-    `parts` and doubles them when a rank is out of memory, starting over each time.  `seed_part` is called with the
-    first row of each part.  Raises TooLarge."""
-    while True:
-        message, losses = "", dict[str, Tensor]()
-        try:
-            losses = backward(model, objective, batch, parts, device, precision, seed_part, ranks)
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            message = first_line(error) or "out of memory"
-        parameters = list(model.parameters()) if ranks.count > 1 else []
-        full, *used = ranks.most([bool(message), *(p.grad is not None for p in parameters)])
-        if not full:
-            for parameter in (p for p, is_used in zip(parameters, used, strict=True) if is_used and p.grad is None):
-                parameter.grad = torch.zeros_like(parameter)  # what another rank's rows alone depend on
-            ranks.add([p.grad for p in parameters if p.grad is not None] + [*losses.values()])
-            return losses, parts
-        model.zero_grad(set_to_none=True)
-        make_room(device)
-        refuse_to_split(model, len(batch.targets), parts, message or "on another device")
-        parts *= 2
-
-
-def backward(
-    model: nn.Module,
-    objective: Objective,
-    batch: Batch,
-    parts: int,
-    device: torch.device,
-    precision: str,
-    seed_part: Callable[[int], None],
-    ranks: Ranks,
-) -> dict[str, Tensor]:
-    """Backpropagate this rank's part of the mean loss over all targets of a batch.  Returns the cross-entropy as
-    `loss`; if there are other terms, also these by name and their sum as `objective`.
-
-    Gradients and losses are summed in a binary tree: those of a half of the rows are those of its two halves together.
-    The order of summation then depends on `parts` only, and log₂(parts) gradients are in memory, at least one.
-    """
-    scored, parameters = count_scored(batch), list(model.parameters()) if parts > 2 else []
-
-    def of_rows(start: int, stop: int, split: int) -> dict[str, Tensor]:
-        if split == 1 or stop - start == 1:
-            return of_part(slice(start, stop))
-        middle = (start + stop + 1) // 2
-        losses = of_rows(start, middle, split // 2)  # noqa: F821 (deleted at the end)
-        first = [] if split == 2 else [p.grad for p in parameters]  # autograd adds the second of two parts itself
-        if first:
-            model.zero_grad(set_to_none=True)
-        others = of_rows(middle, stop, split // 2)  # noqa: F821 (deleted at the end)
-        for parameter, gradient in zip(parameters, first, strict=False):
-            if gradient is not None:
-                parameter.grad = gradient if parameter.grad is None else gradient.add_(parameter.grad)
-        return {name: loss + others[name] for name, loss in losses.items()}
-
-    def of_part(part: slice) -> dict[str, Tensor]:
-        if parts > 1:
-            begin_at(model, part.start)
-            seed_part(part.start)
-        inputs = {name: to_device(tensor[part], device) for name, tensor in batch.inputs.items()}
-        share = (part.stop - part.start) / len(batch.targets)
-        return compute(model, objective, inputs, to_device(batch.targets[part], device), scored, precision, share)
-
-    losses = of_rows(*ranks.rows(len(batch.targets)), parts // ranks.count)
-    del of_rows  # it refers to itself, and would keep the model until garbage collection
-    return losses
 
 
 def compute(

@@ -266,16 +266,19 @@ def rule_of(target: Any) -> str | None:
 
 def follow_width(optimiser: torch.optim.Optimizer, rule: str) -> None:
     """Split groups so that each parameter has its muP learning rate; rate · weight_decay stays the same."""
-    groups = []
-    for group in optimiser.param_groups:
-        shares: dict[float, list[Any]] = {}
-        for parameter in group["params"]:
-            share = parameter.rates[rule]
-            shares.setdefault(share, []).append(parameter)
-        for share, members in shares.items():
-            own = {"params": members, "lr": group["lr"] * share, "weight_decay": group["weight_decay"] / share}
-            groups.append(group | own)
-    optimiser.param_groups = groups
+    for part in getattr(optimiser, "parts", [optimiser]):
+        groups = []
+        for group in part.param_groups:
+            shares: dict[float, list[Any]] = {}
+            for parameter in group["params"]:
+                shares.setdefault(parameter.rates[rule], []).append(parameter)
+            for share, members in shares.items():
+                own = {"params": members, "lr": group["lr"] * share}
+                own |= {"weight_decay": group["weight_decay"] / share} if "weight_decay" in group else {}
+                groups.append(group | own)
+        part.param_groups = groups
+    if isinstance(optimiser, SideBySide):
+        optimiser.share_groups()
 
 
 def optimizer_step(optimiser: torch.optim.Optimizer) -> None:
@@ -310,9 +313,9 @@ class LastWeights:
 class EMA(LastWeights):
     """w̄ ← d·w̄ + (1 − d)·w after each step, d = 1 − 1/min(h, 1 + (t + 1)/2): the weights of about the last h steps.
 
-    h is `HORIZON` of the steps.  Before step h the average covers the last half of the steps, so that the initial
-    weights are soon forgotten.  Running statistics are averaged in the same way, to match the weights; integer buffers,
-    which are counters, are copied from the live model.
+    h is `HORIZON` of the steps.  Until about step 2h the average covers the last half of the steps so far, so that the
+    initial weights are soon forgotten.  Running statistics are averaged in the same way, to match the weights; integer
+    buffers, which are counters, are copied from the live model.
     """
 
     def __init__(self, model: nn.Module, steps: int):

@@ -14,14 +14,16 @@ from ablate.model.build import build_objective, initialised_model
 from ablate.model.dropout import step_seed
 from ablate.model.init import data_seed
 from ablate.model.products import use
+from ablate.results.records import Documents
 from ablate.results.run import MetricsWriter, Row, Run
-from ablate.results.run_key import is_foreign
+from ablate.results.run_key import is_foreign, numbers
 from ablate.training import checkpoint
 from ablate.training.clock import WARM_UP, Clock
 from ablate.training.compiling import compile_in_place
+from ablate.training.devices import reset_peak_memory
 from ablate.training.diagnostics import diagnose
 from ablate.training.divergence import check_divergence
-from ablate.training.evaluation import DocumentLosses, final_evaluation, following, measure, setting_of
+from ablate.training.evaluation import final_evaluation, following, measure, setting_of
 from ablate.training.gradients import Gradients
 from ablate.training.optim import AVERAGES, build_optimiser
 from ablate.training.ranks import ALONE, Ranks
@@ -38,14 +40,13 @@ class Trainer:
     """One run: a model, a task and an optimiser, trained from the last checkpoint, or from the start, to the end."""
 
     def __init__(self, run: Run, config: Config, seed: int, ranks: Ranks = ALONE):
-        self.clock, self.documents, self.ranks = Clock(ranks.count), DocumentLosses(), ranks
+        self.clock, self.documents, self.ranks = Clock(ranks.count), Documents(), ranks
         with self.clock.timed("setup"):
             self.run, self.loop, self.optim = run, config.train, config.optim
             self.keep_checkpoint = config.keep == "all"
             init_seed, self.data_seed = initial_seed(config, seed), data_seed(config.seed, seed)
             self.device, self.setting = torch.device(self.loop.device), setting_of(config)._replace(ranks=ranks)
-            if self.device.type == "cuda":
-                torch.cuda.reset_peak_memory_stats()  # the worker's earlier runs must not count
+            reset_peak_memory(self.device)  # the worker's earlier runs must not count
             self.task = build_task(config)
             self.model = initialised_model(config, self.task, init_seed)
             # The other ranks get the weights of rank 0.
@@ -58,9 +59,9 @@ class Trainer:
                 compile_in_place({self.model, self.average.model})
             self.schedule, self.optimiser = build_schedule(config), build_optimiser(config, self.model)
             self.step = build_step(config, self.model, self.optimiser, self.optim.grad_clip)
-            seeding = (self.data_seed, is_foreign(config))
-            told = *seeding, partial(say, run), ranks
-            self.gradients = Gradients(self.model, build_objective(config), self.loop, *told)
+            objective, user_code = build_objective(config), is_foreign(numbers(config))
+            report = partial(print, f"ablate: {run.path}:", file=sys.stderr, flush=True)
+            self.gradients = Gradients(self.model, objective, self.loop, self.data_seed, user_code, report, ranks)
             self.parts = {"model": self.model, "optimiser": self.optimiser, "average": self.average}
             self.parts |= {"step": self.step, "gradients": self.gradients, "clock": self.clock}
             self.progress = checkpoint.restore(run, self.device, self.parts)
@@ -169,15 +170,10 @@ class Trainer:
             self.saver.save(self.progress)
 
 
-def say(run: Run, sentence: str) -> None:
-    """Print a message about a run to stderr."""
-    print(f"ablate: {run.path}: {sentence}", file=sys.stderr, flush=True)
-
-
 def new_trainer(run: Run, config: Config, seed: int, ranks: Ranks = ALONE) -> Trainer:
     """A trainer that resumes from the run's checkpoint, or starts over with a message if that is damaged."""
     try:
         return Trainer(run, config, seed, ranks)
     except checkpoint.DamagedCheckpoint as error:
         print(f"ablate: {error}", file=sys.stderr)
-        return Trainer(run, config, seed, ranks)
+    return Trainer(run, config, seed, ranks)  # when the first one's memory is free

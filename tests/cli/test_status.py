@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -199,6 +200,14 @@ def test_watching_waits_for_the_next_look_of_a_sequence(tmp_path, monkeypatch, c
     write_manifest(tmp_path, manifest)
     assert len(list(status.polls(tmp_path, "fabricated"))) > 4, "it may go on, and did not"
     assert "looks at 3, 5 seeds" in said(tmp_path, capsys)[0]
+
+
+def test_watching_a_study_that_is_renamed_ends_with_a_line(tmp_path, monkeypatch, capsys):
+    fabricate(tmp_path, {"norm": ["ln", "rms"]}, sequential={"looks": [3, 5], "at": 3, "max": 5})
+    rest = partial(shutil.rmtree, tmp_path / "studies/fabricated")
+    monkeypatch.setattr(status, "polls", partial(status.polls, rest=lambda _: rest()))
+    assert status.main(["--results-dir", str(tmp_path), "--watch", "fabricated"]) == 2
+    assert f"fabricated is no longer in {tmp_path}" in capsys.readouterr().err
 
 
 def command(results: Path, *arguments: str) -> list[str]:

@@ -715,6 +715,11 @@ def test_what_was_shown_online_is_not_shown_again_and_what_was_kept_offline_is(m
         assert replayed(tmp_path, sink, monkeypatch) == len(sink.ended) == count, mode
     end(tmp_path, paths[1], "done", "2026-01-02T00:00:00")  # trained again
     assert replayed(tmp_path, Shown("offline"), monkeypatch) == 1
+    write_json(Run(tmp_path, paths[0]).evaluation_file, {"metrics": {"test/loss@8": 2.5}})  # tested at a new length
+    sink = Shown("offline")
+    assert [replayed(tmp_path, sink, monkeypatch) for _ in range(2)] == [1, 0]
+    [(_, _, shown)] = sink.ended
+    assert shown["test/loss@8"] == 2.5
 
 
 def test_runs_that_go_on_are_shown_online_alone(tmp_path: Path, monkeypatch: Any) -> None:

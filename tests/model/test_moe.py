@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from empty_task import Blank
 from test_ffn import gelu, relu, silu, some
+from test_gradients import by_parts
 from test_variants import CONTEXT, VOCAB, configuration, jitter, read, some_tokens
 from torch import nn
 
@@ -19,7 +20,6 @@ from ablate.model.cost import count
 from ablate.model.ffn import MoE
 from ablate.model.init import Torch, Xavier, initialise, shared_draws
 from ablate.model.objective import auxiliary, terms_of
-from ablate.training.gradients import backward_by_parts
 
 DIM = 6
 ACTIVATIONS = {"relu": relu, "gelu": gelu, "silu": silu, "reglu": relu, "geglu": gelu, "swiglu": silu}
@@ -126,14 +126,14 @@ def test_the_balance_trains_and_is_no_part_of_what_is_measured() -> None:
     model = initialised_model(configured(), Blank(VOCAB, CONTEXT), 0)
     other = copy.deepcopy(model)
     batch = type("Batch", (), {"inputs": {"tokens": some_tokens()}, "targets": some_tokens(seed=1)})
-    losses, _ = backward_by_parts(model, CROSS_ENTROPY, batch, 1, CPU, "fp32")  # type: ignore[arg-type]
+    losses, _ = by_parts(model, CROSS_ENTROPY, batch, 1)
     assert losses.keys() == {"loss", "balance", "objective"}
     assert losses["balance"].item() == pytest.approx(0.02, rel=0.4), "two layers, 0.01 each where all are picked alike"
     other(some_tokens())
     for module in other.modules():
         if hasattr(module, "balance"):
             module.balance = None
-    plain, _ = backward_by_parts(other.eval(), CROSS_ENTROPY, batch, 1, CPU, "fp32")  # type: ignore[arg-type]
+    plain, _ = by_parts(other.eval(), CROSS_ENTROPY, batch, 1)
     assert plain.keys() == {"loss"} and plain["loss"] == losses["loss"]
     mine, theirs = (one.blocks[0].ffn.router.weight.grad for one in (model, other))
     assert not torch.allclose(mine, theirs)

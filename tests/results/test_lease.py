@@ -203,6 +203,26 @@ def test_a_damaged_lease_goes_stale_like_any_other(put, run):
         assert mine and json.loads(run.lease_file.read_bytes())["pid"] == os.getpid()
 
 
+def test_a_file_server_that_fails_once_ends_no_heartbeat(run, monkeypatch):
+    lease, asked = Lease(run.lease_file, "cpu"), list[Path]()
+    assert lease.take(alone=False)
+
+    def read(file):
+        asked.append(file)
+        if len(asked) < 3:
+            raise OSError(errno.EIO, "Input/output error")
+        lease.ended.set()
+        return lease.content
+
+    monkeypatch.setattr(leases, "read_regular", read)
+    monkeypatch.setattr(leases, "BEAT", 0.0)
+    with pytest.raises(OSError, match="Input/output error"):
+        lease.check()
+    os.utime(run.lease_file, (1, 1))
+    lease.beat()
+    assert len(asked) == 3 and run.lease_file.stat().st_mtime > 1, "touched again, as the lease is still ours"
+
+
 def test_a_file_system_without_hard_links_will_do(run, monkeypatch):
     def refuse(*_):
         raise OSError(errno.EPERM, "Operation not permitted")

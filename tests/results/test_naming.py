@@ -81,7 +81,8 @@ def test_levels_of_one_name_keep_their_keys_and_runs_of_other_programs_all_of_th
     both = a_manifest(factors={"norm": ["ln", "mine"]}, names={"norm=mine": "LayerNorm"})
     assert {**naming.paper_labels(both)}.items() >= {"norm=ln": "ln", "norm=mine": "mine"}.items()
     theirs = naming.paper_labels(a_manifest(factors={"norm": ["ln"]}, tasks={"f": LM}, source="runs.csv"))
-    assert theirs == {"norm": "norm", "norm=ln": "ln"}
+    metrics = ["train/loss", "val/loss", "val/accuracy", "test/loss", "test/accuracy"]
+    assert theirs == {"norm": "norm", "norm=ln": "ln"} | {metric: metric for metric in metrics}
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from ablate.config.schema import COMPONENTS, SECTIONS, VARIED, Config, typed
 from ablate.planning.plan import check_study
 from ablate.results import run_key as identity
 from ablate.results.code_hash import Code
-from ablate.results.run_key import batches, cell_id, is_foreign, renamed, run_key, with_current_targets
+from ablate.results.run_key import batches, cell_id, is_foreign, numbers, renamed, run_key, with_current_targets
 from ablate.results.tables import class_name
 
 # Settings that change no number of a run.
@@ -208,3 +208,10 @@ def test_a_users_class_is_found_by_its_name_where_it_is_the_only_one(package: st
 def test_parts_are_named_by_their_own_names() -> None:
     assert renamed(STORED, class_name) == {"norm": {"_target_": "Half"}, "ffn": [{"_target_": "MLP"}]}
     assert is_foreign(STORED) and not is_foreign({"ffn": STORED["ffn"]})
+
+
+def test_a_tracking_service_of_the_user_makes_no_run_user_code(small: list[str]) -> None:
+    """Runs of user code have private processes, and no CUDA graphs."""
+    config = check_study(tuple(small), None).cells.checked[0].config
+    tracked = config.with_value("track", [{"_target_": "my_tracking.MLflow"}])
+    assert is_foreign(tracked) and not is_foreign(numbers(tracked))

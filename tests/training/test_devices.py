@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 from conftest import latest, run_module
-from fake_studies import a_cell
 from omegaconf import OmegaConf
 
 from ablate import api
@@ -24,7 +23,7 @@ from ablate.planning.plan import Plan
 from ablate.planning.runs import device_problem
 from ablate.results.run import Run
 from ablate.training import devices
-from ablate.training.devices import TASKS, Card, cards, environments, share, task_of_job
+from ablate.training.devices import TASKS, Card, cards, environments, task_of_job
 
 
 @pytest.fixture
@@ -62,7 +61,17 @@ def test_workers_are_on_gpus_that_there_are(count, listed, expected, machine) ->
     assert twice == expected * 2, "they share them in turn"
 
 
-def test_a_run_on_several_devices_has_an_equal_share_of_them(machine, monkeypatch) -> None:
+def workers_of_job(monkeypatch, plan, device: str, number: int, devices: int = 1) -> list[dict[str, str]]:
+    """The environments in which a job of another launcher, with this number, trains its run."""
+    given: list[Any] = []
+    monkeypatch.setattr(launcher, "device_of", lambda _: (device, "auto", devices))
+    answer = launcher.Answer(status="done")
+    monkeypatch.setattr(launcher, "run_in", lambda workers, _: given.extend(workers) or [answer])
+    assert launcher.run_alone(plan("seeds=1").orders()[0], number) == "done"
+    return given
+
+
+def test_a_run_on_several_devices_has_an_equal_share_of_them(machine, plan, monkeypatch) -> None:
     def given(devices: int, parallel: str | int = "auto", device: str = "cuda") -> list[str | None]:
         return [worker.get("CUDA_VISIBLE_DEVICES") for worker in environments(device, parallel, devices)]
 
@@ -70,9 +79,8 @@ def test_a_run_on_several_devices_has_an_equal_share_of_them(machine, monkeypatc
     assert given(2) == ["4,3", "2,1"] and given(4, 2) == ["4,3,2,1"] * 2 and given(8) == given(8, 1) == []
     monkeypatch.setattr(devices, "visible", lambda device: ["0", "1", "2", "3", "4"])
     assert given(2, device="cpu") == [None] * 2 and given(2, 3, "cpu") == [None] * 3 and given(8, 1, "cpu") == []
-    assert [share("cuda", number, 2) for number in (1, 2)] == [
-        [{"CUDA_VISIBLE_DEVICES": each}] for each in ("2,3", "0,1")
-    ]
+    for number, own in ((1, "2,3"), (2, "0,1")):
+        assert workers_of_job(monkeypatch, plan, "cuda", number, 2) == [{"CUDA_VISIBLE_DEVICES": own}]
     for names in TASKS:  # the second of two tasks on this host, of four in all
         with monkeypatch.context() as patch:
             for name, value in zip(names, (3, 1, 4), strict=True):
@@ -131,18 +139,11 @@ def test_only_submitits_jobs_have_tasks(kind, tasks, plan, monkeypatch) -> None:
 
 def test_jobs_of_other_launchers_take_turns_on_gpus(machine, plan, monkeypatch) -> None:
     machine(3)
-    assert [share("cuda", number)[0]["CUDA_VISIBLE_DEVICES"] for number in range(5)] == ["0", "1", "2", "0", "1"]
-    assert share("cpu", 3) == [{}]
+    given = [workers_of_job(monkeypatch, plan, "cuda", number) for number in range(5)]
+    assert given == [[{"CUDA_VISIBLE_DEVICES": each}] for each in "01201"]
+    assert workers_of_job(monkeypatch, plan, "cpu", 3) == [{}]
     machine(0)
-    assert share("cuda", 3) == []
-    machine(2)
-    given: list[Any] = []
-    monkeypatch.setattr(launcher, "device_of", lambda _: ("cuda", "auto", 1))
-    answer = launcher.Answer(status="done")
-    monkeypatch.setattr(launcher, "run_in", lambda workers, _: given.extend(workers) or [answer])
-    order = launcher.Order(results="results", path="cell/run", seed=0, cell=a_cell(), user=[])
-    assert launcher.run_alone(order, 5) == "done"
-    assert given == [{"CUDA_VISIBLE_DEVICES": "1"}]
+    assert workers_of_job(monkeypatch, plan, "cuda", 3) == []
 
 
 @pytest.mark.parametrize(
@@ -178,7 +179,7 @@ def test_more_devices_than_there_are_are_refused(plan, monkeypatch) -> None:
     for name, value in zip(TASKS[0], (0, 0, 3), strict=True):
         monkeypatch.setenv(name, str(value))
     assert "3 CPU cores, and 3 tasks can share, not 4" in str(device_problem(planned))
-    answers = launcher.run_in(share("cpu", 0, 4), planned.orders())
+    answers = launcher.run_in(environments("cpu", "auto", 4), planned.orders())
     assert [answer.status for answer in answers] == ["failed"] and "fewer devices" in answers[0].died
     result = Run(planned.results, planned.orders()[0].path).result()
     assert result and result.error and "than train.devices" in result.error.message

@@ -117,6 +117,14 @@ def test_a_block_shows_the_largest_logit_of_its_attention(held_out) -> None:
     assert found["diag/attention_logit/blocks.0"] == pytest.approx(float(expected), rel=1e-5)
 
 
+def test_what_is_not_finite_is_shown_as_it_is(held_out) -> None:
+    made = model("ln")
+    with torch.no_grad():
+        made.blocks[0].attention.out.weight.fill_(math.nan)
+    found = diagnose(made, held_out, SIZE, SETTING)
+    assert math.isnan(found["diag/activation_rms/blocks.0"]) and math.isnan(found["diag/attention_logit/blocks.1"])
+
+
 def test_nothing_of_the_model_moves(held_out) -> None:
     made = model("bn").train()
     before, random = state(made), torch.get_rng_state()

@@ -14,9 +14,9 @@ from ablate.config.schema import typed
 from ablate.data.task import IGNORE, Batch, HeldOut, Task, generator
 from ablate.model.build import initialised_model
 from ablate.model.norm import running_norms
+from ablate.results.records import Documents
 from ablate.training.evaluation import (
     BATCHES,
-    DocumentLosses,
     Setting,
     at_lengths,
     final_evaluation,
@@ -87,7 +87,7 @@ def same(a: dict[str, Any], b: dict[str, Any]) -> bool:
     )
 
 
-def ended(made: nn.Module, task: Task, seed: int = 7) -> tuple[dict[str, float], DocumentLosses]:
+def ended(made: nn.Module, task: Task, seed: int = 7) -> tuple[dict[str, float], Documents]:
     """The final evaluation of a model after a few steps."""
     return final_evaluation(made, task, SETTING, following(task, seed, STEPS, SIZE))
 

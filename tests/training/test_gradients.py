@@ -1,6 +1,8 @@
 """Parts of a batch, as asked for or when out of memory: the gradient of the whole, summed in a tree; halved chunks."""
 
 import copy
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +20,7 @@ from ablate.training import gradients as gradients_module
 from ablate.training.devices import TooLarge, make_room
 from ablate.training.diagnostics import diagnose
 from ablate.training.evaluation import Setting, score
-from ablate.training.gradients import backward, backward_by_parts
+from ablate.training.gradients import Gradients
 from ablate.training.optim import adamw, optimizer_step
 from ablate.training.ranks import ALONE, Ranks
 
@@ -71,6 +73,16 @@ def made(plan):
     return model, Batch(batch.inputs, targets)
 
 
+def of_model(model: nn.Module, objective: Any, parts: int, ranks: Ranks = ALONE) -> Gradients:
+    loop: Any = SimpleNamespace(precision="fp32", device="cpu", parts=parts, capture=False)
+    return Gradients(model, objective, loop, 0, False, print, ranks)
+
+
+def by_parts(model: nn.Module, objective: Any, batch: Any, parts: int) -> tuple[dict[str, torch.Tensor], int]:
+    """The losses of a batch in parts or more, whose gradients are then the model's, and the number of parts."""
+    return of_model(model, objective, parts).by_parts(batch)
+
+
 def gradients(model: nn.Module) -> dict[str, torch.Tensor]:
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
@@ -81,9 +93,9 @@ def test_losses_and_gradients_by_parts_are_those_of_the_whole_batch(made, plan):
     model = initialised_model(config, build_task(config), 0).double()
     rekey(model, 0, 0)
     split, objective = copy.deepcopy(model), MultiToken(0.1, 1e-2, 4, 0.5)
-    whole = backward_by_parts(model, objective, batch, 1, CPU, "fp32")[0]
+    whole = by_parts(model, objective, batch, 1)[0]
     Memory(split, 2)
-    parts, needed = backward_by_parts(split, objective, batch, 1, CPU, "fp32")
+    parts, needed = by_parts(split, objective, batch, 1)
     assert needed == 4 and whole.keys() == parts.keys() == TERMS
     for name, loss in whole.items():
         assert parts[name].item() == pytest.approx(loss.item(), rel=1e-5), name
@@ -107,7 +119,7 @@ def test_the_gradients_of_parts_are_summed_in_a_tree(plan):
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch.targets[rows].flatten(), reduction="sum")
         (loss / batch.targets.numel()).backward()
         each.append(gradients(own))
-    backward_by_parts(model, Objective(), batch, 4, CPU, "fp32")
+    by_parts(model, Objective(), batch, 4)
     pairs = {name: [g[name] for g in each] for name in gradients(model)}
     assert all(torch.equal((g[0] + g[1]) + (g[2] + g[3]), gradients(model)[name]) for name, g in pairs.items())
     assert any(not torch.equal(sum(g), gradients(model)[name]) for name, g in pairs.items()), "not one after another"
@@ -117,7 +129,9 @@ def test_each_part_draws_by_its_first_row_on_whatever_device(made):
     model, batch = made
     rows: dict[str, list[int]] = {"one": [], "first of two": [], "second of two": []}
     for place, ranks in zip(rows, (ALONE, Ranks(0, 2), Ranks(1, 2)), strict=True):
-        backward(model, Objective(), batch, 4, CPU, "fp32", rows[place].append, ranks)
+        drawing = of_model(model, Objective(), 4, ranks)
+        drawing.seed_torch = rows[place].append
+        drawing.of_rows(batch, 1, *ranks.rows(7), 4 // ranks.count)
     assert rows["one"] == [0, 2, 4, 6] == rows["first of two"] + rows["second of two"]
     draws = []
     for row in (0, 2, 2):
@@ -174,7 +188,7 @@ def test_nothing_is_half_applied(made):
     """Out of memory in the third of four parts: what the first two have added must be gone."""
     model, batch = made
     whole = copy.deepcopy(model)
-    backward_by_parts(whole, Objective(), batch, 8, CPU, "fp32")
+    by_parts(whole, Objective(), batch, 8)
     calls = iter(range(100))
 
     def strike(module: nn.Module, args: tuple) -> None:
@@ -182,7 +196,7 @@ def test_nothing_is_half_applied(made):
             raise torch.OutOfMemoryError("CUDA out of memory.")
 
     model.register_forward_pre_hook(strike)
-    assert backward_by_parts(model, Objective(), batch, 4, CPU, "fp32")[1] == 8
+    assert by_parts(model, Objective(), batch, 4)[1] == 8
     assert all(torch.equal(gradient, gradients(model)[name]) for name, gradient in gradients(whole).items())
 
 
@@ -193,14 +207,14 @@ def test_norms_over_the_batch_are_refused(norm, plan):
     model = initialised_model(config, task, 0)
     Memory(model, 2)
     with pytest.raises(TooLarge, match=r"train\.batch_size=4: \w+ normalises by the whole batch"):
-        backward_by_parts(model, Objective(), task.batch(0, 0, 4), 1, CPU, "fp32")
+        by_parts(model, Objective(), task.batch(0, 0, 4), 1)
 
 
 def test_one_example_that_does_not_fit_is_an_error(made):
     model, batch = made
     memory = Memory(model, 0)
     with pytest.raises(TooLarge, match=r"one example at a time.*\(CUDA out of memory\. Tried to allocate 2"):
-        backward_by_parts(model, Objective(), batch, 1, CPU, "fp32")
+        by_parts(model, Objective(), batch, 1)
     assert memory.seen == [7, 4, 2, 1]
 
 
@@ -259,8 +273,8 @@ def test_balance_of_unequal_parts_is_weighted_by_their_rows(made, plan):
     each = []
     for rows in (slice(0, 4), slice(4, 7)):
         own = Batch({name: tensor[rows] for name, tensor in batch.inputs.items()}, batch.targets[rows])
-        each.append(backward_by_parts(copy.deepcopy(model), Objective(), own, 1, CPU, "fp32")[0]["balance"].item())
-    together = backward_by_parts(model, Objective(), batch, 2, CPU, "fp32")[0]["balance"].item()
+        each.append(by_parts(copy.deepcopy(model), Objective(), own, 1)[0]["balance"].item())
+    together = by_parts(model, Objective(), batch, 2)[0]["balance"].item()
     assert together == pytest.approx((4 * each[0] + 3 * each[1]) / 7, rel=1e-6) and each[0] != each[1]
 
 
@@ -268,7 +282,7 @@ def test_balance_of_unequal_parts_is_weighted_by_their_rows(made, plan):
 def test_out_of_memory_in_whatever_words_goes_on_by_parts(error):
     model = cyclic("ln")
     memory = Memory(model, 2, error=error)
-    _, parts = backward_by_parts(model, Objective(), Cycles(VOCAB).batch(0, 0, 4), 1, CPU, "fp32")
+    _, parts = by_parts(model, Objective(), Cycles(VOCAB).batch(0, 0, 4), 1)
     assert parts == 2 and memory.seen == [4, 2, 2]
 
 
@@ -284,7 +298,7 @@ def test_what_is_wrong_otherwise_is_raised(error):
     model, task = cyclic("ln"), Cycles(VOCAB)
     Memory(model, 0, error=error)
     with pytest.raises(RuntimeError, match=str(error)):
-        backward_by_parts(model, Objective(), task.batch(0, 0, 4), 1, CPU, "fp32")
+        by_parts(model, Objective(), task.batch(0, 0, 4), 1)
     with pytest.raises(RuntimeError, match=str(error)):
         diagnose(model, task.held_out("val", 400), 5, SETTING)
 

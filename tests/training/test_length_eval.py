@@ -20,7 +20,7 @@ from ablate.planning.plan import PlanError, plan_study
 from ablate.results.atomic import write_json
 from ablate.results.run import Run, lacking
 from ablate.results.study import load_study
-from ablate.training import trainer
+from ablate.training import evaluation, trainer
 from analysis.case import case_of
 from analysis.writing import tables
 
@@ -112,6 +112,23 @@ def test_a_failing_test_loses_nothing(small, monkeypatch, capfd, trained):
         assert "cannot be tested at eval.lengths=[8] (out of memory at this length)\n" in capfd.readouterr().err
         assert carry_out(plan) == 1
     assert carried_out(*small, "eval.lengths=[8]")[0] == ["done"] and lacking(run, [8]) == []
+
+
+def test_a_length_that_fails_keeps_none_of_the_others_out(small, monkeypatch, capfd):
+    carried_out(*small)
+    tested = evaluation.at_lengths
+
+    def fail(model, task, setting, lengths):
+        if lengths == [24]:
+            raise MemoryError("out of memory at this length")
+        return tested(model, task, setting, lengths)
+
+    monkeypatch.setattr(evaluation, "at_lengths", fail)
+    statuses, run, _ = carried_out(*small, "eval.lengths=[24,8]")
+    assert statuses == ["failed"] and run.result().status == "done" and lacking(run, [8, 24]) == [24]
+    assert "cannot be tested at eval.lengths=[24] (out of memory at this length)\n" in capfd.readouterr().err
+    monkeypatch.setattr(evaluation, "at_lengths", tested)
+    assert carried_out(*small, "eval.lengths=[24,8]")[0] == ["done"] and lacking(run, [8, 24]) == []
 
 
 class Short:

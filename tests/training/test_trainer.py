@@ -4,6 +4,8 @@ import contextlib
 import copy
 import hashlib
 import math
+import subprocess
+import sys
 import threading
 import zipfile
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import latest
+from conftest import ROOT, latest
 from test_components import component
 from test_variants import COVER
 from torch import Tensor, nn
@@ -274,7 +276,7 @@ def test_each_second_is_that_of_one_phase_and_speed_is_that_of_training_alone(sm
     trainer, now = trainer_of(cells.checked[0].config, tmp_path), [0.0]
     trainer.clock = Clock()
     monkeypatch.setattr(clocks, "time", clock(now))
-    slow = {"data": (trainer.task, "batch"), "forward_backward": (gradients, "backward_by_parts")}
+    slow = {"data": (trainer.task, "batch"), "forward_backward": (gradients.Gradients, "by_parts")}
     slow |= {"optimiser": (trainer.average, "update"), "evaluate": (loop, "measure")}
     slow |= {"log": (trainer.metrics, "write"), "checkpoint": (checkpoint, "copied")}
 
@@ -336,6 +338,29 @@ def test_compiling_is_a_phase_of_its_own_wherever_it_happens(small, tmp_path, mo
         compiling.Stopwatch.end(None)
         now[0] += 2
     assert trainer.clock.seconds["evaluate"] == 3 and trainer.clock.seconds["compile"] == 10
+    again = Clock()
+    with again.timed("setup"):  # in which a continued run reads what it took before
+        now[0] += 2
+        again.load_state_dict(trainer.clock.state_dict())
+    assert again.seconds["setup"] == 2 and again.seconds["compile"] == 10
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux alone lets a peak of memory begin anew")
+def test_the_peak_of_memory_is_that_of_a_run_alone() -> None:
+    code = """
+import torch
+from ablate.training.devices import configure_torch, peak_memory, reset_peak_memory
+configure_torch()
+cpu = torch.device("cpu")
+reset_peak_memory(cpu)
+small = peak_memory(cpu)
+torch.zeros(25_000_000).add_(1)
+large = peak_memory(cpu)
+reset_peak_memory(cpu)
+print(large - small > 80e6, peak_memory(cpu) - small < 40e6)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "True"]
 
 
 def test_a_model_is_compiled_where_it_is_asked_for(small, tmp_path, monkeypatch) -> None:

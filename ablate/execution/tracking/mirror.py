@@ -116,7 +116,7 @@ class Mirror:
         cells, count = {cell.id: cell for cell in manifest.cells}, 0
         for planned in manifest.runs:
             run, cell = Run(self.results, planned.path), cells[planned.cell]
-            now = stamp(run.result_file), stamp(run.metrics_file)
+            now = [stamp(file) for file in (run.result_file, run.metrics_file, run.evaluation_file)]
             if self.stamps.get(run.path) != now:
                 self.stamps[run.path] = now
                 services = variants_of(cell.config.track)
@@ -156,11 +156,12 @@ class Mirror:
             if rows:
                 sink.log(card, rows)
             return False
-        mark = Mark(run.path, result.status, str(result.ended), sink.name, sink.mode)
+        more = noted(run.evaluation)[0] or {}
+        ended = ", ".join([str(result.ended), *sorted(more)])  # metrics at new lengths are shown, too
+        mark = Mark(run.path, result.status, ended, sink.name, sink.mode)
         if sink.mode == "disabled" or self.replayed & {mark, mark._replace(mode="online")}:
             return False
         error = {"error": result.error.message} if result.error else {}
-        more = noted(run.evaluation)[0] or {}
         sink.finish(card, run.metrics()[0], result.status, result.final | more | error)
         mark = mark._replace(mode=sink.mode)  # offline from here, if the service was not reached
         with open(self.file, "a+b", opener=no_link) as file:
