@@ -21,6 +21,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ablate.config.depth import names_of, variant_of
 from ablate.config.errors import Refused, first_line
 from ablate.config.groups import groups
 from ablate.config.subcommands import Outcome, Parser, conclude
@@ -145,7 +146,11 @@ def not_compared(manifest: Manifest) -> str:
         folder = words[words.index("--config-dir", 0, -1) + 1]
     known, parts = groups(folder), []
     for factor in manifest.components:
-        missing = [variant for variant in known.get(factor, {}) if variant not in manifest.factors.get(factor, [])]
+        found = known.get(factor, {})
+        compared = {
+            variant_of(name) for level in manifest.factors.get(factor, ()) for name in names_of(str(level), found)
+        }
+        missing = [variant for variant in found if variant not in compared]
         parts += [f"{factor}: {', '.join(missing)}"] if missing else []
     return f"not compared: {'; '.join(parts)}" if parts else ""
 

@@ -11,7 +11,7 @@ import pandas
 from ablate import evidence, formatting
 from ablate.config.claims import STATISTICS
 from ablate.evidence.effects import STEP
-from ablate.formatting import columns
+from ablate.formatting import columns, ranged
 from ablate.results import naming
 from ablate.results.study import Study
 from ablate.results.tables import is_timed, named_rows, planned_cells
@@ -62,15 +62,10 @@ def _scope(study: Study) -> str:
     how = "tuned" if tuning else "untuned"
     how += " anew for each seed:" * bool(tuning and tuning.per_seed)
     rate = f"{'one ' * (how == 'untuned')}{how} lr " if len(set(rates)) == 1 else f"{how} lrs "
-    seen = f"{_range(steps)} steps ({_range(passes)})"
+    seen = f"{ranged(steps)} steps ({ranged(passes)})"
     least = " (each the smallest that tuning cannot tell from its best)" * bool(tuning and tuning.rule == "one_se")
     matched = naming.matched(manifest)
-    return f"scope: {_range(sizes)} parameters, {seen}, {rate}{_range(rates)}{least}" + f"; {matched}" * bool(matched)
-
-
-def _range(values: list[str]) -> str:
-    different = list(dict.fromkeys(values))
-    return ", ".join(different if len(different) <= 5 else [*different[:2], "…", different[-1]])
+    return f"scope: {ranged(sizes)} parameters, {seen}, {rate}{ranged(rates)}{least}" + f"; {matched}" * bool(matched)
 
 
 def _metric(study: Study) -> str:

@@ -16,7 +16,7 @@ from ablate.config.errors import Problem, first_line
 from ablate.config.files import read_plain
 from ablate.config.groups import named_elsewhere, other_names
 from ablate.config.overrides import parsed
-from ablate.config.schema import COMPONENTS, KEYS, LAYERS, RENAMED, Config
+from ablate.config.schema import COMPONENTS, KEYS, LAYERS, RENAMED, SECTIONS, WHOLE, Config
 from ablate.formatting import instead, nearest
 
 KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
@@ -89,7 +89,8 @@ def _problem_of(composer: Composer, text: str, chosen: list[str]) -> Problem | N
         composer.compose([*chosen, text])
     except COMPOSING as error:
         why = _explain(composer, key, error, chosen)
-        several = isinstance(parsed(text).value(), list) and why.endswith((" number", "one value"))
+        listed, of_cell = parsed(text).value(), key.partition(".")[0] not in (*WHOLE, "eval") and key != "optim.betas"
+        several = of_cell and isinstance(listed, list) and len(listed) > 1 and why.endswith((" number", "one value"))
         return Problem(shown, why + f"; to compare several write {key}={value[1:-1]}" * several)
     return None
 
@@ -107,8 +108,10 @@ def _explain(composer: Composer, key: str, error: Exception, chosen: list[str]) 
         return f"{match[1]!r} is not {KINDS.get(match[2].lower(), match[2])}"
     if "is not Optional" in message:
         return "cannot be null; write a value"
-    if "Invalid value assigned" in message:
+    if "Invalid value assigned" in message or "with ListConfig" in message:
         return "takes a list; write [...]"
+    if "Invalid type assigned" in message and key in KEYS and key not in SECTIONS:
+        return "takes a list of names or numbers"
     if "Invalid type assigned" in message:
         section = f"is a section of keys; set one of them, as in {key}.KEY=VALUE"
         return section + "; or did you mean seeds?" * (key == "seed")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -159,6 +160,16 @@ def levels_of(wanted: Any) -> list[Any]:
     return wanted if isinstance(wanted, list) else [wanted]
 
 
+def level(value: Any) -> Any:
+    """A value as a level of a factor."""
+    return value if isinstance(value, str | int | float | None) else json.dumps(value)
+
+
+def spell(value: Any) -> str:
+    """A level as it is typed on the command line."""
+    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
+
+
 def holds(levels: dict[str, Level], side: Side) -> bool:
     """Whether a cell's levels match a side; a zipped factor can be named by any of its keys."""
     alone = dict(levels)
@@ -166,9 +177,9 @@ def holds(levels: dict[str, Level], side: Side) -> bool:
         alone |= unzipped(name, level)
     for key, wanted in side.items():
         level, among = alone.get(key), levels_of(wanted)
-        # Compared also as text, as levels of zipped keys are texts; but "None" can be the name of another level.
-        texts = {str(each) for each in among if each is not None or key not in levels}
-        if key not in alone or not (level in among or (level is not None and str(level) in texts)):
+        # Compared also as typed, as levels of zipped keys are texts; but "null" can be the name of another level.
+        texts = {spell(each) for each in among if each is not None or key not in levels}
+        if key not in alone or not (level in among or (level is not None and spell(level) in texts)):
             return False
     return True
 

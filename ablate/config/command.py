@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from ablate.config.claims import Claim, Criterion, read_claims, read_criterion
+from ablate.config.claims import Claim, Criterion, level, read_claims, read_criterion
 from ablate.config.designs import RUNG
 from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.config.files import calls, read_plain
@@ -188,9 +188,9 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
     entries = reader.entries(content)
     factors = content.get("factors", {})
     known = factors.items() if isinstance(factors, dict) else ()
-    levels = {str(key): each for key, each in known if isinstance(each, list)}  # that claims may name
+    levels = {str(key): [*map(level, each)] for key, each in known if isinstance(each, list)}  # that claims may name
     if content.get("design") == "ladder" and type(count := content.get("ladder", Config.ladder)) is int:
-        levels[RUNG] = levels_of_rungs(count)
+        levels[RUNG] = levels_of_rungs(min(count, 8))  # the most that the schema accepts
     named = content.get("claims", {})
     claims, wrong = read_claims(named, levels, content.get("at"))
     replicated, unfit = read_criterion(content.get("replicated"), named if isinstance(named, dict) else ())
@@ -198,6 +198,7 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
     problems = [Problem(f"{file}: {problem.key}", problem.message) for problem in [*wrong, *unfit, *unlike]]
     given = grouped((key_of(text), text) for text in rest)
     tier = next((text.partition("=")[2] for text in given.get("tier", ())), None)
+    tier = None if tier == "null" else tier
     kept, text_problems = _texts(file, content)
     effects = filter(None, [kept["effects"]])
     tiered, found = _tier(file, content.get("tiers", {}), tier, reader)

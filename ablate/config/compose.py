@@ -118,9 +118,10 @@ class Composer:
         keys = [text for text in overrides if not self.chooses_group(text)]
         given = {*map(key_of, keys)} | {text.partition("=")[2] for text in keys if key_of(text) == "tune.key"}
         shown = {}
-        for text in (text for text in overrides if self.group_of(text) and "(" in text):
-            shown[key_of(text)] = chosen(text)
-            keys += self.settings(key_of(text), chosen(text), given)
+        for text in overrides:
+            if (group := self.group_of(text)) and "(" in text:
+                shown[group] = chosen(text)
+                keys += self.settings(group, chosen(text), given)
         return Composed(typed(self._with_keys(groups, keys)), self.chosen(groups)[1] | shown)
 
     def plain(self, text: str) -> str:

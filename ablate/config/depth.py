@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 from ablate.config.errors import Problem
 from ablate.config.groups import other_names
 from ablate.config.schema import COMPONENTS, LAYERS, PLACED, Config
-from ablate.formatting import instead
+from ablate.formatting import instead, split
 
 ITEM = re.compile(r"(\d*)(.*?)(\.\.\.)?", re.DOTALL)
 SETTINGS = re.compile(r"""\((?:[^()"']|"[^"]*"|'[^']*')*\)""")
-ENCLOSED = re.compile(r"""'[^']*'|"[^"]*"|\([^][(){}'"]*\)|\[[^][(){}'"]*\]|\{[^][(){}'"]*\}""")  # innermost
 SETTING = re.compile(r"(?:([\w.]+)\s*=\s*)?(.*)")
 REST, AGAIN = "...", "+..."  # after a variant, and after the whole pattern
 
@@ -38,22 +37,13 @@ def variant_of(text: str) -> str:
 
 def settings_of(text: str) -> list[tuple[str, str]]:
     """The settings that the choice of one variant gives, as text; a name is empty where only a value is given."""
-    parts = _split(text.partition("(")[2].removesuffix(")"), ",") if "(" in text else []
+    parts = split(text.partition("(")[2].removesuffix(")"), ",") if "(" in text else []
     return [(found[1] or "", found[2]) for part in parts if (found := SETTING.fullmatch(part.strip()))]
-
-
-def _split(text: str, separator: str) -> list[str]:
-    """The parts of a text between separators outside of brackets and quotes."""
-    masked = text
-    while (hidden := ENCLOSED.sub(lambda found: "_" * len(found[0]), masked)) != masked:
-        masked = hidden
-    cuts = [-1, *(found.start() for found in re.finditer(re.escape(separator), masked)), len(text)]
-    return [text[start + 1 : end] for start, end in itertools.pairwise(cuts)]
 
 
 def unzipped(factor: str, level: object) -> dict[str, str]:
     """The level of each key of a zipped factor, 2 and rms of 2+rms; empty if it is unclear, as of several patterns."""
-    keys, values = factor.split("+"), _split(str(level), "+")
+    keys, values = factor.split("+"), split(str(level), "+")
     placed = [i for i, key in enumerate(keys) if key in PLACED]
     if len(values) > len(keys) and len(placed) == 1:  # the pattern of this key
         pattern = slice(placed[0], placed[0] + 1 + len(values) - len(keys))
@@ -70,7 +60,7 @@ def is_pattern(text: str, known: Collection[str]) -> bool:
 def items_of(text: str, known: Collection[str] = ()) -> list[Item]:
     """The items of a pattern; a `known` name may begin with a digit."""
     found = []
-    for word in _split(text.removesuffix(AGAIN), "+"):
+    for word in split(text.removesuffix(AGAIN), "+"):
         number, name, rest = ("", word, None) if {word, variant_of(word)} & {*known} else ITEM.fullmatch(word).groups()  # type: ignore[union-attr]
         found.append(Item(name, None if rest else int(number or 1)))
     return found
@@ -83,7 +73,7 @@ def names_of(text: str, known: Collection[str] = ()) -> list[str]:
 
 def named_settings(group: str, text: str) -> set[str]:
     """The keys of the settings that a choice of a group gives by name, of any of its variants: norm.groups."""
-    return {f"{group}.{name}" for word in _split(text, "+") for name, _ in settings_of(word) if name}
+    return {f"{group}.{name}" for word in split(text, "+") for name, _ in settings_of(word) if name}
 
 
 def pattern_problem(group: str, text: str, known: Mapping[str, Path]) -> str | None:
@@ -97,7 +87,7 @@ def pattern_problem(group: str, text: str, known: Mapping[str, Path]) -> str | N
         return why if lost[0] else "lacks a variant beside a +"
     if sum(item.times is None for item in items) + text.endswith(AGAIN) > 1:
         return "has ... twice; one variant can take all layers that are left, or the whole be repeated"
-    if any(item.times == 0 for item in items) or any(re.match(r"\d.*\.\.\.$", word) for word in _split(text, "+")):
+    if any(item.times == 0 for item in items) or any(re.match(r"\d.*\.\.\.$", word) for word in split(text, "+")):
         return "takes numbers from 1 before a variant, and none before one with ..."
     if len({item.name for item in items}) == 1:
         return f"has one variant in every layer; write {group}={items[0].name}"

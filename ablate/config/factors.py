@@ -1,21 +1,22 @@
 """The factors of a command line (swept keys; zipped keys form one factor) and the cells of its design."""
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ablate.config.claims import Level, Levels
+from ablate.config.claims import Level, Levels, level, spell
 from ablate.config.command import Command, value_text
 from ablate.config.compose import COMPOSING, Composed, Composer
 from ablate.config.depth import value_at
 from ablate.config.designs import DESIGNS, Aliases, Cell, size
 from ablate.config.errors import Problem
 from ablate.config.groups import defaults
-from ablate.config.key_checks import CHOSEN
+from ablate.config.key_checks import CHOSEN, check
 from ablate.config.ladder import KEYS, RUNG, rungs
 from ablate.config.overrides import MOST, key_of, parsed
-from ablate.config.schema import NAMED, VARIED
+from ablate.config.schema import BY_STEPS, NAMED, VARIED
 from ablate.formatting import flat, instead
 
 FEW = 4  # the reference's label lists at most this many factors
@@ -60,6 +61,7 @@ def arrange(command: Command) -> Design:
         command = dataclasses.replace(command, swept=command.swept | swept)
         keys |= {RUNG: [*KEYS]}
     problems += wrong
+    kind = kind if steps or kind != "ladder" else "grid"
     values = {key: [parsed(level).value() for level in levels] for key, levels in command.swept.items()}
     typed = {name: list(zip(*(values[key] for key in members), strict=False)) for name, members in keys.items()}
     base, wrong = _choose_base(kind, typed, keys, given(command, "reference"))
@@ -81,7 +83,9 @@ def read_companions(
 ) -> tuple[dict[str, dict[str, str]], list[Problem]]:
     """The overrides that come with a level, by its override and their keys, and the problems of `companions`."""
     asked, found, problems = given(command, "companions"), dict[str, dict[str, str]](), list[Problem]()
-    asked = json.loads(asked) if isinstance(asked, str) and asked.startswith("{") else asked  # of a study file
+    if isinstance(asked, str) and asked.startswith("{"):
+        with contextlib.suppress(ValueError):
+            asked = json.loads(asked)  # of a study file
     parts = [key_of(text) for text in command.fixed if key_of(text).startswith("companions.")]
     if parts or (asked and not isinstance(asked, dict)):
         form = "write all of them, by level, as in companions={norm:{dyt:{model.scale_embeddings:true}}}"
@@ -89,30 +93,40 @@ def read_companions(
     if asked and design != "one_at_a_time":
         only = f"go with design=one_at_a_time, where cells change one level, not with {design}"
         return {}, [Problem("companions", only)]
-    together = {key: members for members in keys.values() for key in members}
+    zipped_with = {key: members for members in keys.values() for key in members}
     usual = {command.swept[key][at] for name, at in base.items() for key in keys[name]}
-    chosen = {given(command, "tune.key"), *CHOSEN.get(str(given(command, "match")), ())}
-    held = given(command, "hold") or []
+    chosen = {str(given(command, "tune.key")), *CHOSEN.get(str(given(command, "match")), ())}
+    held = given(command, "hold")
+    names_held = set(map(str, held)) if isinstance(held, list) else set()
     for key, levels in (asked or {}).items():
         texts = {spell(parsed(text).value()): text for text in command.swept.get(key, [])}
-        for level, more in levels.items() if isinstance(levels, dict) else [(levels, {})]:
-            text, words = texts.get(spell(level), ""), flat(more) if isinstance(more, dict) else {}
-            if not text and command.request.changed and "companions" in command.request.of_file:
+        for at, more in levels.items() if isinstance(levels, dict) else [(levels, {})]:
+            text, words = texts.get(spell(at), ""), flat(more) if isinstance(more, dict) else {}
+            everywhere = key not in command.swept and spell(given(command, key)) == spell(at)
+            if not text and not everywhere and command.request.changed and "companions" in command.request.of_file:
                 continue  # the command line compares other levels than the study file
             kept = [name for name in words if name.split(".")[0] not in MAY_COME or name in chosen]
-            kept += [name for name in words if name in together.get(key, ())]
-            kept += [name for name in words if held == "all" or name.rpartition(".")[2] in held]
+            kept += [name for name in words if name in zipped_with.get(key, ())]
+            arguments = [name for name in words if name.split(".")[0] in command.swept and "." in name]
+            kept += [n for n in arguments if held == "all" or names_held & {n, n.rpartition(".")[2]}]
             reasons = {
+                "is the level of all cells here; write what comes with it for all cells": everywhere,
                 f"{key} is not swept; {instead(str(key), command.swept)}": not texts,
-                f"is not a level of {key}; {instead(spell(level), texts)}": not text,
+                f"is not a level of {key}; {instead(spell(at), texts)}": not text,
                 "is the reference's level; write what comes with it for all cells": text in usual,
                 "takes settings, as in {model.scale_embeddings:true}": not words,
                 f"{', '.join(kept)} cannot come with it: only components, their keys, and those of model and optim "
                 "that nothing else chooses": bool(kept),
             }
-            wrong = [Problem(f"companions.{key}.{spell(level)}", why) for why, holds in reasons.items() if holds]
+            wrong = [Problem(f"companions.{key}.{spell(at)}", why) for why, holds in reasons.items() if holds]
             plus, problems = command.groups.plus, problems + wrong[:1]
             found[text] = {name: f"{plus(name)}{name}={value_text(value)}" for name, value in words.items()}
+    for name, members in keys.items():
+        for together in zip(*(command.swept[key] for key in members), strict=False):
+            every = [key for text in together for key in found.get(text, ())]
+            if twice := [key for key in dict.fromkeys(every) if every.count(key) > 1]:
+                both = f"{', '.join(twice)} comes with two keys of {name}, which go together; write it with one"
+                problems.append(Problem("companions", both))
     return {} if problems else found, problems
 
 
@@ -121,15 +135,18 @@ MAY_COME = (*VARIED, "model", "optim")  # sections whose settings may come with 
 
 def climb(command: Command) -> tuple[dict[Level, list[Any]], list[Problem]]:
     """The values of `ladder.KEYS` at each level of `rung`, and the problems of a ladder."""
-    taken = [key for key in (*KEYS, "model.heads", "scale", "parametrization") if key in command.swept]
     own = "is chosen by design=ladder for each rung; write one value, that of the top rung"
-    problems = [Problem(key, own) for key in taken]
+    problems = [Problem(key, own) for key in (*KEYS, "scale") if key in command.swept]
+    same = "is that of all rungs with design=ladder; write one value"
+    problems += [Problem(key, same) for key in ("model.heads", "parametrization") if key in command.swept]
     first = [*command.fixed, *(levels[0] for levels in command.swept.values())]
     with Composer(command.groups, lambda *_: False) as composer:  # which imports no user's code for sizes
         try:
             config = composer.compose(first).config
         except COMPOSING:  # which is reported where all cells are composed
             return {}, problems
+    if check(config):  # which reports them for all cells
+        return {}, problems
     uncarried = "MuP" not in config.parametrization["_target_"]
     wrong = {
         "ladder carries the learning rate over widths by parametrization=mup; write it, too": uncarried,
@@ -137,6 +154,7 @@ def climb(command: Command) -> tuple[dict[Level, list[Any]], list[Problem]]:
         "ladder and seeds=auto do not go together; write seeds=8, say": config.seeds == "auto",
         "ladder carries one learning rate to all rungs; leave tune.key out": config.tune.key is not None,
         "ladder measures in compute; leave step_equivalents out": config.step_equivalents,
+        f"ladder sets the steps of each rung; leave match={config.match} out": config.match in BY_STEPS,
     }
     problems += [Problem("design", message) for message, holds in wrong.items() if holds]
     return rungs(config, config.ladder), problems
@@ -185,20 +203,20 @@ def _choose_base(
     if design == "cumulative":
         return base, [Problem("reference", "design=cumulative starts from the first values; put yours first")]
     problems = []
-    for key, level in reference.items():
+    for key, value in reference.items():
         name = next((name for name in base if key == name or key in keys[name]), None)
         if name is None:
             choices = ", ".join(base) or "none"
             problems.append(Problem("reference", f"{key} is not compared here; choose from {choices}"))
             continue
         shown = [join(values) if key == name else values[keys[name].index(key)] for values in typed[name]]
-        if shown.count(level) == 1:
-            base[name] = shown.index(level)
-        elif level in shown:
-            problems.append(Problem("reference", f"{key}:{level} is in several levels of {name}; name another key"))
+        if shown.count(value) == 1:
+            base[name] = shown.index(value)
+        elif value in shown:
+            problems.append(Problem("reference", f"{key}:{value} is in several levels of {name}; name another key"))
         else:
             levels = ", ".join(map(str, shown))
-            problems.append(Problem("reference", f"{key}:{level} is not in the sweep; write one of {levels}"))
+            problems.append(Problem("reference", f"{key}:{value} is not in the sweep; write one of {levels}"))
     return base, problems
 
 
@@ -207,21 +225,11 @@ def join(values: Sequence[Any]) -> Any:
     return values[0] if len(values) == 1 else "+".join(map(spell, values))
 
 
-def spell(value: Any) -> str:
-    """A level as it is typed on the command line."""
-    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
-
-
 def level_of(cell: Composed, key: str) -> Any:
     """A cell's level of a swept key: a group's variant or a key's value."""
     if key in cell.choices:
         return cell.choices[key]
     return level(value_at(cell.config.as_json(), key.split(".")))
-
-
-def level(value: Any) -> Any:
-    """A value as a level of a factor."""
-    return value if isinstance(value, str | int | float | None) else json.dumps(value)
 
 
 def factors_of(cells: list[Composed], design: Design) -> tuple[list[Levels], dict[str, list[Level]], Levels]:

@@ -72,6 +72,9 @@ def _count(node: Any, known: dict[int, int], depth: int = 0) -> int:
     if id(node) not in known:
         known[id(node)] = MOST  # until it is counted, so that a node inside itself exceeds the limit
         inner = node.value if isinstance(node.value, list) else []
+        keys = [pair[0].value for pair in inner if isinstance(pair, tuple)]
+        if twice := next((i for i, key in enumerate(keys) if isinstance(key, str) and key in keys[:i]), None):
+            raise ValueError(f"{keys[twice]} is given twice, line {inner[twice][0].start_mark.line + 1}")
         below = (part for pair in inner for part in (pair if isinstance(pair, tuple) else (pair,)))
         known[id(node)] = 1 + sum(_count(part, known, depth + 1) for part in below)
     if known[id(node)] >= MOST:

@@ -48,7 +48,7 @@ def study_problems(config: Config) -> list[Problem]:
 
 def _wrong_seeds(seeds: Any, confirm: int | None) -> str | None:
     if seeds == "auto":
-        message = "auto and confirm do not go together: fresh seeds are counted beforehand; leave seeds=auto out"
+        message = "auto and confirm do not go together: confirm alone says how many fresh seeds; write seeds=5, say"
         return message if confirm else None
     if isinstance(seeds, list) and len(set(map(str, seeds))) < len(seeds):
         return f"{seeds} has a seed twice; write each once"
@@ -59,7 +59,7 @@ def _wrong_seeds(seeds: Any, confirm: int | None) -> str | None:
     if (seeds if isinstance(seeds, int) else len(seeds)) > MOST_SEEDS:
         return f"must be at most {MOST_SEEDS:,} seeds"
     if isinstance(seeds, list) and any(seed in TUNING_SEEDS for seed in seeds):
-        return f"{TUNING_SEEDS.start} and above are tuning's, and never scored; write smaller ones"
+        return f"{TUNING_SEEDS.start} to {TUNING_SEEDS[-1]} are tuning's, and never scored; write others"
     return None
 
 

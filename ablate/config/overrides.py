@@ -153,9 +153,10 @@ def _misused(override: Override, levels: list[str], known: Mapping[str, Mapping[
             return f"{key} takes no settings in parentheses; write keys, as in model.dim=128 or track.project=NAME"
         if is_pattern(choice, known[key]) and (wrong := pattern_problem(key, choice, known[key])):
             return f"{choice}: {wrong}" if levels else wrong
-    if sweep and key == "seeds":
+    if sweep and key in ("seeds", "tune.values", "hold", "zip", "eval.lengths"):
         values = ",".join(level.partition("=")[2] for level in levels)
-        return f"would be several sweeps; for just these seeds write seeds=[{values}]"
+        what = "would be several sweeps; for just these seeds" if key == "seeds" else "takes a list;"
+        return f"{what} write {key}=[{values}]"
     if sweep and key.partition(".")[0] in WHOLE:
         return f"{key} belongs to the whole study and takes one value"
     if sweep and key.startswith("eval."):

@@ -4,6 +4,7 @@ Numbers have a typographic minus, and no sign if they round to zero.
 """
 
 import difflib
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -142,7 +143,7 @@ def verdict(row: Any, assigned: Callable[[str, str], str] = "{}={}".format) -> s
     if word in ("better", "worse"):
         lower = bool(row.lower_is_better) == (word == "better")
         named = row.metric.split("/")[-1]
-        sides = {"interaction": "together than the two alone predict", "trend": f"{named} {row.level.split(', ')[-1]}"}
+        sides = {"interaction": "together than the two alone predict", "trend": f"{named} {levels_of(row)[-1]}"}
         way = f"{'lower' if lower else 'higher'} {sides.get(row.kind, named)}"
         timed = row.metric in SPEED and row.kind not in sides
         words = f"{row.verdict} ({('faster' if word == 'better' else 'slower') if timed else way})"
@@ -164,10 +165,28 @@ def verdict(row: Any, assigned: Callable[[str, str], str] = "{}={}".format) -> s
     return f"{words}: {row.note}" if row.note and " among " not in row.verdict else words
 
 
+ENCLOSED = re.compile(r"""'[^']*'|"[^"]*"|\([^][(){}'"]*\)|\[[^][(){}'"]*\]|\{[^][(){}'"]*\}""")  # innermost
+
+
+def split(text: str, separator: str) -> list[str]:
+    """The parts of a text between separators outside of brackets and quotes."""
+    masked = text
+    while (hidden := ENCLOSED.sub(lambda found: "_" * len(found[0]), masked)) != masked:
+        masked = hidden
+    cuts = [(0, 0), *(found.span() for found in re.finditer(re.escape(separator), masked)), (len(text), 0)]
+    return [text[end:start] for (_, end), (start, _) in itertools.pairwise(cuts)]
+
+
+def levels_of(row: Any, column: str = "level") -> list[str]:
+    """The level, or the `reference`, of each factor of a row of effects."""
+    text = str(getattr(row, column))
+    return split(text, ", ") if " x " in row.factor else [text]
+
+
 def crossed(row: Any, word: str, assigned: Callable[[str, str], str]) -> str:
     """A decided interaction of two levels: "interaction: residual=post fares worse with optim.warmup=0"; else empty."""
     factors = getattr(row, "factor", "").split(" x ")
-    levels = row.level.split(", ") if row.kind == "interaction" else []
+    levels = levels_of(row) if row.kind == "interaction" else []
     if row.note or len(factors) != 2 or len(levels) != 2:  # several levels combined
         return ""
     fares = "fares" if word == row.verdict else "seems to fare"  # "seems": exploratory
@@ -251,9 +270,10 @@ def first_of(names: Iterable[str], most: int) -> str:
     return ", ".join(names[:most]) + f" and {len(names) - most} more" * (len(names) > most)
 
 
-def ranged(values: list[str]) -> str:
-    """Up to three values, or the first and the last of more."""
-    return ", ".join(values) if len(values) <= 3 else f"{values[0]} to {values[-1]}"
+def ranged(values: Iterable[str]) -> str:
+    """Up to three different values, or the first and the last of more."""
+    different = list(dict.fromkeys(values))
+    return ", ".join(different) if len(different) <= 3 else f"{different[0]} to {different[-1]}"
 
 
 def known(value: Any) -> TypeGuard[float]:

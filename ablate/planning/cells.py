@@ -161,9 +161,8 @@ def widen_each(cell: Checked, amount: Amount, target: float, validator: Validato
     for name in (name for name, settings in node.items() if "hidden" in settings):
         in_all = validator.checked(cell.config.with_value("ffn", node[name]), cell.task)
         found = widen(in_all, amount, target, validator).config.ffn["hidden"]
-        whole[name] = (
-            found or with_nearest_width(in_all, amount, target, validator).config.ffn["hidden"]
-        )  # an FFN may have none
+        # An FFN may have none of these widths.
+        whole[name] = found or with_nearest_width(in_all, amount, target, validator).config.ffn["hidden"]
     first = next(iter(whole))
 
     def at(width: int) -> Checked:

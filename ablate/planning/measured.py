@@ -166,9 +166,7 @@ def recorded_seconds(study: CheckedStudy) -> list[StepSeconds]:
         known = [seconds for seconds in found if seconds is not None]
         if known and len(known) < len(found):
             label = study.cells.labels[found.index(None)]
-            message = (
-                f"{manifest.study} was begun without {label}, whose steps were not timed together with the others'"
-            )
+            message = f"{manifest.study} was begun without {label}, whose steps were not timed with the others'"
             raise PlanError([Problem("study", f"{message}; write another name")])
         if known:
             return known
@@ -430,9 +428,8 @@ def vector_lines(wanted: list[tuple[Config, int]]) -> list[str]:
         each = "" if cost is None else f"{float(f'{cost:.2g}'):,g} CPU-s each"
         parts = []
         if lacking := len(places) - len(known):  # the time of the sweep does not include them
-            parts.append(
-                f"{counted(lacking, 'set')} to train, {f'about {each}, ' * bool(each)}in addition to the time above"
-            )
+            about = f"about {each}, " * bool(each)
+            parts.append(f"{counted(lacking, 'set')} to train, {about}in addition to the time above")
         if known:
             parts.append(f"{counted(len(known), 'set')} cached" + f", {each} to train" * (bool(each) and not parts))
         lines.append(f"vectors of {kind[0]}: {'; '.join(parts)}")

@@ -25,7 +25,7 @@ from ablate.config.errors import BadComponent, PlanError, Problem, first_line
 from ablate.config.factors import BASE, Design, arrange, cell_name, factors_of, labels_of
 from ablate.config.groups import names_in
 from ablate.config.key_checks import CHOSEN, idle_problems, study_problems, without_unit
-from ablate.config.overrides import key_of
+from ablate.config.overrides import key_of, parsed
 from ablate.config.schema import COMPONENTS, Config
 from ablate.execution.launcher import launcher_problems
 from ablate.formatting import grouped, listed, setting
@@ -272,7 +272,7 @@ def _takes(group: str, node: dict[str, Any], key: str, user: list[str]) -> bool:
 
 def _is_given(choice: str, name: str, value: Any) -> bool:
     """Whether the choice of a variant gives this setting, by its name or as its only value."""
-    return any(key == name or (not key and text == setting(value)) for key, text in settings_of(choice))
+    return any(key == name or (not key and parsed(f"x={text}").value() == value) for key, text in settings_of(choice))
 
 
 def held_names(

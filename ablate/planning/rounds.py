@@ -105,7 +105,7 @@ def placebo_problems(study: CheckedStudy) -> list[Problem]:
     same = "seed.init and seed.data are both fixed, so that all its seeds would be one run"
     own = f"sets {PLACEBO} by itself; leave one of them out"
     fixed = None not in (seed.init, seed.data)
-    given = PLACEBO in study.cells.factors or any(cell.config.seed.placebo for cell in study.cells.checked)
+    given = PLACEBO in study.cells.swept or any(cell.config.seed.placebo for cell in study.cells.checked)
     messages = {few: count < LEAST, own: given, same: fixed}
     return [Problem("placebo_seeds", message) for message, holds in messages.items() if count and holds]
 
@@ -115,8 +115,7 @@ def placebo_study(study: CheckedStudy) -> CheckedStudy:
     with random initial values, data order, initialisation, and chaos."""
     count, (row, plain) = study.settings.placebo_seeds, study.cells.references[0]
     shapes, config = plain.budget.shapes, plain.config.with_value("eval.lengths", [])
-    keys = [key for name in study.cells.factors for key in name.split("+")]  # of a zipped factor all
-    drawn = [key for key in keys if key in COMPONENTS and key != "init"]
+    drawn = [key for key in study.cells.swept if key in COMPONENTS and key != "init"]
     drawn = [key for key in drawn if shared_draws(key, shapes, plain.config) < 1]
     # Without the parts of the randomness that `seed.init` or `seed.data` fixes.
     varying = [half for half in ("data", "init") if getattr(config.seed, half) is None]
@@ -142,7 +141,7 @@ def shared_draws(kind: str | None, shapes: Shapes, config: Config) -> float:
 
 def step_equivalents_problems(study: CheckedStudy) -> list[Problem]:
     """What is wrong with `step_equivalents`."""
-    swept = [key for name in study.cells.factors for key in name.split("+")]  # of a zipped factor all
+    swept = study.cells.swept
     match, least = study.settings.match, min(cell.config.train.steps for cell in study.cells.checked)
     merged = len({scaled(least, ratio) for ratio in RATIOS}) < len(RATIOS)
     messages = {

@@ -32,6 +32,11 @@ class Layout:
     levels: list[dict[str, Any]]
     at: list[int]  # the index of the cell that each one is compared with
 
+    @property
+    def swept(self) -> list[str]:
+        """The swept keys; of a zipped factor all."""
+        return [key for name in self.factors for key in name.split("+")]
+
 
 @dataclasses.dataclass(frozen=True)
 class Cells(Layout):
@@ -72,9 +77,8 @@ def comparison_notes(cells: Cells, tuned: str | None) -> Iterator[str]:
     others = [row.label for row, at in zip(cells.rows, cells.at, strict=True) if row.task != cells.rows[at].task]
     why = "scored on another task than the reference, so that no effect between them will be shown"
     yield from [f"{first_of(others, NAMED)}: {why}"] * bool(others)
-    keys = [key for name in cells.factors for key in name.split("+")]
     rates = {config.optim.lr for config in configs}
-    if "optim" in keys and "optim.lr" not in (*keys, tuned) and len(rates) == 1:
+    if "optim" in cells.swept and "optim.lr" not in (*cells.swept, tuned) and len(rates) == 1:
         rate = scientific(rates.pop())
         note = f"optimisers are compared at one learning rate, {rate}, which can suit one and not another"
         yield f"{note}; tune.key=optim.lr 'tune.values=[1e-3,3e-3,1e-2]', say, gives each its own"

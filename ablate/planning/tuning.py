@@ -13,9 +13,9 @@ from typing import Any, get_type_hints
 import msgspec
 
 from ablate import formatting
+from ablate.config.claims import level, spell
 from ablate.config.depth import patterned
 from ablate.config.errors import PlanError, Problem
-from ablate.config.factors import level, spell
 from ablate.config.key_checks import CHOSEN
 from ablate.config.schema import COMPONENTS, SECTIONS, TUNING_SEEDS, WHOLE, Config
 from ablate.formatting import flat, is_number, nearest
@@ -40,9 +40,9 @@ UNSCORED = ("eval", "data", "seed")  # sections that change what is scored, or t
 def tuned(study: CheckedStudy) -> Generator[Plan, None, CheckedStudy]:
     """Yields the plans of tuning until the grid is wide enough; returns the study with each cell at its best value."""
     tune, shares = study.settings.tune, seeds_of(study)
-    grid, earlier = typed_values(str(tune.key), tune.values), read_earlier(study.results, f"{study.tuning_name}-tune")
+    asked, earlier = typed_values(str(tune.key), tune.values), read_earlier(study.results, f"{study.tuning_name}-tune")
     tried = earlier.manifest.factors.get(str(tune.key), []) if earlier.manifest else []
-    grid = tried if tune.extend and tried[: len(grid)] == grid else grid  # with what earlier commands have added
+    grid = tried if tune.extend and tried[: len(asked)] == asked else asked  # with what earlier commands have added
     tuning = tuning_study(study, grid, shares)
     while True:
         plan = plan_runs(tuning)
@@ -53,7 +53,7 @@ def tuned(study: CheckedStudy) -> Generator[Plan, None, CheckedStudy]:
             ends = [*zip(scores, best, strict=True)]
             ends += [(at, choose(at, is_loss(cell))) for at, cell in zip(scores, study.cells.checked, strict=True)]
             live += [i for at, i in ends if at[i] is not None]
-        wider = extended(grid, tune.values, live) if tune.extend else grid
+        wider = extended(grid, asked, live) if tune.extend else grid
         if wider == grid:
             break
         try:
@@ -308,8 +308,6 @@ def tuning_problems(study: CheckedStudy) -> list[Problem]:
             found.append(Problem("tune.rule", f"one_se {message}; leave it out"))
     except ValueError as error:
         found.append(Problem("tune.values", str(error)))
-    if tune.seeds > len(TUNING_SEEDS):
-        found.append(Problem("tune.seeds", f"{tune.seeds} are too many; write a handful"))
     if found := found + per_seed_problems(study):
         return found
     # The study was scored with other tuning, or with none: its cells would be replaced after a look.
@@ -343,7 +341,7 @@ def key_problems(study: CheckedStudy, key: str) -> list[Problem]:
         f"{key} is part of the budget, which all values share; tune a key of the model or of optim": section == "train",
         f"{key} changes what is scored; tune a key of the model or of training, such as optim.lr": section in UNSCORED,
         f"{key} is a group; sweep it ({key}=...), or tune one of its keys, such as {key}.KEY": is_group,
-        f"{key} is swept already; leave it out of the sweep, or out of tune.key": key in study.cells.factors,
+        f"{key} is swept already; leave it out of the sweep, or out of tune.key": key in study.cells.swept,
         f"{key} is given, too, and tuning chooses it for each cell; leave {key}=... out": key in typed,
         f"match={match} chooses {key} for each cell; tune another key, or write match=none": matched,
         f"{key} may change what a step takes, which match=seconds holds equal; tune a key of optim": timed,

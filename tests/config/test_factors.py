@@ -100,6 +100,8 @@ def test_fewer_levels_than_a_study_file_has_leave_their_companions_out(tmp_path)
     (folder / "mine.yaml").write_text(whole)
     made = arrange(read_command(["+experiment=mine", "norm=ln,rms"], str(tmp_path)))
     assert not made.problems and not made.companions
+    [problem] = arrange(read_command(["+experiment=mine", "norm=dyt"], str(tmp_path))).problems
+    assert problem.message == "is the level of all cells here; write what comes with it for all cells"
     (folder / "mine.yaml").write_text(whole.replace("{dyt:", "{dty:"))
     command = read_command(["+experiment=mine"], str(tmp_path))
     [problem] = arrange(command).problems
@@ -120,10 +122,22 @@ def test_a_level_with_settings_in_a_study_file_has_companions(tmp_path):
 
 
 AT_ONCE = "design=one_at_a_time"
+BOTH = "norm: {rms: {optim.lr: 0.5}}, init: {xavier: {optim.lr: 0.25}}"
 REFUSED = [
     (["companions=3", AT_ONCE, *MANY], "companions: write all of them, by level, as in companions={norm:{dyt:"),
     ([WITH, *MANY], "companions: go with design=one_at_a_time, where cells change one level, not with grid"),
-    ([WITH, "hold=all", AT_ONCE, *MANY], "init, model.scale_embeddings cannot come with it"),
+    (["companions={norm: {rms: {ffn.bias: false}}}", "hold=all", AT_ONCE, *MANY], "ffn.bias cannot come with it"),
+    (["companions={norm: {rms: {ffn.bias: false}}}", "hold=[ffn.bias]", AT_ONCE, *MANY], "ffn.bias cannot come"),
+    (["companions={norm: {rms: {ffn.bias: false}}}", "hold=[bias]", AT_ONCE, *MANY], "ffn.bias cannot come with it"),
+    ([WITH, "hold=3", AT_ONCE, *MANY], "hold: must be all or a list of arguments, not 3"),
+    (["companions='{norm'", AT_ONCE, *MANY], "companions: write all of them, by level"),
+    (
+        ["norm=ln,rms", "init=gpt2,xavier", "zip=[norm,init]", AT_ONCE, f"companions={{{BOTH}}}"],
+        "optim.lr comes with two keys of norm+init, which go together; write it with one",
+    ),
+    (["tune.key=[a]", "tune.values=[1,2]", *MANY], "tune.key=[a]: takes one value"),
+    (["norm@foo=group(groups=4)"], "norm@foo=group(groups=4): no such key; did you mean norm?"),
+    (["design=ladder", "modl.dim=3"], "modl.dim=3: no such key; did you mean model.dim?"),
     (
         ["companions={residual: {pre: {init: gpt2}}}", AT_ONCE, *MANY],
         "companions.residual.pre: residual is not swept; there",

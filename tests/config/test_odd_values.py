@@ -78,6 +78,7 @@ REFUSED = [
     (["norm=nope", "--cfg", "job"], "norm=nope: no such norm"),
     (["--cfg", "everything"], "--cfg: everything is no part of the configuration; write --cfg job or hydra or all"),
     (["design=[true]"], "design=[true]: "),
+    (["study=[a,b]"], "study=[a,b]: takes one value"),
     (["match=param"], "match: must be one of none, params, flops, seconds, flops_total; not param; did you mean"),
     (["norm", "=", "ln,rms"], "=: stands alone; write key=value without spaces around ="),
     (["eval=${model.dim}"], "eval=${model.dim}: is a section of keys; set one of them, as in eval.KEY=VALUE"),

@@ -92,6 +92,7 @@ def test_a_file_is_a_study_and_the_command_line_wins(folder):
     assert rest == [FACTORS, 1, 3] and re.fullmatch("glu-[0-9a-f]{6}", str(name)), "it is not the study of the file"
     assert shape("seeds=1", "train.parallel=1", "train.checkpoint_seconds=0")[0] == "glu", "it asks the same"
     assert shape("tier=tall", "seeds=1", "study=x") == ("x", FACTORS, 1, 2)
+    assert shape("tier=null") == shape()
     assert shape("ffn=swiglu,mlp")[1] == FACTORS | {"ffn": ["swiglu", "mlp"]}
     assert shape("norm=rms", "study=glu")[:2] == ("glu", {"ffn": FACTORS["ffn"]})
     assert shape("init=gpt2,xavier", "design=one_at_a_time")[1].keys() == {"ffn", "norm", "init"}
@@ -152,6 +153,25 @@ def test_other_levels_leave_out_the_claims_that_need_the_old_ones(folder):
     assert "not tested here: claims.gated, since ffn=gelu has no cell in this study" in changed.notes
     assert "replicated: is not judged, since there are no cells of its claim gated here" in changed.notes
     assert folder.refused(replicated=["gatde"]) == ["mine.yaml: replicated: no such claim: gatde; did you mean gated?"]
+
+
+def test_claims_name_levels_that_are_lists_and_zipped_ones_that_are_true_or_null(folder):
+    betas = [[0.9, 0.95], [0.9, 0.99]]
+    claims = {"a": {"less": [{"optim.betas": "[0.9, 0.99]"}, {"optim.betas": "[0.9, 0.95]"}]}}
+    folder.write(factors={"optim.betas": betas}, claims=claims)
+    assert [*folder.plan().manifest.claims] == ["a"]
+    claims = {"a": {"less": [{"model.scale_embeddings": True}, {"model.scale_embeddings": False}]}}
+    claims["b"] = {"less": [{"model.head_dim": 8}, {"model.head_dim": None}]}
+    factors = {"model.scale_embeddings": [False, True], "model.head_dim": [None, 8]}
+    folder.write(factors=factors, zip=[*factors], claims=claims)
+    assert [*folder.plan().manifest.claims] == ["a", "b"]
+
+
+def test_a_zipped_key_is_not_tuned_as_well(folder):
+    factors = {"ffn": ["mlp", "glu"], "optim.lr": [1e-3, 3e-3]}
+    both = {"factors": factors, "zip": [*factors], "claims": None, "tiers": None}
+    [line] = folder.refused(**both, tune={"key": "optim.lr", "values": [1e-3, 1e-2]})
+    assert "optim.lr is swept already; leave it out of the sweep, or out of tune.key" in line
 
 
 def test_effects_are_judged_beside_claims_where_the_file_says_so(folder):

@@ -4,9 +4,9 @@ import itertools
 import re
 
 import pytest
-from conftest import SHAPE, STEPS
+from conftest import SHAPE, STEPS, latest
 from fake_studies import edit_json
-from one_run import carry_out, sweep_here
+from one_run import carry_out, sweep_here, write_plan
 
 from ablate import evidence
 from ablate.cli.summary import summary
@@ -15,8 +15,8 @@ from ablate.config.errors import Refused
 from ablate.config.groups import CONF
 from ablate.evidence.scores import common
 from ablate.planning.checks.preflight import try_out
-from ablate.planning.plan import Plan, PlanError, plan_again, plan_study
-from ablate.planning.tuning import at_edge, choose, extended, remarks
+from ablate.planning.plan import Plan, PlanError, check_study, plan_again, plan_study
+from ablate.planning.tuning import at_edge, choose, extended, remarks, tuned
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
@@ -322,7 +322,7 @@ def test_a_named_study_grows_with_its_tuning_and_is_not_tuned_otherwise(plan):
             "tune.rule: one_se .* no tune.per_seed",
         ),
         (["tune.rule=one_se"], "tune.key: is not given"),
-        (["seeds=[1000000]"], "seeds: 1000000 and above are tuning's, and never scored"),
+        (["seeds=[1000000]"], "seeds: 1000000 to 1999999 are tuning's, and never scored"),
         (["tune.seeds=3"], "tune.seeds: tunes nothing by itself"),
         (["tune.key=optim.min_lr_ratio", "tune.values=[0,0.1]", "schedule=constant"], "is the same cell as"),
     ],
@@ -331,6 +331,19 @@ def test_what_cannot_be_tuned_is_refused_in_one_line(refused, overrides, message
     monkeypatch.setattr("ablate.planning.plan.try_out", try_out)
     told = refused("norm=ln,rms", *overrides)
     assert all(re.search(message, line) for line in told)
+
+
+def test_quoted_values_are_extended_as_numbers(small):
+    """Not only planned: the grid grows once its scores are known."""
+    study = check_study((*latest(*small), "tune.key=optim.lr", "tune.values=['1e-3','3e-3']", "tune.extend=true"), None)
+    rounds = tuned(study)
+    plan = next(rounds)
+    write_plan(plan)
+    for run in plan.manifest.runs:
+        rate = next(cell for cell in plan.manifest.cells if cell.id == run.cell).config.optim.lr
+        final = {"val/loss": 1 - rate, "test/loss": 1.0}
+        write_json(Run(plan.results, run.path).result_file, {"status": "done", "final": final, "error": None})
+    assert {cell.config.optim.lr for cell in next(rounds).manifest.cells} == {1e-3, 3e-3, 9e-3}
 
 
 def test_real_runs_are_tuned_beside_placebos_and_scored(small, tmp_path, capsys):

@@ -146,6 +146,12 @@ def test_what_is_wrong_with_settings_is_a_line(refused: Any, words: str, message
     assert any(message in line for line in refused(*words.split()))
 
 
+def test_a_value_that_a_choice_gives_is_not_held_however_it_is_written(plan: Any) -> None:
+    for text in ("normal(0.030)", "normal(std=3e-2)", "normal(0.03)"):
+        cells = plan(f"init=gpt2,'{text}'", "hold=all", "seeds=1").manifest.cells
+        assert [cell.config.init["std"] for cell in cells] == [0.02, 0.03], text
+
+
 def test_settings_are_split_outside_of_lists() -> None:
     assert settings_of("adamw(betas=[0.8,0.9],eps=1e-9)") == [("betas", "[0.8,0.9]"), ("eps", "1e-9")]
     assert settings_of("power(a=[[1,2],[3]],b='x,y',c=4)") == [("a", "[[1,2],[3]]"), ("b", "'x,y'"), ("c", "4")]
