@@ -249,9 +249,11 @@ def write_defaults(
     """Write the defaults as comments, or only `words` if the file exists; `kinds` are the study's figures."""
     if file.exists():
         text = re.sub(rf"^({'|'.join(words)}):.*\n?", "", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
-        first = "".join(f"{key}: {value}\n" for key, value in words.items())
+        text = "".join(f"{key}: {value}\n" for key, value in words.items()) + text
         if words:
-            write_atomic(file, f"{first}{text}".encode())
+            if re.search(r"^\{", text, re.MULTILINE):  # a line would not go with it
+                raise Refused(f"{file} is one {{…}}; write {', '.join(words)} inside of it")
+            write_atomic(file, text.encode())
         return
     factors = {name: [formatting.show(level) for level in levels] for name, levels in manifest.factors.items()}
     names = naming.paper_labels(manifest)

@@ -100,10 +100,10 @@ def _some_cells(table: pandas.DataFrame, case: Case, given: Edits, most: int) ->
     there, kept = list(line), [cell for cell in line if cell in left]
     how = "" if len({line[cell] for cell in kept}) <= most else "; the reference and those with the best score"
     if how:
-        manifest = case.study.manifest
-        sign = 1 if evidence.lower_is_better(manifest, evidence.endpoint(manifest)) else -1
-        known = case.cells.set_index("cell")
-        score = {cell: sign * mean if math.isfinite(mean) else math.inf for cell, mean in known["mean"].items()}
+        metrics, known = evidence.endpoints(case.study.manifest), case.cells.set_index("cell")
+        measured = known.index.map(metrics)
+        lower = measured.map(lambda metric: evidence.lower_is_better(case.study.manifest, metric))
+        score = known["mean"].where(lower, -known["mean"]).groupby(measured).rank(na_option="bottom")
         kept = sorted(kept, key=lambda cell: (not known.loc[cell, "reference"], score[cell]))
         first = [*dict.fromkeys(line[cell] for cell in kept)][:most]
         kept = [cell for cell in kept if line[cell] in first]
@@ -135,7 +135,7 @@ def _some_effects(table: pandas.DataFrame, given: Edits, most: int) -> tuple[pan
 
 
 def _pairs(row: Any) -> list[tuple[str, str]]:
-    return list(zip(str(row.factor).split(" x "), str(row.level).split(", "), strict=False))
+    return list(zip(str(row.factor).split(" x "), formatting.levels_of(row), strict=False))
 
 
 def _order(table: pandas.DataFrame, manifest: Manifest, given: Edits) -> list[int]:

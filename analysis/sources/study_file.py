@@ -28,7 +28,7 @@ FORMS = {  # the keys, and what is written: factors are columns, the margin is i
 
 
 class Texts(yaml.BaseLoader):  # type: ignore[misc, unused-ignore]
-    """A YAML loader that reads every value as text, and refuses duplicate keys and invisible characters."""
+    """A YAML loader that reads every value as text, and refuses invisible characters."""
 
     def construct_scalar(self, node: Any) -> str:
         """The text of a node."""
@@ -36,13 +36,6 @@ class Texts(yaml.BaseLoader):  # type: ignore[misc, unused-ignore]
             problem = f"holds {visible(found[0])}, an invisible character"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
         return text
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        """The mapping of a node."""
-        known = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        if twice := [key for key, _ in node.value if known.count(key.value) > 1]:
-            raise yaml.MarkedYAMLError(problem=f"{twice[-1].value} is given twice", problem_mark=twice[-1].start_mark)
-        return super().construct_mapping(node, deep)
 
 
 def read_study_file(file: Path) -> StudyDescription:

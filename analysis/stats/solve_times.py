@@ -57,6 +57,8 @@ def times_by_cell(study: Study) -> dict[str, pandas.DataFrame]:
         if {metric, "step"} <= {*study.curves} and evidence.is_share(task, metric):
             ended = study.runs[(study.runs["cell"] == cell.id) & study.runs["status"].isin(["done", "diverged"])]
             curve = study.curves[study.curves["cell"] == cell.id]
+            if curve[metric].max() > 1:  # in per cent, of which nothing says when a task is solved
+                continue
             # The schedule of imported runs is unknown.
             end = float(cell.config.train.steps if cell.config.known else curve["step"].max())
             own = curve[curve[metric] >= solved_at(study, cell)]

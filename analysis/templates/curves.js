@@ -16,7 +16,7 @@
   // Plotly takes a few tags in its own labels for markup; as entities they are letters.
   const plain = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
   // Zero has no sign, whatever came to it.
-  const number = (value, digits) => (Number(value.toFixed(digits)) || 0).toFixed(digits).replace(/^(-?)0\./, "$1.").replace("-", "−");
+  const number = (value, digits) => (Number(value.toFixed(digits)) || 0).toFixed(digits).replace("-", "−");
   const count = (value) => value >= 1000 ? Math.round(value).toLocaleString("en-GB") : String(+value.toFixed(1));
 
   function spread(cell) {

@@ -55,8 +55,6 @@ class Live:
                     rounds = next(self.polls)
             except Refused as error:
                 return {"problem": str(error)}
-            if not rounds:  # renamed or deleted meanwhile
-                return {"problem": f"{self.base} is no longer in {self.results}"}
             runs, manifest = progress.together(rounds), rounds[-1].manifest
             fresh = self._judge(manifest, (manifest, [(run.seen_result, run.seen_metrics) for run in runs]))
             states, rates = runs.by_state(), runs.rates()

@@ -98,7 +98,7 @@ def effect_name(row: Any) -> str:
     """The start of an effect's command names."""
     where = f"At{spelled(row.stratum)}" if row.stratum else ""
     if row.kind in formatting.CROSSED and evidence.ALIASED not in row.note:
-        pairs = zip(row.factor.split(" x "), row.level.split(", "), strict=False)
+        pairs = zip(row.factor.split(" x "), formatting.levels_of(row), strict=False)
         return "By".join(spelled(factor) + spelled(level) for factor, level in pairs) + where
     if row.kind == "cell":
         return f"{spelled(row.level)}Against{spelled(row.reference)}{where}"

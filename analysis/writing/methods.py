@@ -12,7 +12,7 @@ import pandas
 from ablate import evidence, formatting
 from ablate.config.depth import is_patterned, names_of, spelled, variant_of, variants_of
 from ablate.config.designs import RUNG
-from ablate.config.schema import BY_STEPS, LAYERS, PLACED
+from ablate.config.schema import BY_STEPS, LAYERS, NAMED, PLACED
 from ablate.formatting import flat, listed, ranged
 from ablate.results import naming
 from ablate.results.records import Cell, Manifest
@@ -22,8 +22,6 @@ from analysis.prose import prose
 from analysis.writing import tables
 from analysis.writing.bibliography import cite, mention, names
 from analysis.writing.latex import escape
-
-PARTS = ("norm", "ffn", "residual", "position", "attention", "init")
 
 
 def methods(case: Case) -> list[str]:
@@ -74,7 +72,7 @@ def _models(manifest: Manifest) -> dict[str, Any]:
     cells = [cell for cell in manifest.cells if cell.config.known]
     forms = sorted({_class(cell.config.model) for cell in cells})  # EncoderDecoder: encoder-decoder; acronyms stay
     forms = [name if name.isupper() else re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower() for name in forms]
-    shared = [part for part in PARTS if cells and _shared(manifest, cells, part)]
+    shared = [part for part in NAMED if cells and _shared(manifest, cells, part)]
     common = {part: _class(getattr(cells[0].config, part)) for part in shared}
     return {
         "cells": cells,
@@ -97,7 +95,7 @@ def _seeds(case: Case) -> dict[str, Any]:
     manifest, pairs = case.study.manifest, case.effects["paired"]
     others = [cell.shared_draws for cell in manifest.cells if not cell.reference]
     shared = list(filter(formatting.known, others))
-    shares = [f"{share:.0%}".replace("%", " %") for share in sorted({min(shared), max(shared)})] if shared else []
+    shares = [f"{share:.0%}".replace("%", " %") for share in (min(shared), max(shared))] if shared else []
     found, by_cell = evidence.measures(manifest), evidence.endpoints(manifest)
     metrics = []
     for metric in found:
@@ -105,7 +103,7 @@ def _seeds(case: Case) -> dict[str, Any]:
         of = f" of {listed(named)}" * (len(found) > 1)
         metrics.append(naming.with_unit(manifest, metric, naming.metric_words(manifest, metric)) + of)
     paired = "all" if len(pairs) and pairs.all() else "some" if pairs.any() else ""
-    return {"paired": paired, "shared_draws": " to ".join(shares), "metrics": metrics}
+    return {"paired": paired, "shared_draws": " to ".join(dict.fromkeys(shares)), "metrics": metrics}
 
 
 def _statistics(case: Case) -> dict[str, Any]:

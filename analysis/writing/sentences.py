@@ -47,7 +47,7 @@ def paired(manifest: Manifest, row: Any) -> dict[str, str]:
     which that is compared; empty for other effects, and if several interactions are aliased."""
     if row.kind != "interaction" or evidence.ALIASED in row.note:
         return {}
-    factors, levels, bases = row.factor.split(" x "), row.level.split(", "), row.reference.split(", ")
+    factors, levels, bases = row.factor.split(" x "), formatting.levels_of(row), formatting.levels_of(row, "reference")
     if {len(factors), len(levels), len(bases)} != {2}:
         return {}
     if factors[1] not in manifest.reference:  # a setting: describe the component's effect at its levels

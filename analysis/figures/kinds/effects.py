@@ -34,7 +34,8 @@ def table(case: Case) -> pandas.DataFrame:
     rows["label"] = [label.removesuffix(at) for label, at in zip(shown["label"], where, strict=True)]
     rows["drawn"] = shown["mean"].notna() & (shown["verdict"] != "withheld")
     rows["result"] = _results(rows, partial(naming.assigned, case.study.manifest))
-    beyond = (rows["mean"].abs() > _cap(rows[rows["drawn"]])).any()
+    panels = [panel for _, panel in rows.groupby("facet")]
+    beyond = any((panel["mean"].abs() > _cap(panel[panel["drawn"]])).any() for panel in panels)
     facts = {"shown": shown, "family": int(shown["family"].sum()), "beyond": beyond, "many": len(rows) > MOST}
     rows.attrs["caption"] = captions.caption("effects", case, rows, **facts)
     if rows.empty:
@@ -58,7 +59,7 @@ def _results(rows: pandas.DataFrame, assigned: Callable[[str, str], str]) -> lis
         decided = row.kind == "interaction" and row.verdict in ("better", "worse")
         means = formatting.crossed(row, row.verdict, assigned).partition(": ")[2] if decided else ""
         words = f"  {means or row.verdict}" * (row.verdict != "descriptive")  # the caption says so once
-        note = f": {row.note}" if row.sd == 0 else ""  # the caption has the other reasons
+        note = f": {row.note}" if row.sd == 0 and row.note else ""  # the caption has the other reasons
         found.append(f"{formatting.span(row.mean, row.low, row.high, places[row.metric])}{n}{words}{note}")
     return found
 

@@ -35,7 +35,8 @@ def table(case: Case) -> pandas.DataFrame | None:
                 # In the unit of `eval.lengths`, a task trains at its `length`, or its context.
                 data = cells[row.cell].config.data
                 trained = data.get("length", data.get("context"))
-                rows.append(about | {"x": length, "runs": row.runs, "diverged": 0, "trained": trained})
+                lost = row.diverged if facets else 0  # else the label has the losses
+                rows.append(about | {"x": length, "runs": row.runs, "diverged": lost, "trained": trained})
     found = pandas.DataFrame(rows, columns=COLUMNS)
     if found["x"].nunique() < 2 or not found["n"].any():
         return None

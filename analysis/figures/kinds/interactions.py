@@ -91,8 +91,8 @@ def _difference(
     least, most = evidence.interval(change, evidence.ALPHA)
     if solved:
         return {"difference": change.mean, "half": change.mean - least if change.mean > 0 else most - change.mean}
-    undecided = evidence.too_few(change.n, paired)
-    return {"difference": change.mean, "half": math.nan if undecided else (most - least) / 2}
+    half = 0.0 if change.mean == change.sd == 0 else (most - least) / 2
+    return {"difference": change.mean, "half": math.nan if evidence.too_few(change.n, paired) else half}
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
@@ -124,15 +124,15 @@ def _heading(rows: pandas.DataFrame, page: Page) -> list[str]:
     factors = rows["factor"].iloc[0].split(" x ")
     where = " at ".join(filter(None, [" × ".join(map(page.label, factors)), rows["facet"].iloc[0]]))
     every = list(named_rows(rows[rows["one"].isna()]))
-    trends = [row for row in every if row.level.split(", ")[-1].startswith(formatting.PER)]
+    trends = [row for row in every if formatting.levels_of(row)[-1].startswith(formatting.PER)]
     found = [row for row in every if row not in trends]
     if not found:  # its levels are not in the user's subset
         return [where]
     known = [row for row in found if np.isfinite(row.mean)] or found[:1]
     largest = max(known, key=lambda row: abs(row.mean))
-    level = ", ".join(map(page.label, largest.level.split(", "), factors))
+    level = ", ".join(map(page.label, formatting.levels_of(largest), factors))
     named = f"largest of {len(found)}, {level}: " if len(found) > 1 else ""
-    lines = [f"{', '.join(map(page.label, row.level.split(', '), factors))}: {_result(row)}" for row in trends]
+    lines = [f"{', '.join(map(page.label, formatting.levels_of(row), factors))}: {_result(row)}" for row in trends]
     return [where, named + _result(largest), *lines] + [largest.note] * (evidence.ALIASED in largest.note)
 
 

@@ -13,15 +13,16 @@ from ablate import evidence, formatting
 from ablate.results.study import Study
 from ablate.results.tables import is_timed, named_rows
 from analysis.case import Case
+from analysis.case.learning_curves import end_at_shares
 from analysis.figures.draw import captions, style
-from analysis.figures.draw.axes import facets, legend, log_axis
+from analysis.figures.draw.axes import facets, legend, log_axis, reach
 from analysis.figures.kind import Kind, Page
 
 LEAST = 1.05  # ratio of the largest to the smallest cost below which costs count as equal
 BUDGETS = {"params": "parameters", "flops_per_token": "FLOPs per token"}
 SHARED = "seconds, shared machine"
 TIMED = "seconds of training steps"
-COLUMNS = ["facet", "cell", "name", "cost", "cost_sd", "mean", "sd", "n", "frontier"]
+COLUMNS = ["facet", "cell", "name", "cost", "cost_sd", "mean", "sd", "low", "high", "n", "frontier"]
 COLUMNS += ["diverged", "failed", "missing", "runs"]
 
 
@@ -56,11 +57,10 @@ def table(case: Case) -> pandas.DataFrame | None:
         parts.append(known[cost.notna()].assign(facet=title, cost=x, frontier=best))
     made = pandas.concat(parts, ignore_index=True)
     made["cost_sd"] = made["cell"].map(measured["std"]).where(made["facet"].eq(TIMED))
-    made = made[COLUMNS]
-    task = next(iter(study.manifest.tasks.values()))
-    share = evidence.is_share(task, evidence.endpoint(study.manifest)) and made["mean"].max() <= 1
+    made = made.eval("low = mean - sd\nhigh = mean + sd")
+    made = end_at_shares(made, study.manifest, evidence.endpoints(study.manifest))[COLUMNS]
     caption = captions.caption("pareto", case, made, shared=SHARED in costs)
-    made.attrs = {"y": captions.axis_label(study), "share": bool(share), "caption": caption}
+    made.attrs = {"y": captions.axis_label(study), "caption": caption}
     return made
 
 
@@ -89,7 +89,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     below = legend({captions.with_losses(row): page.encodings[row.cell] for row in cells}, page, line=False)
     drawn, costs, across = facets(table, page, 1 if page.narrow else 3, 2.1, below.height + 0.2, sharey=True)
     for axis, title, rows in costs:
-        _panel(axis, rows, page, table.attrs["share"])
+        _panel(axis, rows, page)
         axis.set_xlabel(title)
     for axis, *_ in costs[::across]:
         axis.set_ylabel(style.fold(table.attrs["y"], 0.8, 7))
@@ -97,15 +97,13 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     return drawn
 
 
-def _panel(axis: Axes, rows: pandas.DataFrame, page: Page, share: bool) -> None:
+def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     for row in named_rows(rows):
         colour, _, marker = page.encodings[row.cell]
         inside = "white" if row.diverged + row.failed else colour
         look: dict[str, Any] = {"color": colour, "markerfacecolor": inside, "ms": 4.5, "lw": 0.9, "zorder": 3}
         across = row.cost_sd if math.isfinite(row.cost_sd) else None
-        ends = np.clip([row.mean - row.sd, row.mean + row.sd], *((0, 1) if share else (-math.inf, math.inf)))
-        bar = np.abs(ends - row.mean)[:, None] if row.n > 1 else None
-        axis.errorbar(row.cost, row.mean, bar, across, fmt=marker, **look)
+        axis.errorbar(row.cost, row.mean, reach(row) if row.n > 1 else None, across, fmt=marker, **look)
     frontier = rows[rows["frontier"]].sort_values("cost", kind="stable")
     axis.plot(frontier["cost"], frontier["mean"], color=style.MUTED, lw=0.9, zorder=1)
     known = rows["cost"]

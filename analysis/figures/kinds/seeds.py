@@ -64,7 +64,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         # A line joins neighbouring runs of a seed, and breaks at a run without a number or with other batches.
         broken = rows["value"].isna() | (rows["kin"] != rows.groupby("seed")["kin"].shift())
         rows = rows.assign(line=broken.cumsum())
-        known, seeds = rows.dropna(subset="value"), rows["seed"].nunique()
+        known, seeds = rows.dropna(subset="value"), rows.groupby("cell")["seed"].nunique().max()
         if known.empty:
             style.say(axis, "no finished run")
             axis.set_xticks([])

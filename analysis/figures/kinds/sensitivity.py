@@ -69,7 +69,7 @@ def _with_best_values(case: Case, found: pandas.DataFrame, starts: dict[str, flo
         found.loc[chosen if len(chosen) else best, "best"] = True
         if len(line) < FEWEST:
             continue
-        if line.loc[best, "x"] in (line["x"].min(), line["x"].max()):
+        if line.loc[whole.index[whole == whole.min()], "x"].isin([line["x"].min(), line["x"].max()]).all():
             notes.setdefault(str(label), []).append(f"best at the edge{where}")
         score = _sensitivity(line, starts) if lower else math.nan
         if math.isfinite(score):

@@ -36,7 +36,8 @@ def table(case: Case) -> pandas.DataFrame | None:
         return None
     drawn = [cell for cell in study.manifest.cells if cell.id in set(made["cell"])]
     least = [f"{share:g}" for share in sorted({solved_at(study, cell) for cell in drawn})]
-    made.attrs = {"caption": captions.caption("solved", case, made, least=least)}
+    facts = {"least": least, "every": len(evidence.strata(study.manifest)), "most": PANELS}
+    made.attrs = {"caption": captions.caption("solved", case, made, **facts)}
     return made
 
 

@@ -184,5 +184,5 @@ def test_a_withheld_ladder_is_told_with_the_reason(tmp_path: Path) -> None:
     why = "more compute does not always make the reference better"
     text = sections.report(given)
     assert (
-        f"withheld, because {why}." in text and f"| 4 | 8 | 6.1e+11 | ×1.05 | – | – | withheld: {why} | – | – |" in text
+        f"withheld, because {why}." in text and f"| 4 | 8 | 6.1e11 | ×1.05 | – | – | withheld: {why} | – | – |" in text
     )
