@@ -112,8 +112,7 @@ def evaluate(runs: list[NamedRun], requested: dict[str, Any]) -> Outcome:
 
     configure_torch()  # as in training
     # User code of one run must not affect another's numbers, and a process that uses a GPU must not fork.
-    user_code = any(is_foreign(numbers(run.loaded.config)) for run in runs)
-    call = run_in_subprocess if user_code else (lambda measure: measure())
+    call = run_in_subprocess if any(is_foreign(numbers(run.loaded.config)) for run in runs) else (lambda act: act())
     for run in runs if requested.get("lengths") else []:  # before anything is evaluated
         try:
             wrong = call(partial(problems_of, run.loaded, requested))

@@ -31,7 +31,7 @@ from ablate.evidence.exact import is_solved
 from ablate.evidence.ladder import DECADE, Rung, combined, line, reference_rungs
 from ablate.evidence.scores import endpoint, endpoints, scores
 from ablate.evidence.statistics import POWER, bounded, chi2_quantile, findable, interval, noncentral_power, paired
-from ablate.formatting import MINUS, between, counted, is_number, listed, plain, size
+from ablate.formatting import MINUS, between, counted, first_of, is_number, listed, plain, size
 from ablate.results import naming
 from ablate.results.records import Manifest
 from ablate.results.study import Study
@@ -89,7 +89,7 @@ def noise_lines(manifest: Manifest) -> list[str]:
         lines += [f"fewer than {enough} seeds decide nothing about shares of runs solved"] * (n < enough)
     if known:
         sds = [sd for sd, *_ in known]
-        whence = f"from {_some(_sources(manifest, known))}" + f"; none known of {listed(others)}" * bool(others)
+        whence = f"from {first_of(_sources(manifest, known), 2)}" + f"; none known of {listed(others)}" * bool(others)
         expectation = f"noise: SD of an effect about {between(min(sds), max(sds))} ({whence})"
         finds = f"fewer than {PAIRS} seeds find nothing"
         if n >= PAIRS:
@@ -162,11 +162,9 @@ def _sources(manifest: Manifest, known: Sequence[Expected]) -> list[str]:
         where += f" on {row.task}" * (row.task not in tasks)
         changes = places.setdefault((int(row.n), where), [])
         changes += [row.change] * (row.change not in changes)
-    return [f"{counted(n, 'seed')} of {_some(each)} at {at.removesuffix(',')}" for (n, at), each in places.items()]
-
-
-def _some(names: list[str]) -> str:
-    return listed([*names[:2], *[f"{len(names) - 2} more"] * (len(names) > 2)])
+    return [
+        f"{counted(n, 'seed')} of {first_of(each, 2)} at {at.removesuffix(',')}" for (n, at), each in places.items()
+    ]
 
 
 def _of_claims(manifest: Manifest, sources: list[Any]) -> Iterator[str]:

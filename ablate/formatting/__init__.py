@@ -267,7 +267,7 @@ def few(names: Iterable[str], most: int) -> str:
 def first_of(names: Iterable[str], most: int) -> str:
     """The first names of a list and the number of others: "a, b and 3 more"."""
     names = list(names)
-    return ", ".join(names[:most]) + f" and {len(names) - most} more" * (len(names) > most)
+    return listed([*names[:most], *[f"{len(names) - most} more"] * (len(names) > most)])
 
 
 def ranged(values: Iterable[str]) -> str:

@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
 from ablate.config.errors import Refused
-from ablate.config.ladder import RUNG, at_other_rate
 from ablate.formatting import instead, visible
 from ablate.results.atomic import write_atomic
 from ablate.results.records import Manifest
@@ -80,7 +79,7 @@ def select(table: pandas.DataFrame, case: Case, given: Edits, most: int) -> pand
     if "cell" in table:
         shown, left_out = _some_cells(table, case, given, most)
     elif "level" in table:
-        shown, left_out = _some_effects(table, given, most)
+        shown, left_out = _some_effects(table, case.study.manifest, given, most)
     ordered = shown.iloc[_order(shown, case.study.manifest, given)] if given.order or given.sort else shown
     if left_out and case.study.manifest.design == "ladder":
         left_out += "; other learning rates are in the tables"
@@ -112,12 +111,17 @@ def _some_cells(table: pandas.DataFrame, case: Case, given: Edits, most: int) ->
     return table[table["cell"].isin(kept) | table["cell"].isna()], left_out
 
 
-def _some_effects(table: pandas.DataFrame, given: Edits, most: int) -> tuple[pandas.DataFrame, str]:
+def _some_effects(table: pandas.DataFrame, manifest: Manifest, given: Edits, most: int) -> tuple[pandas.DataFrame, str]:
     whose = [name for name in ("facet", "stratum", "kind", "factor", "level") if name in table]
-    pairs = map(_pairs, named_rows(table))
-    kept = table[[all(level in given.levels.get(factor, [level]) for factor, level in each) for each in pairs]]
-    if "stratum" in kept and RUNG not in given.levels:
-        kept = kept[~kept["stratum"].map(at_other_rate).astype(bool)]
+
+    cells = {*shown_cells(manifest, given)}
+    hidden = {name for name, own in evidence.strata(manifest) if cells.isdisjoint(cell.id for cell in own)}
+
+    def fits(factor: str, level: str) -> bool:
+        return level in given.levels.get(factor, [level]) or level.startswith(formatting.PER)
+
+    rows = [row for row in named_rows(table) if getattr(row, "stratum", "") not in hidden]
+    kept = table.loc[[row.Index for row in rows if all(fits(*pair) for pair in _pairs(row))]]
     one, how = kept.drop_duplicates(whose), ""
     if len(one) > most:
         # Family rows come first, and in it the decided and withheld ones.

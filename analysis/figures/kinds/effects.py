@@ -34,8 +34,7 @@ def table(case: Case) -> pandas.DataFrame:
     rows["label"] = [label.removesuffix(at) for label, at in zip(shown["label"], where, strict=True)]
     rows["drawn"] = shown["mean"].notna() & (shown["verdict"] != "withheld")
     rows["result"] = _results(rows, partial(naming.assigned, case.study.manifest))
-    panels = [panel for _, panel in rows.groupby("facet")]
-    beyond = any((panel["mean"].abs() > _cap(panel[panel["drawn"]])).any() for panel in panels)
+    beyond = any((own["mean"].abs() > _cap(own[own["drawn"]])).any() for _, own in rows.groupby("facet"))
     facts = {"shown": shown, "family": int(shown["family"].sum()), "beyond": beyond, "many": len(rows) > MOST}
     rows.attrs["caption"] = captions.caption("effects", case, rows, **facts)
     if rows.empty:

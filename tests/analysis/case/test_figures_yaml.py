@@ -20,6 +20,7 @@ from analysis.case.figures_yaml import FILE, STYLES, cell_label, edits_of, write
 from analysis.cli.main import main
 from analysis.figures.draw import style
 from analysis.figures.kind import page_of
+from analysis.writing.latex_macros import effect_name
 from analysis.writing.sentences import sentences
 
 FACTORS = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu", "swiglu"], "optim.lr": [0.001, 0.01]}
@@ -48,6 +49,9 @@ def test_the_defaults_change_nothing_and_are_never_overwritten(tmp_path: Path) -
         write_defaults(file, case.study.manifest, ["effects"], {}, {"style": name})
         assert figures.edits(case).width == STYLES[name].widths["single"]
         assert file.read_text() == f"style: {name}\n# mine\nwidth: single\n"
+    file.write_text("# mine\n{width: single}\n")
+    with pytest.raises(Refused, match=r"is one \{…\}; write style inside of it"):
+        write_defaults(file, case.study.manifest, ["effects"], {}, {"style": "acl"})
 
 
 def test_every_default_can_be_taken_out_of_its_comment(tmp_path: Path) -> None:
@@ -94,9 +98,23 @@ def test_a_subset_changes_what_is_shown_and_no_number(tmp_path: Path) -> None:
     assert any(line.endswith("effects shown") for line in tables["effects"].attrs["caption"])
     shown = tables["effects"]
     assert set(shown["level"]) == {"rms", "swiglu", "rms, swiglu", "rms, 0.01", "swiglu, 0.01"}
+    assert set(shown["stratum"]) == {"", "learning rate 0.01"}, "none at the other rate"
     for row in shown.itertuples():
         same = whole[(whole["level"] == row.level) & (whole["stratum"] == row.stratum) & (whole["kind"] == row.kind)]
         assert (row.low, row.high) == (same["low"].item(), same["high"].item())
+
+
+def test_levels_with_commas_are_levels(tmp_path: Path) -> None:
+    """In subsets, orders and names of LaTeX commands, alone and crossed."""
+    betas = ["[0.9, 0.95]", "[0.9, 0.99]", "[0.8, 0.9]"]
+    text = f"subset: {{levels: {{hidden: {json.dumps(betas)}}}}}\n"
+    case = made(tmp_path, text, {"norm": ["ln", "rms"], "hidden": betas})
+    whole = evidence.effects(case.study)
+    for name in ("effects", "seeds"):
+        assert not any("shown" in line for line in figures.tables(case)[name].attrs["caption"])
+    assert len(figures.tables(case)["effects"]) == len(evidence.headline(whole))
+    crossed = [effect_name(row) for row in whole[whole["kind"] == "interaction"].itertuples()]
+    assert len({*crossed}) == len(crossed) == 2 and all("ByHidden" in name for name in crossed)
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +147,7 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
         ("subset: {cell: [a]}", "unknown subset.cell; did you mean cells?"),
         ("subset: {cells: [ln + mlp + 0.001], levels: {ffn: [swiglu]}}", "subset leaves no cell"),
         ("labels: {a: b", ", line 2)"),
+        ("labels: {ln: a}\nlabels:", "labels is given twice, line 2"),
         (f"labels: {'[' * 900}{']' * 900}", "more than 50 levels deep"),
         (BOMB, "more than a file can hold"),
         ("labels: !!omap [ffn: x]", "!!omap is more than plain data"),

@@ -170,6 +170,22 @@ def test_seeds_are_dots_up_to_twelve_then_a_band_that_ends_where_shares_do(tmp_p
     assert all(band[0] < 0.9 and band[1] == 1 for band in bands)
 
 
+def test_cells_beside_the_reference_are_the_best_of_each_metric(tmp_path: Path) -> None:
+    """If there is no room for all: by loss the lowest, by accuracy the highest."""
+    tasks = {"f0": TASK, "f1": TASK | {"name": "copy", "metrics": {"accuracy": "max"}, "shares": ["accuracy"]}}
+    names = [f"v{i}" for i in range(40)]
+    score = lambda levels, seed: 0.2 + 0.01 * int(levels["ffn"][1:]) + 0.001 * seed  # noqa: E731
+    task = lambda levels: "f0" if levels["data"] == "stdlib" else "f1"  # noqa: E731
+    study = made(tmp_path, {"ffn": names, "data": ["stdlib", "copy"]}, score=score, task=task, tasks=tasks)
+    table = figures.tables(case(study))["seeds"]
+    assert "the reference and those with the best score" in "".join(table.attrs["caption"])
+    shown = {name: set() for name in tasks}
+    for cell in (cell for cell in study.manifest.cells if cell.id in set(table["cell"])):
+        shown[cell.task].add(int(cell.levels["ffn"][1:]))
+    half = len(shown["f0"])
+    assert half > 5 and shown["f0"] == {*range(half)} and shown["f1"] == {0, *range(41 - len(shown["f1"]), 40)}
+
+
 def test_zero_finished_runs_say_so(tmp_path: Path) -> None:
     study = made(tmp_path, status=lambda levels, seed: "missing")
     assert "curves" not in figures.tables(case(study))

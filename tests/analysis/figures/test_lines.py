@@ -54,6 +54,15 @@ def points(axis: Axes) -> list[list[tuple[float, float]]]:
     return [[tuple(point) for point in line if np.isfinite(point).all()] for line in drawn]  # type: ignore[misc]
 
 
+def test_a_value_as_good_as_the_best_inside_the_grid_leaves_no_note_on_its_edge(tmp_path: Path) -> None:
+    flat = lambda levels, seed: 1.0 if levels["optim.lr"] < 1e-2 else 2.0  # noqa: E731
+    table = table_of("sensitivity", made(tmp_path / "tie", {"norm": ["ln", "rms"], "optim.lr": RATES}, score=flat))
+    assert not table["label"].str.contains("edge").any()
+    steep = lambda levels, seed: 100 * levels["optim.lr"]  # noqa: E731
+    table = table_of("sensitivity", made(tmp_path / "edge", {"norm": ["ln", "rms"], "optim.lr": RATES}, score=steep))
+    assert table["label"].str.contains("best at the edge").all()
+
+
 def test_a_sweep_of_rates_is_a_line_per_variant_with_its_best_and_its_sensitivity(tmp_path: Path) -> None:
     case = made(tmp_path, {"norm": ["ln", "rms"], "optim.lr": RATES}, score=valley)
     table, drawn = both("sensitivity", case)

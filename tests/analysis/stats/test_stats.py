@@ -1,5 +1,6 @@
 """Statistics beyond effects over seeds, each against an independent computation."""
 
+import dataclasses
 import itertools
 import json
 import math
@@ -18,7 +19,7 @@ from ablate.results.study import load_study
 from analysis import stats
 from analysis.case import case_of
 from analysis.stats.documents import clustered
-from analysis.stats.solve_times import logrank, paired_logrank
+from analysis.stats.solve_times import logrank, paired_logrank, times_by_cell
 from analysis.writing.sheet import markdown
 from analysis.writing.tables import further_sheets
 
@@ -294,6 +295,8 @@ def test_steps_to_solve_are_those_of_survival_analysis(tmp_path):
     assert (row["saved_low"], row["saved_high"]) == pytest.approx(tuple(saved.confidence_interval()))
     assert pandas.isna(table.loc["ln", ["logrank", "saved", "p_bh"]]).all()
     (shown,) = further_sheets({"solved": table.reset_index()}, evidence.effects(study))
+    curves = study.curves.assign(**{"val/accuracy": 100 * study.curves["val/accuracy"]})
+    assert times_by_cell(study) and not times_by_cell(dataclasses.replace(study, curves=curves)), "in per cent"
     assert "5 of 7" in markdown(shown) and "400" in markdown(shown)
 
 
