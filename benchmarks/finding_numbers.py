@@ -237,6 +237,25 @@ def catalogue_tuned() -> None:
         print(f"  {cell.label:40} mean {apart.mean():+.4f}, {span}, sign test × 48 {p:.4f}")
 
 
+def wsd_cosine() -> None:
+    """Tuning, how far below the best rate's score a parabola through it and its neighbours goes, and the two decays."""
+    tuning("wsd_cosine")
+    study = study_of("wsd_cosine")
+    tuned = study.manifest.tuning
+    assert tuned
+    for cell in study.manifest.cells:
+        scores = np.array(tuned.cells[cell.id].scores, float)
+        below, best, above = scores[(at := int(scores.argmin())) - 1 : at + 2]
+        bend = below - 2 * best + above
+        octaves = (below - above) / (2 * bend)
+        gain = (below - above) ** 2 / (16 * bend)
+        print(f"  {cell.label:40} lowest at {tuned.values[at] * 2**octaves:.2g}, {gain:.4f} below the best rate's")
+    for steps, rows in study.runs.groupby("train.steps", sort=True):
+        table = by_seed(rows, "schedule", "test/loss")
+        apart = table["wsd(decay=0.2, form=sqrt)"] - table["wsd(decay=0.2)"]
+        print(f"{steps} steps, sqrt − linear {worded(apart, 4)}")
+
+
 def rms_norm_speed() -> None:
     """Mean seconds of a step."""
     runs = study_of("rms_norm_speed").runs
@@ -255,7 +274,7 @@ def nope_exact() -> None:
 
 
 FOUND = [xiong_gradients, qk_norm, qk_norm_sizes, mup_transfer, compute_ladder, glu_variants, catalogue_tuned]
-FOUND += [rms_norm_speed, nope_exact]
+FOUND += [rms_norm_speed, nope_exact, wsd_cosine]
 BY_NAME = {"alibi_extrapolation-confirm-8": alibi_extrapolation_confirm} | {each.__name__: each for each in FOUND}
 TUNED = ("catalogue", "catalogue_2", "batch_norm_tuned", "mqar_tuned", "catalogue_size")
 

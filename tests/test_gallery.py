@@ -257,7 +257,7 @@ def test_what_helps_joins_two_sizes_and_shows_costs(root, train, capsys, undrawn
     gallery(root, capsys)
     rows = [line.strip("| ").split(" | ") for line in page.read_text().splitlines() if line.startswith("| ")]
     found = {row[0]: row[2] for row in rows[2:]}
-    assert "**Better at both sizes: GELU MLP.**" in page.read_text()
+    assert "**Better at both sizes tried: GELU MLP.**" in page.read_text()
     assert "At the larger size each change has the rate\n  with the best mean" in page.read_text()
     expected = ["better (worse at the larger size)", "helps", "better (undecided at the larger size)", "not shown"]
     assert list(found.values()) == [*expected, "worse (better at the larger size)"]

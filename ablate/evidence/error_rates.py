@@ -49,7 +49,7 @@ def families(manifest: Manifest, effects: int) -> str:
         late = "; effects: all was written after results" * bool(manifest.effects and manifest.effects.value)
         judged = ["the registered claims"] * bool(registered(manifest))
         judged += ["multipliers"] * (manifest.design == "ladder")
-        return f"effects are descriptive: what is judged are {' and '.join(judged)}{late}"
+        return f"effects are descriptive: verdicts are on {' and '.join(judged)}{late}"
     before, after = (0, 0) if no_evidence(manifest) else (registered(manifest), exploratory(manifest))
     late = "claims written after results are exploratory"
     if before and effects:

@@ -47,7 +47,7 @@ IN_FAMILIES = ("effects", "speed", "claims")
 def findings(files: list[StudyFile]) -> str:
     """The counts of all verdicts with their expected errors, then a section per study."""
     total = verdict_counts([each.case for file in files for each in file.trained])
-    found = ["## All verdicts, and the false ones among them", f"{total}\n\n{LOST_NOTE}"] if total else []
+    found = ["## All verdicts, and how many of them may be false", f"{total}\n\n{LOST_NOTE}"] if total else []
     for file in files:
         for each in file.trained:
             found += _findings_of(file, each)
@@ -98,7 +98,7 @@ def _decided_effects(case: Case) -> str:
     """The decided effects as a table, with the number of all effects."""
     every = evidence.headline(case.effects)
     if evidence.described(case.study.manifest):
-        return f"**Effects: {len(every)}, descriptive; judged are the claims**"
+        return f"**Effects: {len(every)}, descriptive; verdicts are on the claims**"
     decided, withheld = every["verdict"].map(is_decided), every["verdict"].eq("withheld")
     shown = every[decided | withheld]
     given = next(iter(shown["given"]), "")  # equal for all effects of a study
@@ -186,7 +186,7 @@ def _of_effects(case: Case) -> str:
     if not rows:
         return "nothing is compared."
     if evidence.described(case.study.manifest):
-        return f"{formatting.counted(len(rows), 'effect')}, descriptive: judged are the claims."
+        return f"{formatting.counted(len(rows), 'effect')}, descriptive: verdicts are on the claims."
     if len(shown) <= MANY:
         return f"{finding(case.study.manifest, rows[0])}{_verdict_counts('effects', shown['verdict'])}."
     better = known[known["verdict"].map(formatting.leaning) == "better"]["label"]
@@ -262,7 +262,8 @@ def _overall(cases: list[Case]) -> str:
         return ""
     named = {word: [name for name, own in met.items() if own == word] for word in ("met", "partly met", "not met")}
     parts = [f"{len(names)} {word} ({formatting.listed(names)})" for word, names in named.items() if names]
-    return f"**Replications, each by the criterion that its study registered: of {len(met)}: {'; '.join(parts)}.**"
+    meant = "Criteria are the studies' own readings of their papers; several studies share a paper."
+    return f"**Of {len(met)} criteria that studies registered: {'; '.join(parts)}.** {meant}"
 
 
 def _counts(kind: str, found: list[pandas.DataFrame]) -> dict[str, str]:

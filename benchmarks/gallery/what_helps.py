@@ -18,8 +18,8 @@ TEXT = """\
 
 {answer}
 
-Each change alone, of one variant of one component, against the same reference, at its own learning rate and with what
-its paper gives it beside (FFN {matched}).
+Each change alone, of one variant of one component, against the same reference, at its own learning rate and with the
+settings that its paper pairs with it (FFN {matched}).
 Sorted by the estimate at {params} parameters, withheld ones last. Written by `make figures` from the tables of
 {studies}; what was found is there in words.
 Of larger models and budgets: [compute_ladder](../experiments/FINDINGS.md#compute_ladder) and
@@ -108,7 +108,7 @@ def what_helps(files: list[StudyFile]) -> str:
     notes = [f"Verdicts hold {doubt}: the check raised a doubt about one of the family."] * bool(doubt)
     notes += naming.notes(manifest.cells)
     head = ["change", "key", "verdict", *map(_heading, studies), f"at {rate} for both", "lower at", "learning rate"]
-    sheet = Sheet("what-helps", "", [*head, "FFN width", "training FLOPs", "CPU time", "beside it"], rows, notes)
+    sheet = Sheet("what-helps", "", [*head, "FFN width", "training FLOPs", "CPU time", "also set"], rows, notes)
     return f"{TEXT.format(**facts)}\n\n{markdown(sheet)}"
 
 
@@ -124,7 +124,7 @@ def verdict(small: str, large: str | None = None) -> str:
 def _answer(found: dict[str, list[str]], params: str, larger: bool) -> str:
     """The page in two sentences."""
     best = found.get("helps" if larger else "better", [])
-    first = f"Better at {'both sizes' if larger else params}: {formatting.listed(best) or 'none'}."
+    first = f"Better at {'both sizes tried' if larger else params}: {formatting.listed(best) or 'none'}."
     counts = [f"{len(names)} {words}" for words, names in found.items() if names is not best]
     return f"**{first}** The others, at {params}: {', '.join(counts)}."
 

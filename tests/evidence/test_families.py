@@ -91,7 +91,7 @@ def test_registered_claims_leave_effects_descriptive_unless_they_were_asked_for(
     counts = {kind for each in pages._verdict_families(given) for kind in each["kind"]}
     assert ("effects" in counts) == (not descriptive)
     assert ("claims" in counts) == any(entry["registered"] for entry in claims.values())
-    said = "effects are descriptive: what is judged are the registered claims"
+    said = "effects are descriptive: verdicts are on the registered claims"
     outputs = [summary(study), "\n".join(_lines(given)), " ".join(methods.methods(given)), repr(Study(**vars(study)))]
     assert all(text.count(said.removeprefix("e")) == descriptive for text in outputs), "once"
     assert outputs[0].count("descriptive") == descriptive
