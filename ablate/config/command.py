@@ -121,7 +121,7 @@ REFUSED = {
     "results_dir": "belongs on the command line: a study file cannot choose where results are written",
     "user": "belongs on the command line, 'user=[my_package]': no file says which code runs",
 }
-# Keys that the command line may set without changing a study file's study; those that only resize the same study.
+# Keys on the command line that leave a file's study as it is: how it runs, and in SAME_STUDY also how large it is.
 RUNNING = {"study", "tier", "dry_run", "results_dir", "reuse", "keep", "user", "track", "experiment"}
 RUNNING |= {"allow_duplicates", *PACE}
 SAME_STUDY = RUNNING | {"seeds", "seeds_max", "confirm", "placebo_seeds", "eval", "margin"}

@@ -80,7 +80,7 @@
       say(at("read"), `Last read at ${new Date().toLocaleTimeString("en-GB")}.`);
       if (state.over || document.hidden) pause = REST;
     } catch (error) {
-      say(at("problem"), "ablate watch does not answer: what is below is the last that it told. It goes on when the command runs again.");
+      say(at("problem"), "ablate watch does not answer: below is what it last reported. It goes on when the command runs again.");
     }
     setTimeout(follow, pause);
   }

@@ -19,7 +19,7 @@ from ablate.model.products import one_thread
 from ablate.planning.checks import small_models
 from ablate.planning.checks.examine import examine, many_times
 from ablate.planning.checks.memory import memory_problems
-from ablate.planning.checks.small_models import LAYERS, facts_of
+from ablate.planning.checks.small_models import SHALLOW, facts_of
 from ablate.planning.checks.user_code import DescribedTask, Failed, Record, cached, isolate_user_code
 from ablate.planning.checks.validate import Checked
 from ablate.results.records import Cell
@@ -121,7 +121,7 @@ def first_value_problems(cell: Checked) -> list[Problem]:
     base = base_of(cell.config)
     if base is None or base.model.dim == cell.config.model.dim:
         return []
-    base, facts = first_layers(base, fewest(base, LAYERS)), facts_of(cell.task)
+    base, facts = first_layers(base, fewest(base, SHALLOW)), facts_of(cell.task)
     depends = [base.as_json(), facts, code_of(cell.config).content]
     try:
         found = cached("first values", depends, lambda: isolate_user_code(base, partial(_growing, base, facts)))
@@ -189,7 +189,7 @@ def refuse_equal(rows: list[Cell], checked: list[Checked], allowed: bool) -> lis
 
 def same_networks(checked: list[Checked], records: list[Record], kept: set[str], positions: int) -> Iterator[Pair]:
     """Pairs of cells that differ in components or the model's keys only and whose copies agree up to rounding."""
-    least = max(fewest(cell.config, small_models.LAYERS) for cell in checked)
+    least = max(fewest(cell.config, small_models.SHALLOW) for cell in checked)
 
     def confirmed(i: int) -> Signature:  # at its own sizes, since cells may differ in those only
         cell = checked[i]

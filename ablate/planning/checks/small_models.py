@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from ablate.config.components import resolve
 from ablate.config.depth import fewest, first_layers, mapped, patterned, variants_of
 from ablate.config.errors import BadComponent, one_line
-from ablate.config.schema import BUILT, COMPONENTS, PLACED, Config
-from ablate.config.schema import LAYERS as PATTERN
+from ablate.config.schema import BUILT, COMPONENTS, LAYERS, PLACED, Config
 from ablate.data.task import Batch
 from ablate.formatting import flat
 from ablate.model.build import build_objective, initialised_model
@@ -31,7 +30,7 @@ from ablate.results.run_key import is_foreign
 from ablate.training.step import Step, build_step
 
 HEAD = 16  # features of a head; fewer would leave rotary shares and bases nothing to turn
-LAYERS = 2  # sharing layers, and scaling by depth, need two
+SHALLOW = 2  # sharing layers, and scaling by depth, need two
 VOCAB = 512
 CONTEXT = 1024
 SHORTEST = 16  # positions
@@ -105,9 +104,9 @@ def small(cell: Checked, kept: set[str], positions: int) -> Spec:
     config = config.with_value("model.dim", narrow)
     if config.model.head_dim is not None and "model.head_dim" not in kept:
         config = config.with_value("model.head_dim", min(HEAD, config.model.head_dim))
-    deep = kept & {"model.layers", *(f"{group}.{PATTERN}" for group in PLACED)}
+    deep = kept & {"model.layers", *(f"{group}.{LAYERS}" for group in PLACED)}
     if not deep and not any(patterned(config)):  # a pattern needs all its layers
-        config = config.with_value("model.layers", min(LAYERS, config.model.layers))
+        config = config.with_value("model.layers", min(SHALLOW, config.model.layers))
 
     def narrowed(ffn: dict[str, Any]) -> dict[str, Any]:
         width = ffn.get("hidden")
@@ -118,7 +117,7 @@ def small(cell: Checked, kept: set[str], positions: int) -> Spec:
     return fit(cell, config, positions)
 
 
-def full(cell: Checked, positions: int, least: int = LAYERS) -> Spec:
+def full(cell: Checked, positions: int, least: int = SHALLOW) -> Spec:
     """The copy with the cell's own sizes, and with all layers if the model is not too large, else at least `least`."""
     layers = cell.config.model.layers if cell.budget.core < WIDE else fewest(cell.config, least)
     return fit(cell, first_layers(cell.config, layers), positions)
