@@ -237,6 +237,15 @@ def catalogue_tuned() -> None:
         print(f"  {cell.label:40} mean {apart.mean():+.4f}, {span}, sign test × 48 {p:.4f}")
 
 
+def lowest(scores: list[float]) -> tuple[float, float]:
+    """How many octaves from the best rate the lowest point of a parabola through it and its two neighbours, each an
+    octave away, lies, and how far below its score."""
+    at = int(np.argmin(scores))
+    below, best, above = scores[at - 1 : at + 2]
+    bend = below - 2 * best + above
+    return (below - above) / (2 * bend), (below - above) ** 2 / (8 * bend)
+
+
 def wsd_cosine() -> None:
     """Tuning, how far below the best rate's score a parabola through it and its neighbours goes, and the two decays."""
     tuning("wsd_cosine")
@@ -244,12 +253,10 @@ def wsd_cosine() -> None:
     tuned = study.manifest.tuning
     assert tuned
     for cell in study.manifest.cells:
-        scores = np.array(tuned.cells[cell.id].scores, float)
-        below, best, above = scores[(at := int(scores.argmin())) - 1 : at + 2]
-        bend = below - 2 * best + above
-        octaves = (below - above) / (2 * bend)
-        gain = (below - above) ** 2 / (16 * bend)
-        print(f"  {cell.label:40} lowest at {tuned.values[at] * 2**octaves:.2g}, {gain:.4f} below the best rate's")
+        scores = [math.nan if score is None else score for score in tuned.cells[cell.id].scores]
+        octaves, gain = lowest(scores)
+        rate = tuned.values[int(np.argmin(scores))] * 2**octaves
+        print(f"  {cell.label:40} lowest at {rate:.2g}, {gain:.4f} below the best rate's")
     for steps, rows in study.runs.groupby("train.steps", sort=True):
         table = by_seed(rows, "schedule", "test/loss")
         apart = table["wsd(decay=0.2, form=sqrt)"] - table["wsd(decay=0.2)"]

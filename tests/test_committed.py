@@ -8,7 +8,7 @@ import numpy as np
 import pandas
 import pytest
 from conftest import ROOT
-from finding_numbers import GUESS, above, optimum, sensitivity
+from finding_numbers import GUESS, above, lowest, optimum, sensitivity
 from gallery import studies, write
 
 from analysis import figures
@@ -38,6 +38,8 @@ def test_numbers_of_findings_are_right_on_a_known_bowl() -> None:
     losses = [2 + 0.1 * (math.log2(rate) + 7.3) ** 2 for rate in rates]
     table = pandas.DataFrame([losses, [*losses[:-1], math.nan]], columns=rates)
     assert optimum(table) == pytest.approx([-7.3, -7.3])
+    octaves, gain = lowest(losses)
+    assert (octaves, gain) == pytest.approx((-0.3, 0.1 * 0.3**2))
     both = losses, [*losses[:-1], GUESS]
     assert sensitivity(table) == pytest.approx([np.mean(each) - min(losses) for each in both])
     assert above(table) == pytest.approx([sum(loss - losses[2] for loss in each[2:]) / 5 for each in both])

@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,20 +52,23 @@ def _title(study: Study, wall_seconds: float | None) -> str:
 
 
 def _scope(study: Study) -> str:
-    manifest = study.manifest
-    sizes = [formatting.size(cell.params) for cell in manifest.cells if cell.reference]
-    configs = [cell.config for cell in planned_cells(manifest)]
-    steps = [str(config.train.steps) for config in configs]
-    rates = [formatting.scientific(config.optim.lr) for config in configs]
-    passes = [formatting.passes(manifest.passes(cell)) for cell in manifest.cells]
+    manifest, configs = study.manifest, [cell.config for cell in planned_cells(study.manifest)]
+    sizes = _range((cell.params for cell in manifest.cells if cell.reference), formatting.size)
+    rates = {config.optim.lr for config in configs}
+    passes = _range(map(manifest.passes, manifest.cells), formatting.passes)
     tuning = manifest.tuning if manifest.tuning and manifest.tuning.key == "optim.lr" else None
     how = "tuned" if tuning else "untuned"
     how += " anew for each seed:" * bool(tuning and tuning.per_seed)
-    rate = f"{'one ' * (how == 'untuned')}{how} lr " if len(set(rates)) == 1 else f"{how} lrs "
-    seen = f"{ranged(steps)} steps ({ranged(passes)})"
+    rate = f"{'one ' * (how == 'untuned')}{how} lr " if len(rates) == 1 else f"{how} lrs "
+    seen = f"{_range((config.train.steps for config in configs), str)} steps ({passes})"
     least = " (each the smallest that tuning cannot tell from its best)" * bool(tuning and tuning.rule == "one_se")
     matched = naming.matched(manifest)
-    return f"scope: {ranged(sizes)} parameters, {seen}, {rate}{ranged(rates)}{least}" + f"; {matched}" * bool(matched)
+    rate += _range(rates, formatting.scientific)
+    return f"scope: {sizes} parameters, {seen}, {rate}{least}" + f"; {matched}" * bool(matched)
+
+
+def _range(values: Iterable[float | None], shown: Callable[[Any], str]) -> str:
+    return ranged(map(shown, sorted(values, key=lambda value: value or 0)))
 
 
 def _metric(study: Study) -> str:

@@ -11,7 +11,7 @@ from ablate.config.errors import PlanError, Refused
 from ablate.config.key_checks import CHOSEN
 from ablate.config.subcommands import Outcome
 from ablate.execution.signals import DiskFull, Terminated
-from ablate.formatting import columns, counted, few, first_of, passes, percent, remainder
+from ablate.formatting import columns, counted, first_of, passes, percent, remainder
 from ablate.formatting.streams import say
 from ablate.planning.runs import Plan
 from ablate.results import naming
@@ -116,9 +116,9 @@ def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:
     held += [f"match={plan.manifest.match}: {quantity}" for quantity in quantities[:1]]
     notes = naming.notes(cells)
     study = [*about(plan.manifest), *plan.manifest.remarks]
-    steps = few(dict.fromkeys(f"{cell.config.train.steps:,}" for cell in cells), NAMED)
-    tokens = few(dict.fromkeys(f"{cell.tokens_per_step or 0:,}" for cell in cells), NAMED)
-    seen = few(dict.fromkeys(passes(plan.manifest.passes(cell)) for cell in cells), NAMED)
+    steps = first_of(dict.fromkeys(f"{cell.config.train.steps:,}" for cell in cells), NAMED)
+    tokens = first_of(dict.fromkeys(f"{cell.tokens_per_step or 0:,}" for cell in cells), NAMED)
+    seen = first_of(dict.fromkeys(passes(plan.manifest.passes(cell)) for cell in cells), NAMED)
     trained = f"{tasks}, {steps} steps of {tokens} tokens ({seen})"  # 600 steps of 1,024 tokens (7 % of one pass)
     noise = evidence.noise_lines((scored_plan(plan) or plan).manifest)
     totals = [f"{trained}; {runs}", *([time] if time else []), *vectors, *noise, where]

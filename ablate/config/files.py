@@ -5,6 +5,7 @@ import functools
 import os
 import re
 import stat
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from ablate.config.errors import Corrupt
 
 CALL = re.compile(r"\$\{.*:", re.DOTALL)  # ${model.dim} calls no resolver: it refers to another setting
 YAMLS = "tag:yaml.org,2002:"
-PLAIN = {f"{YAMLS}{name}" for name in ("map", "seq", "str", "int", "float", "bool", "null", "merge")}
+NAMES = {f"{YAMLS}{name}" for name in ("str", "int", "float", "bool", "null")}
+PLAIN = NAMES | {f"{YAMLS}{name}" for name in ("map", "seq", "merge")}
 DEEPEST = 50  # the most nested levels of lists and mappings
 MOST = 100_000  # values in one file, each use of an alias counted
 
@@ -72,9 +74,10 @@ def _count(node: Any, known: dict[int, int], depth: int = 0) -> int:
     if id(node) not in known:
         known[id(node)] = MOST  # until it is counted, so that a node inside itself exceeds the limit
         inner = node.value if isinstance(node.value, list) else []
-        keys = [pair[0].value for pair in inner if isinstance(pair, tuple)]
-        if twice := next((i for i, key in enumerate(keys) if isinstance(key, str) and key in keys[:i]), None):
-            raise ValueError(f"{keys[twice]} is given twice, line {inner[twice][0].start_mark.line + 1}")
+        keys = [pair[0] for pair in inner if isinstance(pair, tuple) and pair[0].tag in NAMES]
+        given = Counter((key.tag, key.value) for key in keys)
+        if twice := next((key for key in reversed(keys) if given[key.tag, key.value] > 1), None):
+            raise ValueError(f"{twice.value} is given twice, line {twice.start_mark.line + 1}")
         below = (part for pair in inner for part in (pair if isinstance(pair, tuple) else (pair,)))
         known[id(node)] = 1 + sum(_count(part, known, depth + 1) for part in below)
     if known[id(node)] >= MOST:

@@ -19,7 +19,7 @@ from ablate.evidence.exact import is_solved, sign_flip_p
 from ablate.evidence.normality import assumed, rejects_any, rejects_normality
 from ablate.evidence.scores import given, unadjusted
 from ablate.evidence.statistics import detectable, interval, p_value
-from ablate.evidence.step_equivalents import WORTH, Worth, fits_in_steps, slopes, worth
+from ablate.evidence.step_equivalents import WORTH, Worth, fits_in_steps, in_units, slopes, worth
 from ablate.formatting import CROSSED, OPEN, SPEED, counted, flat, leaning, p_words, ranks, setting
 from ablate.results.naming import key_name, no_evidence
 from ablate.results.records import Manifest
@@ -95,10 +95,11 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
         vars(row).update((worth(all_scores, each.weights, curves, row.alpha) if bounded else Worth())._asdict())
         if curves and math.isfinite(margin.steps):
             row.fits = fits_in_steps(each, all_scores, margin.steps, curves)
+            row.size = in_units(study, each, str(manifest.margin and manifest.margin.value), curves)
     bare = "none" if no_evidence(manifest) else "descriptive" * described(manifest)
     doubts = {family: rejects_any([row.p_normal for row in rows if row.family == family]) for family in (True, False)}
     for each, row in zip(found, rows, strict=True):
-        word, note, row.waits = (bare, "", True) if bare else _verdict(row, margin.registered)
+        word, note, row.waits = (bare, "", False) if bare else _verdict(row, margin.registered)
         row.verdict, row.note = worded(word, row.family), "; ".join(filter(None, (note, each.note)))
         silent = row.verdict in OPEN or is_solved(row.metric)
         row.assumes = "" if silent else assumed(row.n, doubts[row.family])

@@ -183,7 +183,7 @@ def cost(collapse: Collapse, level: float) -> float:
 
 
 def bound_words(collapse: Collapse, level: float, lower_is_better: bool) -> str:
-    """How many seeds trained, and the bound of the failure rate (95 %): "20 of 20 trained, failure rate < 14 %"."""
+    """How many seeds trained, and the bound of the failure rate: "20 of 20 trained, failure rate < 14 %"."""
     share, (count, n) = max(zip(bounds(collapse, level), collapse.counts, strict=True))
     one, other = collapse.sides
     sides = f", {one} collapsed against {other}" * bool(collapse.seen)
@@ -218,16 +218,16 @@ def ceiling(share: float) -> int:
     return math.ceil(100 * share - 1e-9)
 
 
-def condition(collapse: Collapse, level: float, fits: Fits, row: Any) -> tuple[str, str, bool]:
-    """The seeds that an interval inside a margin is limited to, the reason, and whether more seeds may lift the limit
-    by the last of `row.looks`; "", "" and False if it holds for all seeds.  fits(level, cost): whether the interval of
-    that level stays inside the margin when collapses cost that much."""
+def condition(collapse: Collapse, level: float, fits: Fits, row: Any, margin: float) -> tuple[str, str, bool]:
+    """The seeds that an interval inside a margin is limited to, the reason, and whether the seeds up to the last of
+    `row.looks` may lift the limit; "", "" and False if it holds for all seeds.  fits(level, cost): whether the interval
+    of that level stays inside the margin, in the metric's unit, when collapses cost that much."""
     if fits(level, cost(collapse, level)):
         return "", "", False
     last = collapse._replace(counts=tuple((count, max(n, *row.looks)) for count, n in collapse.counts))
     whom = "among seeds that trained" if row.lower_is_better else "among solved seeds"
-    # At best no other seed collapses, and the interval shrinks to its middle, which is that of level 1.
-    return whom, bound_words(collapse, level, row.lower_is_better), fits(1.0, cost(last, level))
+    # At best no other seed collapses, and the interval shrinks to zero.
+    return whom, bound_words(collapse, level, row.lower_is_better), cost(last, level) < margin
 
 
 def seen_words(collapse: Collapse) -> str:
@@ -238,19 +238,19 @@ def seen_words(collapse: Collapse) -> str:
 
 def within_margin(row: Any) -> tuple[str, str, bool] | None:
     """equivalent or negligible, perhaps "among" the seeds that did not collapse, with a note and whether more seeds may
-    change it; None if neither.  `row` is one of effects with its `collapse` and, for a margin in steps, `fits`: see
-    `condition`."""
+    change it; None if neither.  `row` is one of effects with its `collapse` and, for a margin in steps, `fits` and its
+    `size` in the metric's unit: see `condition`."""
     collapsed, some = row.collapse, row.collapse.some
     estimate = collapsed.solved if some else row.estimate
     low, high = interval(estimate, row.alpha)
     unfit = collapsed.p_normal if some else row.p_normal
     if rejects_normality(unfit) or (collapsed.seen and not some) or row.n < SEEDS:
         return None  # too few seeds without a collapse for a verdict of equality, or no valid interval
-    fits = row.fits or (lambda level, cost: max(map(abs, interval(estimate, level))) + cost < row.margin)
+    fits = row.fits or (lambda _, cost: max(abs(low), abs(high)) + cost < row.margin)
     if not fits(row.alpha, 0.0):
         return None
     word = "equivalent" if low <= 0 <= high else "negligible"
-    whom, why, waits = condition(collapsed, row.alpha, fits, row)
+    whom, why, waits = condition(collapsed, row.alpha, fits, row, row.size if row.fits else row.margin)
     why = why or seen_words(collapsed)
     others = formatting.span(estimate.mean, low, high, formatting.decimals([(high - low) / 2]))
     return f"{word} {whom}".strip(), f"{why}; the others {others}" if some else why, waits

@@ -25,7 +25,7 @@ from ablate.evidence.claims import contrast_of
 from ablate.evidence.contrasts import Contrast, contrasts
 from ablate.evidence.effects import noise
 from ablate.evidence.equivalence import PAIRS, SEEDS, margin_of
-from ablate.evidence.error_rates import ALPHA, planned_looks, registered
+from ablate.evidence.error_rates import ALPHA, described, planned_looks, registered
 from ablate.evidence.estimates import groups
 from ablate.evidence.exact import is_solved
 from ablate.evidence.ladder import DECADE, Rung, combined, line, reference_rungs
@@ -77,15 +77,15 @@ def noise_lines(manifest: Manifest) -> list[str]:
     margin, needed = margin_of(manifest.margin).size, list(_of_claims(manifest, sources))
     if known and len(known) == len(single) and math.isfinite(margin) and manifest.design != "ladder":
         seeds = seeds_to_bound(margin, max(sd for sd, *_ in known), level)
-        needed.insert(0, f"{_count(seeds)} would show equality within {plain(margin)} among seeds that train")
+        needed.insert(0, f"{_count(seeds)} would show equality within {plain(margin)}")
     pairs = list(zip(single, found, strict=True))
     seen = {change_of(each) for each, own in pairs if own}  # perhaps at another setting
     others = list(dict.fromkeys(each.factor for each, own in pairs if not own and change_of(each) not in seen))
     n, lines = manifest.sequential.looks[-1] if manifest.sequential else len(manifest.seeds), list[str]()
     if any(is_solved(metric) for metric in metrics.values()):
         # If just one of two cells solves the task, in all n seeds, both bounds are at level/4: 2·(level/4)^(1/n) > 1.
-        shared = ALPHA / (registered(manifest) or len(family)) / planned_looks(manifest)
-        enough = math.floor(math.log2(4 / shared)) + 1
+        m = min(filter(None, [registered(manifest), len(family) * (not described(manifest))]), default=1)
+        enough = math.floor(math.log2(4 * m * planned_looks(manifest) / ALPHA)) + 1
         lines += [f"fewer than {enough} seeds decide nothing about shares of runs solved"] * (n < enough)
     if known:
         sds = [sd for sd, *_ in known]
@@ -98,7 +98,8 @@ def noise_lines(manifest: Manifest) -> list[str]:
             if manifest.design == "ladder":
                 finds = _of_trends(manifest, [min(sds), max(sds)])
         lines.append(f"{expectation}; {finds}")
-    return lines + [f"if there is no difference, {'; '.join(needed)}, four times in five"] * bool(needed)
+    ends = "four times in five, among seeds that train"
+    return lines + [f"if there is no difference, {'; '.join(needed)}, {ends}"] * bool(needed)
 
 
 def usable(table: pandas.DataFrame) -> list[Any]:

@@ -13,7 +13,7 @@ from ablate.config.schema import BY_STEPS
 from ablate.evidence.contrasts import contrasts, strata
 from ablate.evidence.exact import is_solved
 from ablate.evidence.statistics import correlated, paired, wilson
-from ablate.formatting import SPEED, counted, few
+from ablate.formatting import SPEED, counted, first_of
 from ablate.results.naming import key_name, measured_as, named
 from ablate.results.records import SOLVED, STATUSES, Cell, Manifest, TaskFacts, Tuning
 from ablate.results.study import Study
@@ -195,7 +195,7 @@ def overfitting(study: Study) -> str:
     if times.empty:
         return ""
     counts = study.runs.loc[times.index, "label"].value_counts(sort=False)
-    which = few((f"{label} ({count})" for label, count in counts.items()), 4)
+    which = first_of((f"{label} ({count})" for label, count in counts.items()), 4)
     validated, trained = (named(study.manifest, metric) for metric in ("val/loss", "train/loss"))
     ends = f"{validated} ends up to {times.max():.2f} times its lowest while {trained} fell"
     return f"overfits: {counted(len(times), 'run')}: {which}: {ends}; a note, the numbers stand"

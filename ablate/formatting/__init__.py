@@ -179,8 +179,9 @@ def split(text: str, separator: str) -> list[str]:
 
 def levels_of(row: Any, column: str = "level") -> list[str]:
     """The level, or the `reference`, of each factor of a row of effects."""
-    text = str(getattr(row, column))
-    return split(text, ", ") if " x " in row.factor else [text]
+    text, count = str(getattr(row, column)), row.factor.count(" x ") + 1
+    found = split(text, ", ") if count > 1 else [text]
+    return found if len(found) == count else text.split(", ")  # of other programs, with a quote that is an apostrophe
 
 
 def crossed(row: Any, word: str, assigned: Callable[[str, str], str]) -> str:
@@ -256,12 +257,6 @@ def listed(names: Iterable[str]) -> str:
     """Names as an enumeration: "a", "a and b", "a, b and c"."""
     names = list(names)
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
-def few(names: Iterable[str], most: int) -> str:
-    """The first names of a list: "a, b, …"."""
-    names = list(names)
-    return ", ".join(names[:most]) + ", …" * (len(names) > most)
 
 
 def first_of(names: Iterable[str], most: int) -> str:

@@ -141,12 +141,11 @@ def shared_draws(kind: str | None, shapes: Shapes, config: Config) -> float:
 
 def step_equivalents_problems(study: CheckedStudy) -> list[Problem]:
     """What is wrong with `step_equivalents`."""
-    swept = study.cells.swept
     match, least = study.settings.match, min(cell.config.train.steps for cell in study.cells.checked)
     merged = len({scaled(least, ratio) for ratio in RATIOS}) < len(RATIOS)
     messages = {
-        "nothing varies, so there is no difference to tell in steps; sweep a key, or leave it out": not swept,
-        f"sets {STEPS} by itself; leave one of them out": STEPS in swept,
+        "nothing varies here; sweep a key, or leave it out": not study.cells.swept,
+        f"sets {STEPS} by itself; leave one of them out": STEPS in study.cells.swept,
         f"match={match} gives cells other steps than their reference; write another match": match in BY_STEPS,
         f"{STEPS}={least} is too few to be told from 0.8 or 1.25 times as many; write at least 3": merged,
     }

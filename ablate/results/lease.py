@@ -131,22 +131,23 @@ class Lease:
         """Raise LeaseLost unless this process still has the lease; a fork of it (made by a component) exits."""
         if os.getpid() != self.pid:
             os._exit(1)
-        with contextlib.suppress(FileNotFoundError):
-            if content_of(self.file) == self.content and not self.sibling(self.content, "next").exists():
+        with contextlib.suppress(OSError):
+            if self.is_held():
                 return
         self.ended.set()
         raise LeaseLost(f"{self.file.parent} has been taken over by another process")
 
+    def is_held(self) -> bool:
+        """Whether this process still has the lease.  Raises OSError if the file cannot be read."""
+        return read_regular(self.file) == self.content and not self.sibling(self.content, "next").exists()
+
     def beat(self) -> None:
         """Touch the lease every `BEAT` seconds until it ends."""
         while not self.ended.wait(BEAT):
-            try:
-                self.check()
+            with contextlib.suppress(OSError):  # the file server is unavailable; the next `check` finds out
+                if not self.is_held():
+                    return
                 os.utime(self.file)
-            except LeaseLost:
-                return
-            except OSError:
-                pass  # the file server is unavailable; the next `check` finds out whether the lease was lost
 
     def release(self) -> None:
         """Release the lease if this process still has it."""
@@ -184,13 +185,12 @@ def holder(file: Path) -> Holder | None:
 
 
 def content_of(file: Path) -> bytes:
-    """The content of a lease file; empty if it is a pipe, a folder or too large, which counts as a damaged lease that
-    can be taken over once stale.  Raises OSError, such as FileNotFoundError or that of an unavailable file server."""
+    """The content of a lease file; empty if it is not a regular file.  Raises FileNotFoundError."""
     try:
         return read_regular(file)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EISDIR, errno.EFBIG):
-            raise
+    except FileNotFoundError:
+        raise
+    except OSError:  # for example a pipe: counts as a damaged lease, which can be taken over once stale
         return b""
 
 

@@ -61,9 +61,7 @@ def paper_labels(manifest: Manifest) -> dict[str, str]:
         found |= {f"{factor}={level}": name if counts[name] == 1 else level for level, name in names.items()}
     scored = dict.fromkeys(name for task in manifest.tasks.values() for name in task.metrics)
     metrics = ["train/loss", *(f"{split}/{name}" for split in ("val", "test") for name in scored)]
-    if not known:
-        return found | dict(zip(metrics, metrics, strict=True))
-    return found | {metric: with_unit(manifest, metric, _metric_words(metric, known)) for metric in metrics}
+    return found | {name: with_unit(manifest, name, _metric_words(name, known)) if known else name for name in metrics}
 
 
 def _level_name(factor: str, level: Any, known: Mapping[str, str]) -> str:

@@ -18,7 +18,7 @@ import msgspec
 from ablate.config.errors import Corrupt
 from ablate.config.files import parse_plain, read_regular
 from ablate.config.schema import NO_NUMBERS, VARIED, typed, with_value
-from ablate.formatting import SPEED, counted, few
+from ablate.formatting import SPEED, counted, first_of
 from ablate.results.records import Cell, Commit, Documents, Manifest, Metrics, PlannedRun, Result
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def mixed(runs: pandas.DataFrame) -> Iterator[str]:
         counts = kinds.value_counts()
         if len(counts) > 1:
             odd = runs.loc[kinds[kinds != counts.index[0]].index]
-            named = few((f"{run.label} seed {run.seed}" for run in named_rows(odd)), NAMED)
+            named = first_of((f"{run.label} seed {run.seed}" for run in named_rows(odd)), NAMED)
             each = ", ".join(f"{name} ({counted(count, 'run')})" for name, count in counts.items())
             yield f"runs differ in {what}: {each}; the fewer: {named}; kept"
 

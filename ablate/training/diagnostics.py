@@ -5,6 +5,7 @@ import inspect
 import math
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -59,7 +60,7 @@ def watch(name: str, module: nn.Module, found: dict[str, float]) -> None:
     """Register hooks that store a module's diagnostics in `found` at each forward pass."""
 
     def show(key: str, value: Tensor) -> None:
-        found[key] = max(float(value), found.get(key, 0.0))  # in this order NaN stays
+        found[key] = float(np.maximum(found.get(key, 0.0), float(value)))  # NaN if one is
 
     def output(block: Block, args: tuple[Any, ...], kwargs: dict[str, Any], stream: Stream) -> None:
         x = block.leave(stream).detach()

@@ -266,7 +266,7 @@ def rule_of(target: Any) -> str | None:
 
 def follow_width(optimiser: torch.optim.Optimizer, rule: str) -> None:
     """Split groups so that each parameter has its muP learning rate; rate · weight_decay stays the same."""
-    for part in getattr(optimiser, "parts", [optimiser]):
+    for part in optimiser.parts if isinstance(optimiser, SideBySide) else [optimiser]:
         groups = []
         for group in part.param_groups:
             shares: dict[float, list[Any]] = {}

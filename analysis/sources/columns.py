@@ -55,7 +55,7 @@ def some(names: Iterable[str], meant: str = "") -> str:
 def note(names: Iterable[str], why: str) -> list[str]:
     """A note on runs, if there are any: 2 runs without a seed left out: a, b."""
     names = list(names)
-    return [f"{formatting.counted(len(names), 'run')} {why}: {formatting.few(names, NAMED)}"] * bool(names)
+    return [f"{formatting.counted(len(names), 'run')} {why}: {formatting.first_of(names, NAMED)}"] * bool(names)
 
 
 def direction(metric: str) -> bool | None:

@@ -300,7 +300,7 @@ def ends(runs: pandas.DataFrame, rows: pandas.DataFrame, metrics: list[str]) -> 
     done = runs["status"] == "done"
     last = ended[done].groupby(runs["label"], sort=False).max()
     if last.nunique() > 1:  # cells were not trained equally long
-        named = formatting.few([f"{label} {step:.15g}" for label, step in last.items()], columns.NAMED)
+        named = formatting.first_of([f"{label} {step:.15g}" for label, step in last.items()], columns.NAMED)
         notes.append(f"cells end at different steps, and are compared there: {named}")
     runs[metrics] = runs[metrics].where(np.isfinite(runs[metrics]).mul(done, axis=0))
     return runs, notes

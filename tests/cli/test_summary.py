@@ -66,6 +66,13 @@ def test_several_passes_and_large_models_in_scope(tmp_path: Path) -> None:
     assert said[2] == "test/loss, nats per byte, last step"
 
 
+def test_ranges_in_scope_are_from_the_least_to_the_largest(tmp_path: Path) -> None:
+    """However many values there are, and in whatever order they are swept."""
+    factors = {"norm": ["ln", "rms"], "optim.lr": [0.006, 0.012, 0.0015, 0.003]}
+    study = load_study(tmp_path, fabricate(tmp_path, factors))
+    assert "untuned lrs 1.5e-3 to 0.012" in summary(study).splitlines()[1]
+
+
 def test_a_study_file_with_seeds_auto_is_confirmed_with_a_number_of_seeds(tmp_path: Path) -> None:
     looks = {"looks": [5, 8], "at": 5, "max": 8}
     said = text(tmp_path, seeds=range(5), sequential=looks, experiment="mine", command="ablate +experiment=mine")

@@ -70,7 +70,7 @@ def test_seeds_auto_goes_on_where_the_seeds_to_come_may_rule_out_collapses(margi
     looks = {"looks": [5, last], "at": 5, "max": last}
     claims = {"same": {"claim": {"equivalent": [{"norm": "rms"}, {"norm": "ln"}], "margin": margin}}}
     claims["same"] |= {"written": "2026-01-01", "registered": True}
-    for difference, verdict in ((0.0, EQUAL), (0.25 * margin, SMALL), (1.5 * margin, "worse")):
+    for difference, verdict in ((0.0, EQUAL), (0.6 * margin, SMALL), (1.5 * margin, "worse")):
         found = study(difference, 0.1 * margin, margin=entry(margin), sequential=looks)
         table = evidence.effects(found)
         over = ends or verdict == "worse"

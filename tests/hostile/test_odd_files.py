@@ -117,5 +117,13 @@ def test_yaml_is_plain_data(text: str, why: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def test_a_key_is_given_once_in_a_mapping() -> None:
+    text = "a: &a {x: 1}\nb: &b {y: 2}\nc: {<<: *a, <<: *b, x: 3}\n1: d\n'1': e\nf: {x: 1}\n"
+    assert parse_plain(text, "f.yaml")["c"] == {"x": 3, "y": 2} and len(parse_plain(text, "f.yaml")) == 6
+    for twice in ("x: 1\ny: 2\nx: 3", "y: {z: 1,\n  x: 1,\n  x: 2}"):
+        with pytest.raises(Corrupt, match=r"x is given twice, line 3"):
+            parse_plain(twice, "f.yaml")
+
+
 def test_a_date_is_a_text_as_hydra_reads_it() -> None:
     assert parse_plain("question: 2020-01-01", "f.yaml") == {"question": "2020-01-01"}

@@ -216,8 +216,6 @@ def test_a_file_server_that_fails_once_ends_no_heartbeat(run, monkeypatch):
 
     monkeypatch.setattr(leases, "read_regular", read)
     monkeypatch.setattr(leases, "BEAT", 0.0)
-    with pytest.raises(OSError, match="Input/output error"):
-        lease.check()
     os.utime(run.lease_file, (1, 1))
     lease.beat()
     assert len(asked) == 3 and run.lease_file.stat().st_mtime > 1, "touched again, as the lease is still ours"

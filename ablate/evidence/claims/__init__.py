@@ -121,8 +121,8 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
             outcome = most if fits(level, 0.0) else -int(outside(reached, share))
         whom = "", "", False
         if relation in BOUNDED and outcome > 0:
-            inside = fits or (lambda level, cost: directed(relation, *interval(estimate, level))[1] + cost < margin)
-            whom = condition(collapse, level, inside, row)
+            inside = fits or (lambda _, cost: directed(relation, low, high)[1] + cost < margin)
+            whom = condition(collapse, level, inside, row, margin)
         return Judged(low, high, outcome, reached, *whom)
 
     columns = {name: getattr(row, name) for name in OF_DIFFERENCE}

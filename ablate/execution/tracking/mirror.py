@@ -156,9 +156,8 @@ class Mirror:
             if rows:
                 sink.log(card, rows)
             return False
-        more = noted(run.evaluation)[0] or {}
-        ended = ", ".join([str(result.ended), *sorted(more)])  # metrics at new lengths are shown, too
-        mark = Mark(run.path, result.status, ended, sink.name, sink.mode)
+        more = noted(run.evaluation)[0] or {}  # metrics at other lengths, which may be new
+        mark = Mark(run.path, result.status, ", ".join([str(result.ended), *sorted(more)]), sink.name, sink.mode)
         if sink.mode == "disabled" or self.replayed & {mark, mark._replace(mode="online")}:
             return False
         error = {"error": result.error.message} if result.error else {}

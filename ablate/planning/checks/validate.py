@@ -26,7 +26,7 @@ from ablate.config.schema import BUILT, OWNED, RENAMED, VARIED, Config, typed
 from ablate.config.targets import BUILT_IN, here, package_problem, within
 from ablate.config.typed_json import parse
 from ablate.data.task import Task, build_task
-from ablate.formatting import few
+from ablate.formatting import first_of
 from ablate.model.build import build_init, ties
 from ablate.model.cost import MOST, Budget, count, estimate
 from ablate.model.shape import ModelShape
@@ -68,7 +68,7 @@ class Validator:
                 wrong.setdefault(problem, []).append(label)
             passed += [cell] if cell and not found else []
         unnamed = {each for each in wrong if labels and not each.key and len(wrong[each]) < len(configs)}
-        return passed, [each._replace(key=few(wrong[each], SHOWN)) if each in unnamed else each for each in wrong]
+        return passed, [each._replace(key=first_of(wrong[each], SHOWN)) if each in unnamed else each for each in wrong]
 
     def _in_subprocess(self, config: Config) -> tuple[list[Problem], Checked | None]:
         """What `_examine` finds of a cell with user code, in a separate process."""

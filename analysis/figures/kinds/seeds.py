@@ -34,7 +34,8 @@ def table(case: Case) -> pandas.DataFrame:
         rows += [about | {"seed": seed, "value": value, "kin": kin} for seed, value in values.items()]
     found = pandas.DataFrame(rows)
     known = set(batches.values()) != {"seed"}  # unknown if read from a bare CSV
-    found.attrs["caption"] = captions.caption("seeds", case, found, known=known)
+    counts = case.cells["runs"]
+    found.attrs = {"caption": captions.caption("seeds", case, found, known=known, counts=counts), "most": counts.max()}
     return found
 
 
@@ -64,16 +65,16 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         # A line joins neighbouring runs of a seed, and breaks at a run without a number or with other batches.
         broken = rows["value"].isna() | (rows["kin"] != rows.groupby("seed")["kin"].shift())
         rows = rows.assign(line=broken.cumsum())
-        known, seeds = rows.dropna(subset="value"), rows.groupby("cell")["seed"].nunique().max()
+        known, few = rows.dropna(subset="value"), table.attrs["most"] <= style.DOTS
         if known.empty:
             style.say(axis, "no finished run")
             axis.set_xticks([])
         else:
-            many = known.groupby(["cell", "y", "share"])["value"] if seeds > style.DOTS else ()
+            many = known.groupby(["cell", "y", "share"])["value"] if not few else ()
             for (cell, y, share), own in many:
                 shade = page.encodings[str(cell)].colour
                 axis.plot(spread(own, share), [y, y], lw=7, color=shade, alpha=0.4, solid_capstyle="butt")
-            if seeds <= style.DOTS:
+            if few:
                 for _, joined in known.groupby("line"):
                     axis.plot(joined["value"], joined["y"], zorder=1, mec="w", mew=0.75, color=style.MUTED, lw=0.5)
                 dots_by_cell(axis, known, "value", page, True, s=16, linewidth=0.4, zorder=3)

@@ -15,6 +15,7 @@ import numpy as np
 import pandas
 import pytest
 from analysed_studies import case as shared_case
+from conftest import ROOT
 from fake_studies import TASK, a_manifest, fabricate
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -23,6 +24,7 @@ from PIL import Image
 from shown_studies import claim
 
 from ablate import evidence
+from ablate.results.kept_tables import read_tables
 from ablate.results.study import Study, load_study
 from analysis import figures
 from analysis.case import Case, case_of
@@ -168,6 +170,13 @@ def test_seeds_are_dots_up_to_twelve_then_a_band_that_ends_where_shares_do(tmp_p
     bands = [drawn.get_xdata() for drawn in axis.lines if drawn.get_linewidth() == 7]
     assert len(axis.collections) == (count == 12) and len(bands) == 2 * (count == 13)
     assert all(band[0] < 0.9 and band[1] == 1 for band in bands)
+
+
+def test_seeds_are_counted_by_cell() -> None:
+    """On lower rungs there are twice as many."""
+    study = read_tables(ROOT / "experiments" / "results" / "compute_ladder")
+    [line] = [line for line in figures.tables(case(study))["seeds"].attrs["caption"] if "per cell" in line]
+    assert "6 to 12 seeds per cell" in line
 
 
 def test_cells_beside_the_reference_are_the_best_of_each_metric(tmp_path: Path) -> None:

@@ -309,7 +309,7 @@ def test_a_seed_logged_as_text_is_one_and_an_unknown_state_is_said() -> None:
     assert study.manifest.seeds == [0, 1, 2, 3]
     study = read(eight(**PLAIN), state="preempted")
     assert set(study.runs["status"]) == {"missing"}
-    assert study.notes == ["8 runs in the state preempted, counted as missing: r0, r1, r2, r3, r4, r5, …"]
+    assert study.notes == ["8 runs in the state preempted, counted as missing: r0, r1, r2, r3, r4, r5 and 2 more"]
 
 
 @pytest.mark.parametrize("step", [None, "NaN", "x"])
