@@ -47,7 +47,7 @@ def test_each_seed_is_tuned_on_seeds_of_its_own(plan: Any, capsys: Any) -> None:
     assert {len(cell.values) for cell in study.tuning.cells.values()} == {4}
     out = capsys.readouterr().out
     assert "each at its own learning rate" not in out
-    assert "tuned anew for each seed: lrs 3e-3, 1e-3, 0.01" in out
+    assert "tuned anew for each seed: lrs 1e-3, 3e-3, 0.01" in out
     assert "optim.lr=1e-3 (1), 3e-3 (2), 0.01 (1)" in out
     assert "at each common optim.lr, validation split, 8 tuning" in out
 

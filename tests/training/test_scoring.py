@@ -16,6 +16,7 @@ from ablate.data.task import IGNORE, HeldOut
 from ablate.model.build import initialised_model
 from ablate.model.dropout import rekey
 from ablate.model.norm import RunningNorm, running_norms
+from ablate.results.records import Documents
 from ablate.training.evaluation import CHUNK, Setting, by_document, positions_at_once, score, summarise
 
 VOCAB, WINDOWS, LENGTH = 11, 13, 12
@@ -146,7 +147,7 @@ def test_classes_are_scored_by_example() -> None:
     assert scores.loss.shape == (WINDOWS,)
     assert found["test/accuracy"] == found["test/exact"] == float((logits.argmax(1) == classes).double().mean())
     assert found["test/loss"] == pytest.approx(float(nn.functional.cross_entropy(logits, classes)), rel=1e-6)
-    assert by_document(scores, windows.documents, windows.names) == ((), (), ())
+    assert by_document(scores, windows.documents, windows.names) == Documents()
 
 
 def test_nothing_to_score_is_an_error() -> None:
@@ -186,7 +187,7 @@ def test_documents_add_up() -> None:
     assert found.name == ["a", "b", "d", "e"] and sum(found.tokens) == WINDOWS * LENGTH
     total = sum(n * loss for n, loss in zip(found.tokens, found.loss, strict=True))
     assert total / sum(found.tokens) == pytest.approx(float(scores.loss.mean()), rel=1e-12)
-    for name, tokens, loss in zip(*found, strict=True):
+    for name, tokens, loss in zip(found.name, found.tokens, found.loss, strict=True):
         own = scores.loss[windows.documents == windows.names.index(name)]
         assert tokens == own.size and loss == pytest.approx(own.mean(), rel=1e-12)
     assert all(isinstance(n, int) for n in found.tokens) and all(isinstance(x, float) for x in found.loss)

@@ -110,7 +110,7 @@ def test_cells_that_no_design_relates_are_compared_with_the_reference(tmp_path: 
     assert list(found["label"]) == ["variant: rms + mlp − ln + mlp", "variant: rms + swiglu − ln + mlp"]
     assert found["family"].all() and list(study.runs["norm"].unique()) == ["ln", "rms"]
     [_, told] = study.manifest.remarks
-    assert "norm, ffn" in told and "--factors" in told, "one of them may be no factor at all"
+    assert "norm and ffn" in told and "--factors" in told, "one of them may be no factor at all"
     assert len(read(tmp_path, text, Request(factors=("norm", "ffn"))).manifest.remarks) == 1
 
 
@@ -207,7 +207,7 @@ def test_statuses(tmp_path: Path) -> None:
     study = read(tmp_path, text)
     assert list(study.runs["status"][6:]) == ["done", "diverged", "failed", "missing", "diverged", "missing"]
     assert evidence.effects(study)["verdict"].item() == "withheld"  # one side diverged
-    assert any("2 runs diverged: b seed 1, b seed 4" in line for line in remarks(study))
+    assert any("2 runs diverged: b seed 1 and b seed 4" in line for line in remarks(study))
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_what_is_no_factor_is_left_out_and_said(tmp_path: Path) -> None:
         lines.append(f"h{i},{norm},{dim},{dim * 4},{seed},{2 + i / 100},{17 + i / 7}")
     study = read(tmp_path, "\n".join(lines))
     assert study.manifest.factors == {"norm": ["ln", "rms"], "dim": [32, 64]}
-    assert study.notes == ["columns that are neither factor nor metric, left out: host, hidden, elapsed"]
+    assert study.notes == ["columns that are neither factor nor metric, left out: host, hidden and elapsed"]
     assert study.manifest.design == "grid"
 
 
@@ -320,7 +320,7 @@ def test_cells_whose_levels_read_alike_in_a_row_are_not_one(tmp_path: Path, desi
 def test_cells_that_end_at_different_steps_are_named(tmp_path: Path) -> None:
     told = itertools.product(enumerate("ab"), range(3), (1, 2))
     rows = [f"{cell},{seed},{step},{value(i, seed)}" for (i, cell), seed, step in told]
-    told = "cells end at different steps, and are compared there: a 2, b 1"
+    told = "cells end at different steps, and are compared there: a 2 and b 1"
     assert read(tmp_path, "\n".join(["ffn,seed,step,loss", *rows])).notes == []
     rows = [row for row in rows if not (row[0] == "b" and row.split(",")[2] == "2")]
     assert read(tmp_path, "\n".join(["ffn,seed,step,loss", *rows])).notes == [told]
@@ -356,8 +356,8 @@ TABLE = '"Name","State","config.ffn","config.seed","test/loss"\n"r0","finished",
 TIDY = "write a row per run (or per run and step) with the columns seed, cell or one per factor, and a metric"
 FIELDS = "ffn,seed,loss\na,0,2.0\n\na,1,2.1\nb,0,2.2\n"  # with an empty line, which counts
 REFUSED: list[tuple[str | bytes, str]] = [
-    (PLAIN.replace("seed", "Seed"), f"there is no column seed, but ffn, Seed, test/loss; {TIDY}"),
-    (CHART, f"there is no column seed, but Step, mlp-s0 - test/loss, mlp-s0 - test/loss__MIN; {TIDY}"),
+    (PLAIN.replace("seed", "Seed"), f"there is no column seed, but ffn, Seed and test/loss; {TIDY}"),
+    (CHART, f"there is no column seed, but Step, mlp-s0 - test/loss and mlp-s0 - test/loss__MIN; {TIDY}"),
     (TABLE, "of runs on W&B write --wandb ENTITY/PROJECT"),
     ("", "is no tidy CSV (Could not determine delimiter); write a row per run"),
     (b"\x00\x01\x02PK\x03\x04", "write a row per run"),
@@ -367,8 +367,8 @@ REFUSED: list[tuple[str | bytes, str]] = [
     ("ffn,seed,ffn,loss\na,0,b,1\n", "two columns are called ffn"),
     ("ffn,seed,value\na,0,1\nb,0,2\n", "no column is a metric by its name; write --metric NAME; there are ffn, seed"),
     ("ffn,seed,loss\na,0,2\n", "there is one variant, with the same ffn in each run; a comparison needs two"),
-    ("ffn,seed,loss\na,0,\nb,0,\n", "there are ffn, seed; columns without a value, left out: loss"),
-    ("seed,loss,note\n0,1,x\n1,2,y\n", "from runs' names); there are seed, loss, note\n"),
+    ("ffn,seed,loss\na,0,\nb,0,\n", "there are ffn and seed; columns without a value, left out: loss"),
+    ("seed,loss,note\n0,1,x\n1,2,y\n", "from runs' names); there are seed, loss and note\n"),
     *((f"{FIELDS}b,{seed},2", f"line 6: seed is “{seed}”, which is not a whole number") for seed in ("x", "", "1.5")),
     (f"{FIELDS}b,1,odd", "line 6: loss is “odd”, which is not a number"),
     (f"{FIELDS}b,1,2,3", "Expected 3 fields in line 6, saw 4"),
@@ -407,21 +407,21 @@ def test_columns_of_which_too_many_could_be_factors_are_one_line(tmp_path: Path)
 
 
 OPTIONS = {
-    "--factors nrm": "--factors nrm: there is no such column; there are ffn, cell, hits, note\n",
-    "--factors status": "status identifies a run or its status; there are ffn, cell, hits, note\n",
+    "--factors nrm": "--factors nrm: there is no such column; there are ffn, cell, hits and note\n",
+    "--factors status": "status identifies a run or its status; there are ffn, cell, hits and note\n",
     "--factors test/loss": "--factors test/loss: test/loss is a metric",
     "--factors ffn,hits --metric hits": "--factors hits: hits is a metric",
-    "--metric bpb": "--metric bpb: there is no such column; there are ffn, hits, note, test/loss\n",
+    "--metric bpb": "--metric bpb: there is no such column; there are ffn, hits, note and test/loss\n",
     **{f"--metric {name}": f"{name} identifies a run" for name in ("seed", "status", "cell", "params")},
     "--metric note": "note is “text”, which is not a number",
-    "--metric hit": "--metric hit: there is no such column; there are ffn, hits, note, test/loss; did you mean hits?",
-    "--reference ffn=c": "--reference ffn=c: there is no such level; there are a, b\n",
-    "--reference ffn=aa": "--reference ffn=aa: there is no such level; there are a, b; did you mean a?",
+    "--metric hit": "there is no such column; there are ffn, hits, note and test/loss; did you mean hits?",
+    "--reference ffn=c": "--reference ffn=c: there is no such level; there are a and b\n",
+    "--reference ffn=aa": "--reference ffn=aa: there is no such level; there are a and b; did you mean a?",
     "--reference norm=c": "norm is no factor of these runs; the factors are ffn",
     "--within fn": "--within fn: it is no factor of these runs; the factors are ffn; did you mean ffn?",
     "--within ffn": "no factor is left to compare",
     "--step-from steps": "--step-from steps: there is no such column; there are ffn, cell, seed",
-    "--seed-from sd": "there are ffn, cell, seed, params, status, hits, note, test/loss; did you mean seed?",
+    "--seed-from sd": "there are ffn, cell, seed, params, status, hits, note and test/loss; did you mean seed?",
     "--names {ffn}": "--names {ffn}: it fits no run, as no column has names (name, run, …)",
     "--factors note --seed-from hits --names x": "--names x: it has no {field}; write as in --names",
     "STUDY": "STUDY and --runs are different runs",

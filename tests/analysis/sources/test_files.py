@@ -119,7 +119,7 @@ def test_names_hold_seed_and_factors(tmp_path: Path) -> None:
                 "{act": "it has no {field}",
             }.items()
         ),
-        (nanogpt, [*SEED, "--metric", "val_los"], "loss, time, mfu; did you mean val/loss?"),
+        (nanogpt, [*SEED, "--metric", "val_los"], "loss, time and mfu; did you mean val/loss?"),
         (nanogpt, ["--names", "{a}/s{seed}"], "fits none of the runs' names, such as gelu-s0, gelu-s1; write"),
         (nanogpt, [*SEED, "--factors", "out_dir"], "out_dir has a level per run, so that no variant"),
         (nanogpt, [*SEED, "--metric", "test/loss"], "test/loss: there is no such column; there"),

@@ -233,7 +233,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("reference: norm", "reference: cannot be read; write {norm: rms}"),
     ("reference: {norm: [ln]}", "reference: cannot be read; write {norm: rms}"),
     ("reference: {nrm: ln}", "study.yaml: reference: nrm is no factor of these runs; the factors are norm, ffn"),
-    ("reference: {norm: bn}", "study.yaml: reference norm=bn: there is no such level; there are ln, rms"),
+    ("reference: {norm: bn}", "study.yaml: reference norm=bn: there is no such level; there are ln and rms"),
     ("margin: 2 %", "margin: 2 % is a share of the training steps, which only a study of ablate with exchange runs"),
     ("margin: -1", "margin: must be > 0"),
     ("margin: nan", "margin: must be > 0"),
