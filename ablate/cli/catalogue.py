@@ -19,11 +19,9 @@ def variants(group: str) -> Iterator[tuple[dict[str, Any], str]]:
         own, what, default = cited.get(f"{group}={name}", {}), description(file), name == found.defaults.get(group)
         links = [(short(entry), entry.get("eprint")) for entry in own.values()]
         sources = "; ".join(f"[{words}](https://arxiv.org/abs/{link})" if link else words for words, link in links)
-        row = [f"`{name}`{' (default)' * default}", what.removesuffix(".").replace("|", "\\|"), sources]
-        yield (
-            {"group": group, "variant": name, "default": default, "what": what, "papers": list(own)},
-            f"| {' | '.join(row)} |\n",
-        )
+        text = what.removesuffix(".").replace("|", "\\|")
+        row = f"| `{name}`{' (default)' * default} | {text} | {sources} |\n"
+        yield {"group": group, "variant": name, "default": default, "what": what, "papers": list(own)}, row
 
 
 def catalogue() -> str:

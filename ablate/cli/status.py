@@ -146,10 +146,8 @@ def not_compared(manifest: Manifest) -> str:
         folder = words[words.index("--config-dir", 0, -1) + 1]
     known, parts = groups(folder), []
     for factor in manifest.components:
-        found = known.get(factor, {})
-        compared = {
-            variant_of(name) for level in manifest.factors.get(factor, ()) for name in names_of(str(level), found)
-        }
+        found, levels = known.get(factor, {}), map(str, manifest.factors.get(factor, ()))
+        compared = {variant_of(name) for level in levels for name in names_of(level, found)}
         missing = [variant for variant in found if variant not in compared]
         parts += [f"{factor}: {', '.join(missing)}"] if missing else []
     return f"not compared: {'; '.join(parts)}" if parts else ""

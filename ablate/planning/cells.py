@@ -30,7 +30,7 @@ from ablate.results.run_key import batches, cell_id
 STEP = 8  # widths that hardware likes
 CLOSE = 0.01  # relative difference that multiples of STEP must reach, and that needs no note
 FAR = 0.2  # relative difference beyond which a match is refused
-EXTREME = 4  # a width may grow to this many times itself, and shrink to this part of what one token uses of it
+EXTREME = 4  # a width may grow to four times itself, and shrink to a quarter of what one token uses of it
 WIDEST = 2**24
 
 _counts: WeakKeyDictionary[Task, dict[Any, Any]] = WeakKeyDictionary()  # positions of a task's batches
