@@ -136,8 +136,8 @@ class Composer:
         variant, example, found = variant_of(choice), (more or own or ["SETTING"])[0], dict[str, str]()
         for name, value in settings_of(choice):
             if not value or (not name and not found and len(more) != 1):
-                what, how = "setting" if value else "value", f"{variant}({name or example}={value or 'VALUE'})"
-                raise ValueError(f"does not say which {what}; write {group}={how}")
+                what, how = "setting" if value else "value", f"{name or example}={value.lstrip('=') or 'VALUE'}"
+                raise ValueError(f"does not say which {what}; write {group}={variant}({how})")
             name = name or next(reversed(found), example)  # without a name: of the setting before
             if name in found:
                 each = ",".join(f"{variant}({name}={one})" for one in (found[name], value))
