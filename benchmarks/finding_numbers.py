@@ -102,14 +102,19 @@ def above(table: pandas.DataFrame) -> np.ndarray:
     return np.array([(row[at:] - row[at]).sum() / len(row) for row, at in zip(values, best, strict=True)])
 
 
+def vertex(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """The lowest point of a parabola through three points."""
+    a, b, c = np.polyfit(x, y, 2)
+    return float(-b / 2 / a), float(c - b * b / 4 / a)
+
+
 def optimum(table: pandas.DataFrame) -> np.ndarray:
     """log2 of each seed's best rate, between the rates that were tried; at an edge the edge."""
     x, found = np.log2(table.columns.to_numpy(float)), []
     for row in table.fillna(GUESS).to_numpy():
         at = int(row.argmin())
         if 0 < at < len(row) - 1:
-            a, b, _ = np.polyfit(x[at - 1 : at + 2], row[at - 1 : at + 2], 2)
-            found.append(-b / 2 / a)
+            found.append(vertex(x[at - 1 : at + 2], row[at - 1 : at + 2])[0])
         else:
             found.append(x[at])
     return np.array(found)
@@ -241,9 +246,8 @@ def lowest(scores: list[float]) -> tuple[float, float]:
     """How many octaves from the best rate the lowest point of a parabola through it and its two neighbours, each an
     octave away, lies, and how far below its score."""
     at = int(np.argmin(scores))
-    below, best, above = scores[at - 1 : at + 2]
-    bend = below - 2 * best + above
-    return (below - above) / (2 * bend), (below - above) ** 2 / (8 * bend)
+    octaves, least = vertex(np.arange(-1, 2), np.array(scores[at - 1 : at + 2]))
+    return octaves, scores[at] - least
 
 
 def wsd_cosine() -> None:

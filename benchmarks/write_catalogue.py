@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from ablate.cli.catalogue import SHOWN, catalogue
+from ablate.cli.catalogue import SHOWN, catalogue, cell
 from ablate.config.groups import CONF, groups
 from ablate.config.schema import SECTIONS, VARIED, Config
 
@@ -56,11 +56,6 @@ TYPES = {"bool": "true, false", "str": "a name", "list[str]": "a list", "list[in
 # Settings of model forms and optimisers that are keys of the base schema.
 FRAMED = {(section, field.name) for section, frame in SECTIONS.items() for field in dataclasses.fields(frame)}
 LINE = re.compile(r"( *)([\w.]+):(?: (.*?))?(?: +# (.*))?$")
-
-
-def cell(text: str) -> str:
-    """Text as it stands in a cell of a Markdown table."""
-    return text.replace("|", "\\|")
 
 
 def pages() -> dict[str, str]:

@@ -18,9 +18,8 @@ def variants(group: str) -> Iterator[tuple[dict[str, Any], str]]:
     for name, file in found.variants[group].items():
         own, what, default = cited.get(f"{group}={name}", {}), description(file), name == found.defaults.get(group)
         links = [(short(entry), entry.get("eprint")) for entry in own.values()]
-        sources = "; ".join(f"[{words}](https://arxiv.org/abs/{link})" if link else words for words, link in links)
-        text = what.removesuffix(".").replace("|", "\\|")
-        row = f"| `{name}`{' (default)' * default} | {text} | {sources} |\n"
+        sources = "; ".join(f"[{text}](https://arxiv.org/abs/{link})" if link else text for text, link in links)
+        row = f"| `{name}`{' (default)' * default} | {cell(what.removesuffix('.'))} | {sources} |\n"
         yield {"group": group, "variant": name, "default": default, "what": what, "papers": list(own)}, row
 
 
@@ -28,6 +27,11 @@ def catalogue() -> str:
     """A table of variants for each group."""
     heads = {group: f"| `{group}=` | what it is | source |\n|---|---|---|\n" for group in SHOWN}
     return "\n".join(head + "".join(row for _, row in variants(group)) for group, head in heads.items())
+
+
+def cell(text: str) -> str:
+    """Text as it stands in a cell of a Markdown table."""
+    return text.replace("|", "\\|")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -197,8 +197,7 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
     mirror, unlike = read_mirror(content.get("mirror"), levels, entries)
     problems = [Problem(f"{file}: {problem.key}", problem.message) for problem in [*wrong, *unfit, *unlike]]
     given = grouped((key_of(text), text) for text in rest)
-    tier = next((text.partition("=")[2] for text in given.get("tier", ())), None)
-    tier = None if tier == "null" else tier
+    tier = next((text.partition("=")[2] for text in given.get("tier", ()) if text.partition("=")[2] != "null"), None)
     kept, text_problems = _texts(file, content)
     effects = filter(None, [kept["effects"]])
     tiered, found = _tier(file, content.get("tiers", {}), tier, reader)

@@ -96,13 +96,13 @@ def read_companions(
     zipped_with = {key: members for members in keys.values() for key in members}
     usual = {command.swept[key][at] for name, at in base.items() for key in keys[name]}
     chosen = {str(given(command, "tune.key")), *CHOSEN.get(str(given(command, "match")), ())}
-    held, fixed = given(command, "hold"), {key_of(text): spell(parsed(text).value()) for text in command.fixed}
+    held, fixed = given(command, "hold"), {*map(key_of, command.fixed)}
     names_held = set(map(str, held)) if isinstance(held, list) else set()
     for key, levels in (asked or {}).items():
         texts = {spell(parsed(text).value()): text for text in command.swept.get(key, [])}
         for at, more in levels.items() if isinstance(levels, dict) else [(levels, {})]:
             text, words = texts.get(spell(at), ""), flat(more) if isinstance(more, dict) else {}
-            everywhere = key not in command.swept and fixed.get(key) == spell(at)
+            everywhere = key in fixed - command.swept.keys() and spell(given(command, key)) == spell(at)
             if not text and not everywhere and command.request.changed and "companions" in command.request.of_file:
                 continue  # the command line compares other levels than the study file
             kept = [name for name in words if name.split(".")[0] not in MAY_COME or name in chosen]

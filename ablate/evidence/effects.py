@@ -93,9 +93,9 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
         curves = slope_of.get(row.metric, {}) if each.kind != "trend" else {}  # which has another unit
         bounded = bool(curves) and math.isfinite(row.low)
         vars(row).update((worth(all_scores, each.weights, curves, row.alpha) if bounded else Worth())._asdict())
-        if curves and math.isfinite(margin.steps):
+        if curves and manifest.margin and math.isfinite(margin.steps):
             row.fits = fits_in_steps(each, all_scores, margin.steps, curves)
-            row.size = in_units(study, each, str(manifest.margin and manifest.margin.value), curves)
+            row.size = in_units(study, each, str(manifest.margin.value), curves)
     bare = "none" if no_evidence(manifest) else "descriptive" * described(manifest)
     doubts = {family: rejects_any([row.p_normal for row in rows if row.family == family]) for family in (True, False)}
     for each, row in zip(found, rows, strict=True):

@@ -121,14 +121,14 @@ def sequential_state(study: Study, table: pandas.DataFrame, claims: pandas.DataF
     seeds, last = counted(len(study.manifest.seeds), "seed"), sequence.at == sequence.looks[-1]
     unfinished = int(study.runs["status"].isin(["missing", "failed"]).sum())
     family = table[table["family"].astype(bool)]
-    left, among = len(undecided(table)), family["verdict"].str.contains(" among ")
-    decided = int((family["verdict"].isin(DECIDED) | among)[~family["waits"].astype(bool)].sum())
+    waits, among = family["waits"].astype(bool), family["verdict"].str.contains(" among ")
+    left, decided = int(waits.sum()), int((family["verdict"].isin(DECIDED) | among)[~waits].sum())
     withheld = len(family) - decided - left
     if unfinished:
         how = f"the look at {seeds} lacks {counted(unfinished, 'run')}"
     elif left:
         how = f"{counted(left, 'claim' if claimed else 'effect')} undecided at {'the last look, ' * last}{seeds}"
-        but = int(among[family["waits"].astype(bool)].sum())
+        but = int(among[waits].sum())
         how += f" ({but} but for seeds that may collapse)" * bool(but)
     else:
         how = f"decided at {seeds}" if decided else f"nothing to decide, stopped at {seeds}"
