@@ -172,7 +172,7 @@ def measured(loaded: LoadedRun, requested: dict[str, Any]) -> tuple[dict[str, fl
     from ablate.model.init import data_seed
     from ablate.model.products import use
     from ablate.planning.checks.user_code import seen_lengths
-    from ablate.training.evaluation import add_lengths, at_lengths, final_evaluation, following, setting_of
+    from ablate.training.evaluation import add_length, at_lengths, final_evaluation, following, setting_of
 
     config, [seed] = configured(loaded, requested), loaded.config.seeds
     setting, task, lengths = setting_of(config), loaded.task(), config.eval.lengths
@@ -182,9 +182,10 @@ def measured(loaded: LoadedRun, requested: dict[str, Any]) -> tuple[dict[str, fl
     found, _ = final_evaluation(model, task, setting, batches)
     if setting.tokens != loaded.config.eval.tokens:
         found |= at_lengths(model, task, setting, lengths)
-    elif lengths:
-        with loaded.run.lock(lambda: True):
-            found |= add_lengths(loaded.run, model, task, setting, lengths)
+    else:
+        for length in lengths:  # one by one: those before one that fails are kept
+            with loaded.run.lock(lambda: True):
+                found |= add_length(loaded.run, model, task, setting, length)
     return found, seen_lengths(config, task)
 
 

@@ -37,7 +37,7 @@ from ablate.results.run import Run, lacking, now
 from ablate.results.run_key import is_foreign, numbers, provenance, run_key
 from ablate.training.devices import device_name, peak_memory
 from ablate.training.divergence import Diverged, overfits
-from ablate.training.evaluation import add_lengths, setting_of
+from ablate.training.evaluation import add_length, setting_of
 from ablate.training.load import load_run
 from ablate.training.ranks import ALONE, RankLost, Ranks
 from ablate.training.trainer import Interrupted, Trainer, new_trainer
@@ -187,7 +187,7 @@ def test_lengths(run: Run, config: Config, trained: Callable[[], tuple[nn.Module
         try:
             with refusing_full_disks(run.folder):
                 model, task = trained()
-                add_lengths(run, model, task, setting_of(config), [length])
+                add_length(run, model, task, setting_of(config), length)
         except (LeaseLost, Corrupt):
             raise
         except Exception as error:  # such as out of memory at a large length

@@ -215,11 +215,11 @@ def at_lengths(model: nn.Module, task: Task, setting: Setting, lengths: list[int
     return found
 
 
-def add_lengths(run: Run, model: nn.Module, task: Task, setting: Setting, lengths: list[int]) -> dict[str, float]:
-    """Evaluate a trained model at these lengths and add the metrics to the run's evaluation.json.  Always in eager
-    mode: each length would be compiled anew, and saved weights are evaluated in eager mode, too.  `eval.lengths` is not
-    part of a run's key: new lengths evaluate the saved weights, and nothing is trained again."""
-    found = at_lengths(copy.deepcopy(model), task, setting, lengths)
+def add_length(run: Run, model: nn.Module, task: Task, setting: Setting, length: int) -> dict[str, float]:
+    """Evaluate a trained model at a length and add the metrics to the run's evaluation.json.  Always in eager mode:
+    each length would be compiled anew, and saved weights are evaluated in eager mode, too.  `eval.lengths` is not part
+    of a run's key: new lengths evaluate the saved weights, and nothing is trained again."""
+    found = at_lengths(copy.deepcopy(model), task, setting, [length])
     whose = Evaluation(torch=torch.__version__, data_fingerprint=task.fingerprint)
     try:
         known = run.evaluation(whose)

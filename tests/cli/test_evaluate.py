@@ -16,6 +16,7 @@ from ablate.model import products
 from ablate.results.atomic import read_json, write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
+from ablate.training import evaluation
 from ablate.training.load import load_run
 
 
@@ -113,6 +114,21 @@ def test_lengths_of_one_run_are_kept_where_the_tokens_are_trainings(trained, eva
     run.evaluation_file.unlink()
     assert f"{kept['test/loss@8']:.4f}" in shown and run.result_file.read_bytes() == before
     assert kept.keys() == {"test/loss@8", "test/bpb@8", "test/accuracy@8"}
+
+
+def test_lengths_before_one_that_fails_are_kept(trained, evaluate, monkeypatch):
+    run, tested = runs(trained)["bn"], evaluation.at_lengths
+
+    def fail(model, task, setting, lengths):
+        if lengths == [24]:
+            raise MemoryError("out of memory at this length")
+        return tested(model, task, setting, lengths)
+
+    monkeypatch.setattr(evaluation, "at_lengths", fail)
+    code, _ = evaluate(str(run.folder), "eval.lengths=[8,24]")
+    kept = run.evaluation()
+    run.evaluation_file.unlink()
+    assert code == 1 and kept.keys() == {"test/loss@8", "test/bpb@8", "test/accuracy@8"}
 
 
 @pytest.mark.parametrize(
