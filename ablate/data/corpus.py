@@ -19,7 +19,7 @@ import numpy as np
 from ablate.config.errors import Corrupt
 from ablate.data.documents import Document
 from ablate.data.split import split_documents
-from ablate.data.tokenizer import SEPARATOR, checked_size, codec, decode, learn, units
+from ablate.data.tokenizer import SEPARATOR, checked_size, codec, learn, units
 from ablate.results.atomic import digest, file_digest, read_json, write_json
 
 SPLITS = ("train", "val", "test")
@@ -78,10 +78,6 @@ class Corpus:
     notes: list[str] = field(default_factory=list)  # what a user should know of how it was made
     folder: Path | None = None  # of a large one, with its index
     renewed: bool = False  # whether it was made in place of an earlier one, whose files or source had changed
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """Decode token ids to text."""
-        return decode([int(i) for i in ids], self.tokenizer, self.state)
 
 
 def cache_folder() -> Path:

@@ -5,7 +5,7 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -187,20 +187,3 @@ def vocabulary(texts: Iterable[str], size: int, end: str) -> list[str]:
 def encode(text: str, ids: dict[str, int]) -> np.ndarray:
     """The ids (N,) of a text's words, 0 for unknown words."""
     return np.fromiter((ids.get(word, 0) for word in words_of(text)), np.uint32)
-
-
-def decode(ids: Sequence[int], tokenizer: str, state: str) -> str:
-    """Decode ids; bytes that are not UTF-8 become U+FFFD, words are joined by single spaces."""
-    if tokenizer == "byte":
-        return bytes(ids).decode(errors="replace")
-    if tokenizer == "char":
-        return "".join(state[i] for i in ids)
-    if tokenizer == "word":
-        known = json.loads(state)
-        return " ".join(known[i] for i in ids)
-    if tokenizer == "token":
-        return " ".join(map(str, ids))
-    if tokenizer in PUBLISHED:
-        return str(_published(tokenizer).decode(list(ids)))
-    library = extra("tokenizers", f"data.tokenizer={tokenizer}")
-    return str(library.Tokenizer.from_str(state).decode(list(ids), skip_special_tokens=False))

@@ -15,6 +15,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from ablate.model.dropout import Dropout
 from ablate.model.position import Places
+from ablate.model.products import as_given
 from ablate.model.shape import Shape
 
 # With cuDNN's, which `configure_torch` disables because its gradients have been wrong with masks.  At 1,024 keys on an
@@ -162,7 +163,7 @@ def in_float32(query: Tensor, key: Tensor) -> Tensor:
     """Q Kᵀ in at least float32, even under autocast: (B, H, T, D), (B, H, S, D) -> (B, H, T, S).  The fused kernels of
     a GPU do the same, so dropout does not change the precision."""
     dtype = torch.promote_types(query.dtype, torch.float32)
-    with torch.autocast(query.device.type, enabled=False):
+    with as_given(query):
         return query.to(dtype) @ key.to(dtype).transpose(-2, -1)
 
 

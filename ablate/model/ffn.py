@@ -12,6 +12,7 @@ from torch.utils.flop_counter import register_flop_formula
 
 from ablate.config.ranges import above, at_least, at_most
 from ablate.model.init import tag, with_role
+from ablate.model.products import as_given
 
 Activation = Callable[..., Tensor]
 Approximate = Literal["none", "tanh"]
@@ -307,7 +308,7 @@ class MoE(nn.Module):
     def scores(self, x: Tensor) -> Tensor:
         """R x, (B, T, C) -> (B, T, n), in at least float32 even under autocast: in bf16 experts would tie."""
         dtype, bias = torch.promote_types(x.dtype, torch.float32), self.router.bias
-        with torch.autocast("cuda" if x.is_cuda else "cpu", enabled=False):  # autocast does not know the meta device
+        with as_given(x):
             return F.linear(x.to(dtype), self.router.weight.to(dtype), None if bias is None else bias.to(dtype))
 
     def preferred(self, p: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -57,6 +57,13 @@ class PaddedLinear(nn.Linear):
         bias = None if bias is None else pad(bias, (0, spare), value=-math.inf)
         outputs = linear(x, pad(self.weight, (0, 0, 0, spare)), bias)
         return outputs if self.whole else outputs[..., : self.out_features]
+
+
+def as_given(x: Tensor) -> AbstractContextManager[None]:
+    """A context in which products keep the precision of their factors, even under autocast; without it, none, since
+    torch does not cache compiled models that contain one."""
+    device = "cuda" if x.is_cuda else "cpu"  # autocast does not know the meta device
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
 PADDED, WIDE = 64, 1024  # outputs are padded to a multiple of PADDED where they are at least WIDE

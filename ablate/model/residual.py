@@ -13,8 +13,8 @@ from ablate.config.ranges import at_least
 from ablate.config.targets import chosen_class
 from ablate.model.dropout import Dropout
 from ablate.model.init import with_role
-from ablate.model.mixers.chunked import as_given
 from ablate.model.position import Places
+from ablate.model.products import as_given
 from ablate.model.shape import Shape
 
 Step = Callable[[Tensor], Tensor]

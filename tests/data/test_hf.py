@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from corpora import decoded
 
 from ablate.data import rows as rows_module
 from ablate.data.corpus import SPLITS
@@ -49,7 +50,7 @@ def test_rows_are_documents(saved: Path) -> None:
     assert task.corpus.by_document and sorted(n for s in SPLITS for n in task.corpus.names[s]) == sorted(texts)
     begin = 0
     for name, end in zip(task.corpus.names["test"], task.corpus.ends["test"], strict=True):
-        assert task.corpus.decode(task.corpus.tokens["test"][begin:end]) == texts[name] + "\0"
+        assert decoded(task.corpus, task.corpus.tokens["test"][begin:end]) == texts[name] + "\0"
         begin = end
     assert task.title == "byte LM on several" and task.kind == "lm"
     task = HuggingFace(str(saved / "several"), None, "train", "text", 16, "bpe", 300)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from corpora import decoded
 
 from ablate.config import extra as extra_module
 from ablate.config.extra import extra
@@ -46,7 +47,7 @@ def test_ids_decode_to_the_text(tokenizer: str, count: int) -> None:
     for split in SPLITS:
         begin = 0
         for name, end in zip(corpus.names[split], corpus.ends[split], strict=True):
-            text = corpus.decode(corpus.tokens[split][begin:end])
+            text = decoded(corpus, corpus.tokens[split][begin:end])
             if corpus.by_document:
                 assert text == texts[name] + "\0"
             elif tokenizer != "byte":  # which may be cut within a character
@@ -55,7 +56,7 @@ def test_ids_decode_to_the_text(tokenizer: str, count: int) -> None:
         if tokenizer == "bpe" and corpus.by_document:  # the end of a document is a token of its own
             assert (np.flatnonzero(corpus.tokens[split] == 0) == corpus.ends[split] - 1).all()
     if count == 1:  # a text that is cut by position is whole again
-        assert "".join(corpus.decode(corpus.tokens[split]) for split in SPLITS) == texts["d0"]
+        assert "".join(decoded(corpus, corpus.tokens[split]) for split in SPLITS) == texts["d0"]
 
 
 def test_only_the_train_split_is_learned_from() -> None:
@@ -145,7 +146,7 @@ def test_bytes_per_token() -> None:
         corpus = load_corpus(documents, tokenizer)
         sizes = {split: len(corpus.tokens[split]) for split in SPLITS}
         assert sum(corpus.bytes_per_token[split] * sizes[split] for split in SPLITS) == pytest.approx(total)
-        texts = {split: corpus.decode(corpus.tokens[split]).encode() for split in SPLITS}
+        texts = {split: decoded(corpus, corpus.tokens[split]).encode() for split in SPLITS}
         for split in SPLITS:
             assert corpus.bytes_per_token[split] == pytest.approx(len(texts[split]) / sizes[split])
     assert load_corpus(documents, "byte").bytes_per_token == dict.fromkeys(SPLITS, 1.0)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from corpora import decoded
 
 from ablate.data.corpus import SPLITS, load_corpus
 from ablate.data.documents import Document
@@ -64,7 +65,7 @@ def test_ids_stand_for_words_and_unknown_ones_are_counted(count: int) -> None:
         tokens, begin = corpus.tokens[split], 0
         assert corpus.unknown[split] == pytest.approx(np.mean(tokens == 0)) and tokens.max() < 20
         for name, end in zip(corpus.names[split], corpus.ends[split], strict=True):
-            shown = corpus.decode(tokens[begin:end]).split(" ")
+            shown = decoded(corpus, tokens[begin:end]).split(" ")
             if corpus.by_document:
                 own = [*texts[name].replace("'", " ' ").split(" "), "\0"]
                 assert shown == [word if word in known else UNKNOWN for word in own]
@@ -74,7 +75,7 @@ def test_ids_stand_for_words_and_unknown_ones_are_counted(count: int) -> None:
 
 def test_the_vocabulary_is_of_the_train_split_alone() -> None:
     corpus = load_corpus(library(150), "word", 30)
-    train = Counter(corpus.decode(corpus.tokens["train"]).split(" "))
+    train = Counter(decoded(corpus, corpus.tokens["train"]).split(" "))
     del train[UNKNOWN], train["\0"]
     ranked = [train[word] for word in json.loads(corpus.state)[2:]]
     assert ranked == sorted(ranked, reverse=True) and all(ranked)

@@ -13,7 +13,7 @@ from torch import nn
 from ablate.data.task import build_task
 from ablate.model import products
 from ablate.model.build import initialised_model
-from ablate.model.products import PRODUCTS, OneDNNLinear, PaddedLinear, product_seconds, use, whole_logits
+from ablate.model.products import PRODUCTS, OneDNNLinear, PaddedLinear, as_given, product_seconds, use, whole_logits
 from ablate.training.gradients import loss_of
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
@@ -124,3 +124,19 @@ def test_other_types_are_torchs_and_so_is_the_default() -> None:
     use("torch", plain := network())
     assert type(plain[0]) is nn.Linear
     assert 0 < product_seconds(Counter({(24, 40): 1}), 10) < 1
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_a_compiled_model_switches_autocast_off_only_where_it_is_on(half: bool) -> None:
+    """torch caches no compiled graph with such a context in it."""
+    graphs = list[str]()
+
+    def product(x: torch.Tensor) -> torch.Tensor:
+        with as_given(x):
+            return x @ x
+
+    torch._dynamo.reset()
+    compiled = torch.compile(product, backend=lambda graph, _: (graphs.append(str(graph.graph)), graph.forward)[1])
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+        assert compiled(torch.ones(2, 2)).dtype == product(torch.ones(2, 2)).dtype == torch.float32
+    assert [("autocast" in graph) for graph in graphs] == [half]

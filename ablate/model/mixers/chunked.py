@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ablate.model.products import as_given
+
 CHUNK = 64  # positions compared pairwise, as in attention
 FINE = 16  # the same if features decay separately, where each pair takes as many numbers as there are features
 
@@ -79,11 +81,6 @@ def by_delta(
 def decaying_flops(batch: int, length: int, heads: int, features: int) -> int:
     """FLOPs of the element-wise products of `by_head` and `by_delta`: each score, key and query times a decay."""
     return batch * length * heads * (min(CHUNK, length) + 2 * features)
-
-
-def as_given(x: Tensor) -> torch.autocast:
-    """A context in which products keep the precision of their factors, even under autocast."""
-    return torch.autocast("cuda" if x.is_cuda else "cpu", enabled=False)  # autocast does not know the meta device
 
 
 def in_chunks(x: Tensor, chunk: int) -> Tensor:

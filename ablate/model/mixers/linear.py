@@ -6,9 +6,10 @@ from torch import Tensor, nn
 
 from ablate.config.ranges import above
 from ablate.model.init import tag
-from ablate.model.mixers.chunked import as_given, decaying_flops
+from ablate.model.mixers.chunked import decaying_flops
 from ablate.model.mixers.parts import Kernels, by_head, choose_kernels, merge_heads, real
 from ablate.model.position import Places
+from ablate.model.products import as_given
 from ablate.model.shape import Shape
 
 
