@@ -73,7 +73,7 @@ class Corpus:
     yardsticks: dict[str, float]
     bytes_per_token: dict[str, float]  # split -> mean UTF-8 bytes per token; empty if tokenising loses text
     tokenizer: str
-    state: str  # what decoding needs besides the tokenizer's name
+    state: str  # what the tokenizer is besides its name, for decoding
     unknown: dict[str, float]  # split -> share of words outside the vocabulary, for tokenizers that have such words
     notes: list[str] = field(default_factory=list)  # what a user should know of how it was made
     folder: Path | None = None  # of a large one, with its index

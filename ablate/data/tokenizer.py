@@ -1,4 +1,4 @@
-"""Tokenisation and decoding: bytes, characters, byte-level byte-pair encoding, words, or a tokenizer made elsewhere."""
+"""Tokenisation: bytes, characters, byte-level byte-pair encoding, words, or a tokenizer made elsewhere."""
 
 import functools
 import itertools
@@ -62,7 +62,7 @@ def units(name: str, text: bytes, tokenizer: str, end: str = "") -> Any:
 
 
 def learn(tokenizer: str, vocab_size: int | None, train: Iterable[str], others: Iterable[str] = ()) -> str:
-    """What encoding and decoding need besides the tokenizer's name: the alphabet of all texts, the words of the train
+    """What a tokenizer is besides its name: the alphabet of all texts, the words of the train
     split by id as JSON, a tokenizer trained on the train split as JSON, the content of a tokenizer.json."""
     if tokenizer == "char":
         seen = [np.unique(_points(text)) for text in itertools.chain(train, others)]

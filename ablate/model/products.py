@@ -60,8 +60,8 @@ class PaddedLinear(nn.Linear):
 
 
 def as_given(x: Tensor) -> AbstractContextManager[None]:
-    """A context in which products keep the precision of their factors, even under autocast; without it, none, since
-    torch does not cache compiled models that contain one."""
+    """A context in which products keep the precision of their factors, even under autocast.  Does nothing where
+    autocast is off: torch's cache refuses graphs with an autocast context."""
     device = "cuda" if x.is_cuda else "cpu"  # autocast does not know the meta device
     return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 

@@ -34,7 +34,7 @@ LOOP = ("Trainer", "new_trainer")
 # NEUTRAL: code that changes no numbers: the base schema (settings count by their values), code that finds components
 # and checks their arguments, and code that writes results.
 NEUTRAL: tuple[str, ...] = ("Config", "Seed", "stored", "typed", "resolve", "chosen_class")
-NEUTRAL += ("argument_problems", "BadComponent", "code_of_part", "is_foreign")
+NEUTRAL += ("argument_problems", "BadComponent", "code_of_part", "compiled_code", "is_foreign")
 NEUTRAL += ("record", "optional", "MetricsWriter", "write_atomic", "set_aside", "digest")
 NEUTRAL += ("SEAL", "seal_of", "write_sealed", "sum_of", "open_archive")
 DEPTH = 8  # a digest includes the texts of references up to this depth

@@ -21,6 +21,7 @@ from ablate.results.records import Provenance
 from ablate.results.tables import class_name
 
 CONSTANT = "ablate.training.schedule.Constant"
+APART = ("data", "optim", "schedule", "step")  # compiled models are shared between cells that differ in these
 KEYED = ("numbers", "versions", "data", "study", "code")  # the parts of a run's provenance that its key hashes
 
 
@@ -99,6 +100,12 @@ def kernels_of(config: Config) -> list[str]:
 def code_of(config: Config) -> Code:
     """The code that a cell's runs use; variants that the cell does not use do not count."""
     return code_of_parts(code_parts(config), config.user)
+
+
+def compiled_code(config: Config) -> str:
+    """A digest of the code that a compiled model may consist of: that of its runs without the parts in APART."""
+    parts = {at: target for at, target in code_parts(config).items() if at.partition(".")[0] not in APART}
+    return code_of_parts(parts, config.user).content
 
 
 def code_parts(config: Config) -> dict[str, str]:

@@ -41,8 +41,11 @@ class Stopwatch:
         cls.seconds += time.perf_counter() - cls.started
 
 
-def compile_in_place(models: Iterable[nn.Module]) -> None:
+def compile_in_place(models: Iterable[nn.Module], code: str) -> None:
     """Let torch.compile compile models when they are first called; earlier compiled code is dropped.
+
+    torch's cache knows models by their graphs, which do not show the gradients of custom operators; `code`, a digest of
+    the source that the models use, makes it forget them when one is edited.
 
     All models share one entry of the compiler's cache, that of Module._call_impl (on a GPU, training has another, of a
     model with its loss).  Without the reset, a process that trains cell after cell would reach the recompile limit at
@@ -57,6 +60,9 @@ def compile_in_place(models: Iterable[nn.Module]) -> None:
     # By default a ReLU's derivative is saved as a boolean mask, which inductor's CPU kernels write element by element:
     # a step takes 1.5 times as long.  Inductor's cache ignores this setting: clear it before measuring again.
     importlib.import_module("torch._functorch.config").recompute_views = True  # type: ignore[attr-defined]
+    cache = importlib.import_module("torch.compiler.config")
+    if hasattr(cache, "cache_key_tag"):  # from torch 2.7 on
+        cache.cache_key_tag = code  # type: ignore[attr-defined]
     for model in models:
         model.compile(options=known(FASTER))
 

@@ -16,7 +16,7 @@ from ablate.model.init import data_seed
 from ablate.model.products import use
 from ablate.results.records import Documents
 from ablate.results.run import MetricsWriter, Row, Run
-from ablate.results.run_key import is_foreign, numbers
+from ablate.results.run_key import compiled_code, is_foreign, numbers
 from ablate.training import checkpoint
 from ablate.training.clock import WARM_UP, Clock
 from ablate.training.compiling import compile_in_place
@@ -56,7 +56,7 @@ class Trainer:
             for model in {self.model, self.average.model}:
                 use(self.loop.matmul, model, self.loop.device)
             if self.loop.compile:
-                compile_in_place({self.model, self.average.model})
+                compile_in_place({self.model, self.average.model}, compiled_code(config))
             self.schedule, self.optimiser = build_schedule(config), build_optimiser(config, self.model)
             self.step = build_step(config, self.model, self.optimiser, self.optim.grad_clip)
             objective, user_code = build_objective(config), is_foreign(numbers(config))
