@@ -267,6 +267,16 @@ def wsd_cosine() -> None:
         print(f"{steps} steps, sqrt − linear {worded(apart, 4)}")
 
 
+def mqar_mixers() -> None:
+    """Tuning, and how many seeds of each cell solve the task, with the range of accuracies."""
+    tuning("mqar_mixers")
+    runs = study_of("mqar_mixers").runs
+    for cell, rows in runs.groupby("label", sort=False):
+        accuracy = rows["test/accuracy"]
+        span = f"{accuracy.min():.3f} to {accuracy.max():.3f}, median {accuracy.median():.3f}"
+        print(f"  {cell:90} solved {int((accuracy >= 0.99).sum())} of {len(rows)}, mean {accuracy.mean():.3f}, {span}")
+
+
 def rms_norm_speed() -> None:
     """Mean seconds of a step."""
     runs = study_of("rms_norm_speed").runs
@@ -285,7 +295,7 @@ def nope_exact() -> None:
 
 
 FOUND = [xiong_gradients, qk_norm, qk_norm_sizes, mup_transfer, compute_ladder, glu_variants, catalogue_tuned]
-FOUND += [rms_norm_speed, nope_exact, wsd_cosine]
+FOUND += [rms_norm_speed, nope_exact, wsd_cosine, mqar_mixers]
 BY_NAME = {"alibi_extrapolation-confirm-8": alibi_extrapolation_confirm} | {each.__name__: each for each in FOUND}
 TUNED = ("catalogue", "catalogue_2", "batch_norm_tuned", "mqar_tuned", "catalogue_size")
 
