@@ -110,7 +110,7 @@ def draw_lines(table: pandas.DataFrame, page: Page) -> Figure:
         low, high = limits(alike[["low", "high", "mean"]], 0.06)
         crosses = alike["label"].nunique() * 0.07 + 0.05 if alike["diverged"].sum() else 0.0
         axis.set_ylim(low, high + (high - low) * crosses / max(0.2, 1 - crosses))
-        axis.set_title(title)
+        axis.set_title(style.fold(title, page.width / across - 0.5, 7))
         axis.set_xlabel(page.label(table.attrs["x"]))
         if several or i % across == 0:
             axis.set_ylabel(table.attrs["y"][metric])
