@@ -168,6 +168,18 @@ def test_depth_and_width_have_figures_of_their_own(tmp_path: Path) -> None:
     assert kinds(wide) == {"width"} and len(drawn.axes) == 2
 
 
+def test_long_titles_of_panels_are_not_cut(tmp_path: Path) -> None:
+    factors = {"ffn": ["mlp", "swiglu"], "model.dim": [32, 64], "data.context": [16, 32], "train.batch_size": [8, 16]}
+    factors = factors | {"train.steps": [1000, 2000]}
+    table = table_of("width", case := made(tmp_path, factors))
+    with matplotlib.rc_context(style.RC):
+        drawn = figures.KINDS["width"].draw(table, page_of(case.study.manifest, figures.Edits()))
+        drawn.draw_without_rendering()
+    titles = [axis._left_title.get_window_extent() for axis in drawn.axes if axis.get_title(loc="left")]  # type: ignore[attr-defined]
+    assert len(titles) > 1 and "\n" in drawn.axes[0].get_title(loc="left")
+    assert all(title.x0 >= 0 and title.x1 <= drawn.bbox.x1 for title in titles)
+
+
 def test_lengths_are_lines_with_the_training_length_marked(tmp_path: Path) -> None:
     name = fabricate(tmp_path, {"position": ["rope", "alibi"]})
     for run in read_manifest(tmp_path, name).runs:
