@@ -270,11 +270,13 @@ def wsd_cosine() -> None:
 def mqar_mixers() -> None:
     """Tuning, and how many seeds of each cell solve the task, with the range of accuracies."""
     tuning("mqar_mixers")
-    runs = study_of("mqar_mixers").runs
-    for cell, rows in runs.groupby("label", sort=False):
-        accuracy = rows["test/accuracy"]
+    study = study_of("mqar_mixers")
+    solved = evidence.scores(study)
+    for cell in study.manifest.cells:
+        accuracy = study.runs.loc[study.runs["cell"] == cell.id, "test/accuracy"]
         span = f"{accuracy.min():.3f} to {accuracy.max():.3f}, median {accuracy.median():.3f}"
-        print(f"  {cell:90} solved {int((accuracy >= 0.99).sum())} of {len(rows)}, mean {accuracy.mean():.3f}, {span}")
+        count = f"{solved[cell.id].sum():.0f} of {len(accuracy)}"
+        print(f"  {cell.label:90} solved {count}, mean {accuracy.mean():.3f}, {span}")
 
 
 def rms_norm_speed() -> None:
