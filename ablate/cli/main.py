@@ -130,6 +130,7 @@ def study(given: Namespace, words: list[str], others: list[str]) -> Outcome:
     from ablate.cli.sweep import dry_run, sweep
     from ablate.config.errors import PlanError, Problem
     from ablate.config.key_checks import TAKEN, suggestion
+    from ablate.config.removed import removed
     from ablate.config.subcommands import Outcome
 
     if others:
@@ -140,6 +141,8 @@ def study(given: Namespace, words: list[str], others: list[str]) -> Outcome:
     if spaced := next((word for word in given.words if word.startswith("=")), None):
         raise PlanError([Problem(spaced, "stands alone; write key=value without spaces around =, as in norm=ln,rms")])
     if given.words and re.fullmatch(r"\w[\w-]*", given.words[0]):
+        if gone := removed(f"ablate {given.words[0]}"):
+            raise PlanError([Problem(given.words[0], gone)])
         spelt = {name: name for name in COMMANDS} | {name: f"analyse {name}" for name in TAKEN}
         raise PlanError([Problem(given.words[0], f"no such command; {suggestion(given.words[0], choices=spelt)}")])
     folder, *more = given.config_dir or [None]

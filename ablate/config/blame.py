@@ -16,6 +16,7 @@ from ablate.config.errors import Problem, first_line
 from ablate.config.files import read_plain
 from ablate.config.groups import named_elsewhere, other_names
 from ablate.config.overrides import parsed
+from ablate.config.removed import removed
 from ablate.config.schema import COMPONENTS, KEYS, LAYERS, RENAMED, SECTIONS, WHOLE, Config
 from ablate.formatting import instead, nearest
 
@@ -81,7 +82,7 @@ def _problem_of(composer: Composer, text: str, chosen: list[str]) -> Problem | N
     if (lost := next((name for name in names if name not in variants), None)) is not None:
         which = f" {lost!r}" * (len(names) > 1)
         near = "quote a level that has a comma" if "(" in lost else instead(lost, variants, other_names(variants))
-        return Problem(shown, f"no such {group}{which}; {near}")
+        return Problem(shown, removed(f"{group}={lost}") or f"no such {group}{which}; {near}")
     if key == group and typed.startswith("+") == (group in composer.defaults):
         has, plus = ("a", "") if group in composer.defaults else ("no", "+")
         return Problem(shown, f"the reference model has {has} {group}; write {plus}{shown.lstrip('+')}")
@@ -126,6 +127,8 @@ def _no_such_key(composer: Composer, key: str, chosen: tuple[str, ...]) -> str:
     """For an unknown key: the variants that have it, else the key that may be meant, else the keys that exist."""
     if key in RENAMED:
         return RENAMED[key]
+    if gone := removed(key):
+        return gone
     if key in STUDY_FILE_KEYS:
         return "belongs in a study file, DIR/experiment/NAME.yaml; --config-dir DIR +experiment=NAME trains it"
     typed, _, last = key.rpartition(".")
