@@ -7,13 +7,12 @@ trained, 130 interrupted, 143 ended by SIGTERM.
 from __future__ import annotations
 
 import importlib
-import os
 import re
 import sys
 import textwrap
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ablate import __version__
 from ablate.config.import_path import find_here, leave_current_folder
@@ -30,7 +29,6 @@ ORDER += ("model", "data", "scale", "optim", "track", "preset")
 COMMANDS = {name: f"ablate.cli.{name}" for name in ("status", "diff", "clean", "sync", "evaluate", "catalogue", "data")}
 COMMANDS |= {"analyse": "analysis.cli.main", "studies": "ablate.cli.studies", "dashboard": "analysis.dashboard.main"}
 COMMANDS |= {"watch": "analysis.cli.watch"}
-ADDED = ("preset", "experiment")  # groups outside the reference model need a plus: +preset=llama
 
 
 def main(*first: str) -> None:
@@ -39,46 +37,9 @@ def main(*first: str) -> None:
     leave_current_folder()
     user = " ".join(word.partition("=")[2] for word in words if word.lstrip("+").startswith("user="))
     find_here(re.findall(r"[\w.]+", user))  # packages, which are validated later
-    if "_ARGCOMPLETE" in os.environ:
-        complete()
     if words and words[0] in COMMANDS:
         exit_with(lambda: importlib.import_module(COMMANDS[words[0]]).main(words[1:]))
     exit_after_training(lambda: command(words))
-
-
-def complete() -> None:
-    """Print completions for the shell and exit.  In bash and zsh: eval "$(register-python-argcomplete ablate)"."""
-    import argparse
-
-    import argcomplete
-
-    parser = argparse.ArgumentParser(add_help=False)
-    words: Any = parser.add_argument("words", nargs="*")
-    words.completer = lambda prefix, parsed_args, **_: choices(parsed_args.words or [], prefix)
-    argcomplete.autocomplete(parser, always_complete_options=False)
-
-
-def choices(before: list[str], prefix: str) -> list[str]:
-    """The completions, from what is on disk, of a word that begins with `prefix`, after the words `before`."""
-    from dataclasses import fields
-
-    from ablate.config.groups import experiments, groups
-    from ablate.config.schema import SECTIONS, WHOLE
-    from ablate.results.manifest import studies
-
-    there = studies(Path(os.environ.get("ABLATE_RESULTS", "results")))
-    if before and before[0] in COMMANDS:
-        return ["rename", "delete", "compare"] * (before == ["studies"]) + there
-    key, is_set, values = prefix.partition("=")
-    if is_set:
-        (head, comma, _), name = values.rpartition(","), key.lstrip("+")
-        known = there if name == "study" else groups().get(name, [])
-        known = experiments() if name == "experiment" else known
-        return [f"{key}={head}{comma}{each}" for each in known if each not in head.split(",")]
-    keys = [f"{'+' * (name in ADDED)}{name}=" for name in [*groups(), "experiment"]]
-    own = [(section, field.name) for section, frame in SECTIONS.items() for field in fields(frame)]
-    keys += [f"{section}.{name}=" for section, name in own if not name.startswith("_")]
-    return [*([] if before else COMMANDS), *keys, *(f"{key}=" for key in WHOLE)]
 
 
 def exit_after_training(act: Callable[[], int]) -> None:

@@ -22,7 +22,7 @@ BUILT_IN = ("ablate", "torch.optim")  # packages that are not user code
 # The distributions that pyproject.toml names; their metadata list their own dependencies.
 NEEDED = """
 torch hydra-core omegaconf numpy pandas scipy pyDOE3 matplotlib seaborn plotly jinja2 pyyaml rich safetensors wandb
-pybtex msgspec argcomplete tqdm hydra-joblib-launcher hydra-submitit-launcher hydra-ray-launcher babel scikit-learn
+pybtex msgspec tqdm hydra-joblib-launcher hydra-submitit-launcher hydra-ray-launcher babel scikit-learn
 tokenizers tiktoken datasets gensim pyarrow selenium hatchling fla-core triton pytest statsmodels pytest-xdist ruff mypy
 transformers nbclient ipykernel tensorboard wandb-workspaces""".split()  # noqa: SIM905
 # Built-in classes that a word in a component's settings chooses; they count as code of the cells with that word only.

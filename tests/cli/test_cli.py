@@ -1,17 +1,16 @@
-"""The command line end to end: its commands, completion, what a sweep leaves on disk, what the same does again."""
+"""The command line end to end: its commands, what a sweep leaves on disk, what the same does again."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, SHAPE, STEPS, run_module
+from conftest import SHAPE, STEPS, run_module
 from fake_studies import draw_effects_alone
 from one_run import sweep_here
 
 from ablate import __version__
-from ablate.cli.main import COMMANDS, choices, command, main
+from ablate.cli.main import COMMANDS, command, main
 from ablate.config.groups import description, groups
 from ablate.results.manifest import newest_study, read_manifest
 from ablate.results.run import Run
@@ -112,28 +111,3 @@ def test_a_command_has_its_own_help(monkeypatch, capsys):
         with pytest.raises(SystemExit) as end:
             main()
         assert not end.value.code and capsys.readouterr().out.startswith(f"usage: ablate {name} ")
-
-
-SCRIPT = "import sys\nfrom ablate.cli.main import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
-
-
-def test_a_shell_gets_the_rest_of_a_word(tmp_path):
-    """By what the script of an installation says."""
-    script, line, told = tmp_path / "ablate", "ablate norm=ln,r", tmp_path / "told"
-    script.write_text(SCRIPT)
-    asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_SHELL": "bash", "COMP_LINE": line, "COMP_POINT": str(len(line))}
-    asked |= {"_ARGCOMPLETE_COMP_WORDBREAKS": " \t\n\"'><=;|&(:", "_ARGCOMPLETE_IFS": "\n"}
-    asked |= {"_ARGCOMPLETE_STDOUT_FILENAME": str(told), "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, str(script)], cwd=tmp_path, env=os.environ | asked, timeout=300)
-    assert [word.rstrip() for word in told.read_text().splitlines()] == ["ln,rms"]
-
-
-def test_completion_offers_commands_groups_keys_study_files_and_studies(swept, monkeypatch):
-    first = choices([], "")
-    assert {"status", "norm=", "train.steps=", "seeds=", "+experiment=", "+preset="} <= {*first}
-    assert "status" not in choices(["norm=rms"], "")
-    assert "+experiment=glu_variants" in choices([], "+experiment=")
-    assert "norm=ln,ln" not in choices([], "norm=ln,")
-    monkeypatch.chdir(swept[0])
-    assert newest_study(Path("results")) in choices(["status"], "")
-    assert "compare" in choices(["studies"], "") and "compare" not in choices(["status"], "")
