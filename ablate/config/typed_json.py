@@ -6,6 +6,7 @@ from typing import Any, TypeVar, dataclass_transform
 
 import msgspec
 
+from ablate.config.removed import REMOVED
 from ablate.config.schema import MISSING, SECTIONS, Config, typed
 
 C = TypeVar("C")
@@ -65,10 +66,19 @@ def parse(kind: type[T], value: object) -> T:
     raise ValueError(f"has {where or 'content'} that cannot be read ({what[0].lower()}{what[1:]})")
 
 
+def without_removed(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration in a file without the keys that are gone."""
+    kept = {name: value for name, value in config.items() if name not in REMOVED}
+    for section in SECTIONS.keys() & kept.keys():
+        kept[section] = {key: value for key, value in kept[section].items() if f"{section}.{key}" not in REMOVED}
+    return kept
+
+
 def stored(value: object) -> Config:
     """The configuration in a file.  Raises ValueError with the error, as in "has no train.steps in a configuration"."""
     try:
         plain = msgspec.convert(value, dict[str, Any])
+        plain = without_removed(plain)
         plain = plain | {"user": []} if plain else plain  # a file may not allow packages to be imported
         msgspec.convert(plain, Config)
     except (msgspec.ValidationError, AttributeError, TypeError) as error:
@@ -83,16 +93,22 @@ def stored(value: object) -> Config:
     return found
 
 
-def unread(value: Any, where: str = "") -> list[str]:
-    """The dotted names of unknown entries in a record and the records inside it, such as cells.colour."""
-    if isinstance(value, dict | list):
-        inner = value.values() if isinstance(value, dict) else value
-        return list(dict.fromkeys(name for each in inner for name in unread(each, where)))
-    if not isinstance(value, Record | Config):
-        return []
-    found = [f"{where}{name}" for name in value.unread]
-    held = vars(value).items() if isinstance(value, Record) else ()
-    return found + [name for key, each in held if key != "unread" for name in unread(each, f"{where}{key}.")]
+def unread(value: Any, where: str = "") -> dict[str, object]:
+    """The unknown entries of a record and of the records inside it, by dotted name, such as cells.colour."""
+    found: dict[str, object] = {}
+    if isinstance(value, Record | Config):
+        found = {f"{where}{name}": entry for name, entry in value.unread.items()}
+    if isinstance(value, Record):
+        inner = [(item, f"{where}{name}.") for name, item in vars(value).items() if name != "unread"]
+    elif isinstance(value, dict | list):
+        items = value.values() if isinstance(value, dict) else value
+        inner = [(item, where) for item in items]
+    else:
+        inner = []
+    for item, prefix in inner:
+        for name, entry in unread(item, prefix).items():  # of several that have it, one that is not empty
+            found[name] = found.get(name) or entry
+    return found
 
 
 def _with_unread(found: Any, value: Any) -> Any:

@@ -50,9 +50,10 @@ def manifest_in(file: Path) -> Manifest:
 
 
 def newer(manifest: Manifest) -> list[str]:
-    """A note if a newer version wrote the manifest, with the entries that are ignored."""
+    """A note if a newer version wrote the manifest, with the entries that are ignored; empty ones say nothing."""
     own = tuple(f"config.{section}" for section in OWNED)  # may hold arguments of user classes
-    names = ", ".join(name for name in unread(manifest) if not name.endswith(own))
+    entries = {name: entry for name, entry in unread(manifest).items() if not name.endswith(own)}
+    names = ", ".join(name for name, entry in entries.items() if entry)
     note = f"the manifest of {manifest.study} was written by a newer ablate" + f"; ignored: {names}" * bool(names)
     return [note] * bool(names or (manifest.format or 0) > FORMAT)
 

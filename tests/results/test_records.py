@@ -9,6 +9,7 @@ import pytest
 from fake_studies import edit_manifest, fabricate, whole
 
 from ablate.cli.summary import summary
+from ablate.config.removed import REMOVED
 from ablate.config.typed_json import parse, stored
 from ablate.results.atomic import read_json
 from ablate.results.manifest import newer, read_manifest, study_folder, write_manifest
@@ -52,6 +53,17 @@ def test_a_newer_format_is_told_though_it_has_no_new_entries(results: Path) -> N
     [line] = newer(study.manifest)
     said = summary(study, results)
     assert line.endswith("was written by a newer ablate") and line in said and f"note: {line}" in said
+
+
+def test_an_empty_entry_that_is_not_known_is_not_worth_a_line(results: Path) -> None:
+    edit_manifest(results, "fabricated", lambda manifest: manifest.update(colours={}, hue=None))
+    assert newer(read_manifest(results, "fabricated")) == []
+
+
+def test_keys_that_are_gone_are_dropped_from_the_configuration_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(REMOVED, "colour", "is no longer a key")
+    monkeypatch.setitem(REMOVED, "tune.hue", "is no longer a key")
+    assert stored(whole({"tune": {"hue": 1}}) | {"colour": "red"}) == stored(whole())
 
 
 @pytest.mark.parametrize("value", ["auto", "false", 1, None])
