@@ -23,6 +23,7 @@ from ablate.config.groups import CONF, EXPERIMENTS, Groups, figures, named_elsew
 from ablate.config.ladder import levels_of_rungs
 from ablate.config.mirror import Mirror, read_mirror
 from ablate.config.overrides import key_of, parse, quoted
+from ablate.config.removed import removed
 from ablate.config.schema import KEYS, PACE, Config
 from ablate.formatting import flat, grouped, instead, nearest
 
@@ -223,7 +224,8 @@ def _texts(file: str, content: dict[str, Any]) -> tuple[dict[str, str | None], l
     problems = [Problem(f"{file}: {key}", TEXTS[key]) for key, text in given.items() if not isinstance(text, str)]
     found = {key: " ".join(text.split()) for key, text in given.items() if isinstance(text, str)}
     if (figure := found.get("figure")) and figure not in figures():
-        problems.append(Problem(f"{file}: figure", f"{figure}: no such figure; {instead(figure, figures())}"))
+        why = removed(f"figure: {figure}") or f"no such figure; {instead(figure, figures())}"
+        problems.append(Problem(f"{file}: figure", f"{figure}: {why}"))
     if found.get("effects", "all") != "all":
         problems.append(Problem(f"{file}: effects", TEXTS["effects"]))
     return dict.fromkeys(TEXTS) | found, problems

@@ -1,9 +1,13 @@
 """Keys, values and commands that are gone, each with what to write instead; one line of a message for each."""
 
-REMOVED: dict[str, str] = {}
+REMOVED: dict[str, str] = {
+    "figure: looks": "is no longer a figure; leave it out",
+    "figure: main_effects": "is no longer a figure; write effects",
+    "figure: proxy": "is no longer a figure; write claims",
+}
 
 
 def removed(word: str) -> str | None:
-    """What to write instead of a key (`hold`), a value (`match=seconds`) or a command (`ablate diff`) that is gone;
-    None for any other word."""
+    """What to write instead of a word that is gone; None for any other word.  Words are a key (`hold`), a value
+    (`match=seconds`), a command (`ablate diff`), or a figure of a study file (`figure: proxy`)."""
     return REMOVED.get(word)

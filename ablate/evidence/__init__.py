@@ -23,7 +23,7 @@ from ablate.evidence.effects import (
 from ablate.evidence.equivalence import margin_line, margin_of, margin_words, unseen_line
 from ablate.evidence.error_rates import ALPHA, DECIDED, described, families, registered, sequential_state, undecided
 from ablate.evidence.estimates import weighted
-from ablate.evidence.exact import counted, interval_kind, is_solved
+from ablate.evidence.exact import interval_kind, is_solved
 from ablate.evidence.expected_noise import floors, noise_lines, placebo_lines
 from ablate.evidence.ladder import ladder, ladder_lines, rung_lines, times
 from ablate.evidence.normality import CHECKED, FOOTNOTE, LEVEL, assuming, footnoted
@@ -45,5 +45,5 @@ from ablate.evidence.scores import (
     validated,
     values_of,
 )
-from ablate.evidence.statistics import Estimate, benjamini_hochberg, holm, interval, p_value, paired, welch, wilson
+from ablate.evidence.statistics import benjamini_hochberg, holm, interval, p_value, paired, welch, wilson
 from ablate.evidence.step_equivalents import exchange_lines, worth_places, worth_text, worth_words

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
 from ablate.config.errors import Refused
+from ablate.config.removed import removed
 from ablate.formatting import instead, visible
 from ablate.results.atomic import write_atomic
 from ablate.results.records import Manifest
@@ -25,8 +26,8 @@ from analysis.figures.stamp import metadata, stamp_of
 __all__ = ["KINDS", "Edits", "Kind", "Page", "edits", "plot", "tables", "write"]
 
 # In the order of the report.
-ORDER = "ladder effects claims mirror waterfall main_effects interactions placebos proxy divergence looks seeds curves"
-ORDER += " solved sensitivity extrapolation depth width pareto diagnostics"
+ORDER = "ladder effects claims mirror waterfall interactions placebos divergence seeds curves solved sensitivity"
+ORDER += " extrapolation depth width pareto diagnostics"
 KINDS: dict[str, Kind] = {name: import_module(f"analysis.figures.kinds.{name}").KIND for name in ORDER.split()}
 NEVER_HIDDEN = (*evidence.DECIDED, "withheld")
 
@@ -47,7 +48,8 @@ def tables(case: Case, given: Edits | None = None) -> dict[str, pandas.DataFrame
 def plot(case: Case, name: str) -> Figure:
     """One figure of a study.  Raises `Refused` for an unknown kind, and if the study has no data for it."""
     if name not in KINDS:
-        raise Refused(f"{name}: no such figure; {instead(name, KINDS)}")
+        why = removed(f"figure: {name}") or f"no such figure; {instead(name, KINDS)}"
+        raise Refused(f"{name}: {why}")
     given = dataclasses.replace(edits(case), figures=[name])
     with matplotlib.rc_context(style.RC):
         drawn = tables(case, given)

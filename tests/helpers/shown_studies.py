@@ -194,13 +194,12 @@ def many(folder: Path) -> str:
 
 TWO = {"lm": TASK, "mqar": ACCURACY}
 # What is drawn for one column of two, too, and of which studies the figures are drawn that every study has.
-NARROW = {"exchange": {"claims", "proxy"}, "placebos": {"placebos", "interactions"}, "lengths": {"sensitivity"}}
+NARROW = {"exchange": {"claims"}, "placebos": {"placebos", "interactions"}, "lengths": {"sensitivity"}}
 BASIC = {
     "curves": {"none ended", "one tuning seed", "two tasks"},
     "seeds": {"solved", "unpaired", "two tasks", "many"},
     "effects": {"exchange", "many", "skewed", "alone", "none ended"},
     "interactions": {"exchange", "fraction"},
-    "main_effects": {"fraction", "unpaired", "two tasks"},
 }
 RATES = {"optim.weight_decay": [0.0, 0.1, 1.0], "norm": ["ln", "rms"]}
 AUTO = {"looks": [5, 8, 12, 20], "at": 8, "max": 20}

@@ -133,18 +133,18 @@ AGAINST_A_NUMBER = {"sensitivity", "depth", "width", "extrapolation"}  # when th
 @pytest.mark.parametrize(
     ("make", "kinds"),
     [
-        (case, "main_effects interactions"),
+        (case, "interactions"),
         (lambda at: case(at, {}), ""),
         (lambda at: case(at, STEPS, design="cumulative", seeds=range(5)), "waterfall"),
         (lambda at: case(at, STEPS, design="leave_one_out"), "waterfall"),
         (lambda at: case(at, STEPS, design="one_at_a_time"), "waterfall"),
-        (lambda at: case(at, STEPS | {"init": ["a", "b"]}, design="fractional"), "main_effects interactions"),
+        (lambda at: case(at, STEPS | {"init": ["a", "b"]}, design="fractional"), "interactions"),
         (lambda at: case(at, {"ffn": FFN}, status=lambda v, s: ["done", "done", "diverged"][s]), "divergence"),
-        (lambda at: case(at, {"ffn": FFN}, seeds=range(6), claims=CLAIMS), "claims proxy"),
+        (lambda at: case(at, {"ffn": FFN}, seeds=range(6), claims=CLAIMS), "claims"),
         (with_solved, "solved"),
-        (lambda at: case(at, GLU, seeds=range(8), sequential=AUTO), "looks"),
-        (with_placebos, "placebos main_effects interactions"),
-        (with_diagnostics, "diagnostics main_effects interactions divergence"),
+        (lambda at: case(at, GLU, seeds=range(8), sequential=AUTO), ""),
+        (with_placebos, "placebos interactions"),
+        (with_diagnostics, "diagnostics interactions divergence"),
         (with_sizes, "pareto interactions"),
         (lambda at: case(at, GLU, mirror=MIRRORED), "mirror"),
         (with_rungs, "ladder"),
@@ -195,38 +195,6 @@ def test_a_waterfall_goes_from_the_first_values_to_the_last(tmp_path: Path) -> N
     assert all(line(axis, [end, end], [i, i + 1]) for i, end in enumerate(means[:3])), "to where the next bar starts"
     assert not line(axis, [means[3]] * 2, [3, 4])
     assert "all steps together: exploratory" in said and "family of 3" in said and "5 seeds" in said
-
-
-def test_main_effects_are_marginal_means_with_moreys_intervals(tmp_path: Path) -> None:
-    given = case(tmp_path, {"norm": ["ln", "rms"], "ffn": FFN}, seeds=range(6))
-    table, figure = fitting("main_effects", given)
-    assert len(table) == 6
-    for row in table.itertuples():
-        values, levels = score(given, **{row.factor: row.level}), {"norm": 2, "ffn": 4}[row.factor]
-        centred = values - score(given) + score(given).mean()
-        half = stats.t.ppf(0.975, 5) * centred.std(ddof=1) * np.sqrt(levels / (levels - 1)) / np.sqrt(6)
-        assert np.allclose([row.mean, row.low, row.high], [values.mean(), values.mean() - half, values.mean() + half])
-    swiglu = table.query("level == 'swiglu'").iloc[0]
-    assert line(figure.axes[1], [3, 3], [swiglu["low"], swiglu["high"]]) and line(figure.axes[1], 3, swiglu["mean"])
-    assert "(Morey 2008), 6 seeds" in texts(figure)
-
-
-def test_main_effects_over_other_batches_are_welchs(tmp_path: Path) -> None:
-    factors = {"train.batch_size": [8, 16], "optim.lr": [1e-3, 3e-3]}
-    given = case(tmp_path, factors, seeds=range(5), batches=lambda v: str(v["train.batch_size"]))
-    table, figure = drawn("main_effects", given)
-    row = table.query("level == '16'").iloc[0]
-    groups = [given.study.runs.query("cell == @cell")["test/loss"].to_numpy() / 2 for cell in ("c2", "c3")]
-    squared = np.array([group.var(ddof=1) / 5 for group in groups])
-    df = squared.sum() ** 2 / (squared**2 / 4).sum()
-    assert np.isclose(row["high"] - row["mean"], stats.t.ppf(0.975, df) * np.sqrt(squared.sum()))
-    assert "Welch intervals, unpaired" in texts(figure)
-
-
-def test_means_that_are_missing_for_want_of_seeds_are_not_called_withheld(tmp_path: Path) -> None:
-    given = case(tmp_path, status=lambda v, s: "failed" if v["norm"] == "rms" else "done")
-    table, figure = drawn("main_effects", given)
-    assert table["mean"].isna().any() and "withheld" not in texts(figure)
 
 
 def test_interactions_show_differences_to_the_reference_levels_and_the_estimate(tmp_path: Path) -> None:
@@ -349,20 +317,6 @@ def test_placebos_stand_beside_the_effects(tmp_path: Path) -> None:
     assert dots["seed"].tolist() == [0, 1, 2, 3], "a seed without every run has no difference"
     boxes = [patch.get_width() for patch in figure.axes[0].patches]
     assert np.allclose(boxes, [4 * norm["floor"], 4 * effect["floor"]])
-
-
-def test_published_differences_stand_against_ours(tmp_path: Path) -> None:
-    given = case(tmp_path, {"ffn": FFN, "norm": ["ln", "rms"]}, seeds=range(5), claims={"theirs": CLAIMS["theirs"]})
-    table, figure = fitting("proxy", given)
-    for row, number in zip(table.itertuples(), PUBLISHED, strict=True):
-        change = score(given, ffn=row.level) - score(given, ffn="mlp")
-        assert np.isclose(row.mean, change.mean()) and np.isclose(row.published, number - PUBLISHED[0])
-        if row.level != "mlp":
-            assert np.isclose(row.high, stats.ttest_1samp(change, 0).confidence_interval(0.95).high)
-    runs = given.study.runs.groupby(["seed", "ffn"])["test/loss"].mean().unstack()[FFN]
-    rho = [stats.spearmanr(values, PUBLISHED).statistic for values in runs.to_numpy()]
-    assert table["rho"].iloc[0].startswith(f"{np.mean(rho):.2f}")
-    assert line(figure.axes[0], table["published"].iloc[3], table["mean"].iloc[3])
 
 
 def test_a_table_of_the_paper_stands_beside_our_means_in_its_order(tmp_path: Path) -> None:
@@ -535,18 +489,6 @@ def test_of_many_cells_those_that_diverged_are_shown(tmp_path: Path) -> None:
     assert "24 of 36 cells shown, those that diverged most" in texts(figure)
 
 
-def test_a_look_is_the_study_as_it_stood(tmp_path: Path) -> None:
-    given = case(tmp_path / "now", GLU, seeds=range(8), sequential=AUTO)
-    then = case(tmp_path / "then", GLU, seeds=range(5), sequential=AUTO | {"at": 5})
-    table, figure = fitting("looks", given)
-    columns = ["mean", "low", "high"]
-    assert np.allclose(table[table["seeds"] == 5][columns], then.effects[then.effects["family"]][columns])
-    assert np.allclose(table[table["seeds"] == 8][columns], given.effects[given.effects["family"]][columns])
-    first = table[table["facet"] == table["facet"].iloc[0]]
-    assert line(figure.axes[0], [5, 5], [first["low"].iloc[0], first["high"].iloc[0]])
-    assert "nothing left by the subset" in texts(drawn("looks", given, levels={"ffn": ["mlp"]})[1])
-
-
 def test_axes_of_a_map_are_named_after_what_stands_along_them(tmp_path: Path) -> None:
     """The longer factor along x, whichever comes first; the squares are those of its labels."""
     for factors in ({"norm": ["ln", "rms"], "ffn": FFN}, {"ffn": FFN, "norm": ["ln", "rms"]}):
@@ -568,10 +510,12 @@ MEASURED = TASK | {"metrics": {"accuracy": "max"}, "yardsticks": {}}
 SOLVED = TASK | {"metrics": {"solved": "max", "accuracy": "max"}, "shares": ["solved", "accuracy"], "solved_at": 0.9}
 
 
-RANKED = {"rank_correlates": [{"ffn": ["mlp", "swiglu"]}, [1.0, 2.0]]}
+def clopper_pearson(count: int, n: int, tail: float) -> tuple[float, float]:
+    found = stats.binomtest(count, n).proportion_ci(1 - 2 * tail, method="exact")
+    return float(found.low), float(found.high)
 
 
-def shared(folder: Path, **options: Any) -> Case:
+def test_differences_of_shares_in_the_map_are_decided_by_their_exact_intervals(tmp_path: Path) -> None:
     """Of norm × ffn, ln solves in 1 of 12 seeds, rms with mlp in 10 (two runs diverged), rms with swiglu in 12."""
 
     def score(levels: Levels, seed: int) -> float:
@@ -581,41 +525,9 @@ def shared(folder: Path, **options: Any) -> Case:
         return "diverged" if levels == {"norm": "rms", "ffn": "mlp"} and seed in (3, 4) else "done"
 
     factors = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
-    options = {"claims": {"theirs": claim(**RANKED), "beside": claim(**RANKED, metric="test/accuracy")}} | options
-    name = fabricate(folder, factors, range(N), score, status, tasks={"f0": MEASURED}, every=400, **options)
-    edit_manifest(folder, name, lambda manifest: manifest.update(tasks={"f0": SOLVED}))
-    return case_of(load_study(folder, name), folder)
-
-
-def clopper_pearson(count: int, n: int, tail: float) -> tuple[float, float]:
-    found = stats.binomtest(count, n).proportion_ci(1 - 2 * tail, method="exact")
-    return float(found.low), float(found.high)
-
-
-@pytest.fixture(scope="module")
-def shares(tmp_path_factory: pytest.TempPathFactory) -> Case:
-    return shared(tmp_path_factory.mktemp("shares"))
-
-
-@pytest.mark.parametrize("unpaired", [False, True])
-def test_a_marginal_share_has_its_exact_interval(tmp_path: Path, shares: Case, unpaired: bool) -> None:
-    given = shared(tmp_path, batches=lambda levels: str(levels), claims={}) if unpaired else shares
-    table, figure = drawn("main_effects", given)
-    rows = table[table["factor"] == "norm"].set_index("level")
-    assert np.allclose(rows.loc[["ln", "rms"], "mean"], [1 / 12, 22 / 24])
-    # Of two cells a share takes the values 0, 1/2, 1: two bounds at each end, of both cells where they are independent.
-    counts = (12, 10)
-    bounds = [clopper_pearson(count, N, 0.05 / 4) for count in counts]
-    assert (rows.loc["rms", "low"], rows.loc["rms", "high"]) == pytest.approx(tuple(np.mean(bounds, axis=0)))
-    assert table["low"].ge(0).all() and table["high"].le(1).all()
-    told = "exact 95 % intervals of each share, 12 seeds, not corrected for their number"
-    assert table.attrs["caption"][0].endswith(told)
-    assert figure.axes[0].get_ylabel().replace("\n", " ") == "share of runs solved"
-    assert figure.axes[0].get_ylim() == pytest.approx((-0.03, 1.03))
-
-
-def test_differences_of_shares_in_the_map_are_decided_by_their_exact_intervals(shares: Case) -> None:
-    table = table_of("interactions", shares)
+    name = fabricate(tmp_path, factors, range(N), score, status, tasks={"f0": MEASURED}, every=400)
+    edit_manifest(tmp_path, name, lambda manifest: manifest.update(tasks={"f0": SOLVED}))
+    table = table_of("interactions", case_of(load_study(tmp_path, name), tmp_path))
     cells = table[table["one"].notna()].set_index("level")
     low = clopper_pearson(9, N, 0.05 / 4)[0] - clopper_pearson(0, N, 0.05 / 4)[1]
     found = cells.loc["rms, mlp"]
@@ -633,31 +545,3 @@ def test_single_values_of_shares_end_at_0_and_1_in_a_mirrored_figure(tmp_path: P
     assert (
         means is not None and means["mean"].gt(0.8).all() and means["high"].eq(1).all() and means["low"].lt(0.6).all()
     )
-
-
-def test_published_differences_of_levels_with_other_batches_have_welchs_interval(tmp_path: Path) -> None:
-    claims = {"theirs": claim(**RANKED)}
-    factors = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
-    own = case(tmp_path / "own", factors, seeds=range(6), every=400, claims=claims, batches=lambda v: v["ffn"])
-    found = table_of("proxy", own).set_index("level").loc["swiglu"]
-    span = stats.ttest_ind(score(own, ffn="swiglu"), score(own, ffn="mlp"), equal_var=False).confidence_interval(0.95)
-    assert (found["low"], found["high"]) == pytest.approx((span.low, span.high))
-    few = case(tmp_path / "few", factors, seeds=range(1), every=400, claims=claims, batches=lambda v: v["ffn"])
-    assert table_of("proxy", few)["low"].isna().all()
-
-
-def test_a_share_beside_a_published_number_has_its_exact_interval(shares: Case) -> None:
-    def alone(name: str) -> pandas.DataFrame:
-        claims = {name: shares.study.manifest.claims[name]}
-        return table_of("proxy", case_of(with_manifest(shares.study, claims=claims), shares.folder))
-
-    table = alone("theirs")
-    # Of norm × ffn the difference of two means takes −1, −1/2, … 1: a bound for each of four steps, at each end.
-    bounds = [clopper_pearson(count, N, 0.05 / 8) for count in (0, 2, 12, 12)]
-    low, high = np.sum(bounds, axis=0) / 2 - 1
-    found = table.set_index("level").loc["swiglu"]
-    assert found["mean"] == pytest.approx(1 / 12), "a run that diverged did not solve it"
-    assert (found["low"], found["high"]) == pytest.approx((low, high))
-    assert "bars: exact 95 % intervals within seeds, 12 seeds" in table.attrs["caption"][0]
-    table = alone("beside")
-    assert table["low"].isna().all() and "no interval" in table.attrs["caption"][0]
