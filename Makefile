@@ -75,6 +75,7 @@ figures: $(VENV)/.ready
 records: $(VENV)/.ready
 	PYTHONPATH=tests:tests/config $(BIN)/python tests/helpers/tiny_runs.py
 	PYTHONPATH=tests $(BIN)/python tests/helpers/shown_studies.py
+	PYTHONPATH=tests $(BIN)/python tests/helpers/committed_effects.py
 
 # Everything that only a GPU can show, in nine minutes: in whatever environment has torch with CUDA.
 gpu:

@@ -23,17 +23,20 @@ from typing import NamedTuple
 
 from common import by_value
 
+from ablate import evidence
 from ablate.cli.main import exit_after_training
 from ablate.cli.sweep import DONE, FAILED, INTERRUPTED, TERMINATED, WRONG
 from ablate.config.command import Command, read_command
 from ablate.config.errors import Corrupt
 from ablate.config.import_path import program
 from ablate.config.overrides import key_of, parsed
+from ablate.evidence.claims.verdicts import kept_verdicts
 from ablate.execution.signals import Terminated
+from ablate.execution.train_run import git
 from ablate.formatting import instead
 from ablate.planning.earlier_runs import register, registered
 from ablate.planning.runs import is_hydras
-from ablate.results.kept_tables import MANIFEST, anywhere, read_tables, write_tables
+from ablate.results.kept_tables import INDEX, MANIFEST, VERDICTS, anywhere, read_tables, write_tables, write_verdicts
 from ablate.results.manifest import manifest_in
 from ablate.results.records import Manifest
 from ablate.results.study import Study, load_study
@@ -141,8 +144,28 @@ def tables_of(name: str, request: Request) -> str:
     if not found.runs["status"].isin(ENDED).all():
         return "planned"
     folder = request.tables / study
-    write_tables(with_history(found, folder), folder)
+    keep(with_history(found, folder), folder)
     return f"complete; tables in {folder}"
+
+
+def keep(study: Study, folder: Path) -> None:
+    """Write the tables of a study, and how its claims are judged unless the same tables were judged before."""
+    before = contents(folder / INDEX)
+    write_tables(study, folder)
+    if contents(folder / INDEX) == before and (folder / VERDICTS).exists():
+        return
+    claims = evidence.claims(study)
+    if len(claims):
+        code = git()
+        commit = str(code.commit)[:8] if code else "unknown"
+        write_verdicts(kept_verdicts(study.manifest, claims, commit), folder)
+    else:
+        (folder / VERDICTS).unlink(missing_ok=True)
+
+
+def contents(file: Path) -> bytes | None:
+    """The content of a file; None without one."""
+    return file.read_bytes() if file.exists() else None
 
 
 def with_history(study: Study, folder: Path) -> Study:

@@ -13,12 +13,12 @@ from conftest import ROOT, SHAPE, STEPS, run_module
 from crashing_norm import hazard
 from fake_studies import fabricate
 from one_run import carry_out, here
-from train_studies import Request, known_before, with_history
+from train_studies import Request, keep, known_before, with_history
 
 from ablate import evidence
 from ablate.config.groups import experiments
 from ablate.planning.plan import plan_study
-from ablate.results.kept_tables import read_tables, write_tables
+from ablate.results.kept_tables import read_tables, read_verdicts, write_tables
 from ablate.results.study import load_study
 
 BENCHMARKS = str(ROOT / "benchmarks")
@@ -144,6 +144,28 @@ def test_a_criterion_that_was_edited_in_sight_of_the_tables_is_exploratory(tmp_p
 
     assert again("same").registered and not again("two").registered and again("none").value is None
     assert again("two").earlier[0].value.of == again("none").earlier[0].value.of == ["a"]
+
+
+def test_verdicts_are_kept_with_the_tables_until_these_change(tmp_path, monkeypatch) -> None:
+    fabricate(tmp_path / "one", {"norm": ["ln", "rms"]}, range(5), claims={"a": entry(CLAIM)})
+    study, folder = load_study(tmp_path / "one", "fabricated"), tmp_path / "kept"
+    keep(study, folder)
+    first = read_verdicts(folder)
+    assert first and first.claims["a"].verdict == evidence.claims(study).iloc[0]["verdict"]
+    assert first.claims["a"].commit != ""
+    monkeypatch.setattr(train_studies, "kept_verdicts", lambda *_: replace(first, overall="of another method"))
+    keep(study, folder)
+    assert read_verdicts(folder) == first
+    fabricate(tmp_path / "two", {"norm": ["ln", "rms"]}, range(6), claims={"a": entry(CLAIM)})
+    keep(load_study(tmp_path / "two", "fabricated"), folder)
+    again = read_verdicts(folder)
+    assert again and again.overall == "of another method"
+
+
+def test_a_study_without_claims_has_no_verdicts(tmp_path) -> None:
+    fabricate(tmp_path, {"norm": ["ln", "rms"]}, range(5))
+    keep(load_study(tmp_path, "fabricated"), tmp_path / "kept")
+    assert read_verdicts(tmp_path / "kept") is None
 
 
 def entry(claim: dict) -> dict:

@@ -5,6 +5,7 @@
     curves.csv       `Study.curves`: each run's evaluations, and its first and last logged step
     documents.csv    `Study.documents`: rows by text, name and tokens; a column per run, named <cell>/<seed>
     tables.json      which columns hold text, the study's notes, and the checksum of each file
+    verdicts.json    of a study with claims: how each was judged, which a later change of method does not change
     placebos/ exchange/    the same files for the accompanying studies
 
 Numbers have full precision.  Nothing here needs torch, and nothing that is read is executed.
@@ -31,7 +32,7 @@ from ablate.config.typed_json import Record
 from ablate.formatting import quoted, show, unquoted
 from ablate.results.atomic import Sum, read_record, sum_of, write_atomic, write_json
 from ablate.results.manifest import manifest_in, newer
-from ablate.results.records import Manifest
+from ablate.results.records import Manifest, StudyVerdicts
 from ablate.results.run import verify_sum
 from ablate.results.study import Study
 from ablate.results.tables import DOCUMENT, EACH_STEP, by_document, curve_column, curves_of
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     import pandas
 
 INDEX, MANIFEST, RUNS, CURVES, DOCUMENTS = "tables.json", "manifest.json", "runs.csv", "curves.csv", "documents.csv"
+VERDICTS = "verdicts.json"
 COMPANIONS = {role: f"{role}/{INDEX}" for role in ("placebos", "exchange")}
 RUN_COLUMNS = ["cell", "label", "seed", "path"]  # the columns of curves that identify a run
 ABOVE = re.compile(r"[^\s()]*/(?=(runs|studies)/)")  # the machine-specific start of a path in results
@@ -108,7 +110,23 @@ def read_tables(folder: Path) -> Study:
     except (KeyError, ValueError) as error:
         raise Corrupt(f"{file} is of tables that do not fit its study ({error})") from None
     beside = {role: read_tables(folder / role) for role, name in COMPANIONS.items() if name in kept.files}
-    return Study(manifest, runs, curves, list(dict.fromkeys([*kept.notes, *newer(manifest)])), beside, losses)
+    notes = list(dict.fromkeys([*kept.notes, *newer(manifest)]))
+    verdicts = read_verdicts(folder)
+    judged = verdicts.claims if verdicts else {}
+    return Study(manifest, runs, curves, notes, beside, losses, verdicts=judged)
+
+
+def read_verdicts(folder: Path) -> StudyVerdicts | None:
+    """How the claims of a study were judged; None if its folder does not say.  Raises `Corrupt`."""
+    try:
+        return read_record(StudyVerdicts, folder / VERDICTS)
+    except FileNotFoundError:
+        return None
+
+
+def write_verdicts(verdicts: StudyVerdicts, folder: Path) -> None:
+    """Write how the claims of a study were judged."""
+    write_json(folder / VERDICTS, verdicts.as_json())
 
 
 def anywhere(manifest: Manifest) -> Manifest:

@@ -247,6 +247,25 @@ class Manifest(Record):
         return {role: name for role, name in named.items() if name}
 
 
+class ClaimVerdict(Record):
+    """How a claim was judged, and by the code of which commit.  `p` is that of the claim alone, uncorrected."""
+
+    verdict: Literal["supported", "contradicted", "undecided", "withheld"]
+    note: str
+    estimate: Number | None
+    interval: tuple[Number | None, Number | None]
+    p: Number | None
+    method: str
+    commit: str
+
+
+class StudyVerdicts(Record):
+    """The content of verdicts.json: the overall verdict by the study's criterion, if it has one, and its claims'."""
+
+    overall: str | None
+    claims: dict[str, ClaimVerdict]
+
+
 Status = Literal["done", "diverged", "failed"]
 STATUSES = (*get_args(Status), "missing")  # of planned runs
 Metrics = dict[str, Number | None]  # None: not finite

@@ -17,7 +17,7 @@ from ablate.config.errors import Corrupt
 from ablate.formatting import counted
 from ablate.results import tables
 from ablate.results.manifest import newer, read_manifest
-from ablate.results.records import Documents, Manifest
+from ablate.results.records import ClaimVerdict, Documents, Manifest
 from ablate.results.run import Run, noted
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ class Study:
     documents  one row per held-out document, one column per finished run (cell, seed): mean test losses
 
     results    the folder that holds its runs; None for a study read from elsewhere
+
+    verdicts   how claims were judged when its tables were written, by name; empty for a study with runs
     """
 
     manifest: Manifest
@@ -50,6 +52,7 @@ class Study:
     beside: dict[str, Study] = dataclasses.field(default_factory=dict)
     documents: pandas.DataFrame = dataclasses.field(default_factory=lambda: tables.by_document({}))
     results: Path | None = None
+    verdicts: dict[str, ClaimVerdict] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         """One line, as a whole manifest would fill screens."""

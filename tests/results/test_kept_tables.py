@@ -13,8 +13,19 @@ from fake_studies import edit_json, fabricate, plain_score
 
 import ablate
 from ablate.config.errors import Corrupt
+from ablate.config.typed_json import parse
 from ablate.results.atomic import write_json
-from ablate.results.kept_tables import as_csv, from_csv, holds_tables, read_tables, texts_of, write_tables
+from ablate.results.kept_tables import (
+    as_csv,
+    from_csv,
+    holds_tables,
+    read_tables,
+    read_verdicts,
+    texts_of,
+    write_tables,
+    write_verdicts,
+)
+from ablate.results.records import StudyVerdicts
 from ablate.results.run import Run
 from ablate.results.study import Study, load_study
 from analysis import figures
@@ -155,6 +166,26 @@ def test_tables_of_somebody_else_that_fit_nothing_are_refused(study: Study, kept
             assert "\n" not in str(error) and str(kept) in str(error)
         else:
             assert "documents.csv" in other.get("texts", {})  # texts where numbers were are no harm to reading
+
+
+VERDICT = {"verdict": "supported", "note": "", "estimate": -0.1, "interval": [-0.2, None], "p": 0.01}
+VERDICT |= {"method": "simultaneous interval (Bonferroni t)", "commit": "1234567"}
+
+
+def test_verdicts_come_back_with_the_tables(kept: Path) -> None:
+    assert read_tables(kept).verdicts == {} and read_verdicts(kept) is None
+    verdicts = parse(StudyVerdicts, {"overall": "met", "claims": {"gated": VERDICT}})
+    write_verdicts(verdicts, kept)
+    assert read_verdicts(kept) == verdicts
+    assert read_tables(kept).verdicts["gated"].interval == (-0.2, None)
+
+
+def test_an_edited_verdict_is_refused(kept: Path) -> None:
+    write_verdicts(parse(StudyVerdicts, {"overall": None, "claims": {"gated": VERDICT}}), kept)
+    file = kept / "verdicts.json"
+    file.write_text(file.read_text().replace("supported", "undecided"))
+    with pytest.raises(Corrupt, match=r"verdicts\.json"):
+        read_tables(kept)
 
 
 def test_numbers_and_texts_of_a_csv_come_back() -> None:

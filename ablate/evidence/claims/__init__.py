@@ -26,7 +26,7 @@ from ablate.evidence.statistics import interval, p_value, paired, t_above
 from ablate.evidence.step_equivalents import WORTH, Worth, curves_of, fits_in_steps, in_units, outside, worth
 from ablate.formatting import MINUS, counted, decimals, number, p_words, ranks
 from ablate.results.naming import metric_words, no_evidence
-from ablate.results.records import ClaimEntry, Manifest
+from ablate.results.records import ClaimEntry, ClaimVerdict, Manifest
 from ablate.results.study import Study
 from ablate.results.tables import named_rows
 
@@ -358,10 +358,11 @@ def claims(study: Study) -> pandas.DataFrame:
     and Holm p.  Claims written or edited after results are exploratory: p after Benjamini & Hochberg over all of them,
     intervals of 5 % false coverage rate, verdicts that begin with "looks".  The interval decides.  `less` and `greater`
     compare the numbers, whether or not less is better, by more than their margin if they have one.  With `seeds=auto`
-    all levels allow for the looks; `waits` marks claims that more seeds may decide.  `says` is the finding, `sentence`
-    adds name, verdict and grounds.  Tuning, placebo and exchange runs are not used.  Where too many seeds may collapse,
-    an interval inside the margin supports `equivalent` only "among solved seeds" (for a loss "among seeds that
-    trained"): see evidence.equivalence.
+    all levels allow for the looks; `waits` marks claims that more seeds may decide.  Verdict, estimate, interval and p
+    of a claim are those in `Study.verdicts`, where it was judged when the tables were written.  `says` is the finding,
+    `sentence` adds name, verdict and grounds.  Tuning, placebo and exchange runs are not used.  Where too many seeds
+    may collapse, an interval inside the margin supports `equivalent` only "among solved seeds" (for a loss "among seeds
+    that trained"): see evidence.equivalence.
     """
     entries = {} if no_evidence(study.manifest) else study.manifest.claims or {}
     found = {
@@ -370,10 +371,14 @@ def claims(study: Study) -> pandas.DataFrame:
         for name, entry in entries.items()
     }
     family = np.array([bool(entry.registered) for entry in entries.values()], dtype=bool)
-    p = np.array([finding.p for finding in found.values()], dtype=float)
+    kept = [study.verdicts.get(name) for name in entries]
+    pairs_of_p = zip(found.values(), kept, strict=True)
+    p = np.array([finding.p if verdict is None else verdict.p for finding, verdict in pairs_of_p], dtype=float)
     holm, bh, levels = corrected(p, family, registered(study.manifest), exploratory(study.manifest))
-    at_levels = zip(found.items(), levels, strict=True)
-    rows = [{"name": name} | _row(entries[name], finding, level) for (name, finding), level in at_levels]
+    rows = []
+    for (name, finding), level, verdict in zip(found.items(), levels, kept, strict=True):
+        row = {"name": name} | _row(entries[name], finding, level)
+        rows.append(row | _kept_columns(verdict, row["verdict"]) if verdict else row)
     table = pandas.DataFrame(rows, columns=COLUMNS).assign(p_holm=holm, p_bh=bh, alpha=levels)
     table["note"] = ["; ".join(filter(None, [note, given(study.manifest)])) for note in table["note"]]
     table["unadjusted"] = bool(unadjusted(study.manifest))
@@ -391,3 +396,11 @@ def _row(entry: ClaimEntry, finding: Finding, level: float) -> dict[str, Any]:
     row["verdict"] = worded(f"{VERDICTS[found.outcome]} {found.among}".strip(), entry.registered)
     row["note"] = "; ".join(filter(None, [found.why, finding.reason, *finding.notes]))
     return row | {"waits": found.more or (not found.outcome and not finding.final)}
+
+
+def _kept_columns(kept: ClaimVerdict, verdict: str) -> dict[str, Any]:
+    """The columns of a claim that was judged when the tables were written; `verdict` is what it would be now."""
+    low, high = (math.nan if end is None else end for end in kept.interval)
+    mean = math.nan if kept.estimate is None else kept.estimate
+    same = verdict.partition(" among ")[0] == kept.verdict
+    return {"mean": mean, "low": low, "high": high, "p": kept.p, "verdict": verdict if same else kept.verdict}

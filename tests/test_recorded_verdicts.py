@@ -1,0 +1,81 @@
+"""The claims of the committed studies keep the verdict that they were judged by, whatever today's code would say."""
+
+import dataclasses
+import math
+
+import pytest
+from committed_effects import committed_studies
+from conftest import ROOT
+
+from ablate import evidence
+from ablate.results.kept_tables import read_verdicts
+from ablate.results.records import ClaimVerdict
+from ablate.results.study import Study
+
+# Claims that today's code gives another verdict, and the rule that changed it: (study, claim) to (verdict, rule).
+CHANGED: dict[tuple[str, str], tuple[str, str]] = {}
+STUDIES = [name for name, study in committed_studies().items() if study.manifest.claims]
+
+
+def numbers(verdict: ClaimVerdict) -> list[float]:
+    """Estimate, interval and p."""
+    every = [verdict.estimate, *verdict.interval, verdict.p]
+    return [math.nan if number is None else float(number) for number in every]
+
+
+def without_verdicts(name: str) -> Study:
+    """A committed study as if its claims had not been judged yet."""
+    return dataclasses.replace(committed_studies()[name], verdicts={})
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_registered_claim_has_a_kept_verdict(name: str) -> None:
+    study = committed_studies()[name]
+    assert study.verdicts.keys() == study.manifest.claims.keys()
+    assert all(verdict.commit and verdict.method for verdict in study.verdicts.values())
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_todays_code_gives_the_kept_digits(name: str) -> None:
+    today = evidence.claims(without_verdicts(name)).set_index("name")
+    for claim, kept in committed_studies()[name].verdicts.items():
+        row = today.loc[claim]
+        assert [row["mean"], row["low"], row["high"], row["p"]] == pytest.approx(
+            numbers(kept), rel=1e-9, abs=1e-12, nan_ok=True
+        ), claim
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_todays_code_gives_the_kept_verdict_but_for_listed_claims(name: str) -> None:
+    today = evidence.claims(without_verdicts(name)).set_index("name")["verdict"]
+    for claim, kept in committed_studies()[name].verdicts.items():
+        expected, rule = CHANGED.get((name, claim), (kept.verdict, ""))
+        assert today[claim].partition(" among ")[0] == expected, (claim, rule)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_pages_show_the_kept_verdict(name: str) -> None:
+    study = committed_studies()[name]
+    shown = evidence.claims(study).set_index("name")["verdict"]
+    assert {claim: verdict.partition(" among ")[0] for claim, verdict in shown.items()} == {
+        claim: kept.verdict for claim, kept in study.verdicts.items()
+    }
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_overall_verdict_stays(name: str) -> None:
+    study, kept = committed_studies()[name], read_verdicts(ROOT / "experiments" / "results" / name)
+    overall = evidence.replication(study.manifest, evidence.claims(study))
+    assert kept and (overall.verdict if overall else None) == kept.overall
+
+
+def test_listed_claims_exist() -> None:
+    known = {(name, claim) for name in STUDIES for claim in committed_studies()[name].verdicts}
+    assert CHANGED.keys() <= known
+
+
+def test_a_kept_verdict_stands_in_place_of_todays() -> None:
+    study = committed_studies()["rms_norm"]
+    kept = dataclasses.replace(study.verdicts["as_good"], verdict="contradicted", estimate=1.0, interval=(0.5, 1.5))
+    row = evidence.claims(dataclasses.replace(study, verdicts={"as_good": kept})).iloc[0]
+    assert (row["verdict"], row["mean"], row["low"], row["high"]) == ("contradicted", 1.0, 0.5, 1.5)
