@@ -1,4 +1,4 @@
-"""Statistics beyond the effects over seeds: documents as clusters, several tasks, solved tasks, speed, ladders."""
+"""Statistics beyond the effects over seeds: documents as clusters, several tasks, speed, ladders."""
 
 import numpy as np
 import pandas
@@ -7,7 +7,6 @@ from ablate import evidence
 from ablate.results.study import Study
 from analysis.stats.documents import documents
 from analysis.stats.multi_task import aggregate, crossed, interactions, ranks
-from analysis.stats.solve_times import solved
 
 
 def tables(study: Study, effects: pandas.DataFrame, rng: np.random.Generator) -> dict[str, pandas.DataFrame]:
@@ -15,5 +14,5 @@ def tables(study: Study, effects: pandas.DataFrame, rng: np.random.Generator) ->
     found, by_task = {"documents": documents(study, effects)}, crossed(study)
     if by_task:
         found |= {"tasks": interactions(by_task), "ranks": ranks(by_task), "aggregate": aggregate(by_task, rng)}
-    found |= {"solved": solved(study), "speed": evidence.speed(study), "ladder": evidence.ladder(study)}
+    found |= {"speed": evidence.speed(study), "ladder": evidence.ladder(study)}
     return {name: table for name, table in found.items() if table is not None and len(table)}

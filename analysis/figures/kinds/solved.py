@@ -1,4 +1,4 @@
-"""Steps to solve: the share of runs that have solved their task, over steps."""
+"""Solved: the share of runs that have solved their task, over steps."""
 
 from typing import Any
 
@@ -6,21 +6,24 @@ import pandas
 from matplotlib.figure import Figure
 
 from ablate import evidence
+from ablate.results.records import Cell
+from ablate.results.study import Study
 from analysis.case import Case
 from analysis.figures.draw import captions
 from analysis.figures.draw.axes import WHOLE, band, facets, legend
 from analysis.figures.kind import Kind, Page
-from analysis.stats.solve_times import solved_at, times_by_cell
 
 COLUMNS = ["facet", "cell", "name", "step", "share", "low", "high", "n"]
 PANELS = 6
+SOLVED = 0.99  # threshold if the task has no `solved_at`; the metric's best is 1
 
 
 def table(case: Case) -> pandas.DataFrame | None:
     """A row per cell and step at which a run solved its task, from 0 to the end of the schedule, by stratum (`facet`).
 
-    share: of the ended runs, with its Wilson interval.  As runs are censored only at the end of their schedule, this is
-    Kaplan & Meier's (1958) estimate; diverged runs count as unsolved.  None if no run solved its task.
+    A run has solved its task at the first evaluation on the validation split at which the task's first metric is at
+    least `solved_at`.  share: of the ended runs, with its Wilson interval; diverged runs count as unsolved.  None if no
+    run solved its task.
     """
     study, rows = case.study, list[tuple[Any, ...]]()
     times, names = times_by_cell(study), case.cells.set_index("cell")["name"]
@@ -39,6 +42,32 @@ def table(case: Case) -> pandas.DataFrame | None:
     facts = {"least": least, "every": len(evidence.strata(study.manifest)), "most": PANELS}
     made.attrs = {"caption": captions.caption("solved", case, made, **facts)}
     return made
+
+
+def times_by_cell(study: Study) -> dict[str, pandas.DataFrame]:
+    """Of each cell whose task can be solved, by seed: the step at which a run solved it, or at which its schedule ends,
+    and which of the two.  Failed and missing runs are left out."""
+    times, metrics = dict[str, pandas.DataFrame](), evidence.validated(study.manifest)
+    for cell in study.manifest.cells:
+        metric, task = metrics[cell.id], study.manifest.tasks[cell.task]
+        if not ({metric, "step"} <= {*study.curves} and evidence.is_share(task, metric)):
+            continue
+        curve = study.curves[study.curves["cell"] == cell.id]
+        if curve[metric].max() > 1:  # in per cent, of which nothing says when a task is solved
+            continue
+        ended = study.runs[(study.runs["cell"] == cell.id) & study.runs["status"].isin(["done", "diverged"])]
+        # The schedule of imported runs is unknown.
+        end = float(cell.config.train.steps if cell.config.known else curve["step"].max())
+        reached = curve[curve[metric] >= solved_at(study, cell)]
+        first = reached.groupby("seed")["step"].min().reindex(ended["seed"])
+        times[cell.id] = pandas.DataFrame({"step": first.fillna(end), "solved": first.notna(), "end": end})
+    return times
+
+
+def solved_at(study: Study, cell: Cell) -> float:
+    """The value of its metric from which a run of a cell has solved its task."""
+    threshold = study.manifest.tasks[cell.task].solved_at
+    return SOLVED if threshold is None else float(threshold)
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:

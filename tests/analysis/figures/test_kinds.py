@@ -467,6 +467,13 @@ def test_shares_of_solved_runs_rise_over_steps(tmp_path: Path) -> None:
     assert list(table_of("solved", with_solved(tmp_path / "one", [0]))["step"])[:3] == [0, 200, 800]
 
 
+def test_of_shares_in_per_cent_nothing_says_when_a_task_is_solved(tmp_path: Path) -> None:
+    given = with_solved(tmp_path)
+    curves = given.study.curves.assign(**{"val/accuracy": 100 * given.study.curves["val/accuracy"]})
+    in_percent = given._replace(study=dataclasses.replace(given.study, curves=curves))
+    assert figures.KINDS["solved"].table(in_percent) is None
+
+
 def test_shares_of_diverged_runs_have_wilson_intervals(tmp_path: Path) -> None:
     ends = lambda v, s: ["done", "diverged", "failed"][s] if v["ffn"] == "silu" else "done"  # noqa: E731
     given = case(tmp_path, {"ffn": FFN}, status=ends)

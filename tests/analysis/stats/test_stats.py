@@ -1,16 +1,13 @@
 """Statistics beyond effects over seeds, each against an independent computation."""
 
-import dataclasses
 import itertools
 import json
 import math
 
 import numpy as np
-import pandas
 import pytest
-from fake_studies import TASK, fabricate, with_cells
+from fake_studies import TASK, fabricate
 from scipy import stats as scipy_stats
-from statsmodels.duration.survfunc import SurvfuncRight
 
 from ablate import evidence
 from ablate.results.atomic import write_json
@@ -19,7 +16,6 @@ from ablate.results.study import load_study
 from analysis import stats
 from analysis.case import case_of
 from analysis.stats.documents import clustered
-from analysis.stats.solve_times import logrank, paired_logrank, times_by_cell
 from analysis.writing.sheet import markdown
 from analysis.writing.tables import further_sheets
 
@@ -199,110 +195,3 @@ def test_the_interval_of_few_runs_over_all_tasks_is_wide_enough(monkeypatch):
     truth = scipy_stats.trim_mean(rng.normal(np.repeat(means, 50_000), 0.02), 0.25)
     spans = [stats.multi_task.bootstrap([rng.normal(mean, 0.02, 3) for mean in means], rng) for _ in range(times)]
     assert 0.91 < np.mean([low <= truth <= high for low, high in spans]) < 0.99
-
-
-def solving(tmp_path, when: dict[str, list[int | None]]):
-    """A study of an accuracy task whose runs reach 0.99 at given steps, or never."""
-    lost = lambda levels, seed: "diverged" if (levels["norm"], seed) == ("rms", 5) else "done"  # noqa: E731
-    seeds, tasks = range(len(next(iter(when.values())))), {"f0": TASKS["copy"]}
-    name = fabricate(tmp_path, {"norm": list(when)}, seeds, lambda levels, seed: 0.5, lost, tasks=tasks)
-    study = load_study(tmp_path, name)
-    by_label = {(label, seed): step for label, steps in when.items() for seed, step in enumerate(steps)}
-    reached = [by_label[row.label, row.seed] for row in study.curves.itertuples()]
-    late = np.array([math.inf if step is None else step for step in reached])
-    study.curves["val/accuracy"] = np.where(study.curves["step"] >= late, 0.995, 0.5)
-    return study
-
-
-def excess(one, other):
-    """Events of one side beyond those that its share of the runs at risk would have: Σ d₁ − d·n₁/n."""
-    found = 0.0
-    for time in {step for step, reached in (*one, *other) if reached}:
-        risk = [sum(step >= time for step, _ in side) for side in (one, other)]
-        events = [sum(step == time and reached for step, reached in side) for side in (one, other)]
-        found += events[0] - sum(events) * risk[0] / sum(risk)
-    return found
-
-
-def test_steps_to_solve_on_other_batches_are_compared_over_all_choices_of_runs(tmp_path):
-    when = {"ln": [400, 200, None, 640, 80], "rms": [120, 40, 80, 80, 360]}
-    study = solving(tmp_path, when)
-    study = with_cells(study, lambda i, cell: {"batches": f"b{i}"})
-    runs = [(800 if step is None else step, step is not None) for step in (*when["rms"], *when["ln"])]
-    sums = []
-    for chosen in itertools.combinations(range(10), 5):
-        sides = [runs[i] for i in chosen], [runs[i] for i in range(10) if i not in chosen]
-        sums.append(abs(excess(*sides)))
-    p = np.mean([each >= sums[0] - 1e-9 for each in sums])
-    assert 0 < p < 0.2 and stats.solved(study).set_index("label").loc["rms", "logrank"] == pytest.approx(p)
-
-
-def side(steps, end=800):
-    """Runs of a schedule that solved their task at these steps, if by its end."""
-    steps = np.asarray(steps, dtype=float)
-    return pandas.DataFrame({"step": np.minimum(steps, end), "solved": steps <= end, "end": float(end)})
-
-
-def test_runs_that_do_not_belong_together_err_as_promised():
-    rng, wrong, runs, studies = np.random.default_rng(0), 0, 5, 400
-    for _ in range(studies):
-        wrong += logrank(*(side(40 * np.ceil(rng.exponential(10, runs))) for _ in range(2))) <= 0.05
-    assert 0.02 < wrong / studies <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / studies)
-    assert logrank(side(range(40, 41 + runs)), side([700] * runs)) < 0.01
-    assert math.isnan(logrank(side([900] * runs), side([900] * runs)))
-    assert math.isnan(logrank(side([350] * runs, 300), side([350] * runs, 400))), "beyond the shorter schedule"
-
-
-def test_seeds_that_belong_together_are_compared_within_them():
-    """Each seed's own speed hides from a plain test that one side is always first; equal sides err as promised."""
-    slow = np.arange(40, 720, 80)
-    own, base = side(slow), side(slow + 20)
-    assert paired_logrank(own, base) == paired_logrank(base, own) == pytest.approx(2 / 2**9)
-    assert math.isnan(paired_logrank(own, own)) and math.isnan(paired_logrank(own[:1], base[:1]))
-    assert math.isnan(paired_logrank(side(slow, 300), side(slow, 400))), "what one schedule did not see is cut"
-    rng, studies = np.random.default_rng(0), 200
-    for seeds in (8, 30):
-        wrong = 0
-        for _ in range(studies):
-            shared = rng.exponential(300, seeds)
-            wrong += paired_logrank(*(side(shared + rng.exponential(200, seeds)) for _ in range(2))) <= 0.05
-        assert wrong / studies <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / studies)
-
-
-def test_steps_to_solve_are_those_of_survival_analysis(tmp_path):
-    when = {"ln": [400, 200, None, 640, None, 80, 120], "rms": [120, 40, 200, 80, 360, None, 280]}
-    study = solving(tmp_path, when)
-    table = stats.solved(study).set_index("label")
-    times = {label: np.array([800 if step is None else step for step in steps]) for label, steps in when.items()}
-    reached = {label: np.array([step is not None for step in steps]) for label, steps in when.items()}
-    for label in when:
-        row, curve = table.loc[label], SurvfuncRight(times[label], reached[label])
-        assert row["median"] == curve.quantile(0.5)
-        assert row["restricted"] == pytest.approx(times[label].mean()) and row["within"] == 800
-        assert row["solved"] == reached[label].sum() and row["n"] == 7
-        assert (row["share_low"], row["share_high"]) == pytest.approx(evidence.wilson(int(row["solved"]), 7))
-    first, second = (list(zip(times[label], reached[label], strict=True)) for label in ("rms", "ln"))
-    swapped = [
-        [pair[:: -1 if turn else 1] for pair, turn in zip(zip(first, second, strict=True), turns, strict=True)]
-        for turns in itertools.product([False, True], repeat=7)
-    ]
-    sums = [abs(excess(*zip(*pairs, strict=True))) for pairs in swapped]
-    p = np.mean([each >= sums[0] - 1e-9 for each in sums])
-    assert 0.05 < table.loc["rms", "logrank"] == pytest.approx(p) and table.loc["rms", "p_bh"] == pytest.approx(p)
-    saved = scipy_stats.ttest_rel(times["ln"], times["rms"])
-    row = table.loc["rms"]
-    assert row["saved"] == pytest.approx(np.mean(times["ln"] - times["rms"]))
-    assert (row["saved_low"], row["saved_high"]) == pytest.approx(tuple(saved.confidence_interval()))
-    assert pandas.isna(table.loc["ln", ["logrank", "saved", "p_bh"]]).all()
-    (shown,) = further_sheets({"solved": table.reset_index()}, evidence.effects(study))
-    curves = study.curves.assign(**{"val/accuracy": 100 * study.curves["val/accuracy"]})
-    assert times_by_cell(study) and not times_by_cell(dataclasses.replace(study, curves=curves)), "in per cent"
-    assert "5 of 7" in markdown(shown) and "400" in markdown(shown)
-
-
-def test_the_median_is_the_step_by_which_half_have_solved(tmp_path):
-    table = stats.solved(solving(tmp_path, {"ln": [None, None, 400], "rms": [None, None, None]}))
-    assert table["median"].isna().all() and list(table["solved"]) == [1, 0]
-    assert stats.solved(solving(tmp_path / "none", {"ln": [None, None]})) is None
-    table = stats.solved(solving(tmp_path / "half", {"ln": [400, 200, None, None], "rms": [120, 40, 200, 80]}))
-    assert table["median"].tolist() == [400, 80]
