@@ -71,8 +71,10 @@ catalogue: $(VENV)/.ready
 figures: $(VENV)/.ready
 	PYTHONPATH=benchmarks $(BIN)/python -m gallery
 
-# What tests/test_recorded.py compares with, written anew where numbers are meant to change.
+# What tests/test_recorded.py and tests/test_recorded_commands.py compare with, written anew where numbers or
+# configurations are meant to change.
 records: $(VENV)/.ready
+	PYTHONPATH=tests $(BIN)/python tests/helpers/recorded_commands.py
 	PYTHONPATH=tests:tests/config $(BIN)/python tests/helpers/tiny_runs.py
 	PYTHONPATH=tests $(BIN)/python tests/helpers/shown_studies.py
 	PYTHONPATH=tests $(BIN)/python tests/helpers/committed_effects.py
