@@ -45,5 +45,5 @@ def case_of(study: Study, folder: Path) -> Case:
 
 def _computed(study: Study, folder: Path) -> Case:
     effects, rng = evidence.effects(study), np.random.default_rng(0)
-    further = stats.tables(study, effects, rng) if not naming.no_evidence(study.manifest) else {}
+    further = stats.tables(study, rng) if not naming.no_evidence(study.manifest) else {}
     return Case(study, effects, evidence.cells(study), evidence.claims(study), folder, further, {})

@@ -1,18 +1,18 @@
-"""Statistics beyond the effects over seeds: documents as clusters, several tasks, speed, ladders."""
+"""Statistics beyond the effects over seeds: several tasks, speed, ladders."""
 
 import numpy as np
 import pandas
 
 from ablate import evidence
 from ablate.results.study import Study
-from analysis.stats.documents import documents
 from analysis.stats.multi_task import aggregate, crossed, interactions, ranks
 
 
-def tables(study: Study, effects: pandas.DataFrame, rng: np.random.Generator) -> dict[str, pandas.DataFrame]:
+def tables(study: Study, rng: np.random.Generator) -> dict[str, pandas.DataFrame]:
     """The tables that the study has data for; `rng` is for the bootstrap of the aggregate over tasks."""
-    found, by_task = {"documents": documents(study, effects)}, crossed(study)
+    by_task = crossed(study)
+    found: dict[str, pandas.DataFrame | None] = {}
     if by_task:
-        found |= {"tasks": interactions(by_task), "ranks": ranks(by_task), "aggregate": aggregate(by_task, rng)}
+        found = {"tasks": interactions(by_task), "ranks": ranks(by_task), "aggregate": aggregate(by_task, rng)}
     found |= {"speed": evidence.speed(study), "ladder": evidence.ladder(study)}
     return {name: table for name, table in found.items() if table is not None and len(table)}

@@ -69,7 +69,7 @@ def runs_table(study: Study) -> pandas.DataFrame:
 def sheets(case: Case) -> list[Sheet]:
     """The tables for reading: claims, effects, their particulars, cells, runs without a number."""
     found = [claims_sheet(case), effects_sheet(case), particulars_sheet(case), cells_sheet(case), losses_sheet(case)]
-    found += further_sheets(case.further, case.effects)
+    found += further_sheets(case.further)
     return [each for each in found if each is not None]
 
 
@@ -184,8 +184,8 @@ def damage(study: Study) -> list[str]:
     return study.notes if study.manifest.source else [f"note: {note}" for note in study.notes]
 
 
-def further_sheets(found: Mapping[str, pandas.DataFrame], effects: pandas.DataFrame) -> Iterator[Sheet]:
-    """A sheet for each table of `analysis.stats.tables`; `effects` holds the intervals over seeds."""
+def further_sheets(found: Mapping[str, pandas.DataFrame]) -> Iterator[Sheet]:
+    """A sheet for each table of `analysis.stats.tables`."""
     for name, table in found.items():
         if name == "ranks":  # whose columns are the study's tasks
             shown = table.rename(columns={"mean_rank": "mean rank"})
@@ -193,4 +193,4 @@ def further_sheets(found: Mapping[str, pandas.DataFrame], effects: pandas.DataFr
             rows = shown.map(lambda value: f"{value:.3g}" if isinstance(value, float) else value).to_dict("records")
             yield _sheet(name, rows)
         else:
-            yield _filled(name, table, effects=effects, least=SEEDS)
+            yield _filled(name, table, least=SEEDS)

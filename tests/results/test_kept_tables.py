@@ -106,6 +106,10 @@ def test_the_study_comes_back_to_the_last_bit(study: Study, kept: Path) -> None:
     assert [note.rpartition("runs/")[2] for note in again.notes] == [n.rpartition("runs/")[2] for n in study.notes]
 
 
+def test_runs_that_were_tested_on_other_documents_have_rows_of_their_own(study: Study) -> None:
+    assert study.documents.index.unique("text").tolist() == [0, 1]
+
+
 def test_where_results_were_on_one_machine_is_not_kept(study: Study, tmp_path: Path) -> None:
     cells = [replace(cell, config=replace(cell.config, results_dir="/scratch/me")) for cell in study.manifest.cells]
     command = "ablate -m --config-dir /scratch/mine norm=ln,rms results_dir=/scratch/me 'seeds=[3,4]'"

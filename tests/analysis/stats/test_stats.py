@@ -1,7 +1,6 @@
 """Statistics beyond effects over seeds, each against an independent computation."""
 
 import itertools
-import json
 import math
 
 import numpy as np
@@ -9,100 +8,11 @@ import pytest
 from fake_studies import TASK, fabricate
 from scipy import stats as scipy_stats
 
-from ablate import evidence
-from ablate.results.atomic import write_json
-from ablate.results.run import Run
 from ablate.results.study import load_study
 from analysis import stats
 from analysis.case import case_of
-from analysis.stats.documents import clustered
 from analysis.writing.sheet import markdown
 from analysis.writing.tables import further_sheets
-
-TOKENS = [320, 64, 1408, 640, 96, 512]
-
-
-def power(matrix: np.ndarray, exponent: float) -> np.ndarray:
-    """A symmetric matrix to a power, zero eigenvalues left at zero."""
-    values, vectors = np.linalg.eigh(matrix)
-    known = values > 1e-9 * values.max()
-    return (vectors[:, known] * values[known] ** exponent) @ vectors[:, known].T
-
-
-def bias_reduced(y: np.ndarray, groups: np.ndarray, working: np.ndarray) -> tuple[float, float]:
-    """Error and degrees of freedom of the mean of y by CR2 in matrices (Pustejovsky & Tipton 2018)."""
-    count = len(y)
-    x = np.ones((count, 1))
-    residual = np.eye(count) - x @ x.T / count
-    rows, error = [], 0.0
-    for group in np.unique(groups):
-        own = groups == group
-        root = power(working[np.ix_(own, own)], 0.5)
-        inner = root @ residual[own] @ working @ residual[own].T @ root
-        adjusted = x[own].T @ root @ power(inner, -0.5) @ root @ residual[own] / count
-        rows.append(adjusted[0])
-        error += float(adjusted[0] @ y) ** 2
-    form = np.array(rows) @ working @ np.array(rows).T
-    return math.sqrt(error), float(np.trace(form) ** 2 / np.sum(form**2))
-
-
-def test_the_interval_over_documents_is_the_bias_reduced_one_of_a_regression_of_one_size_students():
-    rng, tokens = np.random.default_rng(0), np.array([5, 1, 22, 10, 2, 8])
-    means = rng.normal(-0.05, 0.03, len(tokens))
-    mean, low, high = clustered(means * tokens, tokens.astype(float), 0.01)
-    groups = np.repeat(np.arange(len(tokens)), tokens)
-    # Each document's tokens share what makes its sum vary as N^1.5.
-    working = np.where(groups[:, None] == groups, tokens[groups] ** -0.5, 0.0)
-    error, df = bias_reduced(means[groups], groups, working)
-    assert mean == pytest.approx(means @ tokens / tokens.sum()) and 1 < df < 3
-    half = scipy_stats.t.isf(0.005, df) * error
-    assert (low, high) == pytest.approx((mean - half, mean + half))
-    values = np.random.default_rng(0).normal(size=9)
-    expected = scipy_stats.ttest_1samp(values, 0).confidence_interval(0.98)
-    assert clustered(values * 64, np.full(9, 64.0), 0.02)[1:] == pytest.approx(tuple(expected))
-
-
-def with_documents(results, name: str, names=None) -> None:
-    """Gives each run losses by document whose mean over tokens is its test loss."""
-    for i, run in enumerate(load_study(results, name).runs.itertuples()):
-        file = Run(results, run.path).result_file
-        result = json.loads(file.read_text())
-        if not result["final"]:
-            continue
-        own = np.random.default_rng(i).normal(0, 0.1, len(TOKENS))
-        losses = result["final"]["test/loss"] + own - np.average(own, weights=TOKENS)
-        result["documents"] = {
-            "test": {"name": names or [f"d{k}" for k in range(6)], "tokens": TOKENS, "loss": losses.tolist()}
-        }
-        write_json(file, result)
-
-
-def test_effects_over_documents_have_the_means_of_effects_over_seeds(tmp_path):
-    lost = lambda levels, seed: "failed" if (levels["ffn"], seed) == ("swiglu", 1) else "done"  # noqa: E731
-    name = fabricate(tmp_path, {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}, range(4), status=lost)
-    assert "documents" not in case_of(load_study(tmp_path, name), tmp_path).further
-    with_documents(tmp_path, name)
-    case = case_of(load_study(tmp_path, name), tmp_path)
-    table = case.further["documents"].set_index("label")
-    for row in case.effects.itertuples():
-        assert table.loc[row.label, "mean"] == pytest.approx(row.mean, abs=1e-9)
-        assert table.loc[row.label, "low"] < row.mean < table.loc[row.label, "high"]
-    assert set(table["documents"]) == {6} and set(table["tokens"]) == {sum(TOKENS)}
-    (shown,) = further_sheets({"documents": case.further["documents"]}, case.effects)
-    assert "| over documents |" in markdown(shown) and "FFN: SwiGLU − ReLU MLP" in markdown(shown)
-
-
-def test_cells_that_were_tested_on_other_documents_have_no_such_interval(tmp_path):
-    name = fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]})
-    with_documents(tmp_path, name)
-    file = Run(tmp_path, load_study(tmp_path, name).runs["path"].iloc[0]).result_file
-    result = json.loads(file.read_text())
-    result["documents"]["test"]["name"][0] = "another"
-    write_json(file, result)
-    study = load_study(tmp_path, name)
-    assert study.documents.index.unique("text").tolist() == [0, 1]
-    assert stats.documents(study, evidence.effects(study)) is None
-
 
 COPY = {"title": "copy", "metrics": {"accuracy": "max", "loss": "min"}, "yardsticks": {"chance": math.log(4)}}
 TASKS = {"lm": TASK, "copy": TASK | COPY, "recall": TASK | {"title": "recall", "yardsticks": {"chance": 2.0}}}
@@ -162,7 +72,7 @@ def test_below_five_seeds_tasks_have_no_interval_and_unequal_divergence_no_gain(
     for n in (3, 4):
         few = stats.interactions(stats.crossed(several(tmp_path / f"few{n}", ["lm", "copy"], n)))
         assert few[["p", "p_holm", "low", "high"]].isna().all(axis=None) and few["mean"].notna().all()
-        (shown,) = further_sheets({"tasks": few}, few)
+        (shown,) = further_sheets({"tasks": few})
         assert not any("[" in cell for row in shown.rows for cell in row) and "none below 5 seeds" in shown.notes[0]
     study = several(tmp_path, ["lm", "copy", "recall"])
     cell = next(each.id for each in study.manifest.cells if list(each.levels.values()) == ["swiglu", "copy"])
@@ -184,7 +94,7 @@ def test_ranks_and_one_number_over_three_tasks(tmp_path):
         assert table.loc[name, "low"] < table.loc[name, "iqm"] < table.loc[name, "high"]
     again = stats.aggregate(stats.crossed(case.study), np.random.default_rng(0)).set_index("variant")
     assert table.equals(again), "the same draws, the same interval"
-    pages = {sheet.name: markdown(sheet) for sheet in further_sheets(dict(case.further), case.effects)}
+    pages = {sheet.name: markdown(sheet) for sheet in further_sheets(case.further)}
     assert {"tasks", "ranks", "aggregate"} <= pages.keys() and "interquartile mean" in pages["aggregate"]
 
 
