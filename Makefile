@@ -7,7 +7,7 @@ PIP = --quiet --disable-pip-version-check --no-compile
 # Or each of the hundred processes that tests start would compile all of our modules anew, where this is set.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: sweep studies test test-all check catalogue figures records gpu gpu-pack clean
+.PHONY: sweep studies test test-all check mutants catalogue figures records gpu gpu-pack clean
 
 sweep: $(VENV)/.ready
 	$(BIN)/python -m ablate -m norm=ln,rms ffn=mlp,swiglu
@@ -35,6 +35,11 @@ check: $(VENV)/.ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(MAKE) test
+
+# How many small random mistakes the tests of a package catch: make mutants PACKAGE=evidence N=40
+mutants: $(VENV)/.ready
+	$(BIN)/python -m pip install $(PIP) -c constraints.txt -e '.[mutation]'
+	nice -n 19 $(BIN)/python benchmarks/mutation.py $(PACKAGE) -n $(or $(N),40)
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; make PYTHON=python3.12 ...")'

@@ -24,7 +24,7 @@ NEEDED = """
 torch hydra-core omegaconf numpy pandas scipy pyDOE3 matplotlib seaborn plotly jinja2 pyyaml rich safetensors wandb
 pybtex msgspec tqdm hydra-joblib-launcher hydra-submitit-launcher hydra-ray-launcher babel scikit-learn
 tokenizers tiktoken datasets gensim pyarrow selenium hatchling fla-core triton pytest statsmodels pytest-xdist ruff mypy
-transformers nbclient ipykernel tensorboard wandb-workspaces""".split()  # noqa: SIM905
+transformers nbclient ipykernel tensorboard wandb-workspaces cosmic-ray""".split()  # noqa: SIM905
 # Built-in classes that a word in a component's settings chooses; they count as code of the cells with that word only.
 QK_NORM = {"qk_norm": {"rms": "ablate.model.norm.RMSNorm", "ln": "ablate.model.norm.LayerNorm"}}
 CHOSEN = {"attention": QK_NORM, "cross_attention": QK_NORM}

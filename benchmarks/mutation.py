@@ -1,0 +1,172 @@
+"""The share of small random mistakes in a package that the package's tests catch.
+
+python benchmarks/mutation.py PACKAGE [-n 40] [--commit HEAD] [--folder DIR]
+
+The commit is cloned, cosmic-ray lists every mutant of ablate/PACKAGE, and n of them are drawn.  Each is tried against
+tests/PACKAGE until a test fails, or until five times the time of the unmutated tests has passed, which counts as
+caught.  Results are kept in the folder: the same command goes on where it was interrupted.  The commit is the seed of
+the draw.
+"""
+
+import argparse
+import ast
+import os
+import random
+import shlex
+import subprocess
+import sys
+import tempfile
+import venv
+from collections import Counter
+from importlib.metadata import version
+from pathlib import Path
+from xml.etree import ElementTree
+
+from cosmic_ray.commands import init
+from cosmic_ray.mutating import mutate_and_test, mutate_code
+from cosmic_ray.plugins import get_operator
+from cosmic_ray.testing import run_tests
+from cosmic_ray.work_db import WorkDB
+from cosmic_ray.work_item import MutationSpec, TestOutcome, WorkItem, WorkResult
+from scipy.stats import binomtest
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTEST = ".venv/bin/python -m pytest -x -n 0 -p no:cacheprovider -m 'not slow'"
+LIMIT = 5  # times as long as the tests take without a mutant
+
+
+def clone(commit: str, folder: Path) -> None:
+    """Clone the checkout, with an environment that imports the clone and the libraries of this one."""
+    subprocess.run(["git", "clone", "-q", "--no-checkout", str(ROOT), str(folder)], check=True)
+    subprocess.run(["git", "checkout", "-q", "--detach", commit], cwd=folder, check=True)
+    venv.create(folder / ".venv")
+    libraries = [path for path in sys.path if path.endswith("site-packages")]
+    (site,) = folder.glob(".venv/lib/python*/site-packages")
+    (site / "clone.pth").write_text("\n".join([str(folder), *libraries]))
+    # Bytecode that is checked by the hash of its source is never that of another mutant.
+    compiling = [sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "ablate", "tests"]
+    subprocess.run(compiling, cwd=folder, check=True)
+
+
+def unmutated(package: str, folder: Path) -> ElementTree.Element:
+    """pytest's times of the tests without a mutant, which must pass."""
+    file = folder / f"{package}.xml"
+    if not file.exists():
+        outcome, output = run_tests(f"{PYTEST} tests/{package} --junit-xml={file}", None)
+        if outcome != TestOutcome.SURVIVED:
+            file.unlink(missing_ok=True)
+            sys.exit(f"{output}\nthe tests of {package} fail without a mutant")
+    return ElementTree.parse(file).getroot()
+
+
+def test_command(package: str, module: Path, times: ElementTree.Element) -> str:
+    """The tests of a package, those whose file names the module first, then the quick files."""
+    seconds: Counter[str] = Counter()
+    for case in times.iter("testcase"):
+        seconds[case.attrib["classname"]] += float(case.attrib["time"])
+    name = module.parent.name if module.stem == "__init__" else module.stem
+    files = sorted(Path("tests", package).rglob("test_*.py"))
+    files.sort(key=lambda file: (name not in file.stem, seconds[".".join(file.with_suffix("").parts)]))
+    return f"{PYTEST} {shlex.join(map(str, files))}"
+
+
+def without_hints(code: str) -> str:
+    """The syntax tree of a module without annotations and docstrings."""
+    tree = ast.parse(code)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            node.returns = None
+        if isinstance(node, ast.arg):
+            node.annotation = None
+        if isinstance(node, ast.AnnAssign):
+            node.annotation = ast.Constant(None)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            node.value = ast.Constant(None)
+    return ast.dump(tree)
+
+
+def matters(mutation: MutationSpec) -> bool:
+    """Whether a mutant is valid Python, and more than a change of an annotation."""
+    code = mutation.module_path.read_text(encoding="utf-8")
+    operator = get_operator(mutation.operator_name)(**mutation.operator_args)
+    try:
+        return without_hints(mutate_code(code, operator, mutation.occurrence)) != without_hints(code)
+    except SyntaxError:
+        return False
+
+
+def draw(package: str, count: int, seed: str, folder: Path) -> list[WorkItem]:
+    """Mutants of a package, each as likely as any other."""
+    everything = WorkDB(folder / f"{package}-all.sqlite", WorkDB.Mode.create)
+    if everything.num_work_items == 0:
+        init(sorted(Path("ablate", package).rglob("*.py")), everything, {})
+    items = {}
+    for item in everything.work_items:
+        mutation = item.mutations[0]
+        name = f"{mutation.module_path} {mutation.operator_name} {mutation.occurrence}"
+        items[name] = WorkItem.single(name, mutation)
+    names = sorted(items)
+    random.Random(seed).shuffle(names)
+    drawn: list[WorkItem] = []
+    for name in names:
+        if len(drawn) == count:
+            break
+        if matters(items[name].mutations[0]):
+            drawn.append(items[name])
+    return drawn
+
+
+def line(item: WorkItem, result: WorkResult) -> str:
+    """What became of a mutant, where it is, and its changed lines."""
+    outcome = "caught"
+    if not result.is_killed:
+        outcome = "survived"
+    elif result.output == "timeout":
+        outcome = "caught by the limit of time"
+    changed = [text for text in result.diff.splitlines()[3:] if text.startswith(("+", "-"))]
+    mutation = item.mutations[0]
+    return f"{outcome}: {mutation.module_path}:{mutation.start_pos[0]}: {' → '.join(changed)}"
+
+
+def main() -> None:
+    """Draw mutants, try those not yet tried, print a line for each, the survivors and a row of the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("package", help="evidence, for ablate/evidence and tests/evidence")
+    parser.add_argument("-n", type=int, default=40, help="number of mutants")
+    parser.add_argument("--commit", default="HEAD")
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "ablate-mutation")
+    asked = parser.parse_args()
+    package = asked.package
+    commit = subprocess.check_output(["git", "rev-parse", asked.commit], cwd=ROOT, text=True).strip()
+    folder = asked.folder.resolve() / commit[:10]
+    if not (folder / "clone").exists():
+        clone(commit, folder / "clone")
+    os.chdir(folder / "clone")
+    subprocess.run(["git", "checkout", "-q", "."], check=True)  # a mutant that an interrupted call left
+    results = WorkDB(folder / f"{package}.sqlite", WorkDB.Mode.create)
+    if results.num_work_items < asked.n:
+        listed = {item.job_id for item in results.work_items}
+        drawn = draw(package, asked.n, commit, folder)
+        results.add_work_items([item for item in drawn if item.job_id not in listed])
+    times = unmutated(package, folder)
+    limit = LIMIT * sum(float(suite.attrib["time"]) for suite in times.iter("testsuite"))
+    for item in results.pending_work_items:
+        command = test_command(package, item.mutations[0].module_path, times)
+        result = mutate_and_test(item.mutations, command, limit)
+        if result.diff is None:
+            sys.exit(result.output)
+        results.set_result(item.job_id, result)
+        print(line(item, result), flush=True)
+    survivors = [pair for pair in results.completed_work_items if not pair[1].is_killed]
+    print("Survivors:")
+    for item, result in survivors:
+        print(line(item, result))
+    count = results.num_work_items
+    caught = count - len(survivors)
+    interval = binomtest(caught, count).proportion_ci(method="exact")
+    print(f"cosmic-ray {version('cosmic-ray')}, {commit[:8]}, 95 % interval of Clopper and Pearson:")
+    print(f"| {package} | {count} | {caught} | {caught / count:.0%} | {interval.low:.0%} to {interval.high:.0%} |")
+
+
+if __name__ == "__main__":
+    main()
