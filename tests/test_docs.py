@@ -226,6 +226,7 @@ def test_jupyter_runs_the_notebook_and_keeps_one_line_of_progress(tmp_path: Path
     assert kinds.count("text/html") == 5 and kinds.count("image/png") == 2
 
 
+@pytest.mark.slow
 def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path: Path) -> None:
     notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]

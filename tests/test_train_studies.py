@@ -50,6 +50,7 @@ def test_what_is_worth_most_goes_first_and_every_file_is_trained() -> None:
         train_studies.main(["qk_norm", "zebre"])
 
 
+@pytest.mark.slow
 def test_one_that_is_refused_and_one_with_runs_that_fail_leave_the_others_alone(files, tmp_path, untried) -> None:
     """Of the second study, one run fails and one diverges, which leaves its other runs alone."""
     files("a_refused", "data.path=nowhere.txt", norm="rms")

@@ -64,6 +64,7 @@ def bare(tmp_path: Path) -> Path:
     return tmp_path / "bare"
 
 
+@pytest.mark.slow
 def test_a_worker_without_what_only_linux_has_gives_the_same_numbers(plan, bare, monkeypatch) -> None:
     planned = plan("norm=ln", "seeds=1", "train.parallel=1")
     expected = rows_of(trained_anew(planned))

@@ -96,6 +96,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_training_does_not_depend_on_who_listens(small: list[str], tmp_path: Path) -> None:
     """With all standard streams closed, as Python begins then."""
     (tmp_path / "nobody.py").write_text(NOBODY)

@@ -160,6 +160,7 @@ def test_a_command_that_ends_later_brings_no_second_run_of_a_seed_into_the_study
     assert len({(run.cell, run.seed) for run in runs}) == len(runs) == 4
 
 
+@pytest.mark.slow
 def test_a_worker_goes_by_the_code_that_it_imported(small, tmp_path):
     """A process that planned before an edit trains by what it imported; one that starts after it refuses."""
     conf, file = str(write_package(tmp_path)), str(tmp_path / "mistakes_of_mine.py")
