@@ -1,38 +1,73 @@
-"""Words that are gone: whoever still writes one is told in one line what to write instead."""
+"""Words that are gone: whoever still writes one is told in one line what to write instead, and nothing is written.
 
+A new entry of `REMOVED` needs a line in `WORDS` only if neither `KEY=1` nor the entry itself reaches its message.
+"""
+
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from conftest import latest
 from fake_studies import fabricate
 
-from ablate.config.errors import PlanError, Refused
+from ablate.cli.main import main
+from ablate.config.errors import Refused
 from ablate.config.removed import REMOVED
-from ablate.planning.plan import plan_study
 from ablate.results.study import load_study
 from analysis import plot
 
-STUDY_FILES: dict[str, dict[str, Any]] = {
-    "figure: looks": {"figure": "looks"},
-    "figure: main_effects": {"figure": "main_effects"},
-    "figure: proxy": {"figure": "proxy"},
-}
+# The words of a command that gets an entry's message, where they are others than those of `words_of`.
+WORDS: dict[str, str] = {}
 
 
-def test_every_word_that_is_gone_has_a_row() -> None:
-    assert set(STUDY_FILES) == set(REMOVED)
+def words_of(entry: str) -> list[str]:
+    """The words of a command that uses an entry's key, value, variant or command."""
+    if entry in WORDS:
+        return WORDS[entry].split()
+    if entry.startswith("ablate "):
+        return entry.split()[1:]
+    if entry.startswith("figure: "):
+        return ["+experiment=mine"]
+    if entry.startswith("preset="):
+        return [f"+{entry}"]
+    if "=" in entry:
+        return [entry]
+    return [f"{entry}=1"]
 
 
-@pytest.mark.parametrize("word", STUDY_FILES)
-def test_a_study_file_with_a_word_that_is_gone_is_told_what_to_write(tmp_path: Path, word: str) -> None:
-    (tmp_path / "experiment").mkdir()
-    content = {"factors": {"norm": ["ln", "rms"]}, **STUDY_FILES[word]}
-    (tmp_path / "experiment" / "mine.yaml").write_text(yaml.safe_dump(content))
-    with pytest.raises(PlanError) as raised:
-        plan_study(("+experiment=mine", f"results_dir={tmp_path / 'results'}"), str(tmp_path))
-    (problem,) = raised.value.problems
-    assert REMOVED[word] in str(problem)
+def folder_with_study_file(folder: Path, entry: str) -> Path:
+    """A folder for `--config-dir` with a study file that has a figure."""
+    file = folder / "experiment" / "mine.yaml"
+    file.parent.mkdir(parents=True)
+    content = {"factors": {"norm": ["ln", "rms"]}, "figure": entry.removeprefix("figure: ")}
+    file.write_text(yaml.safe_dump(content))
+    return folder
+
+
+@pytest.mark.parametrize("entry", REMOVED)
+def test_a_command_with_a_word_that_is_gone_is_told_what_to_write(
+    entry: str, small: list[str], tmp_path_factory: Any, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    words = words_of(entry)
+    if any("=" in word for word in words):
+        words = latest(*small, *words)
+    if entry.startswith("figure: "):
+        words += ["--config-dir", str(folder_with_study_file(tmp_path_factory.mktemp("mine"), entry))]
+    for place in ("path", "meta_path"):
+        monkeypatch.setattr(sys, place, [*getattr(sys, place)])
+    monkeypatch.setenv("PYTHONSAFEPATH", "")
+    monkeypatch.setattr(sys, "argv", ["ablate", *words])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        main()
+    printed = capsys.readouterr()
+    assert end.value.code == 2
+    assert printed.out == ""
+    lines = [line for line in printed.err.splitlines() if REMOVED[entry] in line]
+    assert len(lines) == 1, printed.err
+    assert list(tmp_path.iterdir()) == [], "something was written"
 
 
 FIGURES = [word.removeprefix("figure: ") for word in REMOVED if word.startswith("figure: ")]
