@@ -1,20 +1,16 @@
-"""Metadata in a figure's file: the study, hashes of its table and of the analysis code, the command."""
+"""Metadata in a figure's file: the study, hashes of what is drawn and of the runs, the command."""
 
-import ast
-import functools
 import hashlib
 import json
 import math
 import re
 import warnings
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas
 
-from ablate import formatting
 from ablate.results.study import Study
 from analysis.figures.kind import Page
 
@@ -26,11 +22,18 @@ MOST = 2000  # runs up to which each run is hashed
 def stamp_of(name: str, table: pandas.DataFrame, page: Page, study: Study) -> Stamp:
     """The metadata for a figure's file."""
     manifest = study.manifest
-    found = {"study": manifest.study, "figure": name, "table": table_hash(table, page), "edits": page_hash(page)}
-    found |= {"analysis": source_hash(), "command": f"ablate analyse {manifest.study}"}
+    stamp = {
+        "study": manifest.study,
+        "figure": name,
+        "table": table_hash(table, page),
+        "edits": page_hash(page),
+        "command": f"ablate analyse {manifest.study}",
+    }
     if manifest.source:  # imported runs
-        found |= {"command": manifest.command, "source": manifest.source}
-    return found | ({"runs": run_hashes(study)} if len(study.runs) <= MOST else {})
+        stamp |= {"command": manifest.command, "source": manifest.source}
+    if len(study.runs) <= MOST:
+        stamp["runs"] = run_hashes(study)
+    return stamp
 
 
 def metadata(stamped: Stamp) -> dict[str, str]:
@@ -40,9 +43,11 @@ def metadata(stamped: Stamp) -> dict[str, str]:
 
 
 def table_hash(table: pandas.DataFrame, page: Page) -> str:
-    """SHA-256 of the columns, values and attributes of a table, and of the page, with numbers to ten digits."""
+    """SHA-256 of the columns, values and attributes of a table, and of the page, with numbers to ten digits.  Captions
+    count where they are drawn: words about the same numbers make no other figure."""
     values = {str(name): [_plain(value) for value in table[name].tolist()] for name in table}
-    return _digest([list(map(str, table.columns)), values, _plain(table.attrs), page_hash(page)])
+    drawn = {name: value for name, value in table.attrs.items() if name != "caption" or page.caption}
+    return _digest([list(map(str, table.columns)), values, _plain(drawn), page_hash(page)])
 
 
 def page_hash(page: Page) -> str:
@@ -85,29 +90,6 @@ def run_hashes(study: Study) -> str:
         f"{row['cell']}/{row['seed']}:{_digest([_plain(row), int(logged.get((row['cell'], row['seed']), 0))])[:8]}"
         for row in study.runs[columns].to_dict("records")
     )
-
-
-@functools.cache
-def source_hash() -> str:
-    """SHA-256 of what makes figures: `analysis` with its templates, `ablate.{evidence,formatting}`."""
-    package, here = Path(formatting.__file__).parents[1], Path(__file__).parents[1]
-    files = [*here.rglob("*.py"), *(package / "evidence").rglob("*.py"), *(package / "formatting").rglob("*.py")]
-    return hash_of([*files, *(here / "templates").rglob("*.txt"), *(here / "templates").glob("*.mplstyle")])
-
-
-def hash_of(files: list[Path]) -> str:
-    """SHA-256 of files; of modules without layout, comments and docstrings."""
-    texts = {f"{file.parent.name}/{file.name}": file.read_text(encoding="utf-8") for file in files}
-    return _digest([[name, _code(text) if name.endswith(".py") else text] for name, text in sorted(texts.items())])
-
-
-def _code(text: str) -> str:
-    """The code of a module without layout, comments and docstrings."""
-    tree = ast.parse(text)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            node.body[0] = ast.Expr(ast.Constant(""))
-    return ast.dump(tree)
 
 
 def read_stamp(data: bytes) -> Stamp | None:

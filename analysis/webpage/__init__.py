@@ -26,7 +26,6 @@ from ablate.results.tables import named_rows
 from analysis import figures
 from analysis.case import Case
 from analysis.case.figures_yaml import TEMPLATES
-from analysis.figures.stamp import source_hash
 from analysis.stats.multi_task import crossed
 from analysis.webpage.curve_data import series
 from analysis.writing.sections import ALONE, Section, captioned, common, counts, noise, question, sections
@@ -98,7 +97,6 @@ def parts(case: Case, folder: Path) -> list[dict[str, Any]]:
     found["compared"] += _sheet(common(case.study.manifest), known, {}, folded=True)
     sums = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(folder.glob("*.csv"))}
     hashes = {f"SHA-256 of {name}": digest for name, digest in sums.items()}
-    hashes["hash of the analysis"] = f"{source_hash()} (also in the metadata of every figure)"
     found["made"] += [{"kind": "facts", "rows": list(hashes.items())}]
     for name, table in case.drawn.items():
         found[PART_OF.get(name, "figures")].append(_figure(case, folder / f"{name}.png", table.attrs["caption"]))

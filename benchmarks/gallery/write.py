@@ -1,6 +1,8 @@
 """Update everything that is generated from the committed tables; files that are up to date are not touched."""
 
+import ast
 import functools
+import hashlib
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +17,7 @@ from ablate.results.atomic import write_atomic
 from analysis import figures
 from analysis.figures.draw import style
 from analysis.figures.kind import Page, page_of
-from analysis.figures.stamp import Stamp, hash_of, metadata, read_stamp, stamp_of
+from analysis.figures.stamp import Stamp, metadata, read_stamp, stamp_of
 from analysis.writing.sheet import markdown
 from analysis.writing.tables import csv_text
 from gallery import pages
@@ -121,7 +123,18 @@ def stamp(trained: Trained, name: str, page: Page) -> Stamp:
 def drawing_hash() -> str:
     """SHA-256 of the drawing code: the kinds of figures, and what they share."""
     here = Path(figures.__file__).parent
-    return hash_of([*(here / "kinds").glob("*.py"), *(here / "draw").glob("*.py"), style.STYLE])
+    modules = sorted([*(here / "kinds").glob("*.py"), *(here / "draw").glob("*.py")])
+    texts = [style.STYLE.read_text(encoding="utf-8"), *(code(file.read_text(encoding="utf-8")) for file in modules)]
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+
+
+def code(text: str) -> str:
+    """The code of a module without layout, comments and docstrings."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body[0] = ast.Expr(ast.Constant(""))
+    return ast.dump(tree)
 
 
 def _between(file: Path, block: str) -> str:
