@@ -59,7 +59,7 @@ MAPPING = {
         "tests/analysis/cli/test_analyse.py",
     ],
     "ablate/execution/tracking": ["tests/execution/test_tracking.py", "tests/analysis/sources/test_wandb.py"],
-    "ablate/planning/tuning.py": ["tests/planning/test_tuning.py", "tests/planning/test_tuning_per_seed.py"],
+    "ablate/planning/tuning.py": ["tests/planning/test_tuning.py"],
     "ablate/planning/rounds.py": [
         "tests/planning/test_tuning.py",
         "tests/planning/test_sequential_rounds.py",

@@ -15,7 +15,7 @@ from ablate.results import naming
 from ablate.results.manifest import choose_study, manifest_of, readable, studies
 from ablate.results.records import Cell, Manifest, PlannedRun, Provenance, Result
 from ablate.results.run import Run
-from ablate.results.tables import as_planned, class_name
+from ablate.results.tables import class_name
 
 SIZES = ("params", "flops_per_token")
 ABSENT, UNKNOWN = "absent", "unknown"
@@ -193,7 +193,7 @@ def _cells(manifest: Manifest, text: str) -> Iterator[tuple[Cell, PlannedRun | N
             if wanted.replace(" ", "") in (cell.label.replace(" ", ""), cell.id, cell.name):
                 planned = [run for run in manifest.runs if (run.cell, run.seed) == (cell.id, seed)]
                 if planned:
-                    yield as_planned(cell, planned[0]), planned[0]
+                    yield cell, planned[0]
                 elif seed is None:
                     yield cell, None
 

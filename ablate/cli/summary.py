@@ -14,7 +14,7 @@ from ablate.evidence.effects import STEP
 from ablate.formatting import columns, ranged
 from ablate.results import naming
 from ablate.results.study import Study
-from ablate.results.tables import is_timed, named_rows, planned_cells
+from ablate.results.tables import is_timed, named_rows
 
 ROWS = 16  # the most rows of cells and of effects; `ablate analyse` has all
 NAMED = 6  # the most runs and notes that are listed
@@ -52,13 +52,12 @@ def _title(study: Study, wall_seconds: float | None) -> str:
 
 
 def _scope(study: Study) -> str:
-    manifest, configs = study.manifest, [cell.config for cell in planned_cells(study.manifest)]
+    manifest, configs = study.manifest, [cell.config for cell in study.manifest.cells]
     sizes = _range((cell.params for cell in manifest.cells if cell.reference), formatting.size)
     rates = {config.optim.lr for config in configs}
     passes = _range(map(manifest.passes, manifest.cells), formatting.passes)
     tuning = manifest.tuning if manifest.tuning and manifest.tuning.key == "optim.lr" else None
     how = "tuned" if tuning else "untuned"
-    how += " anew for each seed:" * bool(tuning and tuning.per_seed)
     rate = f"{'one ' * (how == 'untuned')}{how} lr " if len(rates) == 1 else f"{how} lrs "
     seen = f"{_range((config.train.steps for config in configs), str)} steps ({passes})"
     least = " (each the smallest that tuning cannot tell from its best)" * bool(tuning and tuning.rule == "one_se")

@@ -126,7 +126,6 @@ class Tune:
     seeds: int = at_least(1, MOST_SEEDS)
     extend: bool = False
     rule: str = dataclasses.field(default="best", metadata={"choices": ("best", "one_se")})
-    per_seed: bool = False  # tune for each scored seed, on other tuning seeds, so that intervals include the choice
 
 
 @dataclass(frozen=True)

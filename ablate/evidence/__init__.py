@@ -40,7 +40,6 @@ from ablate.evidence.scores import (
     overfit,
     overfitting,
     scores,
-    tuning_seeds,
     unadjusted,
     validated,
     values_of,

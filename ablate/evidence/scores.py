@@ -15,7 +15,7 @@ from ablate.evidence.exact import is_solved
 from ablate.evidence.statistics import correlated, paired, wilson
 from ablate.formatting import SPEED, counted, first_of
 from ablate.results.naming import key_name, measured_as, named
-from ablate.results.records import SOLVED, STATUSES, Cell, Manifest, TaskFacts, Tuning
+from ablate.results.records import SOLVED, STATUSES, Cell, Manifest, TaskFacts
 from ablate.results.study import Study
 
 SIZES = ("params", "params_vs_reference", "flops_per_token", "shared_draws")
@@ -202,19 +202,16 @@ def overfitting(study: Study) -> str:
 
 
 def given(manifest: Manifest) -> str:
-    """The condition of every verdict if tuning was not repeated for each seed; else "".
+    """The condition of every verdict after tuning; "" without it.
 
     Intervals cover the scored seeds only.  They ignore that other tuning seeds could have chosen other values, and more
     scored seeds only narrow them around the difference between these choices.
     """
     tuning = manifest.tuning
-    each = "learning rate" if tuning and tuning.key == "optim.lr" else tuning.key if tuning else ""
-    return f"each at its own {each}" if tuning and not tuning.per_seed else ""
-
-
-def tuning_seeds(tuning: Tuning) -> int:
-    """The total number of tuning seeds, over all repetitions if tuning is repeated for each scored seed."""
-    return int(tuning.seeds * max([1, *(len(cell.values) for cell in tuning.cells.values())]))
+    if not tuning:
+        return ""
+    key = "learning rate" if tuning.key == "optim.lr" else tuning.key
+    return f"each at its own {key}"
 
 
 def common(manifest: Manifest) -> dict[str, list[float]]:
@@ -250,5 +247,5 @@ def common_rows(manifest: Manifest) -> tuple[str, list[list[str]]]:
     for label, row in differences.items():
         shown = [formatting.number(row[i], places, signed=True) if math.isfinite(row[i]) else "diverged" for i in order]
         rows.append([label, *(f"{formatting.setting(values[i])} {text}" for i, text in zip(order, shown, strict=True))])
-    seeds = counted(tuning_seeds(tuning), "tuning seed")
+    seeds = counted(tuning.seeds, "tuning seed")
     return f"at each common {key_name(manifest, tuning.key)}, validation split, {seeds}, exploratory", rows

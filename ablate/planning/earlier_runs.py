@@ -90,7 +90,7 @@ def _is_current(run: PlannedRun, row: Cell, name: str) -> bool:
 def begun(study: CheckedStudy) -> tuple[list[Manifest], list[str]]:
     """The manifests of a study and of its rounds, and errors of unreadable ones.  They hold choices that were measured
     once and must not be measured again when the study is continued."""
-    names = [study.name, study.base, f"{study.tuning_name}-tune", f"{study.base}-aa"]
+    names = [study.name, study.base, f"{study.base}-tune", f"{study.base}-aa"]
     found = [read_earlier(study.results, name) for name in names]
     return [each.manifest for each in found if each.manifest], [each.damage for each in found if each.damage]
 

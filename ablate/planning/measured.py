@@ -46,7 +46,7 @@ from ablate.results.progress import makespan
 from ablate.results.records import Cell, PlannedRun, StepSeconds
 from ablate.results.run import Run
 from ablate.results.run_key import settings
-from ablate.results.tables import as_planned, class_name
+from ablate.results.tables import class_name
 from ablate.training.capture import UNCAPTURED
 from ablate.training.devices import cards, configure_torch, environments
 from ablate.training.trainer import Trainer
@@ -322,10 +322,10 @@ def places_of(plan: Plan) -> list[dict[str, str]]:
 
 
 def runs_to_train(plan: Plan) -> list[tuple[PlannedRun, Cell]]:
-    """Each run to be trained, and its cell at the run's tuned value."""
+    """Each run to be trained, and its cell."""
     cells = {cell.id: cell for cell in plan.manifest.cells}
     runs = [run for run in plan.manifest.runs if plan.statuses[run.path] in ("missing", "failed")]
-    return [(run, as_planned(cells[run.cell], run)) for run in runs]
+    return [(run, cells[run.cell]) for run in runs]
 
 
 def speeds_of(cells: list[Cell], others: int) -> list[Speed | None]:

@@ -19,10 +19,9 @@ from ablate.planning import earlier_runs
 from ablate.planning.earlier_runs import Earlier, read_earlier, with_registrations
 from ablate.planning.study import CheckedStudy, comparison_notes
 from ablate.results.naming import TAKEN
-from ablate.results.records import FORMAT, Cell, Manifest, PlannedRun, Provenance, Sequential, Tuning
+from ablate.results.records import FORMAT, Cell, Manifest, PlannedRun, Provenance, Sequential
 from ablate.results.run import Run, noted, now
 from ablate.results.run_key import provenance, run_key, settings, torch_version
-from ablate.results.tables import as_planned
 
 GPU_TIER = "gpu"  # what study files call the tier that is too large for a CPU
 
@@ -74,7 +73,7 @@ class Plan:
         if self.study.settings.timing == "isolated":
             seeds = [list(of_seed) for _, of_seed in itertools.groupby(runs, lambda run: run.seed)]
             runs = [run for i, of_seed in enumerate(seeds) for run in (of_seed[::-1] if i % 2 else of_seed)]
-        left = [(run, as_planned(cells[run.cell], run)) for run in runs if run.path in todo]
+        left = [(run, cells[run.cell]) for run in runs if run.path in todo]
         return [Order(results=results, path=run.path, seed=run.seed, cell=cell, user=user) for run, cell in left]
 
 
@@ -127,9 +126,9 @@ def plan_runs(study: CheckedStudy) -> Plan:
     if settings.is_private:  # the study's name is in the keys of private runs
         rows = [dataclasses.replace(row, config=dataclasses.replace(row.config, study=study.name)) for row in rows]
     more = [row.id for row in rows if has_more_seeds(row.levels, factors)]
-    cheap, tuning = [max(seeds) + 1 + i for i in range(len(seeds))] if more else [], study.entries.get("tuning")
-    runs = [planned_run(row, seed, tuning) for seed in seeds for row in rows]
-    runs += [planned_run(row, seed, tuning) for seed in cheap for row in rows if row.id in more]
+    cheap = [max(seeds) + 1 + i for i in range(len(seeds))] if more else []
+    runs = [planned_run(row, seed) for seed in seeds for row in rows]
+    runs += [planned_run(row, seed) for seed in cheap for row in rows if row.id in more]
     if settings.reuse == "any":
         runs, rows = take_others(study.results, runs, rows)
     companions, companion_notes = earlier.companions(rows, runs, study.entries)
@@ -172,11 +171,9 @@ def plan_runs(study: CheckedStudy) -> Plan:
     return Plan(study, with_registrations(manifest, study, earlier, statuses), statuses, notes, study.more)
 
 
-def planned_run(row: Cell, seed: int, tuning: Tuning | None) -> PlannedRun:
-    """A cell's run with a seed, at the value that tuning chose for it, if any."""
-    tuned = {tuning.key: tuning.cells[row.id].values[str(seed)]} if tuning and tuning.per_seed else None
-    run = PlannedRun(cell=row.id, seed=seed, tuned=tuned, path="")
-    return dataclasses.replace(run, path=f"{row.name}/{run_key(as_planned(row, run).config, seed, row.task)}")
+def planned_run(row: Cell, seed: int) -> PlannedRun:
+    """A cell's run with a seed."""
+    return PlannedRun(cell=row.id, seed=seed, path=f"{row.name}/{run_key(row.config, seed, row.task)}")
 
 
 def seed_notes(study: CheckedStudy, seen: list[int]) -> list[str]:
@@ -228,7 +225,7 @@ def timing_notes(results: Path, runs: list[PlannedRun], rows: list[Cell], status
     if rows[0].config.timing != "isolated":
         return []
     for run in runs:
-        cell = as_planned(cells[run.cell], run)
+        cell = cells[run.cell]
         key = run_key(cell.config.with_value("timing", "shared"), run.seed, cell.task)
         ended += statuses[run.path] == "missing" and Run(results, f"{cell.name}/{key}").result_file.exists()
     notes = ["timing=isolated: one run at a time, a seed's cells in turn, on a machine that nothing else should use"]
@@ -254,7 +251,7 @@ def take_others(results: Path, runs: list[PlannedRun], rows: list[Cell]) -> tupl
     taken: dict[str, list[set[str]]] = {}
     for run in runs:
         if not _ended(Run(results, run.path)):
-            cell = as_planned(cells[run.cell], run)
+            cell = cells[run.cell]
             planned = provenance(cell.config, run.seed, cell.task)
             alike = read(cell.name).get((f"s{run.seed}", planned.numbers), [])
             same = [pair for pair in alike if all(getattr(pair[1], key) == getattr(planned, key) for key in EQUAL)]
@@ -302,7 +299,7 @@ def trained_again(earlier: Earlier, runs: list[PlannedRun], rows: list[Cell], st
     for run in runs:
         if statuses[run.path] != "missing" or Run(results, run.path).provenance_file.exists():
             continue  # it has ended, or will resume
-        cell = as_planned(cells[run.cell], run)
+        cell = cells[run.cell]
         planned = provenance(cell.config, run.seed, cell.task)
         old = Run(results, had.get((run.cell, run.seed), "none"))
         if old.provenance_file.exists() or old.result_file.exists():

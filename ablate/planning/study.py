@@ -111,11 +111,6 @@ class CheckedStudy:
         return f"{self.base}-confirm-{confirm}" if confirm else self.base
 
     @property
-    def tuning_name(self) -> str:
-        """The name of the study that is tuned; a confirmation is tuned again if each seed is tuned."""
-        return self.name if self.settings.tune.per_seed else self.base
-
-    @property
     def results(self) -> Path:
         """The results folder."""
         return Path(self.settings.results_dir).absolute()

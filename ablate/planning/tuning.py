@@ -1,12 +1,10 @@
 """Tuning: chooses the best value of one key for each cell, with the same budget for each, as a separate study."""
 
 import dataclasses
-import hashlib
 import json
 import math
 import shlex
 import statistics
-from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any, get_type_hints
 
@@ -21,7 +19,7 @@ from ablate.config.schema import COMPONENTS, SECTIONS, TUNING_SEEDS, WHOLE, Conf
 from ablate.formatting import flat, is_number, nearest
 from ablate.planning.cells import recomposed, reconfigured
 from ablate.planning.checks.validate import Checked
-from ablate.planning.earlier_runs import choose_seeds, read_earlier
+from ablate.planning.earlier_runs import read_earlier
 from ablate.planning.runs import Plan, plan_runs
 from ablate.planning.study import Cells, CheckedStudy, Layout
 from ablate.results import records
@@ -31,7 +29,6 @@ from ablate.results.run import Run
 Grid = Sequence[Any]  # the values that are tried
 Scores = list[list[float | None]]  # of each cell, at each value
 Chosen = tuple[Scores, list[int]]  # with the index of each cell's best value
-Shares = dict[int | None, list[int]]  # scored seed, None for all together -> tuning seeds
 
 LIMIT = 4  # values by which a grid is extended, on each side
 UNSCORED = ("eval", "data", "seed")  # sections that change what is scored, or the random numbers
@@ -39,33 +36,28 @@ UNSCORED = ("eval", "data", "seed")  # sections that change what is scored, or t
 
 def tuned(study: CheckedStudy) -> Generator[Plan, None, CheckedStudy]:
     """Yields the plans of tuning until the grid is wide enough; returns the study with each cell at its best value."""
-    tune, shares = study.settings.tune, seeds_of(study)
-    asked, earlier = typed_values(str(tune.key), tune.values), read_earlier(study.results, f"{study.tuning_name}-tune")
+    tune = study.settings.tune
+    asked, earlier = typed_values(str(tune.key), tune.values), read_earlier(study.results, f"{study.base}-tune")
     tried = earlier.manifest.factors.get(str(tune.key), []) if earlier.manifest else []
     grid = tried if tune.extend and tried[: len(asked)] == asked else asked  # with what earlier commands have added
-    tuning = tuning_study(study, grid, shares)
+    tuning = tuning_study(study, grid)
     while True:
         plan = plan_runs(tuning)
         yield plan
-        rounds = {seed: chosen(study.cells, plan, own, grid, tune.rule) for seed, own in shares.items()}
-        live = list[int]()
-        for scores, best in rounds.values():  # with one_se the grid has to go beyond the best mean, too
-            ends = [*zip(scores, best, strict=True)]
-            ends += [(at, choose(at, is_loss(cell))) for at, cell in zip(scores, study.cells.checked, strict=True)]
-            live += [i for at, i in ends if at[i] is not None]
+        scores, best = chosen(study, plan, grid)
+        # With one_se the grid has to go beyond the best mean, too.
+        ends = [*zip(scores, best, strict=True)]
+        ends += [(at, choose(at, is_loss(cell))) for at, cell in zip(scores, study.cells.checked, strict=True)]
+        live = [i for at, i in ends if at[i] is not None]
         wider = extended(grid, asked, live) if tune.extend else grid
         if wider == grid:
             break
         try:
-            tuning = tuning_study(study, wider, shares)
+            tuning = tuning_study(study, wider)
         except PlanError:  # a cell cannot be trained at a new value
             break
         grid = wider
-    if tune.per_seed:
-        every = chosen(study.cells, plan, [seed for own in shares.values() for seed in own], grid)[0]
-        made = tuned_by_seed(study, grid, every, rounds)
-    else:
-        made = tuned_study(study, grid, *rounds[None])
+    made = tuned_study(study, grid, scores, best)
     if study.settings.confirm:
         return made
     # Tuning shows every cell: claims that are written later are post hoc, except for fresh seeds.
@@ -74,10 +66,14 @@ def tuned(study: CheckedStudy) -> Generator[Plan, None, CheckedStudy]:
     return dataclasses.replace(made, entries=entries, written=known.claims)
 
 
-def chosen(cells: Cells, plan: Plan, seeds: list[int], grid: Grid, rule: str = "best") -> Chosen:
-    """Each cell's mean score over these seeds at each value (None if a run diverged), and the index of its best value.
-    The score is the first metric of the cell's task on the validation split.  With the rule `one_se` the smallest value
-    counts as best whose mean difference to the best mean is within the standard error of that difference."""
+def chosen(study: CheckedStudy, plan: Plan, grid: Grid) -> Chosen:
+    """Each cell's mean score over the tuning seeds at each value, and the index of its best value.
+
+    The score is the first metric of the cell's task on the validation split, None if a run diverged.  With the rule
+    `one_se` the smallest value counts as best whose mean difference to the best mean is within the standard error of
+    that difference.
+    """
+    cells, rule, seeds = study.cells, study.settings.tune.rule, tuning_seeds(study)
     count, finals = len(cells.checked), list[list[Any]]()
     for i, cell in enumerate(plan.manifest.cells):
         metric = f"val/{next(iter(cells.checked[i % count].task.metrics))}"
@@ -106,24 +102,29 @@ def is_near(scores: list[Any], others: list[Any]) -> bool:
     return abs(statistics.mean(apart)) <= statistics.stdev(apart) / math.sqrt(len(apart))
 
 
-def tuning_study(study: CheckedStudy, grid: Grid, shares: Shares) -> CheckedStudy:
+def tuning_seeds(study: CheckedStudy) -> list[int]:
+    """The seeds that try each value."""
+    return list(TUNING_SEEDS[: study.settings.tune.seeds])
+
+
+def tuning_study(study: CheckedStudy, grid: Grid) -> CheckedStudy:
     """Every cell at every value, on tuning seeds and the validation split.  Raises PlanError."""
-    tune, whose = study.settings.tune, study.tuning_name
-    seeds = sorted(seed for own in shares.values() for seed in own)
-    own: dict[str, Any] = {"study": f"{whose}-tune", "seeds": seeds, "confirm": None, "timing": "shared"}
+    tune = study.settings.tune
+    own: dict[str, Any] = {
+        "study": f"{study.base}-tune",
+        "seeds": tuning_seeds(study),
+        "confirm": None,
+        "timing": "shared",
+    }
     settings = dataclasses.replace(study.settings, **own)
     cells = tuning_cells(study.cells, settings, str(tune.key), grid)
     metrics = [f"val/{next(iter(cell.task.metrics))}" for cell in study.cells.checked]
     after = "placebos and " * bool(study.settings.placebo_seeds) + summary_of(study)
     note = f"tuning first: {tune.key} at {len(grid)} values for {formatting.counted(len(study.cells.rows), 'cell')}, "
     note += f"{formatting.counted(tune.seeds, 'seed')} each"
-    if tune.per_seed:
-        runs = formatting.counted(len(cells.rows) * len(seeds), "run")
-        cost = f"{runs}, {len(shares)} times the cost of tuning once"
-        note += f" for each of {formatting.counted(len(shares), 'scored seed')} ({cost})"
     note += f", by {' or '.join(dict.fromkeys(metrics))}" + f", rule {tune.rule}" * (tune.rule != "best")
     note += f", with up to {2 * LIMIT} more at the ends" * tune.extend + f"; then: {after} at the tuned values"
-    entries = {"tunes": whose, "tune": records.Tune(**dataclasses.asdict(tune)), "endpoint": metrics[0]}
+    entries = {"tunes": study.base, "tune": records.Tune(**dataclasses.asdict(tune)), "endpoint": metrics[0]}
     registered = study.claims, study.replicated
     return CheckedStudy(study.command, settings, cells, study.entries | entries, *registered, notes=[note], more=True)
 
@@ -178,14 +179,12 @@ def with_tuning(study: CheckedStudy, cells: Cells, grid: Grid, found: dict[str, 
     before = {cell.label: tried[cell.id] for cell in earlier.cells if cell.id in tried} if earlier else {}
     for row in cells.rows:
         new, old = found[row.id], before.get(row.label, found[row.id])
-        pairs = [(f" seed {seed}", old.values.get(seed, value), value) for seed, value in new.values.items()]
-        for which, scored, value in pairs or [("", old.value, new.value)]:
-            if scored != value:
-                message = f"{study.name} scored {row.label}{which} at {tune.key}={formatting.show(scored)}, and tuning"
-                message += f" now chooses {formatting.show(value)}; write another study=NAME, which trains what is"
-                raise PlanError([Problem("study", f"{message} not there")])
-    own: dict[str, Any] = {name: getattr(tune, name) for name in ("key", "seeds", "rule", "per_seed")}
-    tuning = Tuning(**own, values=[level(value) for value in grid], study=f"{study.tuning_name}-tune", cells=found)
+        if old.value != new.value:
+            message = f"{study.name} scored {row.label} at {tune.key}={formatting.show(old.value)}, and tuning"
+            message += f" now chooses {formatting.show(new.value)}; write another study=NAME, which trains what is"
+            raise PlanError([Problem("study", f"{message} not there")])
+    own: dict[str, Any] = {name: getattr(tune, name) for name in ("key", "seeds", "rule")}
+    tuning = Tuning(**own, values=[level(value) for value in grid], study=f"{study.base}-tune", cells=found)
     entries = study.entries | {"tuning": tuning}
     return dataclasses.replace(study, cells=cells, entries=entries, notes=[*study.notes, note])
 
@@ -204,29 +203,6 @@ def remarks(labels: list[str], key: str, grid: Grid, best: list[int], scores: Sc
         doubts.append(doubt)
     sharing = {text: [label for label, other in zip(labels, doubts, strict=True) if other == text] for text in doubts}
     return [[f"{formatting.first_of(sharing[text], 4)}: {text}"] if text else [] for text in doubts]
-
-
-def tuned_by_seed(study: CheckedStudy, grid: Grid, every: Scores, rounds: dict[Any, Chosen]) -> CheckedStudy:
-    """The study with the best value of each cell for each scored seed, and the record of its tuning.  Cells get other
-    ids than with one value for all seeds; their configuration has the most common value."""
-    tune, cells, rows, values = study.settings.tune, dict[str, TunedCell](), [], []
-    key = str(tune.key)
-    for i, row in enumerate(study.cells.rows):
-        best = {str(seed): at[i] for seed, (_, at) in rounds.items()}
-        counts = Counter(best.values())
-        shown = ", ".join(f"{formatting.setting(level(grid[at]))} ({counts[at]})" for at in sorted(counts))
-        edges = sum(at_edge(grid, at) for at in best.values())
-        asked = {name: value for name, value in vars(tune).items() if name != "rule"}  # which it has no choice of
-        marked = "c" + hashlib.sha256(json.dumps([row.id, asked]).encode()).hexdigest()[:10]
-        doubt = f"{row.label}: the best {key} is at an edge of what was tried for {edges} of {len(best)} seeds"
-        doubt += "; tune.extend=true goes on, for every cell alike" * (not tune.extend)
-        config = row.config.with_value(key, grid[counts.most_common(1)[0][0]])
-        rows.append(dataclasses.replace(row, id=marked, config=config, notes=row.notes + [doubt] * bool(edges)))
-        own = {seed: level(grid[at]) for seed, at in best.items()}
-        cells[marked] = TunedCell(value=shown, values=own, scores=every[i], edge=bool(edges))
-        values.append(f"{row.label} {shown}")
-    note = f"{key} by tuning anew for each seed (in brackets: how many): {'; '.join(values)}"
-    return with_tuning(study, dataclasses.replace(study.cells, rows=rows), grid, cells, note)
 
 
 def typed_values(key: str, values: list[Any]) -> list[Any]:
@@ -268,25 +244,11 @@ def extended(grid: list[Any], given: Sequence[Any], best: Iterable[int]) -> list
     return wider
 
 
-def seeds_of(study: CheckedStudy) -> Shares:
-    """The tuning seeds of each scored seed: of seed s numbers s · n to s · n + n − 1, which more seeds never change."""
-    count = study.settings.tune.seeds
-    if not study.settings.tune.per_seed:
-        return {None: list(TUNING_SEEDS[:count])}
-    return {seed: list(TUNING_SEEDS[seed * count : (seed + 1) * count]) for seed in scored_seeds(study)}
-
-
-def scored_seeds(study: CheckedStudy) -> list[int]:
-    """The seeds that the study will score, including those of earlier looks."""
-    earlier = read_earlier(study.results, study.tuning_name)
-    return sorted({*choose_seeds(study, earlier), *(seed for look in earlier.looks for seed in look.seeds)})
-
-
 def tuning_problems(study: CheckedStudy) -> list[Problem]:
     """Problems of the `tune` keys, given a study and its earlier manifests."""
     tune, earlier = study.settings.tune, read_earlier(study.results, study.base).manifest
     if tune.key is None:
-        if tune.values or tune.extend or tune.per_seed or tune.rule != "best":
+        if tune.values or tune.extend or tune.rule != "best":
             return [Problem("tune.key", "is not given; write the key that is tuned, as in tune.key=optim.lr")]
         if earlier and earlier.tuning:
             message = f"{study.base} was tuned ({earlier.tuning.key}); give the same tune.key and tune.values"
@@ -303,19 +265,18 @@ def tuning_problems(study: CheckedStudy) -> list[Problem]:
         elif tune.extend and not all(is_number(value) and value > 0 for value in values):
             message = "goes on by the ratio of the outermost two values, which must be numbers > 0"
             found.append(Problem("tune.extend", message))
-        elif tune.rule == "one_se" and (tune.per_seed or tune.seeds < 2 or not all(map(is_number, values))):
-            message = "needs numbers, tune.seeds=2 or more, and no tune.per_seed"
-            found.append(Problem("tune.rule", f"one_se {message}; leave it out"))
+        elif tune.rule == "one_se" and (tune.seeds < 2 or not all(map(is_number, values))):
+            found.append(Problem("tune.rule", "one_se needs numbers, and tune.seeds=2 or more; leave it out"))
     except ValueError as error:
         found.append(Problem("tune.values", str(error)))
-    if found := found + per_seed_problems(study):
+    if found:
         return found
     # The study was scored with other tuning, or with none: its cells would be replaced after a look.
-    before = read_earlier(study.results, f"{study.tuning_name}-tune").manifest
+    before = read_earlier(study.results, f"{study.base}-tune").manifest
     known = before.tune if before else None
     if known and known != records.Tune(**dataclasses.asdict(tune)):
         was = f"{known.key} in {', '.join(map(formatting.show, known.values))}, {known.seeds} seeds"
-        was += ", tune.extend=true" * known.extend + ", tune.per_seed=true" * known.per_seed
+        was += ", tune.extend=true" * known.extend
         was += f", tune.rule={known.rule}" * (known.rule != "best")
         message = f"{study.base} was tuned otherwise ({was}); tune as before, or write another study=NAME"
         found.append(Problem("tune", message))
@@ -350,22 +311,3 @@ def key_problems(study: CheckedStudy, key: str) -> list[Problem]:
         f"{''.join(lacking[:1])} has no {key}; tune a key that every cell has": bool(lacking),
     }
     return [Problem("tune.key", reason) for reason, holds in reasons.items() if holds][:1]
-
-
-def per_seed_problems(study: CheckedStudy) -> list[Problem]:
-    """Problems of settings that cannot be combined with `tune.per_seed`."""
-    settings, tune = study.settings, study.settings.tune
-    if not tune.per_seed:
-        return []
-    if settings.seeds == "auto":
-        message = "tunes for seeds that are known beforehand, and seeds=auto counts them later; write seeds=8"
-        return [Problem("tune.per_seed", message)]
-    shared = [key for key in ("placebo_seeds", "step_equivalents") if getattr(settings, key)]
-    found = [Problem(key, "takes one value for all seeds; leave it out, or tune.per_seed") for key in shared]
-    if str(tune.key).partition(".")[0] != "optim":
-        message = f"{tune.key} would make each seed another model; it goes with keys of optim, such as optim.lr"
-        found.append(Problem("tune.per_seed", message))
-    largest = len(TUNING_SEEDS) // tune.seeds - 1
-    if max(scored_seeds(study)) > largest:
-        found.append(Problem("tune.per_seed", f"has tuning seeds for seeds up to {largest:,}; write smaller ones"))
-    return found

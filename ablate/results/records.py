@@ -92,11 +92,10 @@ class Cell(Leveled):
 
 
 class PlannedRun(Record):
-    """A cell and a seed; `path` is `<cell's name>/<key>`, `tuned` holds the settings tuned for this seed."""
+    """A cell and a seed; `path` is `<cell's name>/<key>`."""
 
     cell: str
     seed: int
-    tuned: Levels | None = optional(default=None)
     path: str
 
 
@@ -161,14 +160,12 @@ class Tune(Record):
     seeds: int
     extend: bool = False
     rule: str = "best"
-    per_seed: bool = False
 
 
 class TunedCell(Record):
-    """The value that tuning chose for a cell, or for each of its seeds (`values`), and the scores of all values."""
+    """The value that tuning chose for a cell, and the scores of all values."""
 
     value: Level
-    values: dict[str, Level] = optional(default={})
     scores: list[Number | None]
     edge: bool  # whether it is the first or last value tried
 
@@ -180,7 +177,6 @@ class Tuning(Record):
     values: list[Level]
     seeds: int
     rule: str = optional(default="best")
-    per_seed: bool = optional(default=False)
     study: str
     cells: dict[str, TunedCell]
 

@@ -82,7 +82,7 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
     rows, steps, checked = [], [], tables.Planned()
     tested, without_steps = dict[tables.CellSeed, Documents](), 0
     for one in planned:
-        cell, run = tables.as_planned(cells[one.cell], one), Run(results, one.path)
+        cell, run = cells[one.cell], Run(results, one.path)
         result, result_notes = noted(run.result)
         if result and (why := checked.other(cell, one.seed, result, run.config_file)):
             result, result_notes = None, [f"{run.result_file} is of another run: {why}; left out"]

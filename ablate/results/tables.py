@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
-import json
 import math
 import re
 from collections import namedtuple
@@ -17,9 +15,9 @@ import msgspec
 
 from ablate.config.errors import Corrupt
 from ablate.config.files import parse_plain, read_regular
-from ablate.config.schema import NO_NUMBERS, VARIED, typed, with_value
+from ablate.config.schema import NO_NUMBERS, VARIED
 from ablate.formatting import SPEED, counted, first_of
-from ablate.results.records import Cell, Commit, Documents, Manifest, Metrics, PlannedRun, Result
+from ablate.results.records import Cell, Commit, Documents, Manifest, Metrics, Result
 
 if TYPE_CHECKING:
     import pandas
@@ -76,24 +74,6 @@ def curves_of(runs: list[tuple[Row, dict[str, list[Any]]]]) -> pandas.DataFrame:
 def curve_column(factor: str) -> str:
     """The column of curves with a factor's levels: `step_variant` for `step`, whose name the logged step has."""
     return f"{factor}_variant" if factor in EACH_STEP else factor
-
-
-def as_planned(cell: Cell, run: PlannedRun) -> Cell:
-    """A cell with the settings that tuning chose for the seed of this run."""
-    if not run.tuned:
-        return cell
-    config = cell.config.as_json()  # a newer version may have tuned a key that does not exist here
-    for key, value in run.tuned.items():
-        config = with_value(config, key.split("."), value)
-    return dataclasses.replace(cell, config=dataclasses.replace(typed(config), user=cell.config.user))
-
-
-def planned_cells(manifest: Manifest) -> Iterator[Cell]:
-    """The cells of a study, each once for every distinct setting of its runs: once unless tuned per seed."""
-    for cell in manifest.cells:
-        runs = [run for run in manifest.runs if run.cell == cell.id and run.tuned]
-        different = {json.dumps(run.tuned, sort_keys=True): as_planned(cell, run) for run in runs}
-        yield from different.values() or [cell]
 
 
 def run_row(cell: Cell, result: Result | None, evaluation: Metrics | None) -> Row:

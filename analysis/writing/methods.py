@@ -16,7 +16,7 @@ from ablate.config.schema import BY_STEPS, LAYERS, NAMED, PLACED
 from ablate.formatting import flat, listed, ranged
 from ablate.results import naming
 from ablate.results.records import Cell, Manifest
-from ablate.results.tables import is_timed, planned_cells
+from ablate.results.tables import is_timed
 from analysis.case import Case
 from analysis.prose import prose
 from analysis.writing import tables
@@ -31,7 +31,7 @@ def methods(case: Case) -> list[str]:
     others = {name: levels for name, levels in factors if name != RUNG}
     cited = {name: listed(_cited(manifest, name, level) for level in levels) for name, levels in others.items()}
     varied = [f"{text} as {naming.named(manifest, name)}" for name, text in cited.items()]
-    planned = [cell for cell in planned_cells(manifest) if cell.config.known]
+    planned = [cell for cell in manifest.cells if cell.config.known]
     schedules = [cell.config.schedule for cell in planned]
     passes = dict.fromkeys(formatting.passes(manifest.passes(cell)) for cell in planned)
     found = {"m": manifest, "planned": planned, "passes": ranged(list(passes)), "BY_STEPS": BY_STEPS}

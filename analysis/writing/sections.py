@@ -15,7 +15,7 @@ from ablate.formatting import flat
 from ablate.results import naming
 from ablate.results.records import STATUSES, Manifest
 from ablate.results.study import Study
-from ablate.results.tables import named_rows, planned_cells
+from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.prose import prose
 from analysis.writing import methods, tables
@@ -114,7 +114,7 @@ def claims(case: Case) -> Section:
 def plan(case: Case) -> Section:
     """The design, from factors to tuning, and the name of each factor and level with what the command line writes."""
     manifest = case.study.manifest
-    known = [cell for cell in planned_cells(manifest) if cell.config.known]
+    known = [cell for cell in manifest.cells if cell.config.known]
     facts = _facts("plan", case, of=partial(configured, known))
     each = [(factor, level) for factor, levels in manifest.factors.items() for level in levels]
     name = partial(naming.named, manifest)

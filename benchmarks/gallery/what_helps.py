@@ -99,7 +99,7 @@ def what_helps(files: list[StudyFile]) -> str:
         "rate": rate,
         "rates": len(tuning.values),
         "task": ", ".join(task.title for task in manifest.tasks.values()),
-        "tuning": evidence.tuning_seeds(tuning),
+        "tuning": tuning.seeds,
         "errors": TUNED_ERRORS[2],
         "verdicts": (ONE_SIZE if len(studies) == 1 else TWO_SIZES).format(params=params),
         "cells": len(cells),

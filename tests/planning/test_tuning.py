@@ -317,10 +317,6 @@ def test_a_named_study_grows_with_its_tuning_and_is_not_tuned_otherwise(plan):
         (["tune.key=ffn.bias", "tune.values=[true,false]", "tune.extend=true"], "tune.extend: goes on by"),
         (["tune.key=ffn.bias", "tune.values=[true,false]", "tune.rule=one_se"], "tune.rule: one_se needs numbers"),
         (["tune.key=optim.lr", GRID, "tune.rule=one_se", "tune.seeds=1"], "tune.rule: one_se .* tune.seeds=2 or more"),
-        (
-            ["tune.key=optim.lr", GRID, "tune.rule=one_se", "tune.per_seed=true"],
-            "tune.rule: one_se .* no tune.per_seed",
-        ),
         (["tune.rule=one_se"], "tune.key: is not given"),
         (["seeds=[1000000]"], "seeds: 1000000 to 1999999 are tuning's, and never scored"),
         (["tune.seeds=3"], "tune.seeds: tunes nothing by itself"),

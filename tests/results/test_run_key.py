@@ -35,7 +35,7 @@ NO_PART = {
         "which runs and cells there are, and what is compared": "seeds seeds_max confirm reference companions design "
         "ladder zip step_equivalents placebo_seeds",  # what a placebo draws anew is seed.placebo
         "what it chose stands in the settings that it chose": "match hold tier tune.key tune.values tune.seeds "
-        "tune.per_seed tune.extend tune.rule",  # tuning runs have seeds of their own
+        "tune.extend tune.rule",  # tuning runs have seeds of their own
         "where it is written, and what stays of it": "results_dir keep",
         "nothing is trained": "dry_run",
         "runs are shared by studies, but under reuse=none": "study reuse",

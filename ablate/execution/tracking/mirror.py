@@ -33,7 +33,7 @@ from ablate.results.manifest import read_manifest, study_folder
 from ablate.results.naming import tracked_id
 from ablate.results.records import Cell, Manifest, PlannedRun, Result
 from ablate.results.run import Run, noted, stamp
-from ablate.results.tables import as_planned, class_name, parse_lines
+from ablate.results.tables import class_name, parse_lines
 
 UNNAMED = (*(name for name in VARIED if name not in NAMED), "model", "data", "optim")  # not in every cell's name
 BUDGET = ("params", "flops_per_token", "params_vs_reference", "shared_draws")
@@ -142,7 +142,7 @@ class Mirror:
             if (sink := self.sinks[key]) is None:
                 return False
             result = run.result()
-            card = card_of(self.results, manifest, as_planned(cell, planned), planned, result)
+            card = card_of(self.results, manifest, cell, planned, result)
             return self._show(sink, run, card, result)
         except Corrupt as error:
             self._report_once(f"{error}; not replayed, and trained again by its study's command")

@@ -37,7 +37,7 @@ def table(case: Case) -> pandas.DataFrame | None:
 def _tuned(case: Case, tuning: Tuning) -> pandas.DataFrame | None:
     """The tuned values: means over tuning seeds of the validation metric; none for a value that diverged."""
     manifest, rows = case.study.manifest, []
-    values, seeds = [value for value in tuning.values if isinstance(value, int | float)], evidence.tuning_seeds(tuning)
+    values, seeds = [value for value in tuning.values if isinstance(value, int | float)], tuning.seeds
     if not style.numeric(tuning.values):
         return None
     facets = {cell.id: manifest.tasks[cell.task].title for cell in manifest.cells}
@@ -47,7 +47,7 @@ def _tuned(case: Case, tuning: Tuning) -> pandas.DataFrame | None:
             lost = score is None
             about = {"cell": row.cell, "label": row.label, "facet": facets[row.cell] * (len(set(facets.values())) > 1)}
             about |= {"metric": metrics[row.cell], "x": float(value), "mean": math.nan if lost else score}
-            about["chosen"] = not tuning.per_seed and value == tuning.cells[row.cell].value
+            about["chosen"] = value == tuning.cells[row.cell].value
             rows.append(about | {"n": 0 if lost else seeds, "runs": seeds, "diverged": int(lost)})
     found = pandas.DataFrame(rows).assign(low=lambda rows: rows["mean"], high=lambda rows: rows["mean"])
     found.attrs = {"x": tuning.key, "lines": list(manifest.factors), **axes_of(manifest, found)}
