@@ -10,7 +10,7 @@ from ablate.config.claims import Level, Levels, level, spell
 from ablate.config.command import Command, value_text
 from ablate.config.compose import COMPOSING, Composed, Composer
 from ablate.config.depth import value_at
-from ablate.config.designs import DESIGNS, Aliases, Cell, size
+from ablate.config.designs import DESIGNS, Cell, size
 from ablate.config.errors import Problem
 from ablate.config.groups import defaults
 from ablate.config.key_checks import CHOSEN, check
@@ -36,7 +36,6 @@ class Design:
     rungs: list[Level]  # the levels of the factor `rung`, if it is a ladder
     cells: list[Cell]
     notes: list[str]
-    aliases: Aliases
     problems: list[Problem]
 
     def overrides(self) -> Iterator[list[str]]:
@@ -71,11 +70,11 @@ def arrange(command: Command) -> Design:
     counts = {name: len(levels) for name, levels in typed.items()}
     start = tuple(base.get(name, 0) for name in counts)
     if (cells := size(kind, counts)) > MOST:
-        other = "one_at_a_time" if kind == "fractional" else "fractional or one_at_a_time"
-        problems.append(Problem("design", f"{kind} has {cells:,} cells here; write design={other}"))
+        smaller = "design=one_at_a_time" if kind == "grid" else "fewer values"
+        problems.append(Problem("design", f"{kind} has {cells:,} cells here; write {smaller}"))
     made = DESIGNS[kind if not problems else "one_at_a_time"](counts, start)
     problems = command.problems + problems
-    return Design(command, kind, keys, typed, base, more, [*steps], made.cells, made.notes, made.aliases, problems)
+    return Design(command, kind, keys, typed, base, more, [*steps], made.cells, made.notes, problems)
 
 
 def read_companions(
@@ -253,7 +252,7 @@ def labels_of(cells: list[Composed], design: Design) -> list[str]:
         arms = {name: keys for name, keys in design.keys.items() if name != RUNG}
         rungs = [design.rungs[at[-1]] for at in design.cells]
         return [f"{name_cell(cell, arms)} + {RUNG} {rung}" for cell, rung in zip(cells, rungs, strict=True)]
-    if design.kind in ("grid", "fractional") or len(design.keys) < 2:
+    if design.kind == "grid" or len(design.keys) < 2:
         return [name_cell(cell, design.keys) for cell in cells]
     first = name_cell(cells[0], design.keys) if len(design.keys) <= FEW else BASE
     labels, before = [first], design.cells[0]

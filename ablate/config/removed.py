@@ -1,6 +1,7 @@
 """Keys, values and commands that are gone, each with what to write instead; one line of a message for each."""
 
 REMOVED: dict[str, str] = {
+    "design=fractional": "fractional is no longer a design; write grid or one_at_a_time",
     "figure: looks": "is no longer a figure; leave it out",
     "figure: main_effects": "is no longer a figure; write effects",
     "figure: proxy": "is no longer a figure; write claims",

@@ -162,7 +162,7 @@ class Config:
     reference: Any = None
     companions: Any = None
     match: str = one_of("none", "params", "flops", "seconds", "flops_total")
-    design: str = one_of("grid", "one_at_a_time", "leave_one_out", "cumulative", "fractional", "ladder")
+    design: str = one_of("grid", "one_at_a_time", "leave_one_out", "cumulative", "ladder")
     ladder: int = dataclasses.field(default=4, metadata={"range": (3, 8)})
     zip: list[str] = dataclasses.field(default_factory=list)
     hold: Any = dataclasses.field(default_factory=list)

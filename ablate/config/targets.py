@@ -21,7 +21,7 @@ OWN_PACKAGES = ("ablate", "analysis", "hydra_plugins")
 BUILT_IN = ("ablate", "torch.optim")  # packages that are not user code
 # The distributions that pyproject.toml names; their metadata list their own dependencies.
 NEEDED = """
-torch hydra-core omegaconf numpy pandas scipy pyDOE3 matplotlib seaborn plotly jinja2 pyyaml rich safetensors wandb
+torch hydra-core omegaconf numpy pandas scipy matplotlib seaborn plotly jinja2 pyyaml rich safetensors wandb
 pybtex msgspec tqdm hydra-joblib-launcher hydra-submitit-launcher hydra-ray-launcher babel scikit-learn
 tokenizers tiktoken datasets gensim pyarrow selenium hatchling fla-core triton pytest statsmodels pytest-xdist ruff mypy
 transformers nbclient ipykernel tensorboard wandb-workspaces cosmic-ray""".split()  # noqa: SIM905

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ablate.formatting import MINUS, PER, grouped, is_number, show
+from ablate.formatting import PER, grouped, is_number, show
 from ablate.results.naming import assigned, named
 from ablate.results.records import Cell, Manifest
 
-ALIASED = "aliased with"  # how the note of an aliased effect begins
 NAMES = ["kind", "factor", "level", "reference", "stratum", "label"]
 TREND = 3  # levels that a trend needs: with two it is their difference
 Levels = dict[str, Any]
@@ -26,9 +25,8 @@ class Contrast:
     """A weighted sum of cells whose weights sum to zero; cells with positive weights are the side of `level`.
 
     kind is `main`, `interaction`, `trend`, `step` or `cell`; weights map cell ids to numbers; stratum is "" or text
-    such as "optim.lr=0.001"; note names aliased effects; corners, of a claim only, are the cells of both sides at each
-    of two places.  factor, level and reference hold keys (labels for a `cell`); stratum, label and note are text for
-    display, with the user's labels.
+    such as "optim.lr=0.001"; corners, of a claim only, are the cells of both sides at each of two places.  factor,
+    level and reference hold keys (labels for a `cell`); stratum and label are text for display, with the user's labels.
     """
 
     kind: str
@@ -38,7 +36,6 @@ class Contrast:
     stratum: str
     label: str
     weights: dict[str, float]
-    note: str = ""
     corners: tuple[list[str], ...] = ()
 
     def side(self, sign: int) -> dict[str, float]:
@@ -49,7 +46,7 @@ class Contrast:
 def contrasts(manifest: Manifest) -> list[Contrast]:
     """Every contrast that a study's design can estimate, within each stratum of the factors that are not compared.
 
-    grid, fractional: main effects and two-way interactions, then cells against the reference, then the dependence of
+    grid: main effects and two-way interactions, then cells against the reference, then the dependence of
     each main effect on each setting that defines strata; one at a time, leave one out: each changed cell against the
     reference; cumulative: each step against the one before, then the last against the first.
     """
@@ -87,16 +84,15 @@ def _ordered(manifest: Manifest, cells: list[Cell]) -> list[Cell]:
 
 
 def _factorial(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[Contrast]:
-    """Main effects and two-way interactions, with aliased interactions as one contrast, then single cells.
+    """Main effects and two-way interactions, then single cells.
 
     With cell means μ and reference levels a₀, b₀: the main effect of a is μ_a − μ_a₀, averaged over the cells with
-    these levels; the interaction of a and b is (μ_ab − μ_a₀b) − (μ_ab₀ − μ_a₀b₀).  In a fractional design, interactions
-    with equal weights are one contrast that estimates their sum; one aliased with a main effect is left out.
+    these levels; the interaction of a and b is (μ_ab − μ_a₀b) − (μ_ab₀ − μ_a₀b₀).  One that cells which
+    are missing mix with a main effect is left out.
     """
     reference = manifest.reference
     factors = {name: levels for name, levels in manifest.factors.items() if name in reference}
     others = {name: [level for level in levels if level != reference[name]] for name, levels in factors.items()}
-    chains: dict[tuple[tuple[str, float], ...], list[Contrast]] = {}
     own = {cell.id: cell.levels for cell in cells}
     for names in [*itertools.combinations(factors, 1), *itertools.combinations(factors, 2)]:
         corners, base = corners_of(own, names), _key(reference, names)
@@ -104,11 +100,7 @@ def _factorial(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[
             weights = _weights(corners, _key(dict(zip(names, levels, strict=True)), names), base)
             if weights and _free_of_main_effects(own, weights, [name for name in factors if names != (name,)]):
                 several = any(len(others[name]) > 1 for name in names)
-                effect = _effect(manifest, names, levels, stratum, several, weights)
-                first, *_ = ordered = sorted(weights.items())  # without their common sign
-                sign = math.copysign(1.0, first[1])
-                chains.setdefault(tuple((cell, round(sign * each, 12)) for cell, each in ordered), []).append(effect)
-    yield from map(_aliased, chains.values())
+                yield _effect(manifest, names, levels, stratum, several, weights)
     if len(factors) > 1:
         yield from _cells(cells, stratum)
 
@@ -193,18 +185,6 @@ def _free_of_main_effects(own: dict[str, Levels], weights: dict[str, float], fac
     return not any(abs(total) > 1e-9 for total in sums)
 
 
-def _aliased(chain: list[Contrast]) -> Contrast:
-    """One contrast for several with equal weights up to sign, labelled with what it estimates: A + B, or A − B."""
-    first = chain[0]
-    if len(chain) == 1:
-        return first
-    where = _at(first.stratum)
-    names = [other.label.removesuffix(where) for other in chain]
-    signs = ["+" if other.weights == first.weights else MINUS for other in chain]
-    label = names[0] + "".join(f" {sign} {name}" for sign, name in zip(signs[1:], names[1:], strict=True))
-    return dataclasses.replace(first, label=label + where, note=f"{ALIASED} {', '.join(names[1:])}")
-
-
 def _effect(
     manifest: Manifest, names: tuple[str, ...], levels: tuple[Any, ...], stratum: str, several: bool, weights: Weights
 ) -> Contrast:
@@ -252,9 +232,13 @@ def _steps(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[Cont
         yield Contrast("cell", "", last.label, first.label, stratum, label, {last.id: 1.0, first.id: -1.0})
 
 
-ESTIMABLE: dict[str, Callable[[Manifest, str, list[Cell]], Iterator[Contrast]]]
-ESTIMABLE = dict.fromkeys(("grid", "fractional"), _factorial)
-ESTIMABLE |= dict.fromkeys(("one_at_a_time", "leave_one_out", "ladder"), _changed) | {"cumulative": _steps}
+ESTIMABLE: dict[str, Callable[[Manifest, str, list[Cell]], Iterator[Contrast]]] = {
+    "grid": _factorial,
+    "one_at_a_time": _changed,
+    "leave_one_out": _changed,
+    "ladder": _changed,
+    "cumulative": _steps,
+}
 
 
 def crossings(manifest: Manifest) -> Iterator[tuple[str, list[Cell], str]]:

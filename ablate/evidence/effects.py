@@ -98,9 +98,9 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
             row.size = in_units(study, each, str(manifest.margin.value), curves)
     bare = "none" if no_evidence(manifest) else "descriptive" * described(manifest)
     doubts = {family: rejects_any([row.p_normal for row in rows if row.family == family]) for family in (True, False)}
-    for each, row in zip(found, rows, strict=True):
-        word, note, row.waits = (bare, "", False) if bare else _verdict(row, margin.registered)
-        row.verdict, row.note = worded(word, row.family), "; ".join(filter(None, (note, each.note)))
+    for row in rows:
+        word, row.note, row.waits = (bare, "", False) if bare else _verdict(row, margin.registered)
+        row.verdict = worded(word, row.family)
         silent = row.verdict in OPEN or is_solved(row.metric)
         row.assumes = "" if silent else assumed(row.n, doubts[row.family])
     columns = [*NAMES, *ESTIMATE, *GROUNDS, "also", "given", *COSTS, *WORTH, *[MATCHED] * (manifest.match != "none")]

@@ -141,7 +141,7 @@ def study_of(composition: Composition, cells: Cells) -> CheckedStudy:
     unmet = [f"replicated: is not judged, since there are no cells of its claim {name} here" for name in lost[:1]]
     groups = design.command.groups
     sources = papers((cell.choices for cell in composition.cells), groups)
-    entries = request.kept | {"aliases": design.aliases, "remarks": composition.remarks, "papers": sources}
+    entries = request.kept | {"remarks": composition.remarks, "papers": sources}
     entries |= {"names": names_in(Path(groups.folder)) if groups.folder else {}}
     settings = dataclasses.replace(settings, study=settings.study or study_name(settings, cells))
     criterion, notes = None if lost else request.replicated, [*cells.notes, *unasked, *unmet]

@@ -118,7 +118,7 @@ class CheckedStudy:
     def companion(self, name: str, cells: Cells, note: str, entries: dict[str, Any], **settings: Any) -> CheckedStudy:
         """A placebo or exchange study of this one: other cells and seeds, no claims."""
         own: dict[str, Any] = {"study": name, "confirm": None, "match": "none", "design": "grid", "zip": []}
-        entries = entries | {"aliases": {}, "remarks": []}
+        entries = entries | {"remarks": []}
         keys = dataclasses.replace(self.settings, **own | settings)
         return CheckedStudy(self.command, keys, cells, entries, notes=[note], more=True)
 

@@ -6,7 +6,6 @@ from typing import Any, Generic, Literal, TypeVar, get_args
 
 from ablate.config.citations import Entry
 from ablate.config.claims import Claim, Criterion, Level, Leveled, Levels, Number
-from ablate.config.designs import Aliases
 from ablate.config.mirror import Mirror
 from ablate.config.schema import Config
 from ablate.config.typed_json import Record, optional
@@ -214,7 +213,6 @@ class Manifest(Record):
     mirror: Mirror | None = optional(default=None)  # the paper's figure as data
     placebo_of: str | None = optional(default=None)
     exchange_of: str | None = optional(default=None)
-    aliases: Aliases = dataclasses.field(default_factory=Aliases)
     remarks: list[str] = dataclasses.field(default_factory=list)
     papers: dict[str, dict[str, Entry]] = optional(default={})  # the papers that each variant cites, by key
     tunes: str | None = optional(default=None)

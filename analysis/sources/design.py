@@ -123,10 +123,6 @@ def _contradiction(manifest: Manifest) -> str:
                 missing = label_of(dict(zip(reference, lost, strict=True)))
                 return f"no run has {missing}; leave design out, or write another"
         return ""
-    if design == "fractional":
-        clear = {contrast.factor for contrast in evidence.contrasts(manifest) if contrast.kind == "main"}
-        mixed = next((name for name in reference if name not in clear), "")
-        return f"the effect of {mixed} is mixed with others in these runs" if mixed else ""
     changed = evidence.changes(manifest)
     other = next((cell.label for cell in manifest.cells if cell.id not in changed and not cell.reference), "")
     if other and design in AROUND:
@@ -170,7 +166,7 @@ def labels_of(manifest: Manifest, given: dict[str, set[str]]) -> dict[str, str]:
     if len(alone) == len(cells) == len({*alone.values()}) and all(alone.values()):
         return alone
     full = dict(zip([cell.id for cell in cells], distinct([cell.levels for cell in cells]), strict=True))
-    if manifest.design in ("grid", "fractional") or len(factors) < 2 or len(evidence.strata(manifest)) > 1:
+    if manifest.design == "grid" or len(factors) < 2 or len(evidence.strata(manifest)) > 1:
         return full
     steps = manifest.design == "cumulative"
     labels = full if len(factors) <= FEW else dict.fromkeys(full, BASE)

@@ -12,7 +12,7 @@ from functools import partial
 from string import ascii_uppercase
 from typing import Any
 
-from ablate import evidence, formatting
+from ablate import formatting
 from ablate.evidence.step_equivalents import LEAST, MOST
 from ablate.formatting import visible
 from ablate.results import naming
@@ -97,7 +97,7 @@ def _with_stratum(row: Any) -> str:
 def effect_name(row: Any) -> str:
     """The start of an effect's command names."""
     where = f"At{spelled(row.stratum)}" if row.stratum else ""
-    if row.kind in formatting.CROSSED and evidence.ALIASED not in row.note:
+    if row.kind in formatting.CROSSED:
         pairs = zip(row.factor.split(" x "), formatting.levels_of(row), strict=False)
         return "By".join(spelled(factor) + spelled(level) for factor, level in pairs) + where
     if row.kind == "cell":

@@ -35,7 +35,7 @@ def sentence(manifest: Manifest, row: Any, contrast: evidence.Contrast) -> str:
 
 def finding(manifest: Manifest, row: Any) -> str:
     """The effect and its verdict in words, without grounds."""
-    factorial = row.kind == "main" and manifest.design in ("grid", "fractional")
+    factorial = row.kind == "main" and manifest.design == "grid"
     others = [name for name in manifest.factors if factorial and name in manifest.reference and name != row.factor]
     words: dict[str, Any] = {"averaged": [naming.named(manifest, name) for name in others]}
     words |= {"pair": paired(manifest, row), "level": partial(level_name, manifest)}
@@ -44,8 +44,8 @@ def finding(manifest: Manifest, row: Any) -> str:
 
 def paired(manifest: Manifest, row: Any) -> dict[str, str]:
     """Of an interaction a change (`one`), the `difference` that it makes, and the levels `other` and `base` between
-    which that is compared; empty for other effects, and if several interactions are aliased."""
-    if row.kind != "interaction" or evidence.ALIASED in row.note:
+    which that is compared; empty for other effects."""
+    if row.kind != "interaction":
         return {}
     factors, levels, bases = row.factor.split(" x "), formatting.levels_of(row), formatting.levels_of(row, "reference")
     if {len(factors), len(levels), len(bases)} != {2}:

@@ -271,7 +271,7 @@ def test_sides_are_weighed_so_that_only_what_they_name_differs():
     factors = {"ffn": ["mlp", "gelu", "glu"], "norm": ["ln", "rms"], "init": ["a", "b"], "position": ["no", "rope"]}
     effect = {level: 10.0**i for i, level in enumerate(level for levels in factors.values() for level in levels)}
     claim = {"less": [{"ffn": ["gelu", "glu"]}, {"ffn": "mlp"}]}
-    for kind in ("grid", "one_at_a_time", "leave_one_out", "cumulative", "fractional"):
+    for kind in ("grid", "one_at_a_time", "leave_one_out", "cumulative"):
         few = {"cumulative": {"ffn": ["mlp", "gelu"]}, "leave_one_out": {"ffn": ["gelu", "mlp"]}}.get(kind, {})
         cells = design(kind, **factors | few)
         asked = claim | ({"less": [{"ffn": "gelu"}, {"ffn": "mlp"}]} if few else {})
@@ -290,18 +290,6 @@ def test_a_side_weighs_every_level_of_the_others_alike_however_many_cells_it_has
     assert one == {"gelu+ln": 0.25, "glu+ln": 0.25, "gelu+rms": 0.5} and other == {"mlp+ln": 0.5, "mlp+rms": 0.5}
     alone = weighed(typed({"less": [{"ffn": "glu"}, {"ffn": ["mlp", "gelu"]}]}), cells)
     assert alone == [{"glu+ln": 1.0}, {"mlp+ln": 0.5, "gelu+ln": 0.5}], "rms is on one side only"
-
-
-def test_what_a_fraction_cannot_tell_from_other_interactions_is_refused():
-    """In 2^(4-1) of resolution IV main effects are clear of pairs, but what one does at a level of another is not."""
-    cells = design("fractional", ffn=["a", "b"], norm=["c", "d"], init=["e", "f"], position=["g", "h"])
-    assert len(cells) == 8
-    main = {"less": [{"ffn": "b"}, {"ffn": "a"}]}
-    assert not left_out(main, cells)
-    for conditional in ({"at": {"norm": "d"}}, {"at": {"norm": "d"}, "than_at": {"norm": "c"}}):
-        assert "no levels of the other factors in common" in left_out(main | conditional, cells)[0]
-    twice = [replace(c, id=f"{c.id}{lr}", levels=c.levels | {"lr": lr}) for c in cells for lr in (1, 2)]
-    assert not left_out(main | {"at": {"lr": 1}}, twice), "the whole fraction is there at each rate"
 
 
 def test_sides_that_differ_in_what_they_do_not_name_are_refused():

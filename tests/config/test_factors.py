@@ -44,17 +44,6 @@ def test_cells_of_a_design_by_what_they_change(plan, overrides, expected):
         assert cell.config.norm["_target_"].endswith({"ln": "LayerNorm", "rms": "RMSNorm"}[cell.levels["norm"]])
 
 
-def test_a_fraction_holds_its_reference_and_keeps_its_aliases(plan):
-    swept = ["norm=ln,rms", "ffn=mlp,swiglu", "optim.lr=1e-3,2e-3", "residual=pre,post", "design=fractional"]
-    for asked in ([], ["reference={ffn: swiglu, optim.lr: 0.002}"]):
-        planned = plan(*swept, *asked, "seeds=1")
-        assert len(planned.manifest.cells) == 8
-        assert ("swiglu" in reference(planned)) == bool(asked)
-        assert len(planned.manifest.aliases["together"]) == 3
-        shown = preview(planned)
-        assert "norm × ffn = optim.lr × residual" in shown and "8 of 16 combinations, resolution IV" in shown
-
-
 def test_zipped_keys_are_one_factor(plan):
     planned = plan("norm=ln,rms", *ZIP, "seeds=1")
     assert planned.manifest.factors == {"norm": ["ln", "rms"], "model.layers+model.dim": ["1+16", "2+32"]}
@@ -190,4 +179,4 @@ def test_a_grid_that_nobody_waits_for_is_refused_and_another_design_is_named():
     keys = ("optim.grad_clip", "ffn.mult", "optim.lr", "norm.eps", "optim.weight_decay")
     swept = [f"{key}={','.join(str(1 + i / 100) for i in range(7))}" for key in keys]
     (problem,) = arrange(read_command(swept, None)).problems
-    assert str(problem) == "design: grid has 16,807 cells here; write design=fractional or one_at_a_time"
+    assert str(problem) == "design: grid has 16,807 cells here; write design=one_at_a_time"

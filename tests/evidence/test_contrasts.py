@@ -30,7 +30,7 @@ def manifest(design: str, shape: tuple[int, ...], moved: bool = False) -> Manife
         levels = {name: factors[name][i] for name, i in zip(factors, cell, strict=True)}
         cells.append(a_cell(id=f"c{n}", label="+".join(levels.values()), levels=levels, reference=cell == base))
     reference = {name: levels[i] for (name, levels), i in zip(factors.items(), base, strict=True)}
-    return a_manifest(design=design, factors=factors, reference=reference, cells=cells, aliases=made.aliases)
+    return a_manifest(design=design, factors=factors, reference=reference, cells=cells)
 
 
 def additive(study: Manifest, seed: int) -> tuple[Means, dict[str, float]]:
@@ -45,7 +45,7 @@ def expected(contrast: Contrast, means: Means) -> float:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize(("design", "moved"), [*((d, False) for d in DESIGNS), ("grid", True), ("fractional", True)])
+@pytest.mark.parametrize(("design", "moved"), [*((d, False) for d in DESIGNS), ("grid", True)])
 def test_under_additive_effects_each_contrast_is_the_true_effect(design, shape, moved):
     study = manifest(design, shape, moved)
     means, effect = additive(study, len(shape))
@@ -62,13 +62,9 @@ def test_under_additive_effects_each_contrast_is_the_true_effect(design, shape, 
 
 
 @pytest.mark.parametrize("moved", [False, True])
-@pytest.mark.parametrize(
-    ("design", "shape"),
-    [*itertools.product(("grid", "fractional"), [*SHAPES, (2, 2, 2, 2, 3)]), ("fractional", (2,) * 8)],
-    ids=str,
-)
-def test_under_two_way_interactions_main_effects_stay_clear_and_aliased_ones_are_the_sum(design, shape, moved):
-    study = manifest(design, shape, moved)
+@pytest.mark.parametrize("shape", [*SHAPES, (2, 2, 2, 2, 3)], ids=str)
+def test_under_two_way_interactions_main_effects_stay_clear_and_each_interaction_is_the_true_one(shape, moved):
+    study = manifest("grid", shape, moved)
     rng, reference = np.random.default_rng(5), study.reference
     pairs = {
         frozenset(pair): float(rng.normal())
@@ -99,50 +95,18 @@ def test_under_two_way_interactions_main_effects_stay_clear_and_aliased_ones_are
         if contrast.kind == "main":
             assert expected(contrast, means) == pytest.approx(main(contrast.factor, contrast.level))
         elif contrast.kind == "interaction":
-            members = contrast.label.split(" + ")
-            named += len(members)
-            if len(members) == 1:
-                true = interaction(contrast.factor.split(" x "), contrast.level.split(", "))
-            else:  # of two-level factors alone
-                split = [member.split(" × ") for member in members]
-                true = sum(interaction(names, [other(study, name) for name in names]) for names in split)
-                assert contrast.note == f"aliased with {', '.join(members[1:])}"
+            named += 1
+            true = interaction(contrast.factor.split(" x "), contrast.level.split(", "))
             assert expected(contrast, means) == pytest.approx(true)
     possible = sum((one - 1) * (two - 1) for one, two in itertools.combinations(shape, 2))
-    assert named == possible, "an interaction is neither estimated nor named as aliased"
-
-
-def other(study: Manifest, name: str) -> str:
-    (level,) = (level for level in study.factors[name] if level != study.reference[name])
-    return str(level)
-
-
-@pytest.mark.parametrize("shape", [(2,) * 4, (2,) * 6, (2,) * 8, (2, 3, 2, 2, 2)], ids=str)
-def test_aliased_rows_are_the_chains_that_the_design_tells(shape):
-    study = manifest("fractional", shape)
-    shown = [c.label.split(" + ") for c in contrasts(study) if c.note]
-    assert sorted(shown) == sorted(study.aliases["together"]) and shown
-
-
-def test_an_aliased_interaction_of_the_other_sign_is_taken_off():
-    study = manifest("fractional", (2,) * 4)
-    first, levels = next(iter(study.factors.items()))
-    study = replace(study, reference=study.reference | {first: levels[1]})
-    one, *_ = (c for c in contrasts(study) if c.note)
-    own, off = one.label.split(" − ")
-    assert own.startswith(f"{first} × ") and one.note == f"aliased with {off}"
-    means = {cell.id: 0.0 for cell in study.cells}
-    for names, effect in ((own.split(" × "), 0.3), (off.split(" × "), 0.1)):
-        for cell in study.cells:
-            means[cell.id] += effect * all(cell.levels[name] == other(study, name) for name in names)
-    assert expected(one, means) == pytest.approx(0.3 - 0.1)
+    assert named == possible, "an interaction is not estimated"
 
 
 def test_an_interaction_that_is_a_main_effect_is_not_listed():
-    """Half of a grid of three factors, c = a x b: resolution III, where each interaction is a main effect."""
+    """Of a grid of three factors only the half with c = a x b: each interaction is a main effect."""
     study = manifest("grid", (2, 2, 2))
     odd = [cell for cell in study.cells if sum(level[1] == "1" for level in cell.levels.values()) % 2 == 0]
-    study = replace(study, design="fractional", cells=odd)
+    study = replace(study, cells=odd)
     assert {contrast.kind for contrast in contrasts(study)} == {"main", "cell"}
 
 

@@ -137,7 +137,6 @@ def _told(
         "versions": {"ablate": "0.1.0", "python": "3.11.4", "torch": "2.6.0"},
         "design": design,
         "zip": [],
-        "aliases": made.aliases,
         "remarks": made.notes,
         "factors": factors,
         "components": components,

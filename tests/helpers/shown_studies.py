@@ -199,7 +199,7 @@ BASIC = {
     "curves": {"none ended", "one tuning seed", "two tasks"},
     "seeds": {"solved", "unpaired", "two tasks", "many"},
     "effects": {"exchange", "many", "skewed", "alone", "none ended"},
-    "interactions": {"exchange", "fraction"},
+    "interactions": {"exchange"},
 }
 RATES = {"optim.weight_decay": [0.0, 0.1, 1.0], "norm": ["ln", "rms"]}
 AUTO = {"looks": [5, 8, 12, 20], "at": 8, "max": 20}
@@ -216,9 +216,6 @@ SHOWN: dict[str, Callable[[Path], str]] = {
     "alone": lambda at: fabricate(at, {}, range(3)),
     "none ended": lambda at: fabricate(
         at, THREE, range(2), design="cumulative", status=lambda v, s: "diverged" if s else "failed"
-    ),
-    "fraction": lambda at: fabricate(
-        at, THREE | {"init": ["gpt2", "xavier"]}, range(5), design="fractional", every=400
     ),
     "one at a time": lambda at: fabricate(at, {"ffn": FFN, "norm": ["ln", "bn"]}, range(5), design="one_at_a_time"),
     "unpaired": lambda at: fabricate(

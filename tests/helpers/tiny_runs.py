@@ -241,7 +241,7 @@ STUDIES: dict[str, dict[str, Any]] = {
     },
 } | {
     design: {"factors": GRID | {"residual": ["pre", "post"]}, "seeds": range(5), "design": design}
-    for design in ("one_at_a_time", "leave_one_out", "cumulative", "fractional")
+    for design in ("one_at_a_time", "leave_one_out", "cumulative")
 }
 
 

@@ -102,11 +102,9 @@ def _separate_encodings(manifest: Manifest, palette: dict[tuple[str, str], str])
     """A changed cell has the colour of its change and its factor's dash and marker; other cells get them in order."""
     changed, factors = evidence.changes(manifest), list(manifest.factors)
     found, arms = dict[str, Encoding](), dict[str, Encoding]()
-    for i, cell in enumerate(manifest.cells):
+    for cell in manifest.cells:
         arm = str({**cell.levels, RUNG: ""})  # one encoding on all rungs of a ladder
-        if manifest.design == "fractional":
-            colour, place = PALETTE[i % len(PALETTE)], i // len(PALETTE)
-        elif cell.id in changed:
+        if cell.id in changed:
             factor, level = changed[cell.id]
             colour, place = palette[factor, formatting.show(level)], factors.index(factor) + 1
         else:

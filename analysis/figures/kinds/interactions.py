@@ -133,7 +133,7 @@ def _heading(rows: pandas.DataFrame, page: Page) -> list[str]:
     level = ", ".join(map(page.label, formatting.levels_of(largest), factors))
     named = f"largest of {len(found)}, {level}: " if len(found) > 1 else ""
     lines = [f"{', '.join(map(page.label, formatting.levels_of(row), factors))}: {_result(row)}" for row in trends]
-    return [where, named + _result(largest), *lines] + [largest.note] * (evidence.ALIASED in largest.note)
+    return [where, named + _result(largest), *lines]
 
 
 def _result(row: Any) -> str:

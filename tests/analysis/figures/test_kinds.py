@@ -138,7 +138,6 @@ AGAINST_A_NUMBER = {"sensitivity", "depth", "width", "extrapolation"}  # when th
         (lambda at: case(at, STEPS, design="cumulative", seeds=range(5)), "waterfall"),
         (lambda at: case(at, STEPS, design="leave_one_out"), "waterfall"),
         (lambda at: case(at, STEPS, design="one_at_a_time"), "waterfall"),
-        (lambda at: case(at, STEPS | {"init": ["a", "b"]}, design="fractional"), "interactions"),
         (lambda at: case(at, {"ffn": FFN}, status=lambda v, s: ["done", "done", "diverged"][s]), "divergence"),
         (lambda at: case(at, {"ffn": FFN}, seeds=range(6), claims=CLAIMS), "claims"),
         (with_solved, "solved"),

@@ -72,9 +72,8 @@ ORDERED = {"rank_correlates": [{"ffn": ["mlp", "glu", "swiglu"]}, [-1, -2, 3.5]]
         (SCALED, "grid", {name: claim | {"at": {"optim.lr": 3e-05}} for name, claim in CLAIMS.items()}, {}),
         (GRID, "leave_one_out", CLAIMS | {"order": ORDERED}, {"batches": lambda levels: str(levels["norm"])}),
         (GRID, "cumulative", {name: CLAIMS[name] for name in ("gated", "no_worse")}, {}),
-        (SCALED | {"init": ["gpt2", "depth"]}, "fractional", CLAIMS, {}),
     ],
-    ids=["diverged", "strata", "leave one out", "cumulative", "fractional"],
+    ids=["diverged", "strata", "leave one out", "cumulative"],
 )
 def test_a_native_study_with_claims_and_margin_reads_back_equal(tmp_path, factors, design, claims, more):
     """Effects, claims, cells and figures; registered aside: who reads runs of others cannot know it."""
