@@ -153,7 +153,7 @@ def climb(command: Command) -> tuple[dict[Level, list[Any]], list[Problem]]:
         "ladder and seeds=auto do not go together; write seeds=8, say": config.seeds == "auto",
         "ladder carries one learning rate to all rungs; leave tune.key out": config.tune.key is not None,
         "ladder measures in compute; leave step_equivalents out": config.step_equivalents,
-        f"ladder sets the steps of each rung; leave match={config.match} out": config.match in BY_STEPS,
+        f"ladder sets the steps of each rung; leave match={config.match} out": config.match == BY_STEPS,
     }
     problems += [Problem("design", message) for message, holds in wrong.items() if holds]
     return rungs(config, config.ladder), problems

@@ -18,7 +18,7 @@ from ablate.formatting import instead, is_number, nearest, show
 
 SWITCHES = [field.name for field in dataclasses.fields(Config) if field.type == "bool"]
 # The keys that each value of `match` adjusts.
-CHOSEN = dict.fromkeys(("params", "flops"), ("ffn.hidden", "ffn.mult")) | dict.fromkeys(BY_STEPS, ("train.steps",))
+CHOSEN = dict.fromkeys(("params", "flops"), ("ffn.hidden", "ffn.mult")) | {BY_STEPS: ("train.steps",)}
 LARGEST = 10**9  # the largest size or number of steps
 LARGEST_SEED = 2**53
 TAKEN = ("export", "verify")  # commands of `ablate analyse`, so no names of studies

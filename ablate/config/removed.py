@@ -2,6 +2,7 @@
 
 REMOVED: dict[str, str] = {
     "design=fractional": "fractional is no longer a design; write grid or one_at_a_time",
+    "match=seconds": "seconds is no longer a choice; write match=flops_total",
     "figure: looks": "is no longer a figure; leave it out",
     "figure: main_effects": "is no longer a figure; write effects",
     "figure: proxy": "is no longer a figure; write claims",

@@ -23,7 +23,7 @@ RENAMED = {  # keys as other programs spell them, and what to write here
     "optim.schedule": "is a group of its own; write schedule=linear, say",
     "model.embedding_dim": "is embedding.width now; write embedding=factorised embedding.width=16, say",
 }
-BY_STEPS = ("seconds", "flops_total")  # values of `match` that adjust steps; the others adjust widths
+BY_STEPS = "flops_total"  # the value of `match` that adjusts steps; the others adjust widths
 # How runs are carried out; no effect on results.
 PACE = ("train.parallel", "train.devices", "train.capture", "train.checkpoint_seconds", "train.memory")
 # Keys of a run that do not affect its training.
@@ -161,7 +161,7 @@ class Config:
     confirm: int | None = dataclasses.field(default=None, metadata={"range": (1, MOST_SEEDS)})
     reference: Any = None
     companions: Any = None
-    match: str = one_of("none", "params", "flops", "seconds", "flops_total")
+    match: str = one_of("none", "params", "flops", "flops_total")
     design: str = one_of("grid", "one_at_a_time", "leave_one_out", "cumulative", "ladder")
     ladder: int = dataclasses.field(default=4, metadata={"range": (3, 8)})
     zip: list[str] = dataclasses.field(default_factory=list)

@@ -36,7 +36,7 @@ SECTIONS = ("norm", "ffn", "residual", "position", "attention", "init", "model",
 # A variant's rule decides its width, whose cost is shown elsewhere; the other settings do not change results.
 ASIDE = {*NO_NUMBERS, "ffn.hidden", "train.device"}
 CHOSEN = {"params": {"ffn.mult", "ffn.multiple_of"}, "flops": {"ffn.mult", "ffn.multiple_of"}}
-CHOSEN |= {how: {"train.steps", "optim.warmup"} for how in BY_STEPS}
+CHOSEN[BY_STEPS] = {"train.steps", "optim.warmup"}
 NAMED = 3  # settings that a line lists
 MANY = 24  # effects above which each factor's are sorted
 

@@ -178,7 +178,7 @@ def matched(manifest: Manifest, cell: Cell) -> dict[str, Any]:
     how = manifest.match
     if how == "none" or cell.matched is None:
         return {}
-    chosen = "train.steps" if how in BY_STEPS else "ffn.hidden"
+    chosen = "train.steps" if how == BY_STEPS else "ffn.hidden"
     found = {"match": how, "chosen": chosen, "chosen_value": chosen_at(cell.config.as_json(), chosen.split("."))}
     return found | {"match_difference": cell.matched.difference}
 

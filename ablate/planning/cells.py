@@ -1,5 +1,5 @@
-"""Cells as rows of the manifest, matched to their reference: parameters or FLOPs by the FFN's width, training FLOPs or
-seconds by the steps.
+"""Cells as rows of the manifest, matched to their reference: parameters or FLOPs by the FFN's width, training FLOPs by
+the steps.
 
 Widths are multiples of 8, or any integer if no multiple of 8 comes within 1 %; a cell that is equal already does not
 change.  In a pattern over the layers each variant gets the width that it would have in all layers; if the FFN of some
@@ -72,14 +72,13 @@ Amount = Callable[[Checked], float]  # the matched quantity of a cell
 QUANTITIES: dict[str, tuple[str, Amount]] = {
     "params": ("parameters without embedding and head", lambda cell: cell.budget.core),
     "flops": ("forward FLOPs per token", lambda cell: cell.budget.flops_per_token),
-    "seconds": ("seconds of training steps", lambda cell: cell.config.train.steps * seconds(cell)),
     "flops_total": ("forward FLOPs of training", lambda cell: training_positions(cell) * cell.budget.flops_per_token),
 }
 
 
 def contradictions(how: str, given: Iterable[str], swept: list[str]) -> list[Problem]:
     """Problems of `given` keys that the match chooses; steps may be set, for the reference, but not swept."""
-    given = {*given} if how not in BY_STEPS else {*swept}
+    given = {*given} if how != BY_STEPS else {*swept}
     keys = [key for key in CHOSEN.get(how, ()) if key in given]
     found = [Problem(key, f"match={how} chooses it for each cell; leave it out or write match=none") for key in keys]
     if how in ("params", "flops") and not found and not {*swept} & {*BUILT, "model", "preset"}:
@@ -88,16 +87,12 @@ def contradictions(how: str, given: Iterable[str], swept: list[str]) -> list[Pro
 
 
 def match_cells(how: str, cells: list[Checked], names: list[str], at: list[int], validator: Validator) -> list[Checked]:
-    """The cells matched to their references `cells[at[i]]`.  Raises PlanError.  Nothing changes while the seconds of
-    their steps are not measured yet."""
-    if how == "seconds" and any(map(changes_length, cells)):
-        why = "seconds are measured at one length, and training batches change theirs"
-        raise PlanError([Problem("match", f"{why}; write match=flops_total or match=none")])
-    if how == "none" or (how == "seconds" and cells[0].step_seconds is None):
+    """The cells matched to their references `cells[at[i]]`.  Raises PlanError."""
+    if how == "none":
         return cells
     nodes = zip(names, (variants_of(cell.config.ffn) for cell in cells), strict=True)
     lacking = [name for name, ffns in nodes if not any("hidden" in node for node in ffns)]
-    if lacking and how not in BY_STEPS:
+    if lacking and how != BY_STEPS:
         message = f"the FFN of {first_of(lacking, 3)} has no width (ffn.hidden) to choose"
         raise PlanError([Problem("match", f"{message}; leave it out or write match=none")])
     brought, problems = list[Checked](), list[Problem]()
@@ -111,16 +106,11 @@ def match_cells(how: str, cells: list[Checked], names: list[str], at: list[int],
     return brought
 
 
-def seconds(cell: Checked) -> float:
-    """The measured seconds of a cell's training step."""
-    return float(cell.step_seconds.seconds) if cell.step_seconds else math.nan
-
-
 def bring(how: str, cell: Checked, reference: Checked, validator: Validator) -> Checked:
     """A cell with the width or the steps that come nearest to its reference.  Raises BadComponent beyond FAR."""
     if cell.task.fingerprint != reference.task.fingerprint:
         raise BadComponent("match", "its data are not its reference's, so nothing can be held equal; write match=none")
-    (quantity, amount), by_steps = QUANTITIES[how], how in BY_STEPS
+    (quantity, amount), by_steps = QUANTITIES[how], how == BY_STEPS
     target = amount(reference)
     found = lengthen(cell, amount, target) if by_steps else widen(cell, amount, target, validator)
     value = amount(found)
@@ -240,7 +230,7 @@ def describe_cells(checked: list[Checked], raw: list[Config], layout: Layout) ->
                 label=labels[i],
                 levels=levels[i],
                 reference=levels[at[i]] == levels[i],
-                **{key: getattr(cell, key) for key in ("matched", "step_seconds", "defaults", "config")},
+                **{key: getattr(cell, key) for key in ("matched", "defaults", "config")},
                 **{key: getattr(cell.budget, key) for key in ("params", "flops_per_token")},
                 params_vs_reference=cell.budget.params / reference.params - 1,
                 shared_draws=shared_draws(cell.budget.shapes, reference.shapes),
@@ -260,8 +250,6 @@ def recomposed(cells: Cells, settings: Config, raw: list[Config], layout: Layout
     checked, problems = validator.validate(raw)
     if problems:
         raise PlanError(problems)
-    known = cells.checked * (len(raw) // len(cells.rows))
-    checked = [new._replace(step_seconds=old.step_seconds) for new, old in zip(checked, known, strict=True)]
     checked = match_cells(settings.match, checked, layout.labels, layout.at, validator)
     made = describe_cells(checked, raw, layout)
     refuse_equal(made.rows, checked, settings.allow_duplicates)

@@ -87,12 +87,12 @@ def _is_current(run: PlannedRun, row: Cell, name: str) -> bool:
     return run.path.rpartition("/")[2] in {run_key(config, run.seed, row.task) for config in configs}
 
 
-def begun(study: CheckedStudy) -> tuple[list[Manifest], list[str]]:
-    """The manifests of a study and of its rounds, and errors of unreadable ones.  They hold choices that were measured
-    once and must not be measured again when the study is continued."""
+def begun(study: CheckedStudy) -> list[Manifest]:
+    """The manifests of a study and of its rounds.  They hold choices that were measured once and must not be measured
+    again when the study is continued."""
     names = [study.name, study.base, f"{study.base}-tune", f"{study.base}-aa"]
     found = [read_earlier(study.results, name) for name in names]
-    return [each.manifest for each in found if each.manifest], [each.damage for each in found if each.damage]
+    return [each.manifest for each in found if each.manifest]
 
 
 def choose_seeds(study: CheckedStudy, earlier: Earlier) -> list[int]:

@@ -1,8 +1,7 @@
-"""What is measured before a study trains; the first two once, and kept when it continues.
+"""What is measured before a study trains; the first once, and kept when it continues.
 
-with_kernels       `train.compile` and `train.matmul` if they are `auto`
-with_step_seconds  the steps of cells with match=seconds, by the seconds of a training step of each
-expected_time      how long the sweep takes, by a few steps of each distinct model; `expected_vectors`: trained vectors
+with_kernels   `train.compile` and `train.matmul` if they are `auto`
+expected_time  how long the sweep takes, by a few steps of each distinct model; `expected_vectors`: trained vectors
 
 `ablate.model.attend` chooses the kernel of attention, in every forward pass.
 """
@@ -10,10 +9,8 @@ expected_time      how long the sweep takes, by a few steps of each distinct mod
 import dataclasses
 import importlib.util
 import json
-import math
 import shutil
 import socket
-import statistics
 import sysconfig
 import tempfile
 import time
@@ -24,14 +21,11 @@ from typing import NamedTuple
 
 import torch
 
-from ablate.config.errors import PlanError, Problem
 from ablate.config.groups import default_settings
 from ablate.config.schema import BUILT, Config
 from ablate.data.task import build_task
 from ablate.execution.fork import start
-from ablate.execution.launcher import machine
 from ablate.formatting import counted, duration
-from ablate.formatting.streams import say
 from ablate.model.build import build_model
 from ablate.model.products import product_seconds
 from ablate.planning.cells import reconfigured
@@ -41,14 +35,14 @@ from ablate.planning.checks.validate import Checked, in_float32_on_cpu, resolve_
 from ablate.planning.earlier_runs import begun
 from ablate.planning.rounds import scored_plan
 from ablate.planning.runs import Plan, lacks_device
-from ablate.planning.study import Cells, CheckedStudy
+from ablate.planning.study import CheckedStudy
 from ablate.results.progress import makespan
-from ablate.results.records import Cell, PlannedRun, StepSeconds
+from ablate.results.records import Cell, PlannedRun
 from ablate.results.run import Run
 from ablate.results.run_key import settings
 from ablate.results.tables import class_name
 from ablate.training.capture import UNCAPTURED
-from ablate.training.devices import cards, configure_torch, environments
+from ablate.training.devices import configure_torch, environments
 from ablate.training.trainer import Trainer
 from ablate.training.vectors import digest_of, initial_seed, is_pretrained, kept, place, tables_of, without_vectors
 
@@ -70,7 +64,7 @@ def with_kernels(study: CheckedStudy) -> CheckedStudy:
     if not any(getattr(config.train, key) == "auto" for config in study.cells.raw for key in Kernels._fields):
         return study
     chosen = None
-    for manifest in begun(study)[0][:1]:  # the choice that it was started with, on any machine
+    for manifest in begun(study)[:1]:  # the choice that it was started with, on any machine
         trains = [(cell.levels, cell.config.train) for cell in manifest.cells]
         # Not levels of the sweep; and some cells may not support the choice.
         compiled = any(train.compile is True for at, train in trains if at.get("train.compile", "auto") == "auto")
@@ -124,113 +118,8 @@ def can_compile(device: str) -> bool:
     return compiler and (Path(sysconfig.get_paths()["include"]) / "Python.h").exists()
 
 
-ROUNDS = (5, 11)  # fewest and most, each with a turn of every distinct cell; the SE of three is a poor estimate
-PRECISE = 0.02  # relative standard error of each ratio to the reference at which measuring ends
-VAGUE = 0.05  # relative standard error after the last round beyond which the study is refused
-WARM_UP = 5  # steps
-EACH = 0.7  # seconds of a cell's turn, which has at least one block
-BLOCK = 0.1  # seconds of steps that are timed together, since reading the clock after each would slow a GPU
-COSTLY = ("batch_size", "device", "precision", "matmul", "average", "diagnostics", "parts")  # of train
-
-
-def with_step_seconds(study: CheckedStudy) -> CheckedStudy:
-    """The study with its steps set by their measured seconds, if `match=seconds`.  Raises PlanError."""
-    if study.settings.match != "seconds":
-        return study
-    seconds = recorded_seconds(study)
-    if not seconds:
-        new = measured(study.cells)
-        seconds = recorded_seconds(study) or new  # the same command may have started meanwhile
-    known = [cell._replace(step_seconds=own) for cell, own in zip(study.cells.checked, seconds, strict=True)]
-    cells = reconfigured(dataclasses.replace(study.cells, checked=known), study.settings, study.cells.raw)
-    each = []
-    for label, step in zip(cells.labels, seconds, strict=True):
-        error = f" ± {100 * float(step.error):.1f} % SE" * (step.error != 0)
-        each.append(f"{label} {1000 * float(step.seconds):.3g} ms{error}")
-    note = f"match=seconds: a step of {', '.join(each)}; measured when a study begins, and kept"
-    return dataclasses.replace(study, cells=cells, notes=[*study.notes, note])
-
-
-def recorded_seconds(study: CheckedStudy) -> list[StepSeconds]:
-    """The seconds of each cell's step in the manifest of a study that has started; else empty.
-
-    Raises PlanError for new cells, since times of different days are not comparable, and for an unreadable manifest,
-    since new times would train every run again.
-    """
-    manifests, damaged = begun(study)
-    for manifest in manifests:
-        found = []
-        for row in study.cells.rows:  # a manifest may hold one at several values of a tuned key
-            alike = [cell for cell in manifest.cells if cell.step_seconds and row.levels.items() <= cell.levels.items()]
-            found.append(next((cell.step_seconds for cell in alike if shape_of(cell) == shape_of(row)), None))
-        known = [seconds for seconds in found if seconds is not None]
-        if known and len(known) < len(found):
-            label = study.cells.labels[found.index(None)]
-            message = f"{manifest.study} was begun without {label}, whose steps were not timed with the others'"
-            raise PlanError([Problem("study", f"{message}; write another name")])
-        if known:
-            return known
-    if damaged:
-        message = f"{damaged[0]}; it held the measured step times: restore the file, or write another name"
-        raise PlanError([Problem("study", message)])
-    return []
-
-
-def measured(cells: Cells) -> list[StepSeconds]:
-    """Seconds of a training step of each cell, measured in rounds over all distinct cells.  Raises PlanError if a step
-    fails, or if its time varies too much between rounds."""
-    rows = cells.rows
-    if any(row.config.train.device == "cuda" for row in rows) and not cards():
-        raise PlanError([Problem("match", "seconds are measured, and there is no GPU here; write another match")])
-    kinds = [shape_of(row) for row in rows]
-    distinct = dict(zip(kinds, rows, strict=True))
-    rounds: list[dict[str, float]] = []
-    with machine(alone=True), tempfile.TemporaryDirectory() as folder:
-        models = counted(len(distinct), "model")
-        say(f"match=seconds: measuring steps of {models}, {ROUNDS[0]} to {ROUNDS[1]} times each")
-        while len(rounds) < ROUNDS[1]:
-            # Every other round in reverse, so that drift affects all cells equally.
-            order = list(distinct.items())[:: -1 if len(rounds) % 2 else 1]
-            rounds.append({kind: timed(row, Path(folder) / f"{len(rounds)}-{row.id}") for kind, row in order})
-            found = [ratio_to(rounds, kind, kinds[at]) for kind, at in zip(kinds, cells.at, strict=True)]
-            if len(rounds) >= ROUNDS[0] and max(float(each.error) for each in found) <= PRECISE:
-                break
-    worst, label = max((float(each.error), label) for each, label in zip(found, cells.labels, strict=True))
-    if worst > VAGUE:
-        known = f"± {100 * worst:.0f} % SE after {ROUNDS[1]} rounds"
-        message = f"the step time of {label} relative to its reference is too uncertain ({known})"
-        message += ": end what else runs on this machine, or write match=flops_total"
-        raise PlanError([Problem("match", message)])
-    return found
-
-
-def ratio_to(rounds: list[dict[str, float]], kind: str, reference: str) -> StepSeconds:
-    """The reference's median times exp(mean log ratio to it within rounds), and the standard error of that mean.  The
-    ratio of two medians could compare different rounds, and so include the machine's drift."""
-    ratios = [math.log(each[kind] / each[reference]) for each in rounds]
-    seconds = statistics.median(each[reference] for each in rounds) * math.exp(statistics.mean(ratios))
-    error = statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else math.inf
-    return StepSeconds(seconds=seconds, error=error)
-
-
-def timed(row: Cell, folder: Path) -> float:
-    """The median seconds of a cell's step, from a separate process.  Raises PlanError if that fails."""
-    try:
-        return statistics.median(map(float, run_in_subprocess(partial(blocks_of, row.config, folder))))
-    except Failed as error:
-        message = f"no step of {row.label} can be measured ({error}); write another match"
-        raise PlanError([Problem("match", message)]) from None
-
-
-def blocks_of(config: Config, folder: Path) -> list[float]:
-    """Mean seconds of a training step in each of several blocks, after `WARM_UP` steps."""
-    trainer = trainer_of(config, folder)
-    seconds_of(trainer, WARM_UP)
-    size = max(1, round(BLOCK / seconds_of(trainer, 1)))
-    ends, found = time.perf_counter() + EACH, [seconds_of(trainer, size)]
-    while time.perf_counter() < ends:
-        found.append(seconds_of(trainer, size))
-    return found
+# Settings of train that the time of a step depends on.
+COSTLY = ("batch_size", "device", "precision", "matmul", "average", "diagnostics", "parts")
 
 
 def trainer_of(config: Config, folder: Path) -> Trainer:
@@ -300,7 +189,7 @@ def expected_time(plan: Plan) -> str:
         whole = f"about {duration(makespan(seconds, workers))} on {counted(workers, 'worker')}"
     first, speed = known[0]
     step = f"{speed.step:.2g} s" if speed.step < 10 else duration(speed.step)
-    basis = [f"a step of {first.label} takes {step} here"] * (first.step_seconds is None)  # match=seconds says another
+    basis = [f"a step of {first.label} takes {step} here"]
     together = sharing(places, len(todo))[0] if places and train.device == "cuda" else 1
     basis += [f"{together} processes share a GPU, which was timed for one"] * (together > 1)
     basis += ["before compiling"] * any(cell.config.train.compile for cell in todo)

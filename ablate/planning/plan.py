@@ -34,7 +34,7 @@ from ablate.planning.cells import contradictions, describe_cells, match_cells
 from ablate.planning.checks.preflight import try_out
 from ablate.planning.checks.user_code import Failed, isolate_user_code
 from ablate.planning.checks.validate import Checked, Validator
-from ablate.planning.measured import with_kernels, with_step_seconds
+from ablate.planning.measured import with_kernels
 from ablate.planning.rounds import next_round
 from ablate.planning.runs import Plan, is_hydras
 from ablate.planning.study import Cells, CheckedStudy, Layout, describe_task, study_name
@@ -88,7 +88,7 @@ def check_study(words: Sequence[str], config_dir: str | None = None) -> CheckedS
     command = read_command(words, config_dir)
     try:
         composition = compose_cells(arrange(command))
-        return with_step_seconds(with_kernels(study_of(composition, check_cells(composition))))
+        return with_kernels(study_of(composition, check_cells(composition)))
     except PlanError as error:  # problems of keys that the study file sets name that file
         raise PlanError([command.request.placed(problem) for problem in error.problems]) from None
 

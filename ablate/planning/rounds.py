@@ -146,7 +146,7 @@ def step_equivalents_problems(study: CheckedStudy) -> list[Problem]:
     messages = {
         "nothing varies here; sweep a key, or leave it out": not study.cells.swept,
         f"sets {STEPS} by itself; leave one of them out": STEPS in study.cells.swept,
-        f"match={match} gives cells other steps than their reference; write another match": match in BY_STEPS,
+        f"match={match} gives cells other steps than their reference; write another match": match == BY_STEPS,
         f"{STEPS}={least} is too few to be told from 0.8 or 1.25 times as many; write at least 3": merged,
     }
     asked = study.settings.step_equivalents

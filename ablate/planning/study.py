@@ -52,7 +52,7 @@ class Cells(Layout):
     def references(self) -> list[tuple[Cell, Checked]]:
         """The row and the checked cell of each stratum's reference, without what matching found."""
         pairs = [pair for pair in zip(self.rows, self.checked, strict=True) if pair[0].reference]
-        return [(row, cell._replace(matched=None, step_seconds=None)) for row, cell in pairs]
+        return [(row, cell._replace(matched=None)) for row, cell in pairs]
 
 
 def describe_task(cell: Checked) -> TaskFacts:

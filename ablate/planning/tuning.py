@@ -294,7 +294,7 @@ def key_problems(study: CheckedStudy, key: str) -> list[Problem]:
     near = nearest(key, set().union(*names))
     hint = f"did you mean {near}?" if near else "see ablate --help"
     is_group = key in COMPONENTS or isinstance(study.cells.raw[0].as_json().get(key), dict)
-    timed, matched = match == "seconds" and section != "optim", key in CHOSEN.get(match, ())
+    matched = key in CHOSEN.get(match, ())
     mixed = any(section in dict(patterned(raw)) for raw in study.cells.raw)
     reasons = {
         "is empty; write the key to tune, as in tune.key=optim.lr, or leave it out": not key,
@@ -305,7 +305,6 @@ def key_problems(study: CheckedStudy, key: str) -> list[Problem]:
         f"{key} is swept already; leave it out of the sweep, or out of tune.key": key in study.cells.swept,
         f"{key} is given, too, and tuning chooses it for each cell; leave {key}=... out": key in typed,
         f"match={match} chooses {key} for each cell; tune another key, or write match=none": matched,
-        f"{key} may change what a step takes, which match=seconds holds equal; tune a key of optim": timed,
         f"{section} changes over the layers, where its keys cannot be tuned; tune another key": mixed,
         f"no such key: {key}; {hint}": len(lacking) == len(names),
         f"{''.join(lacking[:1])} has no {key}; tune a key that every cell has": bool(lacking),

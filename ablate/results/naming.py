@@ -169,10 +169,8 @@ def matched(manifest: Manifest) -> str:
     if manifest.match == "none" or not found:
         return ""
     left = max(abs(each.difference) for each in found)
-    chosen = "steps" if manifest.match in BY_STEPS else "widths"
-    vague = max((float(cell.step_seconds.error) for cell in manifest.cells if cell.step_seconds), default=0.0)
-    measured = f", as far as they were measured (± {vague * 100:.2g} % SE)" if vague else ""
-    return f"{chosen} matched: {found[0].quantity} within {left * 100:.2g} %{measured}"
+    chosen = "steps" if manifest.match == BY_STEPS else "widths"
+    return f"{chosen} matched: {found[0].quantity} within {left * 100:.2g} %"
 
 
 def notes(cells: Iterable[Cell]) -> list[str]:

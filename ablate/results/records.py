@@ -53,13 +53,6 @@ class Matched(Record):
     difference: Number
 
 
-class StepSeconds(Record):
-    """Seconds per training step, measured before the study; relative standard error of the ratio to the reference."""
-
-    seconds: Number
-    error: Number
-
-
 class Cell(Leveled):
     """One resolved configuration without its seed, its cost, and what it shares with its reference."""
 
@@ -68,7 +61,6 @@ class Cell(Leveled):
     flops_per_token: Number
     shared_draws: Number | None = None  # share of its parameters with the same initial random draws as the reference's
     matched: Matched | None = None
-    step_seconds: StepSeconds | None = optional(default=None)  # only if cells are matched by seconds
     tokens_per_step: Number | None = None
     batches: str  # cells with equal values see the same batches, and their seeds pair
     task: str  # fingerprint of its data

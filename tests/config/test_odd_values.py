@@ -79,7 +79,7 @@ REFUSED = [
     (["--cfg", "everything"], "--cfg: everything is no part of the configuration; write --cfg job or hydra or all"),
     (["design=[true]"], "design=[true]: "),
     (["study=[a,b]"], "study=[a,b]: takes one value"),
-    (["match=param"], "match: must be one of none, params, flops, seconds, flops_total; not param; did you mean"),
+    (["match=param"], "match: must be one of none, params, flops, flops_total; not param; did you mean"),
     (["norm", "=", "ln,rms"], "=: stands alone; write key=value without spaces around ="),
     (["eval=${model.dim}"], "eval=${model.dim}: is a section of keys; set one of them, as in eval.KEY=VALUE"),
     (["data=memorisation", "data.symbols=999999998"], "data.symbols must be ≤ 10,000,000, not 999999998"),

@@ -70,11 +70,6 @@ def test_equal_flops_are_counted_over_the_batches(own: list[str], tmp_path: Path
     assert growing.tokens_per_step * 22 == ROWS * (sum(LENGTHS[:4]) + 18 * LONG)
 
 
-def test_equal_seconds_of_changing_lengths_are_refused(own: list[str], tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match=r"match: seconds are measured at one length.*match=flops_total"):
-        planned(own, tmp_path, "data=text,growing", "match=seconds")
-
-
 def test_data_that_differ_late_in_training_are_not_the_same(own: list[str], tmp_path: Path) -> None:
     planned(own, tmp_path, "data=text,late", "train.steps=20")
     with pytest.raises(PlanError, match="data=text and data=late"):
