@@ -1,13 +1,11 @@
-"""GPT-2 at nanoGPT's CPU shape and a training loop for it, as a user would write them for one experiment.
+"""GPT-2 at nanoGPT's CPU shape, as a user would write it for one experiment.
 
-No part of `ablate`: what its models and its sweeps are compared with, by `race.py`, `agreement.py` and a test.
+No part of `ablate`: what its model is compared with, by a test and by `gpu.py`.
 """
 
 import math
-import time
 from typing import NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -119,52 +117,3 @@ def adopt(model: GPT, state: dict[str, Tensor]) -> None:
 def loss_of(model: nn.Module, tokens: Tensor, targets: Tensor) -> Tensor:
     """Mean loss of a batch."""
     return F.cross_entropy(model(tokens).flatten(0, -2), targets.flatten())
-
-
-def learning_rate(step: int, steps: int, peak: float) -> float:
-    """Warm-up for 100 steps, then a cosine down to a tenth."""
-    if step < 100:
-        return peak * (step + 1) / 100
-    return peak * (0.1 + 0.45 * (1 + math.cos(math.pi * (step - 100) / max(1, steps - 101))))
-
-
-def train(data: dict[str, np.ndarray], size: Size, norm: str, ffn: str, seed: int, steps: int) -> dict[str, float]:
-    """One run in float32, all threads, torch's default AdamW, evaluated as often and on as much as ours: seconds, and
-    the last loss on each held-out split."""
-    start, rows, peak = time.perf_counter(), 12, 0.002
-    torch.manual_seed(seed)
-    model = GPT(size, norm, ffn)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=peak, betas=(0.9, 0.99), weight_decay=0.1)
-    found: dict[str, float] = {}
-    for step in range(steps + 1):
-        if step % 250 == 0 or step == steps:
-            found["val"] = evaluate(model, data["val"], size.context, 65536 // 5)
-        if step == steps:
-            break
-        for group in optimiser.param_groups:
-            group["lr"] = learning_rate(step, steps, peak)
-        starts = torch.randint(len(data["train"]) - size.context - 1, (rows,)).tolist()
-        loss = loss_of(model, *windows(data["train"], starts, size.context))
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        if step % 10 == 0:
-            loss.item()  # as one who prints it
-    found["test"] = evaluate(model, data["test"], size.context, 65536)
-    return found | {"seconds": time.perf_counter() - start}
-
-
-def windows(tokens: np.ndarray, starts: list[int], context: int) -> tuple[Tensor, Tensor]:
-    """Tokens from these places on, and those one later."""
-    rows = [torch.from_numpy(tokens[start : start + context + 1].astype(np.int64)) for start in starts]
-    stacked = torch.stack(rows)
-    return stacked[:, :-1], stacked[:, 1:]
-
-
-@torch.no_grad()
-def evaluate(model: nn.Module, tokens: np.ndarray, context: int, count: int) -> float:
-    """Mean loss over about so many tokens."""
-    starts = np.linspace(0, len(tokens) - context - 2, max(1, count // context)).astype(int).tolist()
-    parts = [windows(tokens, starts[i : i + 64], context) for i in range(0, len(starts), 64)]
-    return sum(float(loss_of(model, *part)) * len(part[0]) for part in parts) / len(starts)

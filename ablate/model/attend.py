@@ -119,7 +119,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, causal: bool, rules: Rules
 def few_scores(query: Tensor, key: Tensor) -> bool:
     """Whether explicit products are faster than the fused kernel on a CPU.  At scale=small a step in bf16 takes 0.7
     times as long; compiled, where the softmax is fused with its surroundings, it takes as long, and less on CPUs with
-    slower fused kernels (benchmarks/step.py)."""
+    slower fused kernels (docs/measurements.md)."""
     fast = query.dtype is torch.bfloat16 or torch.compiler.is_compiling()
     return fast and query.shape[-2] * key.shape[-2] <= FEW
 

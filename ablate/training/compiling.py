@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import nn
 
-# Options that make inductor's code faster, each with its effect on a step at scale=small (benchmarks/step.py disables
-# one at a time).  Results differ by rounding only.
+# Options that make inductor's code faster, each with its effect on a step at scale=small (docs/measurements.md).
+# Results differ by rounding only.
 FASTER: dict[str, Any] = {
     # A value of this many operations is computed once.  By default the limit is 30 and the kernels of every layer
     # compute rotary sines again: a step takes 1.1 times as long.

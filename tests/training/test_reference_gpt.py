@@ -1,4 +1,4 @@
-"""The model that is raced against a plain GPT-2 computes what that one does."""
+"""Our GPT-2 computes what a plain one does."""
 
 from typing import Any
 
