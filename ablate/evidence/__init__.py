@@ -44,5 +44,5 @@ from ablate.evidence.scores import (
     validated,
     values_of,
 )
-from ablate.evidence.statistics import holm, interval, p_value, paired, welch, wilson
+from ablate.evidence.statistics import bonferroni, holm, interval, p_value, paired, welch, wilson
 from ablate.evidence.step_equivalents import exchange_lines, worth_places, worth_text, worth_words

@@ -18,7 +18,7 @@ from ablate.evidence.estimates import MATCHED, estimate_row, scored
 from ablate.evidence.exact import is_solved, sign_flip_p
 from ablate.evidence.normality import assumed, rejects_any, rejects_normality
 from ablate.evidence.scores import given, unadjusted
-from ablate.evidence.statistics import detectable, interval, p_value
+from ablate.evidence.statistics import bonferroni, detectable, interval, p_value
 from ablate.evidence.step_equivalents import WORTH, Worth, fits_in_steps, in_units, slopes, worth
 from ablate.formatting import CROSSED, OPEN, SPEED, counted, flat, leaning, p_words, ranks, setting
 from ablate.results.naming import key_name, no_evidence
@@ -27,7 +27,7 @@ from ablate.results.study import Study
 from ablate.results.tables import is_timed
 
 STEP = "train/step_seconds"
-ESTIMATE = ["n", "mean", "sd", "low", "high", "p", "p_holm", "p_bh", "verdict", "note"]
+ESTIMATE = ["n", "mean", "sd", "low", "high", "p", "p_bonferroni", "p_bh", "verdict", "note"]
 GROUNDS = ["paired", "family", "unadjusted", "lower", "higher", "tied", "diverged", "diverged_reference"]
 GROUNDS += ["failed", "missing", "alpha", "metric", "lower_is_better", "p_normal", "assumes", "d_z", "correlation"]
 GROUNDS += ["superiority", "smallest", "margin", "margin_steps", "collapse_share", "collapse_cost", "waits"]
@@ -55,7 +55,8 @@ class Noise(NamedTuple):
 def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     """A row per contrast of the design, in the metric's unit, level minus reference.
 
-    Family rows (main effects, two-way interactions) have simultaneous 95 % intervals: level 1 − 0.05/m, Bonferroni-t.
+    Family rows (main effects, two-way interactions) have simultaneous 95 % intervals: level 1 − 0.05/m, Bonferroni-t,
+    with which p_bonferroni, min(1, m·p), agrees.
     Other rows are exploratory: p after Benjamini & Hochberg, and intervals of 5 % false coverage rate, level
     1 − 0.05·R/m with R rejections (Benjamini & Yekutieli 2005), which agree with that p.  The interval decides the
     verdict; an exploratory verdict begins with "looks".  Intervals of differences between shares (accuracies) end at −1
@@ -107,8 +108,10 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     table = pandas.DataFrame({name: [getattr(row, name) for row in rows] for name in columns})
     if rows:
         return table
-    numbers = ("mean", "sd", "low", "high", "p", "p_holm", "p_bh", "alpha", "d_z", "smallest", "margin", "margin_steps")
-    kinds = dict.fromkeys(("family", "unadjusted", "paired", "waits"), bool) | dict.fromkeys(numbers, float)
+    numbers = ("mean", "sd", "low", "high", "p", "p_bonferroni", "p_bh", "alpha", "d_z", "smallest")
+    kinds = dict.fromkeys(("family", "unadjusted", "paired", "waits"), bool) | dict.fromkeys(
+        (*numbers, "margin", "margin_steps"), float
+    )
     return table.astype(object).astype(kinds)
 
 
@@ -135,9 +138,11 @@ def _correct(rows: list[Any]) -> None:
     """Fill in p, its corrections, the level and the interval of each row, which depend on all rows."""
     family = np.array([row.family for row in rows], dtype=bool)
     p = np.array([overall(row.looks, p_value(row.estimate)) if _tested(row) else math.nan for row in rows])
-    p_holm, p_bh, together = corrected(p, family, int(family.sum()), int((~family).sum()))
-    for row, level, *known in zip(rows, together, p.tolist(), p_holm.tolist(), p_bh.tolist(), strict=True):
-        row.p, row.p_holm, row.p_bh = known
+    m = int(family.sum())
+    p_bh, together = corrected(p, family, m, len(rows) - m)
+    p_bonferroni = np.where(family, bonferroni(p, m), math.nan)
+    for row, level, *known in zip(rows, together, p.tolist(), p_bonferroni.tolist(), p_bh.tolist(), strict=True):
+        row.p, row.p_bonferroni, row.p_bh = known
         row.alpha = nominal(row.looks, level)
         low, high = interval(row.estimate, row.alpha)
         # Differences of shares cannot exceed their reach, so clipping the interval does not reduce its coverage.

@@ -17,7 +17,7 @@ import math
 import numpy as np
 import pandas
 
-from ablate.evidence.statistics import benjamini_hochberg, holm, t_limit
+from ablate.evidence.statistics import benjamini_hochberg, t_limit
 from ablate.formatting import EXPLORATORY, OPEN, counted
 from ablate.results.naming import no_evidence
 from ablate.results.records import Manifest
@@ -72,21 +72,17 @@ def exploratory(manifest: Manifest) -> int:
     return sum(not version.registered for entry in entries for version in (*entry.earlier, entry))
 
 
-def corrected(p: np.ndarray, family: np.ndarray, m: int, others: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Holm's p over a family of m, Benjamini & Hochberg's of the others (NaN elsewhere), and the level of each row.
+def corrected(p: np.ndarray, family: np.ndarray, m: int, others: int) -> tuple[np.ndarray, np.ndarray]:
+    """Benjamini & Hochberg's p of the rows outside a family of m (NaN elsewhere), and the level of each row.
 
     Rows that are not there, such as withdrawn claims, count as if they had p = 1.  Levels: 0.05/m, Bonferroni's, and
     0.05·R/k with R rejections for the k others (Benjamini & Yekutieli 2005).
     """
-    first, second = np.full((2, len(p)), np.nan)
-
-    def padded(known: np.ndarray, size: int) -> np.ndarray:
-        return np.pad(known, (0, max(0, size - len(known))), constant_values=np.nan)
-
-    first[family] = holm(padded(p[family], m), ALPHA)[: family.sum()]
-    second[~family] = benjamini_hochberg(padded(p[~family], others))[: (~family).sum()]
+    second = np.full(len(p), np.nan)
+    padded = np.pad(p[~family], (0, max(0, others - int((~family).sum()))), constant_values=np.nan)
+    second[~family] = benjamini_hochberg(padded)[: (~family).sum()]
     found = max(1, int((second <= ALPHA).sum()))
-    return first, second, np.where(family, ALPHA / max(1, m), ALPHA * found / max(1, others))
+    return second, np.where(family, ALPHA / max(1, m), ALPHA * found / max(1, others))
 
 
 def looks_until(most: int) -> list[int]:

@@ -85,19 +85,20 @@ def interval(estimate: Estimate, alpha: float) -> tuple[float, float]:
     return estimate.mean - half, estimate.mean + half
 
 
-def holm(p: np.ndarray, alpha: float) -> np.ndarray:
-    """Holm's step-down p, max over ranks j ≤ i of (m − j + 1)·p₍ⱼ₎ (Holm 1979), made consistent with the intervals.
+def bonferroni(p: np.ndarray, m: int) -> np.ndarray:
+    """min(1, m·p) for a family of m tests: at most α exactly where the simultaneous interval excludes zero."""
+    return np.minimum(m * p, 1.0)
 
-    Holm can reject at `alpha` where a simultaneous Bonferroni interval contains zero.  Intervals decide here, so such a
-    p is replaced by its Bonferroni value m·p, which is above `alpha`.  NaN stays NaN and counts in m.
+
+def holm(p: np.ndarray, m: int) -> np.ndarray:
+    """Holm's step-down p for a family of m tests, max over ranks j ≤ i of (m − j + 1)·p₍ⱼ₎, at most 1 (Holm 1979).
+
+    Of the m tests, those that are not in `p` and those with NaN count as if they had p = 1; NaN stays NaN.
     """
-    order, m = np.argsort(np.where(np.isnan(p), 1.0, p), kind="stable"), len(p)
-    ordered = p[order]
-    bonferroni = np.minimum(m * ordered, 1.0)
-    step_down = np.minimum(np.fmax.accumulate((m - np.arange(m)) * ordered), 1.0)
-    agreed = np.where((step_down <= alpha) & (bonferroni > alpha), bonferroni, step_down)
-    adjusted = np.empty(m)
-    adjusted[order] = np.where(np.isnan(ordered), np.nan, np.fmax.accumulate(agreed)) if m else agreed
+    order = np.argsort(p)  # NaN last
+    factors = m - np.arange(len(p))
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.minimum(np.maximum.accumulate(factors * p[order]), 1.0)
     return adjusted
 
 

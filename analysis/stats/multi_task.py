@@ -78,10 +78,10 @@ def interactions(found: Crossed) -> pandas.DataFrame:
     """Whether a variant gains more on a task than on the others: the difference of differences, exploratory.
 
     With D_t the scaled gain over the reference variant on task t, paired by seed, it is D_t − mean of D on the other
-    tasks, whose runs are independent: Welch's t, simultaneous 95 % intervals over the rows (Bonferroni) and Holm p that
+    tasks, whose runs are independent: Welch's t, simultaneous 95 % intervals over the rows (Bonferroni) and p that
     agree with them; neither below five seeds, which Welch's t needs.  A gain is NaN if the two variants lost different
     numbers of runs to divergence.
-    Columns variant, task, n, gain, others, mean, low, high, p, p_holm.
+    Columns variant, task, n, gain, others, mean, low, high, p, p_bonferroni.
     """
     rows = []
     level = evidence.ALPHA / (len(found.tasks) * (len(found.variants) - 1))
@@ -102,7 +102,7 @@ def interactions(found: Crossed) -> pandas.DataFrame:
             row = {"variant": variant, "task": task, "n": estimate.n, "gain": own, "others": own - estimate.mean}
             rows.append(row | {"mean": estimate.mean, "low": low, "high": high, "p": p})
     table = pandas.DataFrame(rows)
-    return table.assign(p_holm=evidence.holm(table["p"].to_numpy(float), evidence.ALPHA))
+    return table.assign(p_bonferroni=evidence.bonferroni(table["p"].to_numpy(float), len(table)))
 
 
 def ranks(found: Crossed) -> pandas.DataFrame:

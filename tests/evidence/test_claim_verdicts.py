@@ -4,6 +4,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from claimed_studies import FFN, NOISE, SIDES, TRAINED, entry, made, noisy, row, scores_of
 from fake_studies import TASK, Levels, a_manifest, study_of, with_cells, with_manifest
 from scipy import stats
+from statsmodels.stats.multitest import multipletests
 
 from ablate import evidence
 from ablate.cli.summary import summary
@@ -21,7 +23,7 @@ from ablate.evidence.error_rates import corrected, exploratory, nominal, registe
 from ablate.evidence.exact import hypergeometric_p
 from ablate.formatting import number
 from ablate.planning import rounds
-from ablate.results.records import ClaimEntry, CriterionEntry, ValueText
+from ablate.results.records import ClaimEntry, ClaimVerdict, CriterionEntry, ValueText
 from ablate.results.study import Study
 
 
@@ -240,7 +242,7 @@ def test_claims_that_are_left_are_corrected_for_those_that_were_taken_back():
     table = evidence.claims(study)
     assert registered(study.manifest) == 5 and exploratory(study.manifest) == 1
     assert list(table["alpha"]) == pytest.approx([0.01, 0.01, 0.01, 0.05])
-    assert row(table, "a").p_holm >= 5 * row(table, "a").p * 0.999
+    assert row(table, "a").p_holm == pytest.approx(5 * row(table, "a").p)
     assert row(table, "d").p_bh == row(table, "d").p and row(table, "d").edited and not row(table, "d").family
     lines = evidence.claim_lines(study.manifest, table)
     assert lines[3].startswith("d (post hoc, edited after results): looks contradicted.")
@@ -260,8 +262,71 @@ def test_one_seed_and_no_claims_are_tables_too():
     assert "verdict" in evidence.claims(empty)
 
 
+FAR_SIDES, NEAR_SIDES = [{"ffn": "swiglu"}, {"ffn": "mlp"}], [{"ffn": "gelu"}, {"ffn": "mlp"}]
+LESS_FAR, LESS_NEAR = {"less": FAR_SIDES}, {"less": NEAR_SIDES}
+
+
+def of_far_and_near(**claims: dict[str, Any]) -> Study:
+    """A study of three FFNs: swiglu is far from mlp, gelu so near that the p of their difference is about 0.03."""
+    near = np.random.default_rng(1).normal(0, 1, 8)
+    near = (near - near.mean()) / near.std(ddof=1) - 0.96
+
+    def score(levels: Levels, seed: int) -> float:
+        shift = {"mlp": 0.0, "gelu": 0.01 * near[seed], "swiglu": -0.2 + 0.001 * NOISE[seed, 0]}
+        return float(2 + shift[levels["ffn"]])
+
+    entries = {name: entry(claim) for name, claim in claims.items()}
+    return made(entries, {"ffn": ["mlp", "gelu", "swiglu"]}, score=score)
+
+
+def test_holm_decides_a_claim_whose_simultaneous_interval_contains_zero():
+    table = evidence.claims(of_far_and_near(far=LESS_FAR, near=LESS_NEAR))
+    near = row(table, "near")
+    assert 0.025 < near.p < 0.05 and near.low < 0 < near.high
+    assert near.p_holm == near.p and near.verdict == "supported"
+    assert "supported. gelu against mlp: test loss −0.010 [" in near.sentence
+
+
+def test_holm_decides_in_the_direction_of_the_estimate():
+    turned = {"greater": NEAR_SIDES}
+    assert row(evidence.claims(of_far_and_near(far=LESS_FAR, near=turned)), "near").verdict == "contradicted"
+
+
+def test_holm_does_not_decide_the_second_where_the_first_is_undecided():
+    same = {"equivalent": FAR_SIDES, "margin": 0.2}
+    table = evidence.claims(of_far_and_near(far=same, near=LESS_NEAR))
+    assert row(table, "far").p > 0.05 and row(table, "near").p < 0.05
+    assert list(table["verdict"]) == ["undecided", "undecided"]
+
+
+def test_holm_corrects_every_kind_of_claim_as_statsmodels_does():
+    claims = {"equivalent": {"equivalent": NEAR_SIDES, "margin": 0.02}, "greater": {"greater": NEAR_SIDES}}
+    claims |= {"not_greater": {"not_greater": NEAR_SIDES, "margin": 0.005}, "far": LESS_FAR}
+    table = evidence.claims(of_far_and_near(**claims))
+    assert table["p_holm"].to_numpy() == pytest.approx(multipletests(table["p"], method="holm")[1])
+    decided = table["verdict"].ne("undecided")
+    assert (decided == (table["p_holm"] <= 0.05)).all() and decided.any()
+
+
+def test_a_claim_that_was_judged_by_its_interval_says_what_holm_says():
+    study = of_far_and_near(far=LESS_FAR, near=LESS_NEAR)
+    before = row(evidence.claims(study), "near")
+    kept = ClaimVerdict(
+        verdict="undecided",
+        note="",
+        estimate=before["mean"],
+        interval=(before.low, before.high),
+        p=before.p,
+        method="simultaneous interval (Bonferroni t)",
+        commit="1234567",
+    )
+    found = row(evidence.claims(replace(study, verdicts={"near": kept})), "near")
+    assert found.verdict == "undecided" and found.p_holm == before.p_holm
+    assert "; judged by simultaneous interval (Bonferroni t); Holm's step-down says supported" in found.sentence
+
+
 def test_corrections_agree_with_the_intervals():
-    """Whatever the p: what Holm's or Benjamini & Hochberg's p calls found is what its interval's level calls found."""
+    """Whatever the p: what Bonferroni's or Benjamini & Hochberg's p calls found is what its interval's level does."""
     rng = np.random.default_rng(0)
     for _ in range(300):
         m, k = rng.integers(0, 5, 2)
@@ -270,7 +335,8 @@ def test_corrections_agree_with_the_intervals():
         claims = {str(i): yes if known else no for i, known in enumerate(family)}
         gone = {"x": yes, "y": no} if rng.random() < 0.5 else {}
         manifest = a_manifest(claims=claims, withdrawn=gone)
-        first, second, level = corrected(p, family, registered(manifest), exploratory(manifest))
+        second, level = corrected(p, family, registered(manifest), exploratory(manifest))
+        first = evidence.bonferroni(p, registered(manifest))
         assert ((np.where(family, first, second) <= 0.05) == (p <= level)).all()
 
 

@@ -12,6 +12,7 @@ import pandas
 import pytest
 from fake_studies import TASK, Levels, fabricate, study_of
 from scipy import stats
+from statsmodels.stats.multitest import multipletests
 
 from ablate import evidence
 from ablate.evidence import expected_noise
@@ -111,7 +112,7 @@ def test_unpaired_comparisons_have_no_verdict_below_five_seeds(n: int, verdict: 
     score = lambda levels, seed: 2 - levels["data.context"] / 64 + 0.01 * NOISE[seed, levels["data.context"]]  # noqa: E731
     study = study_of({"data.context": [16, 32]}, range(n), score, batches=str)
     found = row(evidence.effects(study), "data.context: 32 − 16")
-    assert found.high < 0 and found.verdict == verdict and np.isnan(found.p_holm) == (n < 5)
+    assert found.high < 0 and found.verdict == verdict and np.isnan(found.p_bonferroni) == (n < 5)
 
 
 def diverging(*lost: tuple[str, int]) -> Callable[[Levels, int], str]:
@@ -123,7 +124,7 @@ def test_where_more_runs_diverged_the_verdict_is_withheld_and_ranks_say_the_rest
     study = study_of(PAIR, seeds=range(5), status=lost)
     found = row(evidence.effects(study), "ffn: swiglu − mlp")
     assert found.verdict == "withheld" and found.note == "2 runs diverged against 0"
-    assert np.isnan([found.low, found.high, found.p, found.p_holm]).all()
+    assert np.isnan([found.low, found.high, found.p, found.p_bonferroni]).all()
     assert (found.lower, found.higher, found.tied) == (3, 2, 0)
     assert found.n == 3
 
@@ -199,11 +200,29 @@ def test_wilson(count: int, n: int) -> None:
 
 
 def test_holm_by_hand() -> None:
-    assert evidence.holm(np.array([0.01, 0.04, 0.03, 0.005]), 0.05) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    # Holm alone would give 0.04 to the second, which the Bonferroni interval leaves open: it keeps 3 · 0.02.
-    assert evidence.holm(np.array([0.001, 0.02, 0.055]), 0.05) == pytest.approx([0.003, 0.06, 0.06])
-    assert evidence.holm(np.array([0.01, np.nan, 0.02]), 0.05) == pytest.approx([0.03, np.nan, 0.06], nan_ok=True)
-    assert len(evidence.holm(np.array([]), 0.05)) == 0
+    assert evidence.holm(np.array([0.01, 0.04, 0.03, 0.005]), 4) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert evidence.holm(np.array([0.001, 0.02, 0.055]), 3) == pytest.approx([0.003, 0.04, 0.055])
+    assert evidence.holm(np.array([0.01, np.nan, 0.02]), 3) == pytest.approx([0.03, np.nan, 0.04], nan_ok=True)
+    assert len(evidence.holm(np.array([]), 0)) == 0
+
+
+def test_holm_is_that_of_statsmodels() -> None:
+    rng = np.random.default_rng(0)
+    for m in range(1, 12):
+        p = rng.uniform(0, 1, m) ** 3
+        assert evidence.holm(p, m) == pytest.approx(multipletests(p, method="holm")[1])
+
+
+def test_holm_counts_tests_without_a_p_as_ones() -> None:
+    p = np.array([0.004, 0.02, 0.011])
+    expected = multipletests([*p, 1.0, 1.0], method="holm")[1][:3]
+    assert evidence.holm(p, 5) == pytest.approx(expected)
+    assert evidence.holm(np.array([0.004, np.nan, 0.02, 0.011]), 5)[[0, 2, 3]] == pytest.approx(expected)
+
+
+def test_bonferroni_is_that_of_statsmodels() -> None:
+    p = np.random.default_rng(1).uniform(0, 1, 7) ** 3
+    assert evidence.bonferroni(p, 7) == pytest.approx(multipletests(p, method="bonferroni")[1])
 
 
 @pytest.mark.parametrize(("n", "d"), [(3, 3.26), (5, 1.68), (8, 1.16), (10, 1.00), (16, 0.75), (20, 0.66)])

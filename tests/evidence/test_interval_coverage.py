@@ -263,7 +263,7 @@ def test_intervals_and_p_allow_for_all_looks_and_agree() -> None:
         assert [row.low, row.high] == pytest.approx(list(expected))
         assert row.p == pytest.approx(overall(LOOKS, stats.ttest_1samp(gains, 0).pvalue))
         decided = table["verdict"].str.contains("better|worse")
-        assert (decided == (table["p_holm"].fillna(table["p_bh"]) <= 0.05)).all(), "p contradicts the interval"
+        assert (decided == (table["p_bonferroni"].fillna(table["p_bh"]) <= 0.05)).all(), "p contradicts the interval"
         agreed += int(decided.sum())
     assert 5 < agreed < 25
 

@@ -26,7 +26,7 @@ def committed_effects() -> pandas.DataFrame:
     tables = []
     for name, study in committed_studies().items():
         effects = evidence.effects(study)
-        corrected = effects["p_holm"].fillna(effects["p_bh"])
+        corrected = effects["p_bonferroni"].fillna(effects["p_bh"])
         table = effects[[*NAMES, *NUMBERS]].assign(p_corrected=corrected, verdict=effects["verdict"])
         tables.append(table.assign(study=name))
     found = pandas.concat(tables, ignore_index=True)

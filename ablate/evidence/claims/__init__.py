@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -16,13 +16,22 @@ from ablate.evidence.claims.sentences import claim_says, claim_sentence, pairs, 
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.effects import no_verdict, too_few, withheld
 from ablate.evidence.equivalence import SEEDS, Collapse, collapse_of, condition
-from ablate.evidence.error_rates import corrected, exploratory, nominal, overall, planned_looks, registered, worded
+from ablate.evidence.error_rates import (
+    ALPHA,
+    corrected,
+    exploratory,
+    nominal,
+    overall,
+    planned_looks,
+    registered,
+    worded,
+)
 from ablate.evidence.estimates import divergence_of, estimate_row, scored, scored_by_two, second_metric
 from ablate.evidence.exact import least_level
 from ablate.evidence.ladder import arm_of, change, combined, unusable
 from ablate.evidence.normality import assumed
 from ablate.evidence.scores import given, unadjusted
-from ablate.evidence.statistics import interval, p_value, paired, t_above
+from ablate.evidence.statistics import holm, interval, p_value, paired, t_above
 from ablate.evidence.step_equivalents import WORTH, Worth, curves_of, fits_in_steps, in_units, outside, worth
 from ablate.formatting import MINUS, counted, decimals, number, p_words, ranks
 from ablate.results.naming import metric_words, no_evidence
@@ -354,9 +363,10 @@ FINDERS |= {"diverges_more": divergence, "rank_correlates": ranking, "multiplier
 def claims(study: Study) -> pandas.DataFrame:
     """A row per claim of a study: side one minus side two, in the metric's unit, and its verdict.
 
-    Registered claims are the family: intervals of level 1 − 0.05/m, Bonferroni-t, over all m that were ever registered,
-    and Holm p.  Claims written or edited after results are exploratory: p after Benjamini & Hochberg over all of them,
-    intervals of 5 % false coverage rate, verdicts that begin with "looks".  The interval decides.  `less` and `greater`
+    Registered claims are the family: Holm's step-down over all m that were ever registered decides them, p_holm ≤ 0.05.
+    The intervals are simultaneous, of level 1 − 0.05/m, and may contain zero where Holm's step-down decides.  Claims
+    written or edited after results are exploratory: p after Benjamini & Hochberg over all of them, intervals of 5 %
+    false coverage rate, which decide, and verdicts that begin with "looks".  `less` and `greater`
     compare the numbers, whether or not less is better, by more than their margin if they have one.  With `seeds=auto`
     all levels allow for the looks; `waits` marks claims that more seeds may decide.  Verdict, estimate, interval and p
     of a claim are those in `Study.verdicts`, where it was judged when the tables were written.  `says` is the finding,
@@ -371,15 +381,20 @@ def claims(study: Study) -> pandas.DataFrame:
         for name, entry in entries.items()
     }
     family = np.array([bool(entry.registered) for entry in entries.values()], dtype=bool)
-    kept = [study.verdicts.get(name) for name in entries]
-    pairs_of_p = zip(found.values(), kept, strict=True)
-    p = np.array([finding.p if verdict is None else verdict.p for finding, verdict in pairs_of_p], dtype=float)
-    holm, bh, levels = corrected(p, family, registered(study.manifest), exploratory(study.manifest))
+    for name in found.keys() & study.verdicts.keys():
+        found[name] = replace(found[name], p=number_of(study.verdicts[name].p))
+    p = np.array([finding.p for finding in found.values()], dtype=float)
+    m = registered(study.manifest)
+    bh, levels = corrected(p, family, m, exploratory(study.manifest))
+    p_holm = np.full(len(p), math.nan)
+    p_holm[family] = holm(p[family], m)
     rows = []
-    for (name, finding), level, verdict in zip(found.items(), levels, kept, strict=True):
-        row = {"name": name} | _row(entries[name], finding, level)
-        rows.append(row | _kept_columns(verdict, row["verdict"]) if verdict else row)
-    table = pandas.DataFrame(rows, columns=COLUMNS).assign(p_holm=holm, p_bh=bh, alpha=levels)
+    for (name, finding), level, holms in zip(found.items(), levels, p_holm, strict=True):
+        row = {"name": name} | _row(entries[name], finding, level, holms)
+        if kept := study.verdicts.get(name):
+            row |= _kept_columns(kept, row)
+        rows.append(row)
+    table = pandas.DataFrame(rows, columns=COLUMNS).assign(p_holm=p_holm, p_bh=bh, alpha=levels)
     table["note"] = ["; ".join(filter(None, [note, given(study.manifest)])) for note in table["note"]]
     table["unadjusted"] = bool(unadjusted(study.manifest))
     table["says"] = [claim_says(study.manifest, entries[row.name].claim, row) for row in named_rows(table)]
@@ -387,9 +402,13 @@ def claims(study: Study) -> pandas.DataFrame:
     return table
 
 
-def _row(entry: ClaimEntry, finding: Finding, level: float) -> dict[str, Any]:
-    """The columns of one claim at its corrected level."""
+def _row(entry: ClaimEntry, finding: Finding, level: float, p_holm: float) -> dict[str, Any]:
+    """The columns of one claim: its interval is of this level, and a registered one is decided by Holm's step-down.  A
+    p of at most 0.05 says that the claim is decided; in which direction, its interval of level 1 − 0.05 says."""
     found = finding.at(level)
+    if p_holm <= ALPHA and not found.outcome:
+        decided = finding.at(ALPHA)
+        found = decided._replace(low=found.low, high=found.high, worth=found.worth)
     row = finding.columns | found.worth._asdict() | {"p": finding.p, "low": found.low, "high": found.high}
     row |= {"registered": entry.registered, "family": entry.registered, "edited": bool(entry.earlier)}
     row |= {"relation": entry.claim.relation, "assumes": finding.assumes * bool(found.outcome)}
@@ -398,9 +417,21 @@ def _row(entry: ClaimEntry, finding: Finding, level: float) -> dict[str, Any]:
     return row | {"waits": found.more or (not found.outcome and not finding.final)}
 
 
-def _kept_columns(kept: ClaimVerdict, verdict: str) -> dict[str, Any]:
-    """The columns of a claim that was judged when the tables were written; `verdict` is what it would be now."""
-    low, high = (math.nan if end is None else end for end in kept.interval)
-    mean = math.nan if kept.estimate is None else kept.estimate
-    same = verdict.partition(" among ")[0] == kept.verdict
-    return {"mean": mean, "low": low, "high": high, "p": kept.p, "verdict": verdict if same else kept.verdict}
+def _kept_columns(kept: ClaimVerdict, row: dict[str, Any]) -> dict[str, Any]:
+    """The columns of a claim that was judged when the tables were written; `row` is how it would be judged now."""
+    columns = {
+        "mean": number_of(kept.estimate),
+        "low": number_of(kept.interval[0]),
+        "high": number_of(kept.interval[1]),
+    }
+    now = row["verdict"].partition(" among ")[0]
+    if now == kept.verdict:
+        return columns
+    both = f"judged by {kept.method}; Holm's step-down says {now}"
+    note = "; ".join(filter(None, [both, row["note"]]))
+    return columns | {"verdict": kept.verdict, "note": note}
+
+
+def number_of(value: float | None) -> float:
+    """A number from JSON, where None stands for NaN."""
+    return math.nan if value is None else float(value)

@@ -38,13 +38,13 @@ def kept_verdict(claim: Claim, row: Any, commit: str) -> ClaimVerdict:
 def method_of(claim: Claim, row: Any) -> str:
     """How a claim is judged, in plain words."""
     if claim.relation == "rank_correlates":
-        return "Bonferroni level (t over seeds and permutation of levels)"
+        return "Holm's step-down (t over seeds and permutation of levels)"
     if claim.relation == "diverges_more":
-        return "Bonferroni level (exact test)"
+        return "Holm's step-down (exact test)"
     if claim.relation == "multiplier":
-        return "simultaneous interval (Bonferroni t of the logarithm, delta method)"
+        return "Holm's step-down (t of the logarithm, delta method)"
     if is_solved(row.metric):
-        return "simultaneous interval (Bonferroni, exact)"
+        return "Holm's step-down (exact bounds)"
     if row.paired:
-        return "simultaneous interval (Bonferroni t)"
-    return "simultaneous interval (Bonferroni, Welch's t)"
+        return "Holm's step-down (t)"
+    return "Holm's step-down (Welch's t)"

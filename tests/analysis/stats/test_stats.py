@@ -64,14 +64,14 @@ def test_an_effect_that_depends_on_the_task_is_found_as_welch_finds_it(tmp_path)
     assert row["mean"] == pytest.approx(np.mean(gains["copy"]) - np.mean(gains["lm"]))
     assert (row["low"], row["high"]) == pytest.approx(tuple(expected.confidence_interval(1 - 0.05 / 2)))
     assert row["p"] == pytest.approx(expected.pvalue) and row["gain"] == pytest.approx(np.mean(gains["copy"]))
-    assert row["p_holm"] == pytest.approx(2 * expected.pvalue)
+    assert row["p_bonferroni"] == pytest.approx(2 * expected.pvalue)
     assert stats.aggregate(stats.crossed(study), np.random.default_rng(0)) is None, "two tasks are few"
 
 
 def test_below_five_seeds_tasks_have_no_interval_and_unequal_divergence_no_gain(tmp_path):
     for n in (3, 4):
         few = stats.interactions(stats.crossed(several(tmp_path / f"few{n}", ["lm", "copy"], n)))
-        assert few[["p", "p_holm", "low", "high"]].isna().all(axis=None) and few["mean"].notna().all()
+        assert few[["p", "p_bonferroni", "low", "high"]].isna().all(axis=None) and few["mean"].notna().all()
         (shown,) = further_sheets({"tasks": few})
         assert not any("[" in cell for row in shown.rows for cell in row) and "none below 5 seeds" in shown.notes[0]
     study = several(tmp_path, ["lm", "copy", "recall"])

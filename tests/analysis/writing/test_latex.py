@@ -124,9 +124,9 @@ def test_columns_and_heads_are_as_wide_as_what_they_hold() -> None:
         Sheet("x", "T", ["a", "b"], [["ln", "a sentence that is a good deal longer than any label is"]], [])
     )
     assert r"\begin{tabular}{@{}l>{\raggedright\arraybackslash}p{15em}@{}}" in text and tabular(text)
-    text = latex.table(Sheet("x", "T", ["a", "p (Holm; exploratory: BH)"], [["ln", "0.001"]], []))
-    assert r"\begin{tabular}[b]{@{}r@{}}p (Holm; \\ exploratory: \\ BH)\end{tabular} \\" in text
-    assert tabular(text)[0] == ["a", "p (Holm; exploratory: BH)"]
+    text = latex.table(Sheet("x", "T", ["a", "p (ten; exactly: eleven)"], [["ln", "0.001"]], []))
+    assert r"\begin{tabular}[b]{@{}r@{}}p (ten; \\ exactly: \\ eleven)\end{tabular} \\" in text
+    assert tabular(text)[0] == ["a", "p (ten; exactly: eleven)"]
     narrow = latex.table(Sheet("x", "T", ["a", "b"], [["ln", "1"]], []))
     wide = latex.table(Sheet("x", "T", list("abcdefgh"), [["12345678"] * 8], []))
     assert r"\begin{table}" in narrow and r"\begin{table*}" in wide and r"\end{table*}" in wide
@@ -241,13 +241,13 @@ def test_p_and_digits_are_those_of_the_tables(tmp_path: Path) -> None:
     sides = {name: {name: [{"norm": "rms"}, {"norm": "ln"}]} for name in ("less", "greater")}
     found = case(tmp_path, seeds=range(5), claims={name: entry(claim) for name, claim in sides.items()})
     read = commands(found)
-    rows = [*found.effects.itertuples(), *found.claims.itertuples()]
+    effects, claims = found.effects, found.claims
+    corrected = [*effects["p_bonferroni"].fillna(effects["p_bh"]), *claims["p_holm"]]
     stems = [name.removesuffix("Delta") for name in read if name.endswith("Delta")]
-    for stem, row in zip(stems, rows, strict=True):
-        p = row.p_holm if row.family else row.p_bh
+    for stem, p in zip(stems, corrected, strict=True):
         assert read[f"{stem}P"] == unboxed(latex_macros.either_mode(formatting.p_text(p)))
-    for table in (found.effects, found.claims):
-        seen = table[table["family"] & (table["p_holm"] > 1.5 * table["p"]) & (table["p"] > 0.01)]
+    for table, name in ((effects, "p_bonferroni"), (claims, "p_holm")):
+        seen = table[table["family"] & (table[name] > 1.5 * table["p"]) & (table["p"] > 0.01)]
         assert len(seen), "or raw p would do"
     narrow = found.effects.assign(mean=0.0115, low=0.004, high=0.019, sd=0.01, verdict="undecided")
     (row,) = narrow.iloc[[0]].itertuples()

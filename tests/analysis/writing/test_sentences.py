@@ -37,7 +37,7 @@ def test_a_decided_effect_is_told_by_its_size_its_interval_its_grounds_and_its_s
     said = sentences(found)[1]
     pattern = (
         r"SwiGLU in place of ReLU MLP lowers the test loss by 0\.(\d+) \[0\.(\d+), 0\.(\d+)\] nats per byte, "
-        r"averaged over norm \(8 seeds, Holm p < 0\.0001, "
+        r"averaged over norm \(8 seeds, Bonferroni p < 0\.0001, "
         r"\+0\.1 % parameters; 0\.12 M parameters, stdlib-3\.11, 800 steps\)\."
     )
     shown = re.fullmatch(pattern, said)
