@@ -259,7 +259,7 @@ class Reader:
             if (key in STUDY_FILE_KEYS and (key == "factors" or not where)) or not self._is_known(str(key), where):
                 continue
             own = {str(key): value}
-            for name, leaf in own.items() if key in ("reference", "companions") else flat(own).items():
+            for name, leaf in own.items() if key == "companions" else flat(own).items():
                 several = name == "track" and isinstance(leaf, list)
                 if name in self.groups and not isinstance(leaf, str) and not several:
                     self._wrong(where + name, f"{value_text(leaf)} is not a variant; {instead('', self.groups[name])}")
@@ -295,7 +295,7 @@ class Reader:
             self._wrong(where + key, REFUSED[top])
         elif top not in self.top:
             there = sorted({*self.top, *STUDY_FILE_KEYS} - REFUSED.keys() - {"seed"})  # seedz means seeds
-            self._wrong(where + key, f"no such key; {instead(top, there, named_elsewhere())}")
+            self._wrong(where + key, removed(top) or f"no such key; {instead(top, there, named_elsewhere())}")
         return top in self.top and top not in REFUSED
 
     def _is_level(self, key: str, level: Any) -> bool:

@@ -62,12 +62,11 @@ def arrange(command: Command) -> Design:
     problems += wrong
     values = {key: [parsed(level).value() for level in levels] for key, levels in command.swept.items()}
     typed = {name: list(zip(*(values[key] for key in members), strict=False)) for name, members in keys.items()}
-    base, wrong = _choose_base(kind, typed, keys, given(command, "reference"))
-    problems += wrong
+    counts = {name: len(levels) for name, levels in typed.items()}
+    base = base_levels(kind, counts, keys)
     more, wrong = read_companions(command, kind, base, keys)
     problems += wrong
     kind = kind if steps or kind != "ladder" else "grid"
-    counts = {name: len(levels) for name, levels in typed.items()}
     start = tuple(base.get(name, 0) for name in counts)
     if (cells := size(kind, counts)) > MOST:
         smaller = "design=one_at_a_time" if kind == "grid" else "fewer values"
@@ -187,36 +186,12 @@ def zipped(command: Command) -> tuple[dict[str, list[str]], list[Problem]]:
     return keys, []
 
 
-def _choose_base(
-    design: str, typed: dict[str, list[tuple[Any, ...]]], keys: dict[str, list[str]], reference: Any
-) -> tuple[dict[str, int], list[Problem]]:
-    """The reference's level of each compared factor, and the problems of `reference`."""
+def base_levels(design: str, counts: dict[str, int], keys: dict[str, list[str]]) -> dict[str, int]:
+    """The reference's level of each compared factor: the last one with design=leave_one_out, else the first."""
     # In a grid, component factors are compared (all factors if no component varies), in other designs all factors.
     compared = [name for name in keys if {*VARIED} & {*keys[name]}] if design == "grid" else []
     compared += [name for name in keys if design == "ladder" and name != RUNG]
-    base = {name: len(typed[name]) - 1 if design == "leave_one_out" else 0 for name in compared or keys}
-    if reference is None:
-        return base, []
-    if not isinstance(reference, dict):
-        return base, [Problem("reference", f"{reference!r} must be a mapping; write reference={{norm:rms}}")]
-    if design == "cumulative":
-        return base, [Problem("reference", "design=cumulative starts from the first values; put yours first")]
-    problems = []
-    for key, value in reference.items():
-        name = next((name for name in base if key == name or key in keys[name]), None)
-        if name is None:
-            choices = ", ".join(base) or "none"
-            problems.append(Problem("reference", f"{key} is not compared here; choose from {choices}"))
-            continue
-        shown = [join(values) if key == name else values[keys[name].index(key)] for values in typed[name]]
-        if shown.count(value) == 1:
-            base[name] = shown.index(value)
-        elif value in shown:
-            problems.append(Problem("reference", f"{key}:{value} is in several levels of {name}; name another key"))
-        else:
-            levels = ", ".join(map(str, shown))
-            problems.append(Problem("reference", f"{key}:{value} is not in the sweep; write one of {levels}"))
-    return base, problems
+    return {name: counts[name] - 1 if design == "leave_one_out" else 0 for name in compared or keys}
 
 
 def join(values: Sequence[Any]) -> Any:

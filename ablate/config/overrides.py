@@ -18,6 +18,7 @@ from ablate.config.errors import Problem
 from ablate.config.files import read_plain
 from ablate.config.groups import Groups, named_elsewhere
 from ablate.config.key_checks import misshapen, suggestion
+from ablate.config.removed import removed
 from ablate.config.schema import KEYS, OWNED, PLACED, SECTIONS, VARIED, WHOLE, Config
 from ablate.formatting import instead
 
@@ -87,7 +88,7 @@ def parsed(text: str) -> Override:
 def with_quotes(text: str, groups: Mapping[str, Collection[str]]) -> str:
     """An override with quotes around choices that have settings, as Hydra's grammar needs: norm='group(groups=4)'."""
     key, equals, value = text.rstrip().partition("=")
-    if "(" not in value or (group := key.lstrip("+~")) not in (*groups, "reference"):
+    if "(" not in value or (group := key.lstrip("+~")) not in groups:
         return text
     kept = {None, *FUNCTIONS} - {*groups.get(group, ())}  # sort is a variant of data
     return key + equals + CALL.sub(lambda found: found[0] if found[1] in kept else quoted(found[0]), value)
@@ -126,7 +127,7 @@ def _unreadable(text: str, groups: Collection[str]) -> str:
     if any(text.count(left) > text.count(right) for left, right in ("[]", "{}", "()")):
         return "has a bracket that is not closed; quote what holds spaces, as in 'seeds=[3,7]'"
     if key.partition(".")[0] not in (top := {*KEYS, *groups}):
-        return f"no such key; {instead(key, sorted(top), named_elsewhere())}"
+        return removed(key) or f"no such key; {instead(key, sorted(top), named_elsewhere())}"
     if "(" in text and key in groups:
         return "cannot be read; parentheses after a variant hold settings of one value each, as in norm=group(groups=4)"
     return f"""cannot be read; if the value is a text, quote it twice: "{key}='{text.partition("=")[2]}'\""""

@@ -6,6 +6,7 @@ REMOVED: dict[str, str] = {
     "figure: looks": "is no longer a figure; leave it out",
     "figure: main_effects": "is no longer a figure; write effects",
     "figure: proxy": "is no longer a figure; write claims",
+    "reference": "is no longer a key; write the level to compare with first, as in norm=rms,ln",
     "tune.per_seed": "is no longer a key; leave it out, and write tune.seeds=4, say, for a surer choice",
 }
 

@@ -159,7 +159,6 @@ class Config:
     seeds: Any = 5
     seeds_max: int = at_least(5, MOST_SEEDS)
     confirm: int | None = dataclasses.field(default=None, metadata={"range": (1, MOST_SEEDS)})
-    reference: Any = None
     companions: Any = None
     match: str = one_of("none", "params", "flops", "flops_total")
     design: str = one_of("grid", "one_at_a_time", "leave_one_out", "cumulative", "ladder")

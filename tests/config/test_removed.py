@@ -81,3 +81,17 @@ def test_a_figure_that_is_gone_is_refused_by_plot_and_by_figures_yaml(tmp_path: 
     (tmp_path / "figures.yaml").write_text(f"subset: {{figures: [{figure}]}}\n")
     with pytest.raises(Refused, match=REMOVED[f"figure: {figure}"]):
         plot(study, "effects", tmp_path)
+
+
+def test_a_study_file_with_a_key_that_is_gone_is_told_what_to_write(refused: Any, tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    content = {"factors": {"norm": ["ln", "rms"]}, "reference": {"norm": "rms"}}
+    (tmp_path / "experiment" / "mine.yaml").write_text(yaml.safe_dump(content))
+    (line,) = refused("+experiment=mine", config_dir=str(tmp_path))
+    assert line.endswith(f"mine.yaml: reference: {REMOVED['reference']}")
+
+
+def test_a_key_that_is_gone_is_named_though_its_value_cannot_be_read(refused: Any) -> None:
+    assert refused("norm=ln,rms", "reference={norm:group(4)}") == [
+        f"reference={{norm:group(4)}}: {REMOVED['reference']}"
+    ]

@@ -100,7 +100,7 @@ def test_one_switch_holds_it_equal_before_runs_have_their_keys(plan: Any) -> Non
 
 
 def test_the_reference_decides_what_is_held(plan: Any) -> None:
-    held = plan("ffn=mlp,swiglu", "reference={ffn:swiglu}", "hold=[bias]")
+    held = plan("ffn=swiglu,mlp", "hold=[bias]")
     assert [cell.config.ffn["bias"] for cell in held.manifest.cells] == [False, False]
     own = plan("ffn=mlp(bias=false),gelu", "norm=ln,rms", "hold=[bias]")
     assert not any(cell.config.ffn["bias"] for cell in own.manifest.cells), "the reference may set it in parentheses"

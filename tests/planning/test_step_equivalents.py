@@ -122,7 +122,7 @@ def test_a_later_command_without_them_keeps_what_belongs_to_its_reference(plan):
         study = load_study(results, "s")
         assert set(study.beside) == {"exchange", "placebos"} and evidence.effects(study)["worth"].notna().all()
     assert before["worth_note"].item() == "" and "over 3 seeds" in evidence.effects(study)["worth_note"].item()
-    other = plan(*command, "reference={norm:rms}").manifest
+    other = plan("norm=rms,ln", "study=s").manifest
     assert not other.beside(), "what was measured on another reference says nothing of this one"
     shutil.rmtree(results / "studies" / "s-exchange")
     assert plan(*command).manifest.beside().keys() == {"placebos"}

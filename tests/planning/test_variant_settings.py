@@ -62,12 +62,12 @@ def test_levels_with_settings_are_named_in_all_of_a_study(plan: Any, tmp_path: P
         "narrow": {"less": [{"ffn": "swiglu(mult=2)"}, {"ffn": ["mlp", "swiglu(bias=true, mult=3)"]}]},
         "groups": {"less": [{"norm": "group(4)"}, {"norm": "rms"}]},
     }
-    text = {"factors": {"ffn": levels, "norm": ["rms", "group(4)"]}, "claims": claims, "seeds": 1}
+    text = {"factors": {"ffn": levels, "norm": ["group(4)", "rms"]}, "claims": claims, "seeds": 1}
     (tmp_path / "experiment" / "own.yaml").write_text(yaml.dump(text))
-    found = plan("+experiment=own", "reference={norm:group(4)}", config_dir=str(tmp_path)).manifest
-    assert found.factors == {"ffn": levels, "norm": ["rms", "group(4)"]}
+    found = plan("+experiment=own", config_dir=str(tmp_path)).manifest
+    assert found.factors == {"ffn": levels, "norm": ["group(4)", "rms"]}
     assert found.reference == {"ffn": "mlp", "norm": "group(4)"}
-    assert [cell.label for cell in found.cells][3] == "swiglu(mult=2) + group(4)"
+    assert [cell.label for cell in found.cells][2] == "swiglu(mult=2) + group(4)"
     assert {*found.claims} == {"narrow", "groups"}
     by_keys = plan("ffn=swiglu", "norm=group", "norm.groups=4", "ffn.mult=2", "seeds=1")
     assert {*by_keys.todo} <= {*plan("norm=rms,group(4)", "ffn=mlp,swiglu(mult=2)", "seeds=1").todo}, "a run is one run"

@@ -68,7 +68,6 @@ MISTAKES = {
     "study=größe": ["study=größe", "\"study='größe'\""],
     "study=verify": ["study", "'verify' is a command of ablate analyse"],
     "study=.a.tmp": ["study", "'.a.tmp' begins as options or hidden files do"],
-    "reference={norm:rms}": ["reference", "norm is not compared here"],
     "norm=ln,ln": ["has a value twice; write each once"],
     "norm=ln,,rms": ["lacks a value before a comma", "norm=ln,rms"],
     "lr=1e-3": ["did you mean optim.lr?"],
@@ -101,7 +100,6 @@ MISTAKES = {
     "model.layers=2 model.layers=2": ["model.layers is given twice; write it once"],
     "norm=rms norm=ln,bn": ["norm=ln,bn", "write its values in one place"],
     "norm=glob(x*)": ["norm=glob(x*)", "matches no variant"],
-    "ffn=mlp,swiglu reference={ffn:glu}": ["ffn:glu is not in the sweep; write one of mlp, swiglu"],
 }
 
 
