@@ -29,7 +29,6 @@ from ablate.config.extra import INSTALL
 from ablate.config.groups import read_groups
 from ablate.config.import_path import find_here, leave_current_folder
 from ablate.data.corpus import cache_folder
-from ablate.execution.mps import service
 from ablate.execution.pool import Answer, Order, Pool, line, order_of
 from ablate.execution.signals import handling_signals, refusing_full_disks
 from ablate.formatting import instead
@@ -44,10 +43,10 @@ from ablate.training.devices import TASKS, environments, task_of_job
 def run_orders(orders: Sequence[Order]) -> list[Answer]:
     """Train runs in parallel, and at the end wait for those that another process trains.  Raises DiskFull."""
     device, parallel, devices = device_of(orders)
-    found = environments(device, parallel, devices, max(order.cell.flops_per_step for order in orders))
+    workers = environments(device, parallel, devices, max(order.cell.flops_per_step for order in orders))
     is_other = devices > 1 and task_of_job()[1] > 0  # its first task has reserved the machine
     reserved = contextlib.nullcontext() if is_other else machine(alone=orders[0].cell.config.timing == "isolated")
-    with reserved, service(found) as workers:
+    with reserved:
         answers = run_in(workers, orders)
         busy = [order for order, answer in zip(orders, answers, strict=True) if answer.status == "busy"]
         again = iter(run_in(workers, [dataclasses.replace(order, wait=True) for order in busy]))

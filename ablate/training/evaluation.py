@@ -1,4 +1,4 @@
-"""Evaluation of models: scores of held-out targets, their metrics, greedy decoding, and a run's final evaluation."""
+"""Evaluation of models: scores of held-out targets, their metrics, and a run's final evaluation."""
 
 import contextlib
 import copy
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ablate.config.errors import Corrupt
 from ablate.config.schema import Config, Train
-from ablate.data.metrics import Metric, Scores, exact, loss
+from ablate.data.metrics import Metric, Scores, loss
 from ablate.data.task import IGNORE, Batch, HeldOut, Task
 from ablate.model.norm import running_norms
 from ablate.results.atomic import set_aside, write_json
@@ -178,15 +178,11 @@ class Measured(NamedTuple):
 
 
 def measure(model: nn.Module, task: Task, split: str, setting: Setting, length: int | None = None) -> Measured:
-    """Metrics of a split, at the training length or another.  On the test split of sequence-to-sequence tasks, `exact`
-    uses greedy decoding."""
+    """Metrics of a split, at the training length or another."""
     held_out = task.held_out(split, setting.of(split), length)
     # Other lengths get their own graph, which need not save activations for a backward pass.
     scores = score(model, held_out, setting if length is None else setting._replace(rows=None))
     found = summarise(scores, split, task.measured(), task.bytes_per_token.get(split), length)
-    if split == "test" and task.kind == "seq2seq" and "exact" in task.metrics:
-        generated = scores._replace(right=decoded(model, held_out, setting))
-        found[at_length("test/exact", length)] = exact(generated)
     return Measured(found, scores, held_out)
 
 
@@ -252,44 +248,3 @@ def recalibrated(model: nn.Module, setting: Setting, batches: Iterator[Batch]) -
         with autocast(setting.device, setting.precision):
             copied(**{name: to_device(tensor, setting.device) for name, tensor in batch.inputs.items()})
     return copied.eval()
-
-
-@torch.no_grad()
-def greedy(model: nn.Module, inputs: dict[str, Tensor], targets: Tensor) -> Tensor:
-    """Greedy predictions (B, T) of a sequence-to-sequence model, which reads its own earlier predictions.
-
-    The first token of each example is given.  The next token is the prediction where a target is scored, and the given
-    token elsewhere.
-
-    An example is entirely right exactly if it is so with teacher forcing.  By induction over t: while all scored
-    predictions before t are right, the tokens up to t are the given ones, so the prediction at t is that of teacher
-    forcing.  The first wrong prediction is thus the same in both, or neither has any.
-    """
-    scored = targets != IGNORE
-    tokens = inputs["tokens"].clone()
-    tokens[:, 1:] = tokens[:, 1:].masked_fill(scored[:, :-1], 0)  # hide the targets
-    predicted = torch.zeros_like(tokens)
-    logits, places = continuing(model, inputs), scored.any(0).nonzero()
-    for t in range(int(places.max()) + 1 if len(places) else 0):
-        # Always at full length: products of other shapes round differently, which would break the induction.
-        predicted[:, t] = logits(tokens)[:, t].argmax(-1)
-        if t + 1 < tokens.shape[1]:
-            tokens[:, t + 1] = torch.where(scored[:, t], predicted[:, t], tokens[:, t + 1])
-    return predicted
-
-
-def continuing(model: nn.Module, inputs: dict[str, Tensor]) -> Callable[[Tensor], Tensor]:
-    """A model's logits as a function of only the tokens; the source is encoded once if its class has `encode`.  A
-    compiled model is called as a whole: its submodules alone would run eagerly and round differently."""
-    if "encode" not in vars(type(model)) or model._compiled_call_impl is not None:
-        return lambda tokens: model(**inputs | {"tokens": tokens})
-    source, source_mask = inputs["source"], inputs.get("source_mask")
-    memory = model.encode(source, source_mask)
-    return lambda tokens: model.decode(memory, tokens, source_mask, inputs.get("mask"))
-
-
-def decoded(model: nn.Module, held_out: HeldOut, setting: Setting) -> np.ndarray:
-    """Whether greedy decoding of each held-out source matches the targets, (examples, T)."""
-    right = lambda inputs, targets: (greedy(model, inputs, targets) == targets).cpu().numpy()  # noqa: E731
-    with evaluation_mode(model), autocast(setting.device, setting.precision):
-        return np.concatenate(in_chunks(held_out, setting._replace(rows=None), right))

@@ -127,21 +127,19 @@ def few(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 
 def processes(given: Given, found: Findings) -> None:
-    """One process against several on one GPU, also with MPS: equal losses, and seconds a run, start included; names of
+    """One process against several on one GPU: equal losses, and seconds a run, start included; names of
     GPUs that are not there."""
     size = given.pick([], ["scale=small", "train.steps=1000"])
     table, a_run = dict[str, Any](), dict[str, float]()
-    without_mps = {"PATH": "/usr/bin:/bin"} if given.device == "cuda" else {}
-    ways: list[tuple[str, int, list[str], dict[str, str]]] = [
-        ("one, loop", 1, ["train.parallel=1", "train.capture=false"], {}),
-        ("one", 1, ["train.parallel=1"], {}),
-        ("auto", given.pick(1, 10), [], {}),
-        ("auto, without MPS", given.pick(1, 10), [], without_mps),
+    ways: list[tuple[str, int, list[str]]] = [
+        ("one, loop", 1, ["train.parallel=1", "train.capture=false"]),
+        ("one", 1, ["train.parallel=1"]),
+        ("auto", given.pick(1, 10), []),
     ]
-    for number, (name, seeds, more, environment_) in enumerate(ways):
+    for number, (name, seeds, more) in enumerate(ways):
         folder = given.folder / f"w{number}"
         words = given.words(*size, f"seeds={seeds}", f"results_dir={folder}", *more)
-        seconds, done = command(["-m", "norm=ln,rms", *words], **environment_)
+        seconds, done = command(["-m", "norm=ln,rms", *words])
         found.expect(done.returncode == 0, f"{name} ended with {done.returncode}: {done.stderr[-400:]}")
         rows = results(folder)
         found.expect(len(rows) == 2 * seeds, f"{name}: {len(rows)} of {2 * seeds} runs have a result")

@@ -151,14 +151,6 @@ class ByWidth(LayerNorm):
         self.weight = nn.Parameter(torch.full((dim,), dim**-0.5))
 
 
-class Sampled(LayerNorm):
-    """No mistake: it begins with numbers that it draws, of one size at all widths."""
-
-    def __init__(self, dim: int, eps: float):
-        super().__init__(dim, eps)
-        self.weight = nn.Parameter(torch.rand(dim))
-
-
 class Single(LayerNorm):
     """No mistake: its table is of float32 numbers, which no product takes beside others."""
 
@@ -299,7 +291,7 @@ GROUPS = {"position": ["FixedBase"], "ffn": ["GateOfOne", "Spectral", "Dispatchi
 GROUPS |= {"attention": ["OffByOne", "Odd", "Edge", "Trained", "Blind"]}
 GROUPS["residual"] = ["Forgetful", "Skipping", "NeverSkipping"]
 GROUPS["norm"] = ["OverTime", "OverBatch", "Batchwise", "Windowwise", "Counting", "Far", "Unread", "Idle", "Single"]
-GROUPS["norm"] += ["Drawing", "Broken", "ByWidth", "Sampled", "Unmasked", "Misshapen"]
+GROUPS["norm"] += ["Drawing", "Broken", "ByWidth", "Unmasked", "Misshapen"]
 OWN = {"Unread": "eps: 1.0e-5\nstrength: 1.0", "Edge": "bias: false\nscale: null\nchunk: 6", "Rounded": "hidden: 20"}
 OWN |= dict.fromkeys(("Spectral", "Square", "Unmasked", "Misshapen"), "")
 OWN |= dict.fromkeys(("Dispatching", "ThirdIdle"), "hidden: 16") | dict.fromkeys(GROUPS["residual"][1:], "p: 0.0")

@@ -1,33 +1,25 @@
 """Checks of every cell before training: on a tiny copy, against the other cells, and against the memory."""
 
-import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 from ablate.config.components import resolve
-from ablate.config.depth import fewest, first_layers, mapped, variants_of
+from ablate.config.depth import fewest, variants_of
 from ablate.config.errors import PlanError, Problem, one_line
 from ablate.config.schema import BUILT, VARIED, Config
-from ablate.data.task import build_task
-from ablate.formatting import flat, grouped, show
-from ablate.model.build import bare_model, base_of
-from ablate.model.init import role_of
+from ablate.formatting import flat, show
 from ablate.model.products import one_thread
 from ablate.planning.checks import small_models
 from ablate.planning.checks.examine import examine, many_times
 from ablate.planning.checks.memory import memory_problems
-from ablate.planning.checks.small_models import SHALLOW, facts_of
-from ablate.planning.checks.user_code import DescribedTask, Failed, Record, cached, isolate_user_code
+from ablate.planning.checks.user_code import Failed, Record, cached, isolate_user_code
 from ablate.planning.checks.validate import Checked
 from ablate.results.records import Cell
 from ablate.results.run_key import code_of, numbers
-from ablate.training.schedule import build_schedule, learning_rate
 
-TIMES = 4  # times the base width: a value that goes by its root differs by a factor of two
-UNLIKE = 0.2  # relative difference, in addition to the error of random values
+ROUNDING = 1e-10  # relative; more than another order of sums in float64 changes, and far below float32's precision
 AT_ONCE = 5  # seeds of `auto` before the first look
 
 Pair = tuple[int, int]
@@ -46,14 +38,10 @@ def try_out(rows: list[Cell], checked: list[Checked], settings: Config) -> list[
             sizes = small_models.small(cell, kept, positions), small_models.full(cell, positions)
             records.append(_tried(cell, [spec for one in sizes for spec in (one, one._replace(double=False))]))
         problems = [Problem(*row) for record in records for row in record["problems"]]
-        problems += [problem for cell in checked for problem in first_value_problems(cell)]
         for row, record in zip(rows, records, strict=True):
             notes += [f"{row.label}: {note}" for note in record["notes"]]
         pairs = same_networks(checked, records, kept, positions)
         twins, meeting = _duplicates(rows, checked, pairs) if not problems else ([], [])
-        if settings.tune.key in (None, "optim.lr"):  # tuning another key may still change their rates
-            equal = sorted({names(rows, pair) for pair in equal_in(checked, OF_RATES, rates)})
-            twins += [f"{both} have the same learning rate at every step" for both in equal]
     at_once = len(seeds) if isinstance(seeds, list) else seeds if isinstance(seeds, int) else AT_ONCE
     large, tight = memory_problems(rows, checked, len(rows) * at_once)
     problems, notes = problems + large, notes + meeting + tight
@@ -67,7 +55,7 @@ def try_out(rows: list[Cell], checked: list[Checked], settings: Config) -> list[
 
 
 def _duplicates(rows: list[Cell], checked: list[Checked], pairs: Iterable[Pair]) -> tuple[list[str], list[str]]:
-    """Pairs of cells that are the same network or data, in words, and notes on pairs that are meant to be the same."""
+    """Pairs of cells that are the same network, in words, and notes on pairs that are meant to be the same."""
     same, meeting = set(), set()
     why = "trained for two steps from equal seeds they agree but for rounding"
     for pair in pairs:
@@ -87,8 +75,6 @@ def _duplicates(rows: list[Cell], checked: list[Checked], pairs: Iterable[Pair])
         beyond = [f"{group}.{key}" for group, key, value in first if [group, key, value] not in second]
         more += [f"; {key} acts beyond the training context alone; {how}" for key in beyond[:1]]
         same.add(f"{both} make the same network: {why}{''.join(more)}")
-    for pair in equal_in(checked, ["data"], contents):
-        same.add(f"{names(rows, pair)} give the same batches and held-out examples")
     return sorted(same), sorted(meeting)
 
 
@@ -114,46 +100,6 @@ def _first_that_runs(specs: list[small_models.Spec]) -> Record:
         signature = found["signature"] and [[i, spec.rows, spec.length], *found["signature"]]
         return found | {"signature": signature}
     return {"problems": [], "notes": [f"it could not be tried out on a small copy ({why})"], "signature": None}
-
-
-def first_value_problems(cell: Checked) -> list[Problem]:
-    """Problems of constants whose initial values depend on the width, for which the parametrization has no rule."""
-    base = base_of(cell.config)
-    if base is None or base.model.dim == cell.config.model.dim:
-        return []
-    base, facts = first_layers(base, fewest(base, SHALLOW)), facts_of(cell.task)
-    depends = [base.as_json(), facts, code_of(cell.config).content]
-    try:
-        found = cached("first values", depends, lambda: isolate_user_code(base, partial(_growing, base, facts)))
-    except Failed:  # other checks report it
-        return []
-    message = "has no rule for {}, whose values at first go by the width; write parametrization=standard"
-    return [Problem("parametrization", message.format(name)) for name in found["names"][:1]]
-
-
-def _growing(base: Config, facts: dict[str, Any]) -> dict[str, Any]:
-    """The constants whose initial mean square changes, by more than chance, if the model is `TIMES` as wide."""
-
-    def wide(ffn: dict[str, Any]) -> dict[str, Any]:
-        return ffn | {"hidden": TIMES * ffn["hidden"]} if ffn.get("hidden") else ffn
-
-    widened = base.with_value("ffn", mapped(base.ffn, wide))
-    for key in ("dim", "head_dim"):
-        widened = widened.with_value(f"model.{key}", TIMES * getattr(base.model, key))
-    models = [dict(bare_model(config, SimpleNamespace(**facts)).named_parameters()) for config in (base, widened)]
-    found = []
-    for name in (name for name, one in models[0].items() if role_of(one) == "constant"):
-        both = [model[name].detach() for model in models]
-        low, high = sorted(float(x.square().mean().sqrt()) for x in both)
-        drawn = float(both[0].std(correction=0)) > 0
-        chance = 3 / (2 * min(x.numel() for x in both)) ** 0.5 if drawn else 0.0
-        found += [name] * (high > (1 + UNLIKE + chance) * low)
-    return {"names": found}
-
-
-OF_RATES = ("schedule", "optim.lr", "optim.warmup", "optim.min_lr_ratio")  # keys of the learning rate
-MOST_RATES = 10_000  # evenly spaced steps at which learning rates are compared
-ROUNDING = 1e-10  # relative; more than another order of sums in float64 changes, and far below float32's precision
 
 
 def refuse_equal(rows: list[Cell], checked: list[Checked], allowed: bool) -> list[str]:
@@ -232,41 +178,6 @@ def _settings_in(config: Config, where: str) -> list[Any]:
     parts = [(group, node) for group in VARIED for node in variants_of(getattr(config, group))]
     targets = [(group, node, resolve(group, node["_target_"], config.user)) for group, node in parts]
     return [[group, key, node.get(key)] for group, node, found in targets for key in getattr(found, where, ())]
-
-
-def equal_in(checked: list[Checked], keys: Iterable[str], content: Callable[[Checked], str]) -> Iterator[Pair]:
-    """Pairs of cells that differ in these keys only, and have equal `content`."""
-    strata = grouped((json.dumps(_without(cell.config, keys), sort_keys=True), i) for i, cell in enumerate(checked))
-    for members in strata.values():
-        seen: dict[str, int] = {}
-        for i in members if len(members) > 1 else []:
-            shown = isolate_user_code(checked[i].config, partial(content, checked[i]))
-            first = seen.setdefault(shown, i)
-            if numbers(checked[first].config) != numbers(checked[i].config):
-                yield first, i
-
-
-def rates(cell: Checked) -> str:
-    """Hash of a cell's learning rates, rounded."""
-    config = cell.config
-    schedule, optim, steps = build_schedule(config), config.optim, config.train.steps
-    given = (optim.lr, optim.warmup, schedule, optim.min_lr_ratio)
-    each = (f"{learning_rate(step, steps, *given):.12e}" for step in range(0, steps, -(-steps // MOST_RATES)))
-    return hashlib.sha256(" ".join(each).encode()).hexdigest()
-
-
-def contents(cell: Checked) -> str:
-    """Hash of some of a cell's batches, its held-out examples, and the facts on its task that a model needs."""
-    task = build_task(cell.config) if isinstance(cell.task, DescribedTask) else cell.task
-    size, tokens = cell.config.train.batch_size, cell.config.eval.tokens
-    last = cell.config.train.steps - 1
-    parts = [task.batch(0, step, size) for step in sorted({0, 1, 2, last // 2, last})]
-    parts += [task.held_out(split, tokens) for split in ("val", "test")]
-    found = hashlib.sha256(json.dumps([task.kind, task.vocab, task.outputs, task.context, task.metrics]).encode())
-    for part in parts:
-        for name, tensor in [*sorted(part.inputs.items()), ("targets", part.targets)]:
-            found.update(f"{name} {tuple(tensor.shape)}".encode() + tensor.contiguous().numpy().tobytes())
-    return found.hexdigest()
 
 
 def _without(config: Config, keys: Iterable[str]) -> dict[str, Any]:

@@ -58,20 +58,6 @@ def test_seeded_mistakes_are_found_a_line_each(overrides: str, refused: Any, fau
         assert "\n" not in line and all(word in line for word in words), found
 
 
-MUP = ("parametrization=mup", "parametrization.base_dim=8", "model.dim=32")
-
-
-def test_first_values_that_go_by_the_width_are_refused_under_mup(plan, refused, faulty, here, monkeypatch):
-    """Whoever wrote them: no rule can see from their shape how they are made."""
-    monkeypatch.setattr(preflight, "_tried", lambda *_: {"problems": [], "notes": [], "signature": None})
-    for words in ([MINE, "norm=bywidth"], ["norm=scale"]):
-        [line] = refused(*words, *MUP, config_dir=faulty)
-        assert line.startswith("parametrization: has no rule for blocks.0.norms.0.weight,")
-    assert plan(MINE, "norm=bywidth", "model.dim=32", config_dir=faulty).todo
-    made = plan(MINE, "norm=sampled", *MUP, config_dir=faulty)
-    assert made.todo and made.manifest.names["norm=sampled"] == "Sampled", "what papers call it goes into the manifest"
-
-
 def test_at_the_base_width_two_parametrizations_are_one_network_and_the_plan_says_so(plan, refused, monkeypatch):
     monkeypatch.setattr(examine, "DRAWS", 2)
     made = plan("parametrization=standard,mup", "model.dim=64,128")
@@ -131,18 +117,6 @@ def test_layers_that_are_dropped_rarely_are_another_network_and_ones_that_never_
     assert SAME in refused(MINE, "residual=neverskipping", "residual.p=0.0,0.1", config_dir=faulty)[0]
 
 
-SAME_RATES = {
-    "schedule=constant optim.warmup=0,1": "optim.warmup=0 and optim.warmup=1",
-    "schedule=wsd schedule.form=linear,sqrt schedule.decay=0.01": "schedule.form=linear and schedule.form=sqrt",
-}
-
-
-@pytest.mark.parametrize("overrides", SAME_RATES)
-def test_equal_learning_rates_under_two_names_are_refused(overrides: str, refused: Any) -> None:
-    [line] = refused(*overrides.split(), "train.steps=40", "optim.lr=1e-3,2e-3")[:1]
-    assert line.startswith(f"{SAME_RATES[overrides]} have the same learning rate at every step")
-
-
 SAME_NETWORKS = {
     "residual=pre,post norm=none ffn=mlp,gelu": ["residual=pre and residual=post"],
     f"attention=mha,window,gqa model.share_layers=true,false {SEPARATE}": [
@@ -191,12 +165,6 @@ def test_small_copies_accuse_nothing_that_differs_at_its_own_size(plan: Any) -> 
     """The first 49 and 50 of 160 features are 10 of 32 alike: told apart by copies of the cells' own size."""
     sizes = ["model.dim=160", "model.heads=2", "norm=prms", "norm.share=0.305,0.31"]
     assert len(plan(*sizes).manifest.cells) == 2
-
-
-def test_the_same_data_under_two_names_are_refused(plan: Any, refused: Any) -> None:
-    found = refused("data.tokenizer=bpe", "data.vocab_size=null,1024")
-    assert found[0].startswith("data.vocab_size=null and data.vocab_size=1024 give the same batches and held-out")
-    assert len(plan("data.tokenizer=byte,char").manifest.cells) == 2
 
 
 def test_duplicates_go_on_where_they_are_allowed(plan: Any, refused: Any) -> None:
