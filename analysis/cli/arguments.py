@@ -40,7 +40,7 @@ def add_imported(parser: Parser) -> None:
     runs = parser.add_argument_group("runs of other programs")
     logs = "a CSV (cell or factors, seed, metrics), or a folder of logs"
     runs.add_argument("--runs", metavar="PATH", type=Path, help=logs)
-    runs.add_argument("--wandb", metavar="ENTITY/PROJECT", help="runs on W&B, or a folder of offline runs")
+    runs.add_argument("--wandb", metavar="ENTITY/PROJECT", help="runs on W&B")
     study = "a study file: reference, design, margin, claims"
     runs.add_argument("--study", dest="study_file", metavar="YAML", type=Path, help=study)
     words: dict[str, Any] = {"type": _words, "default": ()}

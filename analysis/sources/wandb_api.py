@@ -1,10 +1,6 @@
-"""Runs from Weights & Biases: an online project, fetching each finished run once, or a folder of offline runs.
-
-Offline runs are `offline-run-*/run-*.wandb` files of records in LevelDB's log format.
-"""
+"""Runs of a project on Weights & Biases; each finished run is fetched once."""
 
 import contextlib
-import json
 import math
 import os
 import queue
@@ -16,8 +12,8 @@ from typing import Any
 
 from ablate.config.errors import Corrupt, Refused, one_line, whole_line
 from ablate.config.extra import nowhere, wandb_credentials
-from ablate.config.files import read_regular
-from ablate.formatting import counted, is_number, visible
+from ablate.config.removed import REMOVED
+from ablate.formatting import is_number, visible
 from ablate.results.atomic import read_json, write_json
 from ablate.results.run import now
 from ablate.results.study import Study
@@ -28,40 +24,34 @@ from analysis.sources.logged import Logged, Run, logged, study_of
 TIMEOUT = 30  # seconds that one answer of W&B may take
 SILENCE = 90.0  # seconds without any answer after which it counts as unreachable
 STATES = {"finished": "done", "crashed": "failed", "failed": "failed", "killed": "failed"}
-HEAD, BLOCK = 7, 32768  # bytes of the file's and each record's header, and of a block; headers do not cross blocks
-WHOLE, FIRST, LAST = 1, 2, 4  # kinds of fragments of a record; 3 is a middle one
-DEEP = re.compile(r"(?:[\[{][^\[\]{}]*){50}")  # 50 levels of nesting, on which Python could fail later
 Row = dict[str, Any]
 
 
 def read_wandb(target: str, request: Request, results: Path) -> Study:
-    """The study of a project ENTITY/PROJECT, or of a folder of offline runs.  Raises `Refused`; never prompts."""
+    """The study of a project ENTITY/PROJECT.  Raises `Refused`; never prompts."""
     try:
         import wandb  # noqa: F401
-        from wandb.proto import wandb_internal_pb2  # noqa: F401
     except Exception as error:  # a protobuf of another version raises anything
         why = f"which cannot be imported ({one_line(error)}): pip install --upgrade wandb"
         lost = isinstance(error, ModuleNotFoundError) and error.name == "wandb"
         raise Refused(f"--wandb needs wandb, {'which is missing: pip install wandb' if lost else why}") from None
     try:
         if Path(target).is_dir():
-            (runs, notes), name = read_offline(Path(target)), Path(target).resolve().name
-            source = f"W&B, offline runs in {name}"  # no local path, because reports are shared
-        elif re.fullmatch(r"[\w.-]+/[\w.-]+", target):
-            name, source = target.replace("/", "-"), f"W&B {target}"
-            runs, notes = list(fetch(target, results / "wandb" / name)), []
-        else:
-            raise Refused("write ENTITY/PROJECT, or a folder that holds offline-run-* folders")
+            raise Refused(REMOVED["--wandb FOLDER"])
+        if not re.fullmatch(r"[\w.-]+/[\w.-]+", target):
+            raise Refused("write ENTITY/PROJECT")
+        name = target.replace("/", "-")
+        runs = list(fetch(target, results / "wandb" / name))
         created = max((run["created"] for run in runs), default=now())
         study = request.described.study or (f"{name}-{request.group}" if request.group else name)
-        found = logged_runs(runs, request.group, notes)
-        return study_of(found, request, study, source, created, request.command("--wandb", target))
+        found = logged_runs(runs, request.group)
+        return study_of(found, request, study, f"W&B {target}", created, request.command("--wandb", target))
     except Refused as error:
         raise Refused(f"--wandb {target}: {error}") from None
 
 
-def logged_runs(runs: list[Row], group: str, notes: list[str]) -> Logged:
-    """The runs of one group; `notes` are on runs already left out.  Raises `Refused`."""
+def logged_runs(runs: list[Row], group: str) -> Logged:
+    """The runs of one group.  Raises `Refused`."""
     runs = [run for run in runs if run["config"].get("ablate") != "figures"]
     groups = list(dict.fromkeys(visible(run["group"]) for run in runs if run["group"]))
     if group and group not in groups:
@@ -74,9 +64,10 @@ def logged_runs(runs: list[Row], group: str, notes: list[str]) -> Logged:
     runs.sort(key=lambda run: (not _own(run).get("reference"), run["created"]))
     if not runs:
         raise Refused("there are no runs")
+    notes = []
     for state in sorted({run["state"] for run in runs} - {*STATES, "running", "pending"}):
         names = [visible(run["name"]) for run in runs if run["state"] == state]
-        notes = [*notes, *note(names, f"in the state {visible(state)}, counted as missing")]
+        notes += note(names, f"in the state {visible(state)}, counted as missing")
     return logged([_run(run) for run in runs], notes)
 
 
@@ -87,7 +78,7 @@ def _own(run: Row) -> Row:
 
 
 def _run(run: Row) -> Run:
-    """A run as it was fetched or read.  What its summary alone holds is of the last row."""
+    """A run as it was fetched.  What its summary alone holds is of the last row."""
     own, config, history, summary = _own(run), run["config"], run["history"] or [{}], run["summary"]
     last = {name for row in history for name in row}
     rows = [*history[:-1], history[-1] | {name: value for name, value in summary.items() if name not in last}]
@@ -153,70 +144,3 @@ def _plain(row: Row) -> Row:
     """The numbers and texts of a row, without images and other values; numbers that are not finite become "NaN"."""
     plain = {key: value for key, value in row.items() if isinstance(value, int | float | str)}
     return {key: "NaN" if isinstance(v, float) and not math.isfinite(v) else v for key, v in plain.items()}
-
-
-def read_offline(folder: Path) -> tuple[list[Row], list[str]]:
-    """The runs in a folder, in the order of their start, and notes on unreadable files.  Raises `Refused`."""
-    places = ("run-*.wandb", "*run-*/run-*.wandb", "wandb/*run-*/run-*.wandb")
-    files = next((found for place in places if (found := sorted(folder.glob(place)))), [])
-    if not files:
-        raise Refused(f"{folder} holds no runs of W&B; name the folder that holds offline-run-* folders")
-    runs, notes = [], []
-    for file in files:
-        try:
-            runs.append(_offline_run(read_regular(file)))
-        except Exception:  # untrusted bytes may fail anywhere: records, JSON, times, huge numbers
-            notes.append(f"{file.parent.name}/{file.name} is no run that can be read; left out")
-    if not runs:
-        raise Refused(f"none of the {counted(len(files), 'run')} in {folder} can be read")
-    return runs, notes
-
-
-def _offline_run(data: bytes) -> Row:
-    from wandb.proto import wandb_internal_pb2 as proto
-
-    found: Row = {"config": {}, "summary": {}, "history": [], "state": "running"}
-    for piece in records(data):
-        record = proto.Record()
-        record.ParseFromString(piece)
-        if record.HasField("run"):
-            run = record.run
-            found |= {"id": run.run_id, "name": run.display_name or run.run_id, "group": run.run_group}
-            found["created"] = run.start_time.ToJsonString()
-            found["config"] |= _items(run.config.update)
-        elif record.HasField("config"):
-            found["config"] |= _items(record.config.update)
-        elif record.HasField("history"):
-            found["history"].append({"_step": record.history.step.num} | _items(record.history.item))
-        elif record.HasField("summary"):
-            found["summary"] |= _items(record.summary.update)
-        elif record.HasField("exit"):
-            found["state"] = "failed" if record.exit.exit_code else "finished"
-    if "id" not in found:
-        raise ValueError("it has no beginning")
-    return found
-
-
-def _items(items: Any) -> Row:
-    """The values of items by their keys.  Raises ValueError, also for too deep nesting."""
-    if any(DEEP.search(item.value_json) for item in items):
-        raise ValueError("nested too deep")
-    return {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in items}
-
-
-def records(data: bytes) -> Iterator[bytes]:
-    """The records of a file; an incomplete end is ignored."""
-    at, whole = HEAD, b""
-    while at + HEAD <= len(data):
-        left = BLOCK - at % BLOCK
-        if left < HEAD:
-            at += left
-            continue
-        size, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
-        piece = data[at + HEAD : at + HEAD + size]
-        if len(piece) < size or not WHOLE <= kind <= LAST:
-            return
-        whole = piece if kind in (WHOLE, FIRST) else whole + piece
-        if kind in (WHOLE, LAST):
-            yield whole
-        at += HEAD + size

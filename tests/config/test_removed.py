@@ -19,7 +19,7 @@ from ablate.results.study import load_study
 from analysis import plot
 
 # The words of a command that gets an entry's message, where they are others than those of `words_of`.
-WORDS: dict[str, str] = {}
+WORDS: dict[str, str] = {"--wandb FOLDER": "analyse --wandb ."}
 
 
 def words_of(entry: str) -> list[str]:

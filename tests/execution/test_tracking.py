@@ -24,6 +24,7 @@ import pytest
 from conftest import importing, read_terminal, run_module
 from crashing_norm import wait_for
 from fake_studies import a_cell, edit_json, edit_manifest, whole
+from wandb_files import read_back
 from warm_python import Copy
 from yaml import safe_load
 
@@ -123,26 +124,6 @@ def folders(results: Path) -> list[Path]:
 def mirrored(results: Path) -> list[dict[str, Any]]:
     file = results / "studies" / STUDY / "mirror.jsonl"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-
-
-def read_back(folder: Path) -> dict[str, Any]:
-    """What W&B's own reader (`wandb leet inspect`, without its second of start-up) finds in an offline run."""
-    from wandb.util import get_core_path
-
-    (file,) = folder.glob("run-*.wandb")
-    reader = [get_core_path(), "leet", "inspect", "--no-observability", "--json", "--run-file", file, folder.parent]
-    output = subprocess.run(reader, capture_output=True, text=True, check=True).stdout
-    kinds: dict[str, list[Any]] = {}
-    for record in map(json.loads, output.splitlines()):
-        kinds.setdefault(record["type"], []).append(record.get(record["type"]))
-    summary: dict[str, Any] = {}
-    for update in kinds["summary"]:
-        summary |= update["update"]
-    axes = {metric.get("name") or metric["glob_name"]: metric.get("step_metric") for metric in kinds["metric"]}
-    found = {"config": kinds["run"][0]["config"]["update"], "history": [item["item"] for item in kinds["history"]]}
-    return (
-        kinds["run"][0] | found | {"axes": axes, "summary": summary, "exit_code": kinds["exit"][0].get("exit_code", 0)}
-    )
 
 
 def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

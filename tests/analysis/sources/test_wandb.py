@@ -1,9 +1,8 @@
-"""python -m analysis --wandb: runs on W&B, from a recording of its API, and offline runs, written by W&B itself."""
+"""python -m analysis --wandb: runs on W&B, from a recording of its API, and what our own mirror uploads."""
 
 import copy
 import json
 import math
-import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +11,7 @@ from typing import Any, ClassVar
 import pandas
 import pytest
 from fake_studies import edit_manifest, fabricate
+from wandb_files import read_back
 
 from ablate import evidence
 from ablate.config.errors import Refused
@@ -23,7 +23,7 @@ from analysis.sources.logged import study_of
 from analysis.sources.wandb_api import logged_runs
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "wandb_runs.json"
-GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+GRID = {"ffn": ["mlp", "swiglu"], "norm": ["ln", "rms"]}  # sorted, as W&B's reader prints them
 
 
 @pytest.fixture(autouse=True)
@@ -141,8 +141,7 @@ def test_nothing_prompts_hangs_or_crashes(online, tmp_path, monkeypatch, capsys)
         return said.err
 
     assert "could not be read (ValueError: Could not find project no/body)" in refused("--wandb", "no/body")
-    assert "write ENTITY/PROJECT, or a folder" in refused("--wandb", "nowhere")
-    assert "holds no runs of W&B" in refused("--wandb", str(tmp_path))
+    assert "--wandb nowhere: write ENTITY/PROJECT" in refused("--wandb", "nowhere")
     assert "--group x: there is no such group; there are none" in refused("--wandb", "someone/glu", "--group", "x")
     online.clear()
     assert "there are no runs" in refused("--wandb", "someone/glu")
@@ -157,110 +156,57 @@ def test_nothing_prompts_hangs_or_crashes(online, tmp_path, monkeypatch, capsys)
     assert "no key of W&B is found; set WANDB_API_KEY" in refused("--wandb", "someone/glu")
 
 
-def test_offline_runs_of_our_mirror_give_the_same_evidence(wandb: Any, tmp_path: Path) -> None:
-    results = tmp_path / "results"
-    name = fabricate(results, GRID, seeds=(0, 1))
+def test_what_our_mirror_uploads_gives_the_same_evidence(wandb: Any, tmp_path: Path) -> None:
+    name = fabricate(tmp_path, GRID, seeds=(0, 1))
     track = {"_target_": "ablate.execution.tracking.wandb.WandB", "project": "ablate", "entity": None}
-    edit_manifest(results, name, lambda manifest: [cell["config"].update(track=track) for cell in manifest["cells"]])
-    mirror = Mirror(results, name)
+    edit_manifest(tmp_path, name, lambda manifest: [cell["config"].update(track=track) for cell in manifest["cells"]])
+    mirror = Mirror(tmp_path, name)
     assert mirror.take(wait=False) and mirror.replay() == 8
     mirror.close()
     wandb.teardown()  # its service writes the last run to the end, as where a process of a mirror ends
-    native = load_study(results, name)
-    found = wandb_api.read_wandb(str(results / "wandb"), Request(), tmp_path)
+    uploaded = [as_fetched(read_back(folder)) for folder in (tmp_path / "wandb").glob("offline-run-*")]
+    native = load_study(tmp_path, name)
+    found = study_of(logged_runs(uploaded, ""), Request(), "s", "W&B", "2025", "-")
     assert found.notes == []
     one, other = (evidence.effects(study).set_index("label").sort_index() for study in (native, found))
     assert one.pop("collapse_cost").notna().all() and other.pop("collapse_cost").isna().all()  # no yardsticks there
     assert one.pop("flops_ratio").eq(1).any() and other.pop("flops_ratio").isna().all()  # no steps there
     pandas.testing.assert_frame_equal(one, other, check_exact=True)  # in whatever order the runs ended
     assert len(found.curves) == len(native.curves)
-    (file,) = list((results / "wandb").glob("offline-run-*/run-*.wandb"))[:1]
-    file.write_bytes(file.read_bytes()[:3])
-    torn = wandb_api.read_wandb(str(results / "wandb"), Request(), tmp_path)
-    assert f"{file.parent.name}/{file.name} is no run that can be read" in torn.notes[0] and len(torn.runs) == 8
 
 
-def offline(folder: Path, seed: int, norm: str, /, **odd: str) -> Path:
-    """The file of an offline run; `odd` are texts of JSON in place of its config, its loss or its seed."""
-    from wandb.proto import wandb_internal_pb2 as proto
-
-    run, row, end = proto.Record(), proto.Record(), proto.Record()
-    run.run.run_id = run.run.display_name = odd.get("name", f"{norm}{seed}")
-    run.run.start_time.seconds = int(odd.get("time", 10**9))
-    for key, text in (("seed", odd.get("seed", str(seed))), ("norm", odd.get("norm", f'"{norm}"'))):
-        run.run.config.update.add(key=key, value_json=text)
-    row.history.step.num = 5
-    row.history.item.add(key=odd.get("key", "test/loss"), value_json=odd.get("loss", f"{1 + seed / 10}"))
-    end.exit.exit_code = 0
-    data = b":W&B123"
-    for record in (run, row, end):
-        data = framed(data, record.SerializeToString())
-    file = folder / f"offline-run-{norm}{seed}" / f"run-{norm}{seed}.wandb"
-    file.parent.mkdir(parents=True)
-    file.write_bytes(data)
-    return file
+def as_fetched(run: dict[str, Any]) -> dict[str, Any]:
+    """A run of an offline file as W&B's API would give it."""
+    names = {"id": "run_id", "name": "display_name", "group": "run_group", "created": "start_time"}
+    fetched = {name: run[key] for name, key in names.items()}
+    fetched |= {name: run[name] for name in ("config", "history", "summary")}
+    return fetched | {"state": "failed" if run["exit_code"] else "finished"}
 
 
-def test_damaged_offline_runs_are_named_and_stop_no_other(tmp_path: Path) -> None:
-    for seed in range(3):
-        for norm in ("ln", "rms"):
-            offline(tmp_path / "runs", seed, norm)
-    deep = "[" * 900 + "]" * 900
-    odd = [{"loss": "{"}, {"loss": "9" * 5000}, {"loss": deep}, {"seed": "9" * 5000}, {"norm": deep}]
-    odd += [{"time": str(10**15)}, {"time": str(-(10**15))}]
-    bad = [offline(tmp_path / "runs", 3 + i, "rms", **each) for i, each in enumerate(odd)]
-    found = wandb_api.read_wandb(str(tmp_path / "runs"), Request(), tmp_path)
-    said = [f"{file.parent.name}/{file.name} is no run that can be read; left out" for file in bad]
-    assert {*said} <= {*found.notes}
-    assert (found.runs["status"] == "done").sum() == 6 and found.manifest.factors == {"norm": ["ln", "rms"]}
+def test_without_wandb_the_command_says_how_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(Refused, match="--wandb needs wandb, which is missing: pip install wandb"):
+        wandb_api.read_wandb("someone/glu", Request(), tmp_path)
 
 
-MISSING, BROKEN = "which is missing: pip install wandb", "which cannot be imported (ModuleNotFoundError"
+def test_a_wandb_that_cannot_be_imported_is_named(tmp_path, monkeypatch):
+    (tmp_path / "wandb.py").write_text("raise TypeError('descriptors cannot be created')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "wandb")
+    said = r"--wandb needs wandb, which cannot be imported \(TypeError: descriptors cannot be created\)"
+    with pytest.raises(Refused, match=said):
+        wandb_api.read_wandb("someone/glu", Request(), tmp_path)
 
 
-@pytest.mark.parametrize(("broken", "said"), [("wandb", MISSING), ("wandb.proto", BROKEN)])
-def test_a_wandb_that_cannot_be_imported_is_no_damage_of_the_runs(broken, said, tmp_path, monkeypatch):
-    offline(tmp_path / "runs", 0, "ln")
-    monkeypatch.setitem(sys.modules, broken, None)
-    with pytest.raises(Refused, match=f"--wandb needs wandb, {re.escape(said)}"):
-        wandb_api.read_wandb(str(tmp_path / "runs"), Request(), tmp_path)
-
-
-def test_names_of_others_do_nothing_where_they_are_shown(wandb, tmp_path, capsys, undrawn):
-    for seed in range(3):
-        for norm in ("ln", "rms"):
-            offline(tmp_path / "runs", seed, norm, name=f"\x1b[2J{norm}{seed}", loss="NaN" if seed else "1")
-    offline(tmp_path / "runs", 7, "rms", seed="null", name="\x1b[31m")
-    offline(tmp_path / "runs", 8, "rms", key="\x1b[31m/loss")
-    main(["--wandb", str(tmp_path / "runs"), "--results-dir", str(tmp_path)])
+def test_names_of_others_do_nothing_where_they_are_shown(online, tmp_path, capsys, undrawn):
+    for i, run in enumerate(online):
+        run["name"] = f"\x1b[2J{i}"
+    del online[0]["config"]["seed"]
+    online[1]["history"][-1]["\x1b[31m/loss"] = 1.0
+    online[2]["history"][-1]["test/loss"] = float("nan")
+    main(["--wandb", "someone/glu", "--results-dir", str(tmp_path)])
     said = "".join(capsys.readouterr())
-    assert "\x1b" not in said and "Traceback" not in said and "\\x1b[31m" in said
-
-
-def test_records_that_cross_blocks_and_torn_ends() -> None:
-    pieces = [bytes([i % 256]) * size for i, size in enumerate((10, 32740, 0, 70000, 32768 - 7 - 7, 3, 5))]
-    data = b":W&B123"
-    for piece in pieces:
-        data = framed(data, piece)
-    assert list(wandb_api.records(data)) == pieces
-    assert list(wandb_api.records(data[:-2])) == pieces[:-1]
-    assert list(wandb_api.records(b"")) == []
-
-
-def framed(data: bytes, piece: bytes) -> bytes:
-    """A record after others, in pieces that no block's end crosses: checksum (left out), size, kind, bytes."""
-    first = True
-    while True:
-        left = 32768 - len(data) % 32768
-        if left < 7:
-            data += b"\0" * left
-            continue
-        part, piece = piece[: left - 7], piece[left - 7 :]
-        kind = (1 if first else 4) if not piece else (2 if first else 3)
-        data += b"\0" * 4 + len(part).to_bytes(2, "little") + bytes([kind]) + part
-        first = False
-        if not piece:
-            return data
+    assert "\x1b" not in said and "Traceback" not in said and "\\x1b[2J0" in said
 
 
 PLAIN = {"ffn": ["mlp", "glu"]}
@@ -274,7 +220,7 @@ def read(settings: list[dict[str, Any]], asked: Request | None = None, **more: A
         history = [{"_step": 0, "test/loss": 3.0}, {"_step": 5, "test/loss": 2 + 0.01 * i + 0.003 * (i * 7 % 3)}]
         run = {"id": f"id{i}", "name": f"r{i}", "group": "", "state": "finished", "created": f"2025-01-0{i + 1}"}
         runs.append(run | {"config": {"seed": i // 2} | config, "summary": {}, "history": history} | more)
-    return study_of(logged_runs(runs, "", []), asked or Request(), "s", "W&B", "2025", "-")
+    return study_of(logged_runs(runs, ""), asked or Request(), "s", "W&B", "2025", "-")
 
 
 def eight(**settings: list[Any]) -> list[dict[str, Any]]:
