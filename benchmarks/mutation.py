@@ -22,9 +22,9 @@ from importlib.metadata import version
 from pathlib import Path
 from xml.etree import ElementTree
 
-from cosmic_ray.commands import init
+from cosmic_ray.ast import ast_nodes, get_ast_from_path
 from cosmic_ray.mutating import mutate_and_test, mutate_code
-from cosmic_ray.plugins import get_operator
+from cosmic_ray.plugins import get_operator, operator_names
 from cosmic_ray.testing import run_tests
 from cosmic_ray.work_db import WorkDB
 from cosmic_ray.work_item import MutationSpec, TestOutcome, WorkItem, WorkResult
@@ -95,24 +95,31 @@ def matters(mutation: MutationSpec) -> bool:
         return False
 
 
-def draw(package: str, count: int, seed: str, folder: Path) -> list[WorkItem]:
+def mutants(package: str) -> list[WorkItem]:
+    """Every mutant of a package that cosmic-ray offers."""
+    items = []
+    operators = [name for name in operator_names() if not get_operator(name).arguments()]
+    for path in sorted(Path("ablate", package).rglob("*.py")):
+        nodes = list(ast_nodes(get_ast_from_path(path)))
+        for name in operators:
+            operator = get_operator(name)()
+            positions = [position for node in nodes for position in operator.mutation_positions(node)]
+            for occurrence, (start, end) in enumerate(positions):
+                mutation = MutationSpec(path, name, occurrence, start, end)
+                items.append(WorkItem.single(f"{path} {name} {occurrence}", mutation))
+    return items
+
+
+def draw(package: str, count: int, seed: str) -> list[WorkItem]:
     """Mutants of a package, each as likely as any other."""
-    everything = WorkDB(folder / f"{package}-all.sqlite", WorkDB.Mode.create)
-    if everything.num_work_items == 0:
-        init(sorted(Path("ablate", package).rglob("*.py")), everything, {})
-    items = {}
-    for item in everything.work_items:
-        mutation = item.mutations[0]
-        name = f"{mutation.module_path} {mutation.operator_name} {mutation.occurrence}"
-        items[name] = WorkItem.single(name, mutation)
-    names = sorted(items)
-    random.Random(seed).shuffle(names)
+    items = sorted(mutants(package), key=lambda item: item.job_id)
+    random.Random(seed).shuffle(items)
     drawn: list[WorkItem] = []
-    for name in names:
+    for item in items:
         if len(drawn) == count:
             break
-        if matters(items[name].mutations[0]):
-            drawn.append(items[name])
+        if matters(item.mutations[0]):
+            drawn.append(item)
     return drawn
 
 
@@ -146,7 +153,7 @@ def main() -> None:
     results = WorkDB(folder / f"{package}.sqlite", WorkDB.Mode.create)
     if results.num_work_items < asked.n:
         listed = {item.job_id for item in results.work_items}
-        drawn = draw(package, asked.n, commit, folder)
+        drawn = draw(package, asked.n, commit)
         results.add_work_items([item for item in drawn if item.job_id not in listed])
     times = unmutated(package, folder)
     limit = LIMIT * sum(float(suite.attrib["time"]) for suite in times.iter("testsuite"))
