@@ -125,7 +125,7 @@ def test_keys_that_change_what_is_judged_are_asked_for_and_those_of_running_are_
         files("mine", factors={"norm": ["ln", "rms"]}, claims={"a": CLAIM, "b": CLAIM | {"margin": 0.1}}, **keys)
         return Request([*more], str(tmp_path / "conf"), tmp_path).read("mine").request.kept["asks"]
 
-    assert asks() == asks("reuse=any", "results_dir=elsewhere", "track=none")
+    assert asks() == asks("reuse=none", "results_dir=elsewhere", "track=none")
     others = [asks("margin=0.5"), asks("eval.lengths=[8]"), asks("seeds=9")]
     assert len({asks(), *others, asks(replicated=["a"]), asks(replicated=["a", "b"])}) == 6
 

@@ -172,7 +172,7 @@ class Config:
     placebo_seeds: int = at_least(0, MOST_SEEDS)
     results_dir: str = MISSING
     dry_run: bool = False
-    reuse: str = one_of("same", "any", "none")
+    reuse: str = one_of("same", "none")
     allow_duplicates: bool = False
     keep: str = one_of("weights", "all", "none")
     timing: str = one_of("shared", "isolated")

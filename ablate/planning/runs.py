@@ -18,7 +18,6 @@ from ablate.formatting import counted, first_of, grouped
 from ablate.planning import earlier_runs
 from ablate.planning.earlier_runs import Earlier, read_earlier, with_registrations
 from ablate.planning.study import CheckedStudy, comparison_notes
-from ablate.results.naming import TAKEN
 from ablate.results.records import FORMAT, Cell, Manifest, PlannedRun, Provenance, Sequential
 from ablate.results.run import Run, noted, now
 from ablate.results.run_key import provenance, run_key, settings, torch_version
@@ -129,8 +128,6 @@ def plan_runs(study: CheckedStudy) -> Plan:
     cheap = [max(seeds) + 1 + i for i in range(len(seeds))] if more else []
     runs = [planned_run(row, seed) for seed in seeds for row in rows]
     runs += [planned_run(row, seed) for seed in cheap for row in rows if row.id in more]
-    if settings.reuse == "any":
-        runs, rows = take_others(study.results, runs, rows)
     companions, companion_notes = earlier.companions(rows, runs, study.entries)
     manifest = Manifest(
         format=FORMAT,
@@ -189,7 +186,6 @@ def seed_notes(study: CheckedStudy, seen: list[int]) -> list[str]:
     return [note for note, holds in notes.items() if holds]
 
 
-EQUAL = ("versions", "data", "study")  # fields that are equal if runs differ in code only
 SHOWN = 3  # definitions that are named
 
 
@@ -244,36 +240,6 @@ def similar_runs(results: Path, name: str) -> dict[tuple[str, str], Similar]:
     return grouped(((run.folder.name.partition("-")[0], origin.numbers), (run, origin)) for run, origin in known)
 
 
-def take_others(results: Path, runs: list[PlannedRun], rows: list[Cell]) -> tuple[list[PlannedRun], list[Cell]]:
-    """Runs and noted cells of reuse=any: the newest run that differs in code only replaces one that has not ended."""
-    cells, read = {row.id: row for row in rows}, functools.cache(functools.partial(similar_runs, results))
-    chosen: list[PlannedRun] = []
-    taken: dict[str, list[set[str]]] = {}
-    for run in runs:
-        if not _ended(Run(results, run.path)):
-            cell = cells[run.cell]
-            planned = provenance(cell.config, run.seed, cell.task)
-            alike = read(cell.name).get((f"s{run.seed}", planned.numbers), [])
-            same = [pair for pair in alike if all(getattr(pair[1], key) == getattr(planned, key) for key in EQUAL)]
-            ended = [(when, other, origin) for other, origin in same if (when := _ended(other))]
-            if others := [(when, other.path, changed_names(origin, planned)) for when, other, origin in ended]:
-                _, path, names = max(others)
-                taken.setdefault(run.cell, []).append(names)
-                run = dataclasses.replace(run, path=path)
-        chosen.append(run)
-    notes = {}
-    for cell_id, found in taken.items():
-        how = _by(set().union(*found), " changed")
-        notes[cell_id] = [f"{_counted(len(found), f'of {cells[cell_id].label}')} trained {how}, {TAKEN}"]
-    return chosen, [dataclasses.replace(row, notes=row.notes + notes.get(row.id, [])) for row in rows]
-
-
-def _ended(run: Run) -> str | None:
-    """When a run ended as done or diverged; None if it did not."""
-    result, _ = noted(run.result)
-    return result.ended or "some time" if result and result.status in ("done", "diverged") else None
-
-
 def changed_names(old: Provenance, new: Provenance) -> set[str]:
     """The definitions whose content occurs on one side only, even under another name."""
     one, other = old.definitions, new.definitions
@@ -281,8 +247,8 @@ def changed_names(old: Provenance, new: Provenance) -> set[str]:
     return {name for side in (one, other) for name, digest in side.items() if digest in unique}
 
 
-def _by(names: set[str], end: str = "") -> str:
-    return f"with other code ({first_of(sorted(names), SHOWN)}{end})" if names else "with other code"
+def _by(names: set[str]) -> str:
+    return f"with other code ({first_of(sorted(names), SHOWN)})" if names else "with other code"
 
 
 def _counted(count: int, what: str) -> str:
@@ -314,8 +280,7 @@ def trained_again(earlier: Earlier, runs: list[PlannedRun], rows: list[Cell], st
     for reason, found in reasons.items():
         names = set().union(*found)
         how = [reason] * bool(reason) + [_by(names)] * bool(names or not reason)
-        hint = "; reuse=any takes those that ended as they are" if rows[0].config.reuse == "same" and not reason else ""
-        notes.append(f"{_counted(len(found), 'of this study')} trained {' and '.join(how)}; trained again{hint}")
+        notes.append(f"{_counted(len(found), 'of this study')} trained {' and '.join(how)}; trained again")
     return notes + [f"{_counted(moved, 'of these cells')} trained before the data changed; trained again"] * (moved > 0)
 
 

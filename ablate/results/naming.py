@@ -10,13 +10,12 @@ from ablate.config.depth import AGAIN, items_of, settings_of, unzipped, variant_
 from ablate.config.designs import RUNG
 from ablate.config.groups import names_in
 from ablate.config.schema import BY_STEPS, VARIED
-from ablate.formatting import counted, known, ranged, setting, show, size, visible
+from ablate.formatting import known, ranged, setting, show, size, visible
 from ablate.results.records import Cell, Manifest
 
 FEW = 6  # a title lists at most this many factors by name
 SWITCHES = {"true": "on", "false": "off", "null": "none"}  # levels of a setting
 SPLITS = {"test": "test", "val": "validation", "train": "training"}
-TAKEN = "taken by reuse=any"  # the end of the note on a cell whose runs have other code
 
 
 def named(manifest: Manifest, name: Any, factor: str = "") -> str:
@@ -123,13 +122,6 @@ def question_lines(manifest: Manifest) -> list[str]:
     """The question, the published result and the tier of a study file, one line each."""
     texts = {"question": manifest.question, "published": manifest.published, "tier": manifest.tier}
     return [f"{key}: {value}" for key, value in texts.items() if value]
-
-
-def reused(manifest: Manifest) -> str:
-    """A sentence on how many cells use runs of other code (reuse=any); empty if none do."""
-    taken = [cell for cell in manifest.cells if any(note.endswith(TAKEN) for note in cell.notes)]
-    found = f"runs of {len(taken)} of {counted(len(manifest.cells), 'cell')} are of other code than the plan, {TAKEN}"
-    return found * bool(taken)
 
 
 def role(manifest: Manifest) -> str:

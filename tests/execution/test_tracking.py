@@ -386,7 +386,7 @@ def test_a_run_that_ends_while_it_is_shown_gets_what_only_its_end_tells(tmp_path
 
 def test_names_that_a_cell_does_not_tell_apart_are_left_out() -> None:
     own = {"norm": {"_target_": "mine.Norm"}, "seed": {"init": 3}}
-    config = stored(whole(own) | {"data": {"path": "x"}, "reuse": "any"})
+    config = stored(whole(own) | {"data": {"path": "x"}, "reuse": "none"})
     levels = {"norm": "my-norm", "data": "text"}
     cell = a_cell(name="my-norm-mlp-pre-rope-mha-gpt2", levels=levels, config=config)
     found = settings(cell)

@@ -1,4 +1,4 @@
-"""Runs on disk of other code, versions or data: taken on request, else trained again, and never without a word."""
+"""Runs on disk of other code, versions or data: trained again, and never without a word."""
 
 import os
 
@@ -12,7 +12,6 @@ from ablate.planning.plan import Plan, PlanError
 from ablate.results.atomic import read_json, write_json
 from ablate.results.code_hash import Code
 from ablate.results.manifest import log_look, read_manifest
-from ablate.results.naming import reused
 from ablate.results.run import Run
 from ablate.results.run_key import provenance, run_key
 
@@ -62,50 +61,11 @@ def test_a_changed_definition_trains_its_cells_again_and_says_so(plan, edit):
     edit(SCALE)
     again = plan("norm=ln,scale", "seeds=2")
     assert len(again.todo) == 2 and {path.split("-")[0] for path in again.todo} == {"scale"}
-    assert f"2 runs of this study were trained with other code ({SCALE}); trained again; reuse=any" in notes(again)
+    assert f"2 runs of this study were trained with other code ({SCALE}); trained again" in notes(again)
     edit("ablate.training.trainer.Trainer")
     assert len(plan("norm=ln,scale", "seeds=2").todo) == 4
     edit(None)
     assert notes(plan("norm=ln,scale", "seeds=2")) == "", "nothing is missing"
-
-
-def test_any_takes_runs_that_differ_in_code_only(plan, edit):
-    old = finish(plan("norm=ln,scale", "seeds=2"))
-    edit(SCALE)
-    taken = plan("norm=ln,scale", "seeds=2", "reuse=any")
-    assert taken.todo == [] and {run.path for run in taken.manifest.runs} == {run.path for run in old}
-    said = [cell.notes for cell in taken.manifest.cells]
-    assert said == [[], [f"2 runs of scale were trained with other code ({SCALE} changed), taken by reuse=any"]]
-    assert reused(taken.manifest) == "runs of 1 of 2 cells are of other code than the plan, taken by reuse=any"
-    assert len(plan("norm=ln,scale", "seeds=3", "reuse=any").todo) == 2
-    assert len(plan("norm=ln,scale", "seeds=2", "reuse=any", "optim.lr=1e-2").todo) == 4
-    finish(taken)
-    same = plan("norm=ln,scale", "seeds=2")
-    assert len(same.todo) == 2 and "2 runs of this study were trained with other code" in notes(same)
-
-
-def test_any_prefers_a_run_of_this_code_and_else_the_newest_that_ended(plan, edit):
-    edit(RMS, "newest")
-    [newest] = finish(plan("norm=rms", "seeds=1"), "diverged", ended="2025-03-01")
-    edit(RMS, "older")
-    finish(plan("norm=rms", "seeds=1"), ended="2025-02-01")
-    edit(RMS, "failed")
-    finish(plan("norm=rms", "seeds=1"), "failed", ended="2025-04-01")
-    edit(None)
-    assert plan("norm=rms", "seeds=1", "reuse=any").manifest.runs[0].path == newest.path
-    [own] = finish(plan("norm=rms", "seeds=1"), ended="2024-01-01")
-    mine = plan("norm=rms", "seeds=1", "reuse=any")
-    assert mine.manifest.runs[0].path == own.path and notes(mine) == ""
-
-
-@pytest.mark.parametrize("key", ["versions", "data", "study", "definitions"])
-def test_any_takes_no_run_of_other_versions_data_or_of_one_study_alone(key, plan, edit):
-    [run] = finish(plan("norm=rms", "seeds=1"))
-    told = read_json(run.provenance_file)
-    other = {"versions": told["versions"] | {"torch": "1.0"}, "data": "other", "study": "one", "definitions": []}
-    write_json(run.provenance_file, told | {key: other[key]})
-    edit(RMS)
-    assert len(plan("norm=rms", "seeds=1", "reuse=any").todo) == 1
 
 
 def test_other_versions_and_unknown_ones_are_named(plan, monkeypatch):
