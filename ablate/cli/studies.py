@@ -212,7 +212,7 @@ def _renamed(name: str, old: str, new: str) -> str:
 def _with_names(manifest: Manifest, old: str, new: str) -> Manifest:
     """The manifest of a study, or of one named after it, after it was renamed; its command gives the new name."""
     words = [word for word in shlex.split(manifest.command) if not word.startswith("study=")]
-    keys = [key for key in ("study", *ROUNDS, "confirms", "placebos", "exchange") if getattr(manifest, key)]
+    keys = [key for key in ("study", *ROUNDS, "confirms", "exchange") if getattr(manifest, key)]
     names: dict[str, Any] = {key: _renamed(getattr(manifest, key), old, new) for key in keys}
     return dataclasses.replace(manifest, command=shlex.join([*words, f"study={quoted(new)}"]), **names)
 

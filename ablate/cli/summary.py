@@ -34,8 +34,6 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
         heading, rows = evidence.common_rows(study.manifest)
         lines += [heading, *_columns(rows[:ROWS]), *_more(len(rows) - ROWS, "effect")] if rows else []
     lines += evidence.exchange_lines(study)
-    if placebos := study.beside.get("placebos"):
-        lines += evidence.placebo_lines(table, placebos)
     lines += _caveats(study, table, cells, claims)
     return "\n".join([*lines, *_problems(study, results), _next_command(study, table, results)])
 

@@ -125,7 +125,7 @@ REFUSED = {
 # Keys on the command line that leave a file's study as it is: how it runs, and in SAME_STUDY also how large it is.
 RUNNING = {"study", "tier", "dry_run", "results_dir", "reuse", "keep", "user", "track", "experiment"}
 RUNNING |= {"allow_duplicates", *PACE}
-SAME_STUDY = RUNNING | {"seeds", "seeds_max", "confirm", "placebo_seeds", "eval", "margin"}
+SAME_STUDY = RUNNING | {"seeds", "seeds_max", "confirm", "eval", "margin"}
 
 
 @dataclasses.dataclass(frozen=True)

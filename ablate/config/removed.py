@@ -10,6 +10,8 @@ REMOVED: dict[str, str] = {
     "figure: proxy": "is no longer a figure; write claims",
     "match=seconds": "seconds is no longer a choice; write match=flops_total",
     "reference": "is no longer a key; write the level to compare with first, as in norm=rms,ln",
+    "placebo_seeds": "is no longer a key; leave it out: seeds=8, say, shows the noise of every effect",
+    "seed.placebo": "is no longer a key; write seed.init=0 or seed.data=0 to fix a part of the randomness",
     "tune.per_seed": "is no longer a key; leave it out, and write tune.seeds=4, say, for a surer choice",
 }
 

@@ -16,7 +16,6 @@ IN_LAYERS = ("norm", "ffn", "residual", "attention", "cross_attention")  # group
 PLACED = (*IN_LAYERS, "position")  # groups whose variant can change over the layers
 LAYERS = "_layers_"  # key of a group's pattern over the layers, or of the list of each layer's variant
 OWNED = ("model", "optim")  # sections that also hold the constructor arguments of their `_target_`
-PLACEBOS = (*COMPONENTS, "data", "chaos")  # what a placebo redraws; init redraws all parameters, chaos nothing
 TUNING_SEEDS = range(1_000_000, 2_000_000)  # seeds of tuning runs, which are never scored
 MOST_SEEDS = 1000
 RENAMED = {  # keys as other programs spell them, and what to write here
@@ -110,11 +109,10 @@ class Eval:
 
 @dataclass(frozen=True)
 class Seed:
-    """Fixed seeds of initialisation or data, where null follows the run's seed; what a placebo run redraws."""
+    """Fixed seeds of initialisation or data, where null follows the run's seed."""
 
     init: int | None = None
     data: int | None = None
-    placebo: str | None = dataclasses.field(default=None, metadata={"choices": PLACEBOS})
 
 
 @dataclass(frozen=True)
@@ -169,7 +167,6 @@ class Config:
     tune: Tune = dataclasses.field(default_factory=Tune)
     margin: Any = None
     step_equivalents: bool = False
-    placebo_seeds: int = at_least(0, MOST_SEEDS)
     results_dir: str = MISSING
     dry_run: bool = False
     reuse: str = one_of("same", "none")

@@ -24,7 +24,7 @@ from ablate.evidence.equivalence import margin_line, margin_of, margin_words, un
 from ablate.evidence.error_rates import ALPHA, DECIDED, described, families, registered, sequential_state, undecided
 from ablate.evidence.estimates import weighted
 from ablate.evidence.exact import interval_kind, is_solved
-from ablate.evidence.expected_noise import floors, noise_lines, placebo_lines
+from ablate.evidence.expected_noise import noise_lines
 from ablate.evidence.ladder import ladder, ladder_lines, rung_lines, times
 from ablate.evidence.normality import CHECKED, FOOTNOTE, LEVEL, assuming, footnoted
 from ablate.evidence.scores import (

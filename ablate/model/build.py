@@ -13,7 +13,7 @@ from ablate.config.errors import BadComponent
 from ablate.config.ranges import at_least
 from ablate.config.schema import Config
 from ablate.model.embedding import Embedding, check_tied
-from ablate.model.init import initialise_as
+from ablate.model.init import initialise
 from ablate.model.objective import OFFERED, Objective, requested
 from ablate.model.parametrization import Parametrization
 from ablate.model.position import OverLayers
@@ -25,7 +25,7 @@ from ablate.model.transformer import Parts
 def initialised_model(config: Config, task: Any, seed: int) -> nn.Module:
     """The model of a resolved configuration on the CPU, with its parameters initialised from a seed."""
     model = build_model(config, task)
-    initialise_as(config.seed.placebo, model, build_init(base_of(config) or config, task), seed)
+    initialise(model, build_init(base_of(config) or config, task), seed)
     return model
 
 

@@ -32,8 +32,8 @@ class Pretrained(Embedding):
 
     Subclasses define `vectors`.  All rows are scaled by one factor to the mean square of the values that `init` draws,
     so that they differ from embedding=learned in their directions, not in their mean length.  Ids without a vector keep
-    their drawn values.  The vectors are part of the initial draws: they use the same seed, and placebos that redraw the
-    embedding train them anew.  With `shared` all seeds and placebos use the same vectors, whose noise is not measured.
+    their drawn values.  The vectors are part of the initial draws: they use the same seed.  With `shared` all seeds use
+    the same vectors, whose noise is not measured.
     """
 
     late: tuple[str, ...] = ("shared",)  # settings that affect only the vectors
@@ -47,9 +47,8 @@ class Pretrained(Embedding):
     def note(self) -> str:
         """The note shown in tables."""
         if self.shared:
-            note = "one set of vectors, trained on the training split, for all seeds and placebos"
-            return f"{note}: neither intervals nor placebos cover its noise"
-        return "vectors trained on the training split anew for each seed, and for its placebos init and embedding"
+            return "one set of vectors, trained on the training split, for all seeds: intervals do not cover its noise"
+        return "vectors trained on the training split anew for each seed"
 
     def vectors(self, documents: Sequence[np.ndarray], seed: int) -> np.ndarray:
         """Float32 vectors (vocab, width), trained from a seed on the training documents' ids, (N,) each.  Rows of ids

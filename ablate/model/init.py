@@ -4,18 +4,13 @@ A parameter's draws depend only on the seed and its own name.  Adding or changin
 parameters unchanged, and runs with the same seed are paired across variants.  Draws are nested: the matrix of a
 narrower layer is the leading rows (for role `out` the leading columns) of a wider one's.
 
-Placebos: one source of randomness is redrawn while all else stays equal, to measure the effect of noise alone.  A kind
-is a component (its parameters are redrawn), `init` (all parameters), `data` (the order of the data, and dropout) or
-`chaos` (nothing is redrawn; parameters are perturbed by a relative 1e-7).  Pretrained vectors are trained anew by
-`embedding` and `init`, and perturbed by `chaos`.
-
 Roles: `embedding`, `position`, `in` (reads the residual stream), `out` (writes to it), `head`, `bias` (usually zeros),
 `constant` (left as constructed), `own` (with the standard deviation that the parameter itself has: `own_std`).
 """
 
 import hashlib
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -25,12 +20,6 @@ from ablate.config.ranges import at_least
 from ablate.config.schema import Seed
 
 FIXED = ("bias", "constant", "vectors")
-CHAOS = 1e-7  # relative size of the perturbation, comparable to rounding
-OTHER_DATA = 10**9  # added to the seed of the batches: outside the range of runs' seeds
-# The first of these names in a parameter's path gives its component; other parameters of a block belong to `residual`.
-PLACES = {"attention": "attention", "cross_attention": "attention", "ffn": "ffn", "position": "position"}
-PLACES |= {"norm": "norm", "norms": "norm", "embed_norm": "norm", "final_norm": "norm"}
-PLACES |= {"embed": "embedding", "source_embed": "embedding", "widen": "embedding"}
 Shapes = dict[str, tuple[str, tuple[int, ...]]]  # role and shape of every parameter, by name
 
 
@@ -150,9 +139,8 @@ def drawn_as(parameter: Tensor) -> str:
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, init: Init, seed: int, anew: Collection[str] = ()) -> None:
-    """Initialise all parameters of a model in place, on the CPU, from the seed, their names and their roles.  The
-    parameters in `anew` use another random stream."""
+def initialise(model: nn.Module, init: Init, seed: int) -> None:
+    """Initialise all parameters of a model in place, on the CPU, from the seed, their names and their roles."""
     kernels = {*kernels_of(model)}
     for name, parameter in model.named_parameters():
         role = role_of(parameter)
@@ -163,42 +151,13 @@ def initialise(model: nn.Module, init: Init, seed: int, anew: Collection[str] = 
         if scale == 0:
             parameter.zero_()  # a product with zero would make half of them −0
             continue
-        stream = f"placebo/{name}" if name in anew else name
-        normals = draw_all(seed, stream, tuple(parameter.shape), role)
+        normals = draw_all(seed, name, tuple(parameter.shape), role)
         parameter.copy_(init.shape(role, normals) * scale * getattr(parameter, "gain", 1.0))
-
-
-def redrawn(kind: str | None, names: Iterable[str]) -> set[str]:
-    """The parameters that a kind of placebo redraws from another stream."""
-    return {name for name in names if kind == "init" or (kind and component_of(name) == kind)}
-
-
-def component_of(name: str) -> str | None:
-    """The component of a parameter, from its dotted name; None for the head."""
-    path = name.split(".")
-    other = "residual" if {"blocks", "later"} & {*path} else None
-    return next((PLACES[part] for part in path if part in PLACES), other)
-
-
-@torch.no_grad()
-def initialise_as(kind: str | None, model: nn.Module, init: Init, seed: int) -> None:
-    """Initialise a model, for a kind of placebo or without one; zeros are not perturbed."""
-    initialise(model, init, seed, redrawn(kind, dict(model.named_parameters())))
-    for name, parameter in model.named_parameters() if kind == "chaos" else ():
-        if role_of(parameter) != "constant":
-            parameter.copy_(perturbed(parameter, name, seed))
-
-
-def perturbed(values: Tensor, name: str, seed: int) -> Tensor:
-    """θ · (1 + 1e-7 · z) in float64, z ~ N(0, 1) keyed by (seed, name)."""
-    z = draw(seed, f"chaos/{name}", tuple(values.shape)).double()
-    # In float64, because float32 would round most of such a small change away.
-    return values.double() * (1 + CHAOS * z)
 
 
 def data_seed(halves: Seed, seed: int) -> int:
     """The seed of a run's batches and dropout, from the configuration's `seed` and the run's own."""
-    return (seed if halves.data is None else halves.data) + OTHER_DATA * (halves.placebo == "data")
+    return seed if halves.data is None else halves.data
 
 
 def scale_of(parameter: Tensor, role: str, init: Init, fans: Callable[[Tensor], tuple[int, int]]) -> float:

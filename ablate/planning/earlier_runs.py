@@ -53,7 +53,7 @@ class Earlier:
     def companions(
         self, rows: list[Cell], runs: list[PlannedRun], requested: Iterable[str]
     ) -> tuple[dict[str, str], list[str]]:
-        """Placebo and exchange studies of earlier commands that still apply to these cells, by role, and notes.  Each
+        """Exchange studies of earlier commands that still apply to these cells, by role, and notes.  Each
         has a reference cell of this study, with runs of the present code.  `requested` ones are planned again."""
         references = {row.id: row for row in rows if row.reference}
         planned, found, notes = {run.path for run in runs}, dict[str, str](), list[str]()
@@ -90,7 +90,7 @@ def _is_current(run: PlannedRun, row: Cell, name: str) -> bool:
 def begun(study: CheckedStudy) -> list[Manifest]:
     """The manifests of a study and of its rounds.  They hold choices that were measured once and must not be measured
     again when the study is continued."""
-    names = [study.name, study.base, f"{study.base}-tune", f"{study.base}-aa"]
+    names = [study.name, study.base, f"{study.base}-tune"]
     found = [read_earlier(study.results, name) for name in names]
     return [each.manifest for each in found if each.manifest]
 

@@ -306,8 +306,8 @@ def vector_lines(wanted: list[tuple[Config, int]]) -> list[str]:
     for config, seeds in cells.values():
         task = build_task(config)
         table, text = next(iter(tables_of(build_model(config, task)).values())), task.training_text()
-        digest, plain = digest_of(text), config.with_value("seed.placebo", None)
-        kind = (class_name(config.embedding["_target_"]), str(place(table, plain, digest, 0)))
+        digest = digest_of(text)
+        kind = (class_name(config.embedding["_target_"]), str(place(table, config, digest, 0)))
         files.setdefault(kind, set()).update(place(table, config, digest, seed) for seed in seeds)
         trials[kind] = partial(table.expected_seconds, text)
     lines = []

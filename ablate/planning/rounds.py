@@ -1,7 +1,6 @@
 """The rounds of a command: each a separate study, planned when the ones before it have ended.
 
 tuning         `ablate.planning.tuning`
-placebos       the reference cell beside copies of itself in which one part of the randomness is drawn anew
 looks          the study itself; with seeds=auto once per look, until all is decided or seeds_max is reached
 exchange runs  each reference cell at 0.8, 1 and 1.25 times its steps, which give effects in training steps
 
@@ -14,24 +13,18 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Iterator
-from typing import Any
 
 from ablate import formatting
 from ablate.config.errors import PlanError, Problem
-from ablate.config.schema import BY_STEPS, COMPONENTS, Config
-from ablate.model.init import FIXED, redrawn
+from ablate.config.schema import BY_STEPS, Config
 from ablate.planning.cells import describe_cells
 from ablate.planning.runs import Plan, plan_runs
 from ablate.planning.study import Cells, CheckedStudy, Layout
-from ablate.planning.tuning import summary_of, tuned, tuning_problems
+from ablate.planning.tuning import tuned, tuning_problems
 from ablate.results.study import Study, load_study
 
-LEAST = 3  # placebos of a kind, for a standard deviation
-PLACEBO_LABELS = {"data": "data in another order", "init": "initialised anew", "chaos": "perturbed by 1e-7"}
-PLACEBO = "seed.placebo"
 RATIOS = (0.8, 1.0, 1.25)  # evenly spaced in the logarithm
 STEPS = "train.steps"
-Shapes = dict[str, tuple[str, tuple[int, ...]]]  # of parameters: name -> (role, shape)
 
 
 def next_round(study: CheckedStudy) -> Plan:
@@ -49,14 +42,10 @@ def next_round(study: CheckedStudy) -> Plan:
 def rounds_of(study: CheckedStudy) -> Iterator[Plan]:
     """The plans of a command's rounds, each made when the runs of the one before have ended.  Raises PlanError."""
     settings = study.settings
-    if problems := tuning_problems(study) + placebo_problems(study) + step_equivalents_problems(study):
+    if problems := tuning_problems(study) + step_equivalents_problems(study):
         raise PlanError(problems)
     if settings.tune.key is not None:
         study = yield from tuned(study)
-    if settings.placebo_seeds:
-        placebos = placebo_study(study)
-        yield plan_runs(placebos)
-        study = dataclasses.replace(study, entries=study.entries | {"placebos": placebos.name})
     yield from with_step_equivalents(study) if settings.step_equivalents else looks(study)
 
 
@@ -96,47 +85,6 @@ def decided(study: Study) -> bool:
 
     tables = [claims] * bool(registered(study.manifest)) + [effects] * (not described(study.manifest))
     return all(undecided(table(study)).empty for table in tables)
-
-
-def placebo_problems(study: CheckedStudy) -> list[Problem]:
-    """What is wrong with `placebo_seeds`."""
-    count, seed = study.settings.placebo_seeds, study.settings.seed
-    few = f"must be ≥ {LEAST}, as in placebo_seeds=8: {count} of each kind cannot estimate a standard deviation"
-    same = "seed.init and seed.data are both fixed, so that all its seeds would be one run"
-    own = f"sets {PLACEBO} by itself; leave one of them out"
-    fixed = None not in (seed.init, seed.data)
-    given = PLACEBO in study.cells.swept or any(cell.config.seed.placebo for cell in study.cells.checked)
-    messages = {few: count < LEAST, own: given, same: fixed}
-    return [Problem("placebo_seeds", message) for message, holds in messages.items() if count and holds]
-
-
-def placebo_study(study: CheckedStudy) -> CheckedStudy:
-    """The reference cell of the first stratum and a placebo of each kind, with seeds 0, 1, 2, …: the swept components
-    with random initial values, data order, initialisation, and chaos."""
-    count, (row, plain) = study.settings.placebo_seeds, study.cells.references[0]
-    shapes, config = plain.budget.shapes, plain.config.with_value("eval.lengths", [])
-    drawn = [key for key in study.cells.swept if key in COMPONENTS and key != "init"]
-    drawn = [key for key in drawn if shared_draws(key, shapes, plain.config) < 1]
-    # Without the parts of the randomness that `seed.init` or `seed.data` fixes.
-    varying = [half for half in ("data", "init") if getattr(config.seed, half) is None]
-    kinds: list[Any] = [None, *(drawn if "init" in varying else []), *varying, "chaos"]
-    checked = [plain._replace(config=config.with_value(PLACEBO, kind)) for kind in kinds]
-    labels = [f"{row.label}, {PLACEBO_LABELS.get(kind, f'{kind} drawn anew')}" if kind else row.label for kind in kinds]
-    levels, names, at = [{PLACEBO: kind} for kind in kinds], [row.name] * len(kinds), [0] * len(kinds)
-    layout = Layout({PLACEBO: kinds}, {PLACEBO: None}, names, labels, levels, at)
-    cells = describe_cells(checked, [cell.config for cell in checked], layout)
-    shares = [shared_draws(kind, shapes, plain.config) for kind in kinds]
-    rows = [dataclasses.replace(each, shared_draws=share) for each, share in zip(cells.rows, shares, strict=True)]
-    note = f"placebos: {row.label} and {len(kinds) - 1} kinds of placebo × {count} seeds; then: {summary_of(study)}"
-    entries, seeds = {"placebo_of": study.base}, list(range(count))
-    return study.companion(f"{study.base}-aa", dataclasses.replace(cells, rows=rows), note, entries, seeds=seeds)
-
-
-def shared_draws(kind: str | None, shapes: Shapes, config: Config) -> float:
-    """Share of a model's random initial values, trained vectors included, that a placebo does not draw anew."""
-    fixed = {*FIXED} - ({"vectors"} if config.embedding.get("shared") is False else set())
-    drawn = {name: math.prod(shape) for name, (role, shape) in shapes.items() if role not in fixed}
-    return 1 - sum(drawn[name] for name in redrawn(kind, drawn)) / max(1, sum(drawn.values()))
 
 
 def step_equivalents_problems(study: CheckedStudy) -> list[Problem]:

@@ -119,11 +119,11 @@ def tuning_study(study: CheckedStudy, grid: Grid) -> CheckedStudy:
     settings = dataclasses.replace(study.settings, **own)
     cells = tuning_cells(study.cells, settings, str(tune.key), grid)
     metrics = [f"val/{next(iter(cell.task.metrics))}" for cell in study.cells.checked]
-    after = "placebos and " * bool(study.settings.placebo_seeds) + summary_of(study)
     note = f"tuning first: {tune.key} at {len(grid)} values for {formatting.counted(len(study.cells.rows), 'cell')}, "
     note += f"{formatting.counted(tune.seeds, 'seed')} each"
     note += f", by {' or '.join(dict.fromkeys(metrics))}" + f", rule {tune.rule}" * (tune.rule != "best")
-    note += f", with up to {2 * LIMIT} more at the ends" * tune.extend + f"; then: {after} at the tuned values"
+    note += f", with up to {2 * LIMIT} more at the ends" * tune.extend
+    note += f"; then: {summary_of(study)} at the tuned values"
     entries = {"tunes": study.base, "tune": records.Tune(**dataclasses.asdict(tune)), "endpoint": metrics[0]}
     registered = study.claims, study.replicated
     return CheckedStudy(study.command, settings, cells, study.entries | entries, *registered, notes=[note], more=True)

@@ -58,7 +58,7 @@ FIRST = ["label", "mean", "low", "high", "n", "verdict"]  # columns of effects t
 SHOWN = 16  # the most rows in a representation; the tables have all
 TICK = 0.5  # seconds between polls
 FORMAT = "{percentage:3.0f} % {bar:30} {desc}"
-OF_STUDIES = ("seed", "seeds", "seeds_max", "confirm", "placebo_seeds", "dry_run")
+OF_STUDIES = ("seed", "seeds", "seeds_max", "confirm", "dry_run")
 ONE_VALUE = (*WHOLE, "eval")  # sections and keys that cannot be swept, so that a list is a single value
 HOW = 'write each as a separate string, as in ablate.run("norm=ln,rms", seeds=5)'
 

@@ -6,7 +6,7 @@
     documents.csv    `Study.documents`: rows by text, name and tokens; a column per run, named <cell>/<seed>
     tables.json      which columns hold text, the study's notes, and the checksum of each file
     verdicts.json    of a study with claims: how each was judged, which a later change of method does not change
-    placebos/ exchange/    the same files for the accompanying studies
+    exchange/        the same files for the exchange runs
 
 Numbers have full precision.  Nothing here needs torch, and nothing that is read is executed.
 """
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 INDEX, MANIFEST, RUNS, CURVES, DOCUMENTS = "tables.json", "manifest.json", "runs.csv", "curves.csv", "documents.csv"
 VERDICTS = "verdicts.json"
-COMPANIONS = {role: f"{role}/{INDEX}" for role in ("placebos", "exchange")}
+COMPANIONS = {"exchange": f"exchange/{INDEX}"}
 RUN_COLUMNS = ["cell", "label", "seed", "path"]  # the columns of curves that identify a run
 ABOVE = re.compile(r"[^\s()]*/(?=(runs|studies)/)")  # the machine-specific start of a path in results
 

@@ -146,8 +146,7 @@ def manifest_of(results: Path, study: str) -> Manifest:
 def flaws(manifest: Manifest) -> Iterator[str]:
     """The inconsistencies of a manifest, each as the end of a sentence."""
     yield from (f"has no {name}" for name in ("cells", "runs") if not getattr(manifest, name))
-    others = (manifest.confirms, manifest.tunes, manifest.placebo_of, manifest.exchange_of)
-    named = (manifest.study, *others, manifest.placebos, manifest.exchange)
+    named = (manifest.study, manifest.confirms, manifest.tunes, manifest.exchange_of, manifest.exchange)
     yield from (f"names the study {name!r}" for name in named if name is not None and not is_name(name))
     for task in manifest.tasks.values():
         yield from [f"has no metrics of its task {task.name}"] * (not task.metrics)

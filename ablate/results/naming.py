@@ -129,15 +129,14 @@ def role(manifest: Manifest) -> str:
     roles = {
         "confirms": "confirmation of {} on fresh seeds",
         "tunes": "tuning of {}, by the validation split; it chooses settings and is no evidence",
-        "placebo_of": "placebos of {}: what noise does, no effects of variants",
         "exchange_of": "exchange runs of {}: what more training steps do, no effects of variants",
     }
     return next((text.format(name) for key, text in roles.items() if (name := getattr(manifest, key))), "")
 
 
 def no_evidence(manifest: Manifest) -> bool:
-    """Whether a study's differences are no effects of variants: tuning, placebos, exchange runs."""
-    return any((manifest.tunes, manifest.placebo_of, manifest.exchange_of))
+    """Whether a study's differences are no effects of variants: tuning, exchange runs."""
+    return any((manifest.tunes, manifest.exchange_of))
 
 
 def tracked_id(study: str, name: str) -> str:

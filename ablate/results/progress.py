@@ -25,7 +25,7 @@ TICK = 2.0  # seconds between polls of a study
 PLANNING = 30.0  # seconds to wait for a command with seeds=auto to plan further runs
 STATES = ("done", "diverged", "failed", "running", "interrupted", "queued")
 # Rounds other than the study itself, by the key of their manifest that names the study.
-ROUNDS = {"tunes": "tuning", "placebo_of": "placebos", "exchange_of": "exchange runs"}
+ROUNDS = {"tunes": "tuning", "exchange_of": "exchange runs"}
 
 Rates = dict[str | None, float]  # FLOP/s of one process by cell; under None for all cells together
 
@@ -217,7 +217,7 @@ def makespan(seconds: Iterable[float], workers: int) -> float:
 
 
 class Round(NamedTuple):
-    """A study on disk and its role for the requested one: tuning, placebos, exchange runs, or the study itself."""
+    """A study on disk and its role for the requested one: tuning, exchange runs, or the study itself."""
 
     kind: str
     manifest: Manifest

@@ -203,7 +203,6 @@ class Manifest(Record):
     published: str | None = optional(default=None)  # the published numbers that the study retests, as text
     figure: str | None = optional(default=None)  # the kind of figure that corresponds to the paper's
     mirror: Mirror | None = optional(default=None)  # the paper's figure as data
-    placebo_of: str | None = optional(default=None)
     exchange_of: str | None = optional(default=None)
     remarks: list[str] = dataclasses.field(default_factory=list)
     papers: dict[str, dict[str, Entry]] = optional(default={})  # the papers that each variant cites, by key
@@ -211,7 +210,6 @@ class Manifest(Record):
     tune: Tune | None = optional(default=None)
     endpoint: str | None = optional(default=None)
     tuning: Tuning | None = optional(default=None)
-    placebos: str | None = optional(default=None)
     exchange: str | None = optional(default=None)
     timing: str | None = optional(default=None)
     names: dict[str, str] = optional(default={})  # what the user's folder calls variants, keys and metrics
@@ -228,9 +226,8 @@ class Manifest(Record):
         return None if tokens is None else float(cell.config.train.steps * (cell.tokens_per_step or 0) / tokens)
 
     def beside(self) -> dict[str, str]:
-        """The studies that accompany this one, by role (`placebos`, `exchange`)."""
-        named = {"placebos": self.placebos, "exchange": self.exchange}
-        return {role: name for role, name in named.items() if name}
+        """The studies that accompany this one, by role (`exchange`)."""
+        return {"exchange": self.exchange} if self.exchange else {}
 
 
 class ClaimVerdict(Record):

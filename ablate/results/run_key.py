@@ -34,6 +34,7 @@ def numbers(config: Config) -> dict[str, Any]:
         del kept["data"]["order"]
     if kept["train"]["parts"] == 1:  # as in all runs before a batch could be split
         del kept["train"]["parts"]
+    kept["seed"] = {"placebo": None} | kept["seed"]  # as in all runs so far
     kept["ffn"] = mapped(kept["ffn"], with_width)
     if config.schedule.get("_target_") == CONSTANT:
         kept["optim"] = {key: value for key, value in kept["optim"].items() if key != "min_lr_ratio"}
@@ -55,10 +56,9 @@ def settings(config: Config) -> dict[str, Any]:
 
 def batches(config: Config, fingerprint: str) -> str:
     """Hash of what determines a seed's batches: cells with equal values see the same ones, and their seeds pair."""
-    other = ["placebo"] * (config.seed.placebo == "data")
     shared = [config.data.get("context"), config.train.batch_size, config.seed.data]
     shared += [order for order in [config.data.get("order", "random")] if order != "random"]
-    return _digest([fingerprint, *shared, *other])[:16]
+    return _digest([fingerprint, *shared])[:16]
 
 
 def cell_id(name: str, config: Config, fingerprint: str) -> str:

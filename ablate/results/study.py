@@ -36,7 +36,7 @@ class Study:
     curves  one row per logged step: cell, label, seed, path, one column per factor (`step_variant` for the factor
             `step`), and what was logged (step, tokens, `val/loss`, ...)
     notes   what was found damaged or missing, a sentence each
-    beside  the accompanying studies by role (`placebos`, `exchange`), with their runs only
+    beside  the accompanying studies by role (`exchange`), with their runs only
 
     documents  one row per held-out document, one column per finished run (cell, seed): mean test losses
 

@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 from torch import nn
 
 from ablate.config.components import resolve
 from ablate.config.groups import default_settings
 from ablate.config.schema import Config
 from ablate.data.corpus import DAMAGED, cache_folder, exclusive
-from ablate.model.init import perturbed
 from ablate.results.atomic import open_archive, write_atomic
 from ablate.results.code_hash import code_of_part
 from ablate.results.run_key import library_versions, torch_version
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
 
 FORMAT = 1  # raise it when the format of the cache changes
 SHARED = "shared"  # replaces the seed if all seeds use the same vectors
-ANEW = ("init", "embedding")  # placebos that draw these vectors from another stream
 UNUSED = ("frozen", "shared", "width", "_target_", "_partial_")  # settings that do not affect the vectors
 
 
@@ -47,10 +44,9 @@ def begin_with_vectors(model: nn.Module, config: Config, task: Any, seed: int) -
     if not tables:
         return None
     text, first = task.training_text(), next(iter(tables.values()))
-    found = vectors_in(place(first, config, digest_of(text), seed), first, text, stream(first, config, seed))
-    for name, table in tables.items():
-        chaos = config.seed.placebo == "chaos"
-        table.begin_with(perturbed(torch.from_numpy(found.rows), name, seed).numpy() if chaos else found.rows)
+    found = vectors_in(place(first, config, digest_of(text), seed), first, text, stream(first, seed))
+    for table in tables.values():
+        table.begin_with(found.rows)
     return found.cpu_seconds
 
 
@@ -79,11 +75,10 @@ def without_vectors(config: Config) -> Config:
     return config.with_value("embedding", default_settings("embedding") | kept)
 
 
-def stream(table: Pretrained, config: Config, seed: int) -> int:
-    """The 32-bit seed of training vectors.  A placebo of the initial draws changes it; shared vectors have one for all
-    seeds and placebos."""
-    own = SHARED if table.shared else f"{'placebo/' * (config.seed.placebo in ANEW)}{seed}"
-    digest = hashlib.sha256(f"vectors/{own}".encode()).digest()
+def stream(table: Pretrained, seed: int) -> int:
+    """The 32-bit seed of training vectors; shared vectors have one for all seeds."""
+    whose = SHARED if table.shared else str(seed)
+    digest = hashlib.sha256(f"vectors/{whose}".encode()).digest()
     return int.from_bytes(digest[:4], "little")
 
 
@@ -91,7 +86,7 @@ def place(table: Pretrained, config: Config, text: str, seed: int) -> Path:
     """The cache file of vectors, named by a hash of the text, settings, seed, code and versions they depend on."""
     node = config.embedding
     settings: dict[str, Any] = {key: value for key, value in node.items() if key not in UNUSED}
-    settings |= {"format": FORMAT, "shape": list(table.weight.shape), "seed": stream(table, config, seed)}
+    settings |= {"format": FORMAT, "shape": list(table.weight.shape), "seed": stream(table, seed)}
     settings |= {"text": text, "code": code_of_part(node["_target_"], config.user)}
     settings |= {"torch": torch_version(), "numpy": np.__version__} | library_versions(class_name(node["_target_"]))
     name = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:32]

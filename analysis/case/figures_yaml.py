@@ -296,14 +296,12 @@ def written(cell: Cell) -> str:
 
 
 def _sibling(study: Study, labels: Mapping[str, str], by_label: Mapping[str, str]) -> Study:
-    """Placebos and exchange runs with these labels; their cells' labels are those of the study plus the change."""
+    """Exchange runs with these labels; their cells' labels are those of the study plus the change."""
     cells = []
     for cell in study.manifest.cells:
         whose = [name for name in by_label if cell.label == name or cell.label.startswith(f"{name}, ")]
         name = max(whose, key=len, default="")
         changed = cell.label.removeprefix(name)
-        for kind in cell.levels.values():  # in placebos, what is drawn anew
-            changed = f", {labels.get(str(kind), kind)} drawn anew" if changed == f", {kind} drawn anew" else changed
         cells.append(replace(cell, label=by_label.get(name, "") + changed))
     return replace(study, manifest=replace(study.manifest, shown=dict(labels), cells=cells))
 

@@ -26,7 +26,7 @@ from analysis.figures.stamp import metadata, stamp_of
 __all__ = ["KINDS", "Edits", "Kind", "Page", "edits", "plot", "tables", "write"]
 
 # In the order of the report.
-ORDER = "ladder effects claims mirror waterfall interactions placebos divergence seeds curves solved sensitivity"
+ORDER = "ladder effects claims mirror waterfall interactions divergence seeds curves solved sensitivity"
 ORDER += " extrapolation depth width pareto diagnostics"
 KINDS: dict[str, Kind] = {name: import_module(f"analysis.figures.kinds.{name}").KIND for name in ORDER.split()}
 NEVER_HIDDEN = (*evidence.DECIDED, "withheld")

@@ -28,7 +28,7 @@ from analysis.case import Case
 from analysis.case.figures_yaml import TEMPLATES
 from analysis.stats.multi_task import crossed
 from analysis.webpage.curve_data import series
-from analysis.writing.sections import ALONE, Section, captioned, common, counts, noise, question, sections
+from analysis.writing.sections import ALONE, Section, captioned, common, counts, question, sections
 from analysis.writing.sheet import Sheet
 
 NAME = "report.html"
@@ -39,7 +39,7 @@ PARTS = {
     "compared": ("What was compared?", "plan differences cells"),
     "training": ("How did training go?", "curves seeds"),
     "figures": ("What else do the figures show?", ""),
-    "trust": ("Can I trust it?", "placebos"),
+    "trust": ("Can I trust it?", ""),
     "wrong": ("What went wrong, and what was left out?", "left-out"),
     "runs": ("Every run", "runs"),
     "made": ("How was this made?", "methods provenance"),
@@ -86,7 +86,7 @@ def parts(case: Case, folder: Path) -> list[dict[str, Any]]:
     known = set(warnings(case))  # sentences that are already in the page
     found["training"] += _curves(case)
     by_row, by_claim = _compared(case)
-    for section in [*sections(case), noise(case)]:
+    for section in sections(case):
         if section.name not in ("question", "figures"):
             part = PART_OF.get(section.name, "trust")
             cells = by_claim if section.name == "claims" else by_row

@@ -125,9 +125,7 @@ def _runs(case: Case) -> dict[str, Any]:
     counts = runs["status"].value_counts()
     lost = [f"{counts[name]} {name}" for name in ("diverged", "failed", "missing") if counts.get(name)]
     bare = int(counts.get("done", 0) - case.cells["n"].sum())
-    placebos, exchange = (each and each.manifest for each in map(study.beside.get, ("placebos", "exchange")))
-    copied = next((f"{cell.label}, " for cell in placebos.cells if cell.reference), "") if placebos else ""
-    copies = [cell.label.removeprefix(copied) for cell in placebos.cells if not cell.reference] if placebos else []
+    exchange = study.beside.get("exchange")
     settings = [each for cell in manifest.cells for each in flat(cell.config.as_json()).items()]
     packages = {str(value).partition(".")[0] for key, value in settings if key.rpartition(".")[2] == "_target_"}
     cells = {cell.id: cell for cell in manifest.cells}
@@ -136,9 +134,7 @@ def _runs(case: Case) -> dict[str, Any]:
     return {
         "lost": lost + [f"{bare} done without the endpoint"] * (bare > 0),
         "unsolved": counts.get("diverged") and any(map(evidence.is_solved, evidence.measures(manifest))),
-        "placebos": placebos,
-        "copies": copies,
-        "exchange": exchange.cells if exchange else [],
+        "exchange": exchange.manifest.cells if exchange else [],
         "others": sorted(packages - {"ablate", "torch"}),
         "flops": formatting.setting(float(f"{sum(flops):.1e}")) if flops else "",
         "took": "seconds" in runs and runs["seconds"].notna().any(),

@@ -183,18 +183,9 @@ def left_out(case: Case) -> Section:
     return Section("left-out", "What was left out, and why", text, items=items, sheets=[sheet] if sheet else [])
 
 
-def noise(case: Case) -> Section:
-    """The differences due to noise, if the study has placebos."""
-    placebos = case.study.beside.get("placebos")
-    items = evidence.placebo_lines(case.effects, placebos) if placebos else []
-    return Section("noise", "What noise alone does", items=items)
-
-
 def report(case: Case, pictures: Iterable[Picture] = ()) -> str:
     """The text of report.md, which is written next to its figures."""
     found = sections(case, pictures)
-    at = 1 + [section.name for section in found].index("verdicts")
-    found[at:at] = [section for section in (noise(case),) if section.items]
     parts = [part for section in found for part in (f"## {inline(section.title)}", *in_markdown(section))]
     return "\n\n".join([f"# {inline(naming.title(case.study.manifest))}", *parts]) + "\n"
 

@@ -116,13 +116,13 @@ def test_rounds_belong_to_the_study_that_they_are_for(tmp_path: Path, capsys: py
         assert lines[0].startswith("s: norm=ln,rms;")
         assert lines[1:3] == ["tuning (s-tune): 6 runs: 6 done", "the study itself is planned when this has ended"]
     fabricate(tmp_path, {"norm": ["ln", "rms"]}, study="s", status=lambda *_: "missing")
-    fabricate(tmp_path, {"norm": ["ln"]}, study="s-aa", placebo_of="s")
+    fabricate(tmp_path, {"norm": ["ln"]}, study="s-exchange", exchange_of="s")
     fabricate(tmp_path, {"norm": ["ln"]}, study="s-other")
     lines = said(tmp_path, capsys, "s")
     assert lines[1:4] == [
         "tuning (s-tune): 6 runs: 6 done",
-        "placebos (s-aa): 3 runs: 3 done",
         "study (s): 6 runs: 0 done, 6 queued, time left unknown",
+        "exchange runs (s-exchange): 3 runs: 3 done",
     ]
     assert lines[4].startswith("15 runs: 9 done, 6 queued")
     assert [line.split(":")[0] for line in said(tmp_path, capsys, "--all")] == ["s", "s-other"]

@@ -19,12 +19,12 @@ GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A study with placebos and a confirmation, and another one that shares its first run."""
+    """A study with exchange runs and a confirmation, and another one that shares its first run."""
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "results"
-    fabricate(folder, GRID, study="s", placebos="s-aa")
-    fabricate(folder, {"norm": ["ln", "rms"]}, study="s-aa", placebo_of="s", seeds=[7])
-    fabricate(folder, GRID, study="s-confirm-2", confirms="s", seeds=[8, 9], placebos="s-aa")
+    fabricate(folder, GRID, study="s", exchange="s-exchange")
+    fabricate(folder, {"norm": ["ln", "rms"]}, study="s-exchange", exchange_of="s", seeds=[7])
+    fabricate(folder, GRID, study="s-confirm-2", confirms="s", seeds=[8, 9], exchange="s-exchange")
     fabricate(folder, {"norm": ["ln"]}, study="other", seeds=[0], status=lambda *_: "missing")
     path = read_manifest(folder, "s").runs[0].path
     edit_json(study_folder(folder, "other") / "manifest.json", lambda told: told["runs"][0].update(path=path))
@@ -32,7 +32,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / own / "s").mkdir(parents=True)
         (folder / own / "s" / "figures.yaml").write_text("{}")
     (folder / "studies" / ".s.tmp" / "of an earlier removal").mkdir(parents=True)
-    for age, name in enumerate(["other", "s", "s-confirm-2", "s-aa"]):
+    for age, name in enumerate(["other", "s", "s-confirm-2", "s-exchange"]):
         os.utime(study_folder(folder, name) / "manifest.json", (1e9 - age, 1e9 - age))
     return folder
 
@@ -68,16 +68,20 @@ def test_a_study_is_renamed_with_those_named_after_it(crash: str | None, results
         assert not [line for line in said(results, capsys) if "cannot" in line]
     said(results, capsys, "rename", "s", "mine")
     there = {path.name for path in (results / "studies").glob("[!.]*")}
-    assert there == {"mine", "mine-aa", "mine-confirm-2", "other"}
+    assert there == {"mine", "mine-exchange", "mine-confirm-2", "other"}
     assert read_manifest(results, "mine").command.endswith(" study=mine")
-    assert read_manifest(results, "mine-confirm-2").beside() == {"placebos": "mine-aa"}
-    assert read_manifest(results, "mine-confirm-2").confirms == read_manifest(results, "mine-aa").placebo_of == "mine"
+    assert read_manifest(results, "mine-confirm-2").beside() == {"exchange": "mine-exchange"}
+    assert (
+        read_manifest(results, "mine-confirm-2").confirms
+        == read_manifest(results, "mine-exchange").exchange_of
+        == "mine"
+    )
     assert not [*results.glob("studies/mine/mirror.jsonl")] and (results / "studies" / "mine" / "notes.txt").exists()
     assert all((results / own / "mine" / "figures.yaml").exists() for own in ("figures", "tensorboard"))
     for words in (
         ["mine", "mine"],
         ["mine", "other"],
-        ["mine-aa", "x"],
+        ["mine-exchange", "x"],
         ["other", "a/b"],
         ["other", ".x.tmp"],
         ["s", "x"],
@@ -103,7 +107,7 @@ def test_what_is_deleted_is_what_nobody_else_uses(results: Path, capsys) -> None
     assert any(line.startswith("s ") and "done, " in line for line in said(results, capsys))
     said(results, capsys, "delete", "s", "--yes")
     assert shared.result_file.exists() and not any(run.folder.exists() for run in alone)
-    assert {path.name for path in (results / "studies").glob("[!.]*")} == {"s-aa", "s-confirm-2", "other"}, (
+    assert {path.name for path in (results / "studies").glob("[!.]*")} == {"s-exchange", "s-confirm-2", "other"}, (
         "aa is of both"
     )
     assert not any((results / own / "s").exists() for own in ("figures", "tensorboard"))

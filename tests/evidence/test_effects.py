@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from ablate import evidence
-from ablate.evidence import expected_noise
 from ablate.evidence.statistics import noncentral_power
 from ablate.results.study import Study, load_study
 
@@ -245,14 +243,6 @@ def test_headline_adds_single_cells_only_where_the_family_has_no_interval() -> N
     shown = evidence.headline(lost)
     assert set(shown.loc[shown["family"], "verdict"]) == {"withheld"}
     assert list(shown.loc[~shown["family"], "label"]) == ["ln + swiglu against ln + mlp", "rms + mlp against ln + mlp"]
-
-
-def test_one_placebo_has_no_spread_and_warns_of_nothing() -> None:
-    study = study_of({"seed.placebo": [None, "chaos"]}, seeds=[0])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        [floor] = expected_noise.floors(study)
-    assert floor.n == 1 and math.isnan(floor.sd) and math.isnan(floor.upper)
 
 
 def test_costs_are_ratios_of_the_two_sides() -> None:

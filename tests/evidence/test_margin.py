@@ -162,7 +162,7 @@ def test_a_number_is_in_no_unit_of_several_metrics(untried, monkeypatch: pytest.
         plan_study(("data=copy,sort", "norm=ln,rms", "margin=0.01", "scale=tiny"))
 
 
-@pytest.mark.parametrize("kind", ["tunes", "placebo_of", "exchange_of"])
+@pytest.mark.parametrize("kind", ["tunes", "exchange_of"])
 def test_studies_that_serve_another_carry_no_verdict_words(kind: str) -> None:
     found = study(0.02, 0.001, margin=entry(0.01), **{kind: "mine"})
     assert row(found).verdict == "none"

@@ -274,7 +274,6 @@ def whole(*sections: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "seeds_max": 20,
         "match": "none",
         "design": "grid",
-        "placebo_seeds": 0,
         "results_dir": "results",
         "reuse": "same",
         "keep": "weights",

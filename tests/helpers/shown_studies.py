@@ -95,20 +95,8 @@ def with_exchange(folder: Path) -> str:
     return fabricate(folder, {"norm": ["ln", "rms"], "ffn": FFN}, range(8), longer, lost_or_done, **options)
 
 
-def placebos_of(folder: Path) -> None:
-    """Placebo runs for a study that is called as usual: chaos alone moves less than an FFN that is drawn anew."""
-
-    def moved(levels: dict[str, Any], seed: int) -> float:
-        spread = {None: 0.0, "ffn": 0.012, "chaos": 0.003}[levels["seed.placebo"]]
-        return 2.0 + 0.01 * seed + spread * float(np.random.default_rng([seed, 7]).normal())
-
-    kinds = {"seed.placebo": [None, "ffn", "chaos"]}
-    fabricate(folder, kinds, range(6), moved, study="fabricated-aa", placebo_of="fabricated")
-
-
-def with_placebos(folder: Path) -> str:
-    placebos_of(folder)
-    name = fabricate(folder, GRID, range(5), placebos="fabricated-aa", timing="isolated", every=80)
+def timed(folder: Path) -> str:
+    name = fabricate(folder, GRID, range(5), timing="isolated", every=80)
 
     def costs(manifest: dict[str, Any]) -> None:
         for i, cell in enumerate(manifest["cells"]):
@@ -194,7 +182,7 @@ def many(folder: Path) -> str:
 
 TWO = {"lm": TASK, "mqar": ACCURACY}
 # What is drawn for one column of two, too, and of which studies the figures are drawn that every study has.
-NARROW = {"exchange": {"claims"}, "placebos": {"placebos", "interactions"}, "lengths": {"sensitivity"}}
+NARROW = {"exchange": {"claims"}, "timed": {"interactions"}, "lengths": {"sensitivity"}}
 BASIC = {
     "curves": {"none ended", "one tuning seed", "two tasks"},
     "seeds": {"solved", "unpaired", "two tasks", "many"},
@@ -205,7 +193,7 @@ RATES = {"optim.weight_decay": [0.0, 0.1, 1.0], "norm": ["ln", "rms"]}
 AUTO = {"looks": [5, 8, 12, 20], "at": 8, "max": 20}
 SHOWN: dict[str, Callable[[Path], str]] = {
     "exchange": with_exchange,
-    "placebos": with_placebos,
+    "timed": timed,
     "tuning": with_tuning,
     "lengths": with_lengths,
     "solved": solved,

@@ -73,7 +73,6 @@ SETTINGS = {
     "bn with dropout": ["norm=bn", "model.dropout=0.1"],
     "fixed init": ["seed.init=7"],
     "fixed data": ["seed.data=7"],
-    "placebo": ["seed.placebo=chaos"],
     "characters": ["data.tokenizer=char"],
 }
 

@@ -49,7 +49,7 @@ def targets(folder: Path) -> dict[str, dict[str, Any]]:
         "nested": {"user": [PACKAGE], "node": {"inner": {"_target_": f"{PACKAGE}.Norm"}, "_target_": "os.system"}},
         "dots": {"user": [""], "node": {"_target_": f"..{PACKAGE}.Norm"}},
         "number": {"user": 7, "node": {"_target_": 7}},
-        "function": {"user": [], "node": {"_target_": "ablate.model.init.initialise_as"}},
+        "function": {"user": [], "node": {"_target_": "ablate.model.init.initialise"}},
     }
 
 

@@ -41,10 +41,10 @@ def test_a_range_is_counted_before_it_is_written_out(key: str) -> None:
 def test_a_value_that_a_key_refers_to_is_of_its_kind(monkeypatch: pytest.MonkeyPatch, untried: None) -> None:
     """It was a text wherever it came from the environment, and a traceback."""
     monkeypatch.setenv("COUNT", "many")
-    for key, kind in (("placebo_seeds", "a whole number"), ("step_equivalents", "true or false")):
+    for key, kind in (("seeds_max", "a whole number"), ("step_equivalents", "true or false")):
         assert problems(f"{key}=${{oc.env:COUNT}}") == [f"{key}=${{oc.env:COUNT}}: 'many' is not {kind}"]
     monkeypatch.setenv("COUNT", "8")
-    assert plan_study(("placebo_seeds=${oc.env:COUNT}", "scale=tiny", "dry_run=true")).manifest.seeds == [*range(8)]
+    assert plan_study(("seeds=${oc.env:COUNT}", "scale=tiny", "dry_run=true")).manifest.seeds == [*range(8)]
 
 
 def test_a_level_is_a_name_of_a_group_or_a_value(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_no_draws_of_the_table_are_shared_with_a_learned_one(name: str) -> None:
     assert own.params == learned.params and own.flops_per_token == learned.flops_per_token
     assert shared_draws(own.shapes, learned.shapes) == 1 > shared_draws(learned.shapes, own.shapes)
     shared = count(configuration({"embedding": name}).with_value("embedding.shared", True), task)
-    assert any("all seeds" in note and "neither intervals nor placebos cover" in note for note in shared.notes)
+    assert any("all seeds" in note and "intervals do not cover its noise" in note for note in shared.notes)
     assert any("each seed" in note for note in own.notes)
 
 

@@ -112,32 +112,32 @@ def test_a_confirmation_has_exchange_runs_with_its_fresh_seeds_and_status_waits_
 
 def test_a_later_command_without_them_keeps_what_belongs_to_its_reference(plan):
     command = ["norm=ln,rms", "seeds=3", "study=s"]
-    _, done, _ = rounds(plan, *command, "step_equivalents=true", "placebo_seeds=3", score=at_one_rate)
-    results, links = done[-1].results, {"exchange": "s-exchange", "placebos": "s-aa"}
+    _, done, _ = rounds(plan, *command, "step_equivalents=true", score=at_one_rate)
+    results, links = done[-1].results, {"exchange": "s-exchange"}
     before = evidence.effects(load_study(results, "s"))
     for more, trained in (([], 0), (["seeds=4"], 2)):
         assert rounds(plan, *command, *more, score=at_one_rate)[2] == trained, "no exchange runs that nobody asked for"
         assert read_manifest(results, "s").beside() == links
         assert not unsettled(rounds_of(results, "s"))
         study = load_study(results, "s")
-        assert set(study.beside) == {"exchange", "placebos"} and evidence.effects(study)["worth"].notna().all()
+        assert set(study.beside) == {"exchange"} and evidence.effects(study)["worth"].notna().all()
     assert before["worth_note"].item() == "" and "over 3 seeds" in evidence.effects(study)["worth_note"].item()
     other = plan("norm=rms,ln", "study=s").manifest
     assert not other.beside(), "what was measured on another reference says nothing of this one"
     shutil.rmtree(results / "studies" / "s-exchange")
-    assert plan(*command).manifest.beside().keys() == {"placebos"}
+    assert not plan(*command).manifest.beside()
 
 
 def test_what_other_code_trained_is_no_longer_kept_beside_a_study(plan, monkeypatch):
     command = ["norm=ln,rms", "study=s"]
-    rounds(plan, *command, "step_equivalents=true", "placebo_seeds=3", score=at_one_rate)
+    rounds(plan, *command, "step_equivalents=true", score=at_one_rate)
     for other in (["reuse=none"], ["seeds=[7,8]"]):
         assert plan(*command, *other).manifest.exchange == "s-exchange", "of the same code, whatever the runs are"
     monkeypatch.setattr(run_key, "code_of", lambda config: Code("edited", {}))
     edited, asked = plan(*command), plan(*command, "step_equivalents=true")
     assert not edited.manifest.beside(), "its slope was measured by code that is gone"
     left = [note for note in edited.notes if "other code or versions" in note]
-    assert [note.partition(" ")[0] for note in left] == ["s-aa", "s-exchange"]
+    assert [note.partition(" ")[0] for note in left] == ["s-exchange"]
     assert asked.manifest.exchange == "s-exchange" and "s-exchange was" not in " ".join(asked.notes)
 
 

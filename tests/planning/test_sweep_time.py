@@ -58,7 +58,7 @@ def test_the_runs_after_a_first_round_are_part_of_the_estimate(
     assert "then" not in expected_time(plan(*tuned, "seeds=auto")), "nobody knows how many there will be"
     assert "then 2 min 16 s for 4 scored runs" in expected_time(plan(*tuned, "confirm=2"))
     assert "then" not in expected_time(plan("norm=ln,rms", "seeds=3", "step_equivalents=true")), "it is the first"
-    rungs = plan("design=ladder", "parametrization=mup", "norm=ln,rms", "placebo_seeds=3", "seeds=3")
+    rungs = plan("design=ladder", "parametrization=mup", *tuned, "seeds=3")
     scored = scored_plan(rungs)
     assert scored and len(scored.todo) > 3 * len(scored.manifest.cells), "lower rungs have more seeds"
     assert f"for {len(scored.todo)} scored runs" in expected_time(rungs)
@@ -75,9 +75,10 @@ def test_scored_runs_that_exist_are_not_part_of_the_estimate(plan: Any, asked: l
     done = rounds(plan, *equivalents, stop_after=6)[1]
     exchange = plan(*equivalents)
     assert exchange.manifest.exchange_of == done[0].manifest.study and "then" not in expected_time(exchange)
-    placebos = plan("norm=ln,rms", "seeds=4", "placebo_seeds=3", "train.parallel=2")  # three seeds have results
-    assert "then 1 min 08 s for 2 scored runs" in expected_time(placebos)
-    few = dataclasses.replace(placebos, statuses=dict.fromkeys(placebos.statuses, "done"))
+    tuned = ("norm=ln,rms", "seeds=4", "tune.key=optim.lr", "tune.values=[1e-3,3e-3]", "train.parallel=2")
+    tuning = plan(*tuned)  # three seeds have results
+    assert "then 1 min 08 s for 2 scored runs" in expected_time(tuning)
+    few = dataclasses.replace(tuning, statuses=dict.fromkeys(tuning.statuses, "done"))
     few.statuses[next(iter(few.statuses))] = "missing"
     assert "on 1 worker for this round, then 1 min 08 s" in expected_time(few), "of two workers, only one is needed now"
 

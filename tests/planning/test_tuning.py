@@ -18,7 +18,6 @@ from ablate.planning.checks.preflight import try_out
 from ablate.planning.plan import Plan, PlanError, check_study, plan_again, plan_study
 from ablate.planning.tuning import at_edge, choose, extended, remarks, tuned
 from ablate.results.atomic import write_json
-from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
 from ablate.results.study import load_study
 from analysis.case import case_of
@@ -342,22 +341,18 @@ def test_quoted_values_are_extended_as_numbers(small):
     assert {cell.config.optim.lr for cell in next(rounds).manifest.cells} == {1e-3, 3e-3, 9e-3}
 
 
-def test_real_runs_are_tuned_beside_placebos_and_scored(small, tmp_path, capsys):
+def test_real_runs_are_tuned_and_scored(small, tmp_path, capsys):
     tune = [TUNE[0], "tune.values=[1e-3,1e-2]", "tune.seeds=1"]
-    assert sweep_here(*small, "norm=ln,rms", *tune, "placebo_seeds=3", "seeds=2") == 0
+    assert sweep_here(*small, "norm=ln,rms", *tune, "seeds=2") == 0
     said = capsys.readouterr().out
     names = sorted(path.parent.name for path in tmp_path.glob("results/studies/*/manifest.json"))
     name = names[0]
-    assert names == [name, f"{name}-aa", f"{name}-tune"]
+    assert names == [name, f"{name}-tune"]
     study = load_study(tmp_path / "results", name)
     tuned = load_study(tmp_path / "results", f"{name}-tune").runs
     best = {norm: group.loc[group["val/loss"].idxmin(), "optim.lr"] for norm, group in tuned.groupby("norm")}
     assert {cell.label: cell.config.optim.lr for cell in study.manifest.cells} == best
-    assert "at each common optim.lr" in said and "placebos (placebo_seeds=3, ln)" in said
-    assert "data order" in said and "needs" in said
-    plain = {run.path for run in study.manifest.runs}
-    shared = plain & {run.path for run in read_manifest(tmp_path / "results", f"{name}-aa").runs}
-    assert len(shared) == 2, "the placebos' reference runs are the study's own"
+    assert "at each common optim.lr" in said
     shown = [line for line in said.splitlines() if not line.startswith("[")]
     assert summary(study, tmp_path / "results").splitlines()[1:-1] == shown[1:-1]
 
@@ -410,10 +405,10 @@ def test_an_argument_of_an_optimisers_class_is_tuned_as_it_is_written(plan):
     assert [cell.config.own("optim")["momentum"] for cell in cells] == [0.8, 0.9]
 
 
-def test_patterns_and_a_choice_across_stacks_go_through_tuning_and_placebos(tmp_path):
+def test_patterns_and_a_choice_across_stacks_go_through_tuning(tmp_path):
     tiny = ("model=encoder_decoder", "model.layers=2", "model.dim=16", "model.heads=2", "data=copy", *STEPS)
     words = ("attention=mha,mqa+mha", "cross_attention=same,mha", "+attention.sink=learned", "design=one_at_a_time")
-    tune = ("tune.key=optim.lr", "tune.values=[1e-3,3e-3]", "tune.seeds=1", "placebo_seeds=3", "seeds=1")
+    tune = ("tune.key=optim.lr", "tune.values=[1e-3,3e-3]", "tune.seeds=1", "seeds=1")
 
     def planned(*more: str) -> Plan:
         return plan_study((*tiny, f"results_dir={tmp_path}", *more))
@@ -426,6 +421,5 @@ def test_patterns_and_a_choice_across_stacks_go_through_tuning_and_placebos(tmp_
     assert code == 0 and manifest.factors == {"attention": ["mha", "mqa+mha"], "cross_attention": ["same", "mha"]}
     assert [cell.config.optim.lr for cell in manifest.cells] == [1e-3, 3e-3, 1e-3]
     configs = [cell.config for plan in done for cell in plan.manifest.cells]
-    assert "attention" in {config.seed.placebo for config in configs}
     nodes = [config.attention for config in configs if "_layers_" in config.attention]
     assert nodes and all(node[name]["sink"] == "learned" for node in nodes for name in ("mqa", "mha"))

@@ -155,7 +155,7 @@ def test_comments_docstrings_and_formatting_change_nothing():
         assert [path for path, text in edits if changed((path, text))] == []
 
 
-SHARED = dict.fromkeys(("Trainer", "learning_rate", "score", "Dropout", "loss_of", "initialise_as"), CELLS) | {
+SHARED = dict.fromkeys(("Trainer", "learning_rate", "score", "Dropout", "loss_of", "initialise"), CELLS) | {
     "RunningNorm": users(RunningNorm),
     "QuadraticMean": {("norm", "powernorm")},
     "Pretrained": {("embedding", "elmo"), ("embedding", "word2vec")},

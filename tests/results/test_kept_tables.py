@@ -67,8 +67,6 @@ def logged(path: Path, number: int, tokens: list[int]) -> None:
 def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     """A study with studies beside it, tuning, lengths, diagnostics, documents, lost runs and awkward texts."""
     results = tmp_path_factory.mktemp("results")
-    kinds = {"seed.placebo": [None, "ffn", "chaos"]}
-    fabricate(results, kinds, seeds=range(6), study="x-aa", placebo_of="x", score=lambda v, s: 2 + 0.1 * s)
     steps = {"train.steps": [800, 640, 1000]}
     worth = lambda v, s: plain_score(v, s) - 1e-4 * v["train.steps"]  # noqa: E731
     fabricate(results, steps, seeds=range(5), study="x-exchange", exchange_of="x", score=worth)
@@ -77,7 +75,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     tuning |= {"cells": {f"c{i}": tuned for i in range(6)}}
     text = {"less": [{"ffn": "+ swiglu"}, {"ffn": "mlp"}], "metric": "test/loss"}
     claims = {"gated": {"claim": text, "written": "2025-01-01T00:00:00+00:00", "registered": True}}
-    beside = {"placebos": "x-aa", "exchange": "x-exchange", "tuning": tuning, "claims": claims}
+    beside = {"exchange": "x-exchange", "tuning": tuning, "claims": claims}
     fabricate(results, GRID, range(6), status=sometimes, study="x", **beside)
     for number, run in enumerate(load_study(results, "x").manifest.runs):
         folder = results / "runs" / run.path
@@ -99,7 +97,7 @@ def test_the_study_comes_back_to_the_last_bit(study: Study, kept: Path) -> None:
     pandas.testing.assert_frame_equal(again.runs, study.runs)
     pandas.testing.assert_frame_equal(again.documents, study.documents)
     assert again.manifest.as_json() == study.manifest.as_json()
-    assert again.beside.keys() == {"placebos", "exchange"}
+    assert again.beside.keys() == {"exchange"}
     for role, other in again.beside.items():
         pandas.testing.assert_frame_equal(other.runs, study.beside[role].runs)
     assert any("torn line" in note for note in study.notes)
@@ -126,7 +124,7 @@ def test_what_is_judged_and_plotted_stays(study: Study, kept: Path) -> None:
     for name in one.keys() | other.keys():
         pandas.testing.assert_frame_equal(one[name], other[name], obj=name)
     drawn = [figures.tables(case) for case in cases]
-    assert {"effects", "claims", "curves", "placebos", "sensitivity", "diagnostics", "seeds"} <= drawn[0].keys()
+    assert {"effects", "claims", "curves", "sensitivity", "diagnostics", "seeds"} <= drawn[0].keys()
     for name, table in drawn[0].items():
         stamps = [stamp_of(name, each[name], page_of(study.manifest, figures.Edits()), study) for each in drawn]
         assert stamps[0]["table"] == stamps[1]["table"] and len(table), name
@@ -141,7 +139,7 @@ def test_rows_without_an_evaluation_go_and_all_others_stay_as_they_are(study: St
 
 
 FILES = ["manifest.json", "runs.csv", "curves.csv", "documents.csv", "tables.json"]
-FILES += ["placebos/runs.csv", "placebos/tables.json", "exchange/manifest.json"]
+FILES += ["exchange/runs.csv", "exchange/tables.json", "exchange/manifest.json"]
 
 
 def test_what_is_not_as_it_was_written_is_refused(kept: Path) -> None:

@@ -370,7 +370,7 @@ def claims(study: Study) -> pandas.DataFrame:
     compare the numbers, whether or not less is better, by more than their margin if they have one.  With `seeds=auto`
     all levels allow for the looks; `waits` marks claims that more seeds may decide.  Verdict, estimate, interval and p
     of a claim are those in `Study.verdicts`, where it was judged when the tables were written.  `says` is the finding,
-    `sentence` adds name, verdict and grounds.  Tuning, placebo and exchange runs are not used.  Where too many seeds
+    `sentence` adds name, verdict and grounds.  Tuning and exchange runs are not used.  Where too many seeds
     may collapse, an interval inside the margin supports `equivalent` only "among solved seeds" (for a loss "among seeds
     that trained"): see evidence.equivalence.
     """

@@ -238,8 +238,8 @@ def test_a_figure_is_matplotlibs_and_shows_itself(study: Study, tmp_path: Path) 
 def test_a_figure_that_there_is_not_is_told(study: Study) -> None:
     with pytest.raises(Refused, match="did you mean effects"):
         analysis.plot(study, "efects")
-    with pytest.raises(Refused, match=r"no data for the figure placebos; there are .*effects"):
-        analysis.plot(study, "placebos")
+    with pytest.raises(Refused, match=r"no data for the figure ladder; there are .*effects"):
+        analysis.plot(study, "ladder")
 
 
 def test_the_report_is_that_of_the_command(study: Study, tmp_path: Path, undrawn: None) -> None:

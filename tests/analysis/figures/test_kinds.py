@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from scipy import stats
-from shown_studies import AUTO, FFN, claim, placebos_of
+from shown_studies import AUTO, FFN, claim
 from shown_studies import CLAIMS as SHOWN
 from shown_studies import THREE as STEPS
 from statsmodels.stats.proportion import proportion_confint
@@ -87,11 +87,6 @@ def score(given: Case, **levels: Any) -> np.ndarray:
     return runs.groupby("seed")["test/loss"].mean().to_numpy()
 
 
-def with_placebos(results: Path, **options: Any) -> Case:
-    placebos_of(results)
-    return case(results, seeds=range(5), placebos="fabricated-aa", **options)
-
-
 def with_diagnostics(results: Path) -> Case:
     given = case(results, status=lambda v, s: "diverged" if v == {"norm": "rms", "ffn": "swiglu"} and s else "done")
     curves, rng = given.study.curves.copy(), np.random.default_rng(0)
@@ -142,7 +137,6 @@ AGAINST_A_NUMBER = {"sensitivity", "depth", "width", "extrapolation"}  # when th
         (lambda at: case(at, {"ffn": FFN}, seeds=range(6), claims=CLAIMS), "claims"),
         (with_solved, "solved"),
         (lambda at: case(at, GLU, seeds=range(8), sequential=AUTO), ""),
-        (with_placebos, "placebos interactions"),
         (with_diagnostics, "diagnostics interactions divergence"),
         (with_sizes, "pareto interactions"),
         (lambda at: case(at, GLU, mirror=MIRRORED), "mirror"),
@@ -293,29 +287,6 @@ def test_diagnostics_are_means_over_seeds_by_step_and_layer(tmp_path: Path) -> N
     assert line(figure.axes[0], steps["step"], steps["mean"]) and line(figure.axes[1], range(3), layers["mean"])
     crosses = [each for each in figure.axes[0].lines if each.get_marker() == "x"]
     assert [each.get_xdata()[0] for each in crosses] == [400, 400]  # both diverged runs, where they ended
-
-
-def test_placebos_stand_beside_the_effects(tmp_path: Path) -> None:
-    given = with_placebos(tmp_path)
-    (table, figure), placebos = fitting("placebos", given), given.study.beside["placebos"]
-    runs = placebos.runs.pivot(index="seed", columns="cell", values="test/loss")
-    difference = runs["c1"] - runs["c0"]
-    own = table[(table["role"] == "placebo") & (table["name"] == "FFN drawn anew")].iloc[0]
-    assert np.isclose(own["sd"], difference.std()) and np.isclose(own["mean"], difference.mean()) and own["n"] == 6
-    dots = table[(table["role"] == "dot") & (table["name"] == "FFN drawn anew")]
-    assert np.allclose(dots["value"], difference)
-    effect = table[(table["role"] == "effect") & (table["factor"] == "ffn")].iloc[0]
-    assert np.isclose(effect["floor"], own["sd"])
-    norm = table[(table["role"] == "effect") & (table["factor"] == "norm")].iloc[0]
-    assert np.isclose(norm["floor"], (runs["c2"] - runs["c0"]).std())  # nothing of norm is drawn anew: chaos
-    seeds = table[(table["role"] == "dot") & (table["factor"] == "ffn")]["value"]
-    assert np.allclose(seeds, score(given, ffn="swiglu") - score(given, ffn="mlp"))
-    failed = lambda v, s: "failed" if v == {"norm": "rms", "ffn": "swiglu"} and s == 4 else "done"  # noqa: E731
-    lost = with_placebos(tmp_path / "lost", status=failed)
-    dots = table_of("placebos", lost).query("role == 'dot' and factor == 'norm'")
-    assert dots["seed"].tolist() == [0, 1, 2, 3], "a seed without every run has no difference"
-    boxes = [patch.get_width() for patch in figure.axes[0].patches]
-    assert np.allclose(boxes, [4 * norm["floor"], 4 * effect["floor"]])
 
 
 def test_a_table_of_the_paper_stands_beside_our_means_in_its_order(tmp_path: Path) -> None:
