@@ -121,8 +121,8 @@ def test_rounds_belong_to_the_study_that_they_are_for(tmp_path: Path, capsys: py
     lines = said(tmp_path, capsys, "s")
     assert lines[1:4] == [
         "tuning (s-tune): 6 runs: 6 done",
-        "study (s): 6 runs: 0 done, 6 queued, time left unknown",
         "exchange runs (s-exchange): 3 runs: 3 done",
+        "study (s): 6 runs: 0 done, 6 queued, time left unknown",
     ]
     assert lines[4].startswith("15 runs: 9 done, 6 queued")
     assert [line.split(":")[0] for line in said(tmp_path, capsys, "--all")] == ["s", "s-other"]

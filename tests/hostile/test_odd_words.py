@@ -44,7 +44,7 @@ def test_a_value_that_a_key_refers_to_is_of_its_kind(monkeypatch: pytest.MonkeyP
     for key, kind in (("seeds_max", "a whole number"), ("step_equivalents", "true or false")):
         assert problems(f"{key}=${{oc.env:COUNT}}") == [f"{key}=${{oc.env:COUNT}}: 'many' is not {kind}"]
     monkeypatch.setenv("COUNT", "8")
-    assert plan_study(("seeds=${oc.env:COUNT}", "scale=tiny", "dry_run=true")).manifest.seeds == [*range(8)]
+    assert plan_study(("norm=ln,rms", "seeds=auto", "seeds_max=${oc.env:COUNT}", "dry_run=true")).study.looks == [5, 8]
 
 
 def test_a_level_is_a_name_of_a_group_or_a_value(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from ablate.execution.fork import children
 from ablate.planning import measured
 from ablate.planning.checks.user_code import Failed
 from ablate.planning.measured import Speed, expected_time, speed_of
-from ablate.planning.rounds import scored_plan
 from ablate.results.progress import makespan
 
 SPEED = Speed(setup=1.0, step=10.0, evaluation=2.0, last=3.0)
@@ -58,10 +57,6 @@ def test_the_runs_after_a_first_round_are_part_of_the_estimate(
     assert "then" not in expected_time(plan(*tuned, "seeds=auto")), "nobody knows how many there will be"
     assert "then 2 min 16 s for 4 scored runs" in expected_time(plan(*tuned, "confirm=2"))
     assert "then" not in expected_time(plan("norm=ln,rms", "seeds=3", "step_equivalents=true")), "it is the first"
-    rungs = plan("design=ladder", "parametrization=mup", *tuned, "seeds=3")
-    scored = scored_plan(rungs)
-    assert scored and len(scored.todo) > 3 * len(scored.manifest.cells), "lower rungs have more seeds"
-    assert f"for {len(scored.todo)} scored runs" in expected_time(rungs)
     two = lambda device, parallel, devices, flops: [{}] * (2 if parallel == "auto" else int(parallel))  # noqa: E731
     monkeypatch.setattr(measured, "environments", two)
     alone = expected_time(plan(*tuned[:3], "seeds=3", "timing=isolated"))

@@ -207,4 +207,4 @@ def test_a_kept_study_is_loaded_by_its_folder(study: Study, kept: Path) -> None:
         loaded = ablate.load(kept)
     assert isinstance(loaded, Study) and len(repr(loaded)) < 2000
     pandas.testing.assert_frame_equal(loaded.runs, study.runs)
-    assert len(list(itertools.chain(kept.rglob("*.csv")))) == 5
+    assert len(list(itertools.chain(kept.rglob("*.csv")))) == 4
