@@ -4,7 +4,6 @@ REMOVED: dict[str, str] = {
     "--wandb FOLDER": "offline runs are no longer read; upload them by `wandb sync`, then write ENTITY/PROJECT",
     "design=fractional": "fractional is no longer a design; write grid or one_at_a_time",
     "reuse=any": "any is no longer a choice; leave it out: runs of other code are trained again",
-    "match=seconds": "seconds is no longer a choice; write match=flops_total",
     "figure: looks": "is no longer a figure; leave it out",
     "figure: main_effects": "is no longer a figure; write effects",
     "figure: proxy": "is no longer a figure; write claims",
