@@ -7,7 +7,7 @@ PIP = --quiet --disable-pip-version-check --no-compile
 # Or each of the hundred processes that tests start would compile all of our modules anew, where this is set.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: sweep studies test test-all check mutants catalogue figures records gpu gpu-pack clean
+.PHONY: sweep studies test test-all check mutants catalogue figures pictures records gpu gpu-pack clean
 
 sweep: $(VENV)/.ready
 	$(BIN)/python -m ablate -m norm=ln,rms ffn=mlp,swiglu
@@ -75,6 +75,10 @@ catalogue: $(VENV)/.ready
 # Figures, tables and pages of the committed studies, from experiments/results/ alone; what is up to date stays.
 figures: $(VENV)/.ready
 	PYTHONPATH=benchmarks $(BIN)/python -m gallery
+
+# Every picture of README.md and docs/, from docs/example; report.png needs a browser, live.svg a minute of training.
+pictures: $(VENV)/.ready
+	$(BIN)/python benchmarks/pictures.py
 
 # What tests/test_recorded.py and tests/test_recorded_commands.py compare with, written anew where numbers or
 # configurations are meant to change.

@@ -4,7 +4,7 @@ names left and results right (on a narrow page below the names); legends below a
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
@@ -115,11 +115,10 @@ class SpacedTicks(MaxNLocator):
         return ticks
 
 
-def difference_ticks(axis: Axes, page: Page, along: Literal["x", "y"] = "x") -> None:
-    """Ticks of differences: few enough not to overlap, formatted like the numbers in the text."""
-    one = {"x": axis.xaxis, "y": axis.yaxis}[along]
-    one.set_major_locator(SpacedTicks(one, 3 if page.narrow else 4) if along == "x" else MaxNLocator(5))
-    one.set_major_formatter(Short())
+def difference_ticks(axis: Axes, page: Page) -> None:
+    """Ticks of differences along x: few enough not to overlap, formatted like the numbers in the text."""
+    axis.xaxis.set_major_locator(SpacedTicks(axis.xaxis, 3 if page.narrow else 4))
+    axis.xaxis.set_major_formatter(Short())
 
 
 def name_ticks(axis: Axes, names: Sequence[str], inches: float, first: float = 0.0) -> None:
@@ -154,13 +153,12 @@ def facets(
     return drawn, [(axis, str(name), rows) for axis, (name, rows) in zip(axes, groups, strict=True)], across
 
 
-def estimate(axis: Axes, at: float, row: Any, along: str = "x", **how: Any) -> None:
+def estimate(axis: Axes, y: float, row: Any, **how: Any) -> None:
     """A point at `mean` and the interval from `low` to `high` in its verdict's colour; hollow if undecided."""
     colour = style.verdict_colour(row.verdict)
     inside = colour if row.verdict in evidence.DECIDED else "white"
-    x, y = (row.mean, at) if along == "x" else (at, row.mean)
     look: dict[str, Any] = {"fmt": "o", "ms": 4.5, "lw": 1.3, "capsize": 2, "color": colour, "mfc": inside, "zorder": 3}
-    axis.errorbar(x, y, **(look | {f"{along}err": reach(row)} | how))
+    axis.errorbar(row.mean, y, xerr=reach(row), **(look | how))
 
 
 def spread(values: Any, share: bool) -> Any:

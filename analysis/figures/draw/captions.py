@@ -28,12 +28,11 @@ def axis_label(study: Study, metric: str | None = None) -> str:
     return naming.metric_name(study.manifest, *metrics)
 
 
-def difference_label(study: Study, metric: str | None = None) -> str:
-    """A difference in the metric, its unit, and the better direction if all metrics have the same."""
-    metrics = [metric] if metric else evidence.measures(study.manifest)
-    ways = {"lower" if evidence.lower_is_better(study.manifest, name) else "higher" for name in metrics}
-    text, way = f"difference in {axis_label(study, metric)}", f"{min(ways)} is better"
-    return text if len(ways) > 1 else f"{text[:-1]}, {way})" if text.endswith(")") else f"{text} ({way})"
+def difference_label(study: Study, metric: str) -> str:
+    """A difference in the metric, its unit, and the better direction."""
+    text = f"difference in {axis_label(study, metric)}"
+    way = "lower is better" if evidence.lower_is_better(study.manifest, metric) else "higher is better"
+    return f"{text[:-1]}, {way})" if text.endswith(")") else f"{text} ({way})"
 
 
 def one_metric(study: Study) -> list[tuple[str, list[Cell]]]:

@@ -1,0 +1,193 @@
+"""Makes every picture of README.md and docs/.
+
+    make pictures
+    .venv/bin/python benchmarks/pictures.py [effects curves seeds report live] [--train]
+
+effects, curves and seeds are drawn from the tables in docs/example, which are the README's sweep.  report is the top of
+its report.html, taken by a browser (`.[browser]`, Chromium and chromedriver).  live is the table of that sweep while it
+trains, which takes a minute or two.  With --train the sweep is trained and its tables are written first.
+
+Exit codes: 0 all were made; 1 some picture was not, and a line says why.
+"""
+
+import _thread
+import argparse
+import hashlib
+import io
+import shutil
+import sys
+import tempfile
+import threading
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import pandas
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+from rich.console import Console, Group
+from rich.text import Text
+
+from ablate import api
+from ablate.cli.status import TICK, counts, endings, follow, table
+from ablate.cli.sweep import Terminal
+from ablate.config.errors import one_line
+from ablate.planning.runs import Plan
+from ablate.results.atomic import write_atomic
+from ablate.results.kept_tables import read_tables, write_tables
+from ablate.results.progress import Runs
+from ablate.results.study import load_study
+from analysis import figures
+from analysis.case import Case, case_of
+from analysis.cli import output
+from analysis.figures.draw import style
+from analysis.figures.kind import Page, page_of
+from analysis.figures.stamp import metadata, stamp_of
+from analysis.writing.sections import overall, verdicts
+from analysis.writing.tables import effects_sheet
+
+DOCS = Path(__file__).parents[1] / "docs"
+EXAMPLE = DOCS / "example"  # the tables of the README's sweep
+WORDS = ["norm=ln,rms", "ffn=mlp,swiglu", "track=none"]
+FIGURES = ("effects", "curves", "seeds")
+NAMES = (*FIGURES, "report", "live")
+SIZE = (95, 12)  # columns and lines of the terminal; a wider one names the machine
+WINDOW = (1000, 1100)  # pixels of the page
+REPORT = "ablate report"  # the name of the text in report.png that is the hash of what the report says
+
+
+def example() -> Case:
+    """The study that the pictures show."""
+    return case_of(read_tables(EXAMPLE), EXAMPLE)
+
+
+def drawn(case: Case) -> tuple[dict[str, pandas.DataFrame], Page]:
+    """The tables of the figures of README and docs, and their page."""
+    edits = figures.Edits(figures=list(FIGURES))
+    return figures.tables(case, edits), page_of(case.study.manifest, edits)
+
+
+def report_hash(case: Case) -> str:
+    """A hash of the words and numbers at the top of a study's report."""
+    top = [overall(case), verdicts(case), effects_sheet(case)]
+    return hashlib.sha256(repr(top).encode()).hexdigest()[:16]
+
+
+def draw(case: Case, name: str) -> None:
+    """Write docs/NAME.png."""
+    tables, page = drawn(case)
+    with matplotlib.rc_context(style.RC):
+        figure = figures.KINDS[name].draw(tables[name], page)
+        style.save(figure, DOCS, name, metadata(stamp_of(name, tables[name], page, case.study)), ["png"])
+
+
+def picture_report(case: Case) -> None:
+    """Write docs/report.png: the top of the report in a browser, with a hash of what the report says."""
+    with tempfile.TemporaryDirectory() as folder:
+        output.write(case, Path(folder))
+        picture = screenshot(Path(folder) / "report.html")
+    info = PngInfo()
+    info.add_text(REPORT, report_hash(case))
+    buffer = io.BytesIO()
+    with Image.open(io.BytesIO(picture)) as image:
+        image.save(buffer, "png", pnginfo=info)
+    write_atomic(DOCS / "report.png", buffer.getvalue())
+
+
+def screenshot(page: Path) -> bytes:
+    """The top of a page as a browser shows it, as PNG."""
+    try:
+        from selenium import webdriver
+    except ModuleNotFoundError:
+        raise RuntimeError("selenium is missing; pip install -e '.[browser]'") from None
+    browser, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
+    if not browser or not driver:
+        raise RuntimeError("Chromium or chromedriver is missing; apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = browser
+    with tempfile.TemporaryDirectory() as profile:
+        for flag in ("--headless=new", "--no-sandbox", "--hide-scrollbars", f"--user-data-dir={profile}"):
+            options.add_argument(flag)
+        options.add_argument(f"--window-size={WINDOW[0]},{WINDOW[1]}")
+        window = webdriver.Chrome(options, webdriver.ChromeService(driver))
+        try:
+            window.get(page.as_uri())
+            return window.get_screenshot_as_png()
+        finally:
+            window.quit()
+
+
+class Pictured(Terminal):
+    """A terminal whose live table is exported once, when enough runs have ended."""
+
+    def training(self, plan: Plan) -> AbstractContextManager[None]:
+        """The runs, watched without being shown."""
+        return follow(plan.results, plan.manifest.study, plan.todo, picture_table)
+
+
+def picture_table(runs: Runs, stop: threading.Event) -> None:
+    """Write docs/live.svg once two runs have ended and two are under way."""
+    while not stop.wait(TICK):
+        endings(runs)
+        running = runs.by_state().get("running", [])
+        if runs.ended() >= 2 and len(running) >= 2 and all(run.pace.step >= 150 for run in running):
+            console = Console(width=SIZE[0], record=True, file=io.StringIO(), force_terminal=True)
+            console.print(Group(table(runs, *SIZE), Text(counts(runs))))
+            console.save_svg(str(DOCS / "live.svg"), title=f"ablate -m {' '.join(WORDS[:2])}")
+            _thread.interrupt_main()
+            return
+
+
+def picture_live() -> None:
+    """Write docs/live.svg from a sweep that is stopped then."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            api.train(api.plan([*WORDS, "study=norm_ffn", f"results_dir={folder}"]), Pictured())
+        except KeyboardInterrupt:
+            return
+    raise RuntimeError("the sweep ended before two runs were under way beside two that had ended")
+
+
+def train() -> None:
+    """Train the README's sweep, and write its tables."""
+    with tempfile.TemporaryDirectory() as folder:
+        plan = api.plan([*WORDS, f"results_dir={folder}"])
+        api.train(plan, Terminal())
+        write_tables(load_study(plan.results, plan.manifest.study), EXAMPLE)
+
+
+def make(name: str) -> None:
+    """Make one picture."""
+    if name in FIGURES:
+        draw(example(), name)
+    elif name == "report":
+        picture_report(example())
+    else:
+        picture_live()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Make pictures; returns the exit code."""
+    parser = argparse.ArgumentParser(description="Makes the pictures of README.md and docs/.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(NAMES)} (default: all)")
+    parser.add_argument("--train", action="store_true", help="train the sweep that they show first")
+    given: Any = parser.parse_args(arguments)
+    for name in given.names:
+        if name not in NAMES:
+            parser.error(f"{name}: no such picture; there are {', '.join(NAMES)}")
+    if given.train:
+        train()
+    code = 0
+    for name in given.names or NAMES:
+        try:
+            make(name)
+            print(f"made {name}")
+        except Exception as error:
+            print(f"{name} is not made ({one_line(error)})")
+            code = 1
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""The pictures of README.md and docs/: what the present code makes of docs/example."""
+
+import re
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from pictures import DOCS, FIGURES, NAMES, REPORT, drawn, example, main, report_hash
+from PIL import Image
+
+from analysis.figures.stamp import read_stamp, table_hash
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_of_the_docs_shows_what_would_be_drawn_now(name: str) -> None:
+    tables, page = drawn(example())
+    stamp = read_stamp((DOCS / f"{name}.png").read_bytes())
+    assert stamp is not None
+    assert stamp["table"] == table_hash(tables[name], page), f"docs/{name}.png is out of date; run make pictures"
+
+
+def test_the_picture_of_the_report_shows_what_it_says_now() -> None:
+    with Image.open(DOCS / "report.png") as image:
+        said = image.info.get(REPORT)
+    assert said == report_hash(example()), "docs/report.png is out of date; run make pictures where there is a browser"
+
+
+def test_make_pictures_makes_every_picture_of_the_pages() -> None:
+    pages = [ROOT / "README.md", *DOCS.rglob("*.md"), *DOCS.glob("*.ipynb")]
+    texts = [page.read_text(encoding="utf-8") for page in pages]
+    links = [link for text in texts for link in re.findall(r"!\[[^]]*\]\(([^)]+)\)", text)]
+    shown = {link.removeprefix("docs/") for link in links if "experiments/" not in link}
+    assert shown == {file.name for name in NAMES for file in DOCS.glob(f"{name}.*")}
+
+
+def test_without_a_browser_one_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_browser(page: Path) -> bytes:
+        raise RuntimeError("no Chromium")
+
+    monkeypatch.setattr("pictures.screenshot", no_browser)
+    monkeypatch.setattr("pictures.output.write", lambda case, folder: None)
+    assert main(["report"]) == 1
+    assert capsys.readouterr().out == "report is not made (RuntimeError: no Chromium)\n"
