@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from ablate.config.errors import BadComponent, Problem
+from ablate.config.removed import removed
 from ablate.config.schema import COMPONENTS, IN_LAYERS, PLACED, Config
 from ablate.config.targets import OWN_PACKAGES, SINK, BadTarget, allowed, locate, within
 from ablate.formatting import show
@@ -145,7 +146,8 @@ def argument_problems(
             problems.append(Problem(f"{group}.{key}", "is set by the model's shape; set model.* or data.* instead"))
         elif key not in parameters:
             choices = ", ".join(own) or "none"
-            problems.append(Problem(f"{group}.{key}", f"{target.__name__} has no such argument; it has {choices}"))
+            message = f"{target.__name__} has no such argument; it has {choices}"
+            problems.append(Problem(f"{group}.{key}", removed(f"{group}.{key}") or message))
         elif value == "???":
             problems.append(Problem(f"{group}.{key}", f"has no value; write {group}.{key}=..."))
         elif not fits(value, hints.get(key, Any)):
@@ -153,7 +155,8 @@ def argument_problems(
             kind = hint.__name__ if inspect.isclass(hint) else str(hint).replace("typing.", "")
             several = ",".join(map(show, value)) if isinstance(value, list) else ""
             how = f"; to compare several write {group}.{key}={several}" * bool(several)
-            problems.append(Problem(f"{group}.{key}", f"{value!r} is not of type {kind}{how}"))
+            message = f"{value!r} is not of type {kind}{how}"
+            problems.append(Problem(f"{group}.{key}", removed(f"{group}.{key}={value}") or message))
     if group == "norm" and not fits(None, hints.get("layer", Any)):
         message = f"{target.__name__} needs layer: int | None; norms outside of the blocks have no layer"
         problems.append(Problem(f"{group}.layer", message))

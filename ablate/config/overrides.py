@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -15,7 +14,6 @@ from hydra.errors import HydraException
 
 from ablate.config.depth import SETTINGS, is_pattern, pattern_problem
 from ablate.config.errors import Problem
-from ablate.config.files import read_plain
 from ablate.config.groups import Groups, named_elsewhere
 from ablate.config.key_checks import misshapen, suggestion
 from ablate.config.removed import removed
@@ -171,12 +169,9 @@ def expand(override: Override, groups: Groups) -> Iterator[str]:
         return
     name, value = override.get_key_element(), override.value()
     if isinstance(value, Glob):
-        files = groups.variants.get(override.key_or_group, {})
-        texts: dict[str, str] = {}
-        for level in value.filter(list(files)):  # variants with equal files are taken once
-            texts.setdefault(json.dumps(read_plain(files[str(level)])), str(level))
+        variants = value.filter(list(groups.variants.get(override.key_or_group, {})))
         # The others are compared with the first level, so the reference model's variant comes first.
-        values = sorted(texts.values(), key=lambda level: level != groups.defaults.get(override.key_or_group))
+        values = sorted(map(str, variants), key=lambda level: level != groups.defaults.get(override.key_or_group))
     else:
         values = list(override.sweep_string_iterator())
     yield from (f"{name}={level}" for level in values)

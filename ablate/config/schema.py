@@ -54,7 +54,6 @@ class Model:
     norm_embeddings: bool = MISSING
     share_layers: bool = MISSING
     share_embeddings: bool = True
-    head_bias: bool = False
     soft_cap: float | None = dataclasses.field(default=None, metadata={"range": (1e-6, 1e6)})
 
 

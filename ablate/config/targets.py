@@ -28,7 +28,6 @@ transformers nbclient ipykernel tensorboard wandb-workspaces cosmic-ray""".split
 # Built-in classes that a word in a component's settings chooses; they count as code of the cells with that word only.
 QK_NORM = {"qk_norm": {"rms": "ablate.model.norm.RMSNorm", "ln": "ablate.model.norm.LayerNorm"}}
 CHOSEN = {"attention": QK_NORM, "cross_attention": QK_NORM}
-CHOSEN |= {"residual": {"first_norm": {"False": "ablate.model.norm.NoNorm"}}}
 SINK = ("log", "finish", "close")  # the methods of a tracking service
 
 

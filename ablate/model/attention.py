@@ -13,7 +13,7 @@ from ablate.config.targets import chosen_class
 from ablate.model.attend import Attention
 from ablate.model.init import tag, with_role
 from ablate.model.norm import RMSNorm
-from ablate.model.position import Places, Rotation, doubled, rotate, thinned
+from ablate.model.position import Places, doubled, rotate, thinned
 from ablate.model.shape import Shape
 
 
@@ -39,7 +39,6 @@ class GQA(Attention):
         over: Literal["head", "all"] | None = None,  # that norm is over the features of each head, or of all (OLMo 2)
         eps: float | None = None,  # of that norm: 1e-6
         gain: bool | None = None,  # whether that norm has a gain (nanochat: no)
-        qk_norm_after: Literal["rotation"] | None = None,  # that norm follows the rotation by position (HunYuan)
         window: int | None = None,  # a query sees positions less than so many away (Beltagy 2020, arXiv 2004.05150)
         chunk: int | None = None,  # a query sees its own chunk of so many positions (Llama 4 2025)
         gate: Literal["feature", "head"] | None = None,  # σ(W_gate x) ⊙ what W_out reads (Qiu 2025, arXiv 2505.06708)
@@ -50,11 +49,6 @@ class GQA(Attention):
         # Layer l > 1 uses the values λ₁ V₁ + λ₂ V_l, λ₁ = λ₂ = 1/2, or two parameters per layer that start there (Zhou
         # 2024, arXiv 2410.17897); cross-attention values do not change.
         value_residual: Literal["identity", "learned"] | None = None,
-        # Whether this projection has a bias; by default as `bias` says.
-        query_bias: bool | None = None,
-        key_bias: bool | None = None,
-        value_bias: bool | None = None,
-        out_bias: bool | None = None,
     ):
         super().__init__(shape)
         dim, heads, head_dim = shape.dim, shape.heads, shape.head_dim
@@ -63,15 +57,11 @@ class GQA(Attention):
             raise ValueError(f"attention.kv_heads={kv_heads} must divide model.heads={heads}")
         self.groups = heads // kv_heads
         self.scale = 1 / math.sqrt(head_dim) if scale is None else scale
-        self.query = tag(nn.Linear(dim, heads * head_dim, bias if query_bias is None else query_bias), "in")
-        self.key = tag(nn.Linear(dim, kv_heads * head_dim, bias if key_bias is None else key_bias), "in")
-        self.value = tag(nn.Linear(dim, kv_heads * head_dim, bias if value_bias is None else value_bias), "in")
-        self.out = tag(nn.Linear(heads * head_dim, dim, bias if out_bias is None else out_bias), "out")
+        self.query = tag(nn.Linear(dim, heads * head_dim, bias), "in")
+        self.key = tag(nn.Linear(dim, kv_heads * head_dim, bias), "in")
+        self.value = tag(nn.Linear(dim, kv_heads * head_dim, bias), "in")
+        self.out = tag(nn.Linear(heads * head_dim, dim, bias), "out")
         self.query_norm, self.key_norm = self.norms(qk_norm, over, eps, gain)
-        self.late = qk_norm_after is not None
-        if self.late and self.query_norm is None:
-            problem = "attention.qk_norm_after needs a norm of queries and keys"
-            raise ValueError(f"{problem}; write attention.qk_norm=rms, or ln")
         gate = gate or self.gated
         gates = heads * (head_dim if gate == "feature" else 1)
         self.gate = None if gate is None else tag(nn.Linear(dim, gates, bias), "in")
@@ -111,8 +101,8 @@ class GQA(Attention):
 
     def project(self, x: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor, Tensor]:
         of_query, of_key = places.rotations(self.window)
-        query = self.rotated(self.query(x), self.query_norm, of_query)
-        key = self.rotated(self.key(memory), self.key_norm, of_key)
+        query = rotate(self.normed(self.query(x), self.query_norm), of_query)
+        key = rotate(self.normed(self.key(memory), self.key_norm), of_key)
         return query, self.repeat_kv(key), self.mixed(memory, places)
 
     def values(self, x: Tensor) -> Tensor:
@@ -131,12 +121,6 @@ class GQA(Attention):
     def follow(self) -> None:
         """Mix in the values of the first layer from now on."""
         self.shares = (0.5, 0.5) if self.value_residual == "identity" else nn.Parameter(torch.full((2,), 0.5))
-
-    def rotated(self, x: Tensor, norm: nn.Module | None, rotation: Rotation | None) -> Tensor:
-        """Queries or keys, normalised and rotated: (B, T, H · D) -> (B, H, T, D)."""
-        if not self.late:
-            return rotate(self.normed(x, norm), rotation)
-        return self.normed(self.merge_heads(rotate(self.split_heads(x), rotation)), norm)
 
     def normed(self, x: Tensor, norm: nn.Module | None) -> Tensor:  # (B, T, H · D) -> (B, H, T, D)
         """Split into heads and normalise, in the order that `over` needs."""

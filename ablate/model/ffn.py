@@ -225,8 +225,7 @@ class MoE(nn.Module):
     """y = Σ_{i ∈ top} g_i · E_i(x) + S(x), p = softmax(R x), top the `top_k` largest p_i; no tokens are dropped.
 
     g_i = p_i / Σ_{j ∈ top} p_j with `renormalised` gates (Jiang 2024, arXiv 2401.04088), p_i with `plain` ones (Fedus
-    2021, arXiv 2101.03961); with `inputs` the gates multiply what experts read, E_i(p_i x) (Llama 4 2025).  S are
-    `shared` experts for all tokens, computed in parallel (Dai 2024, arXiv 2401.06066).
+    2021, arXiv 2101.03961).  S are `shared` experts for all tokens, computed in parallel (Dai 2024, arXiv 2401.06066).
     Training adds `balance` · n · Σ_i f_i · P_i over n experts, where f_i is the share of real tokens' choices that are
     i, and P_i the mean p_i / Σ_j p_j over real tokens (Fedus 2021).  It is `balance` if experts are used equally.
 
@@ -245,7 +244,7 @@ class MoE(nn.Module):
         experts: int,
         top_k: int,
         shared: int,
-        gates: Literal["renormalised", "plain", "inputs"],
+        gates: Literal["renormalised", "plain"],
         balance: float,
         *,
         scores: Literal["sigmoid"] | None = None,  # p = σ(R x) (DeepSeek-AI 2024, DeepSeek-V3, arXiv 2412.19437)
@@ -257,7 +256,6 @@ class MoE(nn.Module):
         # Top is chosen by p_i + b_i; b_i, initially 0, is trained by the gradient f_i − 1/n alone, so that it falls
         # while i is chosen too often (Wang 2024, arXiv 2408.15664, who take steps of a fixed size).
         correction: Literal["load"] | None = None,
-        shared_gate: Literal["sigmoid"] | None = None,  # σ(w x) · S(x) (Qwen2-MoE; Yang 2024, arXiv 2407.10671)
         bias: bool | None = None,  # whether router and experts have biases (gpt-oss 2025)
     ):
         super().__init__()
@@ -270,13 +268,10 @@ class MoE(nn.Module):
         self.coefficient, self.gates = at_least("ffn.balance", balance, 0), gates
         self.sigmoid, self.scale = scores == "sigmoid", None if scale is None else above("ffn.scale", scale, 0)
         self.groups, self.top_groups = grouping(experts, top_k, groups, top_groups)
-        if shared_gate and not shared:
-            raise ValueError("ffn.shared_gate is for shared experts; write ffn.shared=1, or leave it out")
         self.router = tag(nn.Linear(dim, experts, bias is True), "in")
         self.correction = None if correction is None else nn.Parameter(torch.zeros(experts))
         self.experts = Experts(experts, dim, self.hidden, expert, bias is True)
         self.shared = Experts(1, dim, shared * self.hidden, expert, bias is True) if shared else None
-        self.shared_gate = None if shared_gate is None else tag(nn.Linear(dim, 1, bias=False), "in")
 
     def stated_flops(self, batch: int, length: int) -> float:
         """None besides its matrix products: sorting tokens by expert has no multiplications or additions."""
@@ -294,8 +289,6 @@ class MoE(nn.Module):
         if self.training and (self.coefficient or self.correction is not None):
             self.balance = self.lost(p, picked, mask)
         rows = x[..., None, :].expand(*chosen.shape, -1)  # a row per token and choice
-        if self.gates == "inputs":
-            rows, gates = rows * gates[..., None].to(x.dtype), torch.ones_like(gates)
         rows, order = rows.reshape(-1, x.shape[-1]), chosen.reshape(-1).argsort(stable=True)
         found = self.experts(rows[order], picked.reshape(-1, p.shape[-1]).sum(0).cumsum(0))
         y = (found[order.argsort()].view(*chosen.shape, -1) * gates[..., None].to(found.dtype)).sum(-2)
@@ -303,7 +296,7 @@ class MoE(nn.Module):
             return y
         flat = x.reshape(-1, x.shape[-1])
         always = self.shared(flat, torch.full((1,), len(flat), device=x.device)).view(x.shape)
-        return y + (always if self.shared_gate is None else torch.sigmoid(self.shared_gate(x)) * always)
+        return y + always
 
     def scores(self, x: Tensor) -> Tensor:
         """R x, (B, T, C) -> (B, T, n), in at least float32 even under autocast: in bf16 experts would tie."""

@@ -60,12 +60,12 @@ class Position(nn.Module):
         return Places()
 
 
-def angles(length: int, dim: int, base: float, like: Tensor, first: int = 0) -> Tensor:
-    """t / base^(2i/dim) of `length` positions t from `first`, i < dim/2: (length, dim/2).  In at least float32: bf16
-    cannot count past 256."""
+def angles(length: int, dim: int, base: float, like: Tensor) -> Tensor:
+    """t / base^(2i/dim) of the positions t < `length`, i < dim/2: (length, dim/2).  In at least float32: bf16 cannot
+    count past 256."""
     dtype = torch.promote_types(like.dtype, torch.float32)
     frequency = base ** (-torch.arange(0, dim, 2, device=like.device, dtype=dtype) / dim)
-    return torch.outer(torch.arange(first, first + length, device=like.device, dtype=dtype), frequency)
+    return torch.outer(torch.arange(length, device=like.device, dtype=dtype), frequency)
 
 
 class OverLayers(Position):
@@ -102,20 +102,18 @@ class Temperature(Position):
 
 
 class Sinusoidal(Position):
-    """x + p, p(t, 2i) = sin(t / base^(2i/dim)), p(t, 2i+1) = cos(t / base^(2i/dim)) (Vaswani 2017, 1706.03762).
-    Positions count from `offset` (XGLM: 2)."""
+    """x + p, p(t, 2i) = sin(t / base^(2i/dim)), p(t, 2i+1) = cos(t / base^(2i/dim)) (Vaswani 2017, 1706.03762)."""
 
     note = "its vectors have RMS 0.71; embeddings are far smaller unless model.scale_embeddings=true"
 
-    def __init__(self, dim: int, base: float, offset: int | None = None):
+    def __init__(self, dim: int, base: float):
         super().__init__()
         if dim % 2:
             raise ValueError(f"model.dim={dim} must be even for position=sinusoidal")
         self.dim, self.base = dim, at_least("position.base", base, 1)
-        self.offset = at_least("position.offset", offset or 0, 0)
 
     def embed(self, x: Tensor) -> Tensor:  # (B, T, C) -> (B, T, C)
-        angle = angles(x.shape[-2], self.dim, self.base, x, self.offset)
+        angle = angles(x.shape[-2], self.dim, self.base, x)
         return x + torch.stack((angle.sin(), angle.cos()), -1).flatten(-2).to(x.dtype)
 
 
@@ -138,13 +136,12 @@ class ALiBi(Position):
     """scores − m_h · |t − s|, slopes m_h = 2^(−8h/H) for heads h = 1 … H (Press 2021, arXiv 2108.12409).
 
     If H is not a power of two, the slopes are those of the next lower one, followed by every second one of the next
-    higher, as in the paper's code.  Without causality the distance counts in both directions.  `scale` multiplies all
-    slopes: Falcon adds the bias before it divides scores by √D, which is a scale of 1 / √D.
+    higher, as in the paper's code.  Without causality the distance counts in both directions.
     """
 
-    def __init__(self, heads: int, scale: float | None = None):
+    def __init__(self, heads: int):
         super().__init__()
-        self.heads, self.scale = heads, above("position.scale", 1.0 if scale is None else scale, 0)
+        self.heads = heads
 
     def places(self, x: Tensor, causal: bool) -> Places:  # bias: (H, T, T), slopes: (H,)
         dtype = torch.promote_types(x.dtype, torch.float32)
@@ -157,8 +154,7 @@ class ALiBi(Position):
         power = 2 ** int(math.log2(self.heads))
         order = torch.arange(1, 2 * power, device=like.device, dtype=like.dtype)
         rest = 2 ** (-4 / power * order[::2])[: self.heads - power]
-        found = torch.cat((2 ** (-8 / power * order[:power]), rest))
-        return found if self.scale == 1 else self.scale * found
+        return torch.cat((2 ** (-8 / power * order[:power]), rest))
 
 
 class T5Bias(Position):
@@ -203,9 +199,7 @@ class RoPE(Position):
     yarn    angles / s of pairs that turn less than once in the training context, unchanged angles of those that turn
             more than 32 times, interpolated between; all scores × (0.1 · ln s + 1)² (Peng 2023)
 
-    With `local_base`, layers with a window use that base, which scaling does not change (Gemma 3, arXiv 2503.19786;
-    ModernBERT, 2412.13663).  With `cut`, pairs that turn less than once in the training context are not rotated at any
-    length (Hua 2024, FoPE, arXiv 2412.17739, without its Fourier series).
+    With `local_base`, layers with a window use that base, which scaling does not change (Gemma 3, arXiv 2503.19786).
     """
 
     beyond_context = ("scaling",)  # settings that affect only sequences longer than the training context
@@ -217,7 +211,6 @@ class RoPE(Position):
         context: int | None = None,
         scaling: Scaling | None = None,
         local_base: float | None = None,
-        cut: bool | None = None,
     ):
         super().__init__()
         if head_dim % 2:
@@ -227,18 +220,16 @@ class RoPE(Position):
             raise ValueError("position.scaling=ntk needs two pairs of features to turn; choose linear or yarn")
         if scaling == "yarn":
             above("position.base", base, 1)
-        if cut and context is not None and context < 2 * math.pi:
-            raise ValueError(f"position.cut=true leaves no pair that rotates in a context of {context}; leave it out")
         self.turned, self.base = head_dim, at_least("position.base", base, 1)
-        self.context, self.scaling, self.cut = context, scaling, bool(cut)
+        self.context, self.scaling = context, scaling
         self.local_base = None if local_base is None else at_least("position.local_base", local_base, 1)
 
     def places(self, x: Tensor, causal: bool) -> Places:  # rotations: two of (T, R)
         angle, factor = self.scaled(x)
         local = None
         if self.local_base is not None:
-            local = rotation_of(self.cut_off(angles(x.shape[-2], self.turned, self.local_base, x), self.local_base))
-        return Places(rotation=rotation_of(self.cut_off(angle, self.base)), local=local, factor=factor)
+            local = rotation_of(angles(x.shape[-2], self.turned, self.local_base, x))
+        return Places(rotation=rotation_of(angle), local=local, factor=factor)
 
     def scaled(self, x: Tensor) -> tuple[Tensor, float | None]:
         """Angles (T, R / 2) for a stream (B, T, C), and the factor for the scores."""
@@ -253,12 +244,6 @@ class RoPE(Position):
             return angle / longer, None
         slow = self.slow(angle, self.context)
         return angle * (1 - slow) + angle / longer * slow, (0.1 * math.log(longer) + 1) ** 2
-
-    def cut_off(self, angle: Tensor, base: float) -> Tensor:  # (T, R / 2) -> (T, R / 2)
-        """The angles; with `cut`, 0 for pairs that turn less than once in the training context."""
-        if not self.cut or self.context is None:
-            return angle
-        return angle * (angles(2, self.turned, base, angle)[1] * self.context >= 2 * math.pi)
 
     def slow(self, like: Tensor, context: int) -> Tensor:
         """YaRN's weight of interpolation per pair (R / 2,): 1 up to one turn in the training context, 0 from 32 turns.
@@ -283,13 +268,12 @@ class PartialRoPE(RoPE):
         context: int | None = None,
         scaling: Scaling | None = None,
         local_base: float | None = None,
-        cut: bool | None = None,
     ):
         turned = int(head_dim * share)
         if turned % 2 or not 2 <= turned <= head_dim:
             problem = f"position.share={share} of a head of {head_dim} features would turn {turned} of them"
             raise ValueError(f"{problem}; write a share that gives an even number from 2 to {head_dim}")
-        super().__init__(turned, base, context, scaling, local_base, cut)
+        super().__init__(turned, base, context, scaling, local_base)
 
 
 class XPos(RoPE):

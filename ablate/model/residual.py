@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.config.ranges import at_least
-from ablate.config.targets import chosen_class
 from ablate.model.dropout import Dropout
 from ablate.model.init import with_role
 from ablate.model.position import Places
@@ -96,15 +95,9 @@ class Block(nn.Module):
 
 
 class PreNorm(Block):
-    """x ← x + f(norm(x)) for each sublayer f, and a norm after the last block (Xiong 2020, arXiv 2002.04745).  With
-    `first_norm` false, the first block's first sublayer has no norm (ModernBERT, arXiv 2412.13663)."""
+    """x ← x + f(norm(x)) for each sublayer f, and a norm after the last block (Xiong 2020, arXiv 2002.04745)."""
 
     final_norm = True
-
-    def __init__(self, shape: Shape, sublayers: Sublayers, layer: int | None = None, first_norm: bool | None = None):
-        super().__init__(shape, sublayers)
-        if first_norm is False and layer == 0:
-            self.norms[0] = chosen_class("residual", "first_norm", first_norm)()
 
     def join(self, x: Tensor, f: Step, dropout: Step, norm: Step) -> Tensor:
         return x + dropout(f(norm(x)))

@@ -31,7 +31,6 @@ class ModelShape(Shape):
     share_layers: bool  # all layers share the parameters of one block (ALBERT, Lan 2019)
     embedding_dim: int | None = None  # width of embeddings, which a matrix maps to `dim`; None: `dim` (ALBERT)
     share_embeddings: bool = True  # an encoder-decoder uses one embedding for source and target
-    head_bias: bool = False  # the map to logits has a bias (GPT-J)
     soft_cap: float | None = None  # c: logits are c · tanh(logits / c) (Gemma 2, arXiv 2408.00118)
     later_tokens: int = 0  # number of tokens after the next one that each position also predicts in training
 

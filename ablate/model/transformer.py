@@ -150,17 +150,14 @@ class Encoder(Stack):
 
 
 class BERT(Encoder):
-    """Encoder with the head norm(gelu(W x + b)) · Eᵀ + c, where E is the embedding (Devlin 2018, arXiv 1810.04805).
-    With `transform_bias` false, b is 0 (ModernBERT, arXiv 2412.13663)."""
+    """Encoder with the head norm(gelu(W x + b)) · Eᵀ + c, where E is the embedding (Devlin 2018, arXiv 1810.04805)."""
 
     kinds = ("mlm",)
 
-    def __init__(self, shape: ModelShape, parts: Parts, transform_bias: bool | None = None):
+    def __init__(self, shape: ModelShape, parts: Parts):
         super().__init__(shape, parts)
-        if shape.head_bias:
-            raise ValueError("the head of model=bert already has a bias; leave out model.head_bias=true")
         tied = self.embed if shape.tie_embeddings else None
-        self.head = BERTHead(shape, parts.embed_norm(), tied, transform_bias is not False)
+        self.head = BERTHead(shape, parts.embed_norm(), tied)
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T) -> (B, T, outputs)
         return capped(self.head(self.run(self.embed(tokens) * self.scale, False, mask), mask), self.soft_cap)
@@ -169,10 +166,10 @@ class BERT(Encoder):
 class BERTHead(nn.Module):
     """norm(gelu(W x + b)), with the width of an embedding, and biased logits: (B, T, C) -> (B, T, outputs)."""
 
-    def __init__(self, shape: ModelShape, norm: nn.Module, tied: nn.Module | None, bias: bool):
+    def __init__(self, shape: ModelShape, norm: nn.Module, tied: nn.Module | None):
         super().__init__()
-        self.transform, self.norm = tag(nn.Linear(shape.dim, shape.table_dim, bias), "in"), norm
-        self.out = logits_of(shape.table_dim, shape.outputs, False, tied)
+        self.transform, self.norm = tag(nn.Linear(shape.dim, shape.table_dim), "in"), norm
+        self.out = logits_of(shape.table_dim, shape.outputs, tied)
         self.bias = with_role(torch.zeros(shape.outputs), "bias", fan_in=shape.table_dim)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, outputs)
@@ -236,14 +233,14 @@ def wants_final_norm(blocks: list[Block]) -> bool:
 def head(shape: ModelShape, outputs: int, tied: nn.Module | None) -> nn.Module:
     """The map to logits, optionally tied to an embedding; to a factorised one through another linear map."""
     if tied is None or shape.embedding_dim is None:
-        return logits_of(shape.dim, outputs, shape.head_bias, tied)
+        return logits_of(shape.dim, outputs, tied)
     narrow = tag(nn.Linear(shape.dim, shape.embedding_dim), "in")
-    return nn.Sequential(narrow, logits_of(shape.embedding_dim, outputs, shape.head_bias, tied))
+    return nn.Sequential(narrow, logits_of(shape.embedding_dim, outputs, tied))
 
 
-def logits_of(dim: int, outputs: int, bias: bool, tied: nn.Module | None) -> nn.Linear:
+def logits_of(dim: int, outputs: int, tied: nn.Module | None) -> nn.Linear:
     """A linear map to logits, optionally with the weight of `tied`."""
-    made = tag(nn.Linear(dim, outputs, bias), "head")
+    made = tag(nn.Linear(dim, outputs, bias=False), "head")
     if tied is not None:
         made.weight = tied.weight
     return made

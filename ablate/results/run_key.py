@@ -21,6 +21,7 @@ from ablate.results.records import Provenance
 from ablate.results.tables import class_name
 
 CONSTANT = "ablate.training.schedule.Constant"
+MOE = "ablate.model.ffn.MoE"
 APART = ("data", "optim", "schedule", "step")  # compiled models are shared between cells that differ in these
 KEYED = ("numbers", "versions", "data", "study", "code")  # the parts of a run's provenance that its key hashes
 
@@ -34,8 +35,10 @@ def numbers(config: Config) -> dict[str, Any]:
         del kept["data"]["order"]
     if kept["train"]["parts"] == 1:  # as in all runs before a batch could be split
         del kept["train"]["parts"]
-    kept["seed"] = {"placebo": None} | kept["seed"]  # as in all runs so far
-    kept["ffn"] = mapped(kept["ffn"], with_width)
+    # Settings that are gone, as all runs had them.
+    kept["seed"] = {"placebo": None} | kept["seed"]
+    kept["model"] = {"head_bias": False} | kept["model"]
+    kept["ffn"] = mapped(mapped(kept["ffn"], with_width), with_shared_gate)
     if config.schedule.get("_target_") == CONSTANT:
         kept["optim"] = {key: value for key, value in kept["optim"].items() if key != "min_lr_ratio"}
     return kept
@@ -46,6 +49,11 @@ def with_width(ffn: dict[str, Any]) -> dict[str, Any]:
     given = ffn.get("hidden") is not None and not is_foreign(ffn)  # a user's class may use them in another way
     rule = ("mult", "multiple_of") if given else ()
     return {key: value for key, value in ffn.items() if key not in rule}
+
+
+def with_shared_gate(ffn: dict[str, Any]) -> dict[str, Any]:
+    """A mixture's settings with one that is gone, as all runs had it."""
+    return {"shared_gate": None} | ffn if ffn.get("_target_") == MOE else ffn
 
 
 def settings(config: Config) -> dict[str, Any]:

@@ -91,8 +91,7 @@ def lacking(factors: Mapping[str, Sequence[object]]) -> str:
     if not set(NAMED) <= factors.keys():
         return ""
     for group in NAMED:
-        there = [read_plain(known[group][str(name)]) for name in factors[group] if name in known[group]]
-        lacks = [name for name, file in known[group].items() if read_plain(file) not in there]
+        lacks = [name for name in known[group] if name not in factors[group]]
         missing += [f"{group}={', '.join(lacks)}"] * bool(lacks)
     return "; ".join(missing)
 

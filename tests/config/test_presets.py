@@ -71,9 +71,19 @@ def test_another_variant_keeps_what_it_shares_with_the_presets_and_drops_the_res
     assert grouped.model.tie_embeddings is True and grouped.model._target_.endswith(".Encoder")
     # What is dropped for one cell is there for the next.
     assert composer.compose(["+preset=gpt2"]).config.ffn["approximate"] == "tanh"
-    model = composer.compose(["+preset=modernbert", "attention=mha", "model=decoder"]).config.as_json()["model"]
-    assert model["_target_"].endswith(".Decoder") and model["tie_embeddings"] and "transform_bias" not in model
-    assert composer.compose(["+preset=modernbert"]).config.as_json()["model"]["transform_bias"] is False
+
+
+def test_a_setting_of_a_presets_model_form_leaves_with_that_form(tmp_path: Path) -> None:
+    (tmp_path / "preset").mkdir()
+    lines = ["# @package _global_", "# Mine.", "defaults: [override /model: bert]"]
+    lines.append("model: {tie_embeddings: false, stretch: 2}")
+    (tmp_path / "preset" / "mine.yaml").write_text("\n".join(lines))
+    with Composer(read_groups(str(tmp_path))) as composer:
+        own = composer.compose(["+preset=mine"]).config.as_json()["model"]
+        other = composer.compose(["+preset=mine", "model=decoder"]).config.as_json()["model"]
+    assert own["stretch"] == 2
+    assert "stretch" not in other
+    assert other["tie_embeddings"] is False
 
 
 def test_a_preset_has_a_pattern_over_the_layers_whose_variants_keep_its_settings(composer: Composer) -> None:

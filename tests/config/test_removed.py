@@ -19,7 +19,23 @@ from ablate.results.study import load_study
 from analysis import plot
 
 # The words of a command that gets an entry's message, where they are others than those of `words_of`.
-WORDS: dict[str, str] = {"--wandb FOLDER": "analyse --wandb ."}
+WORDS: dict[str, str] = {
+    "--wandb FOLDER": "analyse --wandb .",
+    "attention.key_bias": "+attention.key_bias=true",
+    "attention.out_bias": "+attention.out_bias=false",
+    "attention.qk_norm_after": "attention=qk_norm +attention.qk_norm_after=rotation",
+    "attention.query_bias": "+attention.query_bias=true",
+    "attention.value_bias": "+attention.value_bias=true",
+    "ffn.gates=inputs": "ffn=moe ffn.gates=inputs",
+    "ffn.shared_gate": "ffn=moe ffn.shared_gate=sigmoid",
+    "ffn=relu": "ffn=mlp,relu",
+    "model.transform_bias": "model=bert data=mlm +model.transform_bias=false",
+    "position.cut": "+position.cut=true",
+    "position.offset": "position=sinusoidal +position.offset=2",
+    "position.scale": "position=alibi +position.scale=0.5",
+    "preset=qwen2": "+preset=qwen2,llama",
+    "residual.first_norm": "+residual.first_norm=false",
+}
 
 
 def words_of(entry: str) -> list[str]:

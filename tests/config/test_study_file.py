@@ -37,7 +37,7 @@ BASE: dict[str, Any] = {
     "seeds": 2,
     "factors": FACTORS,
     "claims": {"gated": GATED},
-    "tiers": {"tall": {"model.layers": 2, "seeds": 3}, "other": {"factors": {"ffn": ["relu", "reglu"]}}},
+    "tiers": {"tall": {"model.layers": 2, "seeds": 3}, "other": {"factors": {"ffn": ["gelu", "reglu"]}}},
 }
 
 
@@ -96,7 +96,7 @@ def test_a_file_is_a_study_and_the_command_line_wins(folder):
     assert shape("ffn=swiglu,mlp")[1] == FACTORS | {"ffn": ["swiglu", "mlp"]}
     assert shape("norm=rms", "study=glu")[:2] == ("glu", {"ffn": FACTORS["ffn"]})
     assert shape("init=gpt2,xavier", "design=one_at_a_time")[1].keys() == {"ffn", "norm", "init"}
-    assert shape("tier=other")[1] == FACTORS | {"ffn": ["relu", "reglu"]}
+    assert shape("tier=other")[1] == FACTORS | {"ffn": ["gelu", "reglu"]}
     folder.write(study=None)
     assert shape()[0] == "mine" and shape("tier=tall")[0] == "mine-tall", "without a name it has its file's"
 

@@ -278,7 +278,7 @@ def whole(*sections: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "reuse": "same",
         "keep": "weights",
     }
-    found["model"] |= dict.fromkeys(("scale_embeddings", "norm_embeddings", "share_layers", "head_bias"), False)
+    found["model"] |= dict.fromkeys(("scale_embeddings", "norm_embeddings", "share_layers"), False)
     found["model"] |= {"head_dim": None, "share_embeddings": True, "soft_cap": None}
     found["train"] |= {"device": "cpu", "precision": "fp32", "compile": False, "average": "none", "diagnostics": False}
     found["train"] |= {"matmul": "torch"}

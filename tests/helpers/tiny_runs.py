@@ -60,7 +60,7 @@ TASKS = {
 }
 TEXTS = ("data=text", "data=mlm")
 PRESETS = dict.fromkeys(["bart", "t5", "t5_v1_1", "transformer"], "seq2seq")  # the others are language models
-PRESETS |= dict.fromkeys(["bert", "albert", "electra", "roberta", "modernbert"], "mlm")
+PRESETS |= dict.fromkeys(["bert", "albert", "electra", "roberta"], "mlm")
 SETTINGS = {
     "dropout": ["model.dropout=0.2"],
     "untied": ["model.tie_embeddings=false", "model.scale_embeddings=true"],

@@ -24,13 +24,12 @@ EPS = 1e-3  # large enough to be seen
 OPTIONS: dict[str, list[Any]] = {
     "kv_heads": [None, 2, 1],
     "qk_norm": [None, *((kind, over) for kind in ("rms", "ln") for over in ("head", "all"))],
-    "late": [None, "rotation"],
     "window": [None, 1, 3],
     "chunk": [None, 2, 4],
     "gate": [None, "feature", "head"],
     "sink": [None, "learned", "zero"],
     "soft_cap": [None, 0.5],
-    "biases": ["", "query", "value out", "query key value", "query key value out"],
+    "bias": [False, True],
     "scale": [None, 0.7],
     "where": ["causal", "both ways", "across"],
     "places": ["none", "turned", "biased heated", "turned biased", "turned heated"],
@@ -57,10 +56,9 @@ def every_pair() -> list[dict[str, Any]]:
 def made(row: dict[str, Any]) -> GQA:
     """Attention with a row's options, all of its numbers drawn."""
     kind, over = row["qk_norm"] or (None, None)
-    biases = {f"{name}_bias": name in row["biases"] for name in ("query", "key", "value", "out")}
     more = {name: row[name] for name in ("window", "chunk", "gate", "sink", "soft_cap")}
-    more |= {"qk_norm": kind, "over": over, "eps": EPS if kind else None, "qk_norm_after": kind and row["late"]}
-    attention: GQA = randomised(GQA(SHAPE, row["kv_heads"], False, row["scale"], **biases, **more))
+    more |= {"qk_norm": kind, "over": over, "eps": EPS if kind else None}
+    attention: GQA = randomised(GQA(SHAPE, row["kv_heads"], row["bias"], row["scale"], **more))
     return attention
 
 
@@ -85,11 +83,6 @@ def turned(x: Tensor, t: int) -> Tensor:
     return torch.stack(first + second)
 
 
-def each_head(f: Any, x: Tensor, t: int) -> Tensor:
-    """f(part, t) of each head's part of (H · D,)."""
-    return torch.cat([f(part, t) for part in x.split(D)])
-
-
 def projected(layer: Any, x: Tensor, has_bias: bool) -> Tensor:
     """W x + b."""
     assert (layer.bias is not None) == has_bias
@@ -98,12 +91,10 @@ def projected(layer: Any, x: Tensor, has_bias: bool) -> Tensor:
 
 def by_loops(a: Any, row: dict[str, Any], x: Tensor, source: Tensor, seen: Tensor, bias: Tensor | None) -> Tensor:
     """One example: x (T, C), source (S, C), what each query sees (T, S), a bias (H, T, S) -> (T, C)."""
-    has, turns = row["biases"].split(), "turned" in row["places"] and row["where"] != "across"
-    query, key = projected(a.query, x, "query" in has), projected(a.key, source, "key" in has)
-    if row["late"] and turns:
-        query, key = (torch.stack([each_head(turned, one, t) for t, one in enumerate(y)]) for y in (query, key))
-    query, key, turns = normed(query, a.query_norm, row), normed(key, a.key_norm, row), turns and not row["late"]
-    value, rows = projected(a.value, source, "value" in has), []
+    has, turns = row["bias"], "turned" in row["places"] and row["where"] != "across"
+    query = normed(projected(a.query, x, has), a.query_norm, row)
+    key = normed(projected(a.key, source, has), a.key_norm, row)
+    value, rows = projected(a.value, source, has), []
     for t in range(len(x)):
         found = []
         for h in range(HEADS):
@@ -116,10 +107,10 @@ def by_loops(a: Any, row: dict[str, Any], x: Tensor, source: Tensor, seen: Tenso
             extra = {None: 0.0, "zero": 1.0, "learned": a.sink[h].exp() if row["sink"] else 0}[row["sink"]]
             found.append((weights[:, None] * v).sum(0) / (weights.sum() + extra))
         if row["gate"]:
-            gates = 1 / (1 + (-(a.gate.weight @ x[t])).exp())
+            gates = 1 / (1 + (-projected(a.gate, x[t], has)).exp())
             per_head = gates.split(D) if row["gate"] == "feature" else gates.split(1)
             found = [gate * each for gate, each in zip(per_head, found, strict=True)]
-        rows.append(projected(a.out, torch.cat(found), "out" in has))
+        rows.append(projected(a.out, torch.cat(found), has))
     return torch.stack(rows)
 
 
@@ -150,11 +141,11 @@ def test_options_do_beside_any_other_what_they_do_alone(row: dict[str, Any]) -> 
 def test_every_variant_takes_every_option(kind: type[GQA]) -> None:
     node = {"_target_": f"ablate.model.attention.{kind.__name__}", "bias": False, "scale": None, "kv_heads": None}
     node = {name: value for name, value in node.items() if name != "kv_heads" or kind is not MHA}
-    options = {"window": 3, "sink": "learned", "soft_cap": 20.0, "qk_norm": "ln", "gate": "head", "key_bias": True}
+    options = {"window": 3, "sink": "learned", "soft_cap": 20.0, "qk_norm": "ln", "gate": "head"}
     attention = bind("attention", node | options, offered(SHAPE))()
     names = {name.rpartition(".")[0] or name for name, _ in attention.named_parameters()}
     assert names == {"query", "key", "value", "out", "query_norm", "key_norm", "gate", "sink"}
-    assert attention.gate.out_features == HEADS and attention.key.bias is not None and attention.query.bias is None
+    assert attention.gate.out_features == HEADS
 
 
 def test_a_variant_s_own_choice_stands_where_nothing_is_said() -> None:
@@ -162,15 +153,13 @@ def test_a_variant_s_own_choice_stands_where_nothing_is_said() -> None:
     assert QKNorm(SHAPE, **given).query_norm is not None and GQA(SHAPE, **given).query_norm is None
     assert Gated(SHAPE, **given).gate.bias is None and GQA(SHAPE, **given).gate is None
     assert Gated(SHAPE, **given | {"bias": True}).gate.bias is not None
-    some_biases = GQA(SHAPE, 2, True, None, value_bias=False)
-    assert [layer.bias is not None for layer in (some_biases.query, some_biases.key, some_biases.value)] == [1, 1, 0]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [({"soft_cap": 0.0}, r"attention\.soft_cap must be > 0"), ({"window": 0}, r"attention\.window must be ≥ 1")]
     + [({"chunk": 0}, r"attention\.chunk must be ≥ 1")]
-    + [(options, r"attention\.qk_norm") for options in ({"over": "all"}, {"eps": 1e-6}, {"qk_norm_after": "rotation"})],
+    + [(options, r"attention\.qk_norm") for options in ({"over": "all"}, {"eps": 1e-6})],
 )
 def test_options_that_cannot_be(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):

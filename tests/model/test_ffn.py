@@ -53,7 +53,6 @@ def from_disk(variant: str, **changed: Any) -> Any:
 # Of each variant: keys to change, and its activation as plain numbers.
 UNGATED: list[tuple[str, dict[str, Any], Callable[[float], float]]] = [
     ("mlp", {}, relu),
-    ("relu", {}, relu),
     ("gelu", {}, gelu),
     ("gelu", {"approximate": "tanh"}, gelu_by_tanh),
     ("silu", {}, silu),

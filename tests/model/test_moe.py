@@ -183,7 +183,7 @@ def test_narrower_and_fewer_experts_are_parts_of_wider_and_more() -> None:
             ({"groups": 3, "top_groups": 1}, "must divide ffn.experts=4"),
             ({"groups": 2}, "ffn.top_groups need each other"),
         ),
-        *(({"groups": 4, "top_groups": 1}, "ffn.top_groups must be ≥ 2"), ({"shared_gate": "sigmoid"}, "ffn.shared=1")),
+        *(({"groups": 4, "top_groups": 1}, "ffn.top_groups must be ≥ 2"),),
     ],
 )
 def test_what_cannot_be_is_refused(changed: dict[str, Any], says: str) -> None:

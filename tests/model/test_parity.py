@@ -40,9 +40,7 @@ def test_logits_and_gradients_are_the_references(name, composer):
 
 PAIRS = (("tanh", "none"), ("separate", "shared"), ("head", "all"), ("ln", "rms"), ("renormalised", "plain"))
 OTHER = {one: other for pair in PAIRS for one, other in (pair, pair[::-1])}
-OTHER |= {"swiglu": "geglu", "clamped": "swiglu", "inputs": "plain"} | dict.fromkeys(
-    ("sigmoid", "load", "learned", "rotation"), "null"
-)
+OTHER |= {"swiglu": "geglu", "clamped": "swiglu"} | dict.fromkeys(("sigmoid", "load", "learned"), "null")
 
 
 def changed(key: str, value: Any) -> Any:
@@ -66,7 +64,8 @@ def mutants() -> Iterator[tuple[str, str]]:
                         seen.add((group, key))
                         yield name, f"{group}.{key}={changed(key, value)}"
     yield from (("gemma2", "attention=gqa+window"), ("gemma3", "attention.window=6"), ("olmo2", "residual=pre"))
-    yield from (("gptj", "position.share=0.5"), ("persimmon", "position.share=0.25"), ("bert", "attention.scale=1.0"))
+    yield from (("gpt_neox", "position.share=0.5"), ("persimmon", "position.share=0.25"))
+    yield ("bert", "attention.scale=1.0")
     yield from (("mistral", "attention.window=6"), ("mistral", f"attention.window={CONTEXT}"))
     yield from (("llama", "ffn=geglu"), ("bloom", "position=none"))
 

@@ -128,24 +128,6 @@ def test_the_factor_of_yarn_is_of_whole_scores(attention: str) -> None:
     torch.testing.assert_close(made(x, places, True), made.out(made.merge_heads(shares @ value)))
 
 
-def angles_of(rotation: Any) -> Tensor:
-    """The angles (T, pairs) of a rotation."""
-    cos, sin = rotation
-    half = cos.shape[-1] // 2
-    return torch.atan2(sin[:, half:], cos[:, :half])
-
-
-@pytest.mark.parametrize("length", [10, 40])
-@pytest.mark.parametrize("scaling", [None, "linear", "ntk", "yarn"])
-def test_a_cut_leaves_what_turns_less_than_once_in_training_unturned(length: int, scaling: str | None) -> None:
-    """At 24 positions base 100^(−2i/8) is 1, 0.316, 0.1 and 0.0316 a position; 2π / 24 is 0.262.  At any length, and
-    whatever a scaling makes of them later."""
-    cut, plain = (RoPE(8, 100.0, 24, scaling, cut=cut).places(some(1, length, 4), True) for cut in (True, None))
-    turned, all_turned = angles_of(cut.rotation), angles_of(plain.rotation)
-    assert torch.equal(turned[:, :2], all_turned[:, :2]) and not turned[:, 2:].any() and all_turned[1:, 2:].all()
-    assert cut.factor == plain.factor
-
-
 def test_layers_with_a_window_turn_by_their_own_base() -> None:
     """As a RoPE of that base, at any length; scaling is for the others."""
     x = some(1, 40, 4)
@@ -191,14 +173,13 @@ def test_xpos_scores_are_the_paper_s() -> None:
 # ---- on the embeddings
 
 
-@pytest.mark.parametrize("offset", [0, 2])
-def test_sinusoidal_formula(offset: int) -> None:
+def test_sinusoidal_formula() -> None:
     dim, base = 6, 50.0
     x = some(2, 9, dim)
-    y = Sinusoidal(dim, base, offset=offset).embed(x)
+    y = Sinusoidal(dim, base).embed(x)
     for t in range(9):
         for i in range(dim // 2):
-            angle = (t + offset) / base ** (2 * i / dim)
+            angle = t / base ** (2 * i / dim)
             torch.testing.assert_close(y[:, t, 2 * i], x[:, t, 2 * i] + math.sin(angle))
             torch.testing.assert_close(y[:, t, 2 * i + 1], x[:, t, 2 * i + 1] + math.cos(angle))
 
@@ -222,10 +203,9 @@ def test_alibi_falls_linearly_with_the_distance_either_way_by_the_paper_s_slopes
     distance, slopes = (torch.arange(9)[:, None] - torch.arange(9)).abs().double(), slopes_of_the_paper(heads)
     expected = -torch.tensor(slopes, dtype=torch.float64)[:, None, None] * distance
     for causal in (False, True):
-        whole, half = (ALiBi(heads, scale=scale).places(some(1, 9, 8), causal) for scale in (1.0, 0.5))
-        torch.testing.assert_close(whole.bias, expected, rtol=1e-12, atol=0)
-        torch.testing.assert_close(half.bias, expected / 2)
-        assert half.slopes.flatten().tolist() == pytest.approx([slope / 2 for slope in slopes])
+        places = ALiBi(heads).places(some(1, 9, 8), causal)
+        torch.testing.assert_close(places.bias, expected, rtol=1e-12, atol=0)
+        assert places.slopes.tolist() == pytest.approx(slopes)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -266,13 +246,10 @@ def test_only_the_table_of_positions_does_not_extrapolate() -> None:
         ),
         (partial(RoPE, 2, BASE, TRAINED, "ntk"), r"position\.scaling=ntk"),
         (partial(RoPE, 16, 1.0, TRAINED, "yarn"), r"position\.base"),
-        (partial(RoPE, 8, 100.0, 6, cut=True), r"position\.cut=true .* context of 6"),
         (partial(RoPE, 8, 100.0, local_base=0.0), r"position\.local_base"),
         (partial(XPos, 8, 100.0, 0.0, 0.4), r"position\.span"),
         (partial(XPos, 8, 100.0, 512.0, -1.0), r"position\.gamma"),
-        (partial(Sinusoidal, 8, 50.0, offset=-1), r"position\.offset"),
         (partial(Sinusoidal, 7, 10000.0), r"model\.dim=7 must be even"),
-        (partial(ALiBi, 6, scale=0.0), r"position\.scale"),
         *(
             (partial(T5Bias, 2, buckets, far), rf"position\.buckets={buckets} .*position\.max_distance={far} ")
             for buckets, far in ((2, 128), (6, 128), (32, 16))
@@ -288,16 +265,6 @@ def test_settings_that_cannot_be_are_refused(make: Any, message: str) -> None:
 def test_what_grows_towards_later_positions_is_refused_where_all_is_seen(form: tuple[str, str]) -> None:
     with pytest.raises(ValueError, match=r"XPos reads from left to right, .* choose another position"):
         built({"position": "xpos"}, form=form)
-
-
-def test_a_cut_is_of_each_base_by_its_own_turns() -> None:
-    """Of base 100 the first two pairs of 8 features turn once in 24 positions, of base 1e6 the first alone."""
-    places = RoPE(8, 1e6, 24, local_base=100.0, cut=True).places(some(1, 40, 4), True)
-    for window, base, turning in ((5, 100.0, 2), (None, 1e6, 1)):
-        assert sum(24 * base ** (-2 * i / 8) >= 2 * math.pi for i in range(4)) == turning
-        cut, plain = places.rotations(window), RoPE(8, base, 24).places(some(1, 40, 4), True).rotation
-        assert all(torch.equal(one[:, :turning], other[:, :turning]) for one, other in zip(cut[0], plain, strict=True))
-        assert not angles_of(cut[0])[:, turning:].any()
 
 
 def over_layers(*names: str) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def decoder(plan: Any, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[nn
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("words", [[], ["model.tie_embeddings=false", "model.head_bias=true"], ["model.soft_cap=5"]])
+@pytest.mark.parametrize("words", [[], ["model.tie_embeddings=false"], ["model.soft_cap=5"]])
 def test_losses_and_gradients_of_whole_logits_are_those_of_logits(
     plan: Any, monkeypatch: pytest.MonkeyPatch, words: list[str], compiled: bool
 ) -> None:

@@ -29,7 +29,7 @@ from ablate.model.position import Places
 
 FORMS = [("decoder", "lm"), ("encoder", "mlm"), ("encoder_decoder", "seq2seq")]
 LM = FORMS[0]
-EVERY = {"qk_norm": "ln", "window": 5, "gate": "head", "sink": "learned", "soft_cap": 5.0, "value_bias": True}
+EVERY = {"qk_norm": "ln", "window": 5, "gate": "head", "sink": "learned", "soft_cap": 5.0}
 
 
 def chosen(kind: str | None, cell: dict[str, str] | None = None, form: tuple[str, str] = LM, **more: Any) -> Config:

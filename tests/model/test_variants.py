@@ -447,19 +447,10 @@ def test_compiled_in_place_it_computes_the_same(i: int, form: tuple[str, str], c
 
 
 @pytest.mark.parametrize("form", FORMS, ids="-".join)
-def test_heads_have_a_soft_cap_and_a_bias(form: tuple[str, str]) -> None:
+def test_heads_have_a_soft_cap(form: tuple[str, str]) -> None:
     inputs, plain = some_inputs(form), jitter(built(form=form), 0.5)
     capped = jitter(built(form=form, soft_cap=2.0), 0.5)
     torch.testing.assert_close(capped(**inputs), 2 * torch.tanh(plain(**inputs) / 2))
-    if form[0] == "bert":  # whose head has one of its own
-        with pytest.raises(ValueError, match=r"model\.head_bias"):
-            built(form=form, head_bias=True)
-        return
-    biased = built(form=form, head_bias=True)
-    assert not biased.head.bias.any()
-    shift = torch.arange(float(len(biased.head.bias)))
-    biased.head.bias.data.copy_(shift)
-    torch.testing.assert_close(biased(**inputs), built(form=form)(**inputs) + shift)
 
 
 def test_a_classifier_refuses_what_it_could_not_learn_with() -> None:

@@ -229,3 +229,11 @@ def test_a_tracking_service_of_the_user_makes_no_run_user_code(small: list[str])
     config = check_study(tuple(small), None).cells.checked[0].config
     tracked = config.with_value("track", [{"_target_": "my_tracking.MLflow"}])
     assert is_foreign(tracked) and not is_foreign(numbers(tracked))
+
+
+def test_settings_that_are_gone_count_as_all_runs_had_them(config: Config) -> None:
+    node = yaml.safe_load(groups()["ffn"]["moe"].read_text(encoding="utf-8"))
+    found = numbers(config.with_value("ffn", node))
+    assert found["model"]["head_bias"] is False
+    assert found["ffn"]["shared_gate"] is None
+    assert "shared_gate" not in numbers(config)["ffn"]

@@ -6,11 +6,10 @@ from typing import Any
 import torch
 from parity.compare import DIM, HEADS, Family, Weights, renamed, table
 from parity.decoders import BEFORE, GATED, GROUPED, call, decoder, llama, made, rope
-from parity.more_decoders import paired
 from torch import Tensor, nn
 
 HEAD_DIM, EXPERTS, WIDE = DIM // HEADS, 8, 48  # 48 is 2/3 · 4 · 32 / 2, rounded up to a multiple of 8
-BLOCK = {"mlp.gate": "ffn.router", "mlp.router": "ffn.router", "mlp.shared_expert_gate": "ffn.shared_gate"}
+BLOCK = {"mlp.gate": "ffn.router", "mlp.router": "ffn.router"}
 MLA = {"q_a_proj": "query_down", "q_a_layernorm": "query_norm", "q_b_proj": "query", "kv_a_layernorm": "latent_norm"}
 MLA |= {"kv_a_proj_with_mqa": "latent", "kv_b_proj": "key"}
 BLOCK |= {f"self_attn.{theirs}": f"attention.{ours}" for theirs, ours in MLA.items()}
@@ -66,12 +65,6 @@ def deepseek(weights: Weights) -> Weights:
     return found
 
 
-def llama4(weights: Weights) -> Weights:
-    """Llama 4, which turns pairs (2i, 2i+1); matrices of experts (in, out)."""
-    names = {name.replace(".feed_forward.", ".mlp."): weight for name, weight in weights.items()}
-    return paired(mixture({n: w.mT if ".experts." in n else w for n, w in names.items()}), HEAD_DIM, HEAD_DIM)
-
-
 def corrected() -> nn.Module:
     """DeepSeek-V3, whose biases for the selection are buffers."""
     model = made("DeepseekV3ForCausalLM", "DeepseekV3Config", **DEEPSEEK)()
@@ -83,12 +76,6 @@ def corrected() -> nn.Module:
 
 EAGER = {"experts_implementation": "eager"}  # the other one multiplies in float32 at most
 KEPT: Any = EAGER | {"num_experts_per_tok": 2, "intermediate_size": WIDE, "num_key_value_heads": 2}
-QWEN: Any = EAGER | {
-    "num_experts": EXPERTS,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 24,
-    "num_key_value_heads": HEADS,
-}
 DEEPSEEK: Any = (
     EAGER | rope(1e4) | {"intermediate_size": GATED, "moe_intermediate_size": 32, "first_k_dense_replace": 1}
 )
@@ -96,16 +83,9 @@ DEEPSEEK |= {"n_routed_experts": EXPERTS, "num_experts_per_tok": 2, "n_group": 4
 DEEPSEEK |= {"kv_lora_rank": 16, "qk_rope_head_dim": 4, "v_head_dim": HEAD_DIM, "qk_nope_head_dim": HEAD_DIM}
 DEEPSEEK |= {"num_key_value_heads": HEADS, "n_shared_experts": 1, "head_dim": 4}
 OSS: Any = GROUPED | KEPT | rope(150000.0) | {"num_local_experts": EXPERTS, "sliding_window": 5}
-LLAMA4: Any = EAGER | GROUPED | rope(5e5) | {"num_hidden_layers": 4, "num_local_experts": EXPERTS, "moe_layers": [1, 3]}
-LLAMA4 |= {"intermediate_size": WIDE, "intermediate_size_mlp": GATED, "use_qk_norm": False, "num_experts_per_tok": 1}
-LLAMA4 |= {"attention_chunk_size": 5, "floor_scale": 3}
-LLAMA4_MODEL = made("Llama4ForCausalLM", "Llama4TextConfig", **LLAMA4)
-NEAR = ("attention.chunk=5", "position.span=3", "model.layers=4")
 
 MIXTURES = {
     "mixtral": decoder("mixtral", "Mixtral", mixture, **KEPT, **rope(1e6), num_local_experts=EXPERTS),
-    "qwen2_moe": decoder("qwen2_moe", "Qwen2Moe", mixture, **QWEN, **rope(1e6), shared_expert_intermediate_size=48),
     "deepseek_v3": Family("deepseek_v3", corrected, call, deepseek),
-    "llama4": Family("llama4", LLAMA4_MODEL, call, llama4, overrides=NEAR),
     "gpt_oss": decoder("gpt_oss", "GptOss", gpt_oss, "attention.window=5", **OSS),
 }

@@ -171,7 +171,7 @@ def test_duplicates_go_on_where_they_are_allowed(plan: Any, refused: Any) -> Non
     made = plan("residual=pre,post", "norm=none", "allow_duplicates=true")
     said = [note for note in made.notes if SAME in note]
     assert len(made.manifest.cells) == 2 and len(said) == 1 and "residual=pre and residual=post" in said[0]
-    assert "is the same cell as" in refused("ffn=mlp,relu", "allow_duplicates=true")[0]
+    assert "is the same cell as" in refused("norm=ln,ln(eps=1e-5)", "allow_duplicates=true")[0]
 
 
 def test_scaling_beyond_the_context_is_compared_where_lengths_are(plan: Any, refused: Any) -> None:
@@ -203,8 +203,8 @@ def test_every_variant_beside_all_others_passes(group: str, plan: Any) -> None:
     found = plan(f"{group}=glob(*)", *sizes, *rates)
     loud = [note for note in found.notes if "loss at initialisation" in note]
     assert len(loud) == (group == "init"), "torch's embeddings, tied, give logits of size 8"
-    # A glob means each variant once (relu is another name of mlp), compared with the reference model's own.
-    assert {*found.manifest.factors[group]} == {*groups()[group]} - {"relu"}
+    # A glob means every variant, compared with the reference model's.
+    assert {*found.manifest.factors[group]} == {*groups()[group]}
     assert found.manifest.reference == {group: defaults()[group]}
     if rates:
         assert found.manifest.factors["optim.lr"] == [0.001, 0.003]
@@ -238,7 +238,7 @@ def same(first: dict[str, str], second: dict[str, str]) -> bool:
     if {*first.values(), *second.values()} == {"gqa", "mqa"}:
         return True
     texts = [read(group, variant) for one in (first, second) for group, variant in one.items()]
-    return (len(texts) == 2 and texts[0] == texts[1]) or "relu" in (*first.values(), *second.values())
+    return len(texts) == 2 and texts[0] == texts[1]
 
 
 def test_what_was_found_is_kept_and_a_damaged_file_is_passed_over(plan, tmp_path, monkeypatch):
