@@ -3,15 +3,16 @@
 python benchmarks/mutation.py PACKAGE [-n 40] [--commit HEAD] [--folder DIR]
 
 The commit is cloned, cosmic-ray lists every mutant of ablate/PACKAGE, and n of them are drawn.  Each is tried against
-tests/PACKAGE until a test fails, or until five times the time of the unmutated tests has passed, which counts as
-caught.  Results are kept in the folder: the same command goes on where it was interrupted.  The commit is the seed of
-the draw.
+tests/PACKAGE until a test fails, or until the tests have used five times the CPU time that they take without a mutant,
+which counts as caught.  Results are kept in the folder: the same command goes on where it was interrupted.  The commit
+is the seed of the draw.
 """
 
 import argparse
 import ast
 import os
 import random
+import resource
 import shlex
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import tempfile
 import venv
 from collections import Counter
 from importlib.metadata import version
+from math import ceil
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -32,7 +34,7 @@ from scipy.stats import binomtest
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = ".venv/bin/python -m pytest -x -n 0 -p no:cacheprovider -m 'not slow'"
-LIMIT = 5  # times as long as the tests take without a mutant
+LIMIT = 5  # times the CPU time that the tests take without a mutant; on a busy machine, time itself says nothing
 
 
 def clone(commit: str, folder: Path) -> None:
@@ -49,13 +51,15 @@ def clone(commit: str, folder: Path) -> None:
 
 
 def unmutated(package: str, folder: Path) -> ElementTree.Element:
-    """pytest's times of the tests without a mutant, which must pass."""
+    """pytest's times of the tests without a mutant, which must pass; the CPU time beside them."""
     file = folder / f"{package}.xml"
     if not file.exists():
         outcome, output = run_tests(f"{PYTEST} tests/{package} --junit-xml={file}", None)
         if outcome != TestOutcome.SURVIVED:
             file.unlink(missing_ok=True)
             sys.exit(f"{output}\nthe tests of {package} fail without a mutant")
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        (folder / f"{package}-cpu.txt").write_text(str(usage.ru_utime + usage.ru_stime))
     return ElementTree.parse(file).getroot()
 
 
@@ -124,15 +128,12 @@ def draw(package: str, count: int, seed: str) -> list[WorkItem]:
 
 
 def line(item: WorkItem, result: WorkResult) -> str:
-    """What became of a mutant, where it is, and its changed lines."""
-    outcome = "caught"
-    if not result.is_killed:
-        outcome = "survived"
-    elif result.output == "timeout":
-        outcome = "caught by the limit of time"
+    """What became of a mutant, where it is, its changed lines, and how pytest ended."""
+    outcome = "caught" if result.is_killed else "survived"
+    place = f"{item.mutations[0].module_path}:{item.mutations[0].start_pos[0]}"
     changed = [text for text in result.diff.splitlines()[3:] if text.startswith(("+", "-"))]
-    mutation = item.mutations[0]
-    return f"{outcome}: {mutation.module_path}:{mutation.start_pos[0]}: {' → '.join(changed)}"
+    ending = (result.output.strip() or "no output").splitlines()[-1]
+    return f"{outcome}: {place}: {' → '.join(changed)}: {ending}"
 
 
 def main() -> None:
@@ -156,10 +157,11 @@ def main() -> None:
         drawn = draw(package, asked.n, commit)
         results.add_work_items([item for item in drawn if item.job_id not in listed])
     times = unmutated(package, folder)
-    limit = LIMIT * sum(float(suite.attrib["time"]) for suite in times.iter("testsuite"))
+    limit = LIMIT * ceil(float((folder / f"{package}-cpu.txt").read_text()))
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))  # of each process that it starts
     for item in results.pending_work_items:
         command = test_command(package, item.mutations[0].module_path, times)
-        result = mutate_and_test(item.mutations, command, limit)
+        result = mutate_and_test(item.mutations, command, None)
         if result.diff is None:
             sys.exit(result.output)
         results.set_result(item.job_id, result)
