@@ -15,7 +15,7 @@ from ablate.config.depth import named_variants, patterned, variant_of
 from ablate.config.errors import Problem, first_line
 from ablate.config.files import read_plain
 from ablate.config.groups import named_elsewhere, other_names
-from ablate.config.overrides import parsed
+from ablate.config.overrides import chosen, key_of, parsed
 from ablate.config.removed import removed
 from ablate.config.schema import COMPONENTS, KEYS, LAYERS, RENAMED, SECTIONS, WHOLE, Config
 from ablate.formatting import instead, nearest
@@ -68,8 +68,14 @@ def _missing_keys(composer: Composer, command: Command, cells: Iterable[list[str
         for text in sorted(overrides, key=lambda text: text not in groups):
             if found := _problem_of(composer, text, [] if text in groups else groups):
                 found = _name_variants_with_key(composer, found, text, command)
-                return [found if text in typed else found._replace(key=f"companions.{found.key}")]
+                return [found if text in typed else _of_level(command, text, found)]
     return []
+
+
+def _of_level(command: Command, text: str, problem: Problem) -> Problem:
+    """The problem of an override that comes with a level, reported by that level."""
+    level = next(level for level, settings in command.beside.items() if text in settings.values())
+    return Problem(f"{key_of(level)}={chosen(level)}", f"{problem.key}: {problem.message}")
 
 
 def _problem_of(composer: Composer, text: str, chosen: list[str]) -> Problem | None:

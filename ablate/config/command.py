@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
+import itertools
 import json
 import re
 import shlex
@@ -15,14 +17,15 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from ablate.config.claims import Claim, Criterion, level, read_claims, read_criterion
+from ablate.config.claims import Claim, Criterion, Level, level, read_claims, read_criterion
+from ablate.config.depth import level_names, split_settings
 from ablate.config.designs import RUNG
 from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.config.files import calls, read_plain
 from ablate.config.groups import CONF, EXPERIMENTS, Groups, figures, named_elsewhere, read_groups
 from ablate.config.ladder import levels_of_rungs
 from ablate.config.mirror import Mirror, read_mirror
-from ablate.config.overrides import key_of, parse, quoted
+from ablate.config.overrides import chosen, key_of, parse, quoted
 from ablate.config.removed import removed
 from ablate.config.schema import KEYS, PACE, Config
 from ablate.formatting import flat, grouped, instead, nearest
@@ -38,6 +41,32 @@ class Command:
     fixed: list[str]  # overrides of one value
     swept: dict[str, list[str]]  # the overrides of each swept key's levels
     problems: list[Problem]
+
+    @functools.cached_property
+    def beside(self) -> dict[str, dict[str, str]]:
+        """The overrides that come with a choice, by the choice's override and their keys."""
+        found = {}
+        for text in self.choices_with_settings():
+            group = key_of(text)
+            _, others = split_settings(group, chosen(text), self.groups.variants[group])
+            if others:
+                found[text] = {name: f"{self.groups.plus(name)}{name}={value}" for name, value in others}
+        return found
+
+    def choices_with_settings(self) -> list[str]:
+        """The overrides that choose a variant of a group and have parentheses."""
+        texts = [*self.fixed, *itertools.chain.from_iterable(self.swept.values())]
+        return [text for text in texts if "(" in text and key_of(text) in self.groups.variants]
+
+    def named(self, choices: dict[str, str]) -> dict[str, str]:
+        """The choice of each group by its level's name, which leaves out what comes with it where that is unique."""
+        found = dict(choices)
+        for group, choice in choices.items():
+            if "(" in choice:
+                levels = [chosen(text) for text in self.swept.get(group, [])]
+                names = level_names(group, levels or [choice], self.groups.variants[group])
+                found[group] = names.get(choice, choice)
+        return found
 
     @property
     def typed(self) -> str:
@@ -144,8 +173,7 @@ class StudyRequest:
 
     def placed(self, problem: Problem) -> Problem:
         """A problem, with the file's name before the key if the file sets that key."""
-        key = key_of(problem.key)
-        in_file = ("companions" if key.startswith("companions.") else key) in self.of_file
+        in_file = key_of(problem.key) in self.of_file
         return Problem(f"{self.file}: {problem.key}", problem.message) if in_file else problem
 
 
@@ -189,13 +217,14 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
     entries = reader.entries(content)
     factors = content.get("factors", {})
     known = factors.items() if isinstance(factors, dict) else ()
-    levels = {str(key): [*map(level, each)] for key, each in known if isinstance(each, list)}  # that claims may name
+    names = {str(key): reader.names(str(key), each) for key, each in known if isinstance(each, list)}
+    levels = {key: [*each.values()] for key, each in names.items()}  # that claims may name
     if content.get("design") == "ladder" and type(count := content.get("ladder", Config.ladder)) is int:
         levels[RUNG] = levels_of_rungs(min(count, 8))  # the most that the schema accepts
-    named = content.get("claims", {})
-    claims, wrong = read_claims(named, levels, content.get("at"))
+    named = with_names(content.get("claims", {}), names)
+    claims, wrong = read_claims(named, levels, with_names(content.get("at"), names))
     replicated, unfit = read_criterion(content.get("replicated"), named if isinstance(named, dict) else ())
-    mirror, unlike = read_mirror(content.get("mirror"), levels, entries)
+    mirror, unlike = read_mirror(with_names(content.get("mirror"), names), levels, entries)
     problems = [Problem(f"{file}: {problem.key}", problem.message) for problem in [*wrong, *unfit, *unlike]]
     given = grouped((key_of(text), text) for text in rest)
     tier = next((text.partition("=")[2] for text in given.get("tier", ()) if text.partition("=")[2] != "null"), None)
@@ -217,6 +246,21 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
     changed, of_file = bool(changes or tiered), frozenset(made.keys() - given.keys())
     problems = reader.problems + problems + text_problems + found
     return StudyRequest([*placed, *typed], name, file, of_manifest, claims, replicated, changed, problems, of_file)
+
+
+def with_names(content: Any, names: dict[str, dict[Any, Level]]) -> Any:
+    """A part of a study file with the levels of factors by their names, at any depth."""
+    if isinstance(content, list):
+        return [with_names(item, names) for item in content]
+    if not isinstance(content, dict):
+        return content
+    found = {}
+    for key, value in content.items():
+        known = names.get(key, {})
+        levels = value if isinstance(value, list) else [value]
+        renamed = [known.get(item, item) if isinstance(item, str) else with_names(item, names) for item in levels]
+        found[key] = renamed if isinstance(value, list) else renamed[0]
+    return found
 
 
 def _texts(file: str, content: dict[str, Any]) -> tuple[dict[str, str | None], list[Problem]]:
@@ -258,13 +302,11 @@ class Reader:
         for key, value in content.items():
             if (key in STUDY_FILE_KEYS and (key == "factors" or not where)) or not self._is_known(str(key), where):
                 continue
-            own = {str(key): value}
-            for name, leaf in own.items() if key == "companions" else flat(own).items():
+            for name, leaf in flat({str(key): value}).items():
                 several = name == "track" and isinstance(leaf, list)
                 if name in self.groups and not isinstance(leaf, str) and not several:
                     self._wrong(where + name, f"{value_text(leaf)} is not a variant; {instead('', self.groups[name])}")
                 else:
-                    leaf = json.dumps(leaf) if name == "companions" else leaf  # its keys may not fit the grammar
                     self._add(found, name, f"{self.plus(name)}{name}={value_text(leaf)}", where)
         factors = content.get("factors", {})
         if not isinstance(factors, dict):
@@ -279,6 +321,12 @@ class Reader:
             elif self._is_known(str(key), f"{where}factors."):
                 self._add(found, str(key), f"{self.plus(key)}{key}={','.join(map(value_text, levels))}", where)
         return found
+
+    def names(self, key: str, levels: list[Any]) -> dict[Any, Level]:
+        """The names of a factor's levels, by what the file has."""
+        if key in self.groups:
+            return dict(level_names(key, map(str, levels), self.groups[key]))
+        return {str(each): level(each) for each in levels}
 
     def _add(self, found: dict[str, str], key: str, text: str, where: str) -> None:
         if key in found:

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from ablate.config.components import taken_by
-from ablate.config.depth import is_pattern, names_of, settings_of, variant_of
+from ablate.config.depth import is_pattern, names_of, split_settings, variant_of
 from ablate.config.files import read_plain
 from ablate.config.groups import CONF, Groups, default_choices, default_settings
 from ablate.config.overrides import choice_of, chosen, key_of, parsed, refuse_misshapen
@@ -129,12 +129,12 @@ class Composer:
         return f"{text.partition('=')[0]}={variant_of(chosen(text))}" if self.group_of(text) and "(" in text else text
 
     def settings(self, group: str, choice: str, given: set[str]) -> Iterator[str]:
-        """The overrides for the settings of a choice.  Raises ValueError for keys that are `given` separately, too."""
+        """The overrides for a choice's own settings.  Raises ValueError for keys that are `given` separately, too."""
         file = self.known[group].get(variant_of(choice))
         own = [key for key in (file and read_plain(file)) or {} if not key.startswith("_")]
         more = [key for key in own if key not in default_settings(group)] if group in self.defaults else own
         variant, example, found = variant_of(choice), (more or own or ["SETTING"])[0], dict[str, str]()
-        for name, value in settings_of(choice):
+        for name, value in split_settings(group, choice, self.known[group])[0]:
             if not value or (not name and not found and len(more) != 1):
                 what, how = "setting" if value else "value", f"{name or example}={value.lstrip('=') or 'VALUE'}"
                 raise ValueError(f"does not say which {what}; write {group}={variant}({how})")

@@ -1,6 +1,8 @@
 """What a choice of a group may say beyond a variant's name: settings and patterns over the layers.  No torch.
 
-Settings stand in parentheses, as in norm=group(groups=4).  In a pattern, as in attention=5window+mha, names joined by +
+Settings stand in parentheses, as in norm=group(groups=4): the variant's own, which have bare names, and others of the
+configuration that come with this choice, as in norm=dyt(model.scale_embeddings=true) or residual=deepnorm(init=xavier).
+In a pattern, as in attention=5window+mha, names joined by +
 are the variants of successive layers; a number before a name repeats it.  The pattern is repeated over all layers; if
 it ends in +... it may be cut at the last layer: attention=5window+mha+... .  Three dots after a name repeat that
 variant for all remaining layers instead: ffn=mlp+moe... .
@@ -8,13 +10,15 @@ variant for all remaining layers instead: ffn=mlp+moe... .
 
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablate.config.errors import Problem
+from ablate.config.files import read_plain
 from ablate.config.groups import other_names
-from ablate.config.schema import COMPONENTS, LAYERS, PLACED, Config
+from ablate.config.schema import COMPONENTS, LAYERS, OWNED, PLACED, VARIED, Config
 from ablate.formatting import instead, split
 
 ITEM = re.compile(r"(\d*)(.*?)(\.\.\.)?", re.DOTALL)
@@ -39,6 +43,42 @@ def settings_of(text: str) -> list[tuple[str, str]]:
     """The settings that the choice of one variant gives, as text; a name is empty where only a value is given."""
     parts = split(text.partition("(")[2].removesuffix(")"), ",") if "(" in text else []
     return [(found[1] or "", found[2]) for part in parts if (found := SETTING.fullmatch(part.strip()))]
+
+
+def split_settings(
+    group: str, choice: str, variants: Mapping[str, Path]
+) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """The settings of a choice: its own, and others that come with it; none for a pattern over the layers."""
+    if is_pattern(choice, variants):
+        return [], []
+    file = variants.get(variant_of(choice))
+    own_keys = (file and read_plain(file)) or {}
+    own, others = [], []
+    for name, value in settings_of(choice):
+        section = name.partition(".")[0]
+        elsewhere = "." in name or name in (*VARIED, *OWNED)
+        if elsewhere and section != group and section not in own_keys:
+            others.append((name, value))
+        else:
+            own.append((name, value))
+    return own, others
+
+
+def without_others(group: str, choice: str, variants: Mapping[str, Path]) -> str:
+    """A choice with its own settings only: dyt of dyt(model.scale_embeddings=true)."""
+    own, others = split_settings(group, choice, variants)
+    if not others:
+        return choice
+    texts = [f"{name}={value}" if name else value for name, value in own]
+    inside = f"({','.join(texts)})" if texts else ""
+    return f"{variant_of(choice)}{inside}"
+
+
+def level_names(group: str, choices: Iterable[str], variants: Mapping[str, Path]) -> dict[str, str]:
+    """The name of each level of a group: without the settings that come with it, if no other level has that name."""
+    short = {choice: without_others(group, choice, variants) for choice in choices}
+    counts = Counter(short.values())
+    return {choice: name if counts[name] == 1 else choice for choice, name in short.items()}
 
 
 def unzipped(factor: str, level: object) -> dict[str, str]:

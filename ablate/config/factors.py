@@ -1,26 +1,24 @@
 """The factors of a command line (swept keys; zipped keys form one factor) and the cells of its design."""
 
-import contextlib
 import dataclasses
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ablate.config.claims import Level, Levels, level, spell
-from ablate.config.command import Command, value_text
+from ablate.config.command import Command
 from ablate.config.compose import COMPOSING, Composed, Composer
-from ablate.config.depth import value_at
+from ablate.config.depth import is_pattern, names_of, settings_of, split_settings, value_at
 from ablate.config.designs import DESIGNS, Cell, size
 from ablate.config.errors import Problem
 from ablate.config.groups import defaults
 from ablate.config.key_checks import CHOSEN, check
 from ablate.config.ladder import KEYS, RUNG, rungs
-from ablate.config.overrides import MOST, key_of, parsed
-from ablate.config.schema import BY_STEPS, NAMED, VARIED
-from ablate.formatting import flat, instead
+from ablate.config.overrides import MOST, chosen, key_of, parsed
+from ablate.config.schema import BY_STEPS, NAMED, OWNED, VARIED
 
 FEW = 4  # the reference's label lists at most this many factors
 BASE = "base"  # its label if there are more
+ONE_CHANGE = ("one_at_a_time", "leave_one_out", "ladder")  # designs whose cells change one level of the reference
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,21 +30,47 @@ class Design:
     keys: dict[str, list[str]]
     typed: dict[str, list[tuple[Any, ...]]]  # for each factor and level, the value of each key
     base: dict[str, int]  # the reference's level of each compared factor
-    companions: dict[str, dict[str, str]]  # for the override of a level, those that come with it, by key
     rungs: list[Level]  # the levels of the factor `rung`, if it is a ladder
     cells: list[Cell]
     notes: list[str]
     problems: list[Problem]
 
     def overrides(self) -> Iterator[list[str]]:
-        """The overrides of every cell, with what comes with those levels that are not the reference's."""
+        """The overrides of every cell, with the settings that come with its levels."""
         for cell in self.cells:
-            at = {key: level for keys, level in zip(self.keys.values(), cell, strict=True) for key in keys}
-            chosen = {key: levels[at[key]] for key, levels in self.command.swept.items()}
-            changed = [key for name, usual in self.base.items() for key in self.keys[name] if at[key] != usual]
-            more = {key: text for each in changed for key, text in self.companions.get(chosen[each], {}).items()}
-            given = {key_of(text): text for text in self.command.fixed} | chosen
-            yield [*(given | more | {key: chosen[key] for key in changed}).values()]
+            texts, changed = self._texts(cell)
+            more = {name: text for settings in self._beside(cell).values() for name, text in settings.items()}
+            yield [*(texts | more | {key: texts[key] for key in changed}).values()]
+
+    def clashes(self) -> list[Problem]:
+        """Problems of levels of one cell that set the same key to different values."""
+        problems = []
+        for cell in self.cells:
+            seen: dict[str, tuple[str, str]] = {}
+            for choice, settings in self._beside(cell).items():
+                for name, text in settings.items():
+                    other, before = seen.setdefault(name, (choice, text))
+                    if before != text:
+                        both = f"{key_of(other)}={chosen(other)} and {key_of(choice)}={chosen(choice)}"
+                        problems.append(Problem(both, f"set {name} to different values in one cell; write one"))
+        return list(dict.fromkeys(problems))
+
+    def _texts(self, cell: Cell) -> tuple[dict[str, str], list[str]]:
+        """The override of each key in a cell, and the keys at another level than the reference's."""
+        at = {key: level for keys, level in zip(self.keys.values(), cell, strict=True) for key in keys}
+        texts = {key_of(text): text for text in self.command.fixed}
+        texts |= {key: levels[at[key]] for key, levels in self.command.swept.items()}
+        changed = [key for name, usual in self.base.items() for key in self.keys[name] if at[key] != usual]
+        return texts, changed
+
+    def _beside(self, cell: Cell) -> dict[str, dict[str, str]]:
+        """The overrides that come with a cell's levels, by the level's override.  A changed level may replace the
+        reference's level of another factor, with what comes with that."""
+        texts, changed = self._texts(cell)
+        beside = self.command.beside
+        replaced = {name for key in changed for name in beside.get(texts[key], {})}
+        kept = [text for key, text in texts.items() if key in changed or key not in replaced]
+        return {text: beside[text] for text in kept if text in beside}
 
 
 def arrange(command: Command) -> Design:
@@ -64,71 +88,81 @@ def arrange(command: Command) -> Design:
     typed = {name: list(zip(*(values[key] for key in members), strict=False)) for name, members in keys.items()}
     counts = {name: len(levels) for name, levels in typed.items()}
     base = base_levels(kind, counts, keys)
-    more, wrong = read_companions(command, kind, base, keys)
-    problems += wrong
+    problems += setting_problems(command, kind, base, keys)
     kind = kind if steps or kind != "ladder" else "grid"
     start = tuple(base.get(name, 0) for name in counts)
     if (cells := size(kind, counts)) > MOST:
         smaller = "design=one_at_a_time" if kind == "grid" else "fewer values"
         problems.append(Problem("design", f"{kind} has {cells:,} cells here; write {smaller}"))
     made = DESIGNS[kind if not problems else "one_at_a_time"](counts, start)
-    problems = command.problems + problems
-    return Design(command, kind, keys, typed, base, more, [*steps], made.cells, made.notes, problems)
+    arranged = Design(command, kind, keys, typed, base, [*steps], made.cells, made.notes, command.problems + problems)
+    return dataclasses.replace(arranged, problems=[*arranged.problems, *arranged.clashes()])
 
 
-def read_companions(
-    command: Command, design: str, base: dict[str, int], keys: dict[str, list[str]]
-) -> tuple[dict[str, dict[str, str]], list[Problem]]:
-    """The overrides that come with a level, by its override and their keys, and the problems of `companions`."""
-    asked, found, problems = given(command, "companions"), dict[str, dict[str, str]](), list[Problem]()
-    if isinstance(asked, str) and asked.startswith("{"):
-        with contextlib.suppress(ValueError):
-            asked = json.loads(asked)  # of a study file
-    parts = [key_of(text) for text in command.fixed if key_of(text).startswith("companions.")]
-    if parts or (asked and not isinstance(asked, dict)):
-        form = "write all of them, by level, as in companions={norm:{dyt:{model.scale_embeddings:true}}}"
-        return {}, [Problem((parts or ["companions"])[0], form)]
-    if asked and design != "one_at_a_time":
-        only = f"go with design=one_at_a_time, where cells change one level, not with {design}"
-        return {}, [Problem("companions", only)]
-    zipped_with = {key: members for members in keys.values() for key in members}
-    usual = {command.swept[key][at] for name, at in base.items() for key in keys[name]}
-    chosen = {str(given(command, "tune.key")), *CHOSEN.get(str(given(command, "match")), ())}
-    held, fixed = given(command, "hold"), {*map(key_of, command.fixed)}
-    names_held = set(map(str, held)) if isinstance(held, list) else set()
-    for key, levels in (asked or {}).items():
-        texts = {spell(parsed(text).value()): text for text in command.swept.get(key, [])}
-        for at, more in levels.items() if isinstance(levels, dict) else [(levels, {})]:
-            text, words = texts.get(spell(at), ""), flat(more) if isinstance(more, dict) else {}
-            everywhere = key in fixed - command.swept.keys() and spell(given(command, key)) == spell(at)
-            if not text and not everywhere and command.request.changed and "companions" in command.request.of_file:
-                continue  # the command line compares other levels than the study file
-            kept = [name for name in words if name.split(".")[0] not in MAY_COME or name in chosen]
-            kept += [name for name in words if name in zipped_with.get(key, ())]
-            arguments = [name for name in words if name.split(".")[0] in command.swept and "." in name]
-            kept += [n for n in arguments if held == "all" or names_held & {n, n.rpartition(".")[2]}]
-            reasons = {
-                "is the level of all cells here; write what comes with it for all cells": everywhere,
-                f"{key} is not swept; {instead(str(key), command.swept)}": not texts,
-                f"is not a level of {key}; {instead(spell(at), texts)}": not text,
-                "is the reference's level; write what comes with it for all cells": text in usual,
-                "takes settings, as in {model.scale_embeddings:true}": not words,
-                f"{', '.join(kept)} cannot come with it: only components, their keys, and those of model and optim "
-                "that nothing else chooses": bool(kept),
-            }
-            wrong = [Problem(f"companions.{key}.{spell(at)}", why) for why, holds in reasons.items() if holds]
-            plus, problems = command.groups.plus, problems + wrong[:1]
-            found[text] = {name: f"{plus(name)}{name}={value_text(value)}" for name, value in words.items()}
-    for name, members in keys.items():
-        for together in zip(*(command.swept[key] for key in members), strict=False):
-            every = [key for text in together for key in found.get(text, ())]
-            if twice := [key for key in dict.fromkeys(every) if every.count(key) > 1]:
-                both = f"{', '.join(twice)} comes with two keys of {name}, which go together; write it with one"
-                problems.append(Problem("companions", both))
-    return {} if problems else found, problems
+def setting_problems(command: Command, design: str, base: dict[str, int], keys: dict[str, list[str]]) -> list[Problem]:
+    """Problems of the settings that come with the levels of a command."""
+    problems = []
+    for text in command.choices_with_settings():
+        group, choice = key_of(text), chosen(text)
+        variants = command.groups.variants[group]
+        shown = f"{group}={choice}"
+        if is_pattern(choice, variants):
+            inside = [
+                name for each in names_of(choice, variants) for name, _ in split_settings(group, each, variants)[1]
+            ]
+            problems += [Problem(shown, f"{name} cannot change over the layers; leave it out") for name in inside[:1]]
+            continue
+        _, others = split_settings(group, choice, variants)
+        every = [name for name, _ in settings_of(choice)]
+        names = [name for name, _ in others]
+        wrong = [why for name, value in others if (why := wrong_setting(command, name, value))]
+        wrong += [why for name in names if (why := chosen_elsewhere(command, text, name, design, base, keys))]
+        wrong += [f"gives {name} twice; write it once" for name in names if names.count(name) > 1]
+        if names and any(not name for name in every[every.index(names[0]) :]):
+            wrong.append(f"does not say which setting has the value after {names[0]}; write SETTING=VALUE")
+        problems += [Problem(shown, why) for why in wrong[:1]]
+    return problems
 
 
-MAY_COME = (*VARIED, "model", "optim")  # sections whose settings may come with a level
+def wrong_setting(command: Command, name: str, value: str) -> str | None:
+    """What is wrong with a setting that comes with a level, whatever the design; None if nothing."""
+    if name.partition(".")[0] not in (*VARIED, *OWNED):
+        return f"{name} cannot come with a level; only components, their settings, and those of model and optim can"
+    if "${" in value:
+        return f"{value} stands for a value; write the value itself"
+    variants = command.groups.variants.get(name, {})
+    if variants and split_settings(name, value.strip("\"'"), variants)[1]:
+        return f"{name}={value} has settings of other components; write these beside it"
+    return None
+
+
+def chosen_elsewhere(
+    command: Command, text: str, name: str, design: str, base: dict[str, int], keys: dict[str, list[str]]
+) -> str | None:
+    """Why a setting cannot come with the level of this override: what else chooses it; None if nothing does."""
+    level = key_of(text)
+    match = given(command, "match")
+    factors = {key: factor for factor, members in keys.items() for key in members}
+    if name in CHOSEN.get(str(match), ()):
+        return f"match={match} chooses {name}; leave it out or write match=none"
+    if name == given(command, "tune.key"):
+        return f"tune.key={name} chooses it for each cell; leave it out of one"
+    if text in command.fixed and name in map(key_of, command.fixed):
+        return f"{name} is given twice; leave one out"
+    if name not in factors:
+        return None
+    factor = factors.get(level)
+    if factors[name] == factor:
+        return f"{name} is zipped with {level}; leave it out of one"
+    is_reference = factor is None or factor not in base or command.swept[level].index(text) == base[factor]
+    if design in ONE_CHANGE and factors[name] in base and not is_reference:
+        return None  # this cell differs from the reference in this level alone
+    how = (
+        "leave it out, or zip both"
+        if design not in ONE_CHANGE
+        else "only another level than the reference's can set it"
+    )
+    return f"{name} is swept, too; {how}"
 
 
 def climb(command: Command) -> tuple[dict[Level, list[Any]], list[Problem]]:
@@ -213,7 +247,9 @@ def factors_of(cells: list[Composed], design: Design) -> tuple[list[Levels], dic
     if design.rungs:  # the last factor
         levels = [own | {RUNG: design.rungs[at[-1]]} for own, at in zip(levels, design.cells, strict=True)]
     rows = list(zip(design.cells, levels, strict=True))
-    base = [design.base.get(name) for name in design.keys]  # a level is named by a cell that no companion changes
+    base = [
+        design.base.get(name) for name in design.keys
+    ]  # a level is named by a cell where no other level replaces it
     rows.sort(key=lambda row: sum(at != usual for at, usual in zip(row[0], base, strict=True)), reverse=True)
     found = {name: {cell[i]: level[name] for cell, level in rows} for i, name in enumerate(design.keys)}
     factors = {name: list(dict.fromkeys(known[i] for i in sorted(known))) for name, known in found.items()}

@@ -2,6 +2,7 @@
 
 REMOVED: dict[str, str] = {
     "--wandb FOLDER": "offline runs are no longer read; upload them by `wandb sync`, then write ENTITY/PROJECT",
+    "companions": "is no longer a key; write settings behind the level, as in norm=ln,dyt(model.scale_embeddings=true)",
     "design=fractional": "fractional is no longer a design; write grid or one_at_a_time",
     "reuse=any": "any is no longer a choice; leave it out: runs of other code are trained again",
     "figure: looks": "is no longer a figure; leave it out",

@@ -156,7 +156,6 @@ class Config:
     seeds: Any = 5
     seeds_max: int = at_least(5, MOST_SEEDS)
     confirm: int | None = dataclasses.field(default=None, metadata={"range": (1, MOST_SEEDS)})
-    companions: Any = None
     match: str = one_of("none", "params", "flops", "flops_total")
     design: str = one_of("grid", "one_at_a_time", "leave_one_out", "cumulative", "ladder")
     ladder: int = dataclasses.field(default=4, metadata={"range": (3, 8)})

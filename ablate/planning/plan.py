@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from ablate.config.blame import blame, unreached
 from ablate.config.citations import papers
 from ablate.config.claims import applicable, metric_problems
-from ablate.config.command import StudyRequest, read_command
+from ablate.config.command import Command, StudyRequest, read_command
 from ablate.config.components import RESERVED, defaults_of, taken_by
 from ablate.config.compose import COMPOSING, Composed, Composer
 from ablate.config.depth import folder_choice, named_settings, patterned, settings_of
@@ -25,7 +25,7 @@ from ablate.config.errors import BadComponent, PlanError, Problem, first_line
 from ablate.config.factors import BASE, Design, arrange, cell_name, factors_of, labels_of
 from ablate.config.groups import names_in
 from ablate.config.key_checks import CHOSEN, idle_problems, study_problems, without_unit
-from ablate.config.overrides import key_of, parsed
+from ablate.config.overrides import chosen, key_of, parsed
 from ablate.config.schema import COMPONENTS, Config
 from ablate.execution.launcher import launcher_problems
 from ablate.formatting import grouped, listed, setting
@@ -117,7 +117,7 @@ def check_cells(composition: Composition) -> Cells:
     if wrong := without_unit(settings.margin, (next(iter(cell.task.metrics)) for cell in checked)):
         problems.append(Problem("margin", wrong))
     if problems:
-        raise PlanError(at_levels(problems, composition.cells))
+        raise PlanError(at_levels(problems, composition.cells, command))
     checked = match_cells(settings.match, checked, composition.labels, composition.at, validator)
     both = zip(checked, composition.cells, strict=True)
     names = [cell_name(folder_choice(own.config, cell.choices)) for own, cell in both]
@@ -159,12 +159,15 @@ def compose_cells(design: Design) -> Composition:
             cells = []  # if the valid overrides cannot be composed either
             with contextlib.suppress(*COMPOSING):
                 cells = [composer.compose(each) for each in arrange(valid).overrides()]
-            problems = design.problems + (found or [Problem("", first_line(error))])
+            known = {problem.key for problem in design.problems}
+            new = [problem for problem in found if problem.key not in known]
+            problems = [*design.problems, *new] or [Problem("", first_line(error))]
     if problems:  # the valid overrides are checked, too, so that every mistake is reported at once
         cells = [] if any(key_of(each.key) == "user" for each in problems) else cells  # more would follow from that
         checked, wrong = Validator().validate(cell.config for cell in cells)
-        wrong = at_levels(wrong, cells) + about_metrics(design.command.request, checked)
+        wrong = at_levels(wrong, cells, design.command) + about_metrics(design.command.request, checked)
         raise PlanError(problems + wrong + (study_problems(cells[0].config) if cells else []))
+    cells = [cell._replace(choices=design.command.named(cell.choices)) for cell in cells]
     levels, factors, reference = factors_of(cells, design)
     at = [levels.index(level | reference) for level in levels]
     missed = unreached(list(zip(cells, overrides, strict=True)), design.command.groups.variants["preset"])
@@ -189,10 +192,12 @@ def configuration_of(words: Sequence[str], config_dir: str | None, part: str) ->
     return OmegaConf.to_yaml({"job": job, "hydra": hydra, "all": job | hydra}[part])
 
 
-def at_levels(problems: Iterable[Problem], cells: Iterable[Composed]) -> list[Problem]:
+def at_levels(problems: Iterable[Problem], cells: Iterable[Composed], command: Command) -> list[Problem]:
     """The problems; one of a setting in parentheses is reported by the level that has it, if only one does."""
     choices = {choice for cell in cells for choice in cell.choices.items()}
-    levels = grouped((key, f"{group}={choice}") for group, choice in choices for key in named_settings(group, choice))
+    settings = [(key, f"{group}={choice}") for group, choice in choices for key in named_settings(group, choice)]
+    settings += [(key, f"{key_of(text)}={chosen(text)}") for text, beside in command.beside.items() for key in beside]
+    levels = grouped(settings)
     only = {key: each[0] for key, each in levels.items() if len(each) == 1}
     return [Problem(only[key], f"{key}: {why}") if key in only else Problem(key, why) for key, why in problems]
 

@@ -47,7 +47,7 @@ def test_joined_choices_are_hydras(i: int) -> None:
 
 
 SIZED = ["scale=small", "norm=rms"]  # a scale sets keys of many groups
-MANY = "optim.lr=1 optim.warmup=3 seeds=[3,7] companions={norm:rms} optim.betas=[0.8,0.9] model.dim=32 norm.eps=1e-3"
+MANY = "optim.lr=1 optim.warmup=3 seeds=[3,7] optim.betas=[0.8,0.9] model.dim=32 norm.eps=1e-3"
 KEYS = [
     [*MANY.split(), "study=null", "train.compile=true", "margin='2 %'", "seed.init=4"],
     ["model.dim=${model.heads}", "model.heads=2", "data={context: 5}", "data.context=7", "+data.more=1"],

@@ -56,16 +56,10 @@ def test_zipped_keys_are_one_factor(plan):
     assert "rms − ln at model.layers+model.dim=2+32" in summary(load_study(planned.results, planned.manifest.study))
 
 
-WITH = "companions={norm: {rms: {init: gpt2, model.scale_embeddings: true}}}"
-
-
-@pytest.mark.parametrize(
-    "asked", [WITH, """companions='{"norm": {"rms": {"init": "gpt2", "model": {"scale_embeddings": true}}}}'"""]
-)
-def test_settings_come_with_a_level_and_are_said(plan, asked):
+def test_settings_come_with_a_level_and_are_said(plan):
     """They replace the reference's levels of other factors, which keep the levels that the design gives them."""
-    sweep = ["ffn=mlp,swiglu", "norm=ln,rms", "init=smallinit,gpt2,xavier"]
-    planned = plan(*sweep, asked, "design=one_at_a_time", "seeds=1")
+    sweep = ["ffn=mlp,swiglu", "norm=ln,rms(init=gpt2,model.scale_embeddings=true)", "init=smallinit,gpt2,xavier"]
+    planned = plan(*sweep, "design=one_at_a_time", "seeds=1")
     classes = {"smallinit": "SmallInit", "gpt2": "GPT2", "xavier": "Xavier"}
     for cell in planned.manifest.cells:
         own = cell.levels["norm"] == "rms"
@@ -78,74 +72,109 @@ def test_settings_come_with_a_level_and_are_said(plan, asked):
     assert told and "init SmallInit → GPT2" in told[0] and "model.scale_embeddings false → true" in told[0]
 
 
-def test_fewer_levels_than_a_study_file_has_leave_their_companions_out(tmp_path):
-    folder = tmp_path / "experiment"
-    folder.mkdir()
-    whole = "design: one_at_a_time\nfactors: {norm: [ln, rms, dyt]}\ncompanions: {norm: {dyt: {init: gpt2}}}\n"
-    (folder / "mine.yaml").write_text(whole)
-    made = arrange(read_command(["+experiment=mine", "norm=ln,rms"], str(tmp_path)))
-    assert not made.problems and not made.companions
-    [problem] = arrange(read_command(["+experiment=mine", "norm=dyt"], str(tmp_path))).problems
-    assert problem.message == "is the level of all cells here; write what comes with it for all cells"
-    (folder / "mine.yaml").write_text(whole.replace("{dyt:", "{dty:"))
-    command = read_command(["+experiment=mine"], str(tmp_path))
-    [problem] = arrange(command).problems
-    assert problem.key == "companions.norm.dty" and "did you mean dyt" in problem.message
-    assert command.request.placed(problem).key.endswith("mine.yaml: companions.norm.dty")
+def rates(folder, *words: str) -> list[float]:
+    """The learning rate of each cell."""
+    made = arrange(read_command(words, str(folder)))
+    assert not made.problems
+    texts = [[word for word in cell if word.startswith("optim.lr=")] for cell in made.overrides()]
+    return [float(found[0].partition("=")[2]) if found else 0.0 for found in texts]
 
 
-def test_a_level_with_settings_in_a_study_file_has_companions(tmp_path):
-    """Names that the grammar of the command line does not have as keys."""
+def test_settings_come_with_a_level_in_every_design(tmp_path):
+    words = ["norm=ln,rms(optim.lr=0.5)", "ffn=mlp,swiglu"]
+    assert rates(tmp_path, *words) == [0, 0, 0.5, 0.5]
+    assert rates(tmp_path, *words, "design=one_at_a_time") == [0, 0.5, 0]
+    assert rates(tmp_path, *words, "design=leave_one_out") == [0.5, 0, 0.5]
+    assert rates(tmp_path, *words, "design=cumulative") == [0, 0.5, 0.5]
+
+
+def test_settings_of_the_reference_and_of_a_fixed_choice_come_with_all_their_cells(tmp_path):
+    assert rates(tmp_path, "norm=ln(optim.lr=0.5),rms", "ffn=mlp,swiglu", "design=one_at_a_time") == [0.5, 0, 0.5]
+    assert rates(tmp_path, "norm=ln(optim.lr=0.5)", "ffn=mlp,swiglu") == [0.5, 0.5]
+
+
+def test_a_level_that_is_replaced_takes_its_settings_with_it(tmp_path):
+    words = ["residual=pre,deepnorm(init=xavier)", "init=smallinit(optim.lr=0.5),gpt2", "design=one_at_a_time"]
+    assert rates(tmp_path, *words) == [0.5, 0, 0]
+
+
+def test_a_setting_of_a_level_counts_more_than_that_of_all_cells(tmp_path):
+    assert rates(tmp_path, "norm=ln,rms(optim.lr=0.5)", "optim.lr=0.25") == [0.25, 0.5]
+
+
+def test_settings_are_in_the_name_of_a_level_only_where_another_has_its_name(plan):
+    found = plan("norm=ln,rms(model.norm_embeddings=true)", "seeds=1").manifest
+    assert found.factors == {"norm": ["ln", "rms"]} and found.cells[1].label == "rms"
+    both = ["ln", "rms", "rms(model.norm_embeddings=true)"]
+    found = plan(f"norm={','.join(both)}", "seeds=1").manifest
+    assert found.factors == {"norm": both} and [cell.label for cell in found.cells] == both
+    assert [cell.config.model.norm_embeddings for cell in found.cells] == [False, False, True]
+    found = plan("norm=rms,group(groups=4,model.norm_embeddings=true)", "seeds=1").manifest
+    assert found.factors == {"norm": ["rms", "group(groups=4)"]} and found.cells[1].config.norm["groups"] == 4
+
+
+def test_an_argument_of_the_variant_is_its_own_setting_whatever_its_name(plan):
+    (cell,) = plan("residual=layerscale(init=0.1)", "seeds=1").manifest.cells
+    assert cell.config.residual["init"] == 0.1 and cell.config.init["_target_"].endswith("SmallInit")
+
+
+def test_study_files_and_their_claims_name_such_levels_either_way(plan, tmp_path):
     folder = tmp_path / "experiment"
     folder.mkdir()
-    own = "companions: {norm: {group(groups=4): {optim.lr: 0.5}}, model.dim: {32: {optim.lr: 0.25}}}"
-    factors = "factors: {norm: [ln, group(groups=4)], model.dim: [16, 32]}"
-    (folder / "mine.yaml").write_text(f"design: one_at_a_time\n{own}\n{factors}\n")
-    made = arrange(read_command(["+experiment=mine"], str(tmp_path)))
-    rates = [[word for word in words if word.startswith("optim.lr")] for words in made.overrides()]
-    assert not made.problems and rates == [[], ["optim.lr=0.5"], ["optim.lr=0.25"]]
+    level = "rms(init=gpt2, model.norm_embeddings=true)"
+    factors = f'factors: {{norm: [ln, "{level}"]}}'
+    claims = (
+        f'claims: {{a: {{less: [{{norm: rms}}, {{norm: ln}}]}}, b: {{less: [{{norm: ["{level}"]}}, {{norm: ln}}]}}}}'
+    )
+    (folder / "mine.yaml").write_text(f"{factors}\n{claims}\n")
+    found = plan("+experiment=mine", "seeds=1", config_dir=str(tmp_path)).manifest
+    assert found.factors == {"norm": ["ln", "rms"]} and found.cells[1].config.model.norm_embeddings
+    assert {str(found.claims[name].claim.sides[0]) for name in "ab"} <= {"{'norm': 'rms'}", "{'norm': ['rms']}"}
+    (folder / "mine.yaml").write_text(f"{factors.replace('init=gpt2', 'init=gpt3')}\n")
+    with pytest.raises(PlanError, match=r"mine\.yaml: norm=rms\(init=gpt3, .*\): init=gpt3: no such init"):
+        plan("+experiment=mine", "seeds=1", config_dir=str(tmp_path))
 
 
 AT_ONCE = "design=one_at_a_time"
-BOTH = "norm: {rms: {optim.lr: 0.5}}, init: {xavier: {optim.lr: 0.25}}"
+FFNS = "ffn=mlp,gelu,swiglu"
 REFUSED = [
-    (["companions=3", AT_ONCE, *MANY], "companions: write all of them, by level, as in companions={norm:{dyt:"),
-    ([WITH, *MANY], "companions: go with design=one_at_a_time, where cells change one level, not with grid"),
-    (["companions={norm: {rms: {ffn.bias: false}}}", "hold=all", AT_ONCE, *MANY], "ffn.bias cannot come with it"),
-    (["companions={norm: {rms: {ffn.bias: false}}}", "hold=[ffn.bias]", AT_ONCE, *MANY], "ffn.bias cannot come"),
-    (["companions={norm: {rms: {ffn.bias: false}}}", "hold=[bias]", AT_ONCE, *MANY], "ffn.bias cannot come with it"),
-    ([WITH, "hold=3", AT_ONCE, *MANY], "hold: must be all or a list of arguments, not 3"),
-    (["companions='{norm'", AT_ONCE, *MANY], "companions: write all of them, by level"),
+    (["norm=ln,rms(train.steps=9)"], "norm=rms(train.steps=9): train.steps cannot come with a level; only components"),
+    (["norm=ln,rms(optim.lr=)"], "norm=rms(optim.lr=): optim.lr=: '' is not a number"),
+    (["norm=ln,rms(optim.lr=${seeds})"], "${seeds} stands for a value; write the value itself"),
+    (["norm=ln,rms(optim.lr=1,optim.lr=2)"], "norm=rms(optim.lr=1,optim.lr=2): gives optim.lr twice; write it once"),
+    (["norm=ln,rms(optim.betas=0.8,0.9)"], "does not say which setting has the value after optim.betas"),
+    (["norm=ln,rms(norm.eps=1)"], "norm.eps is no setting of rms; its own have bare names, as in eps=VALUE"),
+    (["norm=ln,rms(init=gpt3)"], "norm=rms(init=gpt3): init=gpt3: no such init; did you mean gpt2?"),
+    (["norm=ln,rms(optim.lrr=1)"], "norm=rms(optim.lrr=1): optim.lrr=1: no such key; did you mean optim.lr?"),
+    (["norm=ln,rms(optim.lr=-1)"], "norm=rms(optim.lr=-1): optim.lr: must be ≥ 1e-12"),
+    (["norm=ln,rms(ffn=swiglu)", FFNS], "norm=rms(ffn=swiglu): ffn is swept, too; leave it out, or zip both"),
+    (["norm=ln(ffn=swiglu),rms", FFNS, AT_ONCE], "norm=ln(ffn=swiglu): ffn is swept, too; only another level than the"),
+    (["norm=ln(ffn=swiglu)", FFNS, AT_ONCE], "norm=ln(ffn=swiglu): ffn is swept, too; only another level than the"),
     (
-        ["norm=ln,rms", "init=gpt2,xavier", "zip=[norm,init]", AT_ONCE, f"companions={{{BOTH}}}"],
-        "optim.lr comes with two keys of norm+init, which go together; write it with one",
+        ["norm=ln,rms(ffn=mlp)", "ffn=mlp,glu", "zip=[norm,ffn]", AT_ONCE],
+        "ffn is zipped with norm; leave it out of one",
     ),
+    (
+        ["norm=ln,rms(ffn.hidden=9)", "match=params"],
+        "match=params chooses ffn.hidden; leave it out or write match=none",
+    ),
+    (
+        ["norm=ln,rms(optim.lr=1)", "tune.key=optim.lr", "tune.values=[1e-3,3e-3]"],
+        "norm=rms(optim.lr=1): tune.key=optim.lr chooses it for each cell",
+    ),
+    (["norm=rms(optim.lr=1)", "optim.lr=2"], "norm=rms(optim.lr=1): optim.lr is given twice; leave one out"),
+    (
+        ["norm=ln,rms(optim.lr=1)", "ffn=mlp,glu(optim.lr=2)"],
+        "norm=rms(optim.lr=1) and ffn=glu(optim.lr=2): set optim.lr to different values in one cell; write one",
+    ),
+    (
+        ["attention=mha,window+mha(model.dropout=0.5)", "model.layers=2"],
+        "attention=window+mha(model.dropout=0.5): model.dropout cannot change over the layers; leave it out",
+    ),
+    (["norm=ln,rms(init='normal(model.dropout=0.5)')"], "has settings of other components; write these beside it"),
     (["tune.key=[a]", "tune.values=[1,2]", *MANY], "tune.key=[a]: takes one value"),
     (["norm@foo=group(groups=4)"], "norm@foo=group(groups=4): no such key; did you mean norm?"),
     (["design=ladder", "modl.dim=3"], "modl.dim=3: no such key; did you mean model.dim?"),
-    (
-        ["companions={residual: {pre: {init: gpt2}}}", AT_ONCE, *MANY],
-        "companions.residual.pre: residual is not swept; there",
-    ),
-    (
-        ["companions={norm: {rsm: {init: gpt2}}}", AT_ONCE, *MANY],
-        "companions.norm.rsm: is not a level of norm; did you mean rms",
-    ),
-    (["companions={1: {rms: {init: gpt2}}}", AT_ONCE, *MANY], "companions.1.rms: 1 is not swept; there"),
-    (["companions={norm: {ln: {init: gpt2}}}", AT_ONCE, *MANY], "companions.norm.ln: is the reference's level"),
-    (["companions={norm: {rms: gpt2}}", AT_ONCE, *MANY], "companions.norm.rms: takes settings, as in"),
-    (["companions={norm: {rms: {norm: dyt}}}", AT_ONCE, *MANY], "companions.norm.rms: norm cannot come with it"),
-    (["companions={norm: {rms: {user: [x]}}}", AT_ONCE, *MANY], "companions.norm.rms: user cannot come with it"),
-    (["companions={norm: {rms: {train.steps: 9}}}", AT_ONCE, *MANY], "train.steps cannot come with it"),
-    (
-        ["companions={norm: {rms: {ffn.hidden: 9}}}", "match=params", AT_ONCE, *MANY],
-        "companions.norm.rms: ffn.hidden cannot come with it",
-    ),
-    (
-        ["companions={norm: {rms: {init: gpt3}}}", AT_ONCE, *MANY],
-        "companions.init=gpt3: no such init; did you mean gpt2?",
-    ),
-    (["companions={norm: {rms: {optim.lrr: 1}}}", AT_ONCE, *MANY], "optim.lrr=1: no such key; did you mean optim.lr?"),
     (["zip=[model.layers,model.heads]", *SIZES], "zip: model.heads is not swept; choose from model.dim, model.layers"),
     (["zip=[model.layers]", *SIZES], "zip: [model.layers] must name two different keys or more"),
     (["zip=[norm,ffn]", *MANY], "zip: norm has 2 values, ffn has 3 values; write equally many for each"),

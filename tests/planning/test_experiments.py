@@ -12,8 +12,9 @@ from conftest import ROOT
 from omegaconf import OmegaConf
 
 from ablate import api
+from ablate.config.depth import level_names
 from ablate.config.designs import RUNG
-from ablate.config.groups import experiments, figures
+from ablate.config.groups import experiments, figures, groups
 from ablate.config.schema import Config
 from ablate.config.typed_json import plain
 from ablate.planning import measured
@@ -26,6 +27,7 @@ from ablate.results.run import Run
 from ablate.training.trainer import Trainer
 
 FILES = experiments()
+GROUPS = groups()
 CONTENT: dict[str, Any] = {name: OmegaConf.to_container(OmegaConf.load(file)) for name, file in FILES.items()}
 TIERS = [(name, tier) for name, content in CONTENT.items() for tier in [None, *content.get("tiers", {})]]
 RESULTS = ROOT / "experiments" / "results"
@@ -39,13 +41,10 @@ def factors_of(name: str, tier: str | None) -> dict[str, Any]:
 
 
 def cut_factors(name: str, tier: str | None) -> dict[str, Any]:
-    """Two levels of each factor of a file without claims, and those with companions: all variants are tried out in
+    """Two levels of each factor of a file without claims, and those with settings: all variants are tried out in
     test_preflight.py."""
     found = {} if "claims" in CONTENT[name] else factors_of(name, tier)
-    own = CONTENT[name].get("companions", {})
-    return {
-        key: [*levels[:2], *(each for each in levels[2:] if each in own.get(key, ()))] for key, levels in found.items()
-    }
+    return {key: [*levels[:2], *(each for each in levels[2:] if "(" in str(each))] for key, levels in found.items()}
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +101,12 @@ def test_a_file_can_be_planned_and_all_of_its_claims_apply(name: str, tier: str 
     assert (criterion and criterion.value and criterion.value.of) == content.get("replicated")
     assert criterion is None or criterion.registered
     factors = {factor: levels for factor, levels in plan.requested.cells.factors.items() if factor != RUNG}
-    assert factors == factors_of(name, tier) | cut_factors(name, tier) or content.get("zip")
+    written = factors_of(name, tier) | cut_factors(name, tier)
+    expected = {
+        key: [*level_names(key, levels, GROUPS[key]).values()] if key in GROUPS else levels
+        for key, levels in written.items()
+    }
+    assert factors == expected or content.get("zip")
 
 
 @each_file

@@ -116,10 +116,6 @@ def test_the_configuration_that_is_shown_has_settings_and_patterns() -> None:
             "norm.groups is no setting of group; its own have bare names, as in groups=VALUE",
         ),
         (
-            "norm=group(model.heads=2)",
-            "model.heads is no setting of group; its own have bare names, as in groups=VALUE",
-        ),
-        (
             "norm=group(groups=${seeds})",
             "norm=group(groups=${seeds}): ${seeds} stands for a value; write the value itself",
         ),

@@ -32,7 +32,7 @@ NO_PART = {
         "data count by content: the fingerprint": "data.path data.name data.column data.held_out",
         "how runs are judged": "data.solved_at margin",
         "a mirror reads what training wrote": "track",
-        "which runs and cells there are, and what is compared": "seeds seeds_max confirm companions design "
+        "which runs and cells there are, and what is compared": "seeds seeds_max confirm design "
         "ladder zip step_equivalents",
         "what it chose stands in the settings that it chose": "match hold tier tune.key tune.values tune.seeds "
         "tune.extend tune.rule",  # tuning runs have seeds of their own
