@@ -161,11 +161,10 @@ def test_verdicts_are_counted_and_the_false_ones_to_be_expected_told(root, train
     # Two effects, one of them withheld, and one that is equal in every seed.
     assert table["effects, each study's a family"] == ["2", "3", "1", "1", "1"]
     assert table["registered claims, each study's a family"] == ["1", "1", "1", "0", "0"]
-    assert table["claims written or edited after results, exploratory"] == ["–", "1", "1", "0", "0"]
+    assert set(table) == {"effects, each study's a family", "registered claims, each study's a family"}
     text = " ".join(findings(root).split())
     expected = "So 0.05 × 3 = 0.15 false ones at most are to be expected among the 2 decided verdicts of 3 families"
     assert f"{expected}: an expectation, not a bound" in text and "Left out of that sum" not in text
-    assert "about 0.05 of 1" in text
     assert "1 run diverged" in text and "In words: nothing yet" in text
 
 

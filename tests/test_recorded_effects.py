@@ -24,7 +24,7 @@ def test_the_same_effects_are_estimated(recorded: pandas.DataFrame, computed: pa
     assert computed[names].to_numpy().tolist() == recorded[names].fillna("").to_numpy().tolist()
 
 
-@pytest.mark.parametrize("columns", [["n", "mean", "sd"], ["low", "high"], ["p", "p_corrected"]])
+@pytest.mark.parametrize("columns", [["n", "mean", "sd"], ["low", "high"], ["p", "p_bonferroni"]])
 def test_numbers_keep_their_digits(recorded: pandas.DataFrame, computed: pandas.DataFrame, columns: list[str]) -> None:
     now, before = (table.set_index(["study", "label"])[columns].astype(float) for table in (computed, recorded))
     pandas.testing.assert_frame_equal(now, before, **DIGITS)

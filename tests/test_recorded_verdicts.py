@@ -25,6 +25,7 @@ CHANGED: dict[tuple[str, str], tuple[str, str]] = {
     ("nope_lengths", "none_over_absolute_in_copy"): ("supported", HOLM),
     ("wsd_cosine", "keeps_up"): ("contradicted", HOLM),
 }
+REFUTED = ("batch_norm", "batch_norm_tuned", "xiong_warmup")  # one of the claims that they rest on is contradicted
 P_HOLM = [0.0226, 0.0226, 0.0277, 0.0490, 0.0164, 0.0448, 0.0280, 0.0212]  # of these
 STUDIES = [name for name, study in committed_studies().items() if study.manifest.claims]
 
@@ -62,23 +63,23 @@ def test_todays_code_gives_the_kept_verdict_but_for_listed_claims(name: str) -> 
     today = evidence.claims(without_verdicts(name)).set_index("name")["verdict"]
     for claim, kept in committed_studies()[name].verdicts.items():
         expected, rule = CHANGED.get((name, claim), (kept.verdict, ""))
-        assert today[claim].partition(" among ")[0] == expected, (claim, rule)
+        assert today[claim] == expected, (claim, rule)
 
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_pages_show_the_kept_verdict(name: str) -> None:
     study = committed_studies()[name]
     shown = evidence.claims(study).set_index("name")["verdict"]
-    assert {claim: verdict.partition(" among ")[0] for claim, verdict in shown.items()} == {
-        claim: kept.verdict for claim, kept in study.verdicts.items()
-    }
+    assert shown.to_dict() == {claim: kept.verdict for claim, kept in study.verdicts.items()}
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_the_overall_verdict_stays(name: str) -> None:
+def test_the_overall_verdict_is_the_kept_one_in_todays_words(name: str) -> None:
     study, kept = committed_studies()[name], read_verdicts(ROOT / "experiments" / "results" / name)
+    assert kept
     overall = evidence.replication(study.manifest, evidence.claims(study))
-    assert kept and (overall.verdict if overall else None) == kept.overall
+    expected = {"met": "met", "partly met": "open", "not met": "open", None: None}[kept.overall]
+    assert (overall.verdict if overall else None) == ("refuted" if name in REFUTED else expected)
 
 
 def test_changed_claims_have_the_p_of_holms_step_down() -> None:

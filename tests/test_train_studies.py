@@ -133,7 +133,7 @@ def test_keys_that_change_what_is_judged_are_asked_for_and_those_of_running_are_
 CLAIM = {"less": [{"norm": "rms"}, {"norm": "ln"}], "metric": "test/loss"}
 
 
-def test_a_criterion_that_was_edited_in_sight_of_the_tables_is_exploratory(tmp_path) -> None:
+def test_a_criterion_that_was_edited_in_sight_of_the_tables_is_post_hoc(tmp_path) -> None:
     factors, claims = {"norm": ["ln", "rms"]}, {"a": entry(CLAIM), "b": entry(CLAIM | {"margin": 0.1})}
     first, other = ({"value": {"of": of}, "written": "t", "registered": True} for of in (["a"], ["a", "b"]))
     for name, criterion in {"one": first, "same": first, "two": other, "none": None}.items():

@@ -145,12 +145,12 @@ def effect_lines(table: pandas.DataFrame) -> list[str]:
         return []
     rows = _effect_rows(design)
     if len(rest):
-        rows += ["cells against the reference, exploratory", *_effect_rows(rest)]
+        rows += ["cells against the reference, estimate only: 95 % intervals, not corrected", *_effect_rows(rest)]
     return [_heading(design), *rows]
 
 
 def _effect_rows(table: pandas.DataFrame) -> list[str]:
-    decided = table["verdict"].map(formatting.leaning).isin(evidence.DECIDED)
+    decided = table["verdict"].isin(evidence.DECIDED)
     in_order = table["kind"] == "step"
     marked = table.assign(late=table["kind"].isin(formatting.CROSSED), open=~decided & ~in_order)
     shown = evidence.foremost(marked.sort_values(["late", "open"], kind="stable"), ROWS)
@@ -170,7 +170,7 @@ def effect_words(row: Any, places: int) -> tuple[str, str, str]:
 def _effect(row: Any, places: int) -> tuple[str, ...]:
     span, seeds, verdict = effect_words(row, places)
     scale = " at this scale" * (row.verdict in ("better", "worse") and row.kind in ("main", "step"))
-    verdict = (verdict + scale + evidence.assuming(row)) * (row.verdict != "descriptive")
+    verdict = (verdict + scale + evidence.assuming(row)) * (row.verdict != formatting.ESTIMATE_ONLY)
     remark = "; ".join(filter(None, (verdict, evidence.also_words(row.also))))
     return row.label, span, seeds, evidence.worth_words(row, "steps") if span else "", remark
 
@@ -199,7 +199,6 @@ def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame, cla
         found = {noise.kind.replace("step", "main"): noise for noise in noises}
         if "main" in found and math.isfinite(found["main"].finds[0]) and study.manifest.design != "ladder":
             lines.append(_noise(found, cells[cells["metric"] == metric]) + f" in {metric}" * (len(metrics) > 1))
-    lines.append(evidence.unseen_line(table))
     shared = "; speed not compared (runs shared the machine)" * (not is_timed(study.manifest))
     return [*(line for line in lines if line), f"intervals cover seeds only{shared}"]
 
@@ -210,9 +209,9 @@ def _noise(found: dict[str, evidence.Noise], cells: pandas.DataFrame) -> str:
     if math.isfinite(correlation) and main.n >= 5:  # too uncertain with fewer seeds
         notes.append(f"pair correlation {formatting.number(correlation, 2)}")
     sizes = [f"{kind}s of {formatting.between(*found[kind].finds)}" for kind in formatting.CROSSED if kind in found]
-    sizes = [f"effects of {formatting.between(*main.finds)}", *sizes]
-    finds = f"a fresh study of {main.n} seeds would find {formatting.listed(sizes)} four times in five"
-    return f"{'few seeds' if main.n < 5 else 'noise'}: {finds} ({'; '.join(notes)})"
+    sizes = [formatting.between(*main.finds), *sizes]
+    finds = f"smallest effect found with 80 % power: {formatting.listed(sizes)}"
+    return f"{finds} ({'; '.join(notes)})"
 
 
 def _problems(study: Study, results: Path) -> Iterator[str]:

@@ -20,7 +20,7 @@ from ablate.evidence.effects import (
     speed,
     too_few,
 )
-from ablate.evidence.equivalence import margin_line, margin_of, margin_words, unseen_line
+from ablate.evidence.equivalence import margin_line, margin_of, margin_words
 from ablate.evidence.error_rates import ALPHA, DECIDED, described, families, registered, sequential_state, undecided
 from ablate.evidence.estimates import weighted
 from ablate.evidence.exact import interval_kind, is_solved

@@ -12,25 +12,25 @@ import pandas
 from ablate.config.depth import is_patterned, named_settings, spelled
 from ablate.config.schema import BY_STEPS, LAYERS, NO_NUMBERS, PLACED
 from ablate.evidence.contrasts import NAMES, Contrast, contrasts
-from ablate.evidence.equivalence import PAIRS, SEEDS, collapse_of, inside, margin_of, seen_words, unseen, within_margin
-from ablate.evidence.error_rates import ALPHA, DECIDED, corrected, described, nominal, overall, worded
+from ablate.evidence.equivalence import PAIRS, SEEDS, collapse_of, inside, margin_of, seen_words, within_margin
+from ablate.evidence.error_rates import ALPHA, DECIDED, described, nominal, overall
 from ablate.evidence.estimates import MATCHED, estimate_row, scored
 from ablate.evidence.exact import is_solved, sign_flip_p
 from ablate.evidence.normality import assumed, rejects_any, rejects_normality
 from ablate.evidence.scores import given, unadjusted
 from ablate.evidence.statistics import bonferroni, detectable, interval, p_value
-from ablate.evidence.step_equivalents import WORTH, Worth, fits_in_steps, in_units, slopes, worth
-from ablate.formatting import CROSSED, OPEN, SPEED, counted, flat, leaning, p_words, ranks, setting
+from ablate.evidence.step_equivalents import WORTH, Worth, fits_in_steps, slopes, worth
+from ablate.formatting import CROSSED, ESTIMATE_ONLY, OPEN, SPEED, counted, flat, p_words, ranks, setting
 from ablate.results.naming import key_name, no_evidence
 from ablate.results.records import Manifest
 from ablate.results.study import Study
 from ablate.results.tables import is_timed
 
 STEP = "train/step_seconds"
-ESTIMATE = ["n", "mean", "sd", "low", "high", "p", "p_bonferroni", "p_bh", "verdict", "note"]
+ESTIMATE = ["n", "mean", "sd", "low", "high", "p", "p_bonferroni", "verdict", "note"]
 GROUNDS = ["paired", "family", "unadjusted", "lower", "higher", "tied", "diverged", "diverged_reference"]
-GROUNDS += ["failed", "missing", "alpha", "metric", "lower_is_better", "p_normal", "assumes", "d_z", "correlation"]
-GROUNDS += ["superiority", "smallest", "margin", "margin_steps", "collapse_share", "collapse_cost", "waits"]
+GROUNDS += ["failed", "missing", "alpha", "metric", "lower_is_better", "p_normal", "assumes", "correlation"]
+GROUNDS += ["smallest", "margin", "margin_steps", "waits"]
 COSTS = ["flops_ratio", "seconds_ratio"]
 SECTIONS = ("norm", "ffn", "residual", "position", "attention", "init", "model", "data", "train", "optim")
 # A variant's rule decides its width, whose cost is shown elsewhere; the other settings do not change results.
@@ -56,19 +56,16 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     """A row per contrast of the design, in the metric's unit, level minus reference.
 
     Family rows (main effects, two-way interactions) have simultaneous 95 % intervals: level 1 − 0.05/m, Bonferroni-t,
-    with which p_bonferroni, min(1, m·p), agrees.
-    Other rows are exploratory: p after Benjamini & Hochberg, and intervals of 5 % false coverage rate, level
-    1 − 0.05·R/m with R rejections (Benjamini & Yekutieli 2005), which agree with that p.  The interval decides the
-    verdict; an exploratory verdict begins with "looks".  Intervals of differences between shares (accuracies) end at −1
-    and 1.
+    with which p_bonferroni, min(1, m·p), agrees; the interval decides the verdict.  Other rows have the verdict
+    "estimate only", a plain 95 % interval and no p_bonferroni.  Intervals of differences between shares (accuracies)
+    end at −1 and 1.
 
-    In a study with registered claims, the claims are the family, and all verdicts here are *descriptive*.
+    In a study with registered claims only these are tested: all rows here say "estimate only".
 
     With `seeds=auto` intervals and p allow for every look (see evidence.error_rates): p is the repeated p-value, and
     `alpha`, 1 − the nominal level of the row's interval, is smaller accordingly.  `metric` is that of each row's task
     unless one is given for all.  `smallest` is the difference that a new study of the same size detects with 80 % power
-    at `alpha`, allowing for the SD being an estimate; NaN if this is not possible.  `collapse_share` and
-    `collapse_cost` describe failures that the seeds may have missed: see evidence.equivalence.unseen.  `flops_ratio`
+    at `alpha`, allowing for the SD being an estimate; NaN if this is not possible.  `flops_ratio`
     and `seconds_ratio` are the costs of training the level's side, divided by the reference's.
     """
     manifest, found, all_scores = study.manifest, contrasts(study.manifest), scored(study, metric)
@@ -81,7 +78,6 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     for each, also in zip(found, others, strict=True):
         collapse, trend = collapse_of(all_scores, each), each.kind == "trend"
         known = {name: getattr(each, name) for name in NAMES} | estimate_row(all_scores, each) | {"collapse": collapse}
-        known |= unseen(collapse, nominal(known["looks"], ALPHA))
         known |= {name: _ratio(each, costs) for name, costs in zip(COSTS, (flops, seconds), strict=True)}
         known |= {"family": each.kind != "cell", "unadjusted": unplanned, "also": "; ".join(also)}
         # A trend is a slope, to which a margin for differences does not apply.
@@ -96,22 +92,22 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
         vars(row).update((worth(all_scores, each.weights, curves, row.alpha) if bounded else Worth())._asdict())
         if curves and manifest.margin and math.isfinite(margin.steps):
             row.fits = fits_in_steps(each, all_scores, margin.steps, curves)
-            row.size = in_units(study, each, str(manifest.margin.value), curves)
-    bare = "none" if no_evidence(manifest) else "descriptive" * described(manifest)
-    doubts = {family: rejects_any([row.p_normal for row in rows if row.family == family]) for family in (True, False)}
+    tested = not (no_evidence(manifest) or described(manifest))
+    doubt = rejects_any([row.p_normal for row in rows if row.family])
     for row in rows:
-        word, row.note, row.waits = (bare, "", False) if bare else _verdict(row, margin.registered)
-        row.verdict = worded(word, row.family)
+        if tested and row.family:
+            row.verdict, row.note, row.waits = _verdict(row, margin.registered)
+        else:
+            row.verdict, row.note, row.waits = *_estimate_only(row, tested), False
+            row.p_bonferroni = math.nan
         silent = row.verdict in OPEN or is_solved(row.metric)
-        row.assumes = "" if silent else assumed(row.n, doubts[row.family])
+        row.assumes = "" if silent else assumed(row.n, doubt)
     columns = [*NAMES, *ESTIMATE, *GROUNDS, "also", "given", *COSTS, *WORTH, *[MATCHED] * (manifest.match != "none")]
     table = pandas.DataFrame({name: [getattr(row, name) for row in rows] for name in columns})
     if rows:
         return table
-    numbers = ("mean", "sd", "low", "high", "p", "p_bonferroni", "p_bh", "alpha", "d_z", "smallest")
-    kinds = dict.fromkeys(("family", "unadjusted", "paired", "waits"), bool) | dict.fromkeys(
-        (*numbers, "margin", "margin_steps"), float
-    )
+    numbers = ("mean", "sd", "low", "high", "p", "p_bonferroni", "alpha", "smallest", "margin", "margin_steps")
+    kinds = dict.fromkeys(("family", "unadjusted", "paired", "waits"), bool) | dict.fromkeys(numbers, float)
     return table.astype(object).astype(kinds)
 
 
@@ -135,21 +131,18 @@ def _ratio(contrast: Contrast, costs: dict[str, float]) -> float:
 
 
 def _correct(rows: list[Any]) -> None:
-    """Fill in p, its corrections, the level and the interval of each row, which depend on all rows."""
-    family = np.array([row.family for row in rows], dtype=bool)
-    p = np.array([overall(row.looks, p_value(row.estimate)) if _tested(row) else math.nan for row in rows])
-    m = int(family.sum())
-    p_bh, together = corrected(p, family, m, len(rows) - m)
-    p_bonferroni = np.where(family, bonferroni(p, m), math.nan)
-    for row, level, *known in zip(rows, together, p.tolist(), p_bonferroni.tolist(), p_bh.tolist(), strict=True):
-        row.p, row.p_bonferroni, row.p_bh = known
-        row.alpha = nominal(row.looks, level)
+    """Fill in p, its correction, the level and the interval of each row, which depend on the size of the family."""
+    m = sum(row.family for row in rows)
+    for row in rows:
+        row.p = overall(row.looks, p_value(row.estimate)) if _tested(row) else math.nan
+        row.p_bonferroni = float(bonferroni(row.p, m)) if row.family else math.nan
+        row.alpha = nominal(row.looks, ALPHA / m if row.family else ALPHA)
         low, high = interval(row.estimate, row.alpha)
         # Differences of shares cannot exceed their reach, so clipping the interval does not reduce its coverage.
         row.low, row.high = float(np.maximum(low, -row.reach)), float(np.minimum(high, row.reach))
         row.smallest = detectable(row.estimate, row.alpha) if _tested(row) else math.nan
         if withheld(row):  # a difference between survivors is not an effect: only ranks are shown
-            row.low = row.high = row.mean = row.sd = row.d_z = math.nan
+            row.low = row.high = row.mean = row.sd = math.nan
 
 
 def withheld(row: Any) -> bool:
@@ -159,6 +152,14 @@ def withheld(row: Any) -> bool:
 
 def _tested(row: Any) -> bool:
     return not withheld(row) and row.n >= (PAIRS if row.paired else SEEDS)
+
+
+def _estimate_only(row: Any, tested: bool) -> tuple[str, str]:
+    """The word and the note of a row that is not tested; beside tested rows it says why it has no estimate."""
+    reason = no_verdict(row) if tested else None
+    if reason and reason[0] == "withheld":
+        return reason
+    return ESTIMATE_ONLY, reason[1] if reason else ""
 
 
 def no_verdict(row: Any) -> tuple[str, str] | None:
@@ -203,16 +204,17 @@ def _verdict(row: Any, registered: bool) -> tuple[str, str, bool]:
     """The verdict, from the interval's position relative to zero and the margin, a note where more is needed, and
     whether more seeds may change it: one withheld for non-normality may, one withheld for divergence never does."""
     reason = no_verdict(row)
-    # Collapsed seeds skew the differences; the others may still support a verdict.
-    small = within_margin(row) if reason is None or rejects_normality(row.p_normal) else None
-    if reason and not small:
+    if reason:
         return *reason, reason[0] == "undecided" or rejects_normality(row.p_normal)
-    other = "on each side" if row.diverged == row.diverged_reference else f"against {row.diverged_reference}"
-    note = [f"{counted(row.diverged, 'run')} diverged {other}"] * bool(row.diverged + row.diverged_reference)
-    note += [seen_words(row.collapse)] * (not small and row.collapse.some and not row.diverged)
-    if small:
+    note = []
+    if row.diverged + row.diverged_reference:
+        other = "on each side" if row.diverged == row.diverged_reference else f"against {row.diverged_reference}"
+        note.append(f"{counted(row.diverged, 'run')} diverged {other}")
+    elif row.collapse.seen:
+        note.append(seen_words(row.collapse))
+    if small := within_margin(row):
         note += ["by a margin written after results"] * (not registered)
-        return small[0], "; ".join(filter(None, (small[1], *note))), small[2]
+        return small, "; ".join(note), False
     note += [f"inside the margin, but n < {SEEDS}"] * (row.n < SEEDS and inside(row))
     zero = row.low <= 0 <= row.high
     word = "undecided" if zero else "better" if (row.high < 0) == row.lower_is_better else "worse"
@@ -242,8 +244,7 @@ def foremost(table: pandas.DataFrame, most: int) -> pandas.DataFrame:
     others, each by p; interactions after effects.  All rows in their order if they fit, and steps in theirs."""
     if len(table) <= most or table["kind"].eq("step").any():
         return table.head(most)
-    words = table["verdict"].map(leaning).str.partition(" among ")[0]
-    rank = words.map({"better": 0, "worse": 1} | dict.fromkeys(DECIDED[2:], 2)).fillna(3)
+    rank = table["verdict"].map({"better": 0, "worse": 1} | dict.fromkeys(DECIDED[2:], 2)).fillna(3)
     return table.iloc[np.lexsort((table["p"].astype(float), rank, table["kind"].isin(CROSSED)))[:most]]
 
 

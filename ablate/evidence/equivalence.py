@@ -1,13 +1,7 @@
-"""A study's margin, and what an interval inside it leaves open: runs that collapse, that is, learn nothing.
-
-A t interval does not cover failures that no seed has shown, so an interval inside the margin is not enough for
-"equivalent".  With n seeds of which k have a collapsed run, the share of such seeds is below Clopper & Pearson's bound
-p (1934; for k = 0: 1 − α^(1/n)), and p times the size of a collapse must fit inside the margin, too.  The size comes
-from the task, never from the seeds that were seen: it is the distance from the best cell's score to a guess's.
-"""
+"""A study's margin, and the runs that collapse, that is, learn nothing: these bar *equivalent* and *negligible*."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,20 +10,18 @@ import pandas
 from ablate import formatting
 from ablate.config.key_checks import fraction_of
 from ablate.evidence.contrasts import Contrast
-from ablate.evidence.estimates import Scored, sums
-from ablate.evidence.exact import bound, is_solved
-from ablate.evidence.normality import normality, rejects_normality
-from ablate.evidence.scores import is_share
-from ablate.evidence.statistics import Estimate, interval, paired, welch
+from ablate.evidence.estimates import Scored
+from ablate.evidence.exact import is_solved
+from ablate.evidence.scores import endpoints, is_share, lower_is_better
+from ablate.formatting import SPEED
 from ablate.results import naming
 from ablate.results.records import MarginText, TaskFacts
 from ablate.results.study import Study
 
 PAIRS = 3  # seeds that a verdict on paired differences needs; with two, t has one degree of freedom
 SEEDS = 5  # seeds that equivalent, negligible and verdicts on unpaired differences need
-Fits = Callable[[float, float], bool]
-Best = Callable[[np.ndarray], Any]  # what a cell's runs reach: their median, or the least of them
-COLLAPSED = 0.25  # share of the distance from the best cell to a guess beyond which a run has collapsed
+# On the way from the best run (0) to the task's yardstick (1): runs beyond NOTHING collapsed if none lies between.
+GAP, NOTHING = 0.5, 0.9
 
 
 class Margin(NamedTuple):
@@ -92,20 +84,12 @@ class Collapse(NamedTuple):
     """The collapsed runs in one contrast."""
 
     counts: tuple[tuple[int, int], ...]  # per independent group of cells: seeds with a collapsed run, and seeds
-    sizes: tuple[float, ...]  # per group: the most that a collapse moves the contrast, in its unit; inf if unknown
     sides: tuple[int, int]  # seeds with a collapsed run on the level's side, and on the reference's
-    solved: Estimate  # from the other seeds
-    p_normal: float  # the p of their normality
 
     @property
     def seen(self) -> int:
         """Seeds with a collapsed run."""
         return sum(count for count, _ in self.counts)
-
-    @property
-    def some(self) -> bool:
-        """Whether some seeds collapsed but most did not; a cell that never learns is worse, not fragile."""
-        return any(self.sides) and all(2 * count < n for count, n in self.counts) and self.solved.n >= SEEDS
 
 
 def guess_of(task: TaskFacts, metric: str) -> float:
@@ -117,140 +101,75 @@ def guess_of(task: TaskFacts, metric: str) -> float:
     return max(map(float, known.values()), default=math.nan) if name.startswith("loss") else math.nan
 
 
+def nothing_learned(task: TaskFacts, metric: str) -> float:
+    """The score below which something was learned: the loss of byte or token frequencies where it is known, else that
+    of a guess."""
+    frequencies = task.yardsticks.get("unigram")
+    if metric.split("/")[-1] == "loss" and frequencies is not None:
+        return float(frequencies)
+    return guess_of(task, metric)
+
+
 def collapse_of(found: Scored, contrast: Contrast) -> Collapse:
-    """The collapsed runs of a contrast: those a quarter or more of the way from its best cell to a guess."""
-    names, weights = list(contrast.weights), contrast.weights
-    values, collapsed, room = _collapsed_runs(found, names)
-    left = np.where(collapsed, math.nan, values)
-    parts, together = found.groups(weights)
-    at, known = [[names.index(name) for name in part] for part in parts], ~np.isnan(values)
-    sides = [int(collapsed[:, [names.index(n) for n in contrast.side(sign)]].any(1).sum()) for sign in (1, -1)]
-    solved = [sums(left[:, i], part) for i, part in zip(at, parts, strict=True)]
-    whole = [known[:, i].all(1) for i in at]
-    lost = [collapsed[:, i].any(1) & own for i, own in zip(at, whole, strict=True)]
-    counts = tuple((int(one.sum()), int(own.sum())) for one, own in zip(lost, whole, strict=True))
-    sizes = tuple(room * max(sum(max(0.0, sign * w) for w in part.values()) for sign in (1, -1)) for part in parts)
-    estimate = paired(solved[0]) if together else welch(solved)
-    return Collapse(counts, sizes, (sides[0], sides[1]), estimate, normality(solved))
+    """The collapsed runs of a contrast."""
+    names = list(contrast.weights)
+    collapsed = collapsed_runs(found, names)
+    known = ~np.isnan(found.of(names, ranked=True))
+    parts, _ = found.groups(contrast.weights)
+    counts = []
+    for part in parts:
+        columns = [names.index(name) for name in part]
+        complete = known[:, columns].all(axis=1)
+        lost = collapsed[:, columns].any(axis=1) & complete
+        counts.append((int(lost.sum()), int(complete.sum())))
+    level, reference = ([names.index(name) for name in contrast.side(sign)] for sign in (1, -1))
+    sides = int(collapsed[:, level].any(axis=1).sum()), int(collapsed[:, reference].any(axis=1).sum())
+    return Collapse(tuple(counts), sides)
 
 
-def _finite(worse: np.ndarray) -> list[np.ndarray]:
-    """The finite values of each cell that has any."""
-    return [column for each in worse.T if len(column := each[np.isfinite(each)])]
+def collapsed_runs(found: Scored, cells: Sequence[str]) -> np.ndarray:
+    """Which runs of some cells learned nothing (seeds, cells), by the task that they were trained on.
+
+    On the way from the best of these runs to the task's yardstick (see `nothing_learned`), a collapsed run lies in the
+    last tenth or beyond, and no run of its cell between that and the middle.  Diverged runs count as collapsed.
+    """
+    diverged = np.isinf(found.of(cells, ranked=True))
+    endpoint = endpoints(found.study.manifest)
+    tasks = found.study.manifest.tasks
+    yardsticks = {nothing_learned(tasks[found.cells[cell].task], endpoint[cell]) for cell in cells}
+    measured = {found.metrics[cell] for cell in cells}
+    if len(yardsticks) > 1 or measured & SPEED.keys() or any(is_solved(endpoint[cell]) for cell in cells):
+        return np.asarray(diverged)
+    sign = 1 if lower_is_better(found.study.manifest, endpoint[cells[0]]) else -1
+    trained = sign * found.trained.to_numpy()[:, [found.at[cell] for cell in cells]]
+    yardstick = sign * yardsticks.pop()
+    best = np.min(trained, where=~np.isnan(trained), initial=math.inf)
+    if not best < yardstick:
+        return np.asarray(diverged)
+    place = (trained - best) / (yardstick - best)  # 0 is the best run, 1 the yardstick
+    between = ((place > GAP) & (place < NOTHING)).any(axis=0)  # by cell
+    return np.asarray(diverged | ((place >= NOTHING) & ~between))
 
 
-def spread_of(found: Scored, cells: Sequence[str]) -> float:
-    """The distance from a cell's best run to its median; the median over cells, since one may have collapsed."""
-    known = _finite((1 if found.lower[cells[0]] else -1) * found.of(cells))
-    return float(np.median([np.median(column) - column.min() for column in known])) if known else 0.0
-
-
-def without_collapsed(
-    found: Scored, cells: Sequence[str], best: Best = np.median, least: float = 0.0
-) -> tuple[Scored, int]:
-    """The scores without the cells' runs that diverged or collapsed, and the number of seeds with such a run.  A
-    collapse loses at least `least`: near a guess, a quarter of the remaining distance is within the noise of seeds."""
-    _, collapsed, _ = _collapsed_runs(found, cells, best, least)
+def without_collapsed(found: Scored, cells: Sequence[str]) -> tuple[Scored, int]:
+    """The scores without the cells' runs that diverged or collapsed, and the number of seeds with such a run."""
+    collapsed = collapsed_runs(found, cells)
     lost = pandas.DataFrame(collapsed, found.values.index, cells).reindex(columns=[*found.cells], fill_value=False)
     trained = found._replace(values=found.values.mask(lost), ranked=found.ranked.mask(lost))
     return trained, int(collapsed.any(axis=1).sum())
 
 
-def _collapsed_runs(
-    found: Scored, names: Sequence[str], of: Best = np.median, least: float = 0.0
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """The values of some cells (seeds, cells), which of them collapsed, and the distance from the best to a guess."""
-    sign = 1 if found.lower[names[0]] else -1
-    values = found.of(names, ranked=True)  # diverged runs count as collapsed
-    if all(is_solved(found.metrics[name]) for name in names):  # the share solved counts failures itself
-        return values, np.zeros_like(values, dtype=bool), 0.0
-    tasks = found.study.manifest.tasks
-    guesses = {guess_of(tasks[found.cells[name].task], found.metrics[name]) for name in names}
-    best = min((float(of(column)) for column in _finite(sign * values)), default=math.nan)
-    guess = sign * (guesses.pop() if len(guesses) == 1 else math.nan)
-    room = guess - best if guess > best else math.inf
-    return values, np.isinf(values) | (sign * values > best + max(COLLAPSED * room, least)), room
-
-
-def bounds(collapse: Collapse, level: float) -> list[float]:
-    """The upper bound of each independent group's share of collapses; `level` is split among the groups."""
-    return [bound(count, n, level / len(collapse.counts)) for count, n in collapse.counts]
-
-
-def cost(collapse: Collapse, level: float) -> float:
-    """The most that the undetected share of collapses may move a contrast, in its metric's unit; inf if unknown."""
-    return sum(share * size for share, size in zip(bounds(collapse, level), collapse.sizes, strict=True))
-
-
-def bound_words(collapse: Collapse, level: float, lower_is_better: bool) -> str:
-    """How many seeds trained, and the bound of the failure rate: "20 of 20 trained, failure rate < 14 %"."""
-    share, (count, n) = max(zip(bounds(collapse, level), collapse.counts, strict=True))
-    one, other = collapse.sides
-    sides = f", {one} collapsed against {other}" * bool(collapse.seen)
-    rate = f"failure rate < {ceiling(share)} %"
-    return f"{n - count} of {n} {'trained' if lower_is_better else 'solved'}, {rate}{sides}"
-
-
-def unseen(collapse: Collapse, level: float) -> dict[str, float]:
-    """The bound of the share of collapses at a level, and how far these would move the contrast; NaN if unknown, and
-    where half the seeds or more collapse: these are what the contrast compares."""
-    # The share solved, whose collapses have no size, counts failures itself.
-    if not any(collapse.sizes) or any(2 * count >= n for count, n in collapse.counts):
-        return {"collapse_share": math.nan, "collapse_cost": math.nan}
-    lost = cost(collapse, level)
-    return {"collapse_share": max(bounds(collapse, level)), "collapse_cost": lost if math.isfinite(lost) else math.nan}
-
-
-def unseen_line(table: pandas.DataFrame) -> str:
-    """A note on the collapses that the verdicts *better* and *worse* of a table do not rule out; "" without these."""
-    rows = table[table["verdict"].map(formatting.leaning).isin(["better", "worse"]) & table["collapse_share"].notna()]
-    if rows.empty:
-        return ""
-    most = rows["collapse_share"].max()
-    moved = rows.loc[rows["collapse_share"] == most, "collapse_cost"].max()
-    known = math.isfinite(moved) and rows["metric"].nunique() == 1
-    would = f", which would move a difference by up to {float(f'{moved:.2g}'):g}" * known
-    return f"better and worse hold for these seeds: up to {ceiling(most)} % of seeds may collapse (95 %){would}"
-
-
-def ceiling(share: float) -> int:
-    """Per cent, rounded up so that "at most" is true."""
-    return math.ceil(100 * share - 1e-9)
-
-
-def condition(collapse: Collapse, level: float, fits: Fits, row: Any, margin: float) -> tuple[str, str, bool]:
-    """The seeds that an interval inside a margin is limited to, the reason, and whether the seeds up to the last of
-    `row.looks` may lift the limit; "", "" and False if it holds for all seeds.  fits(level, cost): whether the interval
-    of that level stays inside the margin, in the metric's unit, when collapses cost that much."""
-    if fits(level, cost(collapse, level)):
-        return "", "", False
-    last = collapse._replace(counts=tuple((count, max(n, *row.looks)) for count, n in collapse.counts))
-    whom = "among seeds that trained" if row.lower_is_better else "among solved seeds"
-    # At best no other seed collapses, and the interval shrinks to zero.
-    return whom, bound_words(collapse, level, row.lower_is_better), cost(last, level) < margin
-
-
 def seen_words(collapse: Collapse) -> str:
     """How many seeds have a collapsed run; "" if none has."""
     (count, n) = max(collapse.counts)
-    return f"{count} of {n} seeds collapsed" * bool(count)
+    return f"{count} of {n} seeds collapsed" if count else ""
 
 
-def within_margin(row: Any) -> tuple[str, str, bool] | None:
-    """equivalent or negligible, perhaps "among" the seeds that did not collapse, with a note and whether more seeds may
-    change it; None if neither.  `row` is one of effects with its `collapse` and, for a margin in steps, `fits` and its
-    `size` in the metric's unit: see `condition`."""
-    collapsed, some = row.collapse, row.collapse.some
-    estimate = collapsed.solved if some else row.estimate
-    low, high = interval(estimate, row.alpha)
-    unfit = collapsed.p_normal if some else row.p_normal
-    if rejects_normality(unfit) or (collapsed.seen and not some) or row.n < SEEDS:
-        return None  # too few seeds without a collapse for a verdict of equality, or no valid interval
-    fits = row.fits or (lambda _, cost: max(abs(low), abs(high)) + cost < row.margin)
-    if not fits(row.alpha, 0.0):
-        return None
-    word = "equivalent" if low <= 0 <= high else "negligible"
-    whom, why, waits = condition(collapsed, row.alpha, fits, row, row.size if row.fits else row.margin)
-    why = why or seen_words(collapsed)
-    others = formatting.span(estimate.mean, low, high, formatting.decimals([(high - low) / 2]))
-    return f"{word} {whom}".strip(), f"{why}; the others {others}" if some else why, waits
+def within_margin(row: Any) -> str:
+    """equivalent or negligible where the interval of a row lies inside its margin; else "", also below five seeds and
+    where a seed collapsed.  `row.fits` judges a margin in steps at a level."""
+    if row.n < SEEDS or row.collapse.seen:
+        return ""
+    if not (row.fits(row.alpha) if row.fits else max(abs(row.low), abs(row.high)) < row.margin):
+        return ""
+    return "equivalent" if row.low <= 0 <= row.high else "negligible"

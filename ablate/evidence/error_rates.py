@@ -1,6 +1,6 @@
 """The 5 % of false verdicts, shared by the rows of a family and by the looks at growing numbers of seeds.
 
-The effects of a design are a family, the registered claims another; the rest is exploratory.
+The effects of a design are a family, the registered claims another; of the rest there are only estimates.
 
 A study with `seeds=auto` tests at every look and stops once everything is decided.  Repeated intervals (Jennison &
 Turnbull 1984) use one nominal level a' at every look, chosen so that P(any look's p <= a') = a without an effect
@@ -17,8 +17,8 @@ import math
 import numpy as np
 import pandas
 
-from ablate.evidence.statistics import benjamini_hochberg, t_limit
-from ablate.formatting import EXPLORATORY, OPEN, counted
+from ablate.evidence.statistics import t_limit
+from ablate.formatting import counted
 from ablate.results.naming import no_evidence
 from ablate.results.records import Manifest
 from ablate.results.study import Study
@@ -28,11 +28,6 @@ DECIDED = ("better", "worse", "negligible", "equivalent", "supported", "contradi
 LOOKS = (5, 8, 12, 20)  # seeds
 PATHS = 2**13  # simulated per look and level
 GRID = np.concatenate([np.geomspace(1e-9, 0.01, 22), np.geomspace(0.014, 1, 16)])  # nominal levels
-
-
-def worded(verdict: str, family: bool) -> str:
-    """A verdict, with "looks" in front for an exploratory row."""
-    return verdict if family or verdict in OPEN else EXPLORATORY + verdict
 
 
 def described(manifest: Manifest) -> bool:
@@ -47,15 +42,14 @@ def families(manifest: Manifest, effects: int) -> str:
     """A sentence on which verdicts share which 5 %, if a study has claims as well as a family of effects."""
     if effects and described(manifest) and not no_evidence(manifest):
         late = "; effects: all was written after results" * bool(manifest.effects and manifest.effects.value)
-        judged = ["the registered claims"] * bool(registered(manifest))
-        judged += ["multipliers"] * (manifest.design == "ladder")
-        return f"effects are descriptive: verdicts are on {' and '.join(judged)}{late}"
-    before, after = (0, 0) if no_evidence(manifest) else (registered(manifest), exploratory(manifest))
-    late = "claims written after results are exploratory"
-    if before and effects:
-        both = f"{counted(before, 'registered claim')} and {counted(effects, 'effect')}"
-        return f"{both} are two families, each with its own 5 % of false verdicts" + f"; {late}" * bool(after)
-    return f"{late}; the 5 % of false verdicts are those of the effects" if after and effects else ""
+        tested = ["the registered claims"] * bool(registered(manifest))
+        tested += ["multipliers"] * (manifest.design == "ladder")
+        return f"only {' and '.join(tested)} are tested{late}"
+    claims = 0 if no_evidence(manifest) else registered(manifest)
+    if not (claims and effects):
+        return ""
+    both = f"{counted(claims, 'registered claim')} and {counted(effects, 'effect')}"
+    return f"{both} are two families, each with its own 5 % of false verdicts"
 
 
 def registered(manifest: Manifest) -> int:
@@ -64,25 +58,6 @@ def registered(manifest: Manifest) -> int:
     seen = [entry for entry in manifest.withdrawn.values() if entry.seen is not False]
     entries = [*manifest.claims.values(), *seen]
     return sum(any(version.registered for version in (*entry.earlier, entry)) for entry in entries)
-
-
-def exploratory(manifest: Manifest) -> int:
-    """The number of versions of claims that were written after results, including edited and withdrawn ones."""
-    entries = [*manifest.claims.values(), *manifest.withdrawn.values()]
-    return sum(not version.registered for entry in entries for version in (*entry.earlier, entry))
-
-
-def corrected(p: np.ndarray, family: np.ndarray, m: int, others: int) -> tuple[np.ndarray, np.ndarray]:
-    """Benjamini & Hochberg's p of the rows outside a family of m (NaN elsewhere), and the level of each row.
-
-    Rows that are not there, such as withdrawn claims, count as if they had p = 1.  Levels: 0.05/m, Bonferroni's, and
-    0.05·R/k with R rejections for the k others (Benjamini & Yekutieli 2005).
-    """
-    second = np.full(len(p), np.nan)
-    padded = np.pad(p[~family], (0, max(0, others - int((~family).sum()))), constant_values=np.nan)
-    second[~family] = benjamini_hochberg(padded)[: (~family).sum()]
-    found = max(1, int((second <= ALPHA).sum()))
-    return second, np.where(family, ALPHA / max(1, m), ALPHA * found / max(1, others))
 
 
 def looks_until(most: int) -> list[int]:
@@ -117,15 +92,13 @@ def sequential_state(study: Study, table: pandas.DataFrame, claims: pandas.DataF
     seeds, last = counted(len(study.manifest.seeds), "seed"), sequence.at == sequence.looks[-1]
     unfinished = int(study.runs["status"].isin(["missing", "failed"]).sum())
     family = table[table["family"].astype(bool)]
-    waits, among = family["waits"].astype(bool), family["verdict"].str.contains(" among ")
-    left, decided = int(waits.sum()), int((family["verdict"].isin(DECIDED) | among)[~waits].sum())
+    waits = family["waits"].astype(bool)
+    left, decided = int(waits.sum()), int(family["verdict"].isin(DECIDED)[~waits].sum())
     withheld = len(family) - decided - left
     if unfinished:
         how = f"the look at {seeds} lacks {counted(unfinished, 'run')}"
     elif left:
         how = f"{counted(left, 'claim' if claimed else 'effect')} undecided at {'the last look, ' * last}{seeds}"
-        but = int(among[waits].sum())
-        how += f" ({but} but for seeds that may collapse)" * bool(but)
     else:
         how = f"decided at {seeds}" if decided else f"nothing to decide, stopped at {seeds}"
         how += f", {counted(withheld, 'verdict')} withheld" * bool(withheld)
@@ -134,8 +107,7 @@ def sequential_state(study: Study, table: pandas.DataFrame, claims: pandas.DataF
 
 
 def undecided(table: pandas.DataFrame) -> pandas.DataFrame:
-    """The rows of effects, or of claims, that more seeds may decide: those of the family without a verdict, or with one
-    limited to the seeds that trained that more seeds may extend to all."""
+    """The rows of effects, or of claims, that more seeds may decide: those of the family without a verdict."""
     return table[table["family"].astype(bool) & table["waits"].astype(bool)]
 
 

@@ -15,7 +15,7 @@ from ablate.evidence.error_rates import planned_looks, sizes
 from ablate.evidence.exact import counted, hypergeometric_p, is_solved, permutation_p, sign_flip_p
 from ablate.evidence.normality import normality
 from ablate.evidence.scores import by_cell, is_share, lower_is_better, scores
-from ablate.evidence.statistics import Estimate, correlated, paired, superiority, welch
+from ablate.evidence.statistics import Estimate, correlated, paired, welch
 from ablate.formatting import CROSSED, SPEED
 from ablate.results.records import Cell, Manifest
 from ablate.results.study import Study
@@ -33,7 +33,8 @@ class Scored(NamedTuple):
     values: pandas.DataFrame  # a row per seed, a column per cell, NaN where a run has no number
     ranked: pandas.DataFrame  # the same with diverged runs infinitely bad: for ranks only, never for a mean
     ends: dict[tuple[str, str], int]  # number of runs by cell and status
-    at: dict[str, int]  # the index of each cell's column in both
+    at: dict[str, int]  # the index of each cell's column in all tables
+    trained: pandas.DataFrame  # the scores by each cell's endpoint, that is, on the task it was trained on
 
     def of(self, cells: Iterable[str], ranked: bool = False) -> np.ndarray:
         """The values, or ranked values, of these cells (seeds, cells), in NumPy because pandas' selection is slow."""
@@ -57,7 +58,8 @@ def scored(study: Study, metric: str | dict[str, str] | None = None) -> Scored:
         if not is_solved(metrics[cell]):
             ranked.loc[seed, cell] = math.inf if lower[cell] else -math.inf
     ends = Counter(zip(study.runs["cell"], study.runs["status"], strict=True))
-    return Scored(study, cells, metrics, lower, values, ranked, ends, at)
+    trained = values if metric is None else scores(study)
+    return Scored(study, cells, metrics, lower, values, ranked, ends, at, trained)
 
 
 def second_metric(cell: str, metric: str) -> str:
@@ -100,7 +102,7 @@ def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
     row |= {"different": different, "clumps": clumps, "looks": looked, "reach": _reach(found, contrast, metrics)}
     row |= {status: _count(found, contrast.weights, status) for status in ("failed", "missing")}
     row["p_normal"] = math.nan if different or lost["uneven"] or exact else normality(values)
-    return row | _pairs(found, contrast, estimate, together)
+    return row | _pairs(found, contrast, together)
 
 
 def _reach(found: Scored, contrast: Contrast, metrics: list[str]) -> float:
@@ -171,8 +173,8 @@ def _count(found: Scored, side: Iterable[str], status: str) -> int:
     return int(sum(found.ends.get((cell, status), 0) for cell in side))
 
 
-def _pairs(found: Scored, contrast: Contrast, estimate: Estimate, together: bool) -> dict[str, float]:
-    """Columns that compare the two sides: d_z, correlation over seeds, P(better), counts of lower and higher pairs."""
+def _pairs(found: Scored, contrast: Contrast, together: bool) -> dict[str, float]:
+    """Columns that compare the two sides: correlation over seeds, counts of lower and higher pairs."""
     sides = map(contrast.side, (1, -1))
     up, down = (found.of(side, ranked=True) @ np.array(list(side.values())) for side in sides)
     known, other_known = ~np.isnan(up), ~np.isnan(down)
@@ -184,16 +186,8 @@ def _pairs(found: Scored, contrast: Contrast, estimate: Estimate, together: bool
         grid = np.nan_to_num(np.sign(_rounded(one[:, None] - other, found.of(contrast.weights))))
     pairs = np.diagonal(grid) if together else grid
     lower, higher = int((pairs < 0).sum()), int((pairs > 0).sum())
-    sign = -1 if found.lower[next(iter(contrast.weights))] else 1
-    return {
-        "d_z": estimate.mean / estimate.sd if together and estimate.sd else math.nan,
-        "correlation": correlated(one[ended], other[ended]),
-        # An interaction does not compare one kind of runs with another.
-        "superiority": math.nan if contrast.kind in CROSSED else superiority(sign * grid),
-        "lower": lower,
-        "higher": higher,
-        "tied": pairs.size - lower - higher,
-    }
+    counts = {"lower": lower, "higher": higher, "tied": pairs.size - lower - higher}
+    return {"correlation": correlated(one[ended], other[ended]), **counts}
 
 
 class Divergence(NamedTuple):

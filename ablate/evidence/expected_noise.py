@@ -88,12 +88,11 @@ def noise_lines(manifest: Manifest) -> list[str]:
         finds = f"fewer than {PAIRS} seeds find nothing"
         if n >= PAIRS:
             least, most = (findable(sd, n, level) for sd in (min(sds), max(sds)))
-            finds = f"{counted(n, 'seed')} would find effects of {between(least, most)} four times in five"
+            finds = f"smallest effect that {counted(n, 'seed')} find with 80 % power: {between(least, most)}"
             if manifest.design == "ladder":
                 finds = _of_trends(manifest, [min(sds), max(sds)])
         lines.append(f"{expectation}; {finds}")
-    ends = "four times in five, among seeds that train"
-    return lines + [f"if there is no difference, {'; '.join(needed)}, {ends}"] * bool(needed)
+    return lines + [f"if there is no difference, {'; '.join(needed)}, with 80 % power"] * bool(needed)
 
 
 def usable(table: pandas.DataFrame) -> list[Any]:

@@ -248,4 +248,4 @@ def common_rows(manifest: Manifest) -> tuple[str, list[list[str]]]:
         shown = [formatting.number(row[i], places, signed=True) if math.isfinite(row[i]) else "diverged" for i in order]
         rows.append([label, *(f"{formatting.setting(values[i])} {text}" for i, text in zip(order, shown, strict=True))])
     seeds = counted(tuning.seeds, "tuning seed")
-    return f"at each common {key_name(manifest, tuning.key)}, validation split, {seeds}, exploratory", rows
+    return f"at each common {key_name(manifest, tuning.key)}, validation split, {seeds}, estimates only", rows

@@ -85,7 +85,7 @@ def interval(estimate: Estimate, alpha: float) -> tuple[float, float]:
     return estimate.mean - half, estimate.mean + half
 
 
-def bonferroni(p: np.ndarray, m: int) -> np.ndarray:
+def bonferroni(p: Any, m: int) -> Any:
     """min(1, m·p) for a family of m tests: at most α exactly where the simultaneous interval excludes zero."""
     return np.minimum(m * p, 1.0)
 
@@ -102,16 +102,6 @@ def holm(p: np.ndarray, m: int) -> np.ndarray:
     return adjusted
 
 
-def benjamini_hochberg(p: np.ndarray) -> np.ndarray:
-    """p for the false discovery rate: min over ranks j ≥ i of m·p₍ⱼ₎/j (Benjamini & Hochberg 1995); NaN counts in m."""
-    known, m = np.where(np.isnan(p), 1.0, p), len(p)
-    order = np.argsort(known, kind="stable")
-    grown = known[order] * (m / np.arange(1, m + 1))
-    adjusted = np.empty(m)
-    adjusted[order] = np.minimum(np.minimum.accumulate(grown[::-1])[::-1], 1.0)
-    return np.where(np.isnan(p), np.nan, adjusted)
-
-
 def wilson(count: int, n: int) -> tuple[float, float]:
     """The 95 % interval of a proportion p = count/n, as fractions; [0, 1] when n is 0 (Wilson 1927):
 
@@ -125,7 +115,7 @@ def wilson(count: int, n: int) -> tuple[float, float]:
     return middle / scale - delta if count else 0.0, middle / scale + delta if count < n else 1.0
 
 
-FEW = 3  # values per side that a correlation or a share of pairs needs
+FEW = 3  # pairs that a correlation needs
 
 
 def correlated(one: np.ndarray, other: np.ndarray) -> float:
@@ -133,12 +123,6 @@ def correlated(one: np.ndarray, other: np.ndarray) -> float:
     if len(one) < FEW or not np.ptp(one) or not np.ptp(other):
         return math.nan
     return float(np.corrcoef(one, other)[0, 1])
-
-
-def superiority(signs: np.ndarray) -> float:
-    """P(A > B) + P(A = B)/2 from the sign of A − B for each value of A (rows) and B (columns): Mann & Whitney's U over
-    n·m (1947).  NaN where a side has fewer than three values: with one seed it is always 0 or 1."""
-    return math.nan if min(signs.shape) < FEW else float(np.mean((signs + 1) / 2))
 
 
 def noncentral_power(shift: Any, df: float, alpha: float, count: int = 2000) -> float:

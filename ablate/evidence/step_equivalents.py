@@ -7,7 +7,7 @@ differ from zero at the row's significance level.  It contains g = 0 exactly whe
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ import pandas
 from ablate import formatting
 from ablate.config.key_checks import fraction_of
 from ablate.evidence.contrasts import Contrast, Weights, strata
-from ablate.evidence.equivalence import SEEDS, Fits, spread_of, within, without_collapsed
+from ablate.evidence.equivalence import SEEDS, within, without_collapsed
 from ablate.evidence.error_rates import ALPHA
 from ablate.evidence.estimates import Scored, groups, scored
 from ablate.evidence.exact import is_solved
@@ -28,7 +28,6 @@ from ablate.results.study import Study
 
 LEAST, MOST = 0.8, 1.25  # times the steps that were measured
 WORTH = ["worth", "worth_low", "worth_high", "worth_note"]
-SOUND = 4  # times (median − best run); with normal noise, 1 % of 8 sound seeds are farther from the best
 BENT = 0.05  # significance level of the test that the slopes of the curve's two halves differ
 BEYOND = "beyond what was measured"  # "more than 25 %" already implies it
 Parts = list[np.ndarray]
@@ -65,9 +64,8 @@ def slopes(exchange: Study, metric: str | None = None) -> Curves:
         cells = sorted(members, key=lambda cell: cell.config.train.steps)
         x, names = np.log([cell.config.train.steps for cell in cells]), [cell.id for cell in cells]
         complete = len(values.values[names].dropna())
-        sound = SOUND * spread_of(values, names)
         for name in names:  # compared with its own best run: fewer steps alone are not a collapse
-            values, _ = without_collapsed(values, [name], np.min, sound)
+            values, _ = without_collapsed(values, [name])
         runs = values.values[names].dropna()
         weights = (x - x.mean()) / np.sum((x - x.mean()) ** 2)
         steps = np.diff(runs.to_numpy(), axis=1) / np.diff(x)
@@ -77,16 +75,15 @@ def slopes(exchange: Study, metric: str | None = None) -> Curves:
     return found
 
 
-def worth(found: Scored, weights: Weights, curves: Curves, alpha: float, cost: float = 0.0, least: int = 2) -> Worth:
-    """A contrast in steps of its stratum's reference; over several strata, by the mean of their slopes.  `cost` is
-    added to the difference of every seed; `least` is the minimum number of seeds."""
+def worth(found: Scored, weights: Weights, curves: Curves, alpha: float, least: int = 2) -> Worth:
+    """A contrast in steps of its stratum's reference; over several strata, by the mean of their slopes.  `least` is the
+    minimum number of seeds."""
     inside = shares(found.study.manifest, weights)
     if not inside.keys() <= curves.keys():
         return Worth(worth_note="no exchange runs of its reference")
     parts, lost = _parts(found, weights, [(curves[name], share) for name, share in inside.items()])
     if min(map(len, parts)) < least:
         return Worth(worth_note=f"fewer than {least} seeds have all exchange runs")
-    parts[0][:, 0] += cost
     logs, gain = fieller(parts, alpha), -1 if found.lower[next(iter(weights))] else 1
     slope = sum(float(part[:, 1].mean()) for part in parts)
     notes = [f"over {formatting.counted(min(map(len, parts)), 'seed')} that have exchange runs"] * lost
@@ -196,17 +193,13 @@ def curves_of(study: Study, metric: str) -> Curves:
     return slopes(exchange, metric) if exchange and metric in exchange.runs else {}
 
 
-def fits_in_steps(contrast: Contrast, found: Scored, share: float, curves: Curves) -> Fits:
-    """A test, over at least five seeds that did not collapse, that a contrast is worth less than a share of the steps.
+def fits_in_steps(contrast: Contrast, found: Scored, share: float, curves: Curves) -> Callable[[float], bool]:
+    """A test at a level, over at least five seeds, that a contrast is worth less than a share of the steps: Fieller's
+    interval has to lie within the share."""
 
-    Fieller's interval has to lie within the share after a shift by the cost in either direction.  The slope is
-    estimated from these seeds, too: taken as known, a third of the studies with a collapsed run would falsely pass.
-    """
-    trained, _ = without_collapsed(found, list(contrast.weights))
-
-    def fits(level: float, cost: float) -> bool:
-        ends = [worth(trained, contrast.weights, curves, level, move, SEEDS) for move in {cost, -cost}]
-        return all(within(end.worth_low, end.worth_high, share) for end in ends)
+    def fits(level: float) -> bool:
+        interval_in_steps = worth(found, contrast.weights, curves, level, SEEDS)
+        return within(interval_in_steps.worth_low, interval_in_steps.worth_high, share)
 
     return fits
 

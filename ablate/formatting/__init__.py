@@ -18,11 +18,11 @@ MOST_PLACES = 9  # the most decimal places of an interval's end
 ACTING = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
 )
-OPEN = ("undecided", "withheld", "none", "descriptive")  # verdicts without a conclusion
+ESTIMATE_ONLY = "estimate only"  # in place of a verdict, for what is not tested
+OPEN = ("undecided", "withheld", ESTIMATE_ONLY)  # verdicts without a conclusion
 CROSSED = ("interaction", "trend")  # kinds of effects that are differences of differences
 PER = "per "  # the start of a trend's unit
 SPEED = {"train/step_seconds": "min", "train/tokens_per_second": "max"}  # metrics of timing=isolated
-EXPLORATORY = "looks "  # the start of an exploratory verdict
 
 
 def scientific(value: float) -> str:
@@ -139,7 +139,7 @@ def duration(seconds: float) -> str:
 
 def verdict(row: Any, assigned: Callable[[str, str], str] = "{}={}".format) -> str:
     """The verdict of a row of effects in words, or why there is none; `assigned` names a level of a factor."""
-    word = leaning(row.verdict)
+    word = row.verdict
     if word in ("better", "worse"):
         lower = bool(row.lower_is_better) == (word == "better")
         named = row.metric.split("/")[-1]
@@ -150,19 +150,16 @@ def verdict(row: Any, assigned: Callable[[str, str], str] = "{}={}".format) -> s
         words = crossed(row, word, assigned) or words
     elif word in ("equivalent", "negligible"):
         words = f"{row.verdict} ({'' if word == 'equivalent' else 'a difference '}within {margin(row)})"
-    elif " among " in row.verdict:
-        words = conditional(row)
-    elif row.verdict in ("none", "descriptive"):
-        return "no verdict" if row.verdict == "none" else row.verdict
     elif row.verdict == "undecided" and not row.note:
         open_ = f"not shown within {margin(row)}" if margin(row) else "not shown equal" * (row.kind not in CROSSED)
         words = f"undecided ({open_})" if open_ else "undecided"
     else:
         words = row.verdict
-    words += f", {row.given}" * bool(getattr(row, "given", "") and row.verdict != "withheld")
+    tested = row.verdict not in ("withheld", ESTIMATE_ONLY)
+    words += f", {row.given}" * bool(getattr(row, "given", "") and tested)
     if row.verdict == "withheld" and row.diverged + row.diverged_reference:
         return f"{words}: {row.note}; diverged ranked worst: {ranks(row)}"
-    return f"{words}: {row.note}" if row.note and " among " not in row.verdict else words
+    return f"{words}: {row.note}" if row.note else words
 
 
 ENCLOSED = re.compile(r"""'[^']*'|"[^"]*"|\([^][(){}'"]*\)|\[[^][(){}'"]*\]|\{[^][(){}'"]*\}""")  # innermost
@@ -190,19 +187,8 @@ def crossed(row: Any, word: str, assigned: Callable[[str, str], str]) -> str:
     levels = levels_of(row) if row.kind == "interaction" else []
     if row.note or len(factors) != 2 or len(levels) != 2:  # several levels combined
         return ""
-    fares = "fares" if word == row.verdict else "seems to fare"  # "seems": exploratory
     one, other = map(assigned, factors, levels)
-    return f"interaction: {one} {fares} {word} with {other}"
-
-
-def conditional(row: Any) -> str:
-    """A verdict given the seeds that trained: "equivalent within ±0.01 (8 of 8 trained, failure rate < 32 %)"."""
-    return f"{row.verdict.partition(' among ')[0]} within {margin(row)} ({row.note})"
-
-
-def leaning(verdict: str) -> str:
-    """A verdict without its exploratory mark: better for *better* and *looks better*."""
-    return verdict.removeprefix(EXPLORATORY)
+    return f"interaction: {one} fares {word} with {other}"
 
 
 def over(row: Any) -> str:

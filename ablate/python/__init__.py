@@ -230,7 +230,8 @@ class Study(tables.Study):
             spread = f" ± {formatting.number(cell.sd, places)} SD (n = {cell.n})" if cell.n > 1 else ""
             rows.append((cell.name, ", ".join(filter(None, [mean + spread, *formatting.lost(cell)]))))
         effects = [*evidence.claim_lines(self.manifest, evidence.claims(self)), *effect_lines(self.effects)]
-        effects += filter(None, [evidence.families(self.manifest, int(self.effects["family"].sum()))])
+        tested = evidence.families(self.manifest, int(self.effects["family"].sum()))
+        effects += filter(None, [tested, evidence.unadjusted(self.manifest)])
         return "\n".join([self._title(), *formatting.columns(rows), *self._below(cells), *effects])
 
     def _repr_html_(self) -> str:
@@ -239,7 +240,8 @@ class Study(tables.Study):
         rows = [(effect.label, *effect_words(effect, places)) for effect in named_rows(shown.head(SHOWN))]
         heads = ("effect", f"difference in {evidence.endpoint(self.manifest)}", "over", "verdict")
         above = [self._title(), *evidence.claim_lines(self.manifest, evidence.claims(self))]
-        return paragraph(above) + html_table(heads, rows) + paragraph(self._below(shown))
+        below = [*self._below(shown), evidence.unadjusted(self.manifest)]
+        return paragraph(above) + html_table(heads, rows) + paragraph(list(filter(None, below)))
 
     def _title(self) -> str:
         status = self.runs["status"].value_counts()

@@ -75,7 +75,7 @@ def scale(manifest: Manifest, cell: Cell) -> tuple[float, float] | None:
 
 
 def interactions(found: Crossed) -> pandas.DataFrame:
-    """Whether a variant gains more on a task than on the others: the difference of differences, exploratory.
+    """Whether a variant gains more on a task than on the others: the difference of differences.
 
     With D_t the scaled gain over the reference variant on task t, paired by seed, it is D_t − mean of D on the other
     tasks, whose runs are independent: Welch's t, simultaneous 95 % intervals over the rows (Bonferroni) and p that

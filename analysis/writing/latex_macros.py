@@ -72,7 +72,7 @@ def _groups(case: Case) -> Iterator[tuple[str, str, dict[str, str]]]:
     metric_name = partial(naming.metric_name, case.study.manifest)
     plain = case.plain or case  # a new label must not change the names of commands
     for row, key in zip(named_rows(case.effects), named_rows(plain.effects), strict=True):
-        about = f"{row.label}, {metric_name(row.metric)}, {'family' if row.family else 'exploratory'}"
+        about = f"{row.label}, {metric_name(row.metric)}, {'main comparison' if row.family else 'estimate only'}"
         yield PREFIX + effect_name(key), about, difference(row)
     cells, keys = tables.scored_cells(case), plain.cells[["label", "stratum"]]
     places = formatting.decimals([cells["sd"].max()])

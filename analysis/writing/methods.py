@@ -116,7 +116,6 @@ def _statistics(case: Case) -> dict[str, Any]:
     return {
         "crossed": [naming.named(manifest, name) for name in settings if name in known],
         "axes": dict.fromkeys(f"{level.split(', ')[-1]} of {naming.named(manifest, name)}" for name, level in units),
-        "collapse": any(each["verdict"].str.contains(" among ").any() for each in (table, case.claims) if len(each)),
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pandas
 
 from ablate import evidence, formatting
-from ablate.evidence.equivalence import SEEDS, ceiling
+from ablate.evidence.equivalence import SEEDS
 from ablate.results import naming
 from ablate.results.atomic import write_atomic
 from ablate.results.records import Manifest
@@ -125,7 +125,7 @@ def _seen(study: Study, metric: str) -> str:
 
 
 def effects_sheet(case: Case) -> Sheet:
-    """The family's effects with simultaneous intervals, then the exploratory rows."""
+    """The family's effects with simultaneous intervals, then the other rows."""
     table, manifest = evidence.best_first(case.effects), case.study.manifest
     facts: dict[str, Any] = {"priced": table["worth"].notna().any(), "confounded": table["also"].ne("").any()}
     time = "CPU time" if case.study.time_column == "cpu_seconds" else "time"
@@ -148,11 +148,11 @@ def families(case: Case) -> str:
 
 
 def particulars_sheet(case: Case) -> Sheet | None:
-    """Details of each effect: mean ± SD of the differences, standardised effect, correlation, power."""
-    further = ("d_z", "correlation", "superiority", "smallest", "margin")
+    """Details of each effect: mean ± SD of the differences, correlation, power, margin."""
+    further = ("correlation", "smallest", "margin")
     table = evidence.best_first(case.effects)
     known = [name for name in further if table[name].notna().any()]
-    shown = _measured("particulars", case.study.manifest, table, known=known, ceiling=ceiling)
+    shown = _measured("particulars", case.study.manifest, table, known=known)
     return shown if len(table) else None
 
 

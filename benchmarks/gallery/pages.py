@@ -36,12 +36,9 @@ KINDS = {
     "effects": "effects, each study's a family",
     "speed": "effects on speed, adjusted as a separate family",
     "claims": "registered claims, each study's a family",
-    "others": "effects outside the families, exploratory",
-    "late": "claims written or edited after results, exploratory",
 }
 # From benchmarks/bench_tuning.py: one or two other rates that cost 1 SD, 5 to 20 seeds; the worst of families of 48.
 TUNED_ERRORS = ("10 to 36 %", 3, 9)
-IN_FAMILIES = ("effects", "speed", "claims")
 
 
 def findings(files: list[StudyFile]) -> str:
@@ -98,7 +95,7 @@ def _decided_effects(case: Case) -> str:
     """The decided effects as a table, with the number of all effects."""
     every = evidence.headline(case.effects)
     if evidence.described(case.study.manifest):
-        return f"**Effects: {len(every)}, descriptive; verdicts are on the claims**"
+        return f"**Effects: {len(every)}, estimates only; the claims are tested**"
     decided, withheld = every["verdict"].map(is_decided), every["verdict"].eq("withheld")
     shown = every[decided | withheld]
     given = next(iter(shown["given"]), "")  # equal for all effects of a study
@@ -186,10 +183,10 @@ def _of_effects(case: Case) -> str:
     if not rows:
         return "nothing is compared."
     if evidence.described(case.study.manifest):
-        return f"{formatting.counted(len(rows), 'effect')}, descriptive: verdicts are on the claims."
+        return f"{formatting.counted(len(rows), 'effect')}, estimates only: the registered claims are tested."
     if len(shown) <= MANY:
         return f"{finding(case.study.manifest, rows[0])}{_verdict_counts('effects', shown['verdict'])}."
-    better = known[known["verdict"].map(formatting.leaning) == "better"]["label"]
+    better = known[known["verdict"] == "better"]["label"]
     more = f" and {len(better) - NAMED} more" * (len(better) > NAMED)
     named = f"; better: {'; '.join(better[:NAMED])}{more}" * bool(len(better))
     return f"{_verdict_counts('effects', shown['verdict']).strip(' ()')}{named}."
@@ -197,7 +194,7 @@ def _of_effects(case: Case) -> str:
 
 def _verdict_counts(noun: str, found: Iterable[str]) -> str:
     """The counts of verdicts in parentheses; "" for a single one."""
-    words = [formatting.leaning(word) for word in found]
+    words = list(found)
     order = (
         "supported",
         "contradicted",
@@ -215,8 +212,8 @@ def _verdict_counts(noun: str, found: Iterable[str]) -> str:
 
 
 def is_decided(verdict: str) -> bool:
-    """Whether a verdict is conclusive, perhaps only "among seeds that trained"."""
-    return formatting.leaning(verdict).partition(" among ")[0] in evidence.DECIDED
+    """Whether a verdict is conclusive."""
+    return verdict in evidence.DECIDED
 
 
 def verdict_counts(cases: list[Case]) -> str:
@@ -231,7 +228,7 @@ def verdict_counts(cases: list[Case]) -> str:
 
 
 def _verdict_families(case: Case) -> Iterator[pandas.DataFrame]:
-    """The verdicts of each family of a study, and of its exploratory rows; none for a study that is no evidence.
+    """The verdicts of each family of a study; none for a study that is no evidence.
 
     adjusted: they allow for all looks; tuned: intervals ignore that few tuning seeds chose the values; assumes: they
     assume normal differences.
@@ -239,13 +236,12 @@ def _verdict_families(case: Case) -> Iterator[pandas.DataFrame]:
     manifest, effects, claims = case.study.manifest, case.effects, case.claims
     if naming.no_evidence(manifest):
         return
-    parts = {"claims": claims[claims["family"].astype(bool)], "late": claims[~claims["family"].astype(bool)]}
+    parts = {"claims": claims[claims["family"].astype(bool)]}
     if not evidence.described(manifest):
         tables = {"effects": effects, "speed": case.further.get("speed", effects.head(0))}
         parts |= {name: table[table["family"].astype(bool)] for name, table in tables.items()}
-        parts["others"] = pandas.concat([table[~table["family"].astype(bool)] for table in tables.values()])
     for kind, rows in parts.items():
-        verdict = rows["verdict"].map(formatting.leaning)
+        verdict = rows["verdict"]
         made = pandas.DataFrame(
             {"verdict": verdict, "decided": verdict.map(is_decided), "assumes": rows["assumes"] != ""}
         )
@@ -257,10 +253,10 @@ def _verdict_families(case: Case) -> Iterator[pandas.DataFrame]:
 def _overall(cases: list[Case]) -> str:
     """How many studies meet their registered criterion, and which; "" if none has a criterion."""
     found = {case.folder.name: evidence.replication(case.study.manifest, case.claims) for case in cases}
-    met = {name: formatting.leaning(each.verdict) for name, each in found.items() if each and each.verdict != "none"}
+    met = {name: each.verdict for name, each in found.items() if each and each.verdict != "none"}
     if not met:
         return ""
-    named = {word: [name for name, own in met.items() if own == word] for word in ("met", "partly met", "not met")}
+    named = {word: [name for name, own in met.items() if own == word] for word in ("met", "refuted", "open")}
     parts = [f"{len(names)} {word} ({formatting.listed(names)})" for word, names in named.items() if names]
     meant = "Criteria are the studies' own readings of their papers; several studies share a paper."
     return f"**Of {len(met)} criteria that studies registered: {'; '.join(parts)}.** {meant}"
@@ -268,10 +264,9 @@ def _overall(cases: list[Case]) -> str:
 
 def _counts(kind: str, found: list[pandas.DataFrame]) -> dict[str, str]:
     verdicts = [word for rows in found for word in rows["verdict"]]
-    counts = {"families": len(found)} if kind in IN_FAMILIES else {}
-    counts |= {"judged": len(verdicts), "decided": _decided(found)}
+    counts = {"families": len(found), "judged": len(verdicts), "decided": _decided(found)}
     counts |= {name: verdicts.count(name) for name in ("undecided", "withheld")}
-    return {"": KINDS[kind], "families": "–"} | {name: f"{count:,}" for name, count in counts.items()}
+    return {"": KINDS[kind]} | {name: f"{count:,}" for name, count in counts.items()}
 
 
 def _decided(found: list[pandas.DataFrame]) -> int:
@@ -281,7 +276,7 @@ def _decided(found: list[pandas.DataFrame]) -> int:
 def _words(found: list[pandas.DataFrame]) -> list[str]:
     """Sentences on the number of false verdicts to expect, and the assumptions."""
     first = [(rows, rows.iloc[0]) for rows in found]
-    families = [(rows, row) for rows, row in first if row.kind in IN_FAMILIES and row.adjusted]
+    families = [(rows, row) for rows, row in first if row.adjusted]
     return prose(
         Path(__file__).with_name("verdicts.txt"),
         ALPHA=evidence.ALPHA,
@@ -290,6 +285,5 @@ def _words(found: list[pandas.DataFrame]) -> list[str]:
         untuned=[rows for rows, row in families if not row.tuned],
         tuned=[rows for rows, row in families if row.tuned],
         unadjusted=[rows for rows, row in first if not row.adjusted],
-        exploratory=[rows for rows, row in first if row.kind not in IN_FAMILIES and row.adjusted],
         assumed=sum(int(rows["assumes"].sum()) for rows in found),
     )

@@ -127,7 +127,7 @@ def test_the_plan_says_what_the_rungs_are_and_how_well_trends_will_be_known(tmp_
     plan = plan_study([*words, "track=none", f"results_dir={tmp_path}"])
     text = preview(plan)
     assert "steps × batch): 1 × 32, 200 × 6, 1.1e+10 FLOPs; 1 × 48, 300 × 8, compute ×3.8" in text
-    assert "four times in five" not in text  # of effects, which are not judged; nor is the margin theirs
+    assert "with 80 % power" not in text  # of effects, which are not judged; nor is the margin theirs
     sds, halves = (
         list(map(float, re.search(rf"{start} ([\d.]+) to ([\d.]+)", text).groups()))  # type: ignore[union-attr]
         for start in ("effect about", "known to ±")

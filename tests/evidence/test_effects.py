@@ -137,7 +137,8 @@ def test_divergence_in_equal_numbers_leaves_the_verdict_and_is_said() -> None:
 
 def test_one_seed_concludes_nothing() -> None:
     table = evidence.effects(study_of(GRID, seeds=[0]))
-    assert set(table["verdict"]) == {"undecided"} and set(table["note"]) == {"one seed can conclude nothing"}
+    assert set(table["verdict"]) == {"undecided", "estimate only"}
+    assert set(table["note"]) == {"one seed can conclude nothing"}
     assert table[["low", "high", "p", "sd"]].isna().all().all()
     assert table["mean"].notna().all()
     assert evidence.noise(table) == []
@@ -148,7 +149,7 @@ def test_differences_without_spread_are_undecided() -> None:
     factors = {"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "swiglu"]}
     study = study_of(factors, score=lambda levels, seed: 0.1 * (seed + 1) + 2)
     table = evidence.effects(study)
-    assert set(table["verdict"]) == {"undecided"}
+    assert set(table["verdict"]) == {"undecided", "estimate only"}
     assert table["low"].isna().all() and table["high"].isna().all() and table["p"].isna().all()
     assert table["note"].str.contains("equal in every seed").all()
     study = study_of(PAIR, score=lambda v, s: s + 2 - 0.1 * (v["ffn"] == "swiglu"))
@@ -275,21 +276,13 @@ def test_costs_are_ratios_of_the_two_sides() -> None:
 
 
 def test_where_there_is_room_for_few_the_best_then_the_worst_come_first() -> None:
-    verdicts = [
-        "undecided",
-        "worse",
-        "better",
-        "withheld",
-        "looks better",
-        "equivalent among seeds that trained",
-        "better",
-    ]
+    verdicts = ["undecided", "worse", "better", "withheld", "estimate only", "equivalent", "better"]
     p = [0.5, 0.001, 0.02, math.nan, 0.03, 0.3, 0.01]
     table = pandas.DataFrame({"verdict": verdicts, "p": p, "kind": "main"})
-    assert list(evidence.foremost(table, 6).index) == [6, 2, 4, 1, 5, 0]
+    assert list(evidence.foremost(table, 6).index) == [6, 2, 1, 5, 4, 0]
     assert list(evidence.foremost(table, 7).index) == list(range(7)), "in their order if all fit"
     assert list(evidence.foremost(table.assign(kind="step"), 2).index) == [0, 1]
-    assert list(evidence.foremost(table.assign(kind=["main"] * 6 + ["interaction"]), 6).index) == [2, 4, 1, 5, 0, 3]
+    assert list(evidence.foremost(table.assign(kind=["main"] * 6 + ["interaction"]), 6).index) == [2, 1, 5, 4, 0, 3]
 
 
 def test_many_effects_are_listed_from_best_to_worst_within_their_factor() -> None:

@@ -1,4 +1,4 @@
-"""Two families: the effects of a design keep their 5 % whatever is claimed, and what is exploratory has other words."""
+"""Two families: the effects of a design keep their 5 % whatever is claimed, and what is not tested has no verdict."""
 
 from pathlib import Path
 from typing import Any
@@ -65,13 +65,13 @@ def test_effects_are_the_same_to_the_last_column_whatever_is_claimed() -> None:
     first, *same, last = [evidence.effects(with_scores(study, drawn, **more)) for more in asked]
     for other in same:
         pandas.testing.assert_frame_equal(first, other)
-    judged = ["verdict", "note", "assumes", "waits"]
-    assert set(last["verdict"]) == {"descriptive"} != set(first["verdict"])
+    judged = ["verdict", "note", "assumes", "waits", "p_bonferroni"]
+    assert set(last["verdict"]) == {"estimate only"} != set(first["verdict"])
     pandas.testing.assert_frame_equal(first.drop(columns=judged), last.drop(columns=judged))
 
 
 @pytest.mark.parametrize(
-    ("claims", "more", "descriptive"),
+    ("claims", "more", "untested"),
     [
         (claimed(True), {}, True),
         (claimed(False), {}, False),
@@ -82,20 +82,21 @@ def test_effects_are_the_same_to_the_last_column_whatever_is_claimed() -> None:
     ],
     ids=["claims", "post hoc", "effects: all", "effects: all, late", "taken back late", "taken back before"],
 )
-def test_registered_claims_leave_effects_descriptive_unless_they_were_asked_for(claims, more, descriptive):
+def test_registered_claims_leave_effects_untested_unless_they_were_asked_for(claims, more, untested):
     study = study_of(GRID, range(5), shifted, claims=claims, **more)
     table = evidence.effects(study)
-    assert table["verdict"].eq("descriptive").tolist() == [descriptive] * len(table)
+    family = table[table["family"]]
+    assert family["verdict"].eq("estimate only").tolist() == [untested] * len(family)
+    assert family["p_bonferroni"].isna().tolist() == [untested] * len(family)
     assert table["low"].notna().all() and table["mean"].notna().all(), "nothing that is known is lost"
     given = case_of(study, Path())
     counts = {kind for each in pages._verdict_families(given) for kind in each["kind"]}
-    assert ("effects" in counts) == (not descriptive)
+    assert ("effects" in counts) == (not untested)
     assert ("claims" in counts) == any(entry["registered"] for entry in claims.values())
-    said = "effects are descriptive: verdicts are on the registered claims"
     outputs = [summary(study), "\n".join(_lines(given)), " ".join(methods.methods(given)), repr(Study(**vars(study)))]
-    assert all(text.count(said.removeprefix("e")) == descriptive for text in outputs), "once"
-    assert outputs[0].count("descriptive") == descriptive
-    assert all("better (" not in text for text in outputs) == descriptive
+    said = "nly the registered claims are tested"
+    assert all(text.count(said) == untested for text in outputs), "once"
+    assert all("better (" not in text for text in outputs) == untested
 
 
 def shifted(levels: dict[str, Any], seed: int) -> float:
@@ -107,11 +108,9 @@ def shifted(levels: dict[str, Any], seed: int) -> float:
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
 
-@pytest.mark.parametrize("registered", [True, False])
-def test_claims_and_effects_are_said_to_be_families_of_their_own(registered: bool) -> None:
-    given = case_of(study_of(GRID, range(5), shifted, claims=claimed(registered), effects=ALL), Path())
+def test_claims_and_effects_are_said_to_be_families_of_their_own() -> None:
+    given = case_of(study_of(GRID, range(5), shifted, claims=claimed(True), effects=ALL), Path())
     said = "1 registered claim and 3 effects are two families, each with its own 5 % of false verdicts"
-    said = said if registered else "laims written after results are exploratory; the 5 % of false verdicts are those"
     outputs = [summary(given.study), "\n".join(_lines(given)), " ".join(methods.methods(given))]
     outputs += ["\n".join(sheet.notes) for sheet in tables.sheets(given) if sheet.name in ("claims", "effects")]
     assert len(outputs) == 5 and all(said in text for text in outputs)

@@ -48,7 +48,7 @@ def test_the_simulated_rule_is_the_rule_of_effects(design, n: int) -> None:
         assert table[["low", "high"]].to_numpy(float) == pytest.approx(np.stack([low[0], high[0]], axis=1), abs=1e-9)
         assert list(table["verdict"]) == list(verdicts(low[0], high[0], n, MARGIN))
         seen |= set(table["verdict"])
-    assert {"better", "worse", "undecided"} <= seen and ("equivalent among seeds that trained" in seen) == (n >= 5)
+    assert {"better", "worse", "undecided"} <= seen and ("equivalent" in seen) == (n >= 5)
 
 
 def test_welch_is_that_of_scipy() -> None:
@@ -78,7 +78,7 @@ def test_a_difference_as_large_as_the_margin_is_not_called_small(design, n: int,
         for noise in (0.02, 0.1, 0.3):
             values = noise * scores(rng, 5000, n, SPREADS[spread]) @ design.weights + size * MARGIN
             said = verdicts(*paired_intervals(values, 0.05 / 3), n, MARGIN)
-            small = np.char.find(said, " among ") > 0
+            small = np.isin(said, ["negligible", "equivalent"])
             assert small.any(1).mean() < 0.05 + error(0.05, 5000)
             assert n >= 5 or not small.any()
 
@@ -106,8 +106,8 @@ def test_effects_tell_it_row_by_row_and_the_summary_from_the_least_to_the_most()
     main, interaction = evidence.noise(family)
     assert main.finds == pytest.approx((min(expected[:2]), max(expected[:2]))) and main.finds[0] < main.finds[1]
     assert interaction.finds == pytest.approx((expected[2], expected[2]))
-    line = next(line for line in summary(study).splitlines() if "four times in five" in line)
-    assert line.startswith("noise: a fresh study of 6 seeds would find effects of ")
+    line = next(line for line in summary(study).splitlines() if "with 80 % power" in line)
+    assert line.startswith("smallest effect found with 80 % power: 0.")
     assert " and interactions of 0." in line
 
 
@@ -116,7 +116,7 @@ def test_so_few_seeds_that_nothing_is_decided_find_nothing(n: int, batches: str,
     study = study_of({"ffn": ["mlp", "glu"]}, range(n), batches=lambda levels: batches or levels["ffn"])
     (row,) = evidence.effects(study).itertuples()
     assert math.isfinite(row.smallest) == finds
-    assert ("four times in five" in summary(study)) == (finds and n == 3)
+    assert ("with 80 % power" in summary(study)) == (finds and n == 3)
 
 
 def test_one_value_has_a_mean_and_nothing_else() -> None:
@@ -262,10 +262,10 @@ def test_intervals_and_p_allow_for_all_looks_and_agree() -> None:
         expected = stats.ttest_1samp(gains, 0).confidence_interval(1 - nominal(LOOKS, 0.05 / 3))
         assert [row.low, row.high] == pytest.approx(list(expected))
         assert row.p == pytest.approx(overall(LOOKS, stats.ttest_1samp(gains, 0).pvalue))
-        decided = table["verdict"].str.contains("better|worse")
-        assert (decided == (table["p_bonferroni"].fillna(table["p_bh"]) <= 0.05)).all(), "p contradicts the interval"
+        decided = table["verdict"].isin(["better", "worse"])
+        assert (decided == (table["p_bonferroni"] <= 0.05)).all(), "p contradicts the interval"
         agreed += int(decided.sum())
-    assert 5 < agreed < 25
+    assert 3 < agreed < 15
 
 
 def test_runs_without_a_number_make_the_looks_smaller() -> None:

@@ -197,11 +197,11 @@ def test_the_plan_says_what_its_seeds_find_and_how_many_its_margins_need(monkeyp
     factors = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu"]}
     manifest = planned(factors, seeds=range(6), claims=claims, margin={"value": 0.01})
     noise, needed = lines(monkeypatch, manifest, rows({}, {"factor": "ffn", "change": "ffn: glu − mlp", "sd": 0.02}))
-    assert "0.010 to 0.020 (from 20 seeds of norm: rms − ln and ffn: glu − mlp at scale=tiny); 6 seeds" in noise
-    found = [float(number) for number in re.findall(r"[\d.]+", noise.partition("effects of")[2])]
+    assert "0.010 to 0.020 (from 20 seeds of norm: rms − ln and ffn: glu − mlp at scale=tiny); smallest effect" in noise
+    found = [float(number) for number in re.findall(r"[\d.]+", noise.partition("with 80 % power:")[2])]
     assert found == pytest.approx([findable(sd, 6, 0.05 / 2) for sd in (0.01, 0.02)], abs=5e-4)
     assert f"{seeds_to_bound(0.01, 0.02, 0.05 / 2)} seeds would show equality within 0.01" in needed
-    assert needed.endswith("four times in five, among seeds that train")
+    assert needed.endswith("with 80 % power")
     for name, both in (("as_good", True), ("no_worse", False), ("by_loss", False)):
         assert f"{seeds_to_bound(0.02, 0.01, 0.05 / 6, both)} seeds would support {name} (margin 0.02)" in needed
     assert "in_steps" not in needed and "longer" not in needed and "less" not in needed
@@ -222,5 +222,7 @@ def test_where_nothing_is_near_nothing_is_guessed(monkeypatch: pytest.MonkeyPatc
 def test_looks_are_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
     sequence = {"looks": [5, 8, 12, 20], "at": 5, "max": 20}
     (found,) = lines(monkeypatch, planned(seeds=range(5), sequential=sequence), rows({}))
-    size = float(re.findall(r"effects of ([\d.]+)", found)[0])
-    assert "; 20 seeds would find" in found and size == pytest.approx(findable(0.01, 20, 0.05 / 4), abs=5e-4)
+    size = float(re.findall(r"with 80 % power: ([\d.]+)", found)[0])
+    assert "; smallest effect that 20 seeds find" in found and size == pytest.approx(
+        findable(0.01, 20, 0.05 / 4), abs=5e-4
+    )

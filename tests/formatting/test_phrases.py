@@ -66,7 +66,6 @@ def test_ticks_beside_zero_have_no_sign() -> None:
     [
         ({}, "interaction: residual=post fares worse with optim.warmup=0"),
         ({"verdict": "better"}, "interaction: residual=post fares better with optim.warmup=0"),
-        ({"verdict": "looks worse"}, "interaction: residual=post seems to fare worse with optim.warmup=0"),
         ({"note": "2 of 8 seeds collapsed"},
          "worse (higher together than the two alone predict): 2 of 8 seeds collapsed"),
         ({"factor": "residual x norm x optim.warmup", "level": "post, rms, 0"},

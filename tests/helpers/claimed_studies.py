@@ -47,5 +47,4 @@ def scores_of(study: Study, **levels: list[Any]) -> np.ndarray:
     return np.asarray(runs.groupby("seed")["test/loss"].mean())
 
 
-TRAINED = "supported among seeds that trained"  # of a loss: too many seeds may collapse to say more
 SIDES = [{"ffn": "swiglu"}, {"ffn": ["mlp", "gelu"]}]

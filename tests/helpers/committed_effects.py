@@ -11,7 +11,7 @@ from ablate.results.study import Study
 
 FILE = ROOT / "tests" / "recorded" / "effects.csv"
 NAMES = ["label", "factor", "level", "reference", "stratum", "metric"]
-NUMBERS = ["n", "mean", "sd", "low", "high", "p"]
+NUMBERS = ["n", "mean", "sd", "low", "high", "p", "p_bonferroni"]
 
 
 @functools.cache
@@ -22,15 +22,13 @@ def committed_studies() -> dict[str, Study]:
 
 
 def committed_effects() -> pandas.DataFrame:
-    """A row per effect of each committed study; `p_corrected` is the p that tables show."""
+    """A row per effect of each committed study."""
     tables = []
     for name, study in committed_studies().items():
         effects = evidence.effects(study)
-        corrected = effects["p_bonferroni"].fillna(effects["p_bh"])
-        table = effects[[*NAMES, *NUMBERS]].assign(p_corrected=corrected, verdict=effects["verdict"])
-        tables.append(table.assign(study=name))
+        tables.append(effects[[*NAMES, *NUMBERS, "verdict"]].assign(study=name))
     found = pandas.concat(tables, ignore_index=True)
-    return found[["study", *NAMES, *NUMBERS, "p_corrected", "verdict"]]
+    return found[["study", *NAMES, *NUMBERS, "verdict"]]
 
 
 if __name__ == "__main__":

@@ -65,8 +65,7 @@ def verdicts(low: np.ndarray, high: np.ndarray, n: int, margin: float = math.nan
     inside = (low > -margin) & (high < margin) & (n >= 5)
     clear = (low > 0) | (high < 0)
     words = np.where(high < 0, "better", np.where(low > 0, "worse", "undecided"))
-    whom = " among seeds that trained"  # with what a collapse costs unknown, as in a design's study
-    return np.where(inside, np.where(clear, f"negligible{whom}", f"equivalent{whom}"), words)
+    return np.where(inside, np.where(clear, "negligible", "equivalent"), words)
 
 
 def error(chance: float, studies: int) -> float:

@@ -13,6 +13,7 @@ import pandas
 import pytest
 import torch
 from conftest import ROOT, SHAPE, STEPS, latest
+from fake_studies import fabricate
 from one_run import here
 
 import ablate
@@ -226,3 +227,10 @@ def test_keywords_plan_what_words_plan(small: list[str]) -> None:
     by_keys = ablate.plan(*small, seeds=[3, 7], **{"optim.lr": [1e-3, 3e-3]})
     assert {run.path for run in by_keys.manifest.runs} == {run.path for run in by_words.manifest.runs}
     assert len(by_keys.todo) == 4
+
+
+def test_a_study_whose_seeds_were_added_after_a_look_says_so(tmp_path: Path) -> None:
+    name = fabricate(tmp_path, {"norm": ["ln", "rms"]}, range(6), looks=[{"seeds": [0, 1, 2], "when": "2026-01-02"}])
+    study = ablate.load(tmp_path / "studies" / name)
+    said = "unadjusted: seeds were added after a look at 3 of the 6"
+    assert said in repr(study) and said in study._repr_html_()

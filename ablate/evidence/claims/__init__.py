@@ -15,17 +15,8 @@ from ablate.config.key_checks import fraction_of
 from ablate.evidence.claims.sentences import claim_says, claim_sentence, pairs, side_words
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.effects import no_verdict, too_few, withheld
-from ablate.evidence.equivalence import SEEDS, Collapse, collapse_of, condition
-from ablate.evidence.error_rates import (
-    ALPHA,
-    corrected,
-    exploratory,
-    nominal,
-    overall,
-    planned_looks,
-    registered,
-    worded,
-)
+from ablate.evidence.equivalence import SEEDS, Collapse, collapse_of
+from ablate.evidence.error_rates import ALPHA, nominal, overall, planned_looks, registered
 from ablate.evidence.estimates import divergence_of, estimate_row, scored, scored_by_two, second_metric
 from ablate.evidence.exact import least_level
 from ablate.evidence.ladder import arm_of, change, combined, unusable
@@ -33,14 +24,14 @@ from ablate.evidence.normality import assumed
 from ablate.evidence.scores import given, unadjusted
 from ablate.evidence.statistics import holm, interval, p_value, paired, t_above
 from ablate.evidence.step_equivalents import WORTH, Worth, curves_of, fits_in_steps, in_units, outside, worth
-from ablate.formatting import MINUS, counted, decimals, number, p_words, ranks
+from ablate.formatting import ESTIMATE_ONLY, MINUS, counted, decimals, number, p_words, ranks
 from ablate.results.naming import metric_words, no_evidence
 from ablate.results.records import ClaimEntry, ClaimVerdict, Manifest
 from ablate.results.study import Study
 from ablate.results.tables import named_rows
 
 VERDICTS = {1: "supported", 0: "undecided", -1: "contradicted"}
-COLUMNS = ["name", "relation", "sentence", "metric", "n", "mean", "sd", "low", "high", "p", "p_holm", "p_bh", "margin"]
+COLUMNS = ["name", "relation", "sentence", "metric", "n", "mean", "sd", "low", "high", "p", "p_holm", "margin"]
 COLUMNS += ["registered", "edited", "verdict", "note", "side", "against", "paired", "family", "unadjusted", "alpha"]
 COLUMNS += ["waits", "diverged", "diverged_reference", "lower", "higher", "tied", *WORTH, "says", "assumes"]
 RANKS_ASSUMED = "if correlations over seeds are roughly normal"  # they are bounded, and normality is not tested
@@ -58,9 +49,6 @@ class Judged(NamedTuple):
     high: float = math.nan
     outcome: int = 0  # 1 (supported), −1 (contradicted) or 0
     worth: Worth = Worth()
-    among: str = ""  # the only seeds that support it; "" for all
-    why: str = ""
-    more: bool = False  # whether more seeds may extend it to all
 
 
 @dataclass(frozen=True)
@@ -127,12 +115,8 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         reached = worth(all_scores, contrast.weights, curves, level) if known and not why else Worth()
         outcome = 0 if why else min(int(decide(relation, margin, low, high, row.n)), most)
         if fits and share is not None and not why:
-            outcome = most if fits(level, 0.0) else -int(outside(reached, share))
-        whom = "", "", False
-        if relation in BOUNDED and outcome > 0:
-            inside = fits or (lambda _, cost: directed(relation, low, high)[1] + cost < margin)
-            whom = condition(collapse, level, inside, row, margin)
-        return Judged(low, high, outcome, reached, *whom)
+            outcome = most if fits(level) else -int(outside(reached, share))
+        return Judged(low, high, outcome, reached)
 
     columns = {name: getattr(row, name) for name in OF_DIFFERENCE}
     if withheld(row):  # with unequally many runs lost, the mean difference could be mistaken for an effect
@@ -365,14 +349,11 @@ def claims(study: Study) -> pandas.DataFrame:
 
     Registered claims are the family: Holm's step-down over all m that were ever registered decides them, p_holm ≤ 0.05.
     The intervals are simultaneous, of level 1 − 0.05/m, and may contain zero where Holm's step-down decides.  Claims
-    written or edited after results are exploratory: p after Benjamini & Hochberg over all of them, intervals of 5 %
-    false coverage rate, which decide, and verdicts that begin with "looks".  `less` and `greater`
-    compare the numbers, whether or not less is better, by more than their margin if they have one.  With `seeds=auto`
+    written or edited after results have the verdict "estimate only", a plain 95 % interval and no p_holm.  `less` and
+    `greater` compare the numbers, whether or not less is better, by more than their margin if any.  With `seeds=auto`
     all levels allow for the looks; `waits` marks claims that more seeds may decide.  Verdict, estimate, interval and p
     of a claim are those in `Study.verdicts`, where it was judged when the tables were written.  `says` is the finding,
-    `sentence` adds name, verdict and grounds.  Tuning and exchange runs are not used.  Where too many seeds
-    may collapse, an interval inside the margin supports `equivalent` only "among solved seeds" (for a loss "among seeds
-    that trained"): see evidence.equivalence.
+    `sentence` adds name, verdict and grounds.  Tuning and exchange runs are not used.
     """
     entries = {} if no_evidence(study.manifest) else study.manifest.claims or {}
     found = {
@@ -385,7 +366,7 @@ def claims(study: Study) -> pandas.DataFrame:
         found[name] = replace(found[name], p=number_of(study.verdicts[name].p))
     p = np.array([finding.p for finding in found.values()], dtype=float)
     m = registered(study.manifest)
-    bh, levels = corrected(p, family, m, exploratory(study.manifest))
+    levels = np.where(family, ALPHA / max(1, m), ALPHA)
     p_holm = np.full(len(p), math.nan)
     p_holm[family] = holm(p[family], m)
     rows = []
@@ -394,7 +375,7 @@ def claims(study: Study) -> pandas.DataFrame:
         if kept := study.verdicts.get(name):
             row |= _kept_columns(kept, row)
         rows.append(row)
-    table = pandas.DataFrame(rows, columns=COLUMNS).assign(p_holm=p_holm, p_bh=bh, alpha=levels)
+    table = pandas.DataFrame(rows, columns=COLUMNS).assign(p_holm=p_holm, alpha=levels)
     table["note"] = ["; ".join(filter(None, [note, given(study.manifest)])) for note in table["note"]]
     table["unadjusted"] = bool(unadjusted(study.manifest))
     table["says"] = [claim_says(study.manifest, entries[row.name].claim, row) for row in named_rows(table)]
@@ -411,10 +392,10 @@ def _row(entry: ClaimEntry, finding: Finding, level: float, p_holm: float) -> di
         found = decided._replace(low=found.low, high=found.high, worth=found.worth)
     row = finding.columns | found.worth._asdict() | {"p": finding.p, "low": found.low, "high": found.high}
     row |= {"registered": entry.registered, "family": entry.registered, "edited": bool(entry.earlier)}
-    row |= {"relation": entry.claim.relation, "assumes": finding.assumes * bool(found.outcome)}
-    row["verdict"] = worded(f"{VERDICTS[found.outcome]} {found.among}".strip(), entry.registered)
-    row["note"] = "; ".join(filter(None, [found.why, finding.reason, *finding.notes]))
-    return row | {"waits": found.more or (not found.outcome and not finding.final)}
+    row |= {"relation": entry.claim.relation, "assumes": finding.assumes if found.outcome and entry.registered else ""}
+    row["verdict"] = VERDICTS[found.outcome] if entry.registered else ESTIMATE_ONLY
+    row["note"] = "; ".join(filter(None, [finding.reason, *finding.notes]))
+    return row | {"waits": entry.registered and not found.outcome and not finding.final}
 
 
 def _kept_columns(kept: ClaimVerdict, row: dict[str, Any]) -> dict[str, Any]:
@@ -424,7 +405,7 @@ def _kept_columns(kept: ClaimVerdict, row: dict[str, Any]) -> dict[str, Any]:
         "low": number_of(kept.interval[0]),
         "high": number_of(kept.interval[1]),
     }
-    now = row["verdict"].partition(" among ")[0]
+    now = row["verdict"]
     if now == kept.verdict:
         return columns
     both = f"judged by {kept.method}; Holm's step-down says {now}"

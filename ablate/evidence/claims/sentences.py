@@ -9,11 +9,10 @@ import pandas
 from ablate import formatting
 from ablate.config.claims import BOUNDED, Claim, Criterion, Side, levels_of, sides_of, weighed
 from ablate.config.key_checks import fraction_of
-from ablate.evidence.error_rates import worded
 from ablate.evidence.normality import FOOTNOTE, assuming, footnoted
 from ablate.evidence.scores import lower_is_better
 from ablate.evidence.step_equivalents import worth_text
-from ablate.formatting import SPEED, counted, leaning, listed, number, p_words, plain, plus, show, span
+from ablate.formatting import ESTIMATE_ONLY, SPEED, counted, listed, number, p_words, plain, plus, show, span
 from ablate.results.naming import assigned, metric_words, named, no_evidence, scope, unit
 from ablate.results.records import ClaimEntry, CriterionEntry, Manifest
 from ablate.results.tables import named_rows
@@ -82,26 +81,24 @@ def _typed(side: Side) -> list[str]:
 
 def claim_sentence(manifest: Manifest, entry: ClaimEntry, row: Any) -> str:
     """One claim: "gated (registered): supported. swiglu is 0.053 [0.027, 0.079] nats per byte better in …  (…)."""
-    verdict, among, _ = row.verdict.partition(" among ")
-    bound, _, rest = row.note.partition("; ") if among else ("", "", row.note)
     sides = weighed(entry.claim, manifest.cells)
     against = [cell for side in sides_of(entry.claim, manifest.cells)[1::2] for cell in side]
     where = scope(manifest, [cell for side in sides for cell in side], against if entry.claim.than_at else sides[-1])
     seeds = counted(row.n, "seed") if row.paired else formatting.over(row)
-    p = p_words(row.p_holm, "Holm") if row.family else p_words(row.p_bh, "BH")
-    parts = [seeds, assuming(row, ""), p, "unadjusted for looks" * bool(row.unadjusted), worth_text(row)]
-    grounds = "; ".join(filter(None, [", ".join(filter(None, parts)), rest, where]))
-    verdict += f" ({bound})" * bool(bound)
+    parts = [seeds, assuming(row, ""), p_words(row.p_holm, "Holm")]
+    parts += ["unadjusted for looks" * bool(row.unadjusted), worth_text(row)]
+    grounds = "; ".join(filter(None, [", ".join(filter(None, parts)), row.note, where]))
     written, seen = ("registered", "before any result") if entry.registered else ("post hoc", "after results")
     status = written + f", edited {seen}" * bool(entry.earlier)
-    return f"{row.name} ({status}): {verdict}. {row.says} ({grounds})."
+    return f"{row.name} ({status}): {row.verdict}. {row.says} ({grounds})."
 
 
 def claim_says(manifest: Manifest, claim: Claim, row: Any) -> str:
     """The finding of a claim, without its grounds."""
-    other = UNEQUAL if row.relation in (*BOUNDED, "multiplier") or claim.margin is not None else OPPOSITE
     fixed = f"at {' with '.join(pairs(manifest, claim.fixed))}" if claim.fixed else ""
-    other = other * (leaning(row.verdict) == "contradicted")
+    other = ""
+    if row.verdict == "contradicted" and row.relation != "equivalent":
+        other = UNEQUAL if row.relation in (*BOUNDED, "multiplier") or claim.margin is not None else OPPOSITE
     before = ", ".join(filter(None, [other, fixed])) + (": " if other else ", " if fixed else "")
     return before + SENTENCES[row.relation](manifest, claim, row)
 
@@ -133,11 +130,12 @@ def _unit(manifest: Manifest, row: Any) -> str:
 def _directed(manifest: Manifest, claim: Claim, row: Any) -> str:
     """Directed relations: how much better or worse side one is, or the signed difference, with the criterion."""
     interval = math.isfinite(row.low) and not row.low <= 0 <= row.high
-    open_ = row.verdict == "undecided" and (claim.margin is None or claim.relation in BOUNDED)
+    undecided = row.verdict == "undecided" and (claim.margin is None or claim.relation in BOUNDED)
+    open_ = undecided or row.verdict == ESTIMATE_ONLY
     if len(claim.metrics) > 1 or claim.than_at or not interval or open_:
         return _differs(manifest, claim, row) + _criterion(claim, row)
     several = any(isinstance(level, list) and len(level) > 1 for level in claim.sides[0].values())
-    verb = (("seems", "seem") if row.verdict != leaning(row.verdict) else ("is", "are"))[several]
+    verb = "are" if several else "is"
     way, opposite = ways(manifest, row.metric, row.mean)
     what = "" if row.metric in SPEED and _unit(manifest, row) else f" in {metric_words(manifest, row.metric)}"
     found = f"{row.side} {verb} {sized(manifest, row)} {way}{what} than {row.against}"
@@ -163,7 +161,7 @@ def _criterion(claim: Claim, row: Any, opposite: str = "") -> str:
         limit = f": {'more' if side == 'below' else 'less'} than {plain(-edge)} {opposite}"
     else:
         limit = f" {'<' if side == 'below' else '>'} {plain(edge) if opposite else plus(edge, 'g')}"
-    if leaning(row.verdict) != "undecided" or not math.isfinite(low):
+    if row.verdict != "undecided" or not math.isfinite(low):
         return f" (criterion{limit})"
     if (high < edge) if side == "below" else (low > edge):
         return f" (criterion{limit}, met by the interval alone: inconclusive)"  # too few seeds, or some collapsed
@@ -186,24 +184,23 @@ def _equivalent(manifest: Manifest, claim: Claim, row: Any) -> str:
     share = f"{margin} of the training steps" if fraction_of(margin) is not None else ""
     known = formatting.bounds(float(f"{row.margin:.3g}"), math.nan)
     within = f"{known} ({share})" if known and share else known or f"±{share}"
-    held = leaning(row.verdict).partition(" ")[0]  # without "among …"
-    if held == "supported" and len(claim.metrics) < 2:
-        verb = "are" if row.verdict == leaning(row.verdict) else "seem"
-        return f"{row.side} and {row.against} {verb} equivalent within {within}: {spread(manifest, row)}"
-    how = {"supported": "inside", "contradicted": "all outside", "undecided": "not all inside"}[held]
-    how = how if math.isfinite(row.low) else "to be inside"
-    return f"{_differs(manifest, claim, row)}, {how} {within}"
+    if row.verdict == "supported" and len(claim.metrics) < 2:
+        return f"{row.side} and {row.against} are equivalent within {within}: {spread(manifest, row)}"
+    if row.verdict == "contradicted" and len(claim.metrics) < 2:
+        return f"{row.side} and {row.against} are not equivalent: {spread(manifest, row)}, margin {within}"
+    return f"{_differs(manifest, claim, row)}, margin {within}"
 
 
 def _diverges(manifest: Manifest, claim: Claim, row: Any) -> str:
-    how = {"supported": "diverges more often than", "undecided": "is not shown to diverge more or less often than"}
-    return f"{row.side} {how.get(leaning(row.verdict), 'diverges less often than')} {row.against}"
+    hows = {"supported": "diverges more often than", "contradicted": "diverges less often than"}
+    hows |= {"undecided": "is not shown to diverge more or less often than", ESTIMATE_ONLY: "against"}
+    return f"{row.side} {hows[row.verdict]} {row.against}"
 
 
 def _ranks(manifest: Manifest, claim: Claim, row: Any) -> str:
     published = ", ".join(plus(value, "g").removeprefix("+") for value in claim.published)
     hows = {"supported": "rank", "contradicted": "rank against", "undecided": "are not shown to rank"}
-    how = hows[leaning(row.verdict)]
+    how = hows.get(row.verdict, "ranked")
     ranked = f"{row.side} {how} as published ({published}) in the {metric_words(manifest, row.metric)}"
     known = row.n > 1 and math.isfinite(row.mean)
     return f"{ranked}: Spearman {span(row.mean, row.low, row.high, 2)} over the seeds" if known else ranked
@@ -226,7 +223,7 @@ SENTENCES |= {"rank_correlates": _ranks, "multiplier": _multiplies}
 
 
 class Replication(NamedTuple):
-    """The result of a study's criterion: met, partly met or not met, the reason, and both in a sentence."""
+    """The result of a study's criterion: met, refuted, open or none, the reason, and both in a sentence."""
 
     verdict: str
     why: str
@@ -236,39 +233,47 @@ class Replication(NamedTuple):
 def replication(manifest: Manifest, claims: pandas.DataFrame) -> Replication | None:
     """The overall verdict of a study by its claims; None without a criterion, or if the study is no evidence.
 
-    With s of the claims supported and k needed: met if s ≥ k, not met if s = 0, else partly met.  The verdict is
-    exploratory if the criterion, or one of its claims, was written after results.
+    Of the claims that it rests on k must be supported, all of them unless it says otherwise.  It is met if k are,
+    refuted if so many are contradicted that k cannot be, else open.  Written after results it gives no verdict.
     """
     entry = manifest.replicated
     if entry is None or no_evidence(manifest):
         return None
     if entry.value is None:
         return Replication("none", "withdrawn", f"replicated: withdrawn {entry.written}{_before(entry)}.")
-    rows = claims.set_index("name").loc[entry.value.of]
-    found = {name: leaning(verdict).partition(" ") for name, verdict in rows["verdict"].items()}
-    yes = [name for name, (word, _, _) in found.items() if word == "supported"]
-    word = "met" if len(yes) >= entry.value.needed else "partly met" if yes else "not met"
-    verdict = worded(word, entry.registered and bool(rows["family"].all()))
-    why = _basis(entry.value, len(yes), found)
-    known = "registered" if entry.registered else "post hoc" + ", edited after results" * bool(entry.earlier)
+    verdicts = claims.set_index("name").loc[entry.value.of]["verdict"].to_dict()
+    words = list(verdicts.values())
+    if not entry.registered:
+        verdict = "none"
+    elif words.count("supported") >= entry.value.needed:
+        verdict = "met"
+    elif words.count("contradicted") > len(words) - entry.value.needed:
+        verdict = "refuted"
+    else:
+        verdict = "open"
+    why = _basis(entry.value, verdicts)
     grounds = f"{why[0].upper()}{why[1:]}" + f" ({entry.remark})" * bool(entry.remark) + _before(entry)
-    return Replication(verdict, why, f"replicated ({known}): {verdict}. {grounds}.")
+    if entry.registered:
+        return Replication(verdict, why, f"replicated (registered): {verdict}. {grounds}.")
+    edited = ", edited after results" * bool(entry.earlier)
+    return Replication(verdict, why, f"replicated (post hoc{edited}): no verdict. {grounds}.")
 
 
-def _basis(criterion: Criterion, yes: int, found: dict[str, tuple[str, str, str]]) -> str:
-    """How many claims are supported, which are not, and which only among some seeds."""
-    if len(found) == 1:
-        ((name, (word, _, whom)),) = found.items()
-        return f"the claim that it rests on, {name}, is {word} {whom}".rstrip()
-    rests = f"of the {len(found)} claims that it rests on"
-    verbs = ["is" if count < 2 else "are" for count in (yes, criterion.needed)]
-    enough = f", and {criterion.needed} {verbs[1]} enough" * (criterion.needed < len(found))
-    groups: dict[str, list[str]] = {"contradicted: {}": [], "undecided: {}": [], "withheld: {}": []}
-    for name, (word, _, whom) in found.items():
-        if word != "supported" or whom:
-            groups.setdefault(f"{{}} {whom} only" if word == "supported" else f"{word}: {{}}", []).append(name)
-    others = [group.format(listed(names)) for group, names in groups.items() if names]
-    return "; ".join([f"{rests} {yes or 'none'} {verbs[0]} supported{enough}", *others])
+def _basis(criterion: Criterion, verdicts: dict[str, str]) -> str:
+    """How many claims are supported, and which are not."""
+    if len(verdicts) == 1:
+        ((name, verdict),) = verdicts.items()
+        return f"the claim that it rests on, {name}, is {verdict}"
+    supported = list(verdicts.values()).count("supported")
+    rests = f"of the {len(verdicts)} claims that it rests on"
+    verbs = ["is" if count < 2 else "are" for count in (supported, criterion.needed)]
+    enough = f", and {criterion.needed} {verbs[1]} enough" * (criterion.needed < len(verdicts))
+    parts = [f"{rests} {supported or 'none'} {verbs[0]} supported{enough}"]
+    for verdict in ("contradicted", "undecided", ESTIMATE_ONLY):
+        names = [name for name, word in verdicts.items() if word == verdict]
+        if names:
+            parts.append(f"{verdict}: {listed(names)}")
+    return "; ".join(parts)
 
 
 def _before(entry: CriterionEntry) -> str:

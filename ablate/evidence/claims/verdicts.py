@@ -22,11 +22,9 @@ def kept_verdicts(manifest: Manifest, claims: pandas.DataFrame, commit: str) -> 
 
 def kept_verdict(claim: Claim, row: Any, commit: str) -> ClaimVerdict:
     """What is kept of one row of the table of claims."""
-    verdict, _, among = row.verdict.partition(" among ")
-    note = f"among {among}: {row.note}" if among else row.note
     return ClaimVerdict(
-        verdict=verdict,
-        note=note,
+        verdict=row.verdict,
+        note=row.note,
         estimate=row.mean,
         interval=(row.low, row.high),
         p=row.p,

@@ -33,7 +33,7 @@ INK, MUTED, FAINT = "#222222", "#999999", "#e5e5e5"
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#332288", "#661100", "#444444")
 # In forests colour is the verdict: blue is good, orange bad, black neither, grey open.
 VERDICTS = dict.fromkeys(("better", "supported"), PALETTE[0]) | dict.fromkeys(("worse", "contradicted"), PALETTE[3])
-VERDICTS |= dict.fromkeys(("equivalent", "negligible", "descriptive", "none", ""), INK)
+VERDICTS |= dict.fromkeys(("equivalent", "negligible", formatting.ESTIMATE_ONLY, ""), INK)
 DOTS = 12  # seeds up to which each is a dot; more are a band
 # Found by search: with it no two built-in variants of a component hash to the same colour, so that a variant keeps its
 # colour in every study.
@@ -48,8 +48,8 @@ RC |= matplotlib.rc_params_from_file(STYLE, use_default_template=False)
 
 
 def verdict_colour(verdict: str) -> str:
-    """The colour of a verdict, also of an exploratory one."""
-    return VERDICTS.get(formatting.leaning(verdict).partition(" ")[0], MUTED)
+    """The colour of a verdict."""
+    return VERDICTS.get(verdict, MUTED)
 
 
 class Encoding(NamedTuple):

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
+from ablate.formatting import ESTIMATE_ONLY
 from ablate.results import naming
 from ablate.results.tables import named_rows
 from analysis.case import Case
@@ -57,7 +58,7 @@ def _results(rows: pandas.DataFrame, assigned: Callable[[str, str], str]) -> lis
         n = f"  n = {row.n}" * several
         decided = row.kind == "interaction" and row.verdict in ("better", "worse")
         means = formatting.crossed(row, row.verdict, assigned).partition(": ")[2] if decided else ""
-        words = f"  {means or row.verdict}" * (row.verdict != "descriptive")  # the caption says so once
+        words = f"  {means or row.verdict}" * (row.verdict != ESTIMATE_ONLY)  # the caption or a heading says so once
         note = f": {row.note}" if row.sd == 0 and row.note else ""  # the caption has the other reasons
         found.append(f"{formatting.span(row.mean, row.low, row.high, places[row.metric])}{n}{words}{note}")
     return found
@@ -89,15 +90,15 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
 
 
 def _under_heads(shown: pandas.DataFrame) -> pandas.DataFrame:
-    """The rows of a forest from top to bottom, with headings (`head`) for strata and exploratory rows.  If there are
-    many rows, each factor is a heading, too, and is left out of the names below it."""
+    """The rows of a forest from top to bottom, with headings (`head`) for strata and rows of estimates only.  If
+    there are many rows, each factor is a heading, too, and is left out of the names below it."""
     named = shown["label"].str.partition(": ")
     grouped = (named[2] != "") & (len(shown) > MOST)
     shown = shown.assign(group=named[0].where(grouped, ""), label=named[2].where(grouped, shown["label"]))
     parts = []
     for (family, stratum, group), rows in shown.groupby(["family", "stratum", "group"], sort=False):
         stratum = str(stratum) or "between settings" * bool(shown["stratum"].any())
-        heading = ", ".join(filter(None, ["exploratory" * (not family), stratum, group]))
+        heading = ", ".join(filter(None, [ESTIMATE_ONLY * (not family), stratum, group]))
         parts += [pandas.DataFrame({"label": [heading], "result": "", "head": True})] * bool(heading)
         parts += [rows.assign(head=False)]
     return pandas.concat(parts, ignore_index=True)
@@ -112,7 +113,7 @@ def _cap(known: pandas.DataFrame) -> float:
     if known.empty:
         return 1.0
     reach = known[["low", "high"]].abs().max(axis=1)
-    decided = known["verdict"].isin([*evidence.DECIDED, "descriptive"])
+    decided = known["verdict"].isin([*evidence.DECIDED, ESTIMATE_ONLY])
     needed = [*known["mean"].abs(), *reach[decided], 3 * reach.median()]
     most = 4 * reach.quantile(0.75) if len(known) > MOST else math.inf
     return min(float(np.nanmax([*needed, 0.0])) * 1.05, float(most)) or 1.0

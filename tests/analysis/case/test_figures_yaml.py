@@ -196,7 +196,7 @@ def test_the_page_shows_labels_as_text_and_no_name_that_has_one(labelled: Path) 
     text = html.unescape(re.sub(r"(?s)<script.*?</script>|<style.*?</style>|<[^>]*>", "\n", page))
     for said in (
         "What do norm, {FFN}^2 and rate change?",
-        "G&L#U in place of ReLU MLP at rate 1e-3: descriptive",
+        "G&L#U in place of ReLU MLP at rate 1e-3: estimate only",
         "interaction of 50 % of $x$ and G&L#U at rate 1e-3: ",
         "L_n <b>norm</b> + ReLU MLP + 1e-3 (reference)",
         "at 50 % of $x$",

@@ -128,7 +128,7 @@ def test_colour_is_the_verdict_in_forests_and_what_lies_beyond_them_has_its_numb
     study = made(tmp_path, {"ffn": ["mlp", "swiglu"]}, seeds=range(5))
     axis = figure("effects", study).axes[0]
     assert {drawn.get_color() for drawn in axis.lines if 0 in drawn.get_ydata()} >= {style.VERDICTS["better"]}
-    words = ["better", "looks worse", "undecided", "supported among seeds that trained", "withheld", "equivalent"]
+    words = ["better", "worse", "undecided", "supported", "withheld", "equivalent"]
     blue, orange, open_ = style.VERDICTS["better"], style.VERDICTS["worse"], style.MUTED
     assert [style.verdict_colour(word) for word in words] == [blue, orange, open_, blue, open_, style.INK]
     row = SimpleNamespace(mean=2.0, low=1.0, high=3.0, verdict="worse")

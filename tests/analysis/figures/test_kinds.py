@@ -187,7 +187,7 @@ def test_a_waterfall_goes_from_the_first_values_to_the_last(tmp_path: Path) -> N
     assert line(axis, whisker, [2, 2])
     assert all(line(axis, [end, end], [i, i + 1]) for i, end in enumerate(means[:3])), "to where the next bar starts"
     assert not line(axis, [means[3]] * 2, [3, 4])
-    assert "all steps together: exploratory" in said and "family of 3" in said and "5 seeds" in said
+    assert "all steps together: a plain 95 % interval" in said and "family of 3" in said and "5 seeds" in said
 
 
 def test_interactions_show_differences_to_the_reference_levels_and_the_estimate(tmp_path: Path) -> None:

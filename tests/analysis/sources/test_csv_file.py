@@ -39,7 +39,7 @@ def verdicts(table: pandas.DataFrame) -> list[str]:
 
 def effects(study: Study) -> pandas.DataFrame:
     """All that a CSV can say of effects: it has neither yardsticks, for what a collapse costs, nor steps."""
-    return evidence.effects(study).drop(columns=["collapse_cost", "flops_ratio"])
+    return evidence.effects(study).drop(columns=["flops_ratio"])
 
 
 def assert_equal_evidence(native: Study, foreign: Study) -> None:

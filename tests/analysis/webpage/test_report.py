@@ -200,7 +200,7 @@ def test_the_overall_verdict_and_effects_come_first_and_what_claims_say_is_no_co
     text = (folder / "report.html").read_text(encoding="utf-8")
     help, others = text.split('<section id="help"')[1].split("</section>", 1)
     assert re.findall(r"<h3>(.*)</h3>", help) == ["Claims"]
-    order = ["replicated (registered): partly met", "SwiGLU in place of ReLU MLP", ">Claims<", "gated (registered)"]
+    order = ["replicated (registered): refuted", "SwiGLU in place of ReLU MLP", ">Claims<", "gated (registered)"]
     assert sorted(order, key=help.index) == order and text.count(order[0]) == 1
     assert '<li class="decided">gated (registered): supported.' in help
     assert '<li class="decided">same (registered): contradicted.' in help

@@ -195,7 +195,7 @@ def test_names_are_valid_and_every_effect_and_cell_has_its_numbers(tmp_path: Pat
     assert len(deltas) == len(found.effects) and len(means) == len(found.cells)
     for name in deltas:
         stem = name.removesuffix("Delta")
-        assert {f"{stem}{field}" for field in ("Low", "High", "P", "N", "Sd", "Dz", "Verdict", "Lost")} <= read.keys()
+        assert {f"{stem}{field}" for field in ("Low", "High", "P", "N", "Sd", "Verdict", "Lost")} <= read.keys()
 
 
 def test_steps_beyond_what_was_measured_have_no_number_and_values_are_set_alike_in_text_and_formulas() -> None:
@@ -208,7 +208,7 @@ def test_steps_beyond_what_was_measured_have_no_number_and_values_are_set_alike_
 
 def test_what_is_withheld_has_no_number(tmp_path: Path) -> None:
     read = commands(case(tmp_path, **STUDIES[-1]))
-    assert {read[f"ablFfnSwiglu{field}"] for field in ("Delta", "Low", "High", "P", "Sd", "Dz")} == {"--"}
+    assert {read[f"ablFfnSwiglu{field}"] for field in ("Delta", "Low", "High", "P", "Sd")} == {"--"}
     assert read["ablFfnSwigluVerdict"] == "withheld" and read["ablFfnSwigluLost"] == "6"
 
 
@@ -242,7 +242,7 @@ def test_p_and_digits_are_those_of_the_tables(tmp_path: Path) -> None:
     found = case(tmp_path, seeds=range(5), claims={name: entry(claim) for name, claim in sides.items()})
     read = commands(found)
     effects, claims = found.effects, found.claims
-    corrected = [*effects["p_bonferroni"].fillna(effects["p_bh"]), *claims["p_holm"]]
+    corrected = [*effects["p_bonferroni"], *claims["p_holm"]]
     stems = [name.removesuffix("Delta") for name in read if name.endswith("Delta")]
     for stem, p in zip(stems, corrected, strict=True):
         assert read[f"{stem}P"] == unboxed(latex_macros.either_mode(formatting.p_text(p)))

@@ -135,7 +135,7 @@ def test_a_plain_study_is_described_whole(tmp_path: Path) -> None:
         "The endpoint is test loss (nats per byte) at the last step, over up to 16,384 positions of held-out data.",
         "Effects are main effects and two-way interactions, computed within each seed.",
         "(Bonferroni, 3 effects)",
-        "All other comparisons are exploratory",
+        "All other comparisons are estimates only",
         "All 12 runs ended with a number.",
     ):
         assert sentence in text
