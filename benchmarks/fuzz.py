@@ -166,7 +166,7 @@ def study_files() -> Try:
         "claims": ["{a: {less: [{norm: rms}, {norm: ln}]}}"], "match": ["params"], "model": ["{layers: 1, dim: 16}"],
         "optim": ["{lr: 1e-3}"], "train": ["{steps: 4}"], "data": ["stdlib"], "tiers": ["{gpu: {seeds: 2}}"],
     }  # fmt: skip
-    keys = [*good, "eval", "at", "tune", "zip", "hold", "published", "figure", "user", "results_dir"]
+    keys = [*good, "eval", "at", "tune", "zip", "published", "figure", "user", "results_dir"]
     keys += ["hydra", "defaults", "preset", "attention", "position", "optim.lr", "eval.lengths", "track", "x"]
 
     def attempt(r: Rng, folder: Path) -> str:

@@ -20,7 +20,7 @@ from ablate.results.tables import class_name
 SIZES = ("params", "flops_per_token")
 ABSENT, UNKNOWN = "absent", "unknown"
 SHOWN = 8  # digits of a digest that are shown
-OF_STUDIES = ("design", "zip", "hold", "match", "tune", "margin", "tier")  # keys that change no numbers of a run
+OF_STUDIES = ("design", "zip", "match", "tune", "margin", "tier")  # keys that change no numbers of a run
 NEAR = 3  # a study is like another one if at most so many keys differ
 
 

@@ -152,7 +152,7 @@ def _misused(override: Override, levels: list[str], known: Mapping[str, Mapping[
             return f"{key} takes no settings in parentheses; write keys, as in model.dim=128 or track.project=NAME"
         if is_pattern(choice, known[key]) and (wrong := pattern_problem(key, choice, known[key])):
             return f"{choice}: {wrong}" if levels else wrong
-    if sweep and key in ("seeds", "tune.values", "hold", "zip", "eval.lengths"):
+    if sweep and key in ("seeds", "tune.values", "zip", "eval.lengths"):
         values = ",".join(level.partition("=")[2] for level in levels)
         what = "would be several sweeps; for just these seeds" if key == "seeds" else "takes a list;"
         return f"{what} write {key}=[{values}]"

@@ -5,6 +5,7 @@ REMOVED: dict[str, str] = {
     "companions": "is no longer a key; write settings behind the level, as in norm=ln,dyt(model.scale_embeddings=true)",
     "design=fractional": "fractional is no longer a design; write grid or one_at_a_time",
     "reuse=any": "any is no longer a choice; leave it out: runs of other code are trained again",
+    "hold": "is no longer a key; write the setting for all, as in ffn.bias=true",
     "figure: looks": "is no longer a figure; leave it out",
     "figure: main_effects": "is no longer a figure; write effects",
     "figure: proxy": "is no longer a figure; write claims",

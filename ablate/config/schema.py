@@ -160,7 +160,6 @@ class Config:
     design: str = one_of("grid", "one_at_a_time", "leave_one_out", "cumulative", "ladder")
     ladder: int = dataclasses.field(default=4, metadata={"range": (3, 8)})
     zip: list[str] = dataclasses.field(default_factory=list)
-    hold: Any = dataclasses.field(default_factory=list)
     tier: str | None = None
     tune: Tune = dataclasses.field(default_factory=Tune)
     margin: Any = None

@@ -18,17 +18,17 @@ from ablate.config.blame import blame, unreached
 from ablate.config.citations import papers
 from ablate.config.claims import applicable, metric_problems
 from ablate.config.command import Command, StudyRequest, read_command
-from ablate.config.components import RESERVED, defaults_of, taken_by
+from ablate.config.components import taken_by
 from ablate.config.compose import COMPOSING, Composed, Composer
-from ablate.config.depth import folder_choice, named_settings, patterned, settings_of
-from ablate.config.errors import BadComponent, PlanError, Problem, first_line
+from ablate.config.depth import folder_choice, named_settings
+from ablate.config.errors import PlanError, Problem, first_line
 from ablate.config.factors import BASE, Design, arrange, cell_name, factors_of, labels_of
 from ablate.config.groups import names_in
-from ablate.config.key_checks import CHOSEN, idle_problems, study_problems, without_unit
-from ablate.config.overrides import chosen, key_of, parsed
-from ablate.config.schema import COMPONENTS, Config
+from ablate.config.key_checks import idle_problems, study_problems, without_unit
+from ablate.config.overrides import chosen, key_of
+from ablate.config.schema import Config
 from ablate.execution.launcher import launcher_problems
-from ablate.formatting import grouped, listed, setting
+from ablate.formatting import grouped, listed
 from ablate.model.products import one_thread
 from ablate.planning.cells import contradictions, describe_cells, match_cells
 from ablate.planning.checks.preflight import try_out
@@ -49,7 +49,6 @@ class Composition(Layout):
     design: Design
     cells: list[Composed]
     remarks: list[str]  # on the cells, for readers of the results
-    problems: list[Problem]  # of `hold`
 
     @property
     def settings(self) -> Config:
@@ -109,7 +108,7 @@ def check_cells(composition: Composition) -> Cells:
     checked, problems = validator.validate(raw, composition.labels)
     # What is wrong with the study's own keys and claims, given the cells that passed.
     command = composition.design.command
-    problems += composition.problems + study_problems(settings) + about_metrics(command.request, checked)
+    problems += study_problems(settings) + about_metrics(command.request, checked)
     problems += idle_problems(command.given, settings)
     choices = {choice for cell in composition.cells for choice in cell.choices.items()}
     given = {*map(key_of, command.request.overrides)}.union(*(named_settings(*choice) for choice in choices))
@@ -171,10 +170,9 @@ def compose_cells(design: Design) -> Composition:
     levels, factors, reference = factors_of(cells, design)
     at = [levels.index(level | reference) for level in levels]
     missed = unreached(list(zip(cells, overrides, strict=True)), design.command.groups.variants["preset"])
-    cells, held, wrong = hold_equal(cells, at, [key for keys in design.keys.values() for key in keys])
     labels, whole = labels_of(cells, design), ", ".join(f"{name}={level}" for name, level in levels[0].items())
-    remarks = [*design.notes, *missed, *held, *[f"{BASE} is {whole}"] * (labels[0] == BASE)]
-    return Composition(factors, reference, [], labels, levels, at, design, cells, remarks, wrong)
+    remarks = [*design.notes, *missed, *[f"{BASE} is {whole}"] * (labels[0] == BASE)]
+    return Composition(factors, reference, [], labels, levels, at, design, cells, remarks)
 
 
 def configuration_of(words: Sequence[str], config_dir: str | None, part: str) -> str:
@@ -213,55 +211,6 @@ def about_metrics(request: StudyRequest, checked: Iterable[Checked]) -> list[Pro
     return [Problem(f"{request.file}: {problem.key}", problem.message) for problem in found]
 
 
-def hold_equal(
-    cells: list[Composed], at: list[int], swept: list[str]
-) -> tuple[list[Composed], list[str], list[Problem]]:
-    """The cells with the arguments that `hold` names set to those of their references, remarks, and problems.
-
-    `swept` are the keys of the factors.  `hold=all` leaves variants of one class as they are, since they differ in
-    their arguments only.
-    """
-    requested = cells[0].config.hold
-    if requested != "all" and not (isinstance(requested, list) and all(isinstance(name, str) for name in requested)):
-        message = f"must be all or a list of arguments, not {requested!r}; write hold=[bias] or hold=all"
-        return cells, [], [Problem("hold", message)]
-    groups = [group for group in COMPONENTS if group in swept]
-    if not requested:
-        return cells, [], []
-    if not groups:
-        return cells, [], [Problem("hold", "holds arguments of variants equal; sweep a component, or leave it out")]
-    if mixed := next((group for cell in cells for group, _ in patterned(cell.config) if group in groups), None):
-        return cells, [], [Problem("hold", f"{mixed} changes over the layers here; set its arguments, as {mixed}.KEY=")]
-    try:
-        own = [isolate_user_code(cell.config, partial(arguments, cell.config, groups)) for cell in cells]
-    except (BadComponent, Failed):  # reported by its own check
-        return cells, [], []
-    names, problems = held_names(requested, cells, at, own, swept)
-    if problems:
-        return cells, [], problems
-    changed: dict[str, str] = {}
-    held = []
-    for i, cell in enumerate(cells):
-        config, reference = cell.config, cells[at[i]]
-        for group, name in names:
-            given, wanted = own[i][group], own[at[i]][group]
-            if name in given and name in wanted and given[name] != wanted[name]:
-                classes = {getattr(each.config, group)["_target_"] for each in (cell, reference)}
-                if requested == "all" and (len(classes) == 1 or _is_given(cell.choices[group], name, given[name])):
-                    continue
-                config = config.with_value(f"{group}.{name}", wanted[name])
-                changed[f"{group}.{name}"] = f"{setting(wanted[name])}, as in {reference.choices[group]}"
-        held.append(Composed(config, cell.choices))
-    return held, [f"held equal: {key} {how}" for key, how in changed.items()], []
-
-
-def arguments(config: Config, groups: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The arguments of components, including their constructors' defaults, by group.  Raises BadComponent."""
-    nodes = {group: getattr(config, group) for group in groups}
-    given = {group: {name: node[name] for name in node if name not in RESERVED} for group, node in nodes.items()}
-    return {group: defaults_of(group, node, config.user) | given[group] for group, node in nodes.items()}
-
-
 def takes(config: Config, group: str, key: str) -> bool:
     """Whether the constructor of a component has an argument; false if it cannot be imported."""
     ask = partial(_takes, group, getattr(config, group), key, config.user)
@@ -273,42 +222,3 @@ def takes(config: Config, group: str, key: str) -> bool:
 
 def _takes(group: str, node: dict[str, Any], key: str, user: list[str]) -> bool:
     return key in taken_by(group, node, user)
-
-
-def _is_given(choice: str, name: str, value: Any) -> bool:
-    """Whether the choice of a variant gives this setting, by its name or as its only value."""
-    return any(key == name or (not key and parsed(f"x={text}").value() == value) for key, text in settings_of(choice))
-
-
-def held_names(
-    requested: Any, cells: list[Composed], at: list[int], own: list[dict[str, dict[str, Any]]], swept: list[str]
-) -> tuple[list[tuple[str, str]], list[Problem]]:
-    """Group and name of each argument to hold, and problems of the requested ones."""
-    groups = list(own[0])
-    known = {group: list(dict.fromkeys(name for each in own for name in each[group])) for group in groups}
-    tuned = cells[0].config.tune.key
-    taken = (*swept, tuned, *CHOSEN.get(cells[0].config.match, ()))
-    if requested == "all":
-        return [(group, name) for group in groups for name in known[group] if f"{group}.{name}" not in taken], []
-    found, messages = [], []
-    for word in requested:
-        group, _, name = word.rpartition(".")
-        having = [each for each in groups if name in known[each] and group in ("", each)]
-        if not having:
-            there = ", ".join(dict.fromkeys(name for names in known.values() for name in names)) or "none"
-            messages.append(f"{word} is not an argument of {' or '.join(groups)} here; there are {there}")
-        for each in having:
-            values = [(cell.choices[each], given[each]) for cell, given in zip(cells, own, strict=True)]
-            lacking = [choice for choice, given in values if name not in given]
-            others = [value for value, i in zip(values, at, strict=True) if value[0] != values[i][0]]
-            if lacking:
-                named = ", ".join(dict.fromkeys(lacking))
-                messages.append(f"{each}={named} has no {name} to hold equal; leave it out")
-            elif fixed := [choice for choice, given in others if _is_given(choice, name, given[name])]:
-                messages.append(f"{each}={fixed[0]} sets {name} itself; leave it out of one")
-            elif (whole := f"{each}.{name}") in taken:
-                why = "swept" if whole in swept else f"chosen by {'tuning' if whole == tuned else 'match'}"
-                messages.append(f"{whole} is {why}, so it cannot be held; leave it out of one")
-            else:
-                found.append((each, name))
-    return found, [Problem("hold", message) for message in messages]

@@ -218,7 +218,7 @@ def momentum_sgd(params, lr, weight_decay, momentum: float):
 
 @pytest.mark.usefixtures("estimated")
 def test_planning_loads_no_user_code(plan: Callable[..., Any], tmp_path: Path, monkeypatch: Any) -> None:
-    """Not for defaults of constructors, `hold`, options of a pattern, or the memory of an optimiser either."""
+    """Not for defaults of constructors, options of a pattern, or the memory of an optimiser either."""
     name = write_module(tmp_path, monkeypatch, OWN_NORM, "norm", {"mine": "eps: 1.0e-5"})
     (tmp_path / "conf" / "optim").mkdir()
     settings = (
@@ -229,7 +229,7 @@ def test_planning_loads_no_user_code(plan: Callable[..., Any], tmp_path: Path, m
     )
     (tmp_path / "conf" / "optim" / "mine.yaml").write_text(settings)
     pattern = ["norm=ln,rms+mine", "+norm.gain=true", "model.layers=2"]
-    for words in (["norm=ln,mine", "hold=all", "optim=mine"], pattern):
+    for words in (["norm=ln,mine", "optim=mine"], pattern):
         planned = plan(*words, f"user=[{name}]", config_dir=str(tmp_path / "conf"))
         assert len(planned.manifest.cells) == 2 and name not in sys.modules, words
     assert planned.manifest.cells[1].config.norm["mine"]["gain"] is True

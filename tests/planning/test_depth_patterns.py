@@ -62,7 +62,6 @@ def test_code_and_key_hold_every_variant(plan: Any) -> None:
         ("residual=pre+hyper_connections", ["residual", "PreNorm has 1", "HyperConnections has 4"]),
         ("+attention.value_residual=identity model.layers=1", ["attention.value_residual", "model.layers=2"]),
         ("ffn=mlp+glu model.share_layers=true", ["model.share_layers: "]),
-        ("ffn=mlp,mlp+glu hold=[bias]", ["hold", "ffn"]),
     ],
 )
 def test_what_does_not_fit_is_one_line(refused, words, told, monkeypatch):

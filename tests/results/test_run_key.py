@@ -34,7 +34,7 @@ NO_PART = {
         "a mirror reads what training wrote": "track",
         "which runs and cells there are, and what is compared": "seeds seeds_max confirm design "
         "ladder zip step_equivalents",
-        "what it chose stands in the settings that it chose": "match hold tier tune.key tune.values tune.seeds "
+        "what it chose stands in the settings that it chose": "match tier tune.key tune.values tune.seeds "
         "tune.extend tune.rule",  # tuning runs have seeds of their own
         "where it is written, and what stays of it": "results_dir keep",
         "nothing is trained": "dry_run",
