@@ -112,6 +112,7 @@ def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:
     like = similar_study(plan.results, plan.manifest)
     where = f"study {plan.manifest.study} in {plan.folder}" + f", {like}" * bool(like)
     held = [*evidence.rung_lines(plan.manifest), *evidence.also_lines(plan.manifest)]
+    held += evidence.same_setting_line(plan.manifest)
     quantities = [cell.matched.quantity for cell in cells if cell.matched]
     held += [f"match={plan.manifest.match}: {quantity}" for quantity in quantities[:1]]
     notes = naming.notes(cells)

@@ -17,6 +17,7 @@ from ablate.evidence.effects import (
     foremost,
     headline,
     noise,
+    same_setting_line,
     speed,
     too_few,
 )

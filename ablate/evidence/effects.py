@@ -325,3 +325,17 @@ def also_lines(manifest: Manifest) -> list[str]:
     both = zip(labels, also_of_each(manifest, named), strict=True)
     found = {label: also_words("; ".join(others)) for label, others in both if others}
     return [f"{label} {others}" for label, others in found.items()]
+
+
+def same_setting_line(manifest: Manifest) -> list[str]:
+    """A line on what to write for all variants to have the reference's value of a setting that one changes; [] if no
+    variant changes a setting that all have."""
+    named = [contrast for contrast in contrasts(manifest) if contrast.kind in ("main", "step")]
+    for contrast, others in zip(named, also_of_each(manifest, named), strict=True):
+        nodes = [vars(cell.config).get(contrast.factor) for cell in manifest.cells]
+        for also in others:
+            name, _, values = also.partition(" ")
+            value = values.partition(" → ")[0]
+            if all(isinstance(node, dict) and name in node for node in nodes):
+                return [f"to give all the same {name} write {contrast.factor}.{name}={value}"]
+    return []

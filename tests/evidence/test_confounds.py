@@ -84,7 +84,9 @@ def test_summary_tables_methods_and_sentences_say_it() -> None:
 def test_the_key_fixed_for_all_gives_both_sides_the_same(plan: Any) -> None:
     loose, same = plan("ffn=mlp,swiglu"), plan("ffn=mlp,swiglu", "ffn.bias=true")
     assert lines(loose) == [f"ffn: swiglu − mlp also changes {BIAS}"] and lines(same) == []
-    assert f"\nffn: swiglu − mlp also changes {BIAS}\n" in preview(loose)
+    hint = "to give all the same bias write ffn.bias=true"
+    assert f"\nffn: swiglu − mlp also changes {BIAS}\n{hint}\n" in preview(loose)
+    assert "to give all" not in preview(same)
     assert [cell.config.ffn["bias"] for cell in same.manifest.cells] == [True] * 2
 
 
@@ -92,3 +94,7 @@ def test_the_key_fixed_for_all_gives_both_sides_the_same(plan: Any) -> None:
 def test_a_variant_without_the_key_is_refused_by_name(refused: Any, more: list[str]) -> None:
     (line,) = refused("ffn=mlp,none", "ffn.bias=true", *more)
     assert "ffn.bias=true" in line and "only ffn=mlp has this key, not ffn=none" in line
+
+
+def test_no_key_is_named_that_a_variant_lacks(plan: Any) -> None:
+    assert evidence.same_setting_line(plan("ffn=mlp,swiglu,none").manifest) == []
