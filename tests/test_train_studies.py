@@ -192,3 +192,9 @@ def test_what_was_seen_in_the_tables_was_seen_by_who_trains_it_anew(tmp_path) ->
     runs = [replace(run, cell=f"old{run.cell}") for run in known.runs]
     older = replace(known, cells=cells, runs=runs)
     assert not known_before(load_study(tmp_path / "two", "fabricated").manifest, older).claims["c"].registered
+
+
+@pytest.mark.parametrize("name", ["catalogue", "catalogue_size", "catalogue_tuned"])
+def test_committed_tables_are_those_of_a_study_file_that_was_respelt(name: str) -> None:
+    tables = ROOT / "experiments" / "results"
+    assert Request([], None, tables).kept(name) == tables / name
