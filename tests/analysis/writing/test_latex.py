@@ -239,7 +239,8 @@ def test_labels_cannot_leave_their_comment(end: str, tmp_path: Path) -> None:
 def test_p_and_digits_are_those_of_the_tables(tmp_path: Path) -> None:
     """Corrected p, and the digits of half of an interval: four of 0.0075, where the whole, 0.015, takes three."""
     sides = {name: {name: [{"norm": "rms"}, {"norm": "ln"}]} for name in ("less", "greater")}
-    found = case(tmp_path, seeds=range(5), claims={name: entry(claim) for name, claim in sides.items()})
+    claims = {name: entry(claim) for name, claim in sides.items()}
+    found = case(tmp_path, seeds=range(5), claims=claims, effects={"value": "all", "registered": True})
     read = commands(found)
     effects, claims = found.effects, found.claims
     corrected = [*effects["p_bonferroni"], *claims["p_holm"]]
