@@ -22,7 +22,7 @@ LOST_NOTE = (
     "In the tables of effects `lost` counts the runs of both sides that gave no number: diverged, failed or missing."
 )
 # The studies in the README, each with the figure that reproduces the paper's.
-FRONT = ("compute_ladder", "alibi_extrapolation")
+FRONT = ("alibi_extrapolation",)
 WRITTEN = "<!-- written by `make figures` from experiments/results/: nothing here is edited by hand -->"
 GALLERY = f"""\
 # Gallery
