@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ORDER: tuple[str, ...] = ("norm", "ffn", "residual", "position", "attention", "init")  # order of groups in --help
 ORDER += ("model", "data", "scale", "optim", "track", "preset")
-COMMANDS = {name: f"ablate.cli.{name}" for name in ("status", "diff", "clean", "sync", "evaluate", "catalogue", "data")}
+COMMANDS = {name: f"ablate.cli.{name}" for name in ("status", "clean", "sync", "evaluate", "catalogue", "data")}
 COMMANDS |= {"analyse": "analysis.cli.main", "studies": "ablate.cli.studies", "dashboard": "analysis.dashboard.main"}
 COMMANDS |= {"watch": "analysis.cli.watch"}
 
@@ -94,6 +94,8 @@ def study(given: Namespace, words: list[str], others: list[str]) -> Outcome:
     from ablate.config.removed import removed
     from ablate.config.subcommands import Outcome
 
+    if words and (gone := removed(f"ablate {words[0]}")):
+        raise PlanError([Problem(words[0], gone)])
     if others:
         option, _, value = others[0].partition("=")
         [after, *_] = [*words[words.index(others[0]) + 1 :], "-"]
@@ -102,8 +104,6 @@ def study(given: Namespace, words: list[str], others: list[str]) -> Outcome:
     if spaced := next((word for word in given.words if word.startswith("=")), None):
         raise PlanError([Problem(spaced, "stands alone; write key=value without spaces around =, as in norm=ln,rms")])
     if given.words and re.fullmatch(r"\w[\w-]*", given.words[0]):
-        if gone := removed(f"ablate {given.words[0]}"):
-            raise PlanError([Problem(given.words[0], gone)])
         spelt = {name: name for name in COMMANDS} | {name: f"analyse {name}" for name in TAKEN}
         raise PlanError([Problem(given.words[0], f"no such command; {suggestion(given.words[0], choices=spelt)}")])
     folder, *more = given.config_dir or [None]

@@ -1,6 +1,6 @@
 """Progress of a study, read only from the results on disk, whichever host or launcher trains it; the live view.
 
-    ablate status [STUDY] [--watch] [--all] [--results-dir DIR]
+    ablate status [STUDY] [--watch] [--results-dir DIR]
 
 Exit codes: 0 shown; 2 no such study; 130 Ctrl-C.
 """
@@ -22,16 +22,15 @@ from rich.table import Table
 from rich.text import Text
 
 from ablate.config.depth import names_of, variant_of
-from ablate.config.errors import Refused, first_line
+from ablate.config.errors import first_line
 from ablate.config.groups import groups
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting import duration
 from ablate.formatting.streams import say, screen
 from ablate.results import progress
-from ablate.results.manifest import choose_study, read_manifest, readable, studies, study_folder
+from ablate.results.manifest import read_manifest, studies
 from ablate.results.progress import Round, Runs, find, polls, rounds_of, runs_of, together
 from ablate.results.records import Manifest
-from ablate.results.run import stamp
 
 WIDTH = 160  # width of the table without a terminal
 NAMED = 4  # the most failed and damaged runs that are listed
@@ -44,17 +43,14 @@ BAR = 110  # the same for progress bars
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Show one study, or a line for each; returns the exit code."""
+    """Show a study; returns the exit code."""
     parser = Parser("ablate status", "Where a study stands: what has ended, runs, waits or failed.")
     parser.add_argument("study", nargs="?", metavar="STUDY", help="its name; without one the newest")
     parser.add_argument("--watch", action="store_true", help="repeat every 2 s until all runs have ended")
-    parser.add_argument("--all", action="store_true", help="one line for each study")
     given = parser.parse_args(arguments)
-    if given.all and (given.study or given.watch):
-        parser.error(f"--all shows every study; leave out {given.study or '--watch'}")
     if given.json and given.watch:
         parser.error("--json shows once where a study stands; leave out --watch")
-    show = show_all if given.all else watch if given.watch else show_one
+    show = watch if given.watch else show_one
     return conclude(parser.prog, given.json, lambda: Outcome(0, show(given.results_dir, given.study)))
 
 
@@ -67,28 +63,6 @@ def show_one(results: Path, name: str | None) -> list[dict[str, object]]:
         console.print(report(rounds, console.width), soft_wrap=not terminal)
     print("\n".join(line.rstrip() for line in capture.get().splitlines()), file=screen())
     return list(progress_of_runs(rounds))
-
-
-def show_all(results: Path, _: str | None) -> list[dict[str, object]]:
-    """Print a line for each study, the newest last; returns the runs of all readable ones."""
-    lines = list[dict[str, object]]()
-    for base, rounds in every(results):
-        print(f"{base}: {rounds if isinstance(rounds, Refused) else _line(rounds)}")
-        lines += [] if isinstance(rounds, Refused) else progress_of_runs(rounds)
-    return lines
-
-
-def every(results: Path) -> Iterator[tuple[str, list[Round] | Refused]]:
-    """Each study on disk with its rounds, or why they cannot be read; the newest last.  Raises Refused."""
-    choose_study(results, None)
-    newest = sorted(studies(results), key=lambda name: stamp(study_folder(results, name) / "manifest.json") or (0, 0))
-    manifests = {name: readable(results, name) for name in newest}
-    bases = [progress.base_of(manifest) if manifest else name for name, manifest in manifests.items()]
-    for base in reversed(dict.fromkeys(reversed(bases))):
-        try:
-            yield base, rounds_of(results, base)
-        except Refused as error:
-            yield base, error
 
 
 def progress_of_runs(rounds: list[Round]) -> Iterator[dict[str, object]]:

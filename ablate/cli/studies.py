@@ -1,48 +1,38 @@
-"""The studies in a results folder: lists, renames, deletes and compares them.
+"""The studies in a results folder: lists and deletes them.
 
 Exit codes: 0 done or shown; 1 something could not be removed; 2 refused, with a one-line message.
 """
 
-import dataclasses
 import functools
-import shlex
-import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pandas
 from rich.filesize import decimal
 
-from ablate import evidence, formatting
+from ablate import formatting
 from ablate.cli.clean import ORPHANS, STUDIES, Item, in_use, listing, remove, report, size_of, survey, total
-from ablate.cli.diff import Row, describe, study_differences
-from ablate.cli.status import every, printable
-from ablate.cli.summary import effect_words
+from ablate.cli.status import printable
 from ablate.config.errors import Refused
-from ablate.config.key_checks import wrong_name
-from ablate.config.overrides import quoted
+from ablate.config.removed import removed
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting.streams import say
-from ablate.results.manifest import choose_study, manifest_of, readable, refusing, studies, study_folder, write_manifest
-from ablate.results.progress import ROUNDS, base_of, progress, together
+from ablate.results.manifest import choose_study, readable, studies, study_folder
+from ablate.results.progress import Round, base_of, progress, rounds_of, together
 from ablate.results.records import Manifest
-from ablate.results.run import Run
-from ablate.results.study import load_study
-from ablate.results.tables import named_rows
+from ablate.results.run import Run, stamp
 
 FIGURES, EVENTS, ALONE = "figures", "tensorboard", "runs of no other study"
 LEVELS = 4  # of each factor that the list names
 DAY = 86400.0  # seconds
-ACTIONS = "rename OLD NEW, delete NAME ..., or compare A B"
-OTHER_WORDS = {"remove": "delete", "rm": "delete", "move": "rename", "mv": "rename", "diff": "compare"}
+OTHER_WORDS = {"remove": "delete", "rm": "delete"}
 
 
 def main(arguments: list[str] | None = None) -> int:
     """List studies or act on them; returns the exit code."""
-    parser = Parser("ablate studies", "List the studies in the results folder, or rename, delete or compare them.")
-    parser.add_argument("words", nargs="*", metavar="ACTION", help=f"{ACTIONS}; without one, the list")
+    parser = Parser("ablate studies", "List the studies in the results folder, or delete some.")
+    parser.add_argument("words", nargs="*", metavar="ACTION", help="delete NAME ...; without one, the list")
     parser.add_argument("--yes", action="store_true", help="of delete: remove it; without this nothing is touched")
     given = parser.parse_intermixed_args(arguments)
     if given.yes and given.words[:1] != ["delete"]:
@@ -55,14 +45,12 @@ def act(results: Path, words: list[str], sure: bool) -> Outcome:
     match words:
         case []:
             return show_list(results)
-        case ["rename", old, new]:
-            return rename(results, old, new)
         case ["delete", _, *_]:
             return delete(results, words[1:], sure)
-        case ["compare", first, second]:
-            return compare(results, first, second)
-    near = formatting.nearest(words[0], ("rename", "delete", "compare"), OTHER_WORDS)
-    meant = f"write {ACTIONS}; a study file is trained by ablate +experiment=NAME"
+    if gone := removed(f"ablate studies {words[0]}"):
+        raise Refused(f"{words[0]} {gone}")
+    near = formatting.nearest(words[0], ("delete",), OTHER_WORDS)
+    meant = "write delete NAME ...; a study file is trained by ablate +experiment=NAME"
     raise Refused(f"{' '.join(words)}: {f'did you mean {near}?' if near not in (None, words[0]) else meant}")
 
 
@@ -71,7 +59,7 @@ def show_list(results: Path) -> Outcome:
     found, wrong = list[dict[str, Any]](), list[str]()
     rows = [("study", "factors", "cells × seeds", "state", "size", "age")]
     size = functools.cache(size_of)  # several studies may share a run
-    for base, rounds in reversed([*every(results)]):
+    for base, rounds in every(results):
         if isinstance(rounds, Refused):
             wrong.append(f"{base}: {rounds}")
             continue
@@ -91,46 +79,18 @@ def show_list(results: Path) -> Outcome:
     return Outcome(0, found, wrong)
 
 
-def rename(results: Path, old: str, new: str) -> Outcome:
-    """Rename a study and the studies named after it.  If this is interrupted, the same call continues: the new studies
-    are written first, the old ones are removed when all are there."""
-    known = _known(results)
-    names = {name: _renamed(name, old, new) for name in known if _root(known, name) == old}
-    members = sorted((name for name in names if name != names[name]), key=lambda name: name != old)
-    if not members:
-        manifest_of(results, choose_study(results, old))
-        raise Refused(f"{old} goes with {_root(known, old)}; rename that" if old != new else f"{old} is its name")
-    if wrong := wrong_name(new):
-        raise Refused(wrong)
-    _refuse_in_use(results, (known[name] for name in members))
-    with refusing(study_folder(results, old)):  # of a command that is none
-        renamed = {name: _with_names(known[name], old, new) for name in members}
-    there = studies(results)
-    if taken := [names[name] for name in members if names[name] in there and known.get(names[name]) != renamed[name]]:
-        raise Refused(f"there is a study {taken[0]} already; write another name, or delete it first")
-    for name in reversed(members):  # the study itself last
-        folder = study_folder(results, names[name])
-        folder.mkdir(exist_ok=True)
-        for file in study_folder(results, name).iterdir():
-            if file.is_file() and file.name not in ("manifest.json", "lock", "mirror.jsonl", "dashboard.json"):
-                shutil.copy2(file, folder)
-            elif file.is_dir():  # somebody's notes, say
-                shutil.copytree(file, folder / file.name, dirs_exist_ok=True)
-        write_manifest(results, renamed[name])
-        shutil.copystat(study_folder(results, name) / "manifest.json", folder / "manifest.json")  # its age stays
-        for own in (FIGURES, EVENTS):
-            if (results / own / name).is_dir() and not (results / own / names[name]).exists():
-                (results / own / name).rename(results / own / names[name])
-    left = remove([Item(STUDIES, study_folder(results, name), 0) for name in members])
-    print(f"renamed {', '.join(f'{name} to {names[name]}' for name in members)}")
-    if any(cell.config.is_private for cell in known[members[0]].cells):
-        say("its runs belong to the old name (reuse=none or timing=isolated): continuing it would train them again")
-    for name in there:
-        if name.startswith(f"{old}-") and name not in known:
-            say(f"{name} keeps its name, as its manifest cannot be read")
-    for item in left:
-        say(f"not removed: {item.path}; the same command again removes it")
-    return Outcome(1 if left else 0, {"renamed": {name: names[name] for name in members}})
+def every(results: Path) -> Iterator[tuple[str, list[Round] | Refused]]:
+    """Each study on disk with its rounds, or why they cannot be read; the newest first.  Raises Refused."""
+    choose_study(results, None)
+    newest = sorted(studies(results), key=lambda name: stamp(study_folder(results, name) / "manifest.json") or (0, 0))
+    newest.reverse()
+    manifests = {name: readable(results, name) for name in newest}
+    bases = [base_of(manifest) if manifest else name for name, manifest in manifests.items()]
+    for base in dict.fromkeys(bases):
+        try:
+            yield base, rounds_of(results, base)
+        except Refused as error:
+            yield base, error
 
 
 def delete(results: Path, names: list[str], sure: bool) -> Outcome:
@@ -157,64 +117,9 @@ def delete(results: Path, names: list[str], sure: bool) -> Outcome:
     return Outcome(1 if left else 0, {"studies": gone} | report(lines, done, left, untouched, sure))
 
 
-def compare(results: Path, first: str, second: str) -> Outcome:
-    """Print how the settings of two studies differ, and their effects side by side."""
-    both, tables = [], []
-    for name in (first, second):
-        with refusing(study_folder(results, choose_study(results, name))):
-            both.append(load_study(results, name, curves=False))
-            tables.append(evidence.headline(evidence.effects(both[-1])))
-    manifests = [study.manifest for study in both]
-    facts = {"factors": [_factors(each.factors) for each in manifests]}
-    facts["seeds"] = [formatting.ranged([*map(str, each.seeds)]) for each in manifests]
-    facts["metric"] = [evidence.endpoint(each) for each in manifests]
-    rows = [Row("study", name, a, b) for name, (a, b) in facts.items() if a != b] + study_differences(*manifests)
-    effects = [{row.label: row for row in named_rows(table)} for table in tables]
-    places = formatting.decimals((pandas.concat(tables)["high"] - pandas.concat(tables)["low"]) / 2)
-    told, lines = [], list[tuple[str, ...]]()
-    for label in dict.fromkeys(label for each in effects for label in each):
-        found = [each.get(label) for each in effects]
-        a, b = (row and {key: getattr(row, key) for key in ("mean", "low", "high", "n", "verdict")} for row in found)
-        told.append({"label": label, "a": a, "b": b})
-        for side, row in zip("AB", found, strict=True):
-            words = effect_words(row, places) if row else ("not in this study", "", "")
-            lines.append((label * (side == "A"), side, *words))
-    shown = [f"A  {first}", f"B  {second}", *(describe(rows) or ["the same settings"])]
-    shown += ["effects, each study's simultaneous 95 % intervals", *(f"  {line}" for line in formatting.columns(lines))]
-    shown.append("no test of a difference: verdicts can differ where effects are equal")
-    print("\n".join(shown if lines else shown[:-2]))
-    notes = [f"{study.manifest.study}: {note}" for study in both for note in study.notes]
-    for note in notes:
-        say(note)
-    return Outcome(0, {"a": first, "b": second, "differences": rows, "effects": told}, notes)
-
-
 def _known(results: Path) -> dict[str, Manifest]:
     """The readable manifests in a results folder, by the name of their study."""
     return {name: found for name in studies(results) if (found := readable(results, name))}
-
-
-def _root(known: dict[str, Manifest], name: str) -> str:
-    """The study that another one is a round or a confirmation of, directly or not; else itself."""
-    seen = set[str]()
-    while name in known and name not in seen:
-        seen.add(name)
-        above = base_of(known[name])
-        name = above if above != name else known[name].confirms or name
-    return name
-
-
-def _renamed(name: str, old: str, new: str) -> str:
-    """A study's name, after `old` was renamed, if it is that one or begins with it."""
-    return new + name.removeprefix(old) if name == old or name.startswith(f"{old}-") else name
-
-
-def _with_names(manifest: Manifest, old: str, new: str) -> Manifest:
-    """The manifest of a study, or of one named after it, after it was renamed; its command gives the new name."""
-    words = [word for word in shlex.split(manifest.command) if not word.startswith("study=")]
-    keys = [key for key in ("study", *ROUNDS, "confirms", "exchange") if getattr(manifest, key)]
-    names: dict[str, Any] = {key: _renamed(getattr(manifest, key), old, new) for key in keys}
-    return dataclasses.replace(manifest, command=shlex.join([*words, f"study={quoted(new)}"]), **names)
 
 
 def _refuse_in_use(results: Path, manifests: Iterable[Manifest]) -> None:

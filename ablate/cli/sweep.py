@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from ablate import api, evidence
-from ablate.cli.diff import similar_study
+from ablate.cli.similar_study import similar_study
 from ablate.cli.summary import summary
 from ablate.config.depth import chosen_at
 from ablate.config.errors import PlanError, Refused

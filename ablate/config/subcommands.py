@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from ablate.config.errors import Corrupt, PlanError, Refused
 from ablate.config.extra import NotInstalled
+from ablate.config.removed import removed
 from ablate.config.targets import allowed_packages
 from ablate.config.typed_json import Record
 from ablate.formatting import instead
@@ -34,7 +35,7 @@ class PlainParser(argparse.ArgumentParser):
         word, options = rest.split(" ")[0], [name for each in self._actions for name in each.option_strings]
         if what == "unrecognized arguments":
             why = f"no such option; {instead(word, options)}" if word[:1] == "-" else "is one word too many"
-            message = f"{word}: {why}"
+            message = f"{word}: {removed(f'{self.prog} {word}') or why}"
         elif what == "the following arguments are required":
             needed = [str(each.metavar) for each in self._actions if each.required]
             message = f"{rest} is missing; write {self.prog} {' '.join(needed)}"

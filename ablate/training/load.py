@@ -53,7 +53,7 @@ class LoadedRun(NamedTuple):
         state, kept = model.state_dict(), self.weights()
         first = {tensor.data_ptr(): name for name, tensor in reversed(state.items())}
         if unlike := misfits({first[tensor.data_ptr()]: tensor for tensor in state.values()}, kept):
-            other = "it was trained by other code: go back to that (ablate diff shows which)"
+            other = "it was trained by other code: go back to that"
             raise ValueError(f"{self.run.weights_file} {unlike}; {other}, or give the study's command again")
         model.load_state_dict({name: kept[first[tensor.data_ptr()]] for name, tensor in state.items()})
         return model.eval()

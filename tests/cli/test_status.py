@@ -22,7 +22,7 @@ from fake_studies import a_manifest, edit_manifest, fabricate
 from ablate.cli import status
 from ablate.config.groups import groups
 from ablate.results.atomic import write_json
-from ablate.results.manifest import read_manifest, study_folder, write_manifest
+from ablate.results.manifest import read_manifest, write_manifest
 from ablate.results.run import Run
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
@@ -106,7 +106,6 @@ def test_damage_failures_and_an_unknown_pace_are_named(tmp_path: Path, capsys: p
     edit_manifest(tmp_path / "c", "fabricated", lambda manifest: manifest.update(cells=[{"id": "c0"}]))
     assert status.main(["--results-dir", str(tmp_path / "c")]) == 2
     assert "manifest.json has no cells[0].name\n" in capsys.readouterr().err
-    assert "has no cells[0].name" in said(tmp_path / "c", capsys, "--all")[0]
 
 
 def test_rounds_belong_to_the_study_that_they_are_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,18 +124,6 @@ def test_rounds_belong_to_the_study_that_they_are_for(tmp_path: Path, capsys: py
         "study (s): 6 runs: 0 done, 6 queued, time left unknown",
     ]
     assert lines[4].startswith("15 runs: 9 done, 6 queued")
-    assert [line.split(":")[0] for line in said(tmp_path, capsys, "--all")] == ["s", "s-other"]
-
-
-def test_all_studies_have_a_line_the_newest_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for age, name in enumerate(["third", "first", "second"]):
-        fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, study=name)
-        os.utime(study_folder(tmp_path, name) / "manifest.json", (1e9 - age, 1e9 - age))
-    (study_folder(tmp_path, "first") / "manifest.json").write_text("{")
-    os.utime(study_folder(tmp_path, "first") / "manifest.json", (1e9 - 1, 1e9 - 1))
-    second, first, third = said(tmp_path, capsys, "--all")
-    assert [second, third] == ["second: 6 runs: 6 done", "third: 6 runs: 6 done"]
-    assert first.startswith(f"first: {study_folder(tmp_path, 'first')}/manifest.json is not readable")
 
 
 def test_variants_of_ones_own_can_be_forgotten_too(tmp_path: Path) -> None:
@@ -202,7 +189,7 @@ def test_watching_waits_for_the_next_look_of_a_sequence(tmp_path, monkeypatch, c
     assert "looks at 3, 5 seeds" in said(tmp_path, capsys)[0]
 
 
-def test_watching_a_study_that_is_renamed_ends_with_a_line(tmp_path, monkeypatch, capsys):
+def test_watching_a_study_that_is_removed_ends_with_a_line(tmp_path, monkeypatch, capsys):
     fabricate(tmp_path, {"norm": ["ln", "rms"]}, sequential={"looks": [3, 5], "at": 3, "max": 5})
     rest = partial(shutil.rmtree, tmp_path / "studies/fabricated")
     monkeypatch.setattr(status, "polls", partial(status.polls, rest=lambda _: rest()))
@@ -238,7 +225,6 @@ def test_watching_on_a_terminal_and_control_c(tmp_path: Path, monkeypatch: pytes
         (["norm-fnn"], "no study norm-fnn in results: did you mean norm-ffn-3fa94c?"),
         (["zzz"], "no study zzz in results: there is only norm-ffn-3fa94c"),
         (["--wacth"], "--wacth: no such option; did you mean --watch?"),
-        (["norm-ffn-3fa94c", "--all"], "--all shows every study; leave out norm-ffn-3fa94c"),
         (["--results-dir", "nowhere"], "no results folder at nowhere"),
         (["--results-dir", "."], "no study in ."),
     ],

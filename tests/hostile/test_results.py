@@ -86,7 +86,7 @@ def test_yaml_that_is_no_configuration_is_named(place: Path, folders: list[Path]
     for content in (tag(place), "a: &a [*a]\n", "[1, 2]", "", "{" * 5000):
         for folder in folders:
             (folder / "config.yaml").write_text(content)
-        found = tried("evaluate", "evaluate a run", "diff runs")
+        found = tried("evaluate", "evaluate a run")
         assert found["evaluate a run"][0] in (1, 2) and "config.yaml" in found["evaluate a run"][1]
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]  # a billion values
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]
@@ -99,7 +99,7 @@ def test_weights_and_checkpoints_are_tensors_only(place: Path, folders: list[Pat
     for folder in folders:
         (folder / "weights.safetensors").write_bytes(bullet(place))
         (folder / "checkpoint.pt").write_bytes(bullet(place))
-    found = tried("status", "evaluate", "evaluate a run", "evaluate at lengths", "diff runs", "clean")
+    found = tried("status", "evaluate", "evaluate a run", "evaluate at lengths", "clean")
     assert found["evaluate"][0] in (1, 2) and found["evaluate a run"][0] in (1, 2)
 
 
@@ -122,7 +122,7 @@ def test_links_that_lead_out_of_the_results_are_not_followed(
     shutil.move(inner, place / "outside")
     inner.symlink_to(place / "outside")
     before = sorted((file, file.stat().st_mtime_ns) for file in (place / "outside").rglob("*"))
-    reading = ("status", "sync", "evaluate", "analysis", "diff cells")
+    reading = ("status", "sync", "evaluate", "analysis")
     found = tried(*(("analysis", "analysis export") if what == "figures" else reading))
     for command, (code, said) in found.items():
         assert code == 2 and re.search("link (that )?leads out of", said), command
