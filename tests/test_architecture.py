@@ -31,7 +31,7 @@ ABLATE = {
     "execution": "formatting config results model data training",
     "planning": "formatting config results model data training evidence execution",
     "api": "config results planning execution",
-    "cli": "__init__ formatting config results model data training evidence execution planning api",
+    "cli": "__init__ formatting config results data evidence execution planning api",
     "python": "formatting config results training evidence execution planning api cli",
 }
 ANALYSIS = {

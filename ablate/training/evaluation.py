@@ -211,7 +211,7 @@ def at_lengths(model: nn.Module, task: Task, setting: Setting, lengths: list[int
     return found
 
 
-def add_length(run: Run, model: nn.Module, task: Task, setting: Setting, length: int) -> dict[str, float]:
+def add_length(run: Run, model: nn.Module, task: Task, setting: Setting, length: int) -> None:
     """Evaluate a trained model at a length and add the metrics to the run's evaluation.json.  Always in eager mode:
     each length would be compiled anew, and saved weights are evaluated in eager mode, too.  `eval.lengths` is not part
     of a run's key: new lengths evaluate the saved weights, and nothing is trained again."""
@@ -224,7 +224,6 @@ def add_length(run: Run, model: nn.Module, task: Task, setting: Setting, length:
         with contextlib.suppress(FileNotFoundError):
             set_aside(run.evaluation_file)
     write_json(run.evaluation_file, dataclasses.replace(whose, metrics={**known, **found}).as_json(), run.check)
-    return found
 
 
 def following(task: Task, seed: int, step: int, size: int) -> Iterator[Batch]:

@@ -72,7 +72,7 @@ class LoadedRun(NamedTuple):
             return dict(load_file(file))
         except (Corrupt, SafetensorError) as error:
             damaged = error if isinstance(error, Corrupt) else Corrupt(f"{file} is damaged: {error}", file)
-            damaged.add_note("ablate evaluate sets it aside; the study's command then trains the run again")
+            damaged.add_note(f"rename it to {file.name}.corrupt, and the study's command trains the run again")
             raise damaged from None
 
     def task(self) -> Task:

@@ -63,18 +63,14 @@ Commands = dict[str, Callable[[], int]]
 @pytest.fixture
 def commands(results: Path) -> Commands:
     """Every command that reads results, as a call of what the command line calls."""
-    from ablate.cli import clean, evaluate, status, studies, sync
+    from ablate.cli import clean, status, studies, sync
     from analysis.cli.main import main as analysis
     from analysis.dashboard import main as dashboard
 
-    run = str(next((results / "runs").glob("*/s*")))
     return {
         "status": lambda: status.main([STUDY]),
         "studies": lambda: studies.main([]),
         "sync": lambda: sync.main([STUDY]),
-        "evaluate": lambda: evaluate.main([STUDY]),
-        "evaluate a run": lambda: evaluate.main([run]),
-        "evaluate at lengths": lambda: evaluate.main([STUDY, "eval.lengths=[8]"]),
         "dashboard": lambda: dashboard.main([STUDY]),
         "clean": lambda: clean.main(["--orphans", "--weights"]),
         "analysis export": lambda: analysis(["export", STUDY]),

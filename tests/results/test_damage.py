@@ -15,7 +15,7 @@ from one_run import rows_of, train, write_plan
 from safetensors.torch import load_file, save_file
 
 from ablate import load
-from ablate.cli import clean, evaluate, status
+from ablate.cli import clean, status
 from ablate.config.errors import Corrupt
 from ablate.planning.plan import plan_study
 from ablate.results.atomic import open_archive, write_atomic, write_json
@@ -94,8 +94,6 @@ def test_it_is_named_everywhere_and_trained_again(what, whole, results, planned,
     assert status.main([STUDY, *there]) == 0 and f"/{name} is " in capsys.readouterr().out
     with pytest.raises(Corrupt, match=name):
         load(run.folder)
-    assert evaluate.main([STUDY, *there]) == 1
-    assert f", seed 0 cannot be evaluated: {run.folder / name} is " in capsys.readouterr().err
     again = planned()
     assert again.todo == [run.path] and any(f"/{name} is " in note and "trained again" in note for note in again.notes)
     assert train(again)[0] == "done"
@@ -154,31 +152,40 @@ def test_an_archive_that_cannot_be_written_to_its_end_leaves_the_last_one_and_th
     assert file.read_bytes() == old and list(tmp_path.iterdir()) == [file]
 
 
-def test_damaged_weights_are_set_aside_where_they_are_read_and_trained_again(results, planned, capsys):
+def test_damaged_weights_are_not_loaded(results):
     run = only(results)
     flip(run.weights_file, 3000)
     with pytest.raises(Corrupt, match=r"weights\.safetensors is damaged"):
         load(run.folder).model()
     assert run.weights_file.exists(), "reading in a notebook removes nothing"
-    assert evaluate.main([STUDY, "--results-dir", str(results)]) == 1
-    said = capsys.readouterr().err
-    assert "weights.safetensors is damaged" in said and "set aside as weights.safetensors.corrupt" in said
+
+
+def test_a_run_whose_weights_were_set_aside_is_trained_again(results, planned):
+    run = only(results)
+    run.weights_file.rename(run.folder / "weights.safetensors.corrupt")
     again = planned()
     assert again.todo == [run.path] and any("weights.safetensors was damaged" in note for note in again.notes)
     assert train(again)[0] == "done" and not planned().todo
-    capsys.readouterr()
-    assert evaluate.main([STUDY, "--results-dir", str(results)]) == 0
+    assert load(run.folder).model()
 
 
-def test_removed_weights_are_not_explained_by_what_was_not_asked_for(results, planned, capsys):
+def test_damaged_weights_that_are_to_be_tested_are_set_aside_and_trained_again(results, command, capsys):
+    run = only(results)
+    flip(run.weights_file, 3000)
+    further = plan_study((*command, f"results_dir={results}", "eval.lengths=[8,24]"))
+    assert further.todo == [run.path] and train(further)[0] == "done"
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "trained again" in line]
+    assert "weights.safetensors is damaged" in line and "set aside as weights.safetensors.corrupt" in line
+    assert "test/loss@24" in run.evaluation()
+
+
+def test_removed_weights_are_not_explained_by_what_was_not_asked_for(results, planned):
     run = only(results)
     assert clean.main(["--weights", "--yes", "--results-dir", str(results)]) == 0
     with pytest.raises(FileNotFoundError, match="removed since, by ablate clean"):
         load(run.folder).model()
-    capsys.readouterr()
-    assert evaluate.main([STUDY, "--results-dir", str(results)]) == 2
     again = planned()
-    for said in (capsys.readouterr().err, *again.notes):
+    for said in again.notes:
         assert "removed since" in said and "keep=none" not in said
     assert not again.todo and len(again.notes) == 1
 
