@@ -15,8 +15,8 @@ from typing import Any
 
 import yaml
 
-from ablate.cli.catalogue import SHOWN, catalogue, cell
-from ablate.config.groups import CONF, groups
+from ablate.config.citations import papers, short
+from ablate.config.groups import CONF, description, groups, read_groups
 from ablate.config.schema import SECTIONS, VARIED, Config
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -39,6 +39,7 @@ SETTINGS = """\
 `group.setting=value` changes one of a variant's settings: `norm.eps=1e-6`, `attention.kv_heads=1`, `data.length=40`.
 Settings that no YAML holds are added with a plus: [options](models-and-tasks.md#options).
 """
+SHOWN = (*VARIED, "model", "preset", "data", "scale", "optim")  # groups of the catalogue
 SCALES = ("tiny", "small", "base")
 FILES = ("config.yaml", "scale/tiny.yaml", "model/decoder.yaml", "optim/adamw.yaml")  # of defaults
 TITLES = {
@@ -64,6 +65,37 @@ def pages() -> dict[str, str]:
         "catalogue.md": "\n".join([WRITTEN, "", CATALOGUE, catalogue()]),
         "keys.md": "\n".join([WRITTEN, "", KEYS, key_tables(), SETTINGS, setting_tables((*SHOWN, "track"))]),
     }
+
+
+def catalogue() -> str:
+    """A table for each group: variants, what they are, their papers."""
+    tables = []
+    for group in SHOWN:
+        tables.append(f"| `{group}=` | what it is | source |\n|---|---|---|\n{''.join(variant_rows(group))}")
+    return "\n".join(tables)
+
+
+def variant_rows(group: str) -> Iterator[str]:
+    """The row of each variant of a group."""
+    there = read_groups()
+    variants = there.variants[group]
+    cited = papers(({group: name} for name in variants), there)
+    for name, file in variants.items():
+        sources = [paper_link(entry) for entry in cited.get(f"{group}={name}", {}).values()]
+        title = f"`{name}` (default)" if name == there.defaults.get(group) else f"`{name}`"
+        yield f"| {title} | {cell(description(file).removesuffix('.'))} | {'; '.join(sources)} |\n"
+
+
+def paper_link(entry: dict[str, Any]) -> str:
+    """A paper's authors and year, linked to arXiv where it is there."""
+    if "eprint" in entry:
+        return f"[{short(entry)}](https://arxiv.org/abs/{entry['eprint']})"
+    return short(entry)
+
+
+def cell(text: str) -> str:
+    """Text as it stands in a cell of a Markdown table."""
+    return text.replace("|", "\\|")
 
 
 def key_tables() -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ORDER: tuple[str, ...] = ("norm", "ffn", "residual", "position", "attention", "init")  # order of groups in --help
 ORDER += ("model", "data", "scale", "optim", "track", "preset")
-COMMANDS = {name: f"ablate.cli.{name}" for name in ("status", "clean", "sync", "catalogue", "data")}
+COMMANDS = {name: f"ablate.cli.{name}" for name in ("status", "clean", "sync", "data")}
 COMMANDS |= {"analyse": "analysis.cli.main", "studies": "ablate.cli.studies", "dashboard": "analysis.dashboard.main"}
 COMMANDS |= {"watch": "analysis.cli.watch"}
 

@@ -38,7 +38,8 @@ PATIENCE = 90  # seconds for a run to write its first checkpoint
 
 
 def resume(given: Given, found: Findings) -> None:
-    """A run is killed after its first checkpoint and continued by the same command; its weights are tested at another length."""
+    """A run is killed after its first checkpoint, and the same command continues it; its weights are tested at another
+    length."""
     size = given.pick(
         ["train.steps=120"], ["scale=small", "train.steps=200", "train.eval_every=100", "optim.warmup=50"]
     )

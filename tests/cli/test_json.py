@@ -95,14 +95,6 @@ def test_a_command_says_in_json_what_its_page_says(name: str, results: Path, cap
     assert all(re.search(rf"`{key}`", section) for key in keys), f"docs/json.md says nothing of {keys}"
 
 
-def test_the_variants_of_the_catalogue(capfd: pytest.CaptureFixture[str]) -> None:
-    from ablate.cli.catalogue import main
-
-    assert main(["--json"]) == 0
-    found = {(row["group"], row["variant"]): row for row in told(capfd.readouterr().out)["result"]}
-    assert found["norm", "ln"]["default"] and not found["norm", "rms"]["default"] and found["norm", "rms"]["papers"]
-
-
 def test_a_plan_and_a_study(small, untried, tmp_path, monkeypatch, capfd) -> None:
     words = ["-m", "norm=ln,rms", "seeds=1", *small, "--json"]
     assert main.command([*words, "dry_run=true"]) == 0
