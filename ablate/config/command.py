@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from ablate.config.claims import Claim, Criterion, Level, level, read_claims, read_criterion
+from ablate.config.claims import Claim, Criterion, level, read_claims, read_criterion
 from ablate.config.depth import level_names, split_settings
 from ablate.config.designs import RUNG
 from ablate.config.errors import Corrupt, PlanError, Problem
@@ -217,8 +217,10 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
     entries = reader.entries(content)
     factors = content.get("factors", {})
     known = factors.items() if isinstance(factors, dict) else ()
-    names = {str(key): reader.names(str(key), each) for key, each in known if isinstance(each, list)}
-    levels = {key: [*each.values()] for key, each in names.items()}  # that claims may name
+    written = {str(key): each for key, each in known if isinstance(each, list)}
+    names = {key: reader.names(key, each) for key, each in written.items() if key in reader.groups}
+    levels = {key: [*map(level, each)] for key, each in written.items()}  # that claims may name
+    levels |= {key: [*each.values()] for key, each in names.items()}
     if content.get("design") == "ladder" and type(count := content.get("ladder", Config.ladder)) is int:
         levels[RUNG] = levels_of_rungs(min(count, 8))  # the most that the schema accepts
     named = with_names(content.get("claims", {}), names)
@@ -248,7 +250,7 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
     return StudyRequest([*placed, *typed], name, file, of_manifest, claims, replicated, changed, problems, of_file)
 
 
-def with_names(content: Any, names: dict[str, dict[Any, Level]]) -> Any:
+def with_names(content: Any, names: dict[str, dict[str, str]]) -> Any:
     """A part of a study file with the levels of factors by their names, at any depth."""
     if isinstance(content, list):
         return [with_names(item, names) for item in content]
@@ -322,11 +324,9 @@ class Reader:
                 self._add(found, str(key), f"{self.plus(key)}{key}={','.join(map(value_text, levels))}", where)
         return found
 
-    def names(self, key: str, levels: list[Any]) -> dict[Any, Level]:
-        """The names of a factor's levels, by what the file has."""
-        if key in self.groups:
-            return dict(level_names(key, map(str, levels), self.groups[key]))
-        return {str(each): level(each) for each in levels}
+    def names(self, group: str, levels: list[Any]) -> dict[str, str]:
+        """The names of a group's levels, by what the file has."""
+        return level_names(group, map(str, levels), self.groups[group])
 
     def _add(self, found: dict[str, str], key: str, text: str, where: str) -> None:
         if key in found:
