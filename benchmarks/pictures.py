@@ -62,10 +62,10 @@ def example() -> Case:
     return case_of(read_tables(EXAMPLE), EXAMPLE)
 
 
-def drawn(case: Case) -> tuple[dict[str, pandas.DataFrame], Page]:
-    """The tables of the figures of README and docs, and their page."""
-    edits = figures.Edits(figures=list(FIGURES))
-    return figures.tables(case, edits), page_of(case.study.manifest, edits)
+def figure_tables(case: Case) -> tuple[dict[str, pandas.DataFrame], Page]:
+    """The tables behind the figures of README and docs, by the figure's name, and the page settings."""
+    selection = figures.Edits(figures=list(FIGURES))
+    return figures.tables(case, selection), page_of(case.study.manifest, selection)
 
 
 def report_hash(case: Case) -> str:
@@ -76,7 +76,7 @@ def report_hash(case: Case) -> str:
 
 def draw(case: Case, name: str) -> None:
     """Write docs/NAME.png."""
-    tables, page = drawn(case)
+    tables, page = figure_tables(case)
     with matplotlib.rc_context(style.RC):
         figure = figures.KINDS[name].draw(tables[name], page)
         style.save(figure, DOCS, name, metadata(stamp_of(name, tables[name], page, case.study)), ["png"])
@@ -95,14 +95,15 @@ def picture_report(case: Case) -> None:
     write_atomic(DOCS / "report.png", buffer.getvalue())
 
 
-def screenshot(page: Path) -> bytes:
-    """The top of a page as a browser shows it, as PNG."""
+def screenshot(html: Path) -> bytes:
+    """The top of an HTML file as a browser shows it, as PNG."""
     try:
         from selenium import webdriver
     except ModuleNotFoundError:
         raise RuntimeError("selenium is missing; pip install -e '.[browser]'") from None
-    browser, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
-    if not browser or not driver:
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    chromedriver = shutil.which("chromedriver")
+    if not browser or not chromedriver:
         raise RuntimeError("Chromium or chromedriver is missing; apt-get install chromium chromium-driver")
     options = webdriver.ChromeOptions()
     options.binary_location = browser
@@ -110,12 +111,12 @@ def screenshot(page: Path) -> bytes:
         for flag in ("--headless=new", "--no-sandbox", "--hide-scrollbars", f"--user-data-dir={profile}"):
             options.add_argument(flag)
         options.add_argument(f"--window-size={WINDOW[0]},{WINDOW[1]}")
-        window = webdriver.Chrome(options, webdriver.ChromeService(driver))
+        session = webdriver.Chrome(options, webdriver.ChromeService(chromedriver))
         try:
-            window.get(page.as_uri())
-            return window.get_screenshot_as_png()
+            session.get(html.resolve().as_uri())
+            return session.get_screenshot_as_png()
         finally:
-            window.quit()
+            session.quit()
 
 
 class Pictured(Terminal):

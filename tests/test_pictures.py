@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from pictures import DOCS, FIGURES, NAMES, REPORT, drawn, example, main, report_hash
+from pictures import DOCS, FIGURES, NAMES, REPORT, example, figure_tables, main, report_hash
 from PIL import Image
 
 from analysis.figures.stamp import read_stamp, table_hash
@@ -13,7 +13,7 @@ from analysis.figures.stamp import read_stamp, table_hash
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_of_the_docs_shows_what_would_be_drawn_now(name: str) -> None:
-    tables, page = drawn(example())
+    tables, page = figure_tables(example())
     stamp = read_stamp((DOCS / f"{name}.png").read_bytes())
     assert stamp is not None
     assert stamp["table"] == table_hash(tables[name], page), f"docs/{name}.png is out of date; run make pictures"

@@ -54,19 +54,23 @@ class Command:
         return found
 
     def choices_with_settings(self) -> list[str]:
-        """The overrides that choose a variant of a group and have parentheses."""
+        """The overrides, fixed or swept, that choose a variant with settings in parentheses: norm=group(groups=8)."""
         texts = [*self.fixed, *itertools.chain.from_iterable(self.swept.values())]
         return [text for text in texts if "(" in text and key_of(text) in self.groups.variants]
 
-    def named(self, choices: dict[str, str]) -> dict[str, str]:
-        """The choice of each group by its level's name, which leaves out what comes with it where that is unique."""
-        found = dict(choices)
+    def with_level_names(self, choices: dict[str, str]) -> dict[str, str]:
+        """The choice of each group by its level's name: without the settings of other groups that come with it, as in
+        dyt(model.scale_embeddings=true), if the name alone tells the levels apart."""
+        names = dict(choices)
         for group, choice in choices.items():
-            if "(" in choice:
-                levels = [chosen(text) for text in self.swept.get(group, [])]
-                names = level_names(group, levels or [choice], self.groups.variants[group])
-                found[group] = names.get(choice, choice)
-        return found
+            if "(" not in choice:
+                continue
+            levels = [chosen(text) for text in self.swept.get(group, [])]
+            if not levels:  # the group is not swept: its choice is the only level
+                levels = [choice]
+            name_of = level_names(group, levels, self.groups.variants[group])
+            names[group] = name_of.get(choice, choice)
+        return names
 
     @property
     def typed(self) -> str:

@@ -94,7 +94,8 @@ def stored(value: object) -> Config:
 
 
 def unread(value: Any, where: str = "") -> dict[str, object]:
-    """The unknown entries of a record and of the records inside it, by dotted name, such as cells.colour."""
+    """The unknown entries of a record and of the records inside it, by dotted name, such as cells.colour.  Records of
+    one list share a name: the first value that is not empty is kept."""
     found: dict[str, object] = {}
     if isinstance(value, Record | Config):
         found = {f"{where}{name}": entry for name, entry in value.unread.items()}
@@ -106,7 +107,7 @@ def unread(value: Any, where: str = "") -> dict[str, object]:
     else:
         inner = []
     for item, prefix in inner:
-        for name, entry in unread(item, prefix).items():  # of several that have it, one that is not empty
+        for name, entry in unread(item, prefix).items():
             found[name] = found.get(name) or entry
     return found
 

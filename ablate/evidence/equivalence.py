@@ -20,8 +20,9 @@ from ablate.results.study import Study
 
 PAIRS = 3  # seeds that a verdict on paired differences needs; with two, t has one degree of freedom
 SEEDS = 5  # seeds that equivalent, negligible and verdicts on unpaired differences need
-# On the way from the best run (0) to the task's yardstick (1): runs beyond NOTHING collapsed if none lies between.
-GAP, NOTHING = 0.5, 0.9
+# Places on the way from the best run (0) to the task's yardstick (1).
+MIDDLE = 0.5
+LAST_TENTH = 0.9
 
 
 class Margin(NamedTuple):
@@ -128,10 +129,12 @@ def collapse_of(found: Scored, contrast: Contrast) -> Collapse:
 
 
 def collapsed_runs(found: Scored, cells: Sequence[str]) -> np.ndarray:
-    """Which runs of some cells learned nothing (seeds, cells), by the task that they were trained on.
+    """Which runs of some cells learned nothing on the task that they were trained on (seeds, cells).
 
-    On the way from the best of these runs to the task's yardstick (see `nothing_learned`), a collapsed run lies in the
-    last tenth or beyond, and no run of its cell between that and the middle.  Diverged runs count as collapsed.
+    Results are scaled so that the best of these runs is 0 and the task's yardstick 1 (see `nothing_learned`).  A run
+    collapsed if it lies at 0.9 or beyond and no run of its cell lies between 0.5 and 0.9: the cell splits in two.
+    Diverged runs always count.  They alone count where the cells share no yardstick, the metric is a speed or a share
+    of solved tasks, or no run is better than the yardstick.
     """
     diverged = np.isinf(found.of(cells, ranked=True))
     endpoint = endpoints(found.study.manifest)
@@ -141,14 +144,17 @@ def collapsed_runs(found: Scored, cells: Sequence[str]) -> np.ndarray:
     if len(yardsticks) > 1 or measured & SPEED.keys() or any(is_solved(endpoint[cell]) for cell in cells):
         return np.asarray(diverged)
     sign = 1 if lower_is_better(found.study.manifest, endpoint[cells[0]]) else -1
-    trained = sign * found.trained.to_numpy()[:, [found.at[cell] for cell in cells]]
+    columns = [found.at[cell] for cell in cells]
+    losses = sign * found.trained.to_numpy()[:, columns]  # lower is better from here on
     yardstick = sign * yardsticks.pop()
-    best = np.min(trained, where=~np.isnan(trained), initial=math.inf)
+    best = np.min(losses, where=~np.isnan(losses), initial=math.inf)
     if not best < yardstick:
         return np.asarray(diverged)
-    place = (trained - best) / (yardstick - best)  # 0 is the best run, 1 the yardstick
-    between = ((place > GAP) & (place < NOTHING)).any(axis=0)  # by cell
-    return np.asarray(diverged | ((place >= NOTHING) & ~between))
+    fraction_to_yardstick = (losses - best) / (yardstick - best)
+    learned_nothing = fraction_to_yardstick >= LAST_TENTH
+    learned_little = (fraction_to_yardstick > MIDDLE) & ~learned_nothing
+    splits_in_two = ~learned_little.any(axis=0)  # by cell
+    return np.asarray(diverged | (learned_nothing & splits_in_two))
 
 
 def without_collapsed(found: Scored, cells: Sequence[str]) -> tuple[Scored, int]:

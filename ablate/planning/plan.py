@@ -166,7 +166,7 @@ def compose_cells(design: Design) -> Composition:
         checked, wrong = Validator().validate(cell.config for cell in cells)
         wrong = at_levels(wrong, cells, design.command) + about_metrics(design.command.request, checked)
         raise PlanError(problems + wrong + (study_problems(cells[0].config) if cells else []))
-    cells = [cell._replace(choices=design.command.named(cell.choices)) for cell in cells]
+    cells = [cell._replace(choices=design.command.with_level_names(cell.choices)) for cell in cells]
     levels, factors, reference = factors_of(cells, design)
     at = [levels.index(level | reference) for level in levels]
     missed = unreached(list(zip(cells, overrides, strict=True)), design.command.groups.variants["preset"])

@@ -43,11 +43,11 @@ def metadata(stamped: Stamp) -> dict[str, str]:
 
 
 def table_hash(table: pandas.DataFrame, page: Page) -> str:
-    """SHA-256 of the columns, values and attributes of a table, and of the page, with numbers to ten digits.  Captions
-    count where they are drawn: words about the same numbers make no other figure."""
+    """SHA-256 of the columns, values and attributes of a figure's table and of its page settings, with numbers to ten
+    digits.  The caption counts only if the page draws it, since otherwise it does not change the figure."""
     values = {str(name): [_plain(value) for value in table[name].tolist()] for name in table}
-    drawn = {name: value for name, value in table.attrs.items() if name != "caption" or page.caption}
-    return _digest([list(map(str, table.columns)), values, _plain(drawn), page_hash(page)])
+    attributes = {name: value for name, value in table.attrs.items() if name != "caption" or page.caption}
+    return _digest([list(map(str, table.columns)), values, _plain(attributes), page_hash(page)])
 
 
 def page_hash(page: Page) -> str:

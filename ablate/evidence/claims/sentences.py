@@ -231,32 +231,33 @@ class Replication(NamedTuple):
 
 
 def replication(manifest: Manifest, claims: pandas.DataFrame) -> Replication | None:
-    """The overall verdict of a study by its claims; None without a criterion, or if the study is no evidence.
-
-    Of the claims that it rests on k must be supported, all of them unless it says otherwise.  It is met if k are,
-    refuted if so many are contradicted that k cannot be, else open.  Written after results it gives no verdict.
-    """
-    entry = manifest.replicated
-    if entry is None or no_evidence(manifest):
+    """The overall verdict of a study: met, refuted or open by its criterion (see `criterion_verdict`), "none" if the
+    criterion was withdrawn or written after results.  None without a criterion, or if the study is no evidence."""
+    criterion = manifest.replicated
+    if criterion is None or no_evidence(manifest):
         return None
-    if entry.value is None:
-        return Replication("none", "withdrawn", f"replicated: withdrawn {entry.written}{_before(entry)}.")
-    verdicts = claims.set_index("name").loc[entry.value.of]["verdict"].to_dict()
-    words = list(verdicts.values())
-    if not entry.registered:
-        verdict = "none"
-    elif words.count("supported") >= entry.value.needed:
-        verdict = "met"
-    elif words.count("contradicted") > len(words) - entry.value.needed:
-        verdict = "refuted"
-    else:
-        verdict = "open"
-    why = _basis(entry.value, verdicts)
-    grounds = f"{why[0].upper()}{why[1:]}" + f" ({entry.remark})" * bool(entry.remark) + _before(entry)
-    if entry.registered:
+    earlier = _before(criterion)
+    if criterion.value is None:
+        return Replication("none", "withdrawn", f"replicated: withdrawn {criterion.written}{earlier}.")
+    verdicts = claims.set_index("name").loc[criterion.value.of]["verdict"].to_dict()
+    why = _basis(criterion.value, verdicts)
+    remark = f" ({criterion.remark})" if criterion.remark else ""
+    grounds = f"{why[0].upper()}{why[1:]}{remark}{earlier}"
+    if criterion.registered:
+        verdict = criterion_verdict(list(verdicts.values()), criterion.value.needed)
         return Replication(verdict, why, f"replicated (registered): {verdict}. {grounds}.")
-    edited = ", edited after results" * bool(entry.earlier)
-    return Replication(verdict, why, f"replicated (post hoc{edited}): no verdict. {grounds}.")
+    edited = ", edited after results" if criterion.earlier else ""
+    return Replication("none", why, f"replicated (post hoc{edited}): no verdict. {grounds}.")
+
+
+def criterion_verdict(verdicts: list[str], needed: int) -> str:
+    """met if at least `needed` claims are supported, refuted if so many are contradicted that this cannot be reached
+    any more, else open."""
+    if verdicts.count("supported") >= needed:
+        return "met"
+    if verdicts.count("contradicted") > len(verdicts) - needed:
+        return "refuted"
+    return "open"
 
 
 def _basis(criterion: Criterion, verdicts: dict[str, str]) -> str:
