@@ -74,14 +74,16 @@ def command(words: list[str]) -> int:
     if given.version:
         print(f"ablate {__version__}")
         return 0
-    if given.help or given.words[:1] == ["help"]:
+    nothing = not (given.words or others or given.cfg)  # a bare `ablate` trains nothing
+    if nothing or given.help or given.words[:1] == ["help"]:
         asked = [word for word in given.words if word != "help" and "=" not in word]
 
         def shown() -> Outcome:
-            print(help_text((given.config_dir or [None])[0], asked))
-            return Outcome(0)
+            text = help_text((given.config_dir or [None])[0], asked)
+            print(text)
+            return Outcome(0, text)
 
-        return conclude("ablate", False, shown)
+        return conclude("ablate", given.json, shown)
     return conclude("ablate", given.json, lambda: study(given, words, others))
 
 

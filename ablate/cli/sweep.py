@@ -13,6 +13,7 @@ from ablate.config.subcommands import Outcome
 from ablate.execution.signals import DiskFull, Terminated
 from ablate.formatting import columns, counted, first_of, passes, percent, remainder
 from ablate.formatting.streams import say
+from ablate.planning.only_variant import about_one_variant
 from ablate.planning.runs import Plan
 from ablate.results import naming
 from ablate.results.records import Cell, Manifest
@@ -53,6 +54,8 @@ def sweep(plan: Plan) -> Outcome:
     terminal = Terminal()
     if like := similar_study(plan.results, plan.manifest):
         terminal.remark(f"{plan.manifest.study} is {like}")
+    for line in about_one_variant(plan.manifest):
+        terminal.remark(line)
     try:
         study = api.train(plan, terminal)
         statuses = dict(zip(study.runs["path"], study.runs["status"], strict=True))

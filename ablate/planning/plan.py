@@ -35,6 +35,7 @@ from ablate.planning.checks.preflight import try_out
 from ablate.planning.checks.user_code import Failed, isolate_user_code
 from ablate.planning.checks.validate import Checked, Validator
 from ablate.planning.measured import with_kernels
+from ablate.planning.only_variant import only_variant
 from ablate.planning.rounds import next_round
 from ablate.planning.runs import Plan, is_hydras
 from ablate.planning.study import Cells, CheckedStudy, Layout, describe_task, study_name
@@ -172,6 +173,8 @@ def compose_cells(design: Design) -> Composition:
     missed = unreached(list(zip(cells, overrides, strict=True)), design.command.groups.variants["preset"])
     labels, whole = labels_of(cells, design), ", ".join(f"{name}={level}" for name, level in levels[0].items())
     remarks = [*design.notes, *missed, *[f"{BASE} is {whole}"] * (labels[0] == BASE)]
+    if len(cells) == 1:
+        remarks.append(only_variant(design.command, cells[0].choices))
     return Composition(factors, reference, [], labels, levels, at, design, cells, remarks)
 
 

@@ -42,6 +42,7 @@ from ablate.config.targets import allowed_packages
 from ablate.execution.signals import DiskFull
 from ablate.formatting import instead
 from ablate.planning import runs
+from ablate.planning.only_variant import about_one_variant
 from ablate.results import naming
 from ablate.results import study as tables
 from ablate.results.kept_tables import holds_tables, read_tables
@@ -232,6 +233,7 @@ class Study(tables.Study):
         effects = [*evidence.claim_lines(self.manifest, evidence.claims(self)), *effect_lines(self.effects)]
         tested = evidence.families(self.manifest, int(self.effects["family"].sum()))
         effects += filter(None, [tested, evidence.unadjusted(self.manifest)])
+        effects += about_one_variant(self.manifest)
         return "\n".join([self._title(), *formatting.columns(rows), *self._below(cells), *effects])
 
     def _repr_html_(self) -> str:
@@ -240,7 +242,7 @@ class Study(tables.Study):
         rows = [(effect.label, *effect_words(effect, places)) for effect in named_rows(shown.head(SHOWN))]
         heads = ("effect", f"difference in {evidence.endpoint(self.manifest)}", "over", "verdict")
         above = [self._title(), *evidence.claim_lines(self.manifest, evidence.claims(self))]
-        below = [*self._below(shown), evidence.unadjusted(self.manifest)]
+        below = [*self._below(shown), evidence.unadjusted(self.manifest), *about_one_variant(self.manifest)]
         return paragraph(above) + html_table(heads, rows) + paragraph(list(filter(None, below)))
 
     def _title(self) -> str:

@@ -1,5 +1,6 @@
 """The command line end to end: its commands, what a sweep leaves on disk, what the same does again."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -89,6 +90,19 @@ def test_help_lists_every_variant(capsys):
             assert description(file), f"{file} does not say what it is"
     for word, told in (("activations", "did you mean ffn"), ("status", "status --help"), ("frob", "there are norm")):
         assert command(["help", word]) == 2 and told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [[], ["-m"], ["--json"]])
+def test_without_words_there_is_help_and_nothing_is_trained(words, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    assert command(words) == 0
+    assert "usage: ablate [-m] [group=variant" in capfd.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_as_json_is_its_text(capfd):
+    assert command(["help", "norm", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["result"].startswith("norm\n")
 
 
 def test_every_command_is_in_the_help_and_a_misspelt_one_is_named(capsys):

@@ -130,7 +130,8 @@ def test_a_full_disk_is_one_line_and_no_failure_of_the_run(planned, undisturbed,
         with monkeypatch.context() as full:
             full.setattr(os, "replace", refuse)
             assert carry_out(planned, here) == 1
-        [line] = capfd.readouterr().err.splitlines()
+        only, line = capfd.readouterr().err.splitlines()
+        assert "only one variant" in only
         assert f"no space left for {planned.folder}: free some space" in line
         assert run.result() is None and run.holder() is None and not list(run.folder.glob(".*")), name
     assert train(planned)[0] == "done" and (rows_of(run), run.result().final) == undisturbed
