@@ -1,5 +1,6 @@
 """The training loop: one run from its configuration to its result, with metrics on disk and exact resumption."""
 
+import contextlib
 import math
 import sys
 from collections.abc import Callable
@@ -72,11 +73,23 @@ class Trainer:
     def train(self, stop: Callable[[], bool]) -> dict[str, float]:
         """Train to the last step and return the metrics of that step.  Raises Interrupted and Diverged."""
         try:
-            return {key: value for key, value in self.finish_steps(stop).items() if "/" in key}
+            row = self.finish_steps(stop)
+            self.finish_checkpoint()
+        except Interrupted:
+            self.finish_checkpoint()  # without it nothing could be continued
+            raise
+        except BaseException:
+            with contextlib.suppress(Exception):  # the error of the run is the one to report
+                self.finish_checkpoint()
+            raise
         finally:
-            with self.clock.timed("checkpoint"):
-                self.saver.written.result()
             self.metrics.close()
+        return {key: value for key, value in row.items() if "/" in key}
+
+    def finish_checkpoint(self) -> None:
+        """Wait for the last checkpoint.  Raises the error of writing it."""
+        with self.clock.timed("checkpoint"):
+            self.saver.written.result()
 
     def finish_steps(self, stop: Callable[[], bool]) -> Row:
         """Take the steps that are left, with what is due in between; returns the last row."""

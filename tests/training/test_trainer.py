@@ -33,6 +33,7 @@ from ablate.training import checkpoint, compiling, gradients
 from ablate.training import clock as clocks
 from ablate.training import trainer as loop
 from ablate.training.clock import PHASES, Clock
+from ablate.training.divergence import Diverged
 from ablate.training.trainer import Interrupted, Trainer
 
 SEED, STEPS, WARMUP, LR, FLOOR, CLIP, DECAY = 3, 5, 2, 0.01, 0.2, 0.05, 0.3
@@ -269,6 +270,36 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run_with_the_reason(end, s
     with pytest.raises(OSError, match="no such luck"):
         trainer.train(lambda: end == "at once")
     assert trainer.progress.step == (0 if end == "at once" else 2)
+
+
+def test_a_checkpoint_that_cannot_be_written_hides_no_error_of_the_run(small, tmp_path, monkeypatch) -> None:
+    trainer = trainer_of(configured(small, "train.checkpoint_seconds=0"), tmp_path)
+
+    def fail(*_: Any) -> None:
+        raise OSError(5, "no such luck")
+
+    def diverge(step: int) -> Any:
+        trainer.save()
+        raise Diverged("the loss is not finite")
+
+    monkeypatch.setattr(checkpoint, "write_atomic", fail)
+    monkeypatch.setattr(trainer, "update", diverge)
+    with pytest.raises(Diverged):
+        trainer.train(lambda: False)
+    assert trainer.metrics.file.closed
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_the_log_is_closed_also_where_a_checkpoint_cannot_be_written(stop, small, tmp_path, monkeypatch) -> None:
+    trainer = trainer_of(configured(small, "keep=all"), tmp_path)
+
+    def fail(*_: Any) -> None:
+        raise OSError(5, "no such luck")
+
+    monkeypatch.setattr(checkpoint, "write_atomic", fail)
+    with pytest.raises(OSError, match="no such luck"):
+        trainer.train(lambda: stop)
+    assert trainer.metrics.file.closed
 
 
 def test_each_second_is_that_of_one_phase_and_speed_is_that_of_training_alone(small, tmp_path, monkeypatch) -> None:
