@@ -26,6 +26,8 @@ HOST = "127.0.0.1"
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY"}
 REST = 10  # pause before curves and verdicts are computed again, in times of what that took
 MOST = 50  # failed runs that are listed
+CLIENTS = 16  # requests that are answered at a time
+BUSY = b"HTTP/1.0 503 too many requests at a time\r\n\r\n"
 
 State = dict[str, Any]
 
@@ -108,8 +110,25 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, live: Live, port: int):
         super().__init__((HOST, port), Handler)
+        self.places = threading.BoundedSemaphore(CLIENTS)
         self.hosts, page = [f"{name}:{self.server_port}" for name in (HOST, "localhost")], live.page()
         self.content = {"/": lambda: page, "/state.json": live.state, "/curves.json": lambda: live.curves}
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a request in a thread; one too many is turned away."""
+        if self.places.acquire(blocking=False):
+            super().process_request(request, client_address)
+            return
+        with contextlib.suppress(OSError):
+            request.sendall(BUSY)
+        self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer a request, and make room for the next."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.places.release()
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -125,6 +125,29 @@ def test_only_this_machine_gets_an_answer_and_only_of_the_page(ask: Ask) -> None
         assert b"".join(iter(lambda: plain.recv(4096), b"")).endswith(b"\r\n\r\n"), "no content"
 
 
+def status(ask: Ask) -> int:
+    """The status of an answer; 0 if the connection was closed before it was read."""
+    try:
+        return ask("/")[0]
+    except ConnectionError:
+        return 0
+
+
+def test_too_many_clients_at_a_time_are_turned_away_and_the_next_is_answered(ask: Ask) -> None:
+    silent = [socket.create_connection(("127.0.0.1", ask.port)) for _ in range(live.CLIENTS)]
+    wait_for(lambda: status(ask) == 503)
+    for client in silent:
+        client.close()
+    wait_for(lambda: status(ask) == 200)
+
+
+def test_a_run_with_a_deep_configuration_ends_no_server(results: Path, ask: Ask) -> None:
+    for file in results.glob("runs/*/*/result.json"):
+        (file.parent / "config.yaml").write_text("[" * 30_000)
+    assert ask("/state.json")[0] == 200
+    assert ask("/state.json")[0] == 200
+
+
 def test_tables_are_computed_again_when_files_change_and_not_before(results, ask, monkeypatch) -> None:
     read: list[str] = []
     monkeypatch.setattr(live, "load_study", lambda *given: read.append(given[1]) or load_study(*given))
