@@ -33,6 +33,10 @@ class Corrupt(Exception):
         self.file = file
 
 
+class Unreadable(Corrupt):
+    """A file of results could not be read this time, such as with EIO; it may be whole, so it is not set aside."""
+
+
 class Refused(Exception):
     """A command cannot be carried out; the message says why in one line."""
 

@@ -1,7 +1,9 @@
-"""Reading untrusted files: regular ones only, as pipes and devices could block; YAML as plain data of bounded size."""
+"""Reading untrusted files: regular ones only, as pipes and devices could block; YAML as plain data of bounded size and
+depth, which are looked at before a parser that recurses."""
 
 import errno
 import functools
+import json
 import os
 import re
 import stat
@@ -9,33 +11,38 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from ablate.config.errors import Corrupt
+from ablate.config.errors import Corrupt, Unreadable
 
 CALL = re.compile(r"\$\{.*:", re.DOTALL)  # ${model.dim} calls no resolver: it refers to another setting
 YAMLS = "tag:yaml.org,2002:"
 NAMES = {f"{YAMLS}{name}" for name in ("str", "int", "float", "bool", "null")}
 PLAIN = NAMES | {f"{YAMLS}{name}" for name in ("map", "seq", "merge")}
 DEEPEST = 50  # the most nested levels of lists and mappings
+TOO_DEEP = f"it is more than {DEEPEST} levels deep"
 MOST = 100_000  # values in one file, each use of an alias counted
+TOO_MANY = "it refers to itself, or stands for more than a file can hold"
+MOST_TEXT = 2**24  # bytes of a YAML file
 
 
 def read_plain(file: Path, loader: Any = None) -> Any:
     """The content of a YAML file.  Raises `Corrupt` if it is invalid, refers to itself or is too large."""
     try:
-        return parse_plain(read_regular(file), str(file), loader)
+        return parse_plain(read_regular(file, MOST_TEXT), str(file), loader)
     except OSError as error:
-        raise Corrupt(f"{file} cannot be read ({error.strerror})") from None
+        raise unreadable(file, error) from None
 
 
 def parse_plain(text: bytes | str, where: str, loader: Any = None) -> Any:
     """The content of a YAML text; `where` names it in errors.  Raises `Corrupt`."""
     import yaml
 
+    loader = loader or _loader()
     try:
-        node = yaml.compose(text, Loader=loader or _loader())
+        _look(text, loader)
+        node = yaml.compose(text, Loader=loader)
         if node is not None:
             _count(node, {})
-        return yaml.load(text, Loader=loader or _loader())
+        return yaml.load(text, Loader=loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
@@ -64,13 +71,34 @@ def calls(value: Any) -> str | None:
     return next((found for part in inner if (found := calls(part))), None)
 
 
+def _look(text: bytes | str, loader: Any) -> None:
+    """Raise ValueError for a YAML text that is too long, or that has too many or too deep values; composing it would
+    recurse until the process ends."""
+    import yaml
+
+    if len(text) > MOST_TEXT:
+        raise ValueError(f"it has more than {MOST_TEXT:,} bytes")
+    values = depth = 0
+    for event in yaml.parse(text, Loader=loader):
+        if isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+            continue
+        values += 1
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        if depth > DEEPEST:
+            raise ValueError(TOO_DEEP)
+        if values > MOST:
+            raise ValueError(TOO_MANY)
+
+
 def _count(node: Any, known: dict[int, int], depth: int = 0) -> int:
     """The number of values below a node, aliases followed.  Raises ValueError for nodes that contain themselves, too
     many or too deep ones, and tags such as !!pairs."""
     if node.tag not in PLAIN:
         raise ValueError(f"{node.tag.replace(YAMLS, '!!')} is more than plain data; write the value")
     if depth > DEEPEST:
-        raise ValueError(f"it is more than {DEEPEST} levels deep")
+        raise ValueError(TOO_DEEP)
     if id(node) not in known:
         known[id(node)] = MOST  # until it is counted, so that a node inside itself exceeds the limit
         inner = node.value if isinstance(node.value, list) else []
@@ -81,11 +109,21 @@ def _count(node: Any, known: dict[int, int], depth: int = 0) -> int:
         below = (part for pair in inner for part in (pair if isinstance(pair, tuple) else (pair,)))
         known[id(node)] = 1 + sum(_count(part, known, depth + 1) for part in below)
     if known[id(node)] >= MOST:
-        raise ValueError("it refers to itself, or stands for more than a file can hold")
+        raise ValueError(TOO_MANY)
     return known[id(node)]
 
 
+def parse_json(text: bytes | str) -> Any:
+    """The value of a JSON text.  Raises ValueError, also for one that is nested too deep."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
 MOST_BYTES = 2**30  # the largest file that is read
+# Errors that say what a path leads to.  Any other, such as EIO, says nothing about what the file holds.
+NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.EFBIG)
 
 
 def regular(path: str, flags: int) -> int:
@@ -110,3 +148,16 @@ def read_regular(path: Path, most: int = MOST_BYTES) -> bytes:
         if os.fstat(file.fileno()).st_size > most:
             raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
         return file.read()
+
+
+def is_of_reading(error: BaseException) -> bool:
+    """Whether an error says only that a file could not be read this time, such as EIO or full memory."""
+    if isinstance(error, OSError):
+        return error.errno is not None and error.errno not in NO_FILE
+    return isinstance(error, MemoryError)
+
+
+def unreadable(file: Path, error: OSError) -> Corrupt:
+    """The error to raise where a file could not be read."""
+    kind = Unreadable if is_of_reading(error) else Corrupt
+    return kind(f"{file} cannot be read ({error.strerror})")

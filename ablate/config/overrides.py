@@ -14,6 +14,7 @@ from hydra.errors import HydraException
 
 from ablate.config.depth import SETTINGS, is_pattern, pattern_problem
 from ablate.config.errors import Problem
+from ablate.config.files import DEEPEST
 from ablate.config.groups import Groups, named_elsewhere
 from ablate.config.key_checks import misshapen, suggestion
 from ablate.config.removed import removed
@@ -36,6 +37,11 @@ def parse(overrides: list[str], groups: Groups) -> tuple[list[str], dict[str, li
     given: dict[str, str] = {}
     zipped = any(text.startswith("zip=") for text in overrides)  # then a value may repeat, as only pairs must differ
     for text in overrides:
+        if depth_of(text) > DEEPEST:
+            problems.append(
+                Problem(key_of(text)[:40], f"its value is more than {DEEPEST} levels deep; write a flatter one")
+            )
+            continue
         try:
             override = parsed(plain := with_quotes(text, groups.variants))
             if (count := _size_of_range(override)) > MOST:
@@ -66,6 +72,18 @@ def parse(overrides: list[str], groups: Groups) -> tuple[list[str], dict[str, li
         else:
             fixed.append(plain)
     return fixed, swept, problems
+
+
+def depth_of(text: str) -> int:
+    """The most brackets that are open at a time in a word; Hydra's parser recurses once for each."""
+    depth = deepest = 0
+    for letter in text:
+        if letter in "[{(":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif letter in "]})":
+            depth -= 1
+    return deepest
 
 
 def _size_of_range(override: Override) -> float:

@@ -3,7 +3,6 @@
 import glob
 import gzip
 import io
-import json
 import mmap
 import os
 import zlib
@@ -16,6 +15,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ablate.config.errors import one_line
 from ablate.config.extra import extra
+from ablate.config.files import parse_json
 from ablate.formatting import instead
 
 PIECE = 64 << 20  # bytes of a file that one process reads at a time
@@ -215,8 +215,8 @@ def _stream(file: Path) -> BinaryIO:
 
 def _field(line: bytes, column: str, where: str) -> bytes:
     try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        row = parse_json(line)
+    except ValueError as error:
         raise ValueError(f"data.path: {where} is no line of JSON ({one_line(error)[:80]})") from None
     if not isinstance(row, dict) or column not in row:
         there = instead(column, row) if isinstance(row, dict) else "each line must be an object"

@@ -1,6 +1,5 @@
 """Documents in a text column of a Hugging Face dataset, from the hub or from a folder of `save_to_disk`."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from typing import Any
 
 from ablate.config.errors import one_line
 from ablate.config.extra import extra
+from ablate.config.files import parse_json
 from ablate.data.documents import PIECE, ROWS, Document, Part, as_bytes
 from ablate.formatting import instead
 
@@ -70,7 +70,7 @@ class Rows:
         split = self._folder / self.split
         folder = split if split.is_dir() else self._folder
         try:  # other .arrow files there are the library's cache
-            state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+            state = parse_json((folder / "state.json").read_text(encoding="utf-8"))
             return sorted(folder / file["filename"] for file in state["_data_files"])
         except (OSError, ValueError, LookupError, TypeError):
             return self.files()  # says what is wrong with the folder

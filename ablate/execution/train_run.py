@@ -22,7 +22,7 @@ import yaml
 from safetensors.torch import save
 from torch import nn
 
-from ablate.config.errors import Corrupt, first_line
+from ablate.config.errors import Corrupt, Unreadable, first_line
 from ablate.config.schema import Config
 from ablate.data.task import Task
 from ablate.execution.pool import Order
@@ -101,6 +101,9 @@ def complete_run(run: Run, cell: Cell, seed: int, stop: Callable[[], bool], rank
         result = run.result()
         if result and result.status != "failed":
             return test_lengths(run, cell.config, saved) if result.status == "done" else result.status
+    except Unreadable as error:
+        say(str(error))
+        return "failed"
     except Corrupt as error:
         put_aside(run, error)
     return attempt(run, cell, seed, stop, ranks)

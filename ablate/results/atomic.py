@@ -16,7 +16,7 @@ from typing import IO, Any
 import msgspec
 
 from ablate.config.errors import Corrupt
-from ablate.config.files import read_regular, regular
+from ablate.config.files import parse_json, read_regular, regular, unreadable
 from ablate.config.typed_json import Record, T, parse
 
 
@@ -56,10 +56,12 @@ def write_json(path: Path, value: dict[str, Any], check: Callable[[], None] = la
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object that `write_json` wrote.  Raises `Corrupt` if it is none or was changed, and FileNotFoundError."""
     try:
-        value = json.loads(read_regular(path).decode())
+        value = parse_json(read_regular(path).decode())
     except FileNotFoundError:
         raise
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise unreadable(path, error) from None
+    except ValueError as error:
         raise Corrupt(f"{path} is not readable as JSON ({error})") from None
     if not isinstance(value, dict):
         raise Corrupt(f"{path} holds no JSON object")

@@ -27,7 +27,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from ablate.config.errors import Corrupt
-from ablate.config.files import read_regular
+from ablate.config.files import parse_json, read_regular
 from ablate.config.typed_json import Record
 from ablate.formatting import quoted, show, unquoted
 from ablate.results.atomic import Sum, read_record, sum_of, write_atomic, write_json
@@ -192,10 +192,7 @@ def from_csv(data: bytes, texts: Collection[str]) -> pandas.DataFrame:
         if name in texts:
             found[name] = pandas.Series([unquoted(field) if field else None for field in fields])
             continue
-        try:
-            values = json.loads(f"[{','.join(field or 'NaN' for field in fields)}]")
-        except RecursionError:
-            values = []
+        values = parse_json(f"[{','.join(field or 'NaN' for field in fields)}]")
         if len(values) != len(fields) or not all(isinstance(each, int | float | None) for each in values):
             raise ValueError("a column of numbers holds something else")
         found[name] = pandas.Series(values, dtype=object if None in values else None)

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from ablate.config.files import read_regular
+from ablate.config.files import parse_json, read_regular
 from ablate.config.typed_json import Record, parse
 
 BEAT = 10.0  # seconds between heartbeats
@@ -197,7 +197,7 @@ def content_of(file: Path) -> bytes:
 def parsed(content: bytes) -> Holder:
     """The holder named in a lease; an empty one if it is damaged."""
     with contextlib.suppress(ValueError):
-        return parse(Holder, json.loads(content))
+        return parse(Holder, parse_json(content))
     return Holder()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ablate.config.claims import weighed
 from ablate.config.designs import DESIGNS, RUNG
-from ablate.config.errors import Corrupt, Refused
+from ablate.config.errors import Corrupt, Refused, Unreadable
 from ablate.config.key_checks import fraction_of
 from ablate.config.schema import OWNED
 from ablate.config.typed_json import unread
@@ -74,6 +74,8 @@ def renew_manifest(results: Path, manifest: Manifest) -> None:
             known = read_manifest(results, manifest.study).looks
         except FileNotFoundError:
             pass
+        except Unreadable:
+            raise
         except Corrupt:
             set_aside(folder / "manifest.json")
         since = [look for look in known if look.study is None and look not in manifest.looks]

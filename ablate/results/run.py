@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 from ablate.config.errors import Corrupt
-from ablate.config.files import read_regular
+from ablate.config.files import read_regular, unreadable
 from ablate.results.atomic import Sum, file_digest, finite, no_link, read_record
 from ablate.results.lease import Holder, Lease, holder, take
 from ablate.results.records import Evaluation, Manifest, Metrics, Provenance, Result
@@ -79,7 +79,7 @@ class Run:
         except FileNotFoundError:
             return [], 0
         except OSError as error:
-            raise Corrupt(f"{self.metrics_file} cannot be read ({error.strerror})") from None
+            raise unreadable(self.metrics_file, error) from None
 
     def holder(self) -> Holder | None:
         """The process that trains the run now, or None."""
@@ -145,7 +145,7 @@ def verify_sum(file: Path, written: Sum, without: str) -> None:
     except FileNotFoundError:
         raise Corrupt(f"{file} is gone: {without}") from None
     except OSError as error:
-        raise Corrupt(f"{file} cannot be read ({error.strerror})") from None
+        raise unreadable(file, error) from None
     raise Corrupt(f"{file} is damaged: {how}", file)
 
 

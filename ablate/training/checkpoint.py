@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from ablate.config.files import regular
+from ablate.config.files import is_of_reading, regular
 from ablate.results.atomic import digest, open_archive, set_aside, write_atomic
 from ablate.results.run import MetricsWriter, Run
+from ablate.training.devices import is_out_of_memory
 from ablate.training.ranks import Ranks
 
 SHARE = 0.03  # of the time, at most, that checkpoints take
@@ -90,7 +91,8 @@ def copied(states: dict[str, Any]) -> dict[str, Any]:
 
 
 def restore(run: Run, device: torch.device, parts: Mapping[str, Any]) -> Progress:
-    """Load the run's checkpoint, if it has one, into its parts.  Raises DamagedCheckpoint after setting it aside."""
+    """Load the run's checkpoint, if it has one, into its parts.  Raises DamagedCheckpoint after setting it aside, and
+    the error of one that cannot be read now."""
     path, damaged = run.checkpoint_file, [run.checkpoint_file]
     if not path.exists():
         return Progress()
@@ -105,11 +107,18 @@ def restore(run: Run, device: torch.device, parts: Mapping[str, Any]) -> Progres
         for name, part in parts.items():
             part.load_state_dict(state[name])
     except Exception as error:  # torch.load can raise any exception on damaged bytes
+        if is_passing(error):
+            raise
         run.check()
         aside, why = " and ".join(set_aside(file).name for file in damaged), str(error).split("\n")[0][:200]
         raise DamagedCheckpoint(f"{path} cannot be used ({why}); set aside as {aside}, trained again") from None
     progress.resumed += 1
     return progress
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether an error of loading says nothing about a checkpoint: memory is full, or the disk cannot be read now."""
+    return is_of_reading(error) or is_out_of_memory(error) or "can't allocate memory" in str(error)
 
 
 def share(progress: Progress, parts: Mapping[str, Any], ranks: Ranks) -> Progress:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.config.errors import Corrupt
+from ablate.config.errors import Corrupt, Unreadable
 from ablate.config.schema import Config, Train
 from ablate.data.metrics import Metric, Scores, loss
 from ablate.data.task import IGNORE, Batch, HeldOut, Task
@@ -219,6 +219,8 @@ def add_length(run: Run, model: nn.Module, task: Task, setting: Setting, length:
     whose = Evaluation(torch=torch.__version__, data_fingerprint=task.fingerprint)
     try:
         known = run.evaluation(whose)
+    except Unreadable:
+        raise
     except Corrupt:
         known = {}
         with contextlib.suppress(FileNotFoundError):

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ablate.config.errors import Corrupt
+from ablate.config.errors import Corrupt, Unreadable
 from ablate.config.files import read_plain
 from ablate.config.schema import Config
 from ablate.config.targets import allowed_packages
@@ -140,6 +140,8 @@ def read_config(file: Path) -> Config:
     """Read a run's configuration.  Raises `Corrupt`."""
     try:
         config = stored(read_plain(file))
+    except Unreadable:
+        raise
     except Corrupt as error:
         why = str(error).removeprefix(f"{file} ")
         raise Corrupt(f"{file} is gone or damaged: it {why}", file if file.exists() else None) from None

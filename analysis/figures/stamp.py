@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas
 
+from ablate.config.files import parse_json
 from ablate.results.study import Study
 from analysis.figures.kind import Page
 
@@ -97,8 +98,8 @@ def read_stamp(data: bytes) -> Stamp | None:
     texts = _pdf_texts(data) if data.startswith(b"%PDF") else _png_texts(data)
     found = next((text.removeprefix(MARK) for text in texts if text.startswith(MARK)), None)
     try:
-        stamped = json.loads(found) if found else None
-    except (ValueError, RecursionError):
+        stamped = parse_json(found) if found else None
+    except ValueError:
         return None
     if not isinstance(stamped, dict) or not {"study", "figure", "table", "command"} <= set(stamped):
         return None

@@ -7,6 +7,7 @@ prints.  A run's name is the path of its file, or of its folder if all files hav
 
 import csv
 import datetime
+import io
 import json
 import os
 import re
@@ -17,7 +18,7 @@ from typing import Any
 import pandas
 
 from ablate.config.errors import Corrupt, Refused
-from ablate.config.files import read_plain, read_regular
+from ablate.config.files import parse_json, read_plain, read_regular
 from ablate.formatting import is_number, unquoted, visible
 from ablate.results.records import STATUSES
 from ablate.results.study import Study
@@ -72,7 +73,7 @@ def texts(file: Path) -> pandas.DataFrame:
     form: dict[str, Any] = {"sep": None, "engine": "python", "encoding": "utf-8-sig", "header": None}
     as_texts: dict[str, Any] = {"dtype": str, "keep_default_na": False, "index_col": False}
     try:
-        table = pandas.read_csv(file, skip_blank_lines=False, **form, **as_texts).fillna("")
+        table = pandas.read_csv(io.BytesIO(read_regular(file)), skip_blank_lines=False, **form, **as_texts).fillna("")
     except UnicodeDecodeError:
         raise Refused("this is no CSV: it is not text in UTF-8") from None
     except (pandas.errors.ParserError, pandas.errors.EmptyDataError, csv.Error) as error:
@@ -106,7 +107,7 @@ def read_folder(folder: Path) -> Logged:
             except json.JSONDecodeError:
                 why = "this is not all of a JSON file; take the run away, or write it anew"
                 raise Refused(f"{file.relative_to(folder)}: {why}") from None
-            except (OSError, ValueError, Refused, RecursionError) as error:
+            except (OSError, ValueError, Refused) as error:
                 why = (error.strerror if isinstance(error, OSError) else "") or " ".join(str(error).split())
                 raise Refused(f"{file.relative_to(folder)}: {why}") from None
         if found:
@@ -129,7 +130,7 @@ def _runs(found: dict[Path, Run]) -> Logged:
 
 
 def _trainer(file: Path) -> Run:
-    state = json.loads(read_regular(file))
+    state = parse_json(read_regular(file))
     rows = state.get("log_history") if isinstance(state, dict) else None
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise ValueError("this is no state of a Trainer that has logged: it has no log_history")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -10,16 +11,18 @@ import pytest
 import torch
 from one_run import train, write_plan
 
+from ablate import load
 from ablate.cli.main import command
 from ablate.config.errors import Corrupt
-from ablate.config.files import parse_plain, read_regular
+from ablate.config.files import MOST_TEXT, parse_json, parse_plain, read_plain, read_regular
 from ablate.execution.worker import handle_order
 from ablate.results import lease as leases
 from ablate.results.atomic import write_atomic
 from ablate.results.run import Run
 from ablate.training.checkpoint import DamagedCheckpoint, Progress, restore
 from ablate.training.vectors import kept
-from hostile.conftest import Tried
+from analysis.cli.main import main as analyse
+from hostile.conftest import STUDY, Tried
 
 
 def pipe_at(file: Path) -> None:
@@ -36,7 +39,10 @@ def test_a_pipe_in_place_of_a_runs_file_keeps_nobody_waiting(place: Path, folder
             pipe_at(folder / name)
     found = tried()
     assert "result.json" in found["analysis export"][1] and "metrics.jsonl" in found["analysis export"][1], found
-    assert any("config.yaml is gone or damaged" in said for _, said in found.values()), found
+    for folder in folders:
+        (folder / "result.json").unlink(missing_ok=True)
+        with pytest.raises(Corrupt, match=r"config\.yaml is gone or damaged"):
+            load(folder)
 
 
 def test_a_run_with_pipes_in_it_is_trained(place: Path, plan: Any, capfd: pytest.CaptureFixture[str]) -> None:
@@ -115,6 +121,91 @@ def test_yaml_is_plain_data(text: str, why: str) -> None:
     with pytest.raises(Corrupt, match=f"f.yaml is not readable as YAML .*{why}") as error:
         parse_plain(text, "f.yaml")
     assert "\n" not in str(error.value)
+
+
+DEEP = {"brackets": "[", "braces": "{", "keys": "{a: ", "lines": "- ", "questions": "? "}
+
+
+@pytest.mark.parametrize("what", DEEP)
+def test_yaml_nested_too_deep_is_refused_before_it_is_composed(what: str) -> None:
+    with pytest.raises(Corrupt, match=r"f\.yaml is not readable as YAML .*more than 50 levels deep"):
+        parse_plain(DEEP[what] * 30_000, "f.yaml")
+
+
+def test_yaml_with_too_many_values_is_refused_before_it_is_composed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("yaml.compose", lambda *_, **__: pytest.fail("it is composed"))
+    with pytest.raises(Corrupt, match="more than a file can hold"):
+        parse_plain("- 1\n" * 200_000, "f.yaml")
+
+
+def test_a_yaml_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "f.yaml").write_bytes(b"#" * (MOST_TEXT + 1))
+    with pytest.raises(Corrupt, match=r"f\.yaml cannot be read .it has more than"):
+        read_plain(tmp_path / "f.yaml")
+
+
+def test_json_nested_too_deep_is_an_error_of_its_text() -> None:
+    with pytest.raises(ValueError, match="nested too deep"):
+        parse_json("[" * 30_000)
+
+
+NESTED = "a: " + "[" * 30_000
+
+
+def test_a_deep_study_file_is_a_line(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "conf" / "experiment").mkdir(parents=True)
+    (place / "conf" / "experiment" / "deep.yaml").write_text(NESTED)
+    assert command(["--config-dir", str(place / "conf"), "+experiment=deep", "dry_run=true"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "deep.yaml is not readable as YAML (it is more than 50 levels deep" in line
+
+
+def test_a_deep_variant_is_a_line(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "conf" / "norm").mkdir(parents=True)
+    (place / "conf" / "norm" / "deep.yaml").write_text(NESTED)
+    assert command(["--config-dir", str(place / "conf"), "norm=ln,deep", "dry_run=true"]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "deep.yaml is not readable as YAML (it is more than 50 levels deep" in line
+
+
+def test_a_deep_word_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command([f"norm={'[' * 30_000}{']' * 30_000}", "dry_run=true"]) == 2
+    assert capsys.readouterr().err == "ablate: norm: its value is more than 50 levels deep; write a flatter one\n"
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_deep_configuration_of_a_run_ends_no_command(place: Path, folders: list[Path], tried: Tried) -> None:
+    for folder in folders:
+        (folder / "config.yaml").write_text(NESTED)
+        (folder / "lease.json").write_text("[" * 30_000)
+    tried()
+
+
+def test_a_deep_figures_file_is_a_line(place: Path, results: Path, tried: Tried) -> None:
+    file = results / "figures" / STUDY / "figures.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(NESTED)
+    code, said = tried("analysis")["analysis"]
+    assert code == 2 and len(said.splitlines()) == 1 and "figures.yaml" in said and "50 levels deep" in said
+
+
+@pytest.mark.parametrize("name", ["config.json", "config.yaml", "hparams.yaml", "trainer_state.json"])
+def test_deep_files_of_other_programs_are_a_line(place: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "logs" / "a").mkdir(parents=True)
+    state = {"log_history": [{"step": 1, "loss": 2.0}], "global_step": 1, "max_steps": 1}
+    (place / "logs" / "a" / "trainer_state.json").write_text(json.dumps(state))
+    (place / "logs" / "a" / name).write_text("[" * 30_000)
+    assert analyse(["--runs", str(place / "logs")]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert name in line and ("50 levels deep" in line or "nested too deep" in line)
+
+
+@pytest.mark.parametrize("name", ["pipe.csv", "zero.csv"])
+def test_runs_are_not_read_from_what_is_no_file(place: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pipe_at(place / "pipe.csv")
+    (place / "zero.csv").symlink_to("/dev/zero")
+    assert analyse(["--runs", str(place / name)]) == 2
+    assert capsys.readouterr().err == f"ablate analyse: {place / name}: it cannot be read (it is no file)\n"
 
 
 def test_a_key_is_given_once_in_a_mapping() -> None:

@@ -1,5 +1,6 @@
 """Damage is noticed: what is not as it was written is named, is no number in any table, and is trained again."""
 
+import errno
 import json
 import random
 import resource
@@ -9,17 +10,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import SHAPE, STEPS
+from conftest import SHAPE, STEPS, latest
 from fake_studies import fabricate
 from one_run import rows_of, train, write_plan
 from safetensors.torch import load_file, save_file
 
 from ablate import load
 from ablate.cli import clean, status
-from ablate.config.errors import Corrupt
+from ablate.config.errors import Corrupt, Unreadable
+from ablate.config.files import read_regular
 from ablate.planning.plan import plan_study
+from ablate.results import atomic
 from ablate.results.atomic import open_archive, write_atomic, write_json
-from ablate.results.manifest import read_manifest, study_folder
+from ablate.results.manifest import read_manifest, renew_manifest, study_folder
 from ablate.results.run import Run
 from ablate.results.study import load_study
 
@@ -172,7 +175,7 @@ def test_a_run_whose_weights_were_set_aside_is_trained_again(results, planned):
 def test_damaged_weights_that_are_to_be_tested_are_set_aside_and_trained_again(results, command, capsys):
     run = only(results)
     flip(run.weights_file, 3000)
-    further = plan_study((*command, f"results_dir={results}", "eval.lengths=[8,24]"))
+    further = plan_study(latest(*command, f"results_dir={results}", "eval.lengths=[8,24]"))
     assert further.todo == [run.path] and train(further)[0] == "done"
     [line] = [line for line in capsys.readouterr().err.splitlines() if "trained again" in line]
     assert "weights.safetensors is damaged" in line and "set aside as weights.safetensors.corrupt" in line
@@ -188,6 +191,45 @@ def test_removed_weights_are_not_explained_by_what_was_not_asked_for(results, pl
     for said in again.notes:
         assert "removed since" in said and "keep=none" not in said
     assert not again.todo and len(again.notes) == 1
+
+
+def failing_for(name: str) -> Callable[..., bytes]:
+    """`read_regular`, for which the disk has an error at files of this name."""
+
+    def read(path: Path, *most: int) -> bytes:
+        if path.name == name:
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return read_regular(path, *most)
+
+    return read
+
+
+def test_a_result_that_cannot_be_read_now_is_not_set_aside(results, planned, command, monkeypatch, capsys):
+    further = plan_study(latest(*command, f"results_dir={results}", "eval.lengths=[8,24]"))
+    with monkeypatch.context() as failing:
+        failing.setattr(atomic, "read_regular", failing_for("result.json"))
+        assert train(further)[0] == "failed"
+    assert "result.json cannot be read (Input/output error)" in capsys.readouterr().err
+    assert not list(only(results).folder.glob("*.corrupt")) and not planned().todo
+
+
+def test_a_manifest_that_cannot_be_read_now_is_not_replaced(results, planned, monkeypatch):
+    file, plan = study_folder(results, STUDY) / "manifest.json", planned()
+    before = file.read_bytes()
+    monkeypatch.setattr(atomic, "read_regular", failing_for("manifest.json"))
+    with pytest.raises(Unreadable, match=r"manifest\.json cannot be read"):
+        renew_manifest(results, plan.manifest)
+    assert file.read_bytes() == before
+
+
+def test_lengths_that_cannot_be_read_now_are_not_replaced(results, command, monkeypatch):
+    run = only(results)
+    before = run.evaluation_file.read_bytes()
+    further = plan_study(latest(*command, f"results_dir={results}", "eval.lengths=[8,24]"))
+    with monkeypatch.context() as failing:
+        failing.setattr(atomic, "read_regular", failing_for("evaluation.json"))
+        assert train(further)[0] == "failed"
+    assert run.evaluation_file.read_bytes() == before and not list(run.folder.glob("*.corrupt"))
 
 
 def test_an_edited_manifest_is_named_and_written_anew(results, planned, capsys):

@@ -117,6 +117,30 @@ def test_a_corrupt_checkpoint_is_named_set_aside_and_trained_again(planned, undi
         assert "metrics.jsonl are not what was logged" in printed and (run.folder / "metrics.jsonl.corrupt").exists()
 
 
+PASSING = {
+    "memory of Python": MemoryError("no memory"),
+    "memory of torch": RuntimeError("[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory"),
+    "memory of a GPU": torch.OutOfMemoryError("CUDA out of memory"),
+    "disk": OSError(errno.EIO, "Input/output error"),
+}
+
+
+@pytest.mark.parametrize("what", PASSING)
+def test_a_checkpoint_that_cannot_be_read_now_stays_and_is_continued_later(planned, undisturbed, what, monkeypatch):
+    _, run = train(planned, after(6))
+
+    def fail(*_, **__):
+        raise PASSING[what]
+
+    with monkeypatch.context() as failing:
+        failing.setattr(torch, "load", fail)
+        assert train(planned)[0] == "failed"
+    assert run.checkpoint_file.exists() and not list(run.folder.glob("*.corrupt"))
+    assert train(planned)[0] == "done"
+    assert run.result().resumed == 1
+    assert (rows_of(run), run.result().final) == undisturbed
+
+
 def test_a_full_disk_is_one_line_and_no_failure_of_the_run(planned, undisturbed, monkeypatch, capfd):
     """Full when each of its files is to be written, one after another."""
     run = Run(planned.results, planned.manifest.runs[0].path)
