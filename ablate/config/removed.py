@@ -2,7 +2,7 @@
 
 REMOVED: dict[str, str] = {
     "--wandb FOLDER": "offline runs are no longer read; upload them by `wandb sync`, then write ENTITY/PROJECT",
-    "companions": "is no longer a key; write settings behind the level, as in norm=ln,dyt(model.scale_embeddings=true)",
+    "companions": "is no longer a key; write settings behind a level: 'norm=ln,dyt(model.scale_embeddings=true)'",
     "ablate catalogue": "is no longer a command; write ablate help GROUP, or read docs/catalogue.md",
     "ablate diff": "is no longer a command; compare the config.yaml of the two runs with diff",
     "ablate evaluate": "is no longer a command; repeat the study's command with eval.lengths=[64,128]",

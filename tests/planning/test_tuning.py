@@ -378,7 +378,9 @@ def test_verdicts_name_the_tuned_values_beside_differences_at_common_ones(plan, 
     assert len(about) == 3 and all(given in line for line in about)
     case = case_of(study, done[-1].results)
     sheet = effects_sheet(case)
-    assert all(given in row[sheet.head.index("verdict")] for row in sheet.rows)
+    role = sheet.head.index("role")
+    compared = [row for row in sheet.rows if row[role] == "main comparison"]
+    assert len(compared) == 3 and all(given in row[sheet.head.index("verdict")] for row in compared)
     assert all(given in sentence for sentence in sentences(case))
     assert f"Verdicts compare variants {given}" in methods.markdown(case)
     plain = rounds(plan, "norm=ln,rms", "study=plain")[1][-1]

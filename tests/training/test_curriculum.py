@@ -11,7 +11,6 @@ from one_run import after, rows_of, train_runs, write_plan
 from own_module import write_module
 from test_docs import code
 
-from ablate.config.errors import PlanError
 from ablate.execution.train_run import train_run
 from ablate.planning.plan import plan_study
 from ablate.results.run import Run
@@ -23,15 +22,11 @@ LENGTHS = [4, 4, 8, 8, 16, 16]  # of its six steps, from `start` 4 doubling each
 
 @pytest.fixture
 def own(tmp_path: Path, small: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A command line that has the curriculum of the how-to page, and one that halves its windows later."""
-    text = code("own-step.md", "python")[6]
-    halved = "self.context // (1 + (step >= self.period))"
-    late = text.replace("class Growing", "class Late").replace("self.start << step // self.period", halved)
-    name = write_module(tmp_path, monkeypatch, text + late, "data", {})
+    """A command line that has the curriculum of the how-to page."""
+    name = write_module(tmp_path, monkeypatch, code("own-step.md", "python")[6], "data", {})
     settings = yaml.safe_load(code("own-step.md", "yaml")[3])
-    for variant, period in {"growing": 2, "late": 15}.items():
-        settings |= {"_target_": f"{name}.{variant.title()}", "start": 4, "period": period}
-        (tmp_path / "conf" / "data" / f"{variant}.yaml").write_text(f"# Mine.\n{yaml.safe_dump(settings)}")
+    settings |= {"_target_": f"{name}.Growing", "start": 4, "period": 2}
+    (tmp_path / "conf" / "data" / "growing.yaml").write_text(f"# Mine.\n{yaml.safe_dump(settings)}")
     return [*small, f"user=[{name}]"]
 
 
@@ -68,9 +63,3 @@ def test_equal_flops_are_counted_over_the_batches(own: list[str], tmp_path: Path
     # Two steps of 4 tokens and two of 8 lack as many as 2.5 steps have: 22 and 23 are as near, and 22 are fewer.
     assert growing.config.train.steps == 22
     assert growing.tokens_per_step * 22 == ROWS * (sum(LENGTHS[:4]) + 18 * LONG)
-
-
-def test_data_that_differ_late_in_training_are_not_the_same(own: list[str], tmp_path: Path) -> None:
-    planned(own, tmp_path, "data=text,late", "train.steps=20")
-    with pytest.raises(PlanError, match="data=text and data=late"):
-        planned(own, tmp_path, "data=text,late", "train.steps=12")
