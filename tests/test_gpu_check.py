@@ -60,6 +60,7 @@ def check(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     return lambda *arguments: subprocess.run([*command, *arguments], cwd=copied, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_parts_that_fail_end_no_other(check, tmp_path):
     done = check("--device", "cpu", "--toy")
     assert done.returncode == 1, done.stderr
@@ -72,6 +73,7 @@ def test_parts_that_fail_end_no_other(check, tmp_path):
     assert "| [hanging](#hanging) | too long |" in page and "- **failed**: 2 is not 3" in page
 
 
+@pytest.mark.slow
 def test_what_there_is_no_time_no_gpu_or_no_part_for_is_not_run(check, tmp_path):
     done = check()
     assert done.returncode == 0 and "there is no GPU here" in done.stdout and not (tmp_path / "out").exists()

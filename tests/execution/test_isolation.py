@@ -124,6 +124,7 @@ def sweep(folder: Path, *words: str) -> tuple[int, str]:
     return process.returncode, out + err
 
 
+@pytest.mark.slow
 def test_what_a_component_does_to_its_process_reaches_no_other_run(small, tmp_path, untried) -> None:
     """Neither while the sweep is planned nor while it trains."""
     own = write(tmp_path, TOGETHER, "TRAINS")

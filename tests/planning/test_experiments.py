@@ -29,7 +29,11 @@ from ablate.training.trainer import Trainer
 FILES = experiments()
 GROUPS = groups()
 CONTENT: dict[str, Any] = {name: OmegaConf.to_container(OmegaConf.load(file)) for name, file in FILES.items()}
-TIERS = [(name, tier) for name, content in CONTENT.items() for tier in [None, *content.get("tiers", {})]]
+TIERS = [pytest.param(name, None, id=name) for name in CONTENT]
+for _name, _content in CONTENT.items():
+    TIERS += [
+        pytest.param(_name, _tier, id=f"{_name}-{_tier}", marks=pytest.mark.slow) for _tier in _content.get("tiers", {})
+    ]
 RESULTS = ROOT / "experiments" / "results"
 each_file = pytest.mark.parametrize("name", FILES)
 

@@ -4,6 +4,7 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 from conftest import importing, latest
 from crashing_norm import STARTED, wait_for
 from warm_python import Copy
@@ -30,6 +31,7 @@ print(found[0].runs["status"].tolist(), ablate.run("norm=rms", *words).effects.s
 """
 
 
+@pytest.mark.slow
 def test_a_prompt_continues_an_interrupted_call_and_trains_in_another_thread(small: list[str], tmp_path: Path) -> None:
     words = latest(*small, "train.steps=400", "train.eval_every=400", "train.parallel=1", "seeds=1")
     (tmp_path / "ablate_prompt.py").write_text(PROMPT.format(lines=LINES.format(words=words)))

@@ -290,6 +290,7 @@ assert "torch._dynamo" not in sys.modules
 """
 
 
+@pytest.mark.slow
 def test_what_workers_are_copies_of_asks_for_no_gpu_and_a_step_does_not_load_the_compiler(tmp_path: Path) -> None:
     """A copy of a process that has asked for a GPU cannot use one."""
     (tmp_path / "no_gpu.py").write_text(NO_GPU)
