@@ -5,8 +5,8 @@
 
 from ablate.config.claims import applicable, read_claims
 from ablate.config.key_checks import fraction_of
+from ablate.evidence.claim_text import claim_lines, replication, sized, spread
 from ablate.evidence.claims import claims
-from ablate.evidence.claims.sentences import claim_lines, replication, sized, spread
 from ablate.evidence.contrasts import ESTIMABLE, Contrast, bases, changes, contrasts, crossings, strata
 from ablate.evidence.effects import (
     Noise,

@@ -12,7 +12,7 @@ import pandas
 
 from ablate.config.claims import BOUNDED, DIFFERENCES, Claim, plain_metric, sides_of, weighed
 from ablate.config.key_checks import fraction_of
-from ablate.evidence.claims.sentences import claim_says, claim_sentence, pairs, side_words
+from ablate.evidence.claim_text import claim_says, claim_sentence, pairs, side_words
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.effects import no_verdict, too_few, withheld
 from ablate.evidence.equivalence import SEEDS, Collapse, collapse_of

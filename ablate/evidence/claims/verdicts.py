@@ -5,7 +5,7 @@ from typing import Any
 import pandas
 
 from ablate.config.claims import Claim
-from ablate.evidence.claims.sentences import replication
+from ablate.evidence.claim_text import replication
 from ablate.evidence.exact import is_solved
 from ablate.results.records import ClaimVerdict, Manifest, StudyVerdicts
 from ablate.results.tables import named_rows

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from ablate import formatting
 from ablate.config.claims import BOUNDED
-from ablate.evidence.claims.sentences import pairs
+from ablate.evidence.claim_text import pairs
 from ablate.results import naming
 from ablate.results.tables import named_rows
 from analysis.case import Case
