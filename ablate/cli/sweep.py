@@ -11,7 +11,7 @@ from ablate.config.errors import PlanError, Refused
 from ablate.config.key_checks import CHOSEN
 from ablate.config.subcommands import Outcome
 from ablate.execution.signals import DiskFull, Terminated
-from ablate.formatting import columns, counted, first_of, passes, percent, remainder
+from ablate.formatting import columns, counted, epochs, first_of, percent, remainder
 from ablate.formatting.streams import say
 from ablate.planning.only_variant import about_one_variant
 from ablate.planning.runs import Plan
@@ -122,8 +122,8 @@ def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:
     study = [*about(plan.manifest), *plan.manifest.remarks]
     steps = first_of(dict.fromkeys(f"{cell.config.train.steps:,}" for cell in cells), NAMED)
     tokens = first_of(dict.fromkeys(f"{cell.tokens_per_step or 0:,}" for cell in cells), NAMED)
-    seen = first_of(dict.fromkeys(passes(plan.manifest.passes(cell)) for cell in cells), NAMED)
-    trained = f"{tasks}, {steps} steps of {tokens} tokens ({seen})"  # 600 steps of 1,024 tokens (7 % of one pass)
+    seen = first_of(dict.fromkeys(epochs(plan.manifest.passes(cell)) for cell in cells), NAMED)
+    trained = f"{tasks}, {steps} steps of {tokens} tokens ({seen})"  # 600 steps of 1,024 tokens (0.07 epochs)
     noise = evidence.noise_lines((scored_plan(plan) or plan).manifest)
     totals = [f"{trained}; {runs}", *([time] if time else []), *vectors, *noise, where]
     shown = cells if len(cells) <= MOST else [*cells[:HEAD], *cells[-TAIL:]]

@@ -118,13 +118,13 @@ def size(params: float) -> str:
     return f"{millions:.{2 if millions < 10 else 1 if millions < 100 else 0}f} M"
 
 
-def passes(fraction: float | None) -> str:
-    """Passes over the training data: 0.3 % of one pass, 8 % of one pass, 1.5 passes; None if data never repeats."""
-    if fraction is None:
+def epochs(passes: float | None) -> str:
+    """Passes over the training data: 0.003 epochs, 0.07 epochs, 1.5 epochs; None if data never repeats."""
+    if passes is None:
         return "fresh data"
-    if fraction > 1:
-        return f"{fraction:.1f} passes"
-    return f"{fraction * 100:.{0 if fraction >= 0.01 else 1}f} % of one pass"
+    if passes < 0.01:
+        return f"{passes:.1g} epochs"
+    return f"{passes:.{2 if passes < 1 else 1}f} epochs"
 
 
 def duration(seconds: float) -> str:

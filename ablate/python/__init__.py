@@ -31,8 +31,8 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from ablate import api, evidence, formatting
+from ablate.cli.effect_text import effect_lines, effect_sentence, verdict_word
 from ablate.cli.status import counts, follow
-from ablate.cli.summary import effect_lines, effect_words
 from ablate.cli.sweep import heads, preview, row
 from ablate.config.command import value_text
 from ablate.config.errors import PlanError, Problem, Refused
@@ -225,12 +225,15 @@ class Study(tables.Study):
     def __repr__(self) -> str:
         cells = evidence.cells(self)
         places = formatting.decimals([cells["sd"].max()])
-        rows = [("cell", evidence.endpoint(self.manifest))]
+        rows = [("configuration", evidence.endpoint(self.manifest))]
         for cell in named_rows(cells.head(SHOWN)):
             mean = formatting.number(cell.mean, places) if cell.n else ""
             spread = f" ± {formatting.number(cell.sd, places)} SD (n = {cell.n})" if cell.n > 1 else ""
             rows.append((cell.name, ", ".join(filter(None, [mean + spread, *formatting.lost(cell)]))))
-        effects = [*evidence.claim_lines(self.manifest, evidence.claims(self)), *effect_lines(self.effects)]
+        effects = [
+            *evidence.claim_lines(self.manifest, evidence.claims(self)),
+            *effect_lines(self.manifest, self.effects),
+        ]
         tested = evidence.families(self.manifest, int(self.effects["family"].sum()))
         effects += filter(None, [tested, evidence.unadjusted(self.manifest)])
         effects += about_one_variant(self.manifest)
@@ -238,9 +241,11 @@ class Study(tables.Study):
 
     def _repr_html_(self) -> str:
         shown = evidence.headline(self.effects)
-        places = formatting.decimals((shown["high"] - shown["low"]) / 2)
-        rows = [(effect.label, *effect_words(effect, places)) for effect in named_rows(shown.head(SHOWN))]
-        heads = ("effect", f"difference in {evidence.endpoint(self.manifest)}", "over", "verdict")
+        rows = [
+            (effect_sentence(self.manifest, effect), formatting.over(effect), verdict_word(effect))
+            for effect in named_rows(shown.head(SHOWN))
+        ]
+        heads = (f"effect on {evidence.endpoint(self.manifest)}", "over", "verdict")
         above = [self._title(), *evidence.claim_lines(self.manifest, evidence.claims(self))]
         below = [*self._below(shown), evidence.unadjusted(self.manifest), *about_one_variant(self.manifest)]
         return paragraph(above) + html_table(heads, rows) + paragraph(list(filter(None, below)))
@@ -248,7 +253,9 @@ class Study(tables.Study):
     def _title(self) -> str:
         status = self.runs["status"].value_counts()
         ended = ", ".join(f"{count} {name}" for name, count in status.items())
-        return f"{naming.title(self.manifest)}: {formatting.counted(len(self.manifest.cells), 'cell')}, {ended}"
+        return (
+            f"{naming.title(self.manifest)}: {formatting.counted(len(self.manifest.cells), 'configuration')}, {ended}"
+        )
 
     def _below(self, table: pandas.DataFrame) -> list[str]:
         """Lines with the number of rows left out and the number of notes."""

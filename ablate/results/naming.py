@@ -15,6 +15,7 @@ from ablate.results.records import Cell, Manifest
 
 FEW = 6  # a title lists at most this many factors by name
 SWITCHES = {"true": "on", "false": "off", "null": "none"}  # levels of a setting
+NEEDS_FACTOR = ("none", "null", "true", "false")  # values that are meaningless without their factor
 SPLITS = {"test": "test", "val": "validation", "train": "training"}
 
 
@@ -35,6 +36,13 @@ def assigned(manifest: Manifest, factor: str, level: Any) -> str:
     if not manifest.shown:
         return f"{factor}={show(level)}"
     return standing(named(manifest, factor), factor, show(level), named(manifest, level, factor))
+
+
+def level_name(manifest: Manifest, factor: str, level: str) -> str:
+    """A factor's value for use in a sentence: SwiGLU, learning rate 3e-3; norm=none where keys are shown."""
+    shown = named(manifest, level, factor)
+    alone = factor in manifest.components and (level not in NEEDS_FACTOR or shown != level)
+    return shown if alone else assigned(manifest, factor, level)
 
 
 def key_name(manifest: Manifest, key: str) -> str:

@@ -33,7 +33,7 @@ def methods(case: Case) -> list[str]:
     varied = [f"{text} as {naming.named(manifest, name)}" for name, text in cited.items()]
     planned = [cell for cell in manifest.cells if cell.config.known]
     schedules = [cell.config.schedule for cell in planned]
-    passes = dict.fromkeys(formatting.passes(manifest.passes(cell)) for cell in planned)
+    passes = dict.fromkeys(formatting.epochs(manifest.passes(cell)) for cell in planned)
     found = {"m": manifest, "planned": planned, "passes": ranged(list(passes)), "BY_STEPS": BY_STEPS}
     found |= {"schedule": next((each for each in schedules if schedules.count(each) == len(schedules)), None)}
     found |= {"optimiser": list(filter(None, sorted({_class(cell.config.optim) for cell in planned})))}

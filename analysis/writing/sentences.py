@@ -8,13 +8,11 @@ from typing import Any
 
 from ablate import evidence, formatting
 from ablate.results import naming
-from ablate.results.naming import scope
+from ablate.results.naming import level_name, scope
 from ablate.results.records import Manifest
 from ablate.results.tables import named_rows
 from analysis.case import Case
 from analysis.prose import prose
-
-NEEDS_FACTOR = ("none", "null", "true", "false")  # levels that are meaningless without their factor
 
 
 def sentences(case: Case) -> list[str]:
@@ -56,13 +54,6 @@ def paired(manifest: Manifest, row: Any) -> dict[str, str]:
     base, before = level_name(manifest, factors[0], bases[0]), naming.named(manifest, bases[1], factors[1])
     difference = f"the difference that {one} in place of {before} makes"
     return {"one": one, "difference": difference, "other": other, "base": base}
-
-
-def level_name(manifest: Manifest, factor: str, level: str) -> str:
-    """A level for use in a sentence: SwiGLU, learning rate 3e-3; norm=none where keys are shown."""
-    shown = naming.named(manifest, level, factor)
-    alone = factor in manifest.components and (level not in NEEDS_FACTOR or shown != level)
-    return shown if alone else naming.assigned(manifest, factor, level)
 
 
 def costs(manifest: Manifest, contrast: evidence.Contrast) -> str:

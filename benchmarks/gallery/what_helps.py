@@ -90,7 +90,7 @@ def what_helps(files: list[StudyFile]) -> str:
         "layers": reference.config.model.layers,
         "width": reference.config.model.dim,
         "context": reference.config.data["context"],
-        "seen": formatting.passes(manifest.passes(reference)),
+        "seen": formatting.epochs(manifest.passes(reference)),
         "matched": naming.matched(manifest),
         "studies": " and ".join(f"[{each.name}](../experiments/FINDINGS.md#{each.name})" for each in studies),
         "levels": ", ".join(naming.named(manifest, level, factor) for factor, level in manifest.reference.items()),

@@ -24,6 +24,11 @@ def text(results: Path, factors: dict[str, list[Any]] = GRID, **options: Any) ->
     return summary(load_study(results, fabricate(results, factors, **options)), results)
 
 
+def scope_of(lines: list[str]) -> str:
+    """The line of a summary that says what its results are about."""
+    return next(line for line in lines if " parameters, " in line)
+
+
 def scored(levels: dict[str, Any], seed: int) -> float:
     """Losses with a spread of 0.01 over seeds, an effect of swiglu of 0.05, none of rms."""
     place = ["ln", "rms"].index(levels["norm"]) + 2 * (levels["ffn"] == "swiglu")
@@ -36,21 +41,27 @@ def test_the_interval_printed_is_the_interval_computed(tmp_path: Path) -> None:
 
     said = summary(load_study(tmp_path, fabricate(tmp_path, GRID, score=scored)), wall_seconds=108.2)
     assert said.splitlines()[0].endswith(" · byte LM on stdlib-3.11 · 12 runs, 0 diverged, 0 failed · 1 min 48 s")
-    line = next(line for line in said.splitlines() if "swiglu − mlp" in line)
+    line = next(line for line in said.splitlines() if line.startswith("  swiglu lowers test loss by "))
     gains = [
         sum(scored({"norm": n, "ffn": "swiglu"}, s) - scored({"norm": n, "ffn": "mlp"}, s) for n in ("ln", "rms")) / 2
         for s in range(3)
     ]
     limits = stats.ttest_1samp(gains, 0).confidence_interval(1 - 0.05 / 3)
-    printed = line.split("[")[1].split("]")[0].replace("−", "-").split(", ")
-    assert [float(number) for number in printed] == pytest.approx([limits.low, limits.high], abs=6e-4)
+    printed = line.split("[")[1].split("]")[0].split(", ")
+    assert [float(number) for number in printed] == pytest.approx([-limits.high, -limits.low], abs=6e-4)
+    assert line.endswith("  better")
+
+
+def test_the_summary_of_a_grid_of_four_fits_in_fourteen_lines(tmp_path: Path) -> None:
+    said = summary(load_study(tmp_path, fabricate(tmp_path, GRID, range(5), score=scored)), wall_seconds=108.2)
+    assert len(said.splitlines()) <= 14
 
 
 def test_question_tier_claims_and_what_is_confirmed_are_named(tmp_path: Path) -> None:
     claim = {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}]}
     claims = {"gated_better": {"claim": claim, "written": "2026-01-01", "earlier": [], "registered": True}}
     said = text(tmp_path, question="Does swiglu help?", tier="gpu", claims=claims, design="leave_one_out")
-    assert said.startswith("fabricated: norm, ffn, leave one out · ") and "ffn: mlp − swiglu" in said
+    assert said.startswith("fabricated: norm, ffn, leave one out · ")
     assert said.splitlines()[1:3] == ["question: Does swiglu help?", "tier: gpu"]
     assert "gated_better" in said
     said = text(tmp_path, study="again", confirms="norm-ffn-3fa94c", seeds=range(8))
@@ -62,15 +73,15 @@ def test_several_passes_and_large_models_in_scope(tmp_path: Path) -> None:
     name = fabricate(tmp_path, GRID, tasks={"f0": TASK | {"train_tokens": 100_000, "yardsticks": {}}})
     study = with_cells(load_study(tmp_path, name), lambda i, cell: {} if i else {"params": 124_000_000})
     said = summary(study).splitlines()
-    assert said[1] == "scope: 124 M parameters, 800 steps (8.2 passes), one untuned lr 1e-3"
-    assert said[2] == "test/loss, nats per byte, last step"
+    assert "124 M parameters, 800 steps (8.2 epochs), one learning rate, stdlib-3.11" in scope_of(said)
+    assert said[1] == "test/loss, nats per byte, last step"
 
 
 def test_ranges_in_scope_are_from_the_least_to_the_largest(tmp_path: Path) -> None:
     """However many values there are, and in whatever order they are swept."""
     factors = {"norm": ["ln", "rms"], "optim.lr": [0.006, 0.012, 0.0015, 0.003]}
     study = load_study(tmp_path, fabricate(tmp_path, factors))
-    assert "untuned lrs 1.5e-3 to 0.012" in summary(study).splitlines()[1]
+    assert "learning rates 1.5e-3 to 0.012" in scope_of(summary(study).splitlines())
 
 
 def test_a_study_file_with_seeds_auto_is_confirmed_with_a_number_of_seeds(tmp_path: Path) -> None:
@@ -90,10 +101,12 @@ def test_two_seeds_are_followed_by_more_of_them_and_not_by_a_confirmation(tmp_pa
 def test_the_scope_tells_of_tuned_rates_only_where_rates_were_tuned(tmp_path: Path) -> None:
     cells = {f"c{i}": {"value": 0.1, "scores": [2.0, 2.1], "edge": False} for i in range(2)}
     tuning = {"values": [0.1, 0.2], "seeds": 2, "study": "x-tune", "rule": "one_se", "cells": cells}
-    for key, scope in (("optim.weight_decay", "one untuned lr 1e-3"), ("optim.lr", "tuned lr 1e-3 (each the smallest")):
+    for key, scope in (
+        ("optim.weight_decay", "one learning rate, optim.weight_decay tuned"),
+        ("optim.lr", "optim.lr tuned"),
+    ):
         name = fabricate(tmp_path / key, {"norm": ["ln", "rms"]}, tuning=tuning | {"key": key})
-        line = summary(load_study(tmp_path / key, name)).splitlines()[1]
-        assert scope in line and ("the smallest" in line) == (key == "optim.lr")
+        assert f", {scope} per configuration" in scope_of(summary(load_study(tmp_path / key, name)).splitlines())
 
 
 def test_a_metric_that_a_task_shows_stands_beside_the_endpoint(tmp_path: Path) -> None:
@@ -104,20 +117,18 @@ def test_a_metric_that_a_task_shows_stands_beside_the_endpoint(tmp_path: Path) -
         edit_json(Run(tmp_path, planned.path).result_file, lambda result: result["final"].update({"test/f1": 0.25}))
     study = load_study(tmp_path, name)
     lines = summary(study).splitlines()
-    at = lines.index("also measured")
-    shown = lines[at + 1].split()
-    assert shown[-4] == "f1" and (float(shown[-3]), float(shown[-1])) == (0.25, 0.0)
+    assert lines[2].endswith("parameters  f1") and lines[3].endswith("  0.250 ± 0.000")
     assert any(line.startswith("test/loss, bits per byte") for line in lines)
     known = study.manifest.tasks["f0"]
     assert not lower_is_better(study.manifest, "test/f1") and is_share(known, "test/f1@8")
     assert not is_share(known, "test/accuracy"), "what a task says of its metrics counts alone"
 
 
-def test_lengths_and_statistics_stand_beside_the_endpoint(tmp_path: Path) -> None:
+def test_lengths_stand_beside_the_endpoint(tmp_path: Path) -> None:
     factors = {"norm": ["ln", "bn"]}
     name = fabricate(tmp_path, factors, score=lambda levels, seed: 2.0 + 0.02 * seed)
     plain = summary(load_study(tmp_path, name), tmp_path)
-    assert "tested at" not in plain and "statistics other" not in plain
+    assert "@" not in plain
     for run in read_manifest(tmp_path, name).runs:
         on_disk, more = Run(tmp_path, run.path), 0.02 * run.seed
         if run.path.startswith("ln") or run.seed:  # one run of bn was not tested
@@ -125,17 +136,10 @@ def test_lengths_and_statistics_stand_beside_the_endpoint(tmp_path: Path) -> Non
                 f"test/loss@{length}": 2.0 + length / 64 + more for length in (128, 64, 512)
             }  # 512: of another study
             write_json(on_disk.evaluation_file, {"metrics": lengths | {"test/bpb@64": 9.0}})
-        if run.path.startswith("bn"):
-            tested = {"test/loss_recalibrated": 1.9 + more, "test/loss_batch": 1.5 + more}
-            edit_json(on_disk.result_file, lambda result, tested=tested: result["final"].update(tested))
     lines = summary(load_study(tmp_path, name), tmp_path).splitlines()
-    at = lines.index("tested at other lengths")
-    assert lines[at + 1 : at + 5] == [
-        "  ln (reference)  @64  3.020 ± 0.020          @128  4.020 ± 0.020",
-        "  bn              @64  3.030 ± 0.014 (n = 2)  @128  4.030 ± 0.014 (n = 2)",
-        "with statistics other than the running ones",
-        "  bn  recalibrated  1.920 ± 0.020  batch  1.520 ± 0.020",
-    ]
+    assert lines[2].split() == ["mean", "±", "SD", "parameters", "@64", "@128"]
+    assert lines[3].endswith("  3.020 ± 0.020          4.020 ± 0.020")
+    assert lines[4].endswith("  3.030 ± 0.014 (n = 2)  4.030 ± 0.014 (n = 2)")
 
 
 RECALL = TASK | {
@@ -181,7 +185,7 @@ def test_accuracies_have_verdicts_where_seeds_differ(tmp_path: Path, case: str) 
     files = tables.write(case_of(study, tmp_path), tmp_path)
     shown = summary(study, tmp_path) + "".join(file.read_text() for file in files if file.suffix == ".md")
     assert "nan" not in shown and "test/accuracy, last step\n" in shown  # yardsticks are losses
-    assert "800 steps (fresh data)" in shown and ("better (higher accuracy)" in shown) == (verdict == "better")
+    assert "800 steps (fresh data)" in shown and ("raises test accuracy by" in shown) == (verdict == "better")
     if note == "equal in every seed":
         assert evidence.noise(evidence.effects(study)) == [] and "inf" not in summary(study, tmp_path)
 

