@@ -90,7 +90,7 @@ def run_round(plan: Plan, reporter: Reporter) -> None:
         reporter.remark(note)
     if plan.todo:
         with contextlib.ExitStack() as held:
-            if any(cell.config.track for cell in plan.manifest.cells):
+            if any(cell.planned_config.track for cell in plan.manifest.cells):
                 study, user = plan.manifest.study, plan.study.settings.user
                 held.enter_context(mirrored(plan.results, study, user, reporter.remark))
             held.enter_context(reporter.training(plan))

@@ -59,7 +59,7 @@ def _levels(cell: Cell) -> str:
 
 def _changes(old: Cell, new: Cell) -> dict[str, Change]:
     """The settings of two cells that differ and count."""
-    before, after = flat(old.config.as_json()), flat(new.config.as_json())
+    before, after = flat(old.planned_config.as_json()), flat(new.planned_config.as_json())
     changes = {}
     for key in dict.fromkeys([*before, *after]):
         values = before.get(key, ABSENT), after.get(key, ABSENT)

@@ -53,11 +53,14 @@ def _configurations(study: Study) -> list[str]:
     manifest = study.manifest
     endpoint = evidence.endpoint(manifest)
     others = {name: f"test/{name}" for task in manifest.tasks.values() for name in task.beside}
-    others |= {f"@{length}": f"{endpoint}@{length}" for length in manifest.cells[0].config.eval.lengths}
+    lengths = manifest.configs[0].eval.lengths if manifest.configs else []
+    others |= {f"@{length}": f"{endpoint}@{length}" for length in lengths}
     others = {name: metric for name, metric in others.items() if metric in study.runs and metric != endpoint}
     table = evidence.cells(study)
     names = [row.name for row in named_rows(table)]
-    found = {"": names, "mean ± SD": _scores(table), "parameters": [_size(row) for row in named_rows(table)]}
+    found = {"": names, "mean ± SD": _scores(table)}
+    if "params" in table:  # unknown of another program's runs
+        found["parameters"] = [_size(row) for row in named_rows(table)]
     if manifest.tuning:
         found[manifest.tuning.key] = [formatting.setting(value) for value in table["tuned_value"]]
     for name, metric in others.items():
@@ -68,7 +71,9 @@ def _configurations(study: Study) -> list[str]:
 
 
 def _size(row: Any) -> str:
-    return formatting.size(row.params) if row.reference else formatting.percent(row.params_vs_reference)
+    if row.reference:
+        return formatting.size(row.params) if formatting.known(row.params) else ""
+    return formatting.percent(row.params_vs_reference) if formatting.known(row.params_vs_reference) else ""
 
 
 def _scores(table: pandas.DataFrame) -> list[str]:
@@ -97,12 +102,15 @@ def _metric(study: Study) -> str:
 def _scope(study: Study, effects: pandas.DataFrame) -> str:
     """What the results are about: seeds, size, steps, learning rates, data."""
     manifest = study.manifest
-    sizes = sorted({cell.params for cell in manifest.cells if cell.reference})
-    steps = sorted({cell.config.train.steps for cell in manifest.cells})
+    sizes = sorted({cell.params for cell in manifest.cells if cell.reference and cell.params is not None})
+    steps = sorted({config.train.steps for config in manifest.configs})
     passes = sorted({manifest.passes(cell) for cell in manifest.cells}, key=lambda value: value or 0)
     epochs = ranged(map(formatting.epochs, passes))
-    parts = [_seeds(study, effects), f"{ranged(map(formatting.size, sizes))} parameters"]
-    parts += [f"{ranged(map(str, steps))} steps ({epochs})", _learning_rates(manifest), naming.matched(manifest)]
+    parts = [_seeds(study, effects)]
+    if sizes:
+        parts.append(f"{ranged(map(formatting.size, sizes))} parameters")
+    if steps:
+        parts += [f"{ranged(map(str, steps))} steps ({epochs})", _learning_rates(manifest), naming.matched(manifest)]
     parts.append(ranged(task.name for task in manifest.tasks.values()))
     return ", ".join(filter(None, parts))
 
@@ -118,7 +126,7 @@ def _seeds(study: Study, effects: pandas.DataFrame) -> str:
 
 
 def _learning_rates(manifest: Manifest) -> str:
-    rates = sorted({cell.config.optim.lr for cell in manifest.cells})
+    rates = sorted({config.optim.lr for config in manifest.configs})
     text = "one learning rate" if len(rates) == 1 else f"learning rates {ranged(map(formatting.scientific, rates))}"
     if manifest.tuning is None:
         return text
@@ -159,6 +167,8 @@ def _problems(study: Study, results: Path) -> list[str]:
 def _next_steps(study: Study, results: Path) -> list[str]:
     """How to train what is missing, the command that adds evidence, and that for figures."""
     manifest = study.manifest
+    if manifest.source:  # another program trains its runs
+        return [f"figures: {manifest.command}"]
     status = study.runs["status"]
     unfinished = int(status.isin(["missing", "failed"]).sum())
     lines = []
@@ -172,7 +182,7 @@ def _next_steps(study: Study, results: Path) -> list[str]:
     if (status == "done").any():
         return [*lines, f"next: {_more_seeds(manifest)}      {figures}"]
     if (status == "diverged").any():
-        third = formatting.scientific(float(f"{min(cell.config.optim.lr for cell in manifest.cells) / 3:.1g}"))
+        third = formatting.scientific(float(f"{min(config.optim.lr for config in manifest.configs) / 3:.1g}"))
         lines.append(f"next: no run ended with a number; try a lower optim.lr, {third} say")
     return [*lines, figures]
 

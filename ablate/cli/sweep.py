@@ -120,7 +120,7 @@ def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:
     held += [f"match={plan.manifest.match}: {quantity}" for quantity in quantities[:1]]
     notes = naming.notes(cells)
     study = [*about(plan.manifest), *plan.manifest.remarks]
-    steps = first_of(dict.fromkeys(f"{cell.config.train.steps:,}" for cell in cells), NAMED)
+    steps = first_of(dict.fromkeys(f"{cell.planned_config.train.steps:,}" for cell in cells), NAMED)
     tokens = first_of(dict.fromkeys(f"{cell.tokens_per_step or 0:,}" for cell in cells), NAMED)
     seen = first_of(dict.fromkeys(epochs(plan.manifest.passes(cell)) for cell in cells), NAMED)
     trained = f"{tasks}, {steps} steps of {tokens} tokens ({seen})"  # 600 steps of 1,024 tokens (0.07 epochs)
@@ -169,11 +169,17 @@ def row(plan: Plan, cell: Cell) -> tuple[str, ...]:
     matched: tuple[str, ...] = ()
     if chosen := matching(plan):
         left = remainder(cell.matched.difference) if cell.matched else ""
-        matched = (str(chosen_at(cell.config.as_json(), chosen[0].split("."))), left)
-    more, flops = cell.params / reference.params - 1, cell.flops_per_token / reference.flops_per_token - 1
-    budget = (f"{cell.params:,}", percent(more), f"{cell.flops_per_token:,.0f}", percent(flops))
+        matched = (str(chosen_at(cell.planned_config.as_json(), chosen[0].split("."))), left)
+    budget = (*_cost(cell.params, reference.params), *_cost(cell.flops_per_token, reference.flops_per_token))
     label, shared = cell.label + " (reference)" * cell.reference, f"{100 * (cell.shared_draws or 0):.0f} %"
     return (label, *budget, shared, *matched, str(len(statuses) - done), str(done))
+
+
+def _cost(value: float | None, reference: float | None) -> tuple[str, str]:
+    """A cell's parameters or FLOPs, and how many more these are than the reference's."""
+    if value is None or not reference:
+        return "", ""
+    return f"{value:,.0f}", percent(value / reference - 1)
 
 
 def matching(plan: Plan) -> tuple[str, ...]:

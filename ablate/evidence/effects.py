@@ -269,7 +269,8 @@ def also_of_each(manifest: Manifest, found: Iterable[Contrast]) -> list[list[str
     """
     settings = {}
     for cell in manifest.cells:
-        config = {name: node for name, node in cell.config.as_json().items() if name in SECTIONS}
+        whole = cell.config.as_json() if cell.config else {}
+        config = {name: node for name, node in whole.items() if name in SECTIONS}
         for name, node in config.items():
             config[name] = node | {LAYERS: spelled(node[LAYERS])} if is_patterned(node) else node
         filled_in = {**cell.defaults, **flat(config)}
@@ -332,7 +333,7 @@ def same_setting_line(manifest: Manifest) -> list[str]:
     variant changes a setting that all have."""
     named = [contrast for contrast in contrasts(manifest) if contrast.kind in ("main", "step")]
     for contrast, others in zip(named, also_of_each(manifest, named), strict=True):
-        nodes = [vars(cell.config).get(contrast.factor) for cell in manifest.cells]
+        nodes = [vars(config).get(contrast.factor) for config in manifest.configs]
         for also in others:
             name, _, values = also.partition(" ")
             value = values.partition(" → ")[0]

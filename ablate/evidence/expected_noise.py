@@ -109,6 +109,8 @@ def expected(sources: list[Any], manifest: Manifest, contrast: Contrast, metric:
     over more cells need not reduce noise, since a component draws the same random numbers in all of them.
     """
     cell = next(cell for cell in manifest.cells if cell.id in contrast.side(-1))
+    if cell.config is None or cell.params is None:
+        return None
     task, budget = manifest.tasks[cell.task], cell.params * cell.config.train.steps
     change = change_of(contrast)
     if not groups(manifest, contrast.weights)[1]:

@@ -242,7 +242,7 @@ def rate_problem(found: Scored, rates: list[Contrast]) -> str:
             ended = both[np.isfinite(both).all(axis=1)]
             gain = paired((ended[:, 0] - ended[:, 1]) * (-1 if found.lower[cell] else 1))
             if lost < lost_carried or (lost == lost_carried and gain.mean > gain.error):
-                lr = f"optim.lr={found.cells[cell].config.optim.lr:g}"
+                lr = f"optim.lr={found.cells[cell].planned_config.optim.lr:g}"
                 better.setdefault(f"better at {rate} ({lr} there)", []).append(label)
     return "; ".join(f"{what}: {listed(list(dict.fromkeys(labels)))}" for what, labels in better.items())
 
@@ -274,7 +274,8 @@ def rung_lines(manifest: Manifest) -> list[str]:
     """What the rungs are, from the lowest, each with its compute over that of the one below; [] for another design."""
     shapes, before = [], 0.0
     for cell in reference_rungs(manifest):
-        model, train, own = cell.config.model, cell.config.train, cell.training_flops
+        config, own = cell.planned_config, cell.training_flops
+        model, train = config.model, config.train
         shape = f"{model.layers} × {model.dim}, {train.steps:,} × {train.batch_size}"
         shapes.append(shape + (f", compute ×{number(own / before, 1)}" if before else f", {own:.1e} FLOPs"))
         before = own

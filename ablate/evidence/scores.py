@@ -170,7 +170,8 @@ def cells(study: Study, metric: str | None = None) -> pandas.DataFrame:
                 both = values[[cell.id, reference.id]].dropna().to_numpy()
                 row["correlation"] = correlated(both[:, 0], both[:, 1])
             rows.append(row | {"metric": metric or own[cell.id]})
-    return pandas.DataFrame(rows)
+    table = pandas.DataFrame(rows)
+    return table.drop(columns=[size for size in SIZES if table[size].isna().all()])  # unknown of another program's runs
 
 
 def matched(manifest: Manifest, cell: Cell) -> dict[str, Any]:
@@ -179,7 +180,8 @@ def matched(manifest: Manifest, cell: Cell) -> dict[str, Any]:
     if how == "none" or cell.matched is None:
         return {}
     chosen = "train.steps" if how == BY_STEPS else "ffn.hidden"
-    found = {"match": how, "chosen": chosen, "chosen_value": chosen_at(cell.config.as_json(), chosen.split("."))}
+    value = chosen_at(cell.planned_config.as_json(), chosen.split("."))
+    found = {"match": how, "chosen": chosen, "chosen_value": value}
     return found | {"match_difference": cell.matched.difference}
 
 

@@ -61,8 +61,8 @@ def slopes(exchange: Study, metric: str | None = None) -> Curves:
     if all(map(is_solved, values.metrics.values())):  # the share solved has no slope per seed
         return found
     for stratum, members in strata(exchange.manifest):
-        cells = sorted(members, key=lambda cell: cell.config.train.steps)
-        x, names = np.log([cell.config.train.steps for cell in cells]), [cell.id for cell in cells]
+        cells = sorted(members, key=lambda cell: cell.planned_config.train.steps)
+        x, names = np.log([cell.planned_config.train.steps for cell in cells]), [cell.id for cell in cells]
         complete = len(values.values[names].dropna())
         for name in names:  # compared with its own best run: fewer steps alone are not a collapse
             values, _ = without_collapsed(values, [name])

@@ -45,7 +45,8 @@ def run_orders(orders: Sequence[Order]) -> list[Answer]:
     device, parallel, devices = device_of(orders)
     workers = environments(device, parallel, devices, max(order.cell.flops_per_step for order in orders))
     is_other = devices > 1 and task_of_job()[1] > 0  # its first task has reserved the machine
-    reserved = contextlib.nullcontext() if is_other else machine(alone=orders[0].cell.config.timing == "isolated")
+    is_alone = orders[0].cell.planned_config.timing == "isolated"
+    reserved = contextlib.nullcontext() if is_other else machine(alone=is_alone)
     with reserved:
         answers = run_in(workers, orders)
         busy = [order for order, answer in zip(orders, answers, strict=True) if answer.status == "busy"]
@@ -82,7 +83,7 @@ def run_in(workers: Sequence[dict[str, str]], orders: Sequence[Order]) -> list[A
 
 def device_of(orders: Sequence[Order]) -> tuple[str, str | int, int]:
     """The device of the runs, the number of workers to train them in, and of devices for each."""
-    keys = [order.cell.config.train for order in orders]
+    keys = [order.cell.planned_config.train for order in orders]
     return "cuda" if any(key.device == "cuda" for key in keys) else "cpu", keys[0].parallel, keys[0].devices
 
 

@@ -52,8 +52,8 @@ def train_run(order: Order, stop: Callable[[], bool], ranks: Ranks = ALONE) -> s
     trains it and the order does not wait.  Raises DiskFull.
     """
     run = Run(Path(order.results), order.path)
-    cell = dataclasses.replace(order.cell, config=dataclasses.replace(order.cell.config, user=order.user))
-    device, seen = cell.config.train.device, os.environ.get("CUDA_VISIBLE_DEVICES")
+    cell = dataclasses.replace(order.cell, config=dataclasses.replace(order.cell.planned_config, user=order.user))
+    device, seen = cell.planned_config.train.device, os.environ.get("CUDA_VISIBLE_DEVICES")
     device = f"{device}:{seen}" if seen and device == "cuda" else device  # as its lease names it
     while not stop():
         with refusing_full_disks(run.folder), run.lock(lambda: order.wait and not stop(), device) as mine:
@@ -72,7 +72,7 @@ def train_run(order: Order, stop: Callable[[], bool], ranks: Ranks = ALONE) -> s
 
 def follow(order: Order, stop: Callable[[], bool], ranks: Ranks, folder: Path) -> str:
     """Train a run with rank 0, which alone writes its files; returns how it ended there.  Raises RankLost."""
-    config = dataclasses.replace(order.cell.config, user=order.user)
+    config = dataclasses.replace(order.cell.planned_config, user=order.user)
     while (status := ranks.from_first("")) == TRAINING:
         try:
             new_trainer(Run(folder, order.path), config, order.seed, ranks).train(stop)
@@ -92,7 +92,7 @@ def complete_run(run: Run, cell: Cell, seed: int, stop: Callable[[], bool], rank
 
     @functools.cache
     def saved() -> tuple[nn.Module, Task]:  # on the device that the run was trained on
-        loaded = load_run(run.folder, cell.config.user)
+        loaded = load_run(run.folder, cell.planned_config.user)
         model = loaded.model().to(loaded.config.train.device)
         use(loaded.config.train.matmul, model, loaded.config.train.device)
         return model, loaded.task()
@@ -100,7 +100,7 @@ def complete_run(run: Run, cell: Cell, seed: int, stop: Callable[[], bool], rank
     try:
         result = run.result()
         if result and result.status != "failed":
-            return test_lengths(run, cell.config, saved) if result.status == "done" else result.status
+            return test_lengths(run, cell.planned_config, saved) if result.status == "done" else result.status
     except Unreadable as error:
         say(str(error))
         return "failed"
@@ -143,7 +143,7 @@ def attempt(run: Run, cell: Cell, seed: int, stop: Callable[[], bool], ranks: Ra
     trainer, files = made.trainer, made.files
     if trainer and files:
         files[run.metrics_file.name] = trainer.metrics.written()
-    processes = cell.config.train.devices
+    processes = cell.planned_config.train.devices
     took = round(processes * (time.process_time() - began) + (trainer.clock.cpu_before if trainer else 0.0), 2)
     result = dataclasses.replace(made.result, files=files or None, cpu_seconds=took, ended=now())
     try:
@@ -152,14 +152,14 @@ def attempt(run: Run, cell: Cell, seed: int, stop: Callable[[], bool], ranks: Ra
     except OSError as error:
         say(f"{run.result_file} cannot be written ({error.strerror})")
         return "failed"
-    if result.status != "failed" and cell.config.keep != "all":
+    if result.status != "failed" and cell.planned_config.keep != "all":
         run.checkpoint_file.unlink(missing_ok=True)
     return result.status
 
 
 def train(made: Attempt, run: Run, cell: Cell, seed: int, stop: Callable[[], bool], ranks: Ranks) -> None:
     """Train a run to its last step, save its weights, and evaluate it at other lengths.  Raises any error."""
-    config = cell.config
+    config = cell.planned_config
     run.result_file.unlink(missing_ok=True)
     run.evaluation_file.unlink(missing_ok=True)
     written = yaml.safe_dump(config.with_value("seeds", [seed]).as_json(), sort_keys=False).encode()
@@ -227,9 +227,10 @@ def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
     seconds = {phase: round(value, 4) for phase, value in trainer.clock.seconds.items()}
     step = trainer.clock.mean_step_seconds()
     rate = trainer.progress.tokens / trainer.progress.step / step if step else None
+    flops = cell.flops_per_token
     name, count = device_name(trainer.device), trainer.ranks.count
     # The same for runs that one process trained one after another on one machine.
-    sitting = f"{socket.gethostname()} {boot()} {os.getppid()}" if cell.config.timing == "isolated" else None
+    sitting = f"{socket.gethostname()} {boot()} {os.getppid()}" if cell.planned_config.timing == "isolated" else None
     return dataclasses.replace(
         found,
         steps=trainer.progress.step,
@@ -238,11 +239,11 @@ def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
         accumulation=trainer.gradients.parts,
         vectors_seconds=trainer.vectors_seconds,
         seconds=seconds | {"total": round(sum(seconds.values()), 4)},
-        timing=cell.config.timing,
+        timing=cell.planned_config.timing,
         sitting=sitting,
         step_seconds=step,
         tokens_per_second=rate,
-        mfu=utilisation(cell.flops_per_token, rate / count, name, trainer.loop.precision) if rate else None,
+        mfu=utilisation(flops, rate / count, name, trainer.loop.precision) if rate and flops else None,
         peak_memory=peak_memory(trainer.device),
         device=f"{count} × " * (count > 1) + name,
         documents={"test": trainer.documents},

@@ -95,7 +95,7 @@ class WorkerParent:
             # Every child would read anew what is installed, and the code of an order's built-in components.
             for package in order.user:
                 package_problem(package)
-            parts = code_parts(order.cell.config).items()
+            parts = code_parts(order.cell.planned_config).items()
             code_of({at: target for at, target in parts if not is_foreign({"_target_": target})})
             answer = self.run(text, order)
             if answer is None:
@@ -111,8 +111,8 @@ class WorkerParent:
 
     def run(self, text: str, order: Order) -> Answer | None:
         """The answer to an order, from the shared child or private ones; None if they did not stop in time."""
-        devices = order.cell.config.train.devices
-        is_private = devices > 1 or is_foreign(numbers(order.cell.config))
+        devices = order.cell.planned_config.train.devices
+        is_private = devices > 1 or is_foreign(numbers(order.cell.planned_config))
         with tempfile.TemporaryDirectory(prefix="ablate-") if devices > 1 else contextlib.nullcontext("") as folder:
             bodies: list[Callable[[socket.socket], None]] = [serve]
             if devices > 1:
@@ -208,7 +208,7 @@ def handle_order(order: Order, stopped: Callable[[], bool], place: Place | None 
 
 def train_at(place: Place, order: Order, stopped: Callable[[], bool]) -> str:
     """Train one run with the other processes that train it; returns its status.  Raises RankLost if they are lost."""
-    train, run, tasks = order.cell.config.train, Run(Path(order.results), order.path), task_of_job()[2]
+    train, run, tasks = order.cell.planned_config.train, Run(Path(order.results), order.path), task_of_job()[2]
     if train.device == "cuda":
         os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["CUDA_VISIBLE_DEVICES"].split(",")[place.local]
     job = "-".join(os.environ.get(name, "") for name in JOBS)  # another job may want the same run

@@ -82,8 +82,8 @@ def read_earlier(results: Path, name: str) -> Earlier:
 
 def _is_current(run: PlannedRun, row: Cell, name: str) -> bool:
     """Whether a run would have the same key now, with reuse=same or, in the study `name`, with reuse=none."""
-    private = dataclasses.replace(row.config, reuse="none", study=name)
-    configs = (dataclasses.replace(row.config, reuse="same"), private)
+    private = dataclasses.replace(row.planned_config, reuse="none", study=name)
+    configs = (dataclasses.replace(row.planned_config, reuse="same"), private)
     return run.path.rpartition("/")[2] in {run_key(config, run.seed, row.task) for config in configs}
 
 

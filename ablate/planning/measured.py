@@ -65,7 +65,7 @@ def with_kernels(study: CheckedStudy) -> CheckedStudy:
         return study
     chosen = None
     for manifest in begun(study)[:1]:  # the choice that it was started with, on any machine
-        trains = [(cell.levels, cell.config.train) for cell in manifest.cells]
+        trains = [(cell.levels, cell.planned_config.train) for cell in manifest.cells]
         # Not levels of the sweep; and some cells may not support the choice.
         compiled = any(train.compile is True for at, train in trains if at.get("train.compile", "auto") == "auto")
         onednn = any(train.matmul == "onednn" for at, train in trains if at.get("train.matmul", "auto") == "auto")
@@ -140,7 +140,7 @@ def seconds_of(trainer: Trainer, count: int) -> float:
 
 def shape_of(cell: Cell) -> str:
     """All that the time of a step depends on, without the location of the data."""
-    kept = settings(without_vectors(cell.config))
+    kept = settings(without_vectors(cell.planned_config))
     train = {key: kept["train"].get(key) for key in (*COSTLY, "compile")}
     parts = [kept.get(key) for key in (*BUILT, "model", "data")]
     return json.dumps([cell.task, train, kept["optim"]["_target_"], *parts], sort_keys=True)
@@ -174,16 +174,17 @@ def expected_time(plan: Plan) -> str:
         return ""
     if lacks_device(plan):
         return "no estimate of the time: there is no GPU here"
-    train, places = todo[0].config.train, places_of(plan)
+    train, places = todo[0].planned_config.train, places_of(plan)
     workers = max(1, min(len(places), len(todo)))
     others = workers * train.devices - 1 if train.device == "cpu" else 0
     pairs = list(zip(todo, speeds_of(todo, others), strict=True))
     known = [(cell, speed) for cell, speed in pairs if speed]
     if not known:
         return f"no estimate of the time: no step of {todo[0].label} could be measured"
-    flops = {cell.id: cell.flops_per_step * cell.config.train.steps for cell in todo}
-    per_flop = sum(speed.of_run(cell.config) for cell, speed in known) / sum(flops[cell.id] for cell, _ in known)
-    seconds = [speed.of_run(cell.config) if speed else per_flop * flops[cell.id] for cell, speed in pairs]
+    flops = {cell.id: cell.flops_per_step * cell.planned_config.train.steps for cell in todo}
+    took = sum(speed.of_run(cell.planned_config) for cell, speed in known)
+    per_flop = took / sum(flops[cell.id] for cell, _ in known)
+    seconds = [speed.of_run(cell.planned_config) if speed else per_flop * flops[cell.id] for cell, speed in pairs]
     whole = f"about {duration(sum(seconds))} of computing"  # the number of another launcher's workers is unknown
     if plan.is_local:
         whole = f"about {duration(makespan(seconds, workers))} on {counted(workers, 'worker')}"
@@ -192,13 +193,13 @@ def expected_time(plan: Plan) -> str:
     basis = [f"a step of {first.label} takes {step} here"]
     together = sharing(places, len(todo))[0] if places and train.device == "cuda" else 1
     basis += [f"{together} processes share a GPU, which was timed for one"] * (together > 1)
-    basis += ["before compiling"] * any(cell.config.train.compile for cell in todo)
+    basis += ["before compiling"] * any(cell.planned_config.train.compile for cell in todo)
     some, every = {cell.id for cell, _ in known}, {cell.id for cell in todo}
     basis += [f"measured for {len(some)} of {len(every)} cells"] * (some != every)
     whole += " for this round" * plan.more
     later = scored_plan(plan)
     if later and not later.study.looks and (rest := runs_to_train(later)):
-        seconds = [per_flop * cell.flops_per_step * cell.config.train.steps for _, cell in rest]
+        seconds = [per_flop * cell.flops_per_step * cell.planned_config.train.steps for _, cell in rest]
         workers = max(1, min(len(places_of(later)), len(rest)))
         whole += f", then {duration(makespan(seconds, workers))} for {counted(len(rest), 'scored run')}"
     return whole + f" ({', '.join(basis)})" * bool(basis)
@@ -206,7 +207,8 @@ def expected_time(plan: Plan) -> str:
 
 def places_of(plan: Plan) -> list[dict[str, str]]:
     """The environments of the workers that train a plan's runs; [] if another launcher does."""
-    train, largest = plan.manifest.cells[0].config.train, max(cell.flops_per_step for cell in plan.manifest.cells)
+    cells = plan.manifest.cells
+    train, largest = cells[0].planned_config.train, max(cell.flops_per_step for cell in cells)
     return environments(train.device, train.parallel, train.devices, largest) if plan.is_local else []
 
 
@@ -221,7 +223,7 @@ def speeds_of(cells: list[Cell], others: int) -> list[Speed | None]:
     """Each cell's speed with so many other workers, timed once per shape in a separate process; None if that failed or
     took too long."""
     ends, found = time.monotonic() + ALL, dict[str, Speed | None]()
-    shapes = [f"{shape_of(cell)} {cell.config.eval}" for cell in cells]
+    shapes = [f"{shape_of(cell)} {cell.planned_config.eval}" for cell in cells]
     with tempfile.TemporaryDirectory() as folder:
         for shape, cell in zip(shapes, cells, strict=True):
             left = ends - time.monotonic()
@@ -265,19 +267,19 @@ def speed_of(cell: Cell, folder: Path) -> Speed:
     before, step = trainer.clock.seconds["optimiser"], seconds_of(trainer, count)
     optimiser = (trainer.clock.seconds["optimiser"] - before) / count
     evaluated = []
-    for at in (0, cell.config.train.steps):
+    for at in (0, cell.planned_config.train.steps):
         begun = time.perf_counter()
-        trainer.evaluate(at, cell.config.train.steps)
+        trainer.evaluate(at, cell.planned_config.train.steps)
         evaluated.append((time.perf_counter() - begun) * of_evaluation)
     return Speed(trainer.clock.seconds["setup"], of_step * step - (of_step - 1) * optimiser, *evaluated)
 
 
 def reduced(cell: Cell, folder: Path) -> tuple[Trainer, float, float]:
     """A trainer of a part of a cell's batch and held-out tokens if all take long, and the factors to the whole."""
-    config = cell.config.with_value("train.compile", False)
+    config = cell.planned_config.with_value("train.compile", False)
     size, tokens, most = config.train.batch_size, config.eval.tokens, AFFORDABLE[config.train.device]
     rows = max(1, min(size, int(most * size / cell.flops_per_step)))
-    scored = max(1, min(tokens, int(most / cell.flops_per_token)))
+    scored = max(1, min(tokens, int(most / (cell.flops_per_token or 1))))
     config = config.with_value("train.batch_size", rows).with_value("eval.tokens", scored)
     return trainer_of(config, folder), size / rows, tokens / scored
 
@@ -288,7 +290,7 @@ SECONDS = 30.0  # limit on trials of training vectors
 def expected_vectors(plan: Plan) -> list[str]:
     """The cost of training the vectors of a plan's remaining runs, a line for each kind of vectors."""
     table = default_settings("embedding")["_target_"]  # it has no trained vectors
-    pairs = [(cell.config, run.seed) for run, cell in runs_to_train(plan)]
+    pairs = [(cell.planned_config, run.seed) for run, cell in runs_to_train(plan)]
     wanted = [(config, seed) for config, seed in pairs if config.embedding["_target_"] != table]
     try:
         return list(run_in_subprocess(partial(vector_lines, wanted), SECONDS)) if wanted else []

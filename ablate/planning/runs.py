@@ -84,7 +84,7 @@ def is_hydras(word: str) -> bool:
 def lacks_device(plan: Plan) -> str:
     """What asks for a GPU if this machine has none: a cell's train.device, or the study file's tier; else ""."""
     of_gpu_tier = plan.manifest.tier == GPU_TIER and plan.study.settings.train.device == "auto" and bool(plan.todo)
-    on_cuda = any(cell.config.train.device == "cuda" for cell in plan.manifest.cells)
+    on_cuda = any(cell.planned_config.train.device == "cuda" for cell in plan.manifest.cells)
     asks = "train.device" if on_cuda else f"tier={GPU_TIER}" * of_gpu_tier
     if not asks:
         return ""
@@ -103,7 +103,7 @@ def device_problem(plan: Plan) -> Problem | None:
             message = "cuda is not available here; plan it with dry_run=true, or write train.device=cpu"
             message += " or hydra/launcher=…"
         return Problem(asks, message)
-    train = plan.manifest.cells[0].config.train
+    train = plan.manifest.cells[0].planned_config.train
     if train.devices > 1 and plan.todo:
         from ablate.training.devices import environments, task_of_job, visible
 
@@ -123,7 +123,7 @@ def plan_runs(study: CheckedStudy) -> Plan:
     seeds = sorted([*seeds, *seen])
     rows = study.cells.rows
     if settings.is_private:  # the study's name is in the keys of private runs
-        rows = [dataclasses.replace(row, config=dataclasses.replace(row.config, study=study.name)) for row in rows]
+        rows = [dataclasses.replace(row, config=row.planned_config.with_value("study", study.name)) for row in rows]
     more = [row.id for row in rows if has_more_seeds(row.levels, factors)]
     cheap = [max(seeds) + 1 + i for i in range(len(seeds))] if more else []
     runs = [planned_run(row, seed) for seed in seeds for row in rows]
@@ -170,7 +170,7 @@ def plan_runs(study: CheckedStudy) -> Plan:
 
 def planned_run(row: Cell, seed: int) -> PlannedRun:
     """A cell's run with a seed."""
-    return PlannedRun(cell=row.id, seed=seed, path=f"{row.name}/{run_key(row.config, seed, row.task)}")
+    return PlannedRun(cell=row.id, seed=seed, path=f"{row.name}/{run_key(row.planned_config, seed, row.task)}")
 
 
 def seed_notes(study: CheckedStudy, seen: list[int]) -> list[str]:
@@ -212,17 +212,17 @@ def refuse_replacing(earlier: Earlier, rows: list[Cell]) -> None:
 
 def _settings(cell: Cell) -> str:
     """All that a cell's numbers depend on, except its data."""
-    return json.dumps([cell.name, settings(cell.config)], sort_keys=True)
+    return json.dumps([cell.name, settings(cell.planned_config)], sort_keys=True)
 
 
 def timing_notes(results: Path, runs: list[PlannedRun], rows: list[Cell], statuses: dict[str, str]) -> list[str]:
     """Notes on how timed runs are trained, and on finished runs that are trained again because they were not timed."""
     cells, ended = {row.id: row for row in rows}, 0
-    if rows[0].config.timing != "isolated":
+    if rows[0].planned_config.timing != "isolated":
         return []
     for run in runs:
         cell = cells[run.cell]
-        key = run_key(cell.config.with_value("timing", "shared"), run.seed, cell.task)
+        key = run_key(cell.planned_config.with_value("timing", "shared"), run.seed, cell.task)
         ended += statuses[run.path] == "missing" and Run(results, f"{cell.name}/{key}").result_file.exists()
     notes = ["timing=isolated: one run at a time, a seed's cells in turn, on a machine that nothing else should use"]
     why = "with shared timing, which leaves their losses as they are and says nothing about speed; trained again"
@@ -266,7 +266,7 @@ def trained_again(earlier: Earlier, runs: list[PlannedRun], rows: list[Cell], st
         if statuses[run.path] != "missing" or Run(results, run.path).provenance_file.exists():
             continue  # it has ended, or will resume
         cell = cells[run.cell]
-        planned = provenance(cell.config, run.seed, cell.task)
+        planned = provenance(cell.planned_config, run.seed, cell.task)
         old = Run(results, had.get((run.cell, run.seed), "none"))
         if old.provenance_file.exists() or old.result_file.exists():
             origin = noted(old.provenance)[0]

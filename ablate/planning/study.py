@@ -69,7 +69,7 @@ def describe_task(cell: Checked) -> TaskFacts:
 
 def comparison_notes(cells: Cells, tuned: str | None) -> Iterator[str]:
     """Notes on warm-ups that never end, cells with another task, and optimisers compared at one learning rate."""
-    configs = [row.config for row in cells.rows]
+    configs = [row.planned_config for row in cells.rows]
     if late := sorted({(c.optim.warmup, c.train.steps) for c in configs if c.optim.warmup >= c.train.steps}):
         (warmup, steps), *_ = late
         why = f"the learning rate never stops rising; for a tenth of the steps write optim.warmup={max(1, steps // 10)}"
@@ -125,7 +125,7 @@ class CheckedStudy:
 
 def study_name(own: Config, cells: Cells) -> str:
     """The default name of a study: its factors and a hash of all but the seeds.  `own` holds the study's own keys."""
-    content = [[row.name, settings(row.config), row.task] for row in cells.rows]
+    content = [[row.name, settings(row.planned_config), row.task] for row in cells.rows]
     design = [own.design] * (own.design != "grid")
     tune = [dataclasses.asdict(own.tune)] * (own.tune.key is not None)  # not the chosen value
     text = json.dumps([cells.factors, cells.reference, own.match, content, *design, *tune])

@@ -131,7 +131,7 @@ def write_verdicts(verdicts: StudyVerdicts, folder: Path) -> None:
 
 def anywhere(manifest: Manifest) -> Manifest:
     """A manifest without paths of one machine: those of its results and of the user's variants."""
-    cells = [replace(cell, config=replace(cell.config, results_dir="results")) for cell in manifest.cells]
+    cells = [replace(cell, config=replace(cell.planned_config, results_dir="results")) for cell in manifest.cells]
     typed = [word for word in shlex.split(manifest.command) if not word.startswith("results_dir=")]
     words = itertools.pairwise(["", *typed])
     typed = [Path(word).name if before == "--config-dir" else word for before, word in words]

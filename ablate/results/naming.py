@@ -10,7 +10,7 @@ from ablate.config.depth import AGAIN, items_of, settings_of, unzipped, variant_
 from ablate.config.designs import RUNG
 from ablate.config.groups import names_in
 from ablate.config.schema import BY_STEPS, VARIED
-from ablate.formatting import known, ranged, setting, show, size, visible
+from ablate.formatting import ranged, setting, show, size, visible
 from ablate.results.records import Cell, Manifest
 
 FEW = 6  # a title lists at most this many factors by name
@@ -193,8 +193,9 @@ def scope(manifest: Manifest, among: Iterable[str], base: Iterable[str]) -> str:
     """The setting of a finding on cells: "0.8 M parameters, stdlib-3.11, 2000 steps"; parameters of `base`."""
     cells = {cell.id: cell for cell in manifest.cells}
     found = [cells[name] for name in among]
-    params = sorted({cells[name].params for name in base} - {None}, key=float)
-    parts = [f"{ranged(sizes)} parameters"] if (sizes := [size(int(count)) for count in params if known(count)]) else []
-    steps = sorted({cell.config.train.steps for cell in found if cell.config.known})
+    counts = [cells[name].params for name in base]
+    params = sorted({int(count) for count in counts if count is not None})
+    parts = [f"{ranged(map(size, params))} parameters"] if params else []
+    steps = sorted({cell.config.train.steps for cell in found if cell.config is not None})
     parts.append(ranged(manifest.tasks[cell.task].name for cell in found))
     return ", ".join([*parts, *([f"{ranged(map(str, steps))} steps"] if steps else [])])

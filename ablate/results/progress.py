@@ -47,7 +47,7 @@ class RunState:
 
     def __init__(self, results: Path, cell: Cell, planned: PlannedRun, metric: str, again: bool):
         self.run, self.metric, self.cell = Run(results, planned.path), metric, cell.id
-        self.name, train = f"{cell.label} s{planned.seed}", cell.config.train
+        self.name, train = f"{cell.label} s{planned.seed}", cell.planned_config.train
         self.steps = max(1, train.steps)
         self.flops = float(cell.flops_per_token or 1) * float(cell.tokens_per_step or 1)  # per step
         self.holder: Holder | None = None
@@ -263,7 +263,8 @@ def unsettled(rounds: list[Round]) -> bool:
     manifest = rounds[-1].manifest
     more = len(manifest.seeds) < max(manifest.sequential.looks if manifest.sequential else (), default=0)
     there = [one.manifest.seeds for one in rounds if one.manifest.exchange_of == manifest.study]
-    requested = manifest.cells[0].config.step_equivalents  # the manifest may keep exchange runs of earlier commands
+    # The manifest may keep exchange runs of earlier commands.
+    requested = manifest.cells[0].planned_config.step_equivalents
     return more or (bool(requested and manifest.exchange) and manifest.seeds not in there)
 
 

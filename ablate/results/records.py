@@ -54,11 +54,14 @@ class Matched(Record):
 
 
 class Cell(Leveled):
-    """One resolved configuration without its seed, its cost, and what it shares with its reference."""
+    """One resolved configuration without its seed, its cost, and what it shares with its reference.
 
-    params: Number
+    Of another program's runs, configuration, parameters and FLOPs may be unknown, and are None.
+    """
+
+    params: Number | None = optional()
     params_vs_reference: Number | None = None
-    flops_per_token: Number
+    flops_per_token: Number | None = optional()
     shared_draws: Number | None = None  # share of its parameters with the same initial random draws as the reference's
     matched: Matched | None = None
     tokens_per_step: Number | None = None
@@ -67,19 +70,29 @@ class Cell(Leveled):
     seen_lengths: dict[str, Number] = dataclasses.field(default_factory=dict)  # of eval.lengths, the share in training
     notes: list[str] = dataclasses.field(default_factory=list)
     defaults: dict[str, Any] = dataclasses.field(default_factory=dict)  # arguments that no YAML sets, by dotted name
-    config: Config
+    config: Config | None = optional()
     written: str | None = optional(default=None)  # the planned label, if a user has given the cell another one
 
     @property
+    def planned_config(self) -> Config:
+        """The configuration of a cell that was planned here.  Raises ValueError for runs of another program."""
+        if self.config is None:
+            raise ValueError(f"{self.label} has no configuration: its runs are another program's")
+        return self.config
+
+    @property
     def flops_per_step(self) -> float:
-        """FLOPs of a training step: 3 times those of its forward passes (Chowdhery 2022)."""
+        """FLOPs of a training step: 3 times those of its forward passes (Chowdhery 2022); NaN if unknown."""
+        if self.flops_per_token is None:
+            return math.nan
         return 3.0 * self.flops_per_token * (self.tokens_per_step or 1)
 
     @property
     def training_flops(self) -> float:
-        """FLOPs of its training, forward and backward; NaN if its steps are not known, as of another program's runs."""
-        known = self.config.known and self.tokens_per_step
-        return self.flops_per_step * self.config.train.steps if known else math.nan
+        """FLOPs of its training, forward and backward; NaN if its steps or tokens per step are unknown."""
+        if self.config is None or not self.tokens_per_step:
+            return math.nan
+        return self.flops_per_step * self.config.train.steps
 
 
 class PlannedRun(Record):
@@ -221,9 +234,16 @@ class Manifest(Record):
     margin: MarginEntry | None = None
 
     def passes(self, cell: Cell) -> float | None:
-        """How often a cell sees the training data; None if the data never repeat."""
+        """How often a cell sees the training data; None if the data never repeat, or if its steps are unknown."""
         tokens = self.tasks[cell.task].train_tokens
-        return None if tokens is None else float(cell.config.train.steps * (cell.tokens_per_step or 0) / tokens)
+        if tokens is None or cell.config is None:
+            return None
+        return float(cell.config.train.steps * (cell.tokens_per_step or 0) / tokens)
+
+    @property
+    def configs(self) -> list[Config]:
+        """The configurations of its cells; empty for runs of another program."""
+        return [cell.config for cell in self.cells if cell.config is not None]
 
     def beside(self) -> dict[str, str]:
         """The studies that accompany this one, by role (`exchange`)."""

@@ -169,7 +169,7 @@ def lacking(run: Run, lengths: list[int]) -> list[int]:
 
 def untested(results: Path, manifest: Manifest, statuses: dict[str, str]) -> dict[str, list[int]]:
     """For each finished run, by path, the lengths in its cell's eval.lengths that it has not been tested at, if any."""
-    lengths = {cell.id: cell.config.eval.lengths for cell in manifest.cells}
+    lengths = {cell.id: cell.planned_config.eval.lengths for cell in manifest.cells}
     done = [run for run in manifest.runs if statuses.get(run.path) == "done" and lengths[run.cell]]
     found = {run.path: lacking(Run(results, run.path), lengths[run.cell]) for run in done}
     return {path: lacks for path, lacks in found.items() if lacks}

@@ -39,7 +39,7 @@ def dashboard(results: Path, name: str | None) -> Outcome:
     name = choose_study(results, name)
     with refusing(study_folder(results, name)):
         study = load_study(results, name)
-    tracks = [track for cell in study.manifest.cells for track in variants_of(cell.config.track)]
+    tracks = [track for config in study.manifest.configs for track in variants_of(config.track)]
     tracks = [track for track in tracks if isinstance(track, dict) and track.get("_target_") == WANDB]
     places = {(str(track.get("project")), str(track.get("entity") or "")) for track in tracks}
     if len(places) != 1:

@@ -55,7 +55,8 @@ def plot(case: Case, name: str) -> Figure:
         drawn = tables(case, given)
         if name not in drawn:
             there = tables(case, dataclasses.replace(given, figures=None))
-            raise Refused(f"{case.study.manifest.study} has no data for the figure {name}; {instead('', there)}")
+            needs = f", which needs {KINDS[name].needs}" if KINDS[name].needs else ""
+            raise Refused(f"{case.study.manifest.study} has no data for the figure {name}{needs}; {instead('', there)}")
         return KINDS[name].draw(drawn[name], page_of(case.study.manifest, given))
 
 

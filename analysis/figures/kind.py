@@ -98,13 +98,15 @@ class Kind(NamedTuple):
     `table` returns everything that is plotted, or None if a study has no data for it; its `attrs` hold `caption` (lines
     that state the band and n) and other values for the drawing, as JSON.  Equal tables give equal figures.
     The columns `cell` (an id), or `factor` and `level` (text), identify a row for the user's subset and order; other
-    text is for display, see `naming.named`.  At most `most` cells, or effects, are drawn.
+    text is for display, see `naming.named`.  At most `most` cells, or effects, are drawn.  `needs` says in a message what
+    a study has to have for it.
     """
 
     says: str
     table: Callable[[Case], pandas.DataFrame | None]
     plot: Callable[[pandas.DataFrame, Page], Figure]
     most: int = MOST
+    needs: str = ""
 
     def draw(self, table: pandas.DataFrame, page: Page) -> Figure:
         """The figure of a table; if the user's subset is empty, a message instead."""

@@ -3,13 +3,11 @@
 import dataclasses
 import itertools
 import json
-import math
 from collections import Counter
 from typing import Any
 
 from ablate import evidence
 from ablate.config.errors import Refused
-from ablate.config.schema import Config
 from ablate.formatting import show
 from ablate.results.records import Cell, Manifest
 from analysis.sources import Request, StudyDescription
@@ -32,11 +30,10 @@ def arrange(levels: dict[str, Levels], facts: dict[str, Any], given: dict[str, s
     if described.design in ("cumulative", "leave_one_out"):  # the reference's level is first, or last
         for name in reference.keys() - described.factors.keys():
             factors[name].sort(key=lambda level: (level == reference[name]) == (described.design == "leave_one_out"))
-    unknown: dict[str, Any] = {"task": TASK, "config": Config(), "shared_draws": math.nan}
     planned = []
     for name, own in levels.items():
         known = facts[name] | {"levels": own, "reference": reference.items() <= own.items()}
-        planned.append(Cell(id=name, name=name, label=label_of(own), **unknown, **known))
+        planned.append(Cell(id=name, name=name, label=label_of(own), task=TASK, **known))
     given_later: dict[str, Any] = {"components": [], "seeds": [], "looks": [], "tasks": {}, "runs": []}
     design = described.design or "grid"
     made = Manifest(study="", design=design, factors=factors, reference=reference, cells=planned, **given_later)
@@ -48,8 +45,10 @@ def arrange(levels: dict[str, Levels], facts: dict[str, Any], given: dict[str, s
         made = dataclasses.replace(made, design="one_at_a_time") if around else _merged(made)
     found: dict[str, Cell] = {}
     for _, cells in evidence.strata(made):
-        size = next((cell.params for cell in cells if cell.reference), 0) or math.nan
-        found |= {cell.id: dataclasses.replace(cell, params_vs_reference=cell.params / size - 1) for cell in cells}
+        size = next((cell.params for cell in cells if cell.reference), None)
+        for cell in cells:
+            more = cell.params / size - 1 if cell.params is not None and size else None
+            found[cell.id] = dataclasses.replace(cell, params_vs_reference=more)
     labels = labels_of(made, given)
     cells = [dataclasses.replace(found[c.id], name=labels[c.id], label=labels[c.id]) for c in made.cells]
     return dataclasses.replace(made, cells=cells)

@@ -218,9 +218,10 @@ def _cell_ids(runs: pandas.DataFrame, factors: list[str]) -> pandas.Series:
 def _with_cell_columns(runs: pandas.DataFrame, cells: list[Cell], given: dict[str, Levels]) -> pandas.DataFrame:
     """The runs with the columns of their cells, in the order that studies of ablate have.  Levels are those of the
     study's factors and, if all cells became levels of one factor, also the original ones."""
-    rows = [cell.levels | given[cell.id] | {name: getattr(cell, name) for name in FACTS} for cell in cells]
+    facts = [name for name in FACTS if any(getattr(cell, name) is not None for cell in cells)]
+    rows = [cell.levels | given[cell.id] | {name: getattr(cell, name) for name in facts} for cell in cells]
     known = pandas.DataFrame(rows, [cell.id for cell in cells], dtype=object)
-    known[[*FACTS]] = known[[*FACTS]].infer_objects()
+    known[facts] = known[facts].infer_objects()
     order = dict.fromkeys(["cell", "label", "seed", "status", *known, *runs])
     known = known.drop(columns="cell", errors="ignore")
     runs = runs.drop(columns=known.columns, errors="ignore").join(known, on="cell")
@@ -270,10 +271,14 @@ def _batches(runs: pandas.DataFrame, unpaired: bool) -> tuple[dict[str, str], st
 
 
 def _facts(runs: pandas.DataFrame, batches: dict[str, str]) -> dict[str, Any]:
-    """The sizes of each cell, NaN where unknown, and the key of its batches."""
-    known = runs.reindex(columns=SHAPE).astype(float).replace(math.inf, math.nan).groupby(runs["cell"]).first()
-    whole = known.astype(object).map(lambda value: int(value) if value.is_integer() else value)
-    return whole.assign(batches=pandas.Series(batches)).to_dict("index")
+    """The key of each cell's batches, and its sizes where they are known."""
+    sizes = runs.reindex(columns=SHAPE).astype(float).replace(math.inf, math.nan).groupby(runs["cell"]).first()
+    found: dict[str, Any] = {}
+    for cell, own in sizes.iterrows():
+        found[str(cell)] = {"batches": batches[str(cell)]}
+        for name, value in own.dropna().items():
+            found[str(cell)][name] = int(value) if value.is_integer() else value
+    return found
 
 
 def ends(runs: pandas.DataFrame, rows: pandas.DataFrame, metrics: list[str]) -> tuple[pandas.DataFrame, list[str]]:

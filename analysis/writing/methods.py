@@ -31,12 +31,12 @@ def methods(case: Case) -> list[str]:
     others = {name: levels for name, levels in factors if name != RUNG}
     cited = {name: listed(_cited(manifest, name, level) for level in levels) for name, levels in others.items()}
     varied = [f"{text} as {naming.named(manifest, name)}" for name, text in cited.items()]
-    planned = [cell for cell in manifest.cells if cell.config.known]
-    schedules = [cell.config.schedule for cell in planned]
+    planned = [cell for cell in manifest.cells if cell.config is not None]
+    schedules = [config.schedule for config in manifest.configs]
     passes = dict.fromkeys(formatting.epochs(manifest.passes(cell)) for cell in planned)
     found = {"m": manifest, "planned": planned, "passes": ranged(list(passes)), "BY_STEPS": BY_STEPS}
     found |= {"schedule": next((each for each in schedules if schedules.count(each) == len(schedules)), None)}
-    found |= {"optimiser": list(filter(None, sorted({_class(cell.config.optim) for cell in planned})))}
+    found |= {"optimiser": list(filter(None, sorted({_class(config.optim) for config in manifest.configs})))}
     found |= {"configured": configured, "class_of": _class, "distinct": distinct, "mention": mention}
     found |= {"families": tables.families(case), "multipliers": case.further.get("ladder")}
     found |= {"varied": ", and ".join(filter(None, [", ".join(varied[:-1]), *varied[-1:]]))}
@@ -69,8 +69,9 @@ def _cited(manifest: Manifest, factor: str, level: Any) -> str:
 
 
 def _models(manifest: Manifest) -> dict[str, Any]:
-    cells = [cell for cell in manifest.cells if cell.config.known]
-    forms = sorted({_class(cell.config.model) for cell in cells})  # EncoderDecoder: encoder-decoder; acronyms stay
+    cells = [cell for cell in manifest.cells if cell.config is not None]
+    forms = sorted({_class(config.model) for config in manifest.configs})
+    # EncoderDecoder: encoder-decoder; acronyms stay.
     forms = [name if name.isupper() else re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower() for name in forms]
     shared = [part for part in NAMED if cells and _shared(manifest, cells, part)]
     common = {part: _class(getattr(cells[0].config, part)) for part in shared}
@@ -125,7 +126,7 @@ def _runs(case: Case) -> dict[str, Any]:
     lost = [f"{counts[name]} {name}" for name in ("diverged", "failed", "missing") if counts.get(name)]
     bare = int(counts.get("done", 0) - case.cells["n"].sum())
     exchange = study.beside.get("exchange")
-    settings = [each for cell in manifest.cells for each in flat(cell.config.as_json()).items()]
+    settings = [each for config in manifest.configs for each in flat(config.as_json()).items()]
     packages = {str(value).partition(".")[0] for key, value in settings if key.rpartition(".")[2] == "_target_"}
     cells = {cell.id: cell for cell in manifest.cells}
     trained = runs[runs["status"] == "done"]["cell"].map(cells)

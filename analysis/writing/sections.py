@@ -114,7 +114,7 @@ def claims(case: Case) -> Section:
 def plan(case: Case) -> Section:
     """The design, from factors to tuning, and the name of each factor and level with what the command line writes."""
     manifest = case.study.manifest
-    known = [cell for cell in manifest.cells if cell.config.known]
+    known = [cell for cell in manifest.cells if cell.config is not None]
     facts = _facts("plan", case, of=partial(configured, known))
     each = [(factor, level) for factor, levels in manifest.factors.items() for level in levels]
     name = partial(naming.named, manifest)
@@ -126,15 +126,16 @@ def plan(case: Case) -> Section:
 def runs(case: Case) -> Section:
     """Every run with its status."""
     study, metrics, rows = case.study, evidence.endpoints(case.study.manifest), []
+    costs = [name for name in ("steps", "seconds") if name in study.runs and study.runs[name].notna().any()]
     over = evidence.overfit(study).notna()
     for overfits, run in zip(over, study.runs.to_dict("records"), strict=True):
         texts = [run["label"], str(run["seed"]), run["status"] + ", overfits" * overfits]
-        for name, places in ((metrics[run["cell"]], 4), ("steps", 0), ("seconds", 0)):
-            value = run.get(name)
+        for name in (metrics[run["cell"]], *costs):
+            value, places = run.get(name), 0 if name in costs else 4
             texts.append(formatting.number(value, places) if isinstance(value, int | float) else "–")
         rows.append([*texts, run["path"] if isinstance(run["path"], str) else "–"])
     score = naming.metric_name(study.manifest, *dict.fromkeys(metrics.values()))
-    head = ["cell", "seed", "status", score, "steps", "seconds", "run"]
+    head = ["cell", "seed", "status", score, *costs, "run"]
     return Section("runs", "Runs", [f"{counts(study)}."], sheets=[Sheet("runs", "Runs", head, rows, [])])
 
 
@@ -157,7 +158,8 @@ def differences(case: Case) -> Section:
 def settings(manifest: Manifest) -> pandas.DataFrame:
     """The settings of each cell (rows) as texts by dotted name, without those of the study; "–" where it has none.  A
     component's `_target_` is listed under the component's name."""
-    configs = [flat({k: v for k, v in c.config.as_json().items() if k not in STUDY_KEYS}) for c in manifest.cells]
+    whole = [cell.config.as_json() if cell.config else {} for cell in manifest.cells]
+    configs = [flat({key: value for key, value in each.items() if key not in STUDY_KEYS}) for each in whole]
     rows = [
         {
             key.removesuffix("._target_"): json.dumps(value) if isinstance(value, list) else formatting.setting(value)

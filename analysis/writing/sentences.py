@@ -60,9 +60,9 @@ def costs(manifest: Manifest, contrast: evidence.Contrast) -> str:
     """How many more parameters the level's side has: "+0.4 % parameters"; "" if unknown."""
     if contrast.kind in formatting.CROSSED:
         return ""
-    params = {cell.id: cell.params for cell in manifest.cells}
+    params = {cell.id: cell.params for cell in manifest.cells if cell.params is not None}
     sides = [contrast.side(sign) for sign in (1, -1)]
-    if not all(formatting.known(params[cell]) for side in sides for cell in side):
+    if not params.keys() >= contrast.weights.keys():
         return ""
     own, base = (sum(weight * params[cell] for cell, weight in side.items()) for side in sides)
     if not base:

@@ -119,7 +119,7 @@ class Mirror:
             now = [stamp(file) for file in (run.result_file, run.metrics_file, run.evaluation_file)]
             if self.stamps.get(run.path) != now:
                 self.stamps[run.path] = now
-                services = variants_of(cell.config.track)
+                services = variants_of(cell.planned_config.track)
                 count += sum(self._replay_to(service, manifest, cell, planned, run) for service in services)
         return count
 
@@ -183,7 +183,7 @@ class Mirror:
 
 def card_of(results: Path, manifest: Manifest, cell: Cell, planned: PlannedRun, result: Result | None) -> Card:
     """The card of a planned run; `result` is its result, if it has ended."""
-    status, config = result.status if result else "done", cell.config.as_json()
+    status, config = result.status if result else "done", cell.planned_config.as_json()
     study = {"name": manifest.study, "command": manifest.command}  # and the settings that are not part of a run's key
     study |= {name: config[name] for name in STUDY_KEYS if name != "study" and name in config}
     ended = result.as_json() if result else {}
@@ -204,7 +204,7 @@ def card_of(results: Path, manifest: Manifest, cell: Cell, planned: PlannedRun, 
 
 def settings(cell: Cell) -> Row:
     """A cell's settings: variants and factor levels by name, the settings of variants under `components`."""
-    config = cell.config.as_json()
+    config = cell.planned_config.as_json()
     own = {name: value for name, value in config.items() if name not in (*VARIED, *STUDY_KEYS, "seed")}
     held = {f"seed_{half}": value for half, value in config["seed"].items() if value is not None}
     found = own | held | {"cell": cell.label, "components": {name: config[name] for name in VARIED}}

@@ -33,8 +33,8 @@ def table(case: Case) -> pandas.DataFrame | None:
                 about = point(study.manifest, cells[row.cell], scores[row.cell], metric, within, facets)
                 about |= {} if facets else {"label": captions.with_losses(row)}
                 # In the unit of `eval.lengths`, a task trains at its `length`, or its context.
-                data = cells[row.cell].config.data
-                trained = data.get("length", data.get("context"))
+                config = cells[row.cell].config
+                trained = config.data.get("length", config.data.get("context")) if config else None
                 lost = row.diverged if facets else 0  # else the label has the losses
                 rows.append(about | {"x": length, "runs": row.runs, "diverged": lost, "trained": trained})
     found = pandas.DataFrame(rows, columns=COLUMNS)
@@ -43,7 +43,8 @@ def table(case: Case) -> pandas.DataFrame | None:
     found = found.assign(trained=pandas.to_numeric(found["trained"]))
     if found["metric"].nunique() > 1 and not facets:
         found["facet"] = [naming.metric_name(study.manifest, metric) for metric in found["metric"]]
-    unit = "" if any("length" in cell.config.data for cell in cells.values()) else ", tokens"
+    configs = study.manifest.configs
+    unit = ", tokens" if configs and not any("length" in config.data for config in configs) else ""
     found.attrs = {"x": f"length at evaluation{unit}", "lines": within}
     found.attrs |= axes_of(study.manifest, found)
     found.attrs["caption"] = captions.caption("extrapolation", case, found)

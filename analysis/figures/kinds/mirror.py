@@ -36,7 +36,8 @@ def table(case: Case) -> pandas.DataFrame | None:
     facets, lost, unit = dict[str, list[pandas.DataFrame]](), list[str](), mirror.trained or 1
     for series in mirror.series:
         levels = (others | series.of).items()  # of factors, or of keys that the command line has fixed
-        cells = [cell.id for cell in manifest.cells if levels <= (flat(cell.config.as_json()) | cell.levels).items()]
+        settings = {cell.id: flat(cell.planned_config.as_json()) | cell.levels for cell in manifest.cells}
+        cells = [cell for cell, own in settings.items() if levels <= own.items()]
         named = [name for name in series.of if name != mirror.panels]
         label = " + ".join(naming.assigned(manifest, name, series.of[name]) for name in named) or "all runs"
         panel = f", {naming.assigned(manifest, mirror.panels, series.of.get(mirror.panels))}" if mirror.panels else ""

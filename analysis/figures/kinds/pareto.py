@@ -38,7 +38,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     study, known = case.study, case.cells
     if len({cell.task for cell in study.manifest.cells}) > 1 or study.manifest.design == "ladder":
         return None  # metrics of several tasks have no common axis; of rungs the figure `ladder` shows more
-    costs = {title: known[name].astype(float) for name, title in BUDGETS.items()}
+    costs = {title: known[name].astype(float) for name, title in BUDGETS.items() if name in known}
     costs = {title: cost for title, cost in costs.items() if _differ(cost)}
     isolated = is_timed(study.manifest)
     measured = _seconds(study, isolated)
@@ -122,4 +122,5 @@ def _short(x: float, _: Any) -> str:
     return formatting.show(x)
 
 
-KIND = Kind("the endpoint against parameters, FLOPs and seconds", table, draw)
+NEEDS = "costs that differ between cells: parameters, FLOPs or seconds"
+KIND = Kind("the endpoint against parameters, FLOPs and seconds", table, draw, needs=NEEDS)

@@ -57,7 +57,7 @@ def times_by_cell(study: Study) -> dict[str, pandas.DataFrame]:
             continue
         ended = study.runs[(study.runs["cell"] == cell.id) & study.runs["status"].isin(["done", "diverged"])]
         # The schedule of imported runs is unknown.
-        end = float(cell.config.train.steps if cell.config.known else curve["step"].max())
+        end = float(cell.config.train.steps if cell.config else curve["step"].max())
         reached = curve[curve[metric] >= solved_at(study, cell)]
         first = reached.groupby("seed")["step"].min().reindex(ended["seed"])
         times[cell.id] = pandas.DataFrame({"step": first.fillna(end), "solved": first.notna(), "end": end})
