@@ -124,7 +124,7 @@ def study_of(logged: Logged, request: Request, study: str, source: str, created:
         remarks.append(f"{whole}; --factors names those that are compared")
     plan = dataclasses.replace(plan, study=study, source=source, created=created, updated=created, command=command)
     # The meaning of targets and the unit of a loss are unknown.
-    tasks = {TASK: TaskFacts(name=study, title=source, kind="foreign", metrics=measured)}
+    tasks = {TASK: TaskFacts(name=study, title=source, metrics=measured)}
     seeds = sorted({int(seed) for seed in runs["seed"]})
     planned = [PlannedRun(cell=run.cell, seed=int(run.seed), path=run.path) for run in named_rows(runs)]
     claimed = claim_fields(request.described, plan, merged, ways) | {"remarks": remarks, "endpoint": metrics[0]}
@@ -222,6 +222,7 @@ def _with_cell_columns(runs: pandas.DataFrame, cells: list[Cell], given: dict[st
     rows = [cell.levels | given[cell.id] | {name: getattr(cell, name) for name in facts} for cell in cells]
     known = pandas.DataFrame(rows, [cell.id for cell in cells], dtype=object)
     known[facts] = known[facts].infer_objects()
+    runs = runs.drop(columns=[*FACTS], errors="ignore")  # those of the cells count
     order = dict.fromkeys(["cell", "label", "seed", "status", *known, *runs])
     known = known.drop(columns="cell", errors="ignore")
     runs = runs.drop(columns=known.columns, errors="ignore").join(known, on="cell")

@@ -73,7 +73,9 @@ def test_runs_have_no_column_of_what_is_unknown(folder: Path) -> None:
 @pytest.mark.parametrize("file", ["report.md", "cells.md", "cells.tex", "methods.md", "macros.tex"])
 def test_pages_say_nothing_of_what_is_unknown(folder: Path, file: str) -> None:
     text = (folder / file).read_text()
-    found = re.findall(r"\bnan\b|\bNone\b|parameters|learning rate|FLOPs|\bsteps\b|Params|Transformers", text)
+    found = re.findall(
+        r"\bnan\b|\bNone\b|parameters|learning rate|FLOPs|\bsteps\b|\bseconds\b|Params|Transformers", text
+    )
     assert not found
 
 
@@ -81,6 +83,12 @@ def test_the_report_has_the_effect_and_every_run(folder: Path) -> None:
     report = (folder / "report.md").read_text()
     assert "wd=0.1 in place of 0 lowers the val_loss by 0.0387" in report
     assert "| wd=0.1 | 5 | done | 2.8800 |" in report
+
+
+def test_provenance_names_the_file_and_no_data_of_ours(folder: Path) -> None:
+    provenance = (folder / "report.md").read_text().partition("## Provenance")[2]
+    assert "**source**: runs.csv" in provenance and "**written**: 20" in provenance
+    assert "data" not in provenance and "planned" not in provenance
 
 
 def test_the_summary_has_scores_and_effect_alone(study: Study) -> None:
