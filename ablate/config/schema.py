@@ -178,15 +178,8 @@ class Config:
         """Whether its runs belong to one study only, as runs that are timed together with their partners do."""
         return self.reuse == "none" or self.timing == "isolated"
 
-    @property
-    def known(self) -> bool:
-        """Whether it is not empty: runs of other programs have no configuration."""
-        return self != NOTHING
-
     def as_json(self) -> dict[str, Any]:
         """The configuration as files hold it, without `user`: who reads a file has to allow packages again."""
-        if not self.known:
-            return {}
         found = {name: getattr(self, name) for name in KEYS if name != "user"}
         found |= {name: dict(vars(found[name])) for name in SECTIONS}
         return found | {name: found[name] | more if name in SECTIONS else more for name, more in self.unread.items()}
@@ -205,7 +198,6 @@ class Config:
         return changed
 
 
-NOTHING = Config()  # the empty configuration
 SECTIONS = {"model": Model, "train": Train, "optim": Optim, "eval": Eval, "seed": Seed, "tune": Tune}
 KEYS = tuple(field.name for field in dataclasses.fields(Config) if field.name != "unread")
 # Keys that determine which runs there are and how they are carried out, but not their numbers.

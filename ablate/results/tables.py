@@ -115,7 +115,7 @@ class Planned:
             except Corrupt as error:
                 self.notes.append(f"{error}; its settings were not compared")
             self.read[text] = config if isinstance(config, dict) else {}
-        settings = cell.planned_config.as_json()
+        settings = cell.config.as_json() if cell.config else {}
         for section in SECTIONS:
             parts = (self.read[text].get(section), settings.get(section))
             used, wanted = (part if isinstance(part, dict) else {} for part in parts)

@@ -147,6 +147,6 @@ def read_config(file: Path) -> Config:
         raise Corrupt(f"{file} is gone or damaged: it {why}", file if file.exists() else None) from None
     except ValueError as error:
         raise Corrupt(f"{file} is damaged: it {error}", file) from None
-    if not config.known:
+    if config == Config():
         raise Corrupt(f"{file} is damaged: it holds no configuration", file)
     return config

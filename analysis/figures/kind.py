@@ -98,8 +98,8 @@ class Kind(NamedTuple):
     `table` returns everything that is plotted, or None if a study has no data for it; its `attrs` hold `caption` (lines
     that state the band and n) and other values for the drawing, as JSON.  Equal tables give equal figures.
     The columns `cell` (an id), or `factor` and `level` (text), identify a row for the user's subset and order; other
-    text is for display, see `naming.named`.  At most `most` cells, or effects, are drawn.  `needs` says in a message what
-    a study has to have for it.
+    text is for display, see `naming.named`.  At most `most` cells, or effects, are drawn.  A message says
+    what a study without data for it `needs`.
     """
 
     says: str

@@ -74,14 +74,14 @@ def _row(found: Scored, metric: str, contrast: Contrast) -> Iterator[dict[str, A
     numbers = dict(zip(("sd_low", "sd_high"), sd_interval(row["estimate"]), strict=True))
     numbers |= {"sd": row["sd"], "sd_level": sides[0], "sd_reference": sides[1], "correlation": row["correlation"]}
     reference = found.cells[next(iter(contrast.side(-1)))]
-    task, known, shape = found.study.manifest.tasks[reference.task], reference.config.known, reference.config.model
+    task, config = found.study.manifest.tasks[reference.task], reference.config
     yield {
         "study": found.study.manifest.study,
         "task": task.name,
         "task_kind": task.kind,
-        "scale": scale_of(shape.layers, shape.heads, shape.dim) if known else "",
+        "scale": scale_of(config.model.layers, config.model.heads, config.model.dim) if config else "",
         "params": reference.params,
-        "steps": reference.config.train.steps if known else math.nan,
+        "steps": config.train.steps if config else math.nan,
         "metric": metric,
         "kind": contrast.kind,
         "factor": contrast.factor,

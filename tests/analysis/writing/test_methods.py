@@ -174,7 +174,7 @@ def test_runs_of_other_programs_are_not_described(tmp_path: Path) -> None:
     def change(manifest: dict[str, Any]) -> None:
         manifest["source"], manifest["tasks"]["f0"] = "runs.csv", manifest["tasks"]["f0"] | {"train_tokens": None}
         for cell in manifest["cells"]:
-            cell |= {"config": {}, "shared_draws": None, "notes": []}
+            cell |= {"config": None, "shared_draws": None, "notes": []}
 
     text = said(tmp_path, change=change)
     assert text.startswith("The runs were read from runs.csv; what they share is taken from there. We compared")
