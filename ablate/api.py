@@ -71,7 +71,7 @@ def train(plan: Plan, reporter: Reporter) -> Study:
         with refusing_full_disks(following.results):  # before results are shown
             log_look(following.results, following.manifest, now())
     except (OSError, Corrupt) as error:
-        reporter.remark(f"this look at the results cannot be logged ({error})")
+        reporter.remark(f"this interim analysis cannot be logged ({error})")
     reporter.ended(following, study, seconds)
     return study
 

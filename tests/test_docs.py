@@ -161,7 +161,7 @@ def test_the_components_of_the_how_to_page_plan(own: list[str], tmp_path: Path) 
     cells += ["embedding=learned,hashed", "objective=cross_entropy,confidence", "model.tie_embeddings=false"]
     cells += ["design=one_at_a_time"]
     done = run_module("ablate", "-m", *cells, "dry_run=true", *own, cwd=tmp_path)
-    assert done.returncode == 0 and "8 cells" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "8 configurations" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.slow

@@ -159,12 +159,12 @@ def test_verdicts_are_counted_and_the_false_ones_to_be_expected_told(root, train
     gallery(root, capsys)
     table = counted(root)
     # Two effects, one of them withheld, and one that is equal in every seed.
-    assert table["effects, each study's a family"] == ["2", "3", "1", "1", "1"]
-    assert table["registered claims, each study's a family"] == ["1", "1", "1", "0", "0"]
-    assert set(table) == {"effects, each study's a family", "registered claims, each study's a family"}
+    assert table["effects, corrected within each study"] == ["2", "3", "1", "1", "1"]
+    assert table["registered claims, corrected within each study"] == ["1", "1", "1", "0", "0"]
+    assert set(table) == {"effects, corrected within each study", "registered claims, corrected within each study"}
     text = " ".join(findings(root).split())
-    expected = "So 0.05 × 3 = 0.15 false ones at most are to be expected among the 2 decided verdicts of 3 families"
-    assert f"{expected}: an expectation, not a bound" in text and "Left out of that sum" not in text
+    expected = "0.05 × 3 = 0.15 false verdicts are to be expected among the 2 decided verdicts of 3 groups"
+    assert expected in text and "Left out of that sum" not in text
     assert "1 run diverged" in text and "In words: nothing yet" in text
 
 
@@ -247,10 +247,7 @@ def test_what_helps_joins_two_sizes_and_shows_costs(root, train, capsys, undrawn
     assert [row[6] for row in rows[2:]] == ["0.25", "0.5", "0.0625", "0.03125", "0.125"], "each change's own"
     # silu, the third: at the reference's rate, the first, 0.2 above it, at the last four 0.2 below
     assert rows[2][4:6] == ["+0.200", "4 of 6"]
-    assert (
-        "which is the best itself in\n  6 of 6 cells" in page.read_text()
-        and "neighbour costs 0.100" in page.read_text()
-    )
+    assert "6 of 6 configurations" in page.read_text() and "rate costs 0.100" in page.read_text()
     assert (
         "**Better at 0.12 M: SiLU MLP, GELU MLP and SwiGLU.** The others, at 0.12 M: 1 not shown, 1 worse."
         in page.read_text()
@@ -266,7 +263,7 @@ def test_what_helps_joins_two_sizes_and_shows_costs(root, train, capsys, undrawn
     expected = ["better (worse at the larger size)", "helps", "better (undecided at the larger size)", "not shown"]
     assert list(found.values()) == [*expected, "worse (better at the larger size)"]
     assert verdict("undecided", "better") == "not shown (better at the larger size)"
-    assert verdict("undecided", "undecided") == "not shown" and verdict("withheld") == "withheld"
+    assert verdict("undecided", "undecided") == "not shown" and verdict("withheld") == "no verdict"
     assert verdict("worse", "worse") == "worse (worse at the larger size)"
     assert verdict("better", "") == "better (not trained at the larger size)"
     assert next(row for row in rows if "SiLU" in row[0])[3:5] != ["–", "–"] and rows[-2][4] == "–"

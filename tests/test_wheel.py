@@ -67,7 +67,7 @@ def test_everything_works_from_the_wheel_alone(wheel: Path, text: Path, tmp_path
     assert where.count(f"'{site}{os.sep}") == 2
     shown = said(str(site / "bin" / "ablate"), "--help")
     assert "A comma makes a factor" in shown and "rms" in shown
-    assert "8 cells × 8 seeds" in said("-m", "ablate", "+experiment=glu_variants", "dry_run=true")
+    assert "8 configurations × 8 seeds" in said("-m", "ablate", "+experiment=glu_variants", "dry_run=true")
     assert [path.name for path in folder.iterdir()] == []
 
     quick = [*SHAPE, *STEPS, "data=text", f"data.path={text}", "seeds=2"]

@@ -57,7 +57,7 @@ def act(results: Path, words: list[str], sure: bool) -> Outcome:
 def show_list(results: Path) -> Outcome:
     """Print a line for each study, the newest first."""
     found, wrong = list[dict[str, Any]](), list[str]()
-    rows = [("study", "factors", "cells × seeds", "state", "size", "age")]
+    rows = [("study", "factors", "configurations × seeds", "state", "size", "age")]
     size = functools.cache(size_of)  # several studies may share a run
     for base, rounds in every(results):
         if isinstance(rounds, Refused):

@@ -109,7 +109,9 @@ def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:
     cells, seeds = plan.manifest.cells, plan.manifest.seeds
     tasks = ", ".join(dict.fromkeys(task.title for task in plan.manifest.tasks.values()))
     test = sum(status == "untested" for status in plan.statuses.values())
-    cell, seed, run = counted(len(cells), "cell"), counted(len(seeds), "seed"), counted(len(plan.statuses), "run")
+    cell = counted(len(cells), "configuration")
+    seed = counted(len(seeds), "seed")
+    run = counted(len(plan.statuses), "run")
     seed += ", twice as many on lower rungs" * (len(plan.manifest.runs) > len(cells) * len(seeds))
     runs = f"{cell} × {seed} = {run}, {len(plan.todo) - test} to do" + f", {test} to test at new lengths" * bool(test)
     like = similar_study(plan.results, plan.manifest)
@@ -129,7 +131,7 @@ def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:
     shown = cells if len(cells) <= MOST else [*cells[:HEAD], *cells[-TAIL:]]
     table = columns([heads(plan), *(row(plan, cell) for cell in shown)], numeric=True)
     if len(shown) < len(cells):
-        table.insert(1 + HEAD, f"… {counted(len(cells) - len(shown), 'more cell')} between; --json has all")
+        table.insert(1 + HEAD, f"… {counted(len(cells) - len(shown), 'more configuration')} between; --json has all")
     end = "dry run: nothing was trained or written"
     return "\n".join([*table, "", *totals, *study, *held, *notes, *merge_notes(plan.notes, cells), end])
 
@@ -145,8 +147,8 @@ def merge_notes(notes: Sequence[str], cells: Sequence[Cell]) -> list[str]:
 
 def heads(plan: Plan) -> tuple[str, ...]:
     """The headings of the table's columns."""
-    budget = ("parameters", "difference", "FLOPs/token", "difference", "shared draws")
-    return ("cell", *budget, *matching(plan), "to do", "done")
+    budget = ("parameters", "difference", "FLOPs/token", "difference", "same initial weights")
+    return ("configuration", *budget, *matching(plan), "to do", "done")
 
 
 def about(manifest: Manifest) -> list[str]:

@@ -45,7 +45,7 @@ def replay(mirror: Mirror, paths: list[str]) -> list[str]:
     for name, mode in sinks:
         now = {mark.path for mark in mirror.replayed - earlier if mark.sink == name}
         before = len({mark.path for mark in earlier if mark.sink == name} & set(paths) - now)
-        lines.append(f"{mirror.study} to {name} ({mode}): {len(now)} replayed now, {before} before, {going} not ended")
+        lines.append(f"{mirror.study} to {name} ({mode}): {len(now)} uploaded now, {before} before, {going} not ended")
     if ("wandb", "offline") in sinks:
         lines.append(f"upload: wandb sync {mirror.results / 'wandb'}/offline-run-*")
     if ("tensorboard", "online") in sinks:

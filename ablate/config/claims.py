@@ -440,7 +440,7 @@ def applicable(
         own = set[str]().union(*sides)
         both = set[str]().union(*(one & other for one, other in itertools.combinations(sides, 2) if not same))
         if absent:
-            problems.append(Problem(f"claims.{name}", f"{absent} has no cell in this study"))
+            problems.append(Problem(f"claims.{name}", f"{absent} has no configuration in this study"))
         elif both:
             label = next(cell.label for cell in cells if cell.id in both)
             problems.append(Problem(f"claims.{name}", f"both sides hold {label}; fix more factors, or use `at`"))
@@ -473,12 +473,12 @@ def _unscored(
     if claim.relation == "diverges_more":  # counts can always be compared
         return None
     if len(tasks) > 1:
-        why = f"its cells have {len(tasks)} tasks, whose scores have no mean"
+        why = f"its configurations have {len(tasks)} tasks, whose scores have no mean"
         return f"{why}; write a claim for each, as in at: {{data: copy}}"
     scored = [f"test/{name}" for task in tasks for name in metrics.get(task, ())]
     others = {f"test/{name}" for names in metrics.values() for name in names}.difference(scored)
     lacking = next((name for name in claim.metrics if name.partition("@")[0] in others), None)
-    return f"metric: the task of its cells has no {lacking}; {instead('', scored)}" if lacking else None
+    return f"metric: the task of its configurations has no {lacking}; {instead('', scored)}" if lacking else None
 
 
 def _missing_level(claim: Claim, cells: Sequence[Leveled]) -> str | None:

@@ -37,7 +37,7 @@ def _changes(name: str, change: str, counts: dict[str, int], base: Cell) -> Arra
     found = [base]
     for place, count in enumerate(counts.values()):
         found += [(*base[:place], level, *base[place + 1 :]) for level in range(count) if level != base[place]]
-    note = f"{name}: each cell is the reference with one factor {change}; interactions are not measured"
+    note = f"{name}: each configuration is the reference with one factor {change}; interactions are not measured"
     return Arranged(found, [note])
 
 

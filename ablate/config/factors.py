@@ -52,7 +52,9 @@ class Design:
                     other, before = seen.setdefault(name, (choice, text))
                     if before != text:
                         both = f"{key_of(other)}={chosen(other)} and {key_of(choice)}={chosen(choice)}"
-                        problems.append(Problem(both, f"set {name} to different values in one cell; write one"))
+                        problems.append(
+                            Problem(both, f"have different values of {name} in one configuration; write one")
+                        )
         return list(dict.fromkeys(problems))
 
     def _texts(self, cell: Cell) -> tuple[dict[str, str], list[str]]:
@@ -93,7 +95,7 @@ def arrange(command: Command) -> Design:
     start = tuple(base.get(name, 0) for name in counts)
     if (cells := size(kind, counts)) > MOST:
         smaller = "design=one_at_a_time" if kind == "grid" else "fewer values"
-        problems.append(Problem("design", f"{kind} has {cells:,} cells here; write {smaller}"))
+        problems.append(Problem("design", f"{kind} has {cells:,} configurations here; write {smaller}"))
     made = DESIGNS[kind if not problems else "one_at_a_time"](counts, start)
     arranged = Design(command, kind, keys, typed, base, [*steps], made.cells, made.notes, command.problems + problems)
     return dataclasses.replace(arranged, problems=[*arranged.problems, *arranged.clashes()])
@@ -146,7 +148,7 @@ def chosen_elsewhere(
     if name in CHOSEN.get(str(match), ()):
         return f"match={match} chooses {name}; leave it out or write match=none"
     if name == given(command, "tune.key"):
-        return f"tune.key={name} chooses it for each cell; leave it out of one"
+        return f"tune.key={name} chooses it for each configuration; leave it out of one"
     if text in command.fixed and name in map(key_of, command.fixed):
         return f"{name} is given twice; leave one out"
     if name not in factors:

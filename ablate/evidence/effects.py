@@ -165,12 +165,12 @@ def _estimate_only(row: Any, tested: bool) -> tuple[str, str]:
 def no_verdict(row: Any) -> tuple[str, str] | None:
     """withheld or undecided, with the reason, if a row has no valid interval; else None."""
     if row.different:
-        return "withheld", "its cells are scored on different tasks"
+        return "withheld", "its configurations are scored on different tasks"
     if row.clumps:
         return "withheld", f"its task is solved or not, so that no t interval of {row.metric} is right; see test/solved"
     if row.uneven:
         crossed = getattr(row, "kind", "") in CROSSED
-        where = ", unequally often at the levels that it crosses" * crossed
+        where = ", unequally often at the values that it crosses" * crossed
         return "withheld", f"{counted(row.diverged, 'run')} diverged against {row.diverged_reference}{where}"
     if few := too_few(row.n, row.paired):
         return "undecided", few
@@ -313,14 +313,14 @@ def _also(manifest: Manifest, contrast: Contrast, settings: dict[str, dict[str, 
 
 
 def also_words(also: str) -> str:
-    """The first settings of the column `also` of effects: "also changes bias true → false"; "" if it is empty."""
+    """The first settings of the column `also` of effects: "also differs in bias true → false"; "" if it is empty."""
     found = also.split("; ") if also else []
     more = f" and {counted(len(found) - NAMED, 'more setting')}" * (len(found) > NAMED)
-    return f"also changes {', '.join(found[:NAMED])}{more}" * bool(found)
+    return f"also differs in {', '.join(found[:NAMED])}{more}" * bool(found)
 
 
 def also_lines(manifest: Manifest) -> list[str]:
-    """A line for each contrast that changes more than its factor: "ffn: swiglu − mlp also changes …"."""
+    """A line for each contrast that changes more than its factor: "ffn: swiglu − mlp also differs in …"."""
     named = [contrast for contrast in contrasts(manifest) if contrast.kind in ("main", "step")]
     labels = [contrast.label.removesuffix(f" at {contrast.stratum}") for contrast in named]
     both = zip(labels, also_of_each(manifest, named), strict=True)

@@ -62,7 +62,7 @@ def margin_line(study: Study) -> str:
         return ""
     parts = [f"{margin_words(entry)}, {_when(entry)}" if entry.value is not None else "none any more"]
     if math.isfinite(margin_of(entry).steps) and "exchange" not in study.beside:
-        parts.append("without exchange runs nothing can be judged by it; step_equivalents=true adds them")
+        parts.append("nothing can be judged by it without step_equivalents=true")
     before = [f"{margin_words(old)} ({_when(old)})" for old in entry.earlier if old.value]
     parts += [f"earlier: {', '.join(before)}"] * bool(before)
     return f"margin: {'; '.join(parts)}"

@@ -49,7 +49,7 @@ def families(manifest: Manifest, effects: int) -> str:
     if not (claims and effects):
         return ""
     both = f"{counted(claims, 'registered claim')} and {counted(effects, 'effect')}"
-    return f"{both} are two families, each with its own 5 % of false verdicts"
+    return f"{both} are tested separately, each group with its own 5 % of false verdicts"
 
 
 def registered(manifest: Manifest) -> int:
@@ -96,14 +96,14 @@ def sequential_state(study: Study, table: pandas.DataFrame, claims: pandas.DataF
     left, decided = int(waits.sum()), int(family["verdict"].isin(DECIDED)[~waits].sum())
     withheld = len(family) - decided - left
     if unfinished:
-        how = f"the look at {seeds} lacks {counted(unfinished, 'run')}"
+        how = f"the analysis at {seeds} lacks {counted(unfinished, 'run')}"
     elif left:
-        how = f"{counted(left, 'claim' if claimed else 'effect')} undecided at {'the last look, ' * last}{seeds}"
+        how = f"{counted(left, 'claim' if claimed else 'effect')} undecided at {'the last analysis, ' * last}{seeds}"
     else:
         how = f"decided at {seeds}" if decided else f"nothing to decide, stopped at {seeds}"
-        how += f", {counted(withheld, 'verdict')} withheld" * bool(withheld)
+        how += f", {withheld} without a verdict" * bool(withheld)
     looks = ", ".join(map(str, sequence.looks))
-    return f"seeds=auto: {how}; intervals allow for looks at {looks} seeds"
+    return f"seeds=auto: {how}; intervals allow for interim analyses at {looks} seeds"
 
 
 def undecided(table: pandas.DataFrame) -> pandas.DataFrame:

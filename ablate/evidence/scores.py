@@ -121,9 +121,9 @@ def unadjusted(manifest: Manifest) -> str:
     turned = [look for look in others if look.study is None and set(look.seeds) == present]
     if sequence and (seen or turned):
         seen |= {len(present)} if turned else set()
-        how = f"a look at {_counts(seen)} seeds{where} was not one of seeds=auto at {_counts(sequence)}"
+        how = f"an interim analysis at {_counts(seen)} seeds{where} was not one of seeds=auto at {_counts(sequence)}"
     elif seen:
-        how = f"seeds were added after a look at {_counts(seen)} of the {len(present)}{where}"
+        how = f"seeds were added after an interim analysis of {_counts(seen)} of the {len(present)}{where}"
     elif any(look.planned for look in turned):
         how = f"seeds=auto stopped at these {len(present)} seeds"
     else:

@@ -151,12 +151,9 @@ def verdict(row: Any, assigned: Callable[[str, str], str] = "{}={}".format) -> s
     elif word in ("equivalent", "negligible"):
         words = f"{row.verdict} ({'' if word == 'equivalent' else 'a difference '}within {margin(row)})"
     elif row.verdict == "undecided" and not row.note:
-        open_ = f"not shown within {margin(row)}" if margin(row) else "not shown equal" * (row.kind not in CROSSED)
-        words = f"undecided ({open_})" if open_ else "undecided"
+        words = f"undecided (not shown within {margin(row)})" if margin(row) else "undecided"
     else:
-        words = row.verdict
-    tested = row.verdict not in ("withheld", ESTIMATE_ONLY)
-    words += f", {row.given}" * bool(getattr(row, "given", "") and tested)
+        words = "no verdict" if row.verdict == "withheld" else row.verdict
     if row.verdict == "withheld" and row.diverged + row.diverged_reference:
         return f"{words}: {row.note}; diverged ranked worst: {ranks(row)}"
     return f"{words}: {row.note}" if row.note else words

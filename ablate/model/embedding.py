@@ -77,5 +77,5 @@ def check_tied(table: nn.Module, vocab: int, width: int) -> None:
         return
     else:
         problem = f"{name} is frozen"
-    advice = "write model.tie_embeddings=false, in all cells, so that their heads are equal"
+    advice = "write model.tie_embeddings=false, in all configurations, so that their heads are equal"
     raise BadComponent("embedding", f"{problem}, and the head would be the same matrix; {advice}")

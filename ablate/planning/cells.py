@@ -80,7 +80,9 @@ def contradictions(how: str, given: Iterable[str], swept: list[str]) -> list[Pro
     """Problems of `given` keys that the match chooses; steps may be set, for the reference, but not swept."""
     given = {*given} if how != BY_STEPS else {*swept}
     keys = [key for key in CHOSEN.get(how, ()) if key in given]
-    found = [Problem(key, f"match={how} chooses it for each cell; leave it out or write match=none") for key in keys]
+    found = [
+        Problem(key, f"match={how} chooses it per configuration; leave it out or write match=none") for key in keys
+    ]
     if how in ("params", "flops") and not found and not {*swept} & {*BUILT, "model", "preset"}:
         found.append(Problem("match", "makes variants of a component equal; sweep one, or write match=none"))
     return found
@@ -211,7 +213,7 @@ def describe_cells(checked: list[Checked], raw: list[Config], layout: Layout) ->
     for i, cell in enumerate(checked):
         task = describe_task(cell)
         if (other := tasks.setdefault(cell.task.fingerprint, task)).solved_at != task.solved_at:
-            differ = f"is {other.solved_at} and {task.solved_at} in cells of one task; write one for all"
+            differ = f"is {other.solved_at} and {task.solved_at} in configurations of one task; write one for all"
             raise PlanError([Problem("data.solved_at", differ)])
         reference, steps = checked[at[i]].budget, cell.config.train.steps
         positions, seen = training_positions(cell), seen_lengths(cell.config, cell.task)

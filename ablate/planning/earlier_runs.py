@@ -37,7 +37,7 @@ class Earlier:
     @property
     def notes(self) -> list[str]:
         """A note on a damaged manifest."""
-        end = "it is set aside and written anew, and earlier looks at this study are forgotten"
+        end = "it is set aside and written anew, and earlier interim analyses of this study are forgotten"
         return [f"{self.damage}; {end}"] * bool(self.damage)
 
     @property

@@ -195,7 +195,7 @@ def expected_time(plan: Plan) -> str:
     basis += [f"{together} processes share a GPU, which was timed for one"] * (together > 1)
     basis += ["before compiling"] * any(cell.planned_config.train.compile for cell in todo)
     some, every = {cell.id for cell, _ in known}, {cell.id for cell in todo}
-    basis += [f"measured for {len(some)} of {len(every)} cells"] * (some != every)
+    basis += [f"measured for {len(some)} of {len(every)} configurations"] * (some != every)
     whole += " for this round" * plan.more
     later = scored_plan(plan)
     if later and not later.study.looks and (rest := runs_to_train(later)):

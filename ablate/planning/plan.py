@@ -138,7 +138,7 @@ def study_of(composition: Composition, cells: Cells) -> CheckedStudy:
     reasons = grouped((problem.message, problem.key) for problem in left)  # why a changed study cannot test claims
     unasked = [f"not tested here: {listed(keys)}, since {message}" for message, keys in reasons.items()]
     lost = [name for name in request.replicated.of if name not in claims] if request.replicated else []
-    unmet = [f"replicated: is not judged, since there are no cells of its claim {name} here" for name in lost[:1]]
+    unmet = [f"replicated: is not judged: its claim {name} has no configurations here" for name in lost[:1]]
     groups = design.command.groups
     sources = papers((cell.choices for cell in composition.cells), groups)
     entries = request.kept | {"remarks": composition.remarks, "papers": sources}

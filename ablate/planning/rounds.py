@@ -94,7 +94,7 @@ def step_equivalents_problems(study: CheckedStudy) -> list[Problem]:
     messages = {
         "nothing varies here; sweep a key, or leave it out": not study.cells.swept,
         f"sets {STEPS} by itself; leave one of them out": STEPS in study.cells.swept,
-        f"match={match} gives cells other steps than their reference; write another match": match == BY_STEPS,
+        f"match={match} gives configurations other steps than their reference; write another match": match == BY_STEPS,
         f"{STEPS}={least} is too few to be told from 0.8 or 1.25 times as many; write at least 3": merged,
     }
     asked = study.settings.step_equivalents
@@ -110,7 +110,7 @@ def with_step_equivalents(study: CheckedStudy) -> Iterator[Plan]:
     """The plans of a study, each followed by that of its exchange runs; the study's last one comes again at the end."""
     own = [cell.config.train.steps for _, cell in study.cells.references]
     steps = [str(scaled(each, ratio)) for each in sorted(set(own)) for ratio in RATIOS if ratio != 1]
-    count = formatting.counted(len(own), "reference cell")
+    count = formatting.counted(len(own), "reference configuration")
     note = f"then exchange runs: {count} at {' and '.join(steps)} steps, with the same seeds"
     entries = study.entries | {"exchange": f"{study.name}-exchange"}
     for plan in looks(dataclasses.replace(study, entries=entries, notes=[*study.notes, note])):

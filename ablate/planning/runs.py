@@ -181,7 +181,7 @@ def seed_notes(study: CheckedStudy, seen: list[int]) -> list[str]:
         f"{study.base} was never trained here, so there is nothing yet that this could confirm": confirm and lost,
         f"seeds is not used: confirm={confirm} says how many fresh seeds there are": confirm and given,
         f"seeds {', '.join(map(str, seen))} were looked at before and stay in the study": seen,
-        f"seeds=auto: looks at {', '.join(map(str, study.looks))}; now at {study.settings.seeds}": study.looks,
+        f"seeds=auto: analysed at {', '.join(map(str, study.looks))}; now at {study.settings.seeds}": study.looks,
     }
     return [note for note, holds in notes.items() if holds]
 
@@ -196,7 +196,8 @@ def refuse_replacing(earlier: Earlier, rows: list[Cell]) -> None:
         return
     new = {row.id for row in rows}
     gone = [cell for cell in before.cells if cell.id not in new]
-    message = f"{earlier.name} holds {counted(len(gone), 'other cell')}; add to its cells, or write another name"
+    others = counted(len(gone), "other configuration")
+    message = f"{earlier.name} holds {others}; add to its configurations, or write another name"
     if gone:
         known = {_settings(row): row for row in rows}
         now = [known.get(_settings(cell), cell).task for cell in gone]
@@ -206,7 +207,7 @@ def refuse_replacing(earlier: Earlier, rows: list[Cell]) -> None:
             message = f"{earlier.name} was trained on other data: {changed}; write another name, or restore the data"
         raise PlanError([Problem("study", message)])
     if before.timing and len(rows) > len(before.cells):
-        message = f"{earlier.name} is timed: runs of further cells would not be trained in turn with those that ended"
+        message = f"{earlier.name} is timed: further configurations would not be trained in turn with those that ended"
         raise PlanError([Problem("study", f"{message}; write another name, which trains all of them")])
 
 
@@ -224,7 +225,7 @@ def timing_notes(results: Path, runs: list[PlannedRun], rows: list[Cell], status
         cell = cells[run.cell]
         key = run_key(cell.planned_config.with_value("timing", "shared"), run.seed, cell.task)
         ended += statuses[run.path] == "missing" and Run(results, f"{cell.name}/{key}").result_file.exists()
-    notes = ["timing=isolated: one run at a time, a seed's cells in turn, on a machine that nothing else should use"]
+    notes = ["timing=isolated: one run at a time, a seed's configurations in turn; let nothing else use the machine"]
     why = "with shared timing, which leaves their losses as they are and says nothing about speed; trained again"
     return notes + [f"{_counted(ended, 'of these')} trained {why}"] * bool(ended)
 
@@ -281,7 +282,9 @@ def trained_again(earlier: Earlier, runs: list[PlannedRun], rows: list[Cell], st
         names = set().union(*found)
         how = [reason] * bool(reason) + [_by(names)] * bool(names or not reason)
         notes.append(f"{_counted(len(found), 'of this study')} trained {' and '.join(how)}; trained again")
-    return notes + [f"{_counted(moved, 'of these cells')} trained before the data changed; trained again"] * (moved > 0)
+    return notes + [f"{_counted(moved, 'of these configurations')} trained before the data changed; trained again"] * (
+        moved > 0
+    )
 
 
 def _reason(old: Provenance | None, new: Provenance) -> str:

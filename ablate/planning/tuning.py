@@ -119,7 +119,8 @@ def tuning_study(study: CheckedStudy, grid: Grid) -> CheckedStudy:
     settings = dataclasses.replace(study.settings, **own)
     cells = tuning_cells(study.cells, settings, str(tune.key), grid)
     metrics = [f"val/{next(iter(cell.task.metrics))}" for cell in study.cells.checked]
-    note = f"tuning first: {tune.key} at {len(grid)} values for {formatting.counted(len(study.cells.rows), 'cell')}, "
+    configurations = formatting.counted(len(study.cells.rows), "configuration")
+    note = f"tuning first: {tune.key} at {len(grid)} values for {configurations}, "
     note += f"{formatting.counted(tune.seeds, 'seed')} each"
     note += f", by {' or '.join(dict.fromkeys(metrics))}" + f", rule {tune.rule}" * (tune.rule != "best")
     note += f", with up to {2 * LIMIT} more at the ends" * tune.extend
@@ -152,7 +153,7 @@ def summary_of(study: CheckedStudy) -> str:
     seeds = study.settings.confirm or study.settings.seeds
     count = len(seeds) if isinstance(seeds, list) else seeds
     times = formatting.counted(count, "seed") if isinstance(count, int) else f"seeds={count}"
-    cells = formatting.counted(len(study.cells.rows), "cell")
+    cells = formatting.counted(len(study.cells.rows), "configuration")
     return f"{cells} × {times}" + ", and exchange runs" * study.settings.step_equivalents
 
 
@@ -198,7 +199,7 @@ def remarks(labels: list[str], key: str, grid: Grid, best: list[int], scores: Sc
             doubt = f"runs diverged at every {key} that was tried; {value} is the first"
         elif at_edge(grid, i):
             side = "largest" if grid[i] == max(grid) else "smallest"
-            how = "the grid goes no further by itself" if extends else "tune.extend=true goes on, for every cell alike"
+            how = "the grid goes no further by itself" if extends else "tune.extend=true extends the grid"
             doubt = f"the chosen {key} ({value}) is the {side} tried; {how}"
         doubts.append(doubt)
     sharing = {text: [label for label, other in zip(labels, doubts, strict=True) if other == text] for text in doubts}
@@ -303,10 +304,10 @@ def key_problems(study: CheckedStudy, key: str) -> list[Problem]:
         f"{key} changes what is scored; tune a key of the model or of training, such as optim.lr": section in UNSCORED,
         f"{key} is a group; sweep it ({key}=...), or tune one of its keys, such as {key}.KEY": is_group,
         f"{key} is swept already; leave it out of the sweep, or out of tune.key": key in study.cells.swept,
-        f"{key} is given, too, and tuning chooses it for each cell; leave {key}=... out": key in typed,
-        f"match={match} chooses {key} for each cell; tune another key, or write match=none": matched,
+        f"{key} is given, too, and tuning chooses it for each configuration; leave {key}=... out": key in typed,
+        f"match={match} chooses {key} for each configuration; tune another key, or write match=none": matched,
         f"{section} changes over the layers, where its keys cannot be tuned; tune another key": mixed,
         f"no such key: {key}; {hint}": len(lacking) == len(names),
-        f"{''.join(lacking[:1])} has no {key}; tune a key that every cell has": bool(lacking),
+        f"{''.join(lacking[:1])} has no {key}; tune a key that every configuration has": bool(lacking),
     }
     return [Problem("tune.key", reason) for reason, holds in reasons.items() if holds][:1]

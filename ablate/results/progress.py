@@ -289,9 +289,9 @@ def standing(rounds: list[Round]) -> list[str]:
     """What a study compares, and the number of runs in each state: of each round, then of all."""
     manifest = rounds[-1].manifest
     factors = " ".join(f"{key}={','.join(map(show, levels))}" for key, levels in manifest.factors.items())
-    size = f"{counted(len(manifest.cells), 'cell')} × {counted(len(manifest.seeds), 'seed')}"
+    size = f"{counted(len(manifest.cells), 'configuration')} × {counted(len(manifest.seeds), 'seed')}"
     looks = manifest.sequential.looks if manifest.sequential else []
-    auto = f"looks at {', '.join(map(str, looks))} seeds" * bool(looks)
+    auto = f"interim analyses at {', '.join(map(str, looks))} seeds" * bool(looks)
     tasks = ", ".join(dict.fromkeys(task.title or key for key, task in manifest.tasks.items()))
     lines = ["; ".join(filter(None, [f"{base_of(manifest)}: {factors}".rstrip(": "), size, auto, tasks]))]
     if len(rounds) > 1 or not is_planned(rounds):

@@ -57,7 +57,7 @@ class Study:
     def __repr__(self) -> str:
         """One line, as a whole manifest would fill screens."""
         held = ", ".join(field.name for field in dataclasses.fields(self))
-        runs, cells = counted(len(self.runs), "run"), counted(len(self.manifest.cells), "cell")
+        runs, cells = counted(len(self.runs), "run"), counted(len(self.manifest.cells), "configuration")
         return f"<Study {self.manifest.study}: {runs} of {cells}; {held}>"
 
     @property

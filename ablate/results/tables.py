@@ -170,7 +170,7 @@ def in_one_sitting(runs: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]
     known = runs.drop(columns="sitting")
     known.loc[known["seed"].isin(interrupted), list(SPEED)] = None
     which = f"{counted(len(interrupted), 'seed')} ({', '.join(map(str, interrupted))})"
-    note = f"the cells of {which} were not timed in one go, for the study was interrupted; their speed is left out"
+    note = f"the runs of {which} were not timed in one go, for the study was interrupted; their speed is left out"
     return known, [note] * bool(interrupted)
 
 

@@ -122,7 +122,7 @@ def _checked(entries: dict[str, Any], manifest: Manifest, kinds: list[str] | Non
         entries.get("sort"),
     )
     if not shown_cells(manifest, edits):
-        raise ValueError("subset leaves no cell; name levels and cells that go together")
+        raise ValueError("subset leaves no configuration; name levels and cells that go together")
     return edits
 
 

@@ -45,13 +45,15 @@ def add_imported(parser: Parser) -> None:
     runs.add_argument("--study", dest="study_file", metavar="YAML", type=Path, help=study)
     words: dict[str, Any] = {"type": _words, "default": ()}
     runs.add_argument("--factors", metavar="A,B", **words, help="columns or settings that are compared")
-    runs.add_argument("--metric", dest="metrics", metavar="NAME", **words, help="the endpoint, e.g. test/loss")
+    runs.add_argument(
+        "--metric", dest="metrics", metavar="NAME", **words, help="the metric to compare by, e.g. test/loss"
+    )
     direction = runs.add_mutually_exclusive_group()
     direction.add_argument("--lower", action="store_true", default=None, help="less of the metric is better")
     direction.add_argument("--higher", action="store_false", dest="lower", help="more of the metric is better")
-    reference = "levels to compare with (default: the first)"
+    reference = "values to compare with (default: the first)"
     runs.add_argument("--reference", metavar="A=X,B=Y", type=_pairs, default=(), help=reference)
-    runs.add_argument("--within", metavar="C", **words, help="factors to give effects at each level of")
+    runs.add_argument("--within", metavar="C", **words, help="factors to give effects at each value of")
     runs.add_argument("--group", default="", help="of W&B, the runs of this group alone")
     names = "seed and factors in the runs' names: '{norm}-s{seed}', with * for any text"
     runs.add_argument("--names", metavar="PATTERN", default="", help=names)

@@ -82,7 +82,6 @@ def _lines(case: Case) -> list[str]:
     claimed = [*evidence.claim_lines(manifest, case.claims), *evidence.ladder_lines(evidence.ladder(study))]
     found = {"claimed": claimed, "judged": tables.judged, "rows_of": named_rows}
     found["tables"] = {"": case.effects, "effects on the seconds of a training step": evidence.speed(study)}
-    foot = [evidence.FOOTNOTE] * (evidence.footnoted(case.effects) and not evidence.footnoted(case.claims))
     together = evidence.families(manifest, int(case.effects["family"].sum()))
-    found["remarks"] = [*filter(None, [together]), *foot, *tables.remarks(study)]
+    found["remarks"] = [*filter(None, [together]), *tables.remarks(study)]
     return prose("printed.txt", m=manifest, **found)

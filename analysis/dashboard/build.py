@@ -82,9 +82,9 @@ def _parts(case: Case, wr: Any) -> Iterator[tuple[str, str, list[Any], str]]:
     tasks = {name: {(str(cell.levels[name]), cell.task) for cell in manifest.cells} for name in keys}
     of_one = [name for name in keys if len(dict(tasks[name])) == len(tasks[name])]  # no means over several tasks
     yield "Curves by factor", "", [line(y, name, keys[name]) for name in of_one for y in curves], KEPT
-    yield "Curves by cell", "", [line(y, "cell", cell) for y in curves], KEPT
+    yield "Curves by configuration", "", [line(y, "cell", cell) for y in curves], KEPT
     bars = [wr.BarPlot(title=f"{y}, mean ± SD over seeds", metrics=[y], groupby=cell, **band) for y in endpoints]
-    yield "Endpoint by cell", "", bars, KEPT
+    yield "Metric by configuration", "", bars, KEPT
     yield "Swept numbers", "", [points(y, *each) for each in swept.items() for y in endpoints], KEPT
     pictures = [wr.MediaBrowser(title=name, media_keys=[f"figures/{name}"]) for name in case.drawn]
     yield "Figures", "", pictures, FIGURES

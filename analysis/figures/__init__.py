@@ -110,7 +110,7 @@ def _some_cells(table: pandas.DataFrame, case: Case, given: Edits, most: int) ->
         first = [*dict.fromkeys(line[cell] for cell in kept)][:most]
         kept = [cell for cell in kept if line[cell] in first]
         how += "; cells.csv has all, subset in figures.yaml chooses"
-    left_out = f"{len(kept)} of {len(there)} cells shown{how}" if len(kept) < len(there) else ""
+    left_out = f"{len(kept)} of {len(there)} configurations shown{how}" if len(kept) < len(there) else ""
     return table[table["cell"].isin(kept) | table["cell"].isna()], left_out
 
 

@@ -127,7 +127,7 @@ def _contradiction(manifest: Manifest) -> str:
     if other and design in AROUND:
         return f"{other} does not differ in one factor from the reference, {label_of(reference)}"
     order = "write factors with the levels of each in the order of the steps, the reference's first"
-    return f"{other} is no change of one factor of the cell before it; {order}" if other else ""
+    return f"{other} is no change of one factor of the configuration before it; {order}" if other else ""
 
 
 def _merged(manifest: Manifest) -> Manifest:

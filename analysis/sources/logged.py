@@ -120,7 +120,7 @@ def study_of(logged: Logged, request: Request, study: str, source: str, created:
     merged = "variant" in plan.factors and "variant" not in factors
     if merged and not request.factors and not request.within:
         # Inferred columns were merged into one factor: tell the user, as one may be a host name, say.
-        whole = f"{formatting.first_of(factors, columns.NAMED)} lay out no design, so that cells are compared whole"
+        whole = f"{formatting.first_of(factors, columns.NAMED)} form no design; configurations are compared whole"
         remarks.append(f"{whole}; --factors names those that are compared")
     plan = dataclasses.replace(plan, study=study, source=source, created=created, updated=created, command=command)
     # The meaning of targets and the unit of a loss are unknown.
@@ -209,7 +209,7 @@ def _cell_ids(runs: pandas.DataFrame, factors: list[str]) -> pandas.Series:
         names = runs["cell"].astype(str).groupby(numbers).agg(lambda each: sorted(set(each)))
         if same := next((each for each in names if len(each) > 1), None):
             how = "name the columns in which they differ with --factors, or --factors cell"
-            raise Refused(f"cells {same[0]} and {same[1]} have the same factors; {how}")
+            raise Refused(f"configurations {same[0]} and {same[1]} have the same factors; {how}")
         if names.str[0].is_unique:
             return runs["cell"].astype(str)
     return "c" + numbers.astype(str)
@@ -267,7 +267,7 @@ def _batches(runs: pandas.DataFrame, unpaired: bool) -> tuple[dict[str, str], st
             found[cell] = found.get(next(alike, ""), cell)
         return found, "paired by seed where batches are equal"
     if runs.groupby("seed")["cell"].nunique().max() < 2:
-        return apart, "unpaired: no two cells have a seed in common"
+        return apart, "unpaired: no two configurations have a seed in common"
     return dict.fromkeys(apart, "seed"), "paired by seed, which is valid whatever runs of one seed share"
 
 
@@ -291,7 +291,7 @@ def ends(runs: pandas.DataFrame, rows: pandas.DataFrame, metrics: list[str]) -> 
     runs = runs.join(rows[metrics].groupby(level=0).last())
     value, steps = runs[metrics[0]], rows["step"] if "step" in rows else pandas.Series(0.0, rows.index)
     ended = steps.where(rows[metrics[0]].notna()).groupby(level=0).max().reindex(runs.index)
-    early = f"that stopped before the last step of their cell and so have no final {metrics[0]}"
+    early = f"that stopped before the last step of their configuration and so have no final {metrics[0]}"
     # Leaving diverged runs out would compare the lucky runs of one side with all runs of the other.
     infinite = f"with a last {metrics[0]} that is not finite and a status that does not say diverged"
     notes: list[str] = []
@@ -307,7 +307,7 @@ def ends(runs: pandas.DataFrame, rows: pandas.DataFrame, metrics: list[str]) -> 
     last = ended[done].groupby(runs["label"], sort=False).max()
     if last.nunique() > 1:  # cells were not trained equally long
         named = formatting.first_of([f"{label} {step:.15g}" for label, step in last.items()], columns.NAMED)
-        notes.append(f"cells end at different steps, and are compared there: {named}")
+        notes.append(f"configurations end at different steps, and are compared there: {named}")
     runs[metrics] = runs[metrics].where(np.isfinite(runs[metrics]).mul(done, axis=0))
     return runs, notes
 

@@ -103,7 +103,7 @@ def claim_fields(
         claims, problems = evidence.applicable(claims, plan.cells, tasks=[cell.task for cell in plan.cells])
     if problems:
         (key, message), more = problems[0], len(problems) - 1
-        loose = "; these cells form no design, so they are levels of a single factor, variant: use its levels"
+        loose = "; these configurations form no design, so they are levels of a single factor, variant: use its levels"
         raise Refused(f"{described.file}: {key}: {message}" + loose * merged + f" (and {more} more)" * bool(more))
     entries = {name: ClaimEntry(claim=claim, registered=False) for name, claim in claims.items()}
     margin = None if described.margin is None else MarginEntry(value=described.margin)
@@ -117,7 +117,7 @@ def _unmeasured(claim: Claim, metrics: dict[str, bool | None]) -> str:
             return f"metric: no column {metric}: {instead(metric, list(metrics))}"
         if metrics[metric] is None:
             open_ = f"metric: the name of {metric} does not say whether less of it is better"
-            return f"{open_}; make it the endpoint, with --metric {metric} and --lower or --higher"
+            return f"{open_}; compare by it, with --metric {metric} and --lower or --higher"
     if len({metrics[metric] for metric in claim.metrics}) > 1:
         return f"metric: of {' and '.join(claim.metrics)} less is better of one, and more of the other"
     return f"margin: {_share(claim.margin)}" if evidence.fraction_of(claim.margin) is not None else ""

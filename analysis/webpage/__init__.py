@@ -63,7 +63,7 @@ def html(case: Case, folder: Path) -> str:
     manifest = case.study.manifest
     warned, shown = warnings(case), parts(case, folder)
     tasks = dict.fromkeys(str(task.title) for task in manifest.tasks.values())
-    over = [formatting.counted(len(manifest.cells), "cell"), formatting.counted(len(manifest.seeds), "seed")]
+    over = [formatting.counted(len(manifest.cells), "configuration"), formatting.counted(len(manifest.seeds), "seed")]
     scripts = [asset("tables.js")]
     if any(block["kind"] == "curves" for part in shown for block in part["blocks"]):
         scripts = [script(plotly.offline.get_plotlyjs()), asset("curves.js"), *scripts]
@@ -193,7 +193,7 @@ def _curves(case: Case) -> list[Block]:
     found = series(case)
     if not found:
         return [{"kind": "text", "text": "No learning curves: no run logged the metric while it trained."}]
-    alt = f"Interactive learning curves of {formatting.counted(len(found['cells']), 'cell')}: {found['label']}"
+    alt = f"Interactive learning curves of {formatting.counted(len(found['cells']), 'configuration')}: {found['label']}"
     more = {"thinned": found["thinned"], "crosses": bool((case.study.runs["status"] == "diverged").any())}
     return [{"kind": "curves", "data": data(found), "axes": list(found["axes"]), "alt": alt, **more}]
 

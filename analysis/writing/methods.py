@@ -132,7 +132,7 @@ def _runs(case: Case) -> dict[str, Any]:
     trained = runs[runs["status"] == "done"]["cell"].map(cells)
     flops = [cell.training_flops / 3 for cell in trained if cell.training_flops > 0]  # of the forward passes
     return {
-        "lost": lost + [f"{bare} done without the endpoint"] * (bare > 0),
+        "lost": lost + [f"{bare} done without the metric"] * (bare > 0),
         "unsolved": counts.get("diverged") and any(map(evidence.is_solved, evidence.measures(manifest))),
         "exchange": exchange.manifest.cells if exchange else [],
         "others": sorted(packages - {"ablate", "torch"}),

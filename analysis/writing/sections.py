@@ -23,7 +23,7 @@ from analysis.writing.methods import configured, distinct
 from analysis.writing.sentences import sentences
 from analysis.writing.sheet import Sheet, inline, markdown, paragraph
 
-ALONE = "This study has one seed: nothing can be concluded from it."
+ALONE = "This study has one seed, from which nothing can be concluded."
 WIDE = 6  # cells up to which cells are columns; with more they are rows
 
 
@@ -59,7 +59,7 @@ def sections(case: Case, pictures: Iterable[Picture] = ()) -> list[Section]:
     found = [question(case), overall(case), ladder(case), verdicts(case), claims(case), plan(case)]
     found += [Section("tables", "Tables", sheets=sheets), Section("figures", "Figures", pictures=list(pictures))]
     unplanned = evidence.unadjusted(case.study.manifest)
-    looks = Section("looks", "Looks at results", [unplanned] * bool(unplanned), items=_lines("looks", case))
+    looks = Section("looks", "Interim analyses", [unplanned] * bool(unplanned), items=_lines("looks", case))
     commits = case.study.runs.reindex(columns=["commit", "dirty"]).dropna().set_index("commit")["dirty"].to_dict()
     facts = _facts("provenance", case, commits=commits, distinct=distinct)
     found += [runs(case), differences(case), looks, left_out(case)]
@@ -135,7 +135,7 @@ def runs(case: Case) -> Section:
             texts.append(formatting.number(value, places) if isinstance(value, int | float) else "–")
         rows.append([*texts, run["path"] if isinstance(run["path"], str) else "–"])
     score = naming.metric_name(study.manifest, *dict.fromkeys(metrics.values()))
-    head = ["cell", "seed", "status", score, *costs, "run"]
+    head = ["configuration", "seed", "status", score, *costs, "run"]
     return Section("runs", "Runs", [f"{counts(study)}."], sheets=[Sheet("runs", "Runs", head, rows, [])])
 
 
@@ -149,9 +149,9 @@ def counts(study: Study) -> str:
 def differences(case: Case) -> Section:
     """The settings in which cells differ."""
     table = settings(case.study.manifest)
-    table = table.loc[:, table.nunique() > 1].rename_axis("cell").rename_axis("setting", axis="columns")
+    table = table.loc[:, table.nunique() > 1].rename_axis("configuration").rename_axis("setting", axis="columns")
     shown = (table.T if len(table) <= WIDE else table).reset_index(allow_duplicates=True)
-    sheet = Sheet("differences", "Settings in which cells differ", list(shown), shown.to_numpy().tolist(), [])
+    sheet = Sheet("differences", "Settings in which configurations differ", list(shown), shown.to_numpy().tolist(), [])
     return Section("differences", "Configuration differences", sheets=[sheet] if len(table.columns) else [])
 
 
@@ -175,7 +175,7 @@ def common(manifest: Manifest) -> Sheet:
     """The settings that are equal in all resolved configurations, with their values."""
     table = settings(manifest)
     shared = [[*pair] for pair in table.loc[:, table.nunique() == 1].iloc[0].items()]
-    return Sheet("shared", f"Settings that all cells share ({len(shared)})", ["setting", "value"], shared, [])
+    return Sheet("shared", f"Settings that all configurations share ({len(shared)})", ["setting", "value"], shared, [])
 
 
 def left_out(case: Case) -> Section:

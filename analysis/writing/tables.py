@@ -138,8 +138,8 @@ def effects_sheet(case: Case) -> Sheet:
 
 
 def judged(manifest: Manifest, row: Any) -> str:
-    """The verdict of an effect in words, with what it assumes."""
-    return formatting.verdict(row, partial(naming.assigned, manifest)) + evidence.assuming(row)
+    """The verdict of an effect in words."""
+    return formatting.verdict(row, partial(naming.assigned, manifest))
 
 
 def families(case: Case) -> str:

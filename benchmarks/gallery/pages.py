@@ -19,7 +19,7 @@ from gallery.studies import BY_HAND, FIGURES, RESULTS, StudyFile, Trained, lacki
 
 COMMAND = "make figures"
 LOST_NOTE = (
-    "In the tables of effects `lost` counts the runs of both sides that gave no number: diverged, failed or missing."
+    "In the tables of effects *runs without result* counts those of both sides that diverged, failed or are missing."
 )
 # The studies in the README, each with the figure that reproduces the paper's.
 FRONT = ("alibi_extrapolation",)
@@ -33,9 +33,9 @@ Points and bars are means over seeds, intervals hold simultaneously; what each s
 MANY = 3  # effects up to which one of them is the answer
 NAMED = 8  # effects that an answer lists
 KINDS = {
-    "effects": "effects, each study's a family",
-    "speed": "effects on speed, adjusted as a separate family",
-    "claims": "registered claims, each study's a family",
+    "effects": "effects, corrected within each study",
+    "speed": "effects on speed, corrected by themselves",
+    "claims": "registered claims, corrected within each study",
 }
 # From benchmarks/bench_tuning.py: one or two other rates that cost 1 SD, 5 to 20 seeds; the worst of families of 48.
 TUNED_ERRORS = ("10 to 36 %", 3, 9)
@@ -68,7 +68,7 @@ def _findings_of(file: StudyFile, trained: Trained) -> Iterator[str]:
     links = [f"- **Command**: `{trained.command}`", f"- **Tables**: {formatting.listed(written)}"]
     yield "\n".join([*(f"- **{name}**: {inline(text)}" for name, text in facts.items() if text), *links])
     if len(case.claims):
-        lines = [line for line in evidence.claim_lines(manifest, case.claims) if line != evidence.FOOTNOTE]
+        lines = evidence.claim_lines(manifest, case.claims)
         yield "\n".join(["**Claims**", "", *(f"- {paragraph(line.strip())}" for line in lines)])
     yield _decided_effects(case)
     missing = f"{RESULTS.name}/{trained.name}/{BY_HAND}"
@@ -98,15 +98,13 @@ def _decided_effects(case: Case) -> str:
         return f"**Effects: {len(every)}, estimates only; the claims are tested**"
     decided, withheld = every["verdict"].map(is_decided), every["verdict"].eq("withheld")
     shown = every[decided | withheld]
-    given = next(iter(shown["given"]), "")  # equal for all effects of a study
     parts = [
         f"{len(every)} judged, {decided.sum()} decided",
-        f"{withheld.sum()} withheld" * bool(withheld.any()),
-        given,
+        f"{withheld.sum()} without a verdict" * bool(withheld.any()),
     ]
     heading = f"Effects: {', '.join(filter(None, parts))}"
     standing = evidence.sequential_state(case.study, case.effects, case.claims)
-    sheet = tables.effects_sheet(case._replace(effects=shown.assign(given="")))
+    sheet = tables.effects_sheet(case._replace(effects=shown))
     rows = markdown(sheet._replace(notes=[])).rstrip("\n") if len(shown) else ""
     return "\n\n".join(filter(None, [f"**{inline('; '.join(filter(None, [heading, standing])))}**", rows]))
 
@@ -158,9 +156,10 @@ def _picture(trained: Trained, name: str, up: str) -> str:
 def answer(case: Case, figure: str) -> str:
     """The answer of a figure in one line: the verdicts on claims or, without claims, on effects."""
     found = (_of_claims(case) if figure != "effects" else "") or _of_effects(case)
-    given = evidence.given(case.study.manifest)
-    lacks = given and given not in found and not case.effects.empty
-    return f"{found.removesuffix('.')}, {given}." if lacks else found
+    tuning = case.study.manifest.tuning
+    if tuning is None or case.effects.empty:
+        return found
+    return f"{found.removesuffix('.')}; {naming.key_name(case.study.manifest, tuning.key)} tuned per variant."
 
 
 def _of_claims(case: Case) -> str:
@@ -228,10 +227,9 @@ def verdict_counts(cases: list[Case]) -> str:
 
 
 def _verdict_families(case: Case) -> Iterator[pandas.DataFrame]:
-    """The verdicts of each family of a study; none for a study that is no evidence.
+    """The verdicts of each group of tests of a study; none for a study that is no evidence.
 
-    adjusted: they allow for all looks; tuned: intervals ignore that few tuning seeds chose the values; assumes: they
-    assume normal differences.
+    adjusted: they allow for all interim analyses; tuned: intervals ignore that few tuning seeds chose the values.
     """
     manifest, effects, claims = case.study.manifest, case.effects, case.claims
     if naming.no_evidence(manifest):
@@ -242,11 +240,10 @@ def _verdict_families(case: Case) -> Iterator[pandas.DataFrame]:
         parts |= {name: table[table["family"].astype(bool)] for name, table in tables.items()}
     for kind, rows in parts.items():
         verdict = rows["verdict"]
-        made = pandas.DataFrame(
-            {"verdict": verdict, "decided": verdict.map(is_decided), "assumes": rows["assumes"] != ""}
-        )
+        made = pandas.DataFrame({"verdict": verdict, "decided": verdict.map(is_decided)})
         if len(made):
-            adjusted, tuned = not rows["unadjusted"].any(), bool(evidence.given(manifest))
+            adjusted = not rows["unadjusted"].any()
+            tuned = manifest.tuning is not None
             yield made.assign(kind=kind, adjusted=adjusted, tuned=tuned)
 
 
@@ -264,8 +261,8 @@ def _overall(cases: list[Case]) -> str:
 
 def _counts(kind: str, found: list[pandas.DataFrame]) -> dict[str, str]:
     verdicts = [word for rows in found for word in rows["verdict"]]
-    counts = {"families": len(found), "judged": len(verdicts), "decided": _decided(found)}
-    counts |= {name: verdicts.count(name) for name in ("undecided", "withheld")}
+    counts = {"studies": len(found), "judged": len(verdicts), "decided": _decided(found)}
+    counts |= {"undecided": verdicts.count("undecided"), "no verdict": verdicts.count("withheld")}
     return {"": KINDS[kind]} | {name: f"{count:,}" for name, count in counts.items()}
 
 
@@ -274,7 +271,7 @@ def _decided(found: list[pandas.DataFrame]) -> int:
 
 
 def _words(found: list[pandas.DataFrame]) -> list[str]:
-    """Sentences on the number of false verdicts to expect, and the assumptions."""
+    """Sentences on the number of false verdicts to expect."""
     first = [(rows, rows.iloc[0]) for rows in found]
     families = [(rows, row) for rows, row in first if row.adjusted]
     return prose(
@@ -285,5 +282,4 @@ def _words(found: list[pandas.DataFrame]) -> list[str]:
         untuned=[rows for rows, row in families if not row.tuned],
         tuned=[rows for rows, row in families if row.tuned],
         unadjusted=[rows for rows, row in first if not row.adjusted],
-        assumed=sum(int(rows["assumes"].sum()) for rows in found),
     )

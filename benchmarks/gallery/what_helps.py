@@ -9,7 +9,6 @@ from ablate.evidence.scores import common
 from ablate.results import naming
 from ablate.results.tables import named_rows
 from analysis.writing.sheet import Sheet, markdown
-from gallery.pages import TUNED_ERRORS
 from gallery.studies import StudyFile, Trained
 
 SMALL, LARGE = "catalogue_tuned", "catalogue_size"
@@ -19,10 +18,9 @@ TEXT = """\
 {answer}
 
 Each change alone, of one variant of one component, against the same reference, at its own learning rate and with the
-settings that its paper pairs with it (FFN {matched}).
-Sorted by the estimate at {params} parameters, withheld ones last. Written by `make figures` from the tables of
-{studies}; what was found is there in words.
-Of larger models and budgets: [compute_ladder](../experiments/FINDINGS.md#compute_ladder) and
+settings that its paper pairs with it (FFN {matched}), sorted by the estimate at {params} parameters. Written by
+`make figures` from the tables of {studies}, which are discussed there.
+Larger models and budgets: [compute_ladder](../experiments/FINDINGS.md#compute_ladder) and
 [rms_norm](../experiments/FINDINGS.md#rms_norm). What each variant is: [catalogue](catalogue.md).
 
 The reference ({levels}; {layers} layers of width
@@ -32,18 +30,16 @@ rate.
 
 {verdicts}
 - *worse*: worse at {params}. *not shown*: the interval at {params} includes zero, which is no evidence of equality.
-- *withheld*: the differences over seeds are not normal, so that no t interval is right (which happens by chance to 1 in
-  20 normal rows, too), or the two sides lost different numbers of runs. Means and counts of seeds are shown.
-- Intervals are simultaneous over all changes of one size, over seeds. They do not cover the choice of learning rates:
-  at {params} {tuning} seeds chose the smallest rate within one standard error of the best, which is the best itself in
-  {best} of {cells} cells. That rule, registered before any result, makes more false verdicts than the best mean would:
-  by simulation with equal variants up to {errors} of 48 on average, where a neighbouring rate costs 1.5 SD of a run,
-  0.6 where it costs 3 (`benchmarks/bench_tuning.py`). Here the nearer neighbour costs {cost} in the median.
-- So beside it stands the difference with both sides at the reference's rate, and at how many of the {rates} rates that
-  were tried the change is lower: on the validation split, over the {tuning} tuning seeds, without intervals. A verdict
-  that is not found there rests on the choice of rates.
-- The order is that of estimates. Two changes are not compared with each other, and the top estimates are probably too
-  large, because they were selected.
+- *no verdict*: the two sides lost different numbers of runs, or t does not hold. Means and counts of seeds are
+  shown.
+- Intervals are simultaneous over all changes of one size; they ignore tuning noise. At {params} {tuning} seeds chose
+  the smallest rate within one standard error of the best, as registered before any result; that is the best itself in
+  {best} of {cells} configurations. A neighbouring rate costs {cost} in the median, so that chance seldom decides
+  ([how often it does](how-to/fair-comparisons.md#tuned-learning-rates-or-any-other-key)).
+- Beside it stands the difference with both sides at the reference's rate, and at how many of the {rates} rates the
+  change is lower: on the validation split, over the {tuning} tuning seeds, without intervals. A verdict that is not
+  found there rests on the choice of rates.
+- Two changes are not compared with each other. The top estimates are probably too large, because they were selected.
 - Costs of training are multiples of the reference's. CPU time includes evaluations, on cores that other runs shared.
   Costs of inference, such as the memory of keys and values, were not measured."""
 ONE_SIZE = "- *better*: better at {params}; in this study no larger size has been trained."
@@ -100,13 +96,10 @@ def what_helps(files: list[StudyFile]) -> str:
         "rates": len(tuning.values),
         "task": ", ".join(task.title for task in manifest.tasks.values()),
         "tuning": tuning.seeds,
-        "errors": TUNED_ERRORS[2],
         "verdicts": (ONE_SIZE if len(studies) == 1 else TWO_SIZES).format(params=params),
         "cells": len(cells),
     } | _tuned(studies[0])
-    doubt = next((row.assumes for table in tables for row in table.values() if row.assumes), "")
-    notes = [f"Verdicts hold {doubt}: the check raised a doubt about one of the family."] * bool(doubt)
-    notes += naming.notes(manifest.cells)
+    notes = naming.notes(manifest.cells)
     head = ["change", "key", "verdict", *map(_heading, studies), f"at {rate} for both", "lower at", "learning rate"]
     sheet = Sheet("what-helps", "", [*head, "FFN width", "training FLOPs", "CPU time", "also set"], rows, notes)
     return f"{TEXT.format(**facts)}\n\n{markdown(sheet)}"
@@ -116,7 +109,7 @@ def verdict(small: str, large: str | None = None) -> str:
     """A change's verdict over the sizes; `large` is "" where it was not trained at the larger one, None if none was."""
     if small == large == "better":
         return "helps"
-    own = "not shown" if small == "undecided" else small
+    own = {"undecided": "not shown", "withheld": "no verdict"}.get(small, small)
     joined = large is not None and (small == "better" or large in ("better", "worse"))
     return own + f" ({large or 'not trained'} at the larger size)" * joined
 
@@ -130,18 +123,21 @@ def _answer(found: dict[str, list[str]], params: str, larger: bool) -> str:
 
 
 def _tuned(study: Trained) -> dict[str, Any]:
-    """In how many cells the chosen rate is that of the best mean, and the cost of the nearer neighbour in SDs."""
+    """How many configurations have the rate of the best mean, and what the nearer neighbour costs, also in SDs."""
     tuning = study.manifest.tuning
     assert tuning
     order = sorted(range(len(tuning.values)), key=lambda i: float(str(tuning.values[i])))
-    best, costs = 0, list[float]()
-    for cell in tuning.cells.values():
+    spread = study.case.cells.set_index("cell")["sd"]
+    best, costs, ratios = 0, list[float](), list[float]()
+    for name, cell in tuning.cells.items():
         scores = [float("inf") if cell.scores[i] is None else float(cell.scores[i] or 0) for i in order]
         top = scores.index(min(scores))
         best += tuning.values[order[top]] == cell.value
-        costs.append(min(scores[i] for i in (top - 1, top + 1) if 0 <= i < len(scores)) - scores[top])
-    cost, sd = statistics.median(costs), float(study.case.cells["sd"].median())
-    return {"best": best, "cost": f"{formatting.number(cost, 3)}, {formatting.number(cost / sd, 1)} SD of a run,"}
+        cost = min(scores[i] for i in (top - 1, top + 1) if 0 <= i < len(scores)) - scores[top]
+        costs.append(cost)
+        ratios.append(cost / float(spread[name]))
+    cost = statistics.median(costs)
+    return {"best": best, "cost": f"{formatting.number(cost, 3)}, {statistics.median(ratios):.2g} SD of a run,"}
 
 
 def _raw(study: Trained) -> dict[str, float]:

@@ -54,7 +54,7 @@ def said(results: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> 
 def test_each_state_is_counted_and_what_runs_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = every(tmp_path)
     lines = said(tmp_path, capsys)
-    assert lines[0] == "fabricated: norm=ln,rms; 2 cells × 3 seeds; byte LM on stdlib-3.11"
+    assert lines[0] == "fabricated: norm=ln,rms; 2 configurations × 3 seeds; byte LM on stdlib-3.11"
     counts, left = lines[1].split(", about ")
     assert counts == "6 runs: 1 done, 1 diverged, 1 failed, 1 running, 1 interrupted, 1 queued"
     # 400 steps of the running one are left, as many of the interrupted one, and all 800 of the last, at 50 a second.
@@ -186,7 +186,7 @@ def test_watching_waits_for_the_next_look_of_a_sequence(tmp_path, monkeypatch, c
     assert len(shown) == 4, "the last look is over when its runs are"
     write_manifest(tmp_path, manifest)
     assert len(list(status.polls(tmp_path, "fabricated"))) > 4, "it may go on, and did not"
-    assert "looks at 3, 5 seeds" in said(tmp_path, capsys)[0]
+    assert "interim analyses at 3, 5 seeds" in said(tmp_path, capsys)[0]
 
 
 def test_watching_a_study_that_is_removed_ends_with_a_line(tmp_path, monkeypatch, capsys):

@@ -152,7 +152,7 @@ def test_a_difference_at_one_level_is_compared_with_that_at_another():
     assert one == {"swiglu-ln-0.001": 1, "mlp-rms-0.001": 0.5, "gelu-rms-0.001": 0.5}
     assert other == {"swiglu-rms-0.001": 1, "mlp-ln-0.001": 0.5, "gelu-ln-0.001": 0.5}
     cells = [cell for cell in CELLS if cell.levels["norm"] == "ln"]
-    assert left_out(claim, cells) == ["claims.a: norm=rms has no cell in this study"]
+    assert left_out(claim, cells) == ["claims.a: norm=rms has no configuration in this study"]
 
 
 def test_a_zipped_factor_is_named_by_any_of_its_keys():
@@ -186,18 +186,18 @@ TASKS = [f"{cell.levels['norm']} task" for cell in CELLS]
 
 def test_claims_without_cells_or_without_their_metric_are_not_applicable():
     few = [cell for cell in CELLS if cell.levels["ffn"] != "gelu"]
-    assert left_out(GOOD, few) == ["claims.a: ffn=gelu has no cell in this study"]
+    assert left_out(GOOD, few) == ["claims.a: ffn=gelu has no configuration in this study"]
     assert "both sides hold swiglu + rms" in left_out({"less": [{"ffn": "swiglu"}, {"norm": "rms"}]})[0]
     scored = {"ln task": ["solved", "accuracy"], "rms task": ["accuracy"]}
     for norm, metric, lacks in (("rms", "test/solved", 1), ("ln", "test/solved", 0), ("rms", "test/accuracy@8", 0)):
         claim = {"greater": GOOD["less"], "metric": metric, "at": {"norm": norm}}
-        message = "claims.a: metric: the task of its cells has no test/solved; there is only test/accuracy"
+        message = "claims.a: metric: the task of its configurations has no test/solved; there is only test/accuracy"
         assert left_out(claim, tasks=TASKS, metrics=scored) == [message] * lacks
 
 
 def test_scores_of_several_tasks_are_not_compared():
     (found,) = left_out(GOOD, tasks=TASKS)
-    assert found.startswith("claims.a: its cells have 2 tasks") and "at: {" in found
+    assert found.startswith("claims.a: its configurations have 2 tasks") and "at: {" in found
     assert left_out(NORMS, tasks=TASKS) and left_out(RANKED, tasks=TASKS)
     for fine in (GOOD | {"at": {"norm": "ln"}}, {"diverges_more": GOOD["less"]}):
         assert left_out(fine, tasks=TASKS) == []

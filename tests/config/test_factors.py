@@ -68,7 +68,7 @@ def test_settings_come_with_a_level_and_are_said(plan):
         assert cell.levels["init"] == "smallinit" or not own
     factors = {"ffn": ["mlp", "swiglu"], "norm": ["ln", "rms"], "init": ["smallinit", "gpt2", "xavier"]}
     assert planned.manifest.factors == factors and reference(planned) == "mlp + ln + smallinit"
-    told = [line for line in preview(planned).splitlines() if "norm: rms − ln also changes" in line]
+    told = [line for line in preview(planned).splitlines() if "norm: rms − ln also differs in" in line]
     assert told and "init SmallInit → GPT2" in told[0] and "model.scale_embeddings false → true" in told[0]
 
 
@@ -160,12 +160,12 @@ REFUSED = [
     ),
     (
         ["norm=ln,rms(optim.lr=1)", "tune.key=optim.lr", "tune.values=[1e-3,3e-3]"],
-        "norm=rms(optim.lr=1): tune.key=optim.lr chooses it for each cell",
+        "norm=rms(optim.lr=1): tune.key=optim.lr chooses it for each configuration",
     ),
     (["norm=rms(optim.lr=1)", "optim.lr=2"], "norm=rms(optim.lr=1): optim.lr is given twice; leave one out"),
     (
         ["norm=ln,rms(optim.lr=1)", "ffn=mlp,glu(optim.lr=2)"],
-        "norm=rms(optim.lr=1) and ffn=glu(optim.lr=2): set optim.lr to different values in one cell; write one",
+        "norm=rms(optim.lr=1) and ffn=glu(optim.lr=2): have different values of optim.lr in one configuration",
     ),
     (
         ["attention=mha,window+mha(model.dropout=0.5)", "model.layers=2"],
@@ -197,4 +197,4 @@ def test_a_grid_that_nobody_waits_for_is_refused_and_another_design_is_named():
     keys = ("optim.grad_clip", "ffn.mult", "optim.lr", "norm.eps", "optim.weight_decay")
     swept = [f"{key}={','.join(str(1 + i / 100) for i in range(7))}" for key in keys]
     (problem,) = arrange(read_command(swept, None)).problems
-    assert str(problem) == "design: grid has 16,807 cells here; write design=one_at_a_time"
+    assert str(problem) == "design: grid has 16,807 configurations here; write design=one_at_a_time"

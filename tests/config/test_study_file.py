@@ -150,8 +150,8 @@ def test_other_levels_leave_out_the_claims_that_need_the_old_ones(folder):
     assert folder.plan("norm=ln").manifest.claims, "a claim about another factor stays"
     changed = folder.plan("ffn=swiglu,mlp")
     assert changed.manifest.claims == {} and changed.manifest.replicated is None
-    assert "not tested here: claims.gated, since ffn=gelu has no cell in this study" in changed.notes
-    assert "replicated: is not judged, since there are no cells of its claim gated here" in changed.notes
+    assert "not tested here: claims.gated, since ffn=gelu has no configuration in this study" in changed.notes
+    assert "replicated: is not judged: its claim gated has no configurations here" in changed.notes
     assert folder.refused(replicated=["gatde"]) == ["mine.yaml: replicated: no such claim: gatde; did you mean gated?"]
 
 
@@ -292,7 +292,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"zip": ["ffn", "norm"]}, "mine.yaml: zip: ffn has 3 values, norm has 2 values"),
     (
         {"design": "one_at_a_time", "claims": {"both": BOTH}},
-        "mine.yaml: claims.both: ffn=swiglu has no cell in this study",
+        "mine.yaml: claims.both: ffn=swiglu has no configuration in this study",
     ),
 ]
 

@@ -445,7 +445,7 @@ def test_looks_decide_over_registered_claims_alone():
     assert not done and "effects undecided at 5 seeds" in said, "what was written late decides nothing"
     lost = lambda levels, seed: "diverged" if levels["ffn"] == "mlp" and seed < 2 else "done"  # noqa: E731
     _, done, said = at_look({"gated": gated}, status=lost)
-    assert done and "nothing to decide, stopped at 5 seeds, 1 verdict withheld" in said
+    assert done and "nothing to decide, stopped at 5 seeds, 1 without a verdict" in said
 
 
 def test_p_of_other_statistics_pay_for_every_look():

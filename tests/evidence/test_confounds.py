@@ -32,12 +32,12 @@ def lines(planned: Any) -> list[str]:
         # Of attention one class: the argument is the variant.
         (
             ["ffn=mlp,gelu,swiglu", "norm=ln,ln_std", "attention=mha,mqa", "design=one_at_a_time"],
-            [f"ffn: swiglu − mlp also changes {BIAS}", "norm: ln_std − ln also changes eps 1e-5 → 1e-6"],
+            [f"ffn: swiglu − mlp also differs in {BIAS}", "norm: ln_std − ln also differs in eps 1e-5 → 1e-6"],
         ),
         (["ffn=mlp,swiglu", "ffn.bias=false"], []),
-        (["ffn=mlp,swiglu", "match=flops_total", "train.steps=60"], [f"ffn: swiglu − mlp also changes {BIAS}"]),
+        (["ffn=mlp,swiglu", "match=flops_total", "train.steps=60"], [f"ffn: swiglu − mlp also differs in {BIAS}"]),
         (["attention=window+mha+...", "attention.window=3,5", "model.layers=2"], []),
-        (["norm=ln,rms", "ffn=mlp,swiglu", "design=cumulative"], [f"+ swiglu (after rms) also changes {BIAS}"]),
+        (["norm=ln,rms", "ffn=mlp,swiglu", "design=cumulative"], [f"+ swiglu (after rms) also differs in {BIAS}"]),
     ],
 )
 def test_arguments_that_both_sides_have_and_nothing_else(plan: Any, overrides: list[str], expected: list[str]) -> None:
@@ -70,22 +70,22 @@ def test_summary_tables_methods_and_sentences_say_it() -> None:
     table = evidence.effects(study).set_index("label")["also"]
     assert table["ffn: swiglu − mlp"] == table["ln + swiglu against ln + mlp"] == BIAS
     assert table["norm: rms − ln"] == table["norm × ffn"] == table["rms + mlp against ln + mlp"] == ""
-    said = [line for line in summary(study).splitlines() if "also changes" in line]
+    said = [line for line in summary(study).splitlines() if "also differs in" in line]
     assert len(said) == 1 and "swiglu" in said[0] and BIAS in said[0]
     case = case_of(study, Path())
     named = f"FFN {BIAS}"
-    assert sum(line.endswith(f"; also changes {named}") for line in printed(case)) == 1
+    assert sum(line.endswith(f"; also differs in {named}") for line in printed(case)) == 1
     sheet = tables.effects_sheet(case)
-    assert [row[sheet.head.index("also")] for row in sheet.rows][:2] in (["", named], [named, ""])
+    assert [row[sheet.head.index("also differs in")] for row in sheet.rows][:2] in (["", named], [named, ""])
     assert f"With FFN: SwiGLU − ReLU MLP, the two sides differ in more than that: {named}." in markdown(case)
-    assert sum(f"also changes {named}" in sentence for sentence in sentences(case)) == 1
+    assert sum(f"also differs in {named}" in sentence for sentence in sentences(case)) == 1
 
 
 def test_the_key_fixed_for_all_gives_both_sides_the_same(plan: Any) -> None:
     loose, same = plan("ffn=mlp,swiglu"), plan("ffn=mlp,swiglu", "ffn.bias=true")
-    assert lines(loose) == [f"ffn: swiglu − mlp also changes {BIAS}"] and lines(same) == []
+    assert lines(loose) == [f"ffn: swiglu − mlp also differs in {BIAS}"] and lines(same) == []
     hint = "to give all the same bias write ffn.bias=true"
-    assert f"\nffn: swiglu − mlp also changes {BIAS}\n{hint}\n" in preview(loose)
+    assert f"\nffn: swiglu − mlp also differs in {BIAS}\n{hint}\n" in preview(loose)
     assert "to give all" not in preview(same)
     assert [cell.config.ffn["bias"] for cell in same.manifest.cells] == [True] * 2
 

@@ -110,7 +110,7 @@ GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
 def test_claims_and_effects_are_said_to_be_families_of_their_own() -> None:
     given = case_of(study_of(GRID, range(5), shifted, claims=claimed(True), effects=ALL), Path())
-    said = "1 registered claim and 3 effects are two families, each with its own 5 % of false verdicts"
+    said = "1 registered claim and 3 effects are tested separately, each group with its own 5 % of false verdicts"
     outputs = [summary(given.study), "\n".join(_lines(given)), " ".join(methods.methods(given))]
     outputs += ["\n".join(sheet.notes) for sheet in tables.sheets(given) if sheet.name in ("claims", "effects")]
     assert len(outputs) == 5 and all(said in text for text in outputs)

@@ -275,7 +275,7 @@ def test_runs_without_a_number_make_the_looks_smaller() -> None:
     row = evidence.effects(here).iloc[0]
     assert row.n == 6
     assert row.alpha == nominal((4, 6), 0.05), "of the first two seeds one is left, which is no look"
-    assert "the look at 8 seeds lacks 2 runs" in evidence.sequential_state(here, evidence.effects(here))
+    assert "the analysis at 8 seeds lacks 2 runs" in evidence.sequential_state(here, evidence.effects(here))
 
 
 def test_a_fixed_number_of_seeds_is_as_it_was() -> None:
@@ -298,17 +298,17 @@ OTHER = [5, 8]
         (PLAN, 8, [(5, PLAN)], ""),
         (PLAN, 8, [(5, PLAN), (8, PLAN)], ""),
         (PLAN, 5, [(5, PLAN)], ""),
-        (PLAN, 8, [(5, None), (5, PLAN)], "a look at 5 seeds was not one of seeds=auto at 5, 8, 12, 20"),
-        (PLAN, 5, [(5, None)], "a look at 5 seeds was not one of seeds=auto"),
-        (PLAN, 8, [(3, None)], "a look at 3 seeds was not"),
-        (PLAN, 8, [(5, OTHER), (5, PLAN)], "a look at 5 seeds was not"),
-        (PLAN, 8, [(6, PLAN)], "a look at 6 seeds was not"),
+        (PLAN, 8, [(5, None), (5, PLAN)], "an interim analysis at 5 seeds was not one of seeds=auto at 5, 8, 12, 20"),
+        (PLAN, 5, [(5, None)], "an interim analysis at 5 seeds was not one of seeds=auto"),
+        (PLAN, 8, [(3, None)], "an interim analysis at 3 seeds was not"),
+        (PLAN, 8, [(5, OTHER), (5, PLAN)], "an interim analysis at 5 seeds was not"),
+        (PLAN, 8, [(6, PLAN)], "an interim analysis at 6 seeds was not"),
         (None, 5, [(5, PLAN)], "seeds=auto stopped at these 5 seeds"),
-        (None, 8, [(5, PLAN)], "seeds were added after a look at 5 of the 8"),
+        (None, 8, [(5, PLAN)], "seeds were added after an interim analysis of 5 of the 8"),
         (None, 8, [(8, None)], ""),
         (None, 5, [], ""),
         (None, 5, [(0, None)], ""),
-        (None, 5, [(5, None), (3, None)], "seeds were added after a look at 3 of the 5"),
+        (None, 5, [(5, None), (3, None)], "seeds were added after an interim analysis of 3 of the 5"),
     ],
 )
 def test_only_the_looks_of_one_plan_are_allowed_for(auto, seeds, looks, said):
@@ -322,4 +322,4 @@ def test_a_seed_beside_the_plan_is_accused() -> None:
     looks = [Look(seeds=[0, 1, 2, 30]), Look(seeds=[0, 1, 2, 3, 4], planned=PLAN)]
     sequential = Sequential(looks=PLAN, at=5, max=20)
     manifest = a_manifest(seeds=[0, 1, 2, 3, 4, 30], looks=looks, sequential=sequential)
-    assert "a look at 4 seeds was not" in evidence.unadjusted(manifest)
+    assert "an interim analysis at 4 seeds was not" in evidence.unadjusted(manifest)

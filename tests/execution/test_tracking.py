@@ -134,7 +134,7 @@ def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path, monkeypa
         end(tmp_path, path, status)
     answer = sync(tmp_path, WANDB_RUN_ID="left-over", WANDB_SWEEP_ID="left-over", WANDB_SERVICE="left-over")
     assert (answer.returncode, answer.stderr) == (0, "")
-    assert f"{STUDY} to wandb (offline): 4 replayed now, 0 before, 0 not ended" in answer.stdout
+    assert f"{STUDY} to wandb (offline): 4 uploaded now, 0 before, 0 not ended" in answer.stdout
     runs = {run["display_name"]: run for run in map(read_back, folders(tmp_path))}
     assert sorted(runs) == ["ln/s0", "ln/s1", "rms/s0", "rms/s1"] and not list(elsewhere.iterdir())
     assert len({run["run_id"] for run in runs.values()}) == 4
@@ -209,7 +209,7 @@ def test_a_killed_mirror_leaves_no_duplicate(tmp_path: Path) -> None:
     marks = tmp_path / "studies" / STUDY / "mirror.jsonl"
     marks.write_text(marks.read_text().splitlines(keepends=True)[0] + '{"path": "torn')
     answer = sync(tmp_path)
-    assert (answer.returncode, answer.stderr) == (0, "") and "1 replayed now" in answer.stdout
+    assert (answer.returncode, answer.stderr) == (0, "") and "1 uploaded now" in answer.stdout
     runs = list(map(read_back, folders(tmp_path)))
     assert {run["display_name"]: len(run["history"]) for run in runs} == {"ln/s0": 5, "rms/s0": 5}
     assert all(run["summary"]["status"] == "done" for run in runs) and len(runs) == 2
@@ -269,7 +269,7 @@ def test_a_crash_of_wandbs_own_process_is_one_line_and_costs_one_run(tmp_path: P
             os.kill(pid, signal.SIGABRT)  # on which a program in Go prints what all of its threads do
     out, err = syncing.communicate(timeout=120)
     assert (syncing.returncode, err.count("\n")) == (0, 1) and "tracking failed" in err, err
-    assert "1 replayed now" in out and len(mirrored(tmp_path)) == 1
+    assert "1 uploaded now" in out and len(mirrored(tmp_path)) == 1
 
 
 def test_without_a_key_a_terminal_is_never_asked(tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ def test_online_runs_are_live_and_resumed_ones_repeat_no_step(tmp_path: Path, se
         mirror.replay()
     mirror.close()
     end(tmp_path, path)
-    assert "wandb (online): 1 replayed now" in shown(capfd, tmp_path)[0]
+    assert "wandb (online): 1 uploaded now" in shown(capfd, tmp_path)[0]
     assert events(server) == [
         ["init", "online", "allow"],
         *(["log", step] for step in (0, 10, 20, 30)),
@@ -404,7 +404,7 @@ def test_an_error_online_turns_to_offline_and_says_so_once(tmp_path, server, cap
     assert [line["mode"] for line in mirrored(tmp_path)] == ["offline", "offline"]
     monkeypatch.setenv("EVENTS", str(server))
     monkeypatch.setenv("WANDB_MODE", "online")
-    assert "wandb (online): 2 replayed now" in shown(capfd, tmp_path)[0], "a key and a network later"
+    assert "wandb (online): 2 uploaded now" in shown(capfd, tmp_path)[0], "a key and a network later"
 
 
 def test_a_wandb_that_is_broken_harms_nothing(tmp_path, server, capfd, monkeypatch) -> None:
@@ -500,7 +500,7 @@ def test_a_service_that_fails_stops_no_other_and_gets_later_what_it_lacks(tmp_pa
     assert main(["--results-dir", str(tmp_path)]) == 0
     out, err = capsys.readouterr()
     for name, count in {"first": 0, "second": 1, "third": 1}.items():
-        assert f"{STUDY} to {name} (online): {count} replayed now, 0 before, 1 not ended" in out.splitlines()
+        assert f"{STUDY} to {name} (online): {count} uploaded now, 0 before, 1 not ended" in out.splitlines()
     assert [line["sink"] for line in mirrored(tmp_path)] == ["second", "third"] and sinks["second"].rows == {}
     assert err.splitlines() == [
         f"ablate: tracking failed ({how}: no way in); nothing is lost, `ablate sync {STUDY}` tries again"
@@ -511,7 +511,7 @@ def test_a_service_that_fails_stops_no_other_and_gets_later_what_it_lacks(tmp_pa
     assert main(["--results-dir", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert (
-        "to first (online): 2 replayed now, 0 before" in out and "to second (online): 1 replayed now, 1 before" in out
+        "to first (online): 2 uploaded now, 0 before" in out and "to second (online): 1 uploaded now, 1 before" in out
     )
     assert [len(sink.ended) for sink in sinks.values()] == [2, 2, 2]
 
@@ -551,7 +551,7 @@ def test_event_files_read_back_with_every_point_once(tmp_path: Path, capfd: Any)
     mirror.close()
     (tmp_path / "studies" / STUDY / "mirror.jsonl").unlink()  # replayed again
     for count in (4, 0):
-        assert f"to tensorboard (online): {count} replayed now" in shown(capfd, tmp_path)[0]
+        assert f"to tensorboard (online): {count} uploaded now" in shown(capfd, tmp_path)[0]
     assert sorted(each.name for each in folder.iterdir()) == ["ln-s0", "ln-s1", "rms-s0", "rms-s1"]
     scalars, [start, stop] = board(folder / "ln-s0")
     logged = {step: pytest.approx(4 - step / 100) for step in range(0, 50, 10)}
@@ -657,9 +657,9 @@ def test_the_service_of_the_page_brings_runs_to_mlflow(tmp_path: Path, monkeypat
     for count in (4, 0):
         assert "add user=[my_package]" in shown(capfd, tmp_path)[1]
         out, err = shown(capfd, tmp_path, "user=[my_tracking]")
-        assert f"to mlflow (offline): {count} replayed now" in out and not err
+        assert f"to mlflow (offline): {count} uploaded now" in out and not err
     end(tmp_path, paths[2], "done", "2026-01-02T00:00:00")  # trained again
-    assert "to mlflow (offline): 1 replayed now" in shown(capfd, tmp_path, "user=[my_tracking]")[0]
+    assert "to mlflow (offline): 1 uploaded now" in shown(capfd, tmp_path, "user=[my_tracking]")[0]
     runs = {run.name: run for run in MlflowClient.experiments[STUDY]}
     assert {name: run.status for name, run in runs.items()} == {
         **{"ln/s0": "FINISHED", "ln/s1": "FAILED", "rms/s0": "FINISHED", "rms/s1": "FINISHED"}

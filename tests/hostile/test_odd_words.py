@@ -109,7 +109,7 @@ def test_a_plan_of_many_cells_is_short(plan: Any, monkeypatch: pytest.MonkeyPatc
     planned = replace(planned, notes=[*(f"{label}: is odd" for label in labels), "all: are even", "ln + mlp: is last"])
     lines = sweep.preview(planned).splitlines()
     first = [line.split("  ")[0].removesuffix(" (reference)") for line in lines[1:7]]
-    assert first == [*labels[:3], "… 1 more cell between; --json has all", *labels[-2:]]
+    assert first == [*labels[:3], "… 1 more configuration between; --json has all", *labels[-2:]]
     notes = [f"{', '.join(labels[:4])} and 2 more: is odd", "all: are even", "ln + mlp: is last"]
     assert lines[-4:] == [*notes, "dry run: nothing was trained or written"]
     monkeypatch.setattr(sweep, "MOST", 6)

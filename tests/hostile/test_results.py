@@ -143,7 +143,7 @@ def test_nothing_is_written_through_a_link(
         (study_folder(results, STUDY) / name).symlink_to(place / "precious")
         tried("sync")
         (study_folder(results, STUDY) / name).unlink()
-    assert "2 replayed now" in tried("sync")["sync"][1], "without a link it is written"
+    assert "2 uploaded now" in tried("sync")["sync"][1], "without a link it is written"
     for folder in folders:
         (folder / "lock").unlink(missing_ok=True)
         (folder / "lock").symlink_to(place / "precious")

@@ -56,7 +56,7 @@ def test_code_and_key_hold_every_variant(plan: Any) -> None:
         ("ffn=4mlp+glu", ["ffn", "5 layers", "model.layers=6"]),
         ("ffn=[mlp,glu]", ["ffn=mlp,glu", "ffn=mlp+glu"]),
         ("residual=pre+post", ["residual", "PreNorm", "PostNorm"]),
-        ("ffn=mlp+glu,mlp+glu+mlp+glu+mlp+glu", ["is the same cell as"]),
+        ("ffn=mlp+glu,mlp+glu+mlp+glu+mlp+glu", ["is the same configuration as"]),
         ("init=gpt2+xavier", ["init", "norm, ffn, residual, attention"]),
         ("attention=linear+gqa +attention.value_residual=identity", ["LinearAttention", "hands on none"]),
         ("residual=pre+hyper_connections", ["residual", "PreNorm has 1", "HyperConnections has 4"]),

@@ -90,7 +90,7 @@ def test_changed_data_are_named(plan, text, tmp_path):
         plan(*given, "study=mine")
     assert "2 runs of these cells were trained before the data changed; trained again" in notes(plan(*given))
     assert notes(plan("norm=ln,rms", "seeds=1")) == "", "another file is no changed one"
-    with pytest.raises(PlanError, match="mine holds 2 other cells"):
+    with pytest.raises(PlanError, match="mine holds 2 other configurations"):
         plan("ffn=gelu,swiglu", "study=mine")
 
 

@@ -53,7 +53,7 @@ def logged(plan: Plan) -> list[tuple[list[int], Any]]:
 def test_it_stops_as_soon_as_all_is_decided(plan, sweep):
     code, said, trained = sweep(apart, *AUTO)
     assert code == 0 and trained == 10
-    assert "seeds=auto: decided at 5 seeds; intervals allow for looks at 5, 8, 12, 20 seeds" in said
+    assert "seeds=auto: decided at 5 seeds; intervals allow for interim analyses at 5, 8, 12, 20 seeds" in said
     assert "worse (higher loss)" in said and "unadjusted" not in said
     again = plan(*AUTO)
     assert again.todo == [] and logged(again) == [(list(range(5)), [5, 8, 12, 20])]
@@ -67,7 +67,7 @@ def test_it_stops_as_soon_as_all_is_decided(plan, sweep):
 def test_it_goes_on_to_the_last_look_where_nothing_is_decided(plan, sweep):
     code, said, trained = sweep(alike, *AUTO, "seeds_max=8")
     assert code == 0 and trained == 10 + 6
-    assert "seeds=auto: 1 effect undecided at the last look, 8 seeds; intervals allow for looks at 5, 8 seeds" in said
+    assert "seeds=auto: 1 effect undecided at the last analysis, 8 seeds; intervals allow for" in said
     assert "unadjusted" not in said
     again = plan(*AUTO, "seeds_max=8")
     assert again.todo == [] and again.manifest.sequential.at == 8
@@ -98,7 +98,7 @@ def test_a_failing_run_ends_the_command_at_its_look(plan, sweep):
 
     code, said, trained = sweep(failing, *asked)
     assert code == 1 and trained == 10
-    assert "the look at 5 seeds lacks 1 run" in said
+    assert "the analysis at 5 seeds lacks 1 run" in said
     assert len(plan(*asked).todo) == 1, "the same command tries it again, and goes on from there"
     code, said, trained = sweep(apart, *asked)
     assert code == 0 and trained == 1 + 6 and "unadjusted" not in said
@@ -152,7 +152,7 @@ def test_divergence_is_not_waited_for(plan, sweep):
         return math.nan if (levels["norm"], seed) == ("rms", 0) else alike(levels, lr, seed)
 
     code, said, _ = sweep(diverging, *AUTO, "seeds_max=8")
-    assert code == 0 and "seeds=auto: nothing to decide, stopped at 5 seeds, 1 verdict withheld" in said
+    assert code == 0 and "seeds=auto: nothing to decide, stopped at 5 seeds, 1 without a verdict" in said
     again = plan(*AUTO, "seeds_max=8")
     assert again.todo == [] and again.manifest.sequential.at == 5
 

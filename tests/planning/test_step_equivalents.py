@@ -48,8 +48,8 @@ def at_one_rate(levels: dict, lr: float, seed: int) -> float:
 def test_references_of_all_strata_are_trained_longer_and_shorter_and_effects_told_in_their_steps(plan, capsys):
     command = ["norm=ln,rms", "optim.lr=1e-3,1e-2", "step_equivalents=true", "seeds=3"]
     shown = preview(plan(*command))
-    assert "4 cells × 3 seeds = 12 runs" in shown
-    assert "then exchange runs: 2 reference cells at 5 and 8 steps, with the same seeds" in shown
+    assert "4 configurations × 3 seeds = 12 runs" in shown
+    assert "then exchange runs: 2 reference configurations at 5 and 8 steps, with the same seeds" in shown
     code, done, trained = rounds(plan, *command, score=planted)
     study, exchange = done[-1].manifest, done[-1].ended[-1].manifest
     assert "then exchange runs" not in " ".join(done[-1].notes), "they have been trained"

@@ -97,7 +97,7 @@ def test_what_there_is_no_time_to_measure_costs_by_its_flops(plan: Any, asked: l
     planned = plan("model.dim=8,16,24,32", "seeds=1", "train.parallel=1")
     flops = [cell.flops_per_step * cell.config.train.steps for cell in planned.manifest.cells]
     said = expected_time(planned)
-    assert len(asked) == 3 and "measured for 3 of 4 cells" in said, "begun at 0, 4 and 8 seconds, not at 12"
+    assert len(asked) == 3 and "measured for 3 of 4 configurations" in said, "begun at 0, 4 and 8 seconds, not at 12"
     whole = 3 * RUN + 3 * RUN / sum(flops[:3]) * flops[3]
     assert said.startswith(f"about {int(whole // 60)} min {round(whole % 60):02d} s on 1 worker ")
 

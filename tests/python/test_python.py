@@ -232,5 +232,5 @@ def test_keywords_plan_what_words_plan(small: list[str]) -> None:
 def test_a_study_whose_seeds_were_added_after_a_look_says_so(tmp_path: Path) -> None:
     name = fabricate(tmp_path, {"norm": ["ln", "rms"]}, range(6), looks=[{"seeds": [0, 1, 2], "when": "2026-01-02"}])
     study = ablate.load(tmp_path / "studies" / name)
-    said = "unadjusted: seeds were added after a look at 3 of the 6"
+    said = "unadjusted: seeds were added after an interim analysis of 3 of the 6"
     assert said in repr(study) and said in study._repr_html_()

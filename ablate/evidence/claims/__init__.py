@@ -21,7 +21,7 @@ from ablate.evidence.estimates import divergence_of, estimate_row, scored, score
 from ablate.evidence.exact import least_level
 from ablate.evidence.ladder import arm_of, change, combined, unusable
 from ablate.evidence.normality import assumed
-from ablate.evidence.scores import given, unadjusted
+from ablate.evidence.scores import unadjusted
 from ablate.evidence.statistics import holm, interval, p_value, paired, t_above
 from ablate.evidence.step_equivalents import WORTH, Worth, curves_of, fits_in_steps, in_units, outside, worth
 from ablate.formatting import ESTIMATE_ONLY, MINUS, counted, decimals, number, p_words, ranks
@@ -285,7 +285,7 @@ def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     uneven = len(set(diverged)) > 1
     reason = "" if n >= SEEDS else f"n = {n}, fewer than {SEEDS} seeds show no ranking"
     if uneven:
-        reason, ranked = "levels diverged unequally often", _level_scores(all_scores.ranked, sides).to_numpy()
+        reason, ranked = "values diverged unequally often", _level_scores(all_scores.ranked, sides).to_numpy()
         if len(ranked):
             reason += f"; diverged ranked worst: {number(rank_correlation(ranked, published, rng).mean, 2)}"
     found = rank_correlation(values.to_numpy(), published, rng) if n else None
@@ -376,7 +376,6 @@ def claims(study: Study) -> pandas.DataFrame:
             row |= _kept_columns(kept, row)
         rows.append(row)
     table = pandas.DataFrame(rows, columns=COLUMNS).assign(p_holm=p_holm, alpha=levels)
-    table["note"] = ["; ".join(filter(None, [note, given(study.manifest)])) for note in table["note"]]
     table["unadjusted"] = bool(unadjusted(study.manifest))
     table["says"] = [claim_says(study.manifest, entries[row.name].claim, row) for row in named_rows(table)]
     table["sentence"] = [claim_sentence(study.manifest, entries[row.name], row) for row in named_rows(table)]

@@ -145,7 +145,7 @@ class Mirror:
             card = card_of(self.results, manifest, cell, planned, result)
             return self._show(sink, run, card, result)
         except Corrupt as error:
-            self._report_once(f"{error}; not replayed, and trained again by its study's command")
+            self._report_once(f"{error}; not uploaded, and trained again by its study's command")
         except (Exception, SystemExit) as error:  # an error of a service must not affect other services and runs
             self._report_failure(class_name(service.get("_target_")) if isinstance(service, dict) else "track", error)
         return False

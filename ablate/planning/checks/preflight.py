@@ -117,7 +117,7 @@ def refuse_equal(rows: list[Cell], checked: list[Checked], allowed: bool) -> lis
                 problems.append(Problem("", f"{classes}; write a variant, a YAML of its own, for each"))
             continue
         why = "".join(f", which has no place for a {group}" for group in cell.budget.unused)
-        message = f"{row.label} is the same cell as {rows[first].label}{why}"
+        message = f"{row.label} is the same configuration as {rows[first].label}{why}"
         if allowed and numbers(cell.config) != numbers(checked[first].config):
             notes.append(f"{message}; allow_duplicates=true trains both")
         else:

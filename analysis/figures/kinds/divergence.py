@@ -23,7 +23,9 @@ def table(case: Case) -> pandas.DataFrame | None:
     made = made.assign(ended=ended, share=known["diverged"] / ended.where(ended > 0))[COLUMNS]
     # Limit the rows by divergence, not by score as other figures do.
     first = made.sort_values("diverged", ascending=False, kind="stable").index[:MOST]
-    left = f"{MOST} of {len(made)} cells shown, those that diverged most; cells.csv has all" * (len(made) > MOST)
+    left = f"{MOST} of {len(made)} configurations shown, those that diverged most; cells.csv has all" * (
+        len(made) > MOST
+    )
     made = made[made.index.isin(first)]
     measure = "share of runs that diverged, of those that ended; Wilson 95 % intervals, not corrected"
     made.attrs = {"caption": [measure, left]}

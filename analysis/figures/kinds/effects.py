@@ -39,7 +39,7 @@ def table(case: Case) -> pandas.DataFrame:
     facts = {"shown": shown, "family": int(shown["family"].sum()), "beyond": beyond, "many": len(rows) > MOST}
     rows.attrs["caption"] = captions.caption("effects", case, rows, **facts)
     if rows.empty:
-        rows.attrs["empty"] = "one cell: nothing to compare"
+        rows.attrs["empty"] = "one configuration: nothing to compare"
     return rows
 
 

@@ -62,7 +62,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     beyond = [pair for pair in drawn if pair[1] not in [series.of.get(*pair) for series in mirror.series]]
     parts = {
         f"{HERE} at": [naming.assigned(manifest, name, level) for name, level in fixed.items()],
-        "published, without cells here": lost,
+        "published, without configurations here": lost,
         "no number printed of": found.loc[theirs & found["mean"].isna(), "label"].unique(),
         "not published": [naming.assigned(manifest, *pair) for pair in beyond],
     }

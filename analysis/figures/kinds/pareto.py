@@ -1,4 +1,4 @@
-"""Pareto: the endpoint against a cell's cost in parameters, FLOPs or seconds, with the Pareto frontier."""
+"""Pareto: the metric against a cell's cost in parameters, FLOPs or seconds, with the Pareto frontier."""
 
 import math
 from typing import Any
@@ -122,5 +122,5 @@ def _short(x: float, _: Any) -> str:
     return formatting.show(x)
 
 
-NEEDS = "costs that differ between cells: parameters, FLOPs or seconds"
-KIND = Kind("the endpoint against parameters, FLOPs and seconds", table, draw, needs=NEEDS)
+NEEDS = "costs that differ between configurations: parameters, FLOPs or seconds"
+KIND = Kind("the metric against parameters, FLOPs and seconds", table, draw, needs=NEEDS)

@@ -1,4 +1,4 @@
-"""Waterfall: how each step of a cumulative design, or each change to one cell, moves the endpoint."""
+"""Waterfall: how each step of a cumulative design, or each change to one cell, moves the metric."""
 
 import math
 from typing import Any
@@ -104,4 +104,4 @@ def _result(row: Any, places: int) -> str:
     return captions.result(row, places)
 
 
-KIND = Kind("how each step or single change moves the endpoint", table, draw)
+KIND = Kind("how each step or single change moves the metric", table, draw)

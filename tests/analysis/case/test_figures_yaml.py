@@ -94,7 +94,7 @@ def test_a_subset_changes_what_is_shown_and_no_number(tmp_path: Path) -> None:
     case = made(tmp_path, text)
     tables, whole = figures.tables(case), evidence.effects(case.study)
     assert list(tables) == ["effects", "seeds"]
-    assert "4 of 12 cells shown" in tables["seeds"].attrs["caption"]
+    assert "4 of 12 configurations shown" in tables["seeds"].attrs["caption"]
     assert any(line.endswith("effects shown") for line in tables["effects"].attrs["caption"])
     shown = tables["effects"]
     assert set(shown["level"]) == {"rms", "swiglu", "rms, swiglu", "rms, 0.01", "swiglu, 0.01"}
@@ -145,7 +145,7 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
         ("colours: {ffn: red}", 'colours.ffn must be entries of the form `name: value`, not "red"'),
         ("subset: {figures: [efects]}", 'subset.figures names "efects"; did you mean effects?'),
         ("subset: {cell: [a]}", "unknown subset.cell; did you mean cells?"),
-        ("subset: {cells: [ln + mlp + 0.001], levels: {ffn: [swiglu]}}", "subset leaves no cell"),
+        ("subset: {cells: [ln + mlp + 0.001], levels: {ffn: [swiglu]}}", "subset leaves no configuration"),
         ("labels: {a: b", ", line 2)"),
         ("labels: {ln: a}\nlabels:", "labels is given twice, line 2"),
         (f"labels: {'[' * 900}{']' * 900}", "more than 50 levels deep"),

@@ -138,10 +138,15 @@ def test_what_is_sent_reads_back_panel_by_panel(kind: str, sent: Any) -> None:
     from wandb_workspaces.reports import v2 as wr
 
     found = parts(sent, kind)
-    titles = "Question Verdicts Effects Curves by factor Curves by cell Endpoint by cell Swept numbers Figures"
+    titles = "Question Verdicts Effects Curves by factor Curves by configuration Metric by configuration"
+    titles += " Swept numbers Figures"
     assert " ".join(found) == f"{titles} Failed and diverged runs Command"
     panels = {title: panels for title, (_, panels) in found.items()}
-    factors, [cell], [bar] = panels["Curves by factor"], panels["Curves by cell"], panels["Endpoint by cell"]
+    factors, [cell], [bar] = (
+        panels["Curves by factor"],
+        panels["Curves by configuration"],
+        panels["Metric by configuration"],
+    )
     assert [line.groupby for line in factors] == [wr.Config("ffn"), wr.Config("optim.lr")]
     assert cell.groupby == bar.groupby == wr.Config("cell") and bar.metrics == [wr.Metric("test/loss")]
     assert all(line.y == [wr.Metric("val/loss")] and line.x == wr.Metric("Step") for line in (*factors, cell))
@@ -154,7 +159,7 @@ def test_what_is_sent_reads_back_panel_by_panel(kind: str, sent: Any) -> None:
     assert [len(panels["Failed and diverged runs"])] == [2 if kind == "report" else 0]
     texts = {title: texts for title, (texts, _) in found.items() if texts}
     table = (sent.figures / "effects.md").read_text()
-    assert texts["Effects"] == [table] and "withheld: " in table and "group(groups=4, kind='é\"')" in table
+    assert texts["Effects"] == [table] and "no verdict: " in table and "group(groups=4, kind='é\"')" in table
     assert f"{ODD} + 0.01 | diverged | 1 of 3" in texts["Failed and diverged runs"][0]
     assert texts["Command"] == [f"    {sent.manifest.command}"] and ODD in sent.manifest.command
 
@@ -210,7 +215,7 @@ def test_summaries_hold_effects_and_verdicts(sent: Any) -> None:
         assert sent.server.runs[each]["summary"] == {"status": "done", "test/loss": 2.0} | summaries.get(each, {})
     low, high = summaries[sent.ids[6]], summaries[sent.ids[9]]
     assert low.keys() == high.keys() == {"effect/ffn", "verdict/ffn"} and low["effect/ffn"] is not None
-    assert high["effect/ffn"] is None and high["verdict/ffn"].startswith("withheld: 1 run diverged")
+    assert high["effect/ffn"] is None and high["verdict/ffn"].startswith("no verdict: 1 run diverged")
 
 
 @pytest.mark.parametrize("design", ["grid", "one_at_a_time"])
@@ -317,7 +322,7 @@ def test_sync_uploads_runs_and_their_dashboard(tmp_path: Path, capfd: Any) -> No
         for replayed, how in ((12, "new"), (0, "updated")):
             assert sync.main(["--dashboard", "--results-dir", "results"]) == 0
             out, errors = capfd.readouterr()
-            assert f"{replayed} replayed now" in out and out.count(f"\n{how}: http") == 2 and errors == ""
+            assert f"{replayed} uploaded now" in out and out.count(f"\n{how}: http") == 2 and errors == ""
             assert len(server.runs) == 13 and len(server.views) == 2 and "are not there" not in out
         found, native = (
             read_wandb(f"someone/{PROJECT}", Request(within=("optim.lr",)), tmp_path),

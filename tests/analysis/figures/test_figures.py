@@ -175,8 +175,8 @@ def test_seeds_are_dots_up_to_twelve_then_a_band_that_ends_where_shares_do(tmp_p
 def test_seeds_are_counted_by_cell() -> None:
     """On lower rungs there are twice as many."""
     study = read_tables(ROOT / "experiments" / "results" / "compute_ladder")
-    [line] = [line for line in figures.tables(case(study))["seeds"].attrs["caption"] if "per cell" in line]
-    assert "6 to 12 seeds per cell" in line
+    [line] = [line for line in figures.tables(case(study))["seeds"].attrs["caption"] if "per configuration" in line]
+    assert "6 to 12 seeds per configuration" in line
 
 
 def test_cells_beside_the_reference_are_the_best_of_each_metric(tmp_path: Path) -> None:

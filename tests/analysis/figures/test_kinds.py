@@ -187,7 +187,7 @@ def test_a_waterfall_goes_from_the_first_values_to_the_last(tmp_path: Path) -> N
     assert line(axis, whisker, [2, 2])
     assert all(line(axis, [end, end], [i, i + 1]) for i, end in enumerate(means[:3])), "to where the next bar starts"
     assert not line(axis, [means[3]] * 2, [3, 4])
-    assert "all steps together: a plain 95 % interval" in said and "family of 3" in said and "5 seeds" in said
+    assert "all steps together: a plain 95 % interval" in said and "3 main comparisons" in said and "5 seeds" in said
 
 
 def test_interactions_show_differences_to_the_reference_levels_and_the_estimate(tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_a_table_of_the_paper_stands_beside_our_means_in_its_order(tmp_path: Pat
         assert np.isclose(table[table["n"] == 5]["low"].iloc[place], known.mean() - known.std(ddof=1))
         assert line(ours, [place] * 2, known.mean() + known.std(ddof=1) * np.array([-1, 1]))
     assert [text.get_text() for text in ours.get_xticklabels()] == ["SwiGLU", "ReLU MLP"]
-    assert "published, without cells here: FFN glu" in table.attrs["caption"] and "26.6" in texts(figure)
+    assert "published, without configurations here: FFN glu" in table.attrs["caption"] and "26.6" in texts(figure)
     assert "this study: test loss (nats per byte): mean over 5 seeds, band ± 1 SD over seeds" in table.attrs["caption"]
     assert any(text.startswith("each has its own scale: BLEU and test loss") for text in table.attrs["caption"])
 
@@ -463,7 +463,7 @@ def test_of_many_cells_those_that_diverged_are_shown(tmp_path: Path) -> None:
     given = case(tmp_path, factors, seeds=[0, 1], status=lambda v, s: "diverged" if v["ffn"] == "f5" and s else "done")
     table, figure = drawn("divergence", given)
     assert len(table) == 24 and table["diverged"].sum() == 6
-    assert "24 of 36 cells shown, those that diverged most" in texts(figure)
+    assert "24 of 36 configurations shown, those that diverged most" in texts(figure)
 
 
 def test_axes_of_a_map_are_named_after_what_stands_along_them(tmp_path: Path) -> None:

@@ -119,7 +119,9 @@ def test_of_too_many_lines_whole_ones_are_left_out(tmp_path: Path) -> None:
     score = lambda levels, seed: valley(levels, seed) + names.index(levels["norm"])  # noqa: E731
     table = table_of("sensitivity", made(tmp_path, {"norm": names, "optim.lr": RATES}, score=score))
     assert table.groupby("label").size().tolist() == [3] * 24
-    assert "72 of 90 cells shown; the reference and those with the best score" in " ".join(table.attrs["caption"])
+    assert "72 of 90 configurations shown; the reference and those with the best score" in " ".join(
+        table.attrs["caption"]
+    )
     wide: Any = {"norm": names, "model.dim": [32, 64], "optim.lr": RATES}
     shrinks = lambda levels, seed: score(levels, seed) - levels["model.dim"]  # noqa: E731
     table = table_of("sensitivity", made(tmp_path / "wide", wide, score=shrinks))
@@ -148,7 +150,7 @@ def test_the_ring_of_a_tuned_line_is_what_was_chosen_and_not_the_best_mean(tmp_p
     assert table["best"].tolist() == [False, True, False] * 2
     assert "ring: the value that was chosen" in " ".join(table.attrs["caption"])
     effects = table_of("effects", made(tmp_path / "again", {"norm": ["ln", "rms"]}, tuning=tuning))
-    assert "each at its own learning rate; intervals ignore the noise of tuning" in effects.attrs["caption"]
+    assert "learning rate tuned per variant; intervals ignore tuning noise" in effects.attrs["caption"]
 
 
 def test_depth_and_width_have_figures_of_their_own(tmp_path: Path) -> None:

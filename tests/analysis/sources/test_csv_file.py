@@ -131,7 +131,7 @@ def test_pairing(tmp_path: Path) -> None:
     assert not evidence.effects(read(tmp_path, PLAIN, Request(unpaired=True)))["paired"].any()
     own = "ffn,seed,loss\n" + "\n".join(f"{'ab'[i % 2]},{i},2.{i}" for i in range(12))
     study = read(tmp_path, own)
-    assert "unpaired: no two cells have a seed in common" in study.manifest.remarks[0]
+    assert "unpaired: no two configurations have a seed in common" in study.manifest.remarks[0]
     assert evidence.effects(study)["n"].item() == 6 and len(study.runs) == 12
     named = "ffn,batches,seed,loss\n" + "\n".join(
         f"{cell},{batches}{seed},{seed},{2 + seed / 10 + i / 7 + i * seed / 100}"
@@ -154,7 +154,7 @@ def test_curves_end_at_their_last_step_and_never_in_mid_schedule(tmp_path: Path)
     assert runs.loc[("a", 2), "test/loss"] == 2.02
     assert runs.loc[("b", 3), "status"] == "missing" and math.isnan(runs.loc[("b", 3), "test/loss"])
     (note,) = study.notes
-    assert note.startswith("1 run that stopped before the last step of their cell") and "b seed 3" in note
+    assert note.startswith("1 run that stopped before the last step of their configuration") and "b seed 3" in note
     assert evidence.effects(study)["n"].item() == 3
 
 
@@ -320,7 +320,7 @@ def test_cells_whose_levels_read_alike_in_a_row_are_not_one(tmp_path: Path, desi
 def test_cells_that_end_at_different_steps_are_named(tmp_path: Path) -> None:
     told = itertools.product(enumerate("ab"), range(3), (1, 2))
     rows = [f"{cell},{seed},{step},{value(i, seed)}" for (i, cell), seed, step in told]
-    told = "cells end at different steps, and are compared there: a 2 and b 1"
+    told = "configurations end at different steps, and are compared there: a 2 and b 1"
     assert read(tmp_path, "\n".join(["ffn,seed,step,loss", *rows])).notes == []
     rows = [row for row in rows if not (row[0] == "b" and row.split(",")[2] == "2")]
     assert read(tmp_path, "\n".join(["ffn,seed,step,loss", *rows])).notes == [told]
@@ -383,7 +383,7 @@ REFUSED: list[tuple[str | bytes, str]] = [
     (table("ffn,seed,loss", "{c},{s},{v}", ("a", "b" * 501)), "line 7: “bbbbbbbbbbbbbbbbbbbb…” has 501 characters"),
     (table(f"{'f' * 501},seed,loss", "{c},{s},{v}"), "“ffffffffffffffffffff…” has 501 characters; names and levels"),
     ("label,seed,loss\na,0,1\nb,0,2\n", "no column is a factor; name those that are with --factors"),
-    ("cell,ffn,seed,loss\nx,a,0,1\ny,a,0,1\nz,b,0,1\n", "cells x and y have the same factors"),
+    ("cell,ffn,seed,loss\nx,a,0,1\ny,a,0,1\nz,b,0,1\n", "configurations x and y have the same factors"),
 ]
 
 

@@ -216,7 +216,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("question: {a: b}", "question: cannot be read; write a text"),
     ("design: grd", "design: no such design: grd: did you mean grid?"),
     ("design: ladder", "design: no such design: ladder"),
-    ("design: cumulative", "design: cumulative: ln + no + optim.lr=0.001 is no change of one factor of the cell"),
+    ("design: cumulative", "design: cumulative: ln + no + optim.lr=0.001 is no change of one factor of the"),
     ("design: one_at_a_time", "one_at_a_time: ln + no + optim.lr=3e-05 does not differ in one factor from the ref"),
     ("factors: [norm, ffn]", "factors: cannot be read; write {ffn: [mlp, swiglu]}"),
     ("factors: {ffn: [no, no]}", "factors.ffn: has a level twice"),

@@ -86,15 +86,15 @@ def climbing(manifest: dict[str, Any]) -> None:
 
 CLAIM = {"claim": {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}]}, "written": "", "registered": True, "earlier": []}
 FEATURES: list[tuple[str, dict[str, Any], str]] = [
-    ("tuning", {"change": tuned}, r"The learning rate was tuned for each cell alike, over 1e-3 and 3e-3 with 2 seeds"),
+    ("tuning", {"change": tuned}, r"The learning rate was tuned .* over 1e-3 and 3e-3 with 2 seeds"),
     ("matching", {"change": matched}, r"FFN widths were chosen so that parameters .* within 0\.4 % of the reference's"),
     ("later seeds", {"looks": [{"seeds": [0, 1], "when": ""}], "seeds": range(5)}, r"Unadjusted: seeds were added"),
     ("post hoc claims", {"change": set_of("claims", {"a": CLAIM | {"registered": False}})}, r"of which none were reg"),
     ("a confirmation", {"confirms": "first"}, r"had not been scored in first, which this study confirms"),
     ("failures", {"status": lambda v, s: "failed" if s == 1 else "done"}, r"Of 12 runs, 4 failed; none of them is"),
-    ("no scores", {"score": lambda v, s: None if s == 1 else 2.0}, r"Of 12 runs, 4 done without the endpoint; none"),
+    ("no scores", {"score": lambda v, s: None if s == 1 else 2.0}, r"Of 12 runs, 4 done without the metric; none"),
     ("withheld", {"status": lambda v, s: "diverged" if v["ffn"] == "swiglu" and s else "done", "seeds": range(4)},
-     r"the verdict is withheld"),
+     r"there is no verdict"),
     ("averaging", {}, r"an average of the weights \(ema\)"),
     ("dropout", {}, r"dropout 0\.1"),
     ("two schedules", {"change": two_schedules}, r"clipped at norm 1\. (?!The learning rate rises)"),
@@ -122,17 +122,17 @@ def test_what_was_done_is_said_and_what_was_not_is_not(tmp_path, plain, name, op
 def test_a_plain_study_is_described_whole(tmp_path: Path) -> None:
     text = said(tmp_path, **PLAIN)
     for sentence in (
-        "We compared LayerNorm and RMSNorm as norm, and ReLU MLP and SwiGLU as FFN, in all combinations: 4 cells.",
+        "LayerNorm and RMSNorm as norm, and ReLU MLP and SwiGLU as FFN, in all combinations: 4 configurations.",
         "The reference is LayerNorm, ReLU MLP.",
         "The models are encoder-decoder Transformers of 4 layers, 2 heads and width 64, with 0.12 M parameters.",
         "The task is byte LM on stdlib-3.11 (fingerprint f0).",
-        "A run takes 800 steps of 16 examples (1,024 positions a step, 8 % of one pass) in fp32.",
+        "A run takes 800 steps of 16 examples (1,024 positions a step, 0.08 epochs) in fp32.",
         "The optimiser is adamw, betas 0.9 and 0.99, weight decay 0.1, gradients clipped at norm 1.",
         "The learning rate rises linearly over 40 steps to 1e-3 and falls by a cosine to 0.1 of that.",
-        "The learning rate was not tuned: all cells share it.",
-        "Every cell was trained with 3 seeds (0, 1, 2).",
-        "For a given seed, cells that are compared see the same batches in the same order, so that seeds pair.",
-        "The endpoint is test loss (nats per byte) at the last step, over up to 16,384 positions of held-out data.",
+        "The learning rate was not tuned",
+        "trained with 3 seeds (0, 1, 2).",
+        "see the same batches in the same order, so that seeds pair.",
+        "The metric is test loss (nats per byte) at the last step, over up to 16,384 positions of held-out data.",
         "Effects are main effects and two-way interactions, computed within each seed.",
         "(Bonferroni, 3 effects)",
         "All other comparisons are estimates only",
@@ -200,7 +200,7 @@ def test_latex_cites_and_escapes(tmp_path: Path) -> None:
     found = case(tmp_path, change=set_of("papers", papers([{"norm": "rms", "optim": "adamw"}], read_groups())))
     text = methods.latex(found)
     assert r"LayerNorm and RMSNorm~\cite{zhang2019root} as norm" in text and "[@" not in text
-    assert r"adamw~\cite{loshchilov2017decoupled}, betas" in text and r"8 \% of one pass" in text
+    assert r"adamw~\cite{loshchilov2017decoupled}, betas" in text and r"0.08 epochs" in text
     assert "RMSNorm (Zhang & Sennrich 2019) as norm" in methods.markdown(found)
     assert "\0" not in text and not re.search(r"(?<!\\)[%&#_]", re.sub(r"\\cite\{[^}]*\}", "", text))
 

@@ -140,12 +140,12 @@ def test_only_settings_that_differ_are_shown(tmp_path: Path) -> None:
 
 def test_one_seed_looks_and_withdrawn_claims_are_said(tmp_path: Path) -> None:
     one = report(case(tmp_path, study="one", seeds=[0]))
-    assert "This study has one seed: nothing can be concluded from it." in one["Verdicts"]
+    assert "This study has one seed, from which nothing can be concluded." in one["Verdicts"]
     looks = [{"seeds": [0, 1], "when": "2026-01-02"}, {"seeds": [0, 1, 2], "when": "2026-01-03", "study": "other"}]
     lower = claim(less=[{"ffn": "swiglu"}, {"ffn": "mlp"}], metric="test/loss")
     claims = {"claims": {"lower": lower}, "withdrawn": {"old": lower | {"withdrawn": lower["written"]}}}
     found = report(case(tmp_path, study="late", seeds=range(5), looks=looks, **claims))
-    assert "unadjusted" in found["Verdicts"] and "- 2026-01-03: 3 seeds, in other" in found["Looks at results"]
+    assert "unadjusted" in found["Verdicts"] and "- 2026-01-03: 3 seeds, in other" in found["Interim analyses"]
     assert "lower (registered): " in found["Claims"] and "old (registered): withdrawn" in found["Claims"]
 
 
@@ -184,5 +184,6 @@ def test_a_withheld_ladder_is_told_with_the_reason(tmp_path: Path) -> None:
     why = "more compute does not always make the reference better"
     text = sections.report(given)
     assert (
-        f"withheld, because {why}." in text and f"| 4 | 8 | 6.1e11 | ×1.05 | – | – | withheld: {why} | – | – |" in text
+        f"no verdict, because {why}." in text
+        and f"| 4 | 8 | 6.1e11 | ×1.05 | – | – | withheld: {why} | – | – |" in text
     )

@@ -90,7 +90,7 @@ MISTAKES = {
     "tune.key=optim.lr tune.values=1e-3,3e-3": ["takes a list; write tune.values=[0.001,0.003]"],
     "eval.lengths=64,128": ["takes a list; write eval.lengths=[64,128]"],
     "user=[null]": ["user=[null]: takes a list of names or numbers"],
-    "train.compile=false,auto": ["is the same cell as", "train.compile=auto is decided", "the whole study"],
+    "train.compile=false,auto": ["is the same configuration as", "train.compile=auto is decided", "the whole study"],
     "data=text data.path=[a]": ["data.path", "not of type str"],
     "norm.eps=-1": ["norm.eps", "must be ≥ 0"],
     "norm=rms norm=bn": ["norm=bn", "norm is given twice, as rms and bn; write one, or norm=rms,bn to compare them"],
@@ -171,7 +171,10 @@ def test_cells_that_differ_in_what_has_no_place_are_one(tmp_path, monkeypatch):
     monkeypatch.setattr(preflight, "_tried", lambda *_: {"problems": [], "notes": [], "signature": None})
     rest = (*SHAPE, f"results_dir={tmp_path}")
     [line] = problems("norm=ln,rms", "residual=pre,rezero", *rest)
-    assert line == "rms + rezero is the same cell as ln + rezero, which has no place for a norm; leave one of them out"
+    assert (
+        line
+        == "rms + rezero is the same configuration as ln + rezero, which has no place for a norm; leave one of them out"
+    )
     plan = plan_study(("residual=pre,rezero", *rest))
     assert "ReZero: its blocks have no norms, whatever norm= says" in plan.manifest.cells[1].notes
     normed = plan_study(("norm=ln,rms", "residual=rezero", "model.norm_embeddings=true", *rest))
