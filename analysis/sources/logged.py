@@ -124,7 +124,7 @@ def study_of(logged: Logged, request: Request, study: str, source: str, created:
         remarks.append(f"{whole}; --factors names those that are compared")
     plan = dataclasses.replace(plan, study=study, source=source, created=created, updated=created, command=command)
     # The meaning of targets and the unit of a loss are unknown.
-    tasks = {TASK: TaskFacts(name=study, title=source, metrics=measured)}
+    tasks = {TASK: TaskFacts(name=source, title=source, metrics=measured)}
     seeds = sorted({int(seed) for seed in runs["seed"]})
     planned = [PlannedRun(cell=run.cell, seed=int(run.seed), path=run.path) for run in named_rows(runs)]
     claimed = claim_fields(request.described, plan, merged, ways) | {"remarks": remarks, "endpoint": metrics[0]}
