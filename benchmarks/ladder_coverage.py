@@ -15,10 +15,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-
 from ablate.evidence.equivalence import Margin
-from ablate.evidence.ladder import DECADE, Rung, combined, line, trend_of, unsound
 from ablate.evidence.statistics import interval, paired
+
+from ablate.evidence.ladder import DECADE, Rung, combined, line, trend_of, unsound
 
 NOISE, PAIRED = 0.010, 0.009  # SD over seeds of the reference's loss, and of the paired difference
 TOP = math.log(2.5e13)

@@ -30,7 +30,7 @@ from ablate.config.command import Command, read_command
 from ablate.config.errors import Corrupt
 from ablate.config.import_path import program
 from ablate.config.overrides import key_of, parsed
-from ablate.evidence.claims.verdicts import kept_verdicts
+from ablate.evidence.claims import verdicts_to_store
 from ablate.execution.signals import Terminated
 from ablate.execution.train_run import git
 from ablate.formatting import instead
@@ -165,7 +165,7 @@ def keep(study: Study, folder: Path) -> None:
     if len(claims):
         code = git()
         commit = str(code.commit)[:8] if code else "unknown"
-        write_verdicts(kept_verdicts(study.manifest, claims, commit), folder)
+        write_verdicts(verdicts_to_store(study.manifest, claims, commit), folder)
     else:
         (folder / VERDICTS).unlink(missing_ok=True)
 

@@ -154,7 +154,7 @@ def test_verdicts_are_kept_with_the_tables_until_these_change(tmp_path, monkeypa
     first = read_verdicts(folder)
     assert first and first.claims["a"].verdict == evidence.claims(study).iloc[0]["verdict"]
     assert first.claims["a"].commit != ""
-    monkeypatch.setattr(train_studies, "kept_verdicts", lambda *_: replace(first, overall="of another method"))
+    monkeypatch.setattr(train_studies, "verdicts_to_store", lambda *_: replace(first, overall="of another method"))
     keep(study, folder)
     assert read_verdicts(folder) == first
     fabricate(tmp_path / "two", {"norm": ["ln", "rms"]}, range(6), claims={"a": entry(CLAIM)})

@@ -1,6 +1,5 @@
 """The contrasts that a design can estimate: main effects, interactions, trends, steps, cells against the reference."""
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator
@@ -14,10 +13,12 @@ from ablate.results.naming import assigned, named
 from ablate.results.records import Cell, Manifest
 
 NAMES = ["kind", "factor", "level", "reference", "stratum", "label"]
-TREND = 3  # levels that a trend needs: with two it is their difference
+MIN_TREND_LEVELS = 3  # with two levels a trend is their difference
+ROUNDING = 1e-9
 Levels = dict[str, Any]
 Weights = dict[str, float]
 Corner = tuple[Any, ...]  # a level of each of some factors
+Corners = dict[Corner, list[str]]  # the cells at each corner
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,10 @@ class Contrast:
     reference: str
     stratum: str
     label: str
-    weights: dict[str, float]
+    weights: Weights
     corners: tuple[list[str], ...] = ()
 
-    def side(self, sign: int) -> dict[str, float]:
+    def side(self, sign: int) -> Weights:
         """The absolute weights of one side: +1 for the level, −1 for the reference."""
         return {cell: abs(weight) for cell, weight in self.weights.items() if weight * sign > 0}
 
@@ -50,59 +51,31 @@ def contrasts(manifest: Manifest) -> list[Contrast]:
     each main effect on each setting that defines strata; one at a time, leave one out: each changed cell against the
     reference; cumulative: each step against the one before, then the last against the first.
     """
-    found = ESTIMABLE[manifest.design]
-    within = [contrast for stratum in strata(manifest) for contrast in found(manifest, *stratum)]
-    return [*within, *(_with_settings(manifest) if found is _factorial else ())]
+    contrasts_of_design = ESTIMABLE[manifest.design]
+    result: list[Contrast] = []
+    for stratum, cells in strata(manifest):
+        result.extend(contrasts_of_design(manifest, stratum, cells))
+    if manifest.design == "grid":
+        result.extend(dependence_on_settings(manifest))
+    return result
+
+
+# Strata and the cells of a design
 
 
 def strata(manifest: Manifest) -> list[tuple[str, list[Cell]]]:
     """The name and the cells of each combination of the factors for which the reference names no level."""
-    outside = [factor for factor in manifest.factors if factor not in manifest.reference]
-    names = [", ".join(assigned(manifest, name, cell.levels[name]) for name in outside) for cell in manifest.cells]
-    return list(grouped(zip(names, manifest.cells, strict=True)).items())
+    settings = [factor for factor in manifest.factors if factor not in manifest.reference]
+    cells_of: dict[str, list[Cell]] = {}
+    for cell in manifest.cells:
+        name = ", ".join(assigned(manifest, setting, cell.levels[setting]) for setting in settings)
+        cells_of.setdefault(name, []).append(cell)
+    return list(cells_of.items())
 
 
-def changes(manifest: Manifest) -> dict[str, tuple[str, Any]]:
-    """By cell, the factor that the design changes there, and its level, unless a cell changes none or several."""
-    return {cell: change for _, cells in strata(manifest) for cell, change in _changes(manifest, cells).items()}
-
-
-def _changes(manifest: Manifest, cells: list[Cell]) -> dict[str, tuple[str, Any]]:
-    ordered, found = _ordered(manifest, cells), {}
-    base = next((cell for cell in ordered if cell.reference), None)
-    for i, cell in enumerate(ordered):
-        before = ordered[max(0, i - 1)] if manifest.design == "cumulative" else base
-        differ = [name for name, level in cell.levels.items() if before and before.levels[name] != level]
-        if len(differ) == 1:
-            found[cell.id] = (differ[0], cell.levels[differ[0]])
-    return found
-
-
-def _ordered(manifest: Manifest, cells: list[Cell]) -> list[Cell]:
-    factors = manifest.factors
-    return sorted(cells, key=lambda cell: sum(factors[name].index(level) for name, level in cell.levels.items()))
-
-
-def _factorial(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[Contrast]:
-    """Main effects and two-way interactions, then single cells.
-
-    With cell means μ and reference levels a₀, b₀: the main effect of a is μ_a − μ_a₀, averaged over the cells with
-    these levels; the interaction of a and b is (μ_ab − μ_a₀b) − (μ_ab₀ − μ_a₀b₀).  One that cells which
-    are missing mix with a main effect is left out.
-    """
-    reference = manifest.reference
-    factors = {name: levels for name, levels in manifest.factors.items() if name in reference}
-    others = {name: [level for level in levels if level != reference[name]] for name, levels in factors.items()}
-    own = {cell.id: cell.levels for cell in cells}
-    for names in [*itertools.combinations(factors, 1), *itertools.combinations(factors, 2)]:
-        corners, base = corners_of(own, names), _key(reference, names)
-        for levels in itertools.product(*(others[name] for name in names)):
-            weights = _weights(corners, _key(dict(zip(names, levels, strict=True)), names), base)
-            if weights and _free_of_main_effects(own, weights, [name for name in factors if names != (name,)]):
-                several = any(len(others[name]) > 1 for name in names)
-                yield _effect(manifest, names, levels, stratum, several, weights)
-    if len(factors) > 1:
-        yield from _cells(cells, stratum)
+def reference_cell(cells: list[Cell]) -> Cell | None:
+    """The reference among the cells of a stratum."""
+    return next((cell for cell in cells if cell.reference), None)
 
 
 def bases(manifest: Manifest) -> Levels:
@@ -110,151 +83,80 @@ def bases(manifest: Manifest) -> Levels:
     return {name: manifest.reference.get(name, levels[0]) for name, levels in manifest.factors.items()}
 
 
-def _with_settings(manifest: Manifest) -> Iterator[Contrast]:
-    """How each main effect depends on each setting: (μ_as − μ_a₀s) − (μ_as₀ − μ_a₀s₀), and its trend over numbers.
-
-    s₀ is the setting's first level.  Other components are averaged over, and so are other settings of the same task.
-    Three-way interactions are left out.
-    """
-    full = dataclasses.replace(manifest, reference=bases(manifest))
-    for stratum, cells, setting in crossings(manifest):
-        own = {cell.id: cell.levels for cell in cells}
-        for factor, first in manifest.reference.items():
-            names, changed = (factor, setting), [each for each in manifest.factors[factor] if each != first]
-            corners, base = corners_of(own, names), _key(full.reference, names)
-            rest = [each for each in manifest.factors[setting] if each != full.reference[setting]]
-            for pair in itertools.product(changed, rest):
-                weights = _weights(corners, _key(dict(zip(names, pair, strict=True)), names), base)
-                if weights and _free_of_main_effects(own, weights, list(manifest.factors)):
-                    yield _effect(full, names, pair, stratum, len(changed) * len(rest) > 1, weights)
-            for level in changed:
-                yield from _trend(full, names, level, stratum, own)
+def changes(manifest: Manifest) -> dict[str, tuple[str, Any]]:
+    """By cell, the factor that the design changes there, and its level, unless a cell changes none or several."""
+    result: dict[str, tuple[str, Any]] = {}
+    for _, cells in strata(manifest):
+        result |= changes_within(manifest, cells)
+    return result
 
 
-def _trend(
-    manifest: Manifest, names: tuple[str, str], level: Any, stratum: str, own: dict[str, Levels]
-) -> Iterator[Contrast]:
-    """The slope of a factor's effect over a setting's levels, if these are numbers and every level has cells."""
-    factor, setting = names
-    first, values = manifest.reference[factor], manifest.factors[setting]
-    trend, corners, weights = slope(values), corners_of(own, names), dict[str, float]()
-    if trend is None:
-        return
-    for value, part in zip(values, trend[0], strict=True):
-        sides = [corners.get(_key({factor: each, setting: value}, names), []) for each in (level, first)]
-        if not all(sides):
-            return
-        weights |= {cell: sign * part / len(side) for sign, side in zip((1, -1), sides, strict=True) for cell in side}
-    weights = {cell: weight for cell, weight in weights.items() if abs(weight) > 1e-12}
-    if _free_of_main_effects(own, weights, list(manifest.factors)):
-        keys = " x ".join(names), f"{show(level)}, {trend[1]}", show(first)
-        label = f"{' × '.join(named(manifest, each) for each in names)}: {show(level)}, {trend[1]}"
-        if manifest.shown:
-            label = f"{assigned(manifest, factor, level)} × {named(manifest, setting)}, {trend[1]}"
-        yield Contrast("trend", *keys, stratum, label + _at(stratum), weights)
+def changes_within(manifest: Manifest, cells: list[Cell]) -> dict[str, tuple[str, Any]]:
+    """`changes` of one stratum: of a cumulative design against the cell before, else against the reference."""
+    in_order = by_number_of_changes(manifest, cells)
+    before = reference_cell(in_order)
+    result: dict[str, tuple[str, Any]] = {}
+    for i, cell in enumerate(in_order):
+        if manifest.design == "cumulative":
+            before = in_order[max(0, i - 1)]
+        if before is None:
+            continue
+        changed = [name for name, level in cell.levels.items() if before.levels[name] != level]
+        if len(changed) == 1:
+            result[cell.id] = (changed[0], cell.levels[changed[0]])
+    return result
 
 
-def _at(stratum: str) -> str:
-    return f" at {stratum}" * bool(stratum)
+def by_number_of_changes(manifest: Manifest, cells: list[Cell]) -> list[Cell]:
+    """Cells in the order of a cumulative design."""
+
+    def distance(cell: Cell) -> int:
+        return sum(manifest.factors[name].index(level) for name, level in cell.levels.items())
+
+    return sorted(cells, key=distance)
 
 
-def corners_of(own: dict[str, Levels], names: tuple[str, ...]) -> dict[Corner, list[str]]:
+def corners_of(levels: dict[str, Levels], names: tuple[str, ...]) -> Corners:
     """The cells at each combination of levels of these factors, given the levels of every cell."""
-    return grouped((_key(levels, names), cell) for cell, levels in own.items())
+    return grouped((corner_at(levels_of_cell, names), cell) for cell, levels_of_cell in levels.items())
 
 
-def _key(levels: Levels, names: tuple[str, ...]) -> Corner:
+def corner_at(levels: Levels, names: tuple[str, ...]) -> Corner:
+    """The levels of these factors, as a key of a dictionary."""
     return tuple(tuple(levels[name]) if isinstance(levels[name], list) else levels[name] for name in names)
 
 
-def _weights(corners: dict[Corner, list[str]], changed: Corner, base: Corner) -> Weights:
-    """Weights of a corner's cells: (−1)^(number of factors at their base) / number of cells; empty if any has none."""
-    signed: dict[float, list[list[str]]] = {1.0: [], -1.0: []}
-    for ups in itertools.product((True, False), repeat=len(changed)):
-        corner = corners.get(tuple(new if up else old for new, old, up in zip(changed, base, ups, strict=True)))
-        if not corner:
+# Weights
+
+
+def factorial_weights(corners: Corners, changed: Corner, base: Corner) -> Weights:
+    """The weights of an effect between the corners `changed` and `base`; empty if one of its corners has no cell.
+
+    Each cell has (−1)^(number of factors at their base) / number of cells at its corner.
+    """
+    positive: Weights = {}
+    negative: Weights = {}
+    for at_base in itertools.product((False, True), repeat=len(changed)):
+        corner = tuple(old if is_base else new for new, old, is_base in zip(changed, base, at_base, strict=True))
+        cells = corners.get(corner)
+        if not cells:
             return {}
-        signed[(-1.0) ** ups.count(False)].append(corner)
-    return {cell: sign / len(corner) for sign, found in signed.items() for corner in found for cell in corner}
+        sign = (-1.0) ** sum(at_base)
+        side = positive if sign > 0 else negative
+        for cell in cells:
+            side[cell] = sign / len(cells)
+    return positive | negative
 
 
-def _free_of_main_effects(own: dict[str, Levels], weights: dict[str, float], factors: list[str]) -> bool:
+def free_of_main_effects(levels: dict[str, Levels], weights: Weights, factors: list[str]) -> bool:
     """Whether a contrast is free of main effects of these factors: the weights of each level's cells sum to zero."""
-    own = {cell: own[cell] for cell in weights}
-    sums = (sum(weights[cell] for cell in each) for name in factors for each in corners_of(own, (name,)).values())
-    return not any(abs(total) > 1e-9 for total in sums)
-
-
-def _effect(
-    manifest: Manifest, names: tuple[str, ...], levels: tuple[Any, ...], stratum: str, several: bool, weights: Weights
-) -> Contrast:
-    base, where = [manifest.reference[name] for name in names], _at(stratum)
-    keys = " x ".join(names), ", ".join(map(show, levels)), ", ".join(map(show, base))
-    factor = " × ".join(named(manifest, name) for name in names)
-    if len(names) == 1:
-        level, other = (named(manifest, those[0], *names) for those in (levels, base))
-        return Contrast("main", *keys, stratum, f"{factor}: {level} − {other}{where}", weights)
-    label = factor + f": {keys[1]}" * several
-    if manifest.shown:  # RMSNorm × learning rate 1e-3
-        label = " × ".join(assigned(manifest, *each) for each in zip(names, levels, strict=True))
-    return Contrast("interaction", *keys, stratum, label + where, weights)
-
-
-def _cells(cells: list[Cell], stratum: str) -> Iterator[Contrast]:
-    reference = next((cell for cell in cells if cell.reference), None)
-    for cell in cells:
-        if reference and cell is not reference:
-            label = f"{cell.label} against {reference.label}{_at(stratum)}"
-            weights = {cell.id: 1.0, reference.id: -1.0}
-            yield Contrast("cell", "", cell.label, reference.label, stratum, label, weights)
-
-
-def _changed(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[Contrast]:
-    base, found = next((cell for cell in cells if cell.reference), None), _changes(manifest, cells)
-    for cell in cells:
-        if base and cell.id in found:
-            name, level = found[cell.id]
-            yield _effect(manifest, (name,), (level,), stratum, True, {cell.id: 1.0, base.id: -1.0})
-
-
-def _steps(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[Contrast]:
-    """Each cell against the one before it and, if there are several steps, the last against the first."""
-    found, ordered, where = _changes(manifest, cells), _ordered(manifest, cells), _at(stratum)
-    for i, (before, cell) in enumerate(itertools.pairwise(ordered)):
-        name, level = found[cell.id]
-        after = before.label.removeprefix("+ ") if i else "the first values"
-        label = f"+ {cell.label.removeprefix('+ ')} (after {after}){where}"
-        reference, weights = show(before.levels[name]), {cell.id: 1.0, before.id: -1.0}
-        yield Contrast("step", name, show(level), reference, stratum, label, weights)
-    if len(ordered) > 2:
-        first, *_, last = ordered
-        label = f"all steps together against {first.label}{where}"
-        yield Contrast("cell", "", last.label, first.label, stratum, label, {last.id: 1.0, first.id: -1.0})
-
-
-ESTIMABLE: dict[str, Callable[[Manifest, str, list[Cell]], Iterator[Contrast]]] = {
-    "grid": _factorial,
-    "one_at_a_time": _changed,
-    "leave_one_out": _changed,
-    "ladder": _changed,
-    "cumulative": _steps,
-}
-
-
-def crossings(manifest: Manifest) -> Iterator[tuple[str, list[Cell], str]]:
-    """Stratum, cells and name of each setting that varies among cells of one task.  Other settings are averaged over,
-    except those that change the task, which are kept separate."""
-    outside = [name for name in manifest.factors if name not in manifest.reference]
-    for setting in (name for name in outside if len(manifest.factors[name]) > 1):
-        others = [name for name in outside if name != setting]
-        alike = grouped((str([cell.levels[name] for name in others]), cell) for cell in manifest.cells).values()
-        of_one_task = [cells for cells in alike if len({cell.task for cell in cells}) == 1]
-        blocks = grouped((cell.task, cell) for cells in of_one_task for cell in cells)
-        varied = [name for name in others if len(manifest.factors[name]) > 1]
-        for cells in blocks.values():
-            fixed = [name for name in varied if len({show(cell.levels[name]) for cell in cells}) == 1]
-            stratum = ", ".join(assigned(manifest, name, cells[0].levels[name]) for name in fixed)
-            yield stratum, cells, setting
+    weighted_cells = {cell: levels[cell] for cell in weights}
+    for factor in factors:
+        for cells in corners_of(weighted_cells, (factor,)).values():
+            total = sum(weights[cell] for cell in cells)
+            if abs(total) > ROUNDING:
+                return False
+    return True
 
 
 def slope(levels: list[Any]) -> tuple[np.ndarray, str] | None:
@@ -263,18 +165,224 @@ def slope(levels: list[Any]) -> tuple[np.ndarray, str] | None:
     x is log₂ of the levels, "per doubling", if these are more evenly spaced than the levels; else x is the levels in
     units of their smallest gap, "per 20 more".  None for fewer than three levels, or if any is not a number.
     """
-    if len(levels) < TREND or not all(map(is_number, levels)):
+    if len(levels) < MIN_TREND_LEVELS or not all(map(is_number, levels)):
         return None
     values = np.array(levels, float)
-    gap = float(np.diff(np.sort(values)).min())
-    if not (np.isfinite(values).all() and gap > 0):
+    smallest_gap = float(np.diff(np.sort(values)).min())
+    if not (np.isfinite(values).all() and smallest_gap > 0):
         return None
-
-    def unevenness(values: np.ndarray) -> float:
-        gaps = np.diff(np.sort(values))
-        return math.log(gaps.max() / gaps.min())
-
-    doubling = bool((values > 0).all()) and unevenness(np.log2(values)) < unevenness(values)
-    x = np.log2(values) if doubling else values / gap
+    per_doubling = bool((values > 0).all()) and unevenness(np.log2(values)) < unevenness(values)
+    x = np.log2(values) if per_doubling else values / smallest_gap
     centred = x - x.mean()
-    return centred / np.sum(centred**2), PER + ("doubling" if doubling else f"{show(gap)} more")
+    unit = "doubling" if per_doubling else f"{show(smallest_gap)} more"
+    return centred / np.sum(centred**2), PER + unit
+
+
+def unevenness(values: np.ndarray) -> float:
+    """The logarithm of the largest gap between neighbouring values over the smallest."""
+    gaps = np.diff(np.sort(values))
+    return math.log(gaps.max() / gaps.min())
+
+
+# The contrasts of each design
+
+
+def factorial(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[Contrast]:
+    """Main effects and two-way interactions, then single cells.
+
+    With cell means μ and reference levels a₀, b₀: the main effect of a is μ_a − μ_a₀, averaged over the cells with
+    these levels; the interaction of a and b is (μ_ab − μ_a₀b) − (μ_ab₀ − μ_a₀b₀).  One that cells which
+    are missing mix with a main effect is left out.
+    """
+    reference = manifest.reference
+    factors = [name for name in manifest.factors if name in reference]
+    other_levels = {name: [level for level in manifest.factors[name] if level != reference[name]] for name in factors}
+    levels_of_cells = {cell.id: cell.levels for cell in cells}
+    for names in [*itertools.combinations(factors, 1), *itertools.combinations(factors, 2)]:
+        corners = corners_of(levels_of_cells, names)
+        base = corner_at(reference, names)
+        not_of_this = [name for name in factors if names != (name,)]
+        has_several = any(len(other_levels[name]) > 1 for name in names)
+        for levels in itertools.product(*(other_levels[name] for name in names)):
+            changed = corner_at(dict(zip(names, levels, strict=True)), names)
+            weights = factorial_weights(corners, changed, base)
+            if weights and free_of_main_effects(levels_of_cells, weights, not_of_this):
+                yield effect_of(manifest, manifest.reference, names, levels, stratum, weights, has_several)
+    if len(factors) > 1:
+        yield from cells_against_reference(cells, stratum)
+
+
+def dependence_on_settings(manifest: Manifest) -> Iterator[Contrast]:
+    """How each main effect depends on each setting: (μ_as − μ_a₀s) − (μ_as₀ − μ_a₀s₀), and its trend over numbers.
+
+    s₀ is the setting's first level.  Other components are averaged over, and so are other settings of the same task.
+    Three-way interactions are left out.
+    """
+    base_levels = bases(manifest)
+    all_factors = list(manifest.factors)
+    for stratum, cells, setting in crossings(manifest):
+        levels_of_cells = {cell.id: cell.levels for cell in cells}
+        other_settings = [level for level in manifest.factors[setting] if level != base_levels[setting]]
+        for factor, reference_level in manifest.reference.items():
+            names = (factor, setting)
+            corners = corners_of(levels_of_cells, names)
+            base = corner_at(base_levels, names)
+            other_levels = [level for level in manifest.factors[factor] if level != reference_level]
+            has_several = len(other_levels) * len(other_settings) > 1
+            for levels in itertools.product(other_levels, other_settings):
+                changed = corner_at(dict(zip(names, levels, strict=True)), names)
+                weights = factorial_weights(corners, changed, base)
+                if weights and free_of_main_effects(levels_of_cells, weights, all_factors):
+                    yield effect_of(manifest, base_levels, names, levels, stratum, weights, has_several)
+            for level in other_levels:
+                trend = trend_of(manifest, factor, setting, level, stratum, levels_of_cells)
+                if trend is not None:
+                    yield trend
+
+
+def crossings(manifest: Manifest) -> Iterator[tuple[str, list[Cell], str]]:
+    """Stratum, cells and name of each setting that varies among cells of one task.  Other settings are averaged over,
+    except those that change the task, which are kept separate."""
+    settings = [name for name in manifest.factors if name not in manifest.reference]
+    for setting in settings:
+        if len(manifest.factors[setting]) == 1:
+            continue
+        other_settings = [name for name in settings if name != setting]
+        equal_but_for_setting = grouped(
+            (str([cell.levels[name] for name in other_settings]), cell) for cell in manifest.cells
+        )
+        cells_of_task: dict[str, list[Cell]] = {}
+        for cells in equal_but_for_setting.values():
+            tasks = {cell.task for cell in cells}
+            if len(tasks) == 1:
+                cells_of_task.setdefault(tasks.pop(), []).extend(cells)
+        for cells in cells_of_task.values():
+            fixed = []
+            for name in other_settings:
+                levels = {show(cell.levels[name]) for cell in cells}
+                if len(manifest.factors[name]) > 1 and len(levels) == 1:
+                    fixed.append(assigned(manifest, name, cells[0].levels[name]))
+            yield ", ".join(fixed), cells, setting
+
+
+def trend_of(
+    manifest: Manifest, factor: str, setting: str, level: Any, stratum: str, levels_of_cells: dict[str, Levels]
+) -> Contrast | None:
+    """The slope of a factor's effect over a setting's levels, if these are numbers and every level has cells."""
+    reference_level = manifest.reference[factor]
+    values = manifest.factors[setting]
+    slope_and_unit = slope(values)
+    if slope_and_unit is None:
+        return None
+    slope_weights, unit = slope_and_unit
+    names = (factor, setting)
+    corners = corners_of(levels_of_cells, names)
+    weights: Weights = {}
+    for value, share in zip(values, slope_weights, strict=True):
+        for sign, factor_level in ((1, level), (-1, reference_level)):
+            cells = corners.get(corner_at({factor: factor_level, setting: value}, names))
+            if not cells:
+                return None
+            for cell in cells:
+                weights[cell] = sign * share / len(cells)
+    weights = {cell: weight for cell, weight in weights.items() if abs(weight) > 1e-12}
+    if not free_of_main_effects(levels_of_cells, weights, list(manifest.factors)):
+        return None
+    factor_name = named(manifest, factor)
+    setting_name = named(manifest, setting)
+    label = f"{factor_name} × {setting_name}: {show(level)}, {unit}"
+    if manifest.shown:
+        label = f"{assigned(manifest, factor, level)} × {setting_name}, {unit}"
+    return Contrast(
+        kind="trend",
+        factor=f"{factor} x {setting}",
+        level=f"{show(level)}, {unit}",
+        reference=show(reference_level),
+        stratum=stratum,
+        label=in_stratum(label, stratum),
+        weights=weights,
+    )
+
+
+def changes_against_reference(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[Contrast]:
+    """Each cell that changes one factor against the reference."""
+    reference = reference_cell(cells)
+    changed = changes_within(manifest, cells)
+    for cell in cells:
+        if reference is not None and cell.id in changed:
+            factor, level = changed[cell.id]
+            weights = {cell.id: 1.0, reference.id: -1.0}
+            yield effect_of(manifest, manifest.reference, (factor,), (level,), stratum, weights)
+
+
+def steps_of_a_series(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[Contrast]:
+    """Each cell against the one before it and, if there are several steps, the last against the first."""
+    changed = changes_within(manifest, cells)
+    in_order = by_number_of_changes(manifest, cells)
+    first = in_order[0]
+    last = in_order[-1]
+    for before, cell in itertools.pairwise(in_order):
+        factor, level = changed[cell.id]
+        after = "the first values" if before is first else before.label.removeprefix("+ ")
+        label = f"+ {cell.label.removeprefix('+ ')} (after {after})"
+        weights = {cell.id: 1.0, before.id: -1.0}
+        reference = show(before.levels[factor])
+        yield Contrast("step", factor, show(level), reference, stratum, in_stratum(label, stratum), weights)
+    if len(in_order) > 2:
+        label = in_stratum(f"all steps together against {first.label}", stratum)
+        yield Contrast("cell", "", last.label, first.label, stratum, label, {last.id: 1.0, first.id: -1.0})
+
+
+def cells_against_reference(cells: list[Cell], stratum: str) -> Iterator[Contrast]:
+    """Each other cell of a stratum against its reference."""
+    reference = reference_cell(cells)
+    if reference is None:
+        return
+    for cell in cells:
+        if cell is not reference:
+            label = in_stratum(f"{cell.label} against {reference.label}", stratum)
+            weights = {cell.id: 1.0, reference.id: -1.0}
+            yield Contrast("cell", "", cell.label, reference.label, stratum, label, weights)
+
+
+def effect_of(
+    manifest: Manifest,
+    base: Levels,
+    names: tuple[str, ...],
+    levels: tuple[Any, ...],
+    stratum: str,
+    weights: Weights,
+    has_several: bool = False,
+) -> Contrast:
+    """A main effect of one factor, or an interaction of two; `has_several`: with other levels there is another one."""
+    base_levels = [base[name] for name in names]
+    factor = " x ".join(names)
+    level = ", ".join(map(show, levels))
+    reference = ", ".join(map(show, base_levels))
+    factor_names = " × ".join(named(manifest, name) for name in names)
+    if len(names) == 1:
+        level_name = named(manifest, levels[0], names[0])
+        base_name = named(manifest, base_levels[0], names[0])
+        label = in_stratum(f"{factor_names}: {level_name} − {base_name}", stratum)
+        return Contrast("main", factor, level, reference, stratum, label, weights)
+    label = factor_names
+    if manifest.shown:  # RMSNorm × learning rate 1e-3
+        pairs = zip(names, levels, strict=True)
+        label = " × ".join(assigned(manifest, name, level) for name, level in pairs)
+    elif has_several:
+        label = f"{factor_names}: {level}"
+    return Contrast("interaction", factor, level, reference, stratum, in_stratum(label, stratum), weights)
+
+
+def in_stratum(label: str, stratum: str) -> str:
+    """A label with the stratum that it is of, if any."""
+    return f"{label} at {stratum}" if stratum else label
+
+
+ESTIMABLE: dict[str, Callable[[Manifest, str, list[Cell]], Iterator[Contrast]]] = {
+    "grid": factorial,
+    "one_at_a_time": changes_against_reference,
+    "leave_one_out": changes_against_reference,
+    "ladder": changes_against_reference,
+    "cumulative": steps_of_a_series,
+}

@@ -1,196 +1,355 @@
-"""The estimate of one contrast from scores: mean, SD, pairing, ranks and the counts of diverged and failed runs."""
+"""Means over seeds with their intervals and p-values, and the comparison of a contrast's two sides."""
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
+from scipy import stats
 
-from ablate.evidence.contrasts import Contrast, corners_of
-from ablate.evidence.error_rates import planned_looks, sizes
-from ablate.evidence.exact import counted, hypergeometric_p, is_solved, permutation_p, sign_flip_p
-from ablate.evidence.normality import normality
-from ablate.evidence.scores import by_cell, is_share, lower_is_better, scores
-from ablate.evidence.statistics import Estimate, correlated, paired, welch
+from ablate.evidence.contrasts import Contrast, Weights, corners_of
+from ablate.evidence.proportions import (
+    SolvedCounts,
+    counts_p,
+    is_solved,
+    smallest_level,
+    solved_counts,
+    solved_interval,
+)
+from ablate.evidence.scores import StudyScores, correlation, is_share
 from ablate.formatting import CROSSED, SPEED
-from ablate.results.records import Cell, Manifest
+from ablate.results.records import Manifest
 from ablate.results.study import Study
 
-MATCHED = "match_difference"  # in a matched study: the largest in absolute value among the cells of a contrast
+# From this number of paired seeds on, where the skewness of their differences is beyond the limit, the sign test and
+# the median's interval decide instead of Student's t.  Chosen before results; docs/statistics.md has its error rates.
+MIN_SEEDS_OF_SIGN_TEST = 12
+SKEWNESS_LIMIT = 1.5
 
 
-class Scored(NamedTuple):
-    """A study's scores with the metric of each cell, computed once for all of its contrasts."""
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds with the parts of its t statistic: SD, number of seeds, standard error, degrees of freedom."""
 
-    study: Study
-    cells: dict[str, Cell]
-    metrics: dict[str, str]
-    lower: dict[str, bool]
-    values: pandas.DataFrame  # a row per seed, a column per cell, NaN where a run has no number
-    ranked: pandas.DataFrame  # the same with diverged runs infinitely bad: for ranks only, never for a mean
-    ends: dict[tuple[str, str], int]  # number of runs by cell and status
-    at: dict[str, int]  # the index of each cell's column in all tables
-    trained: pandas.DataFrame  # the scores by each cell's endpoint, that is, on the task it was trained on
-
-    def of(self, cells: Iterable[str], ranked: bool = False) -> np.ndarray:
-        """The values, or ranked values, of these cells (seeds, cells), in NumPy because pandas' selection is slow."""
-        table = self.ranked if ranked else self.values
-        return np.asarray(table.to_numpy()[:, [self.at[cell] for cell in cells]])
-
-    def groups(self, weights: dict[str, float]) -> tuple[list[dict[str, float]], bool]:
-        """See `groups`; speed is always paired, because runs of one seed are timed side by side."""
-        timed = all(self.metrics[cell] in SPEED for cell in weights)
-        return ([weights], True) if timed else groups(self.study.manifest, weights)
+    mean: float
+    sd: float
+    n: int
+    error: float
+    df: float
+    skewed: np.ndarray | None = None  # plainly skewed differences, whose median is tested instead
+    solved: SolvedCounts | None = None  # of shares of solved runs, which have exact intervals instead
 
 
-def scored(study: Study, metric: str | dict[str, str] | None = None) -> Scored:
-    """The scores of a study by each cell's endpoint, by one metric, or by one for each cell."""
-    manifest, values = study.manifest, scores(study, metric)
-    metrics = by_cell(manifest, metric)
-    lower = {cell: lower_is_better(manifest, name) for cell, name in metrics.items()}
-    cells, at = {cell.id: cell for cell in manifest.cells}, {cell: i for i, cell in enumerate(values)}
-    ranked, lost = values.copy(), study.runs[study.runs["status"] == "diverged"]
-    for cell, seed in zip(lost["cell"], lost["seed"], strict=True):
-        if not is_solved(metrics[cell]):
-            ranked.loc[seed, cell] = math.inf if lower[cell] else -math.inf
-    ends = Counter(zip(study.runs["cell"], study.runs["status"], strict=True))
-    trained = values if metric is None else scores(study)
-    return Scored(study, cells, metrics, lower, values, ranked, ends, at, trained)
+def paired(differences: np.ndarray) -> Estimate:
+    """Mean of n differences within seeds: error = sd / √n, df = n − 1 (Student 1908), in the unit of the values."""
+    n = len(differences)
+    mean = float(np.mean(differences)) if n else math.nan
+    if n < 2:
+        return Estimate(mean, math.nan, n, math.nan, math.nan)
+    # The computed SD of equal numbers can be a rounding error, which would give a significant difference.
+    sd = float(np.std(differences, ddof=1)) if np.ptp(differences) else 0.0
+    return Estimate(mean, sd, n, sd / math.sqrt(n), n - 1)
 
 
-def second_metric(cell: str, metric: str) -> str:
-    """The id of the copy of a cell that is scored by the second of two metrics."""
-    return f"{cell} by {metric}"
+def welch(groups: Sequence[np.ndarray]) -> Estimate:
+    """Sum of independent groups' means: error² = Σ sᵢ²/nᵢ, df = error⁴ / Σ (sᵢ²/nᵢ)²/(nᵢ − 1) (Welch 1947).
+
+    `sd` is √Σ sᵢ², the spread of the sum of one value from each group; `n` is the size of the smallest group.
+    """
+    estimates = [paired(group) for group in groups]
+    n = min(estimate.n for estimate in estimates)
+    mean = sum(estimate.mean for estimate in estimates)
+    if n < 2:
+        return Estimate(mean, math.nan, n, math.nan, math.nan)
+    variances = np.array([estimate.error**2 for estimate in estimates])
+    below = np.sum(variances**2 / [estimate.df for estimate in estimates])
+    df = float(np.sum(variances) ** 2 / below) if below else n - 1.0
+    sd = math.sqrt(sum(estimate.sd**2 for estimate in estimates))
+    return Estimate(mean, sd, n, math.sqrt(np.sum(variances)), df)
 
 
-def scored_by_two(study: Study, one: str, other: str) -> Scored:
-    """A study's scores by one metric and, in copies of all cells named by `second_metric`, by another.  Both scores of
-    a cell come from the same runs, so their difference is taken within seeds."""
-    new = {cell.id: second_metric(cell.id, other) for cell in study.manifest.cells}
-    cells = [*study.manifest.cells, *(replace(cell, id=new[cell.id]) for cell in study.manifest.cells)]
-    runs = pandas.concat([study.runs, study.runs.assign(cell=study.runs["cell"].map(new))], ignore_index=True)
-    twice = replace(study, manifest=replace(study.manifest, cells=cells), runs=runs)
-    return scored(twice, dict.fromkeys(new, one) | dict.fromkeys(new.values(), other))
+def is_skewed(differences: np.ndarray) -> bool:
+    """Whether the sign test decides: at least 12 differences, whose adjusted Fisher–Pearson skewness is beyond ±1.5."""
+    if len(differences) < MIN_SEEDS_OF_SIGN_TEST or not np.ptp(differences):
+        return False
+    return bool(abs(stats.skew(differences, bias=False)) > SKEWNESS_LIMIT)
 
 
-def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
-    """The columns of `effects` that depend on this contrast alone."""
-    cells, names = found.cells, list(contrast.weights)
-    parts, together = found.groups(contrast.weights)
-    values = [sums(found.of(w), w) for w in parts]
-    estimate = paired(values[0]) if together else welch(values)  # the one group if seeds pair, or independent ones
-    exact = all(is_solved(found.metrics[name]) for name in names)
-    different = len({cells[name].task for name in names}) > 1
-    lost = _diverged(found, contrast)
-    seeds = found.values.index.to_numpy()
-    complete = [seeds[~np.isnan(value).any(axis=1)].astype(int).tolist() for value in map(found.of, parts)]
-    looked = sizes(found.study.manifest, complete)
-    if exact:  # a diverged run did not solve the task; the level is split evenly among the looks
-        counts = counted(map(found.of, parts), [w.values() for w in parts], planned_looks(found.study.manifest))
-        estimate, looked, lost["uneven"] = estimate._replace(exact=counts), (estimate.n,), False
-    metrics = list(dict.fromkeys(found.metrics[name] for name in names))
-    tasks = found.study.manifest.tasks
-    clumps = any(tasks[found.cells[name].task].clumps(found.metrics[name]) for name in names)
-    matches = [match for name in names if (match := cells[name].matched)]
-    left = max((match.difference for match in matches), key=abs, default=0)
-    row: dict[str, Any] = lost | {"metric": ", ".join(metrics), "lower_is_better": found.lower[names[0]], MATCHED: left}
-    row |= {"estimate": estimate, "n": estimate.n, "mean": estimate.mean, "sd": estimate.sd, "paired": together}
-    row |= {"different": different, "clumps": clumps, "looks": looked, "reach": _reach(found, contrast, metrics)}
-    row |= {status: _count(found, contrast.weights, status) for status in ("failed", "missing")}
-    row["p_normal"] = math.nan if different or lost["uneven"] or exact else normality(values)
-    return row | _pairs(found, contrast, together)
+def interval(estimate: Estimate, alpha: float) -> tuple[float, float]:
+    """The 1 − alpha interval; NaN below two seeds and without any spread.
+
+    mean ± t_{1 − alpha/2, df} · error; of plainly skewed differences the median's, between two order statistics; of
+    shares of solved runs the exact one.
+    """
+    if estimate.n < 2:
+        return math.nan, math.nan
+    if estimate.solved is not None:
+        return solved_interval(estimate.solved, alpha)
+    if estimate.error == 0:
+        return math.nan, math.nan
+    if estimate.skewed is not None:
+        median = stats.quantile_test(estimate.skewed, p=0.5).confidence_interval(1 - alpha)
+        low = -math.inf if math.isnan(median.low) else float(median.low)
+        high = math.inf if math.isnan(median.high) else float(median.high)
+        return low, high
+    half_width = float(stats.t.isf(alpha / 2, estimate.df)) * estimate.error
+    return estimate.mean - half_width, estimate.mean + half_width
 
 
-def _reach(found: Scored, contrast: Contrast, metrics: list[str]) -> float:
-    """The largest possible absolute value of a contrast of shares; inf for other metrics and for shares in per cent."""
-    tasks = found.study.manifest.tasks.values()
-    shares = all(any(is_share(task, metric) for task in tasks) for metric in metrics)
-    values = found.of(contrast.weights) if shares else np.array([])
-    if not shares or not (np.isnan(values) | (values >= 0) & (values <= 1)).all():
-        return math.inf
-    return sum(contrast.side(1).values())
+def p_value(estimate: Estimate, difference: float = 0.0) -> float:
+    """Two-sided p of "the mean is `difference`"; NaN below two seeds and without any spread.
+
+    2·P(t_df > |mean − difference| / error); of plainly skewed differences the sign test's; of shares of solved runs an
+    exact test's of no difference, else the smallest level at which the exact interval excludes it.
+    """
+    if estimate.n < 2:
+        return math.nan
+    if estimate.solved is not None:
+        return solved_p(estimate.solved, difference)
+    if estimate.error == 0:
+        return math.nan
+    if estimate.skewed is not None:
+        return float(stats.quantile_test(estimate.skewed, q=difference, p=0.5).pvalue)
+    return float(2 * stats.t.sf(abs(estimate.mean - difference) / estimate.error, estimate.df))
 
 
-def groups(manifest: Manifest, weights: dict[str, float]) -> tuple[list[dict[str, float]], bool]:
-    """The weights of each independent group of cells, and whether all is paired by seed.  Cells with the same batches
-    form a group; if the weights sum to zero in each, seeds pair, and all is one group."""
+def solved_p(counts: SolvedCounts, difference: float) -> float:
+    """p of "the difference of shares is `difference`"."""
+    if difference == 0 and counts.p_no_difference is not None:
+        return counts.p_no_difference
+
+    def excludes(level: float) -> bool:
+        low, high = solved_interval(counts, level)
+        return low > difference or high < difference
+
+    return smallest_level(excludes)
+
+
+# Contrasts
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What the runs say about one contrast, before any verdict."""
+
+    kind: str
+    metric: str
+    lower_is_better: bool
+    estimate: Estimate
+    paired: bool
+    limit: float  # the largest possible absolute difference
+    different_tasks: bool
+    clumped: bool  # whether scores lie near their best or far below it, so that no mean describes them
+    diverged: int
+    diverged_reference: int
+    diverged_unequally: bool
+    failed: int
+    missing: int
+    lower: int  # pairs of runs in which the level is lower, diverged runs as the worst
+    higher: int
+    tied: int
+    correlation: float  # of the two sides over seeds
+    match_difference: float  # in a matched study: the largest in absolute value among the cells
+
+    @property
+    def n(self) -> int:
+        """Seeds that have every run of the contrast, of the smallest independent group."""
+        return self.estimate.n
+
+    def interval(self, alpha: float) -> tuple[float, float]:
+        """The 1 − alpha interval, within what is possible: clipping does not reduce its coverage."""
+        low, high = interval(self.estimate, alpha)
+        return float(np.maximum(low, -self.limit)), float(np.minimum(high, self.limit))
+
+
+def compare(scores: StudyScores, contrast: Contrast) -> Comparison:
+    """Compare the two sides of a contrast over seeds."""
+    manifest = scores.study.manifest
+    names = list(contrast.weights)
+    cells = [scores.cells[name] for name in names]
+    metrics = list(dict.fromkeys(scores.metrics[name] for name in names))
+    groups, pairs = groups_of(scores, contrast.weights)
+    diverged = scores.count("diverged", contrast.side(1))
+    diverged_reference = scores.count("diverged", contrast.side(-1))
+    lower, higher, tied, side_correlation = compare_pairs(scores, contrast, pairs)
+    estimate = estimate_of(scores.values, groups, pairs)
+    solved = all(is_solved(metric) for metric in metrics)
+    if solved:
+        # A diverged run did not solve the task.
+        estimate = with_solved_counts(estimate, scores.values, contrast, groups, pairs)
+    match_differences = [cell.matched.difference for cell in cells if cell.matched]
+    return Comparison(
+        kind=contrast.kind,
+        metric=", ".join(metrics),
+        lower_is_better=scores.lower_is_better[names[0]],
+        estimate=estimate,
+        paired=pairs,
+        limit=largest_difference(scores, contrast, metrics),
+        different_tasks=len({cell.task for cell in cells}) > 1,
+        clumped=any(manifest.tasks[cell.task].clumps(scores.metrics[cell.id]) for cell in cells),
+        diverged=diverged,
+        diverged_reference=diverged_reference,
+        diverged_unequally=not solved and diverged_unequally(scores, contrast),
+        failed=scores.count("failed", names),
+        missing=scores.count("missing", names),
+        lower=lower,
+        higher=higher,
+        tied=tied,
+        correlation=side_correlation,
+        match_difference=max(match_differences, key=abs, default=0),
+    )
+
+
+def groups_of(scores: StudyScores, weights: Weights) -> tuple[list[Weights], bool]:
+    """See `independent_groups`; speed is always paired, because runs of one seed are timed side by side."""
+    if all(scores.metrics[cell] in SPEED for cell in weights):
+        return [weights], True
+    return independent_groups(scores.study.manifest, weights)
+
+
+def independent_groups(manifest: Manifest, weights: Weights) -> tuple[list[Weights], bool]:
+    """The weights of each independent group of cells, and whether all is paired by seed.
+
+    Cells with the same batches form a group; if the weights sum to zero in each, seeds pair, and all is one group.
+    """
     batches = {cell.id: cell.batches for cell in manifest.cells}
-    found: dict[str, dict[str, float]] = {}
-    for name, weight in weights.items():
-        found.setdefault(batches[name], {})[name] = weight
-    together = all(abs(sum(each.values())) < 1e-9 for each in found.values())
-    return [weights] if together else list(found.values()), together
+    groups: dict[str, Weights] = {}
+    for cell, weight in weights.items():
+        groups.setdefault(batches[cell], {})[cell] = weight
+    if all(abs(sum(group.values())) < 1e-9 for group in groups.values()):
+        return [weights], True
+    return list(groups.values()), False
 
 
-def weighted(
-    manifest: Manifest, values: pandas.DataFrame, weights: dict[str, float], exact: bool
-) -> tuple[Estimate, bool]:
-    """The estimate of a weighted sum of cells' values (a row per seed, a column per cell) and whether it is paired.
-    `exact` says that the values are shares solved."""
-    parts, together = groups(manifest, weights)
-    known = [values[[*part]].to_numpy(float) for part in parts]
-    summed = [sums(each, part) for each, part in zip(known, parts, strict=True)]
-    estimate = paired(summed[0]) if together else welch(summed)
-    counts = counted(known, [part.values() for part in parts], 1) if exact else None
-    return estimate._replace(exact=counts), together
+def estimate_of(values: pandas.DataFrame, groups: list[Weights], pairs: bool) -> Estimate:
+    """The weighted sum of cells' values (a row per seed, a column per cell), within seeds or of independent groups."""
+    sums = [weighted_sums(values, weights) for weights in groups]
+    if not pairs:
+        return welch(sums)
+    differences = sums[0]
+    estimate = paired(differences)
+    if is_skewed(differences):
+        return replace(estimate, skewed=differences)
+    return estimate
 
 
-def sums(values: np.ndarray, weights: dict[str, float]) -> np.ndarray:
-    """The weighted sum of these cells' values (seeds, cells) within each seed that has them all."""
-    complete = values[~np.isnan(values).any(axis=1)]
-    return _rounded(complete @ np.array(list(weights.values())), complete)
+def weighted_sums(values: pandas.DataFrame, weights: Weights) -> np.ndarray:
+    """The weighted sum of these cells' values within each seed that has them all."""
+    columns = values[[*weights]].to_numpy(float)
+    complete = columns[~np.isnan(columns).any(axis=1)]
+    return without_rounding_errors(complete @ np.array([*weights.values()]), complete)
 
 
-def _rounded(differences: np.ndarray, values: np.ndarray) -> np.ndarray:
+def without_rounding_errors(differences: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Differences of values, without the rounding error that remains between equal cells: 1e-16 in every seed would
     count as a significant difference, and its sign as that of a lower or higher score."""
     size = float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
     return np.asarray(np.round(differences / size, 12) * size)
 
 
-def _diverged(found: Scored, contrast: Contrast) -> dict[str, Any]:
-    """How many runs of each side diverged, and whether the number per cell is unequal.
+def with_solved_counts(
+    estimate: Estimate, values: pandas.DataFrame, contrast: Contrast, groups: list[Weights], pairs: bool
+) -> Estimate:
+    """The estimate of a difference of shares of solved runs, with its exact counts."""
+    solved = [values[[*weights]].to_numpy(float) for weights in groups]
+    weights = [[*weights.values()] for weights in groups]
+    counts = solved_counts(solved, weights, p_of_no_difference(values, contrast, pairs))
+    return replace(estimate, solved=counts)
+
+
+def p_of_no_difference(values: pandas.DataFrame, contrast: Contrast, pairs: bool) -> float | None:
+    """The exact p that two sides solve equally often; None for differences of differences and for unequal weights."""
+    level = contrast.side(1)
+    reference = contrast.side(-1)
+    crossed = contrast.kind in CROSSED or bool(contrast.corners)
+    equal_weights = np.ptp([*level.values()]) < 1e-9 and np.ptp([*reference.values()]) < 1e-9
+    if crossed or not equal_weights:
+        return None
+    counts = values[[*level]].sum(axis=1, skipna=False)
+    reference_counts = values[[*reference]].sum(axis=1, skipna=False)
+    return p_of_counts(counts, reference_counts, len(level), len(reference), pairs)
+
+
+def p_of_counts(level: pandas.Series, reference: pandas.Series, m: int, n: int, pairs: bool) -> float:
+    """`counts_p` of two sides' counts by seed, NaN where a seed lacks a run."""
+    if pairs:
+        complete = level.notna() & reference.notna()
+        level = level[complete]
+        reference = reference[complete]
+    return counts_p(level.dropna().to_numpy(), reference.dropna().to_numpy(), m, n, pairs)
+
+
+def difference_of(
+    manifest: Manifest, values: pandas.DataFrame, contrast: Contrast, solved: bool
+) -> tuple[Estimate, bool]:
+    """The estimate of a contrast of any values (a row per seed, a column per cell), and whether it is paired.  `solved`
+    says that they are shares of solved runs."""
+    groups, pairs = independent_groups(manifest, contrast.weights)
+    estimate = estimate_of(values, groups, pairs)
+    if solved:
+        estimate = with_solved_counts(estimate, values, contrast, groups, pairs)
+    return estimate, pairs
+
+
+def largest_difference(scores: StudyScores, contrast: Contrast, metrics: list[str]) -> float:
+    """The largest possible absolute value of a contrast of shares; inf for other metrics and for shares in per cent."""
+    tasks = scores.study.manifest.tasks.values()
+    for metric in metrics:
+        if not any(is_share(task, metric) for task in tasks):
+            return math.inf
+    values = scores.values[[*contrast.weights]].to_numpy(float)
+    within_0_and_1 = np.isnan(values) | ((values >= 0) & (values <= 1))
+    return sum(contrast.side(1).values()) if within_0_and_1.all() else math.inf
+
+
+def diverged_unequally(scores: StudyScores, contrast: Contrast) -> bool:
+    """Whether the share of diverged runs differs between the sides of a contrast.
 
     For an interaction, a difference of differences, it has to be equal at all corners: if all runs with one norm
     diverged, both sides have lost equally many runs, but the rest compares nothing.
     """
-    compared = [list(contrast.side(sign)) for sign in (1, -1)]
-    a, b = (_count(found, side, "diverged") for side in compared)
+    sides: Iterable[Iterable[str]] = [contrast.side(1), contrast.side(-1)]
     if contrast.corners:
-        compared = [*contrast.corners]
+        sides = contrast.corners
     elif contrast.kind in CROSSED:
-        own = {name: found.cells[name].levels for name in contrast.weights}
-        compared = [*corners_of(own, tuple(contrast.factor.split(" x "))).values()]
-    shares = {Fraction(_count(found, cells, "diverged"), len(cells)) for cells in compared}
-    return {"diverged": a, "diverged_reference": b, "uneven": len(shares) > 1}
+        levels = {name: scores.cells[name].levels for name in contrast.weights}
+        sides = corners_of(levels, tuple(contrast.factor.split(" x "))).values()
+    shares = set()
+    for side in sides:
+        cells = list(side)
+        shares.add(Fraction(scores.count("diverged", cells), len(cells)))
+    return len(shares) > 1
 
 
-def _count(found: Scored, side: Iterable[str], status: str) -> int:
-    return int(sum(found.ends.get((cell, status), 0) for cell in side))
-
-
-def _pairs(found: Scored, contrast: Contrast, together: bool) -> dict[str, float]:
-    """Columns that compare the two sides: correlation over seeds, counts of lower and higher pairs."""
-    sides = map(contrast.side, (1, -1))
-    up, down = (found.of(side, ranked=True) @ np.array(list(side.values())) for side in sides)
-    known, other_known = ~np.isnan(up), ~np.isnan(down)
-    if together:
-        known = other_known = known & other_known
-    one, other = up[known], down[other_known]
-    ended = np.isfinite(one) & np.isfinite(other) if together else slice(0)
+def compare_pairs(scores: StudyScores, contrast: Contrast, pairs: bool) -> tuple[int, int, int, float]:
+    """The numbers of pairs of runs in which the level is lower, higher and equal, with diverged runs as the worst, and
+    the correlation of the two sides over seeds."""
+    level_weights = contrast.side(1)
+    reference_weights = contrast.side(-1)
+    level = scores.ranked[[*level_weights]].to_numpy(float) @ np.array([*level_weights.values()])
+    reference = scores.ranked[[*reference_weights]].to_numpy(float) @ np.array([*reference_weights.values()])
+    values = scores.values[[*contrast.weights]].to_numpy(float)
+    sides_correlate = math.nan
     with np.errstate(invalid="ignore"):  # two diverged runs tie
-        grid = np.nan_to_num(np.sign(_rounded(one[:, None] - other, found.of(contrast.weights))))
-    pairs = np.diagonal(grid) if together else grid
-    lower, higher = int((pairs < 0).sum()), int((pairs > 0).sum())
-    counts = {"lower": lower, "higher": higher, "tied": pairs.size - lower - higher}
-    return {"correlation": correlated(one[ended], other[ended]), **counts}
+        if pairs:
+            complete = ~np.isnan(level) & ~np.isnan(reference)
+            differences = level[complete] - reference[complete]
+            sides_correlate = correlation(level, reference)
+        else:
+            differences = level[~np.isnan(level), None] - reference[~np.isnan(reference)]
+        signs = np.nan_to_num(np.sign(without_rounding_errors(differences, values)))
+    lower = int((signs < 0).sum())
+    higher = int((signs > 0).sum())
+    return lower, higher, signs.size - lower - higher, sides_correlate
 
 
-class Divergence(NamedTuple):
+# Divergence
+
+
+@dataclass(frozen=True)
+class Divergence:
     """How often the runs of two sides diverged."""
 
     counts: list[tuple[int, int]]  # for each side the diverged runs and those that ended (done or diverged)
@@ -201,19 +360,18 @@ class Divergence(NamedTuple):
 
 def divergence_of(study: Study, level: Sequence[str], reference: Sequence[str]) -> Divergence:
     """The divergence of two sides, given as ids of cells."""
-    ended = study.runs[study.runs["status"].isin(["done", "diverged"])]
-    ended = ended[["seed", "cell"]].assign(lost=(ended["status"] == "diverged").astype(float))
-    table = ended.pivot(index="seed", columns="cell", values="lost")
-    sides = [table.reindex(columns=side) for side in (level, reference)]
-    counts = [(int(side.sum().sum()), int(side.notna().sum().sum())) for side in sides]
-    weights = {cell: 1 / len(level) for cell in level} | {cell: -1 / len(reference) for cell in reference}
-    paired = groups(study.manifest, weights)[1]
-    sums = [side.sum(axis=1, skipna=False) for side in sides]
-    both = sums[0].notna() & sums[1].notna()
-    one, other = (side[both if paired else side.notna()].to_numpy(int) for side in sums)
-    m, n = len(level), len(reference)
-    if paired:
-        p = sign_flip_p(map(int, one - other)) if m == n else hypergeometric_p(one, other, m, n)
-    else:  # shares of diverged runs as integers: counts times the other side's number of cells
-        p = permutation_p([int(count) * n for count in one], [int(count) * m for count in other])
-    return Divergence(counts, min(len(one), len(other)), paired, p)
+    runs = study.runs
+    ended = runs[runs["status"].isin(["done", "diverged"])]
+    diverged = (ended["status"] == "diverged").astype(float)
+    by_seed = ended.assign(diverged=diverged).pivot(index="seed", columns="cell", values="diverged")
+    counts = []
+    sums = []
+    for side in (level, reference):
+        of_side = by_seed.reindex(columns=side)
+        counts.append((int(of_side.sum().sum()), int(of_side.notna().sum().sum())))
+        sums.append(of_side.sum(axis=1, skipna=False))
+    weights = dict.fromkeys(level, 1 / len(level)) | dict.fromkeys(reference, -1 / len(reference))
+    _, pairs = independent_groups(study.manifest, weights)
+    complete = [side.notna() for side in sums]
+    n = int((complete[0] & complete[1]).sum()) if pairs else int(min(complete[0].sum(), complete[1].sum()))
+    return Divergence(counts, n, pairs, p_of_counts(sums[0], sums[1], len(level), len(reference), pairs))

@@ -12,7 +12,7 @@ slopes, and all share the reference.  Intervals hold together for all multiplier
 """
 
 import math
-from types import SimpleNamespace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,11 +20,12 @@ import pandas
 
 from ablate.config.ladder import RUNG, number_of
 from ablate.evidence.contrasts import Contrast, contrasts
-from ablate.evidence.effects import no_verdict
-from ablate.evidence.equivalence import PAIRS, Margin, margin_of
-from ablate.evidence.error_rates import ALPHA
-from ablate.evidence.estimates import Scored, estimate_row, scored
-from ablate.evidence.statistics import Estimate, interval, paired, welch
+from ablate.evidence.estimates import Comparison, Estimate, compare, interval, paired, welch
+from ablate.evidence.families import ALPHA
+from ablate.evidence.scores import StudyScores as Scored
+from ablate.evidence.scores import study_scores as scored
+from ablate.evidence.verdicts import MIN_PAIRS as PAIRS
+from ablate.evidence.verdicts import Margin, margin_of, no_verdict
 from ablate.formatting import columns, ends, known, listed, number, span
 from ablate.results.records import Cell, Manifest
 from ablate.results.study import Study
@@ -42,7 +43,7 @@ class Rung(NamedTuple):
     """One arm at one rung."""
 
     cell: Cell
-    row: SimpleNamespace  # the difference from the reference there: see `estimate_row`
+    row: Comparison  # the difference from the reference there
     log_compute: float  # of the reference
     cost: float  # the arm's compute / the reference's
     pairs: np.ndarray  # D and the reference's metric, of the seeds that have both (seeds, 2)
@@ -68,10 +69,10 @@ def arms(study: Study, metric: str | None = None) -> tuple[Scored, dict[str, lis
             rates.setdefault(label, []).append(each)
             continue
         cost, own = found.cells[cell].training_flops, found.cells[base].training_flops
-        both = found.of([cell, base])
+        both = found.values[[cell, base]].to_numpy(float)
         both = both[~np.isnan(both).any(axis=1)]
         pairs = np.stack([both[:, 0] - both[:, 1], both[:, 1]], axis=1)
-        row = SimpleNamespace(**estimate_row(found, each), kind=each.kind)
+        row = compare(found, each)
         climbed.setdefault(label, []).append(Rung(found.cells[cell], row, math.log(own), cost / own, pairs))
     return found, climbed, rates
 
@@ -109,7 +110,7 @@ def gradient(rungs: list[Rung], weights: np.ndarray) -> tuple[float, np.ndarray]
 def estimated(rungs: list[Rung], value: float, derivatives: np.ndarray) -> Estimate:
     """A function of the means of independent rungs, with its error."""
     error = welch([rung.pairs @ each for rung, each in zip(rungs, derivatives, strict=True)])
-    return error._replace(mean=value)
+    return replace(error, mean=value)
 
 
 def line(rungs: list[Rung], at: float | None = None) -> np.ndarray:
@@ -221,7 +222,7 @@ def unsound(rungs: list[Rung]) -> str:
 def unfit(rung: Rung) -> str:
     """Why an arm has no multiplier at a rung; "" if it has one."""
     reason = no_verdict(rung.row)
-    return f"rung {rung.cell.levels[RUNG]}: {reason[1]}" if reason else ""
+    return f"rung {rung.cell.levels[RUNG]}: {reason.note}" if reason else ""
 
 
 def rate_problem(found: Scored, rates: list[Contrast]) -> str:
@@ -234,13 +235,13 @@ def rate_problem(found: Scored, rates: list[Contrast]) -> str:
             rung, _, rate = str(levels[RUNG]).partition(" at ")
             own = {**levels, RUNG: int(rung)}
             (carried,) = (name for name, other in found.cells.items() if other.levels == own)
-            both, label = found.of([cell, carried], ranked=True), found.cells[carried].label
+            both, label = found.ranked[[cell, carried]].to_numpy(float), found.cells[carried].label
             both = both[~np.isnan(both).any(axis=1)]
             if len(both) < PAIRS:
                 return f"too few runs at {rate}: {label}"
             lost, lost_carried = np.isinf(both).sum(axis=0)
             ended = both[np.isfinite(both).all(axis=1)]
-            gain = paired((ended[:, 0] - ended[:, 1]) * (-1 if found.lower[cell] else 1))
+            gain = paired((ended[:, 0] - ended[:, 1]) * (-1 if found.lower_is_better[cell] else 1))
             if lost < lost_carried or (lost == lost_carried and gain.mean > gain.error):
                 lr = f"optim.lr={found.cells[cell].planned_config.optim.lr:g}"
                 better.setdefault(f"better at {rate} ({lr} there)", []).append(label)

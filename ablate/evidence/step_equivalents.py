@@ -12,16 +12,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
+from scipy import stats
 
 from ablate import formatting
 from ablate.config.key_checks import fraction_of
+from ablate.evidence.collapse import without_collapsed
 from ablate.evidence.contrasts import Contrast, Weights, strata
-from ablate.evidence.equivalence import SEEDS, within, without_collapsed
-from ablate.evidence.error_rates import ALPHA
-from ablate.evidence.estimates import Scored, groups, scored
-from ablate.evidence.exact import is_solved
+from ablate.evidence.estimates import independent_groups as groups
+from ablate.evidence.estimates import interval, p_value, paired
+from ablate.evidence.families import ALPHA
+from ablate.evidence.proportions import is_solved
+from ablate.evidence.scores import StudyScores as Scored
 from ablate.evidence.scores import endpoints
-from ablate.evidence.statistics import interval, p_value, paired, t_limit
+from ablate.evidence.scores import study_scores as scored
+from ablate.evidence.verdicts import MIN_SEEDS as SEEDS
 from ablate.formatting import MINUS, SPEED, plus
 from ablate.results.records import Manifest
 from ablate.results.study import Study
@@ -30,6 +34,13 @@ LEAST, MOST = 0.8, 1.25  # times the steps that were measured
 WORTH = ["worth", "worth_low", "worth_high", "worth_note"]
 BENT = 0.05  # significance level of the test that the slopes of the curve's two halves differ
 BEYOND = "beyond what was measured"  # "more than 25 %" already implies it
+
+
+def within(low: float, high: float, margin: float) -> bool:
+    """Whether worths from `low` to `high` are within a margin, 0.02 for 2 % of the steps, in both directions."""
+    return bool(1 / (1 + margin) - 1 < low and high < margin)
+
+
 Parts = list[np.ndarray]
 Curves = dict[str, "Slope"]  # by stratum
 
@@ -84,7 +95,7 @@ def worth(found: Scored, weights: Weights, curves: Curves, alpha: float, least: 
     parts, lost = _parts(found, weights, [(curves[name], share) for name, share in inside.items()])
     if min(map(len, parts)) < least:
         return Worth(worth_note=f"fewer than {least} seeds have all exchange runs")
-    logs, gain = fieller(parts, alpha), -1 if found.lower[next(iter(weights))] else 1
+    logs, gain = fieller(parts, alpha), -1 if found.lower_is_better[next(iter(weights))] else 1
     slope = sum(float(part[:, 1].mean()) for part in parts)
     notes = [f"over {formatting.counted(min(map(len, parts)), 'seed')} that have exchange runs"] * lost
     if logs is None:
@@ -123,7 +134,7 @@ def fieller(parts: Parts, alpha: float) -> tuple[float, float, float] | None:
         df.append(float(np.sum(variances)) ** 2 / below if below > 0 else math.nan)
     if not min(df) > 0:
         return None
-    limit = float(t_limit(alpha / 2, min(df))) ** 2
+    limit = float(stats.t.isf(alpha / 2, min(df))) ** 2
     (d, b), ((dd, db), (_, bb)) = means, total
     a, half, c = b**2 - limit * bb, d * b - limit * db, d**2 - limit * dd
     if a <= 0:

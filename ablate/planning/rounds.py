@@ -55,7 +55,7 @@ def looks(study: CheckedStudy) -> Iterator[Plan]:
         yield plan_runs(study)
         return
     # Loads SciPy, which no other study needs for planning.
-    from ablate.evidence.error_rates import described, looks_until
+    from ablate.evidence.families import described, looks_until
 
     planned = looks_until(study.settings.seeds_max)
     for n in planned:

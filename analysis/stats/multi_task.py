@@ -13,7 +13,8 @@ import pandas
 from scipy import stats
 
 from ablate import evidence
-from ablate.evidence.equivalence import SEEDS, guess_of
+from ablate.evidence.collapse import score_of_a_guess
+from ablate.evidence.verdicts import MIN_SEEDS
 from ablate.results import naming
 from ablate.results.records import Cell, Manifest
 from ablate.results.study import Study
@@ -70,7 +71,10 @@ def task_factors(manifest: Manifest) -> list[str]:
 def scale(manifest: Manifest, cell: Cell) -> tuple[float, float] | None:
     """Slope and offset that map a cell's scores to 0 for guessing and 1 for perfect; None without a yardstick."""
     metric = evidence.endpoints(manifest)[cell.id]
-    guess, best = guess_of(manifest.tasks[cell.task], metric), float(not evidence.lower_is_better(manifest, metric))
+    guess, best = (
+        score_of_a_guess(manifest.tasks[cell.task], metric),
+        float(not evidence.lower_is_better(manifest, metric)),
+    )
     return None if math.isnan(guess) or guess == best else (1 / (best - guess), -guess / (best - guess))
 
 
@@ -95,7 +99,7 @@ def interactions(found: Crossed) -> pandas.DataFrame:
             share = -1 / (len(found.tasks) - 1)
             groups = [gain if name == task else share * gain for name, gain in gains.items()]
             estimate = evidence.welch(groups)
-            few = estimate.n < SEEDS
+            few = estimate.n < MIN_SEEDS
             low, high = (math.nan, math.nan) if few else evidence.interval(estimate, level)
             p = math.nan if few else evidence.p_value(estimate)
             own = float(gains[task].mean()) if len(gains[task]) else math.nan

@@ -8,7 +8,7 @@ from typing import Any
 import pandas
 
 from ablate import evidence, formatting
-from ablate.evidence.equivalence import SEEDS
+from ablate.evidence.verdicts import MIN_SEEDS
 from ablate.results import naming
 from ablate.results.atomic import write_atomic
 from ablate.results.records import Manifest
@@ -193,4 +193,4 @@ def further_sheets(found: Mapping[str, pandas.DataFrame]) -> Iterator[Sheet]:
             rows = shown.map(lambda value: f"{value:.3g}" if isinstance(value, float) else value).to_dict("records")
             yield _sheet(name, rows)
         else:
-            yield _filled(name, table, least=SEEDS)
+            yield _filled(name, table, least=MIN_SEEDS)

@@ -1,4 +1,4 @@
-"""The noise atlas of the package, from the tables of studies: `ablate/evidence/expected_noise.py` reads it."""
+"""The noise atlas of the package, from the tables of studies: `ablate/evidence/power.py` reads it."""
 
 import functools
 import math
@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas
+from scipy import stats
 
 from ablate.config.files import read_plain
 from ablate.config.groups import groups
 from ablate.config.typed_json import parse
+from ablate.evidence.collapse import without_collapsed
 from ablate.evidence.contrasts import Contrast, contrasts
-from ablate.evidence.equivalence import without_collapsed
-from ablate.evidence.error_rates import ALPHA
-from ablate.evidence.estimates import Scored, estimate_row, scored, sums
-from ablate.evidence.expected_noise import change_of
-from ablate.evidence.statistics import Estimate, chi2_quantile, paired
+from ablate.evidence.estimates import Estimate, compare, paired, weighted_sums
+from ablate.evidence.families import ALPHA
+from ablate.evidence.power import change_of
+from ablate.evidence.scores import StudyScores, study_scores
 from ablate.results.atomic import read_json
 from ablate.results.naming import measured_as, no_evidence
 from ablate.results.records import Manifest
@@ -39,7 +39,7 @@ def atlas(studies: list[Study]) -> pandas.DataFrame:
     squares           Σ w² of the contrast's weights: if cells have independent noise of equal SD, the contrast's SD is
                       proportional to √squares, so that a plain difference (squares = 2) informs main effects
     n, seeds          seeds with a number for every cell of the contrast, and seeds of the study
-    left_out          seeds in which one of its cells diverged or collapsed (see evidence.equivalence), not counted in n
+    left_out          seeds in which one of its cells diverged or collapsed (see evidence.collapse), not counted in n
     sd                SD over seeds of the difference, as in `effects`; sd_low, sd_high: its 95 % interval,
                       s·√(ν/χ²_{0.975, ν}) to s·√(ν/χ²_{0.025, ν})
     sd_level          SD over the same seeds of the level's side, sd_reference of the reference's
@@ -55,24 +55,29 @@ def _rows(study: Study) -> Iterator[dict[str, Any]]:
     known = {name for task in study.manifest.tasks.values() for name in task.metrics}
     tested = [name for name in study.runs if name.startswith("test/") and name != BITS]
     for metric in (name for name in tested if measured_as(name) in known):
-        found = scored(study, metric)
+        found = study_scores(study, metric)
         for contrast in contrasts(study.manifest):
             if len({found.cells[cell].task for cell in contrast.weights}) == 1 and contrast.kind != "trend":
                 yield from _row(found, metric, contrast)
 
 
-def _row(found: Scored, metric: str, contrast: Contrast) -> Iterator[dict[str, Any]]:
+def _row(found: StudyScores, metric: str, contrast: Contrast) -> Iterator[dict[str, Any]]:
     """The row of one contrast, if two seeds have the metric or a seed collapsed."""
     left, lost = without_collapsed(found, list(contrast.weights))
-    row = estimate_row(left, contrast)
-    if row["n"] < 2 and not lost:
+    comparison = compare(left, contrast)
+    estimate = comparison.estimate
+    if estimate.n < 2 and not lost:
         return
-    sides = []
-    for side in (contrast.side(1), contrast.side(-1)):  # if paired, over the seeds that have both sides
-        complete = ~np.isnan(left.of(contrast.weights if row["paired"] else side)).any(axis=1)
-        sides.append(paired(sums(left.of(side)[complete], side)).sd)
-    numbers = dict(zip(("sd_low", "sd_high"), sd_interval(row["estimate"]), strict=True))
-    numbers |= {"sd": row["sd"], "sd_level": sides[0], "sd_reference": sides[1], "correlation": row["correlation"]}
+    sd_of_side = {}
+    for sign in (1, -1):
+        side = contrast.side(sign)
+        values = left.values[[*side]]
+        if comparison.paired:  # over the seeds that have both sides
+            values = values[left.values[[*contrast.weights]].notna().all(axis=1)]
+        sd_of_side[sign] = paired(weighted_sums(values, side)).sd
+    low, high = sd_interval(estimate)
+    numbers = {"sd_low": low, "sd_high": high, "sd": estimate.sd}
+    numbers |= {"sd_level": sd_of_side[1], "sd_reference": sd_of_side[-1], "correlation": comparison.correlation}
     reference = found.cells[next(iter(contrast.side(-1)))]
     task, config = found.study.manifest.tasks[reference.task], reference.config
     yield {
@@ -88,8 +93,8 @@ def _row(found: Scored, metric: str, contrast: Contrast) -> Iterator[dict[str, A
         "change": change_of(contrast),
         "stratum": contrast.stratum,
         "squares": round(sum(weight**2 for weight in contrast.weights.values()), 12),
-        "paired": row["paired"],
-        "n": row["n"],
+        "paired": comparison.paired,
+        "n": estimate.n,
         "seeds": len(found.study.manifest.seeds),
         "left_out": lost,
         **{name: float(f"{value:.6g}") for name, value in numbers.items()},
@@ -111,7 +116,7 @@ def sd_interval(estimate: Estimate) -> tuple[float, float]:
     if estimate.n < 2:
         return math.nan, math.nan
     low, high = (
-        estimate.sd * math.sqrt(estimate.df / float(chi2_quantile(p, estimate.df))) for p in (1 - ALPHA / 2, ALPHA / 2)
+        estimate.sd * math.sqrt(estimate.df / float(stats.chi2.ppf(p, estimate.df))) for p in (1 - ALPHA / 2, ALPHA / 2)
     )
     return low, high
 

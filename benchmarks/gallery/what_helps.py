@@ -5,7 +5,7 @@ import statistics
 from typing import Any
 
 from ablate import evidence, formatting
-from ablate.evidence.scores import common
+from ablate.evidence.tuned import common
 from ablate.results import naming
 from ablate.results.tables import named_rows
 from analysis.writing.sheet import Sheet, markdown

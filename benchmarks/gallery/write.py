@@ -12,7 +12,7 @@ import pandas
 from PIL import Image
 
 from ablate.config.errors import Refused
-from ablate.evidence.expected_noise import FILE
+from ablate.evidence.power import FILE
 from ablate.results.atomic import write_atomic
 from analysis import figures
 from analysis.figures.draw import style

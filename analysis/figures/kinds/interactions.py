@@ -87,12 +87,13 @@ def _difference(
     if ids == base:
         return {"difference": 0.0, "half": math.nan}
     weights = dict.fromkeys(ids, 1 / len(ids)) | dict.fromkeys(base, -1 / len(base))
-    change, paired = evidence.weighted(manifest, values, weights, solved)
+    contrast = evidence.Contrast("cell", "", "", "", "", "", weights)
+    change, paired = evidence.difference_of(manifest, values, contrast, solved)
     least, most = evidence.interval(change, evidence.ALPHA)
     if solved:
         return {"difference": change.mean, "half": change.mean - least if change.mean > 0 else most - change.mean}
     half = 0.0 if change.mean == change.sd == 0 else (most - least) / 2
-    return {"difference": change.mean, "half": math.nan if evidence.too_few(change.n, paired) else half}
+    return {"difference": change.mean, "half": math.nan if evidence.too_few_seeds(change.n, paired) else half}
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:

@@ -1,0 +1,617 @@
+"""Tests of a study file's claims: supported, contradicted or undecided, corrected for their number."""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pandas
+from scipy import stats
+
+from ablate.config.claims import BOUNDED, DIFFERENCES, Claim, plain_metric, sides_of, weighed
+from ablate.config.key_checks import fraction_of
+from ablate.evidence.claim_text import claim_says, claim_sentence, pairs, replication, side_words
+from ablate.evidence.collapse import Collapse, collapse_of
+from ablate.evidence.contrasts import Contrast
+from ablate.evidence.estimates import Comparison, compare, divergence_of, interval, p_value, paired
+from ablate.evidence.families import ALPHA, bonferroni, holm, planned_looks, registered, unadjusted
+from ablate.evidence.ladder import arm_of, change, combined, unusable
+from ablate.evidence.proportions import is_solved, smallest_level
+from ablate.evidence.scores import StudyScores, scores_by_two_metrics, second_metric, study_scores
+from ablate.evidence.step_equivalents import WORTH, Curves, Worth, curves_of, fits_in_steps, in_units, outside, worth
+from ablate.evidence.verdicts import MIN_SEEDS, no_verdict, sign_test_words, too_few_seeds, without_interval
+from ablate.formatting import ESTIMATE_ONLY, MINUS, counted, decimals, number, p_words, ranks
+from ablate.results.naming import metric_words, no_evidence
+from ablate.results.records import ClaimEntry, ClaimVerdict, Manifest, StudyVerdicts
+from ablate.results.study import Study
+from ablate.results.tables import named_rows
+
+VERDICTS = {1: "supported", 0: "undecided", -1: "contradicted"}
+COLUMNS = ["name", "relation", "sentence", "metric", "n", "mean", "sd", "low", "high", "p", "p_holm", "margin"]
+COLUMNS += ["registered", "edited", "verdict", "note", "side", "against", "paired", "family", "unadjusted", "alpha"]
+COLUMNS += ["waits", "diverged", "diverged_reference", "lower", "higher", "tied", *WORTH, "says"]
+# What too few seeds cannot show, by relation.
+NOT_SHOWN = {"equivalent": "equivalence", "not_greater": "that it is not greater", "not_less": "that it is not less"}
+ENUMERATED = 8  # levels up to which all orders are enumerated
+RANDOM_ORDERS = 99_999  # otherwise
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a claim's data say at a level: the interval, and 1 (supported), −1 (contradicted) or 0."""
+
+    low: float = math.nan
+    high: float = math.nan
+    outcome: int = 0
+    worth: Worth = field(default_factory=Worth)
+
+
+@dataclass(frozen=True)
+class ClaimTest:
+    """The test of one claim, before the correction for the number of claims."""
+
+    columns: dict[str, Any]  # of its row in `claims`
+    p: float  # of "neither supported nor contradicted", valid at any look; NaN without a verdict
+    judge: Callable[[float], Judgement]  # the judgement at a level
+    reason: str = ""  # why there is no verdict
+    final: bool = False  # whether more seeds cannot change that
+    notes: list[str] = field(default_factory=list)
+
+
+# The table of claims
+
+
+def claims(study: Study) -> pandas.DataFrame:
+    """A row per claim of a study: side one minus side two, in the metric's unit, and its verdict.
+
+    Registered claims are the family: Holm's step-down over all m that were ever registered decides them, p_holm ≤ 0.05.
+    The intervals are simultaneous, of level 1 − 0.05/m, and may contain zero where Holm's step-down decides.  Claims
+    written or edited after results have the verdict "estimate only", a plain 95 % interval and no p_holm.  `less` and
+    `greater` compare the numbers, whether or not less is better, by more than their margin if any.  With `seeds=auto`
+    all levels allow for the looks; `waits` marks claims that more seeds may decide.  Verdict, estimate, interval and p
+    of a claim are those in `Study.verdicts`, where it was judged when the tables were written.  `says` is the finding,
+    `sentence` adds name, verdict and grounds.  Tuning and exchange runs are not used.
+    """
+    manifest = study.manifest
+    entries = {} if no_evidence(manifest) else manifest.claims
+    tests = {}
+    for name, entry in entries.items():
+        # Seeded by the claim's name, so that other claims do not change its random numbers.
+        rng = np.random.default_rng([*name.encode()])
+        test = TESTS[entry.claim.relation](study, entry.claim, rng)
+        if name in study.verdicts:
+            test = replace(test, p=number_of(study.verdicts[name].p))
+        tests[name] = test
+    m = max(1, registered(manifest))
+    in_family = np.array([entry.registered for entry in entries.values()], dtype=bool)
+    p = np.array([test.p for test in tests.values()], dtype=float)
+    p_holm = np.full(len(p), math.nan)
+    p_holm[in_family] = holm(p[in_family], m)
+    rows = []
+    for (name, test), corrected in zip(tests.items(), p_holm, strict=True):
+        entry = entries[name]
+        row = claim_row(entry, test, ALPHA / m if entry.registered else ALPHA, corrected)
+        row |= {"name": name, "unadjusted": bool(unadjusted(manifest))}
+        if name in study.verdicts:
+            row |= columns_as_judged(study.verdicts[name], row)
+        rows.append(row)
+    table = pandas.DataFrame(rows, columns=COLUMNS)
+    table["says"] = [claim_says(manifest, entries[row.name].claim, row) for row in named_rows(table)]
+    table["sentence"] = [claim_sentence(manifest, entries[row.name], row) for row in named_rows(table)]
+    return table
+
+
+def claim_row(entry: ClaimEntry, test: ClaimTest, level: float, p_holm: float) -> dict[str, Any]:
+    """The columns of one claim: its interval is of this level, and a registered one is decided by Holm's step-down.  A
+    p of at most 0.05 says that the claim is decided; in which direction, its judgement at 0.05 says."""
+    judgement = test.judge(level)
+    outcome = judgement.outcome
+    if p_holm <= ALPHA and outcome == 0:
+        outcome = test.judge(ALPHA).outcome
+    return test.columns | {
+        "relation": entry.claim.relation,
+        "low": judgement.low,
+        "high": judgement.high,
+        "p": test.p,
+        "p_holm": p_holm,
+        "alpha": level,
+        "registered": entry.registered,
+        "family": entry.registered,
+        "edited": bool(entry.earlier),
+        "verdict": VERDICTS[outcome] if entry.registered else ESTIMATE_ONLY,
+        "waits": entry.registered and outcome == 0 and not test.final,
+        "note": "; ".join(filter(None, [test.reason, *test.notes])),
+        **judgement.worth._asdict(),
+    }
+
+
+def columns_as_judged(judged: ClaimVerdict, row: dict[str, Any]) -> dict[str, Any]:
+    """The columns of a claim that was judged when the tables were written; `row` is how it would be judged now."""
+    low, high = judged.interval
+    columns = {"mean": number_of(judged.estimate), "low": number_of(low), "high": number_of(high)}
+    if row["verdict"] == judged.verdict:
+        return columns
+    note = f"judged by {judged.method}; by today's method it is {row['verdict']}"
+    if row["note"]:
+        note = f"{note}; {row['note']}"
+    return columns | {"verdict": judged.verdict, "note": note}
+
+
+def number_of(value: float | None) -> float:
+    """A number from JSON, where None stands for NaN."""
+    return math.nan if value is None else float(value)
+
+
+def contrast_of(claim: Claim, manifest: Manifest) -> Contrast:
+    """The contrast between the sides of a claim."""
+    weights, reference_weights = weighed(claim, manifest.cells)
+    level, reference = (side_words(manifest, side) for side in claim.sides)
+    if len(claim.metrics) > 1:
+        level, reference = sides_by_metric(claim, manifest, level, reference)
+        copies = {second_metric(cell, claim.metrics[1]): weight for cell, weight in reference_weights.items()}
+        reference_weights = copies
+    for cell, weight in reference_weights.items():
+        weights = weights | {cell: -weight}
+    kind = "claim"
+    corners: list[list[str]] = []
+    if claim.than_at:
+        kind = "interaction"
+        for side in sides_of(claim, manifest.cells):
+            corners.append([cell for cell in weights if cell in side])
+        here = " with ".join(pairs(manifest, claim.compared))
+        there = " with ".join(pairs(manifest, claim.than_at))
+        level = f"({level} {MINUS} {reference}) at {here}"
+        reference = f"that at {there}"
+    return Contrast(
+        kind=kind,
+        factor="",
+        level=level,
+        reference=reference,
+        stratum=", ".join(pairs(manifest, claim.fixed)),
+        label=f"{level} against {reference}",
+        weights=weights,
+        corners=tuple(corners),
+    )
+
+
+def sides_by_metric(claim: Claim, manifest: Manifest, level: str, reference: str) -> tuple[str, str]:
+    """The sides of a claim that compares two metrics."""
+    first, second = claim.metrics
+    if claim.sides[0] == claim.sides[1]:
+        metric = metric_words(manifest, plain_metric(first))
+        return f"{level}: {metric}, {how_measured(first)}", how_measured(second)
+    return f"{metric_words(manifest, first)} of {level}", f"{metric_words(manifest, second)} of {reference}"
+
+
+def how_measured(metric: str) -> str:
+    """How a metric was measured, to tell two apart: "length 512", "batch statistics", "running statistics"."""
+    name, _, length = metric.partition("@")
+    if length:
+        return f"length {length}"
+    if "loss" in name:
+        statistics = name.removeprefix(plain_metric(metric)).removeprefix("_")
+        return f"{statistics or 'running'} statistics"
+    return "the training length"
+
+
+# Differences of two means
+
+
+def decide(relation: str, margin: float, low: Any, high: Any, n: int) -> Any:
+    """1 (supported: the interval is all on the claimed side), −1 (contradicted: all on the other) or 0.
+
+    `less` and `greater`: side one − side two is below −margin or above margin (zero without a margin);
+    `equivalent`: it is inside ±margin, with n >= 5; `not_greater`, `not_less`: it is below margin or above −margin,
+    with n >= 5.  Works on arrays; an interval of NaN gives 0.
+    """
+    near, far = directed(relation, low, high)
+    if relation in BOUNDED:
+        return (far < margin) * (n >= MIN_SEEDS) - (near > margin) * 1
+    beyond = 0.0 if math.isnan(margin) else margin
+    return (near > beyond) * 1 - (far < beyond) * 1
+
+
+def directed(relation: str, low: Any, high: Any) -> tuple[Any, Any]:
+    """An interval in the direction of a relation's margin; for `equivalent` that of the difference without its sign."""
+    if relation == "equivalent":
+        return np.maximum(low, -high), np.maximum(-low, high)
+    if relation in ("less", "not_less"):
+        return -high, -low
+    return low, high
+
+
+@dataclass(frozen=True)
+class DifferenceTest:
+    """A claim about the difference of two means: see `difference`."""
+
+    claim: Claim
+    contrast: Contrast
+    scores: StudyScores
+    comparison: Comparison
+    collapse: Collapse
+    margin: float  # in the metric's unit; NaN without one
+    steps: float | None  # the margin as a share of the training steps
+    curves: Curves  # what steps are worth; empty if that is not known
+    looks: int
+
+    @property
+    def cannot_be_small(self) -> bool:
+        """Whether the claim bounds a difference, and collapsed seeds rule out that any interval shows it."""
+        return self.claim.relation in BOUNDED and self.collapse.seen
+
+    def judge(self, level: float) -> Judgement:
+        """The judgement at a level, which is split evenly among the looks."""
+        level = level / self.looks
+        comparison = self.comparison
+        low = high = math.nan
+        if no_verdict(comparison) is None:
+            low, high = comparison.interval(level)
+        if self.reason()[0]:
+            return Judgement(low, high)
+        outcome = int(decide(self.claim.relation, self.margin, low, high, comparison.n))
+        if self.by_exact_test:
+            outcome = self.direction() if p_value(comparison.estimate) <= level else 0
+        in_steps = Worth()
+        if self.curves:
+            in_steps = worth(self.scores, self.contrast.weights, self.curves, level)
+            if self.steps is not None:
+                fits = fits_in_steps(self.contrast, self.scores, self.steps, self.curves)(level)
+                outcome = 1 if fits else -int(outside(in_steps, self.steps))
+        if outcome == 1 and self.cannot_be_small:
+            outcome = 0
+        return Judgement(low, high, outcome, in_steps)
+
+    @property
+    def by_exact_test(self) -> bool:
+        """Whether an exact test of no difference decides: shares of solved runs, without a margin."""
+        solved = self.comparison.estimate.solved
+        return solved is not None and solved.p_no_difference is not None and math.isnan(self.margin)
+
+    def direction(self) -> int:
+        """1 if the difference has the claimed sign, −1 if it has the other."""
+        mean = self.comparison.estimate.mean
+        return int(np.sign(-mean if self.claim.relation == "less" else mean))
+
+    def p(self) -> float:
+        """The largest level at which the interval leaves the claim undecided.
+
+        For `equivalent` it is twice Student's P(t > ||Δ| − margin| / error): two one-sided tests (Schuirmann 1987) at
+        half the level each; `not_greater` and `not_less` are one of these; `less` and `greater` with a margin test Δ
+        against it instead of zero.
+        """
+        estimate = self.comparison.estimate
+        in_steps = self.steps is not None and bool(self.curves)
+        if in_steps or (estimate.solved is not None and not self.by_exact_test):
+            by_interval = smallest_level(lambda level: self.judge(level * self.looks).outcome)
+            return float(bonferroni(by_interval, self.looks))
+        relation = self.claim.relation
+        center = estimate.mean if estimate.skewed is None else float(np.median(estimate.skewed))
+        edge = 0.0 if math.isnan(self.margin) else self.margin
+        if relation in ("less", "not_less") or (relation == "equivalent" and center < 0):
+            edge = -edge
+        _, distance = directed(relation, center, center)
+        inside = relation in BOUNDED and distance < self.margin
+        # Collapsed or too few seeds rule out "supported", the only verdict possible inside the margin.
+        if inside and (self.collapse.seen or self.comparison.n < MIN_SEEDS):
+            return 1.0
+        return float(bonferroni(p_value(estimate, edge), self.looks))
+
+    def reason(self) -> tuple[str, bool]:
+        """Why there is no verdict, and whether that is final, however many seeds follow."""
+        comparison = self.comparison
+        reason = no_verdict(comparison)
+        if reason is not None and comparison.diverged_unequally:
+            return f"{reason.note}; diverged ranked worst: {ranks(comparison)}", True
+        if reason is not None:
+            return reason.note, not reason.waits
+        if self.steps is not None and not self.curves:
+            return (
+                f"what {self.claim.margin} of the steps are worth is not known; step_equivalents=true measures it",
+                True,
+            )
+        return "", False
+
+    def notes(self) -> Iterator[str]:
+        """Remarks beside the verdict: diverged and collapsed runs, the sign test, what too few seeds cannot show."""
+        comparison = self.comparison
+        diverged = comparison.diverged + comparison.diverged_reference
+        collapsed, n = max(self.collapse.counts)
+        if comparison.estimate.skewed is not None:
+            yield sign_test_words(comparison)
+        if self.contrast.corners:
+            if diverged and not comparison.diverged_unequally:
+                yield f"{counted(diverged, 'run')} diverged, at all four corners equally often"
+            if collapsed and not diverged:
+                yield f"a corner collapsed in {collapsed} of {counted(n, 'seed')}"
+        elif not comparison.diverged:
+            seeds = counted(max(n for _, n in self.collapse.counts), "seed")
+            if self.collapse.level:
+                yield f"{self.contrast.level} collapsed in {self.collapse.level} of {seeds}"
+            if self.collapse.reference:
+                yield f"{self.contrast.reference} collapsed in {self.collapse.reference} of {seeds}"
+        elif not comparison.diverged_unequally:
+            yield f"{counted(comparison.diverged, 'run')} diverged on side one, the same share of side two"
+        if self.claim.relation in NOT_SHOWN and 1 < comparison.n < MIN_SEEDS:
+            yield f"fewer than {MIN_SEEDS} seeds cannot show {NOT_SHOWN[self.claim.relation]}"
+        if self.claim.than_at and comparison.paired and not without_interval(comparison):
+            yield self.both_differences()
+
+    def both_differences(self) -> str:
+        """The two differences that a difference of differences compares, over the seeds that have all four corners."""
+        complete = self.scores.values[[*self.contrast.weights]].dropna()
+        weighted = complete.mean() * pandas.Series(self.contrast.weights)
+        level, reference, level_there, reference_there = self.contrast.corners
+        here = weighted[[*level, *reference]].sum()
+        there = -weighted[[*level_there, *reference_there]].sum()
+        places = decimals([self.comparison.estimate.error])
+        words = []
+        for difference, levels in ((here, self.claim.compared), (there, self.claim.than_at)):
+            where = " with ".join(pairs(self.scores.study.manifest, levels))
+            words.append(f"{number(float(difference), places, signed=True)} at {where}")
+        return ", ".join(words)
+
+
+def difference(study: Study, claim: Claim, rng: np.random.Generator) -> ClaimTest:
+    """The `DIFFERENCES`: mean of side one − mean of side two, each by its metric, within seeds or by Welch."""
+    contrast = contrast_of(claim, study.manifest)
+    scores = (
+        scores_by_two_metrics(study, *claim.metrics) if len(claim.metrics) > 1 else study_scores(study, *claim.metrics)
+    )
+    comparison = compare(scores, contrast)
+    curves = {} if claim.than_at or without_interval(comparison) else curves_of(study, comparison.metric)
+    margin = math.nan
+    if claim.margin is not None:
+        margin = in_units(study, contrast, claim.margin, curves_of(study, comparison.metric))
+    test = DifferenceTest(
+        claim=claim,
+        contrast=contrast,
+        scores=scores,
+        comparison=comparison,
+        collapse=collapse_of(scores, contrast),
+        margin=margin,
+        steps=fraction_of(claim.margin),
+        curves=curves,
+        looks=planned_looks(study.manifest),
+    )
+    reason, final = test.reason()
+    has_mean = not without_interval(comparison)  # a difference between survivors could be mistaken for an effect
+    columns = {
+        "n": comparison.n,
+        "mean": comparison.estimate.mean if has_mean else math.nan,
+        "sd": comparison.estimate.sd if has_mean else math.nan,
+        "metric": comparison.metric,
+        "paired": comparison.paired,
+        "diverged": comparison.diverged,
+        "diverged_reference": comparison.diverged_reference,
+        "lower": comparison.lower,
+        "higher": comparison.higher,
+        "tied": comparison.tied,
+        "margin": margin,
+        "side": contrast.level,
+        "against": contrast.reference,
+    }
+    p = math.nan if reason else test.p()
+    return ClaimTest(columns, p, test.judge, reason, final, list(test.notes()))
+
+
+# Divergence
+
+
+def divergence(study: Study, claim: Claim, rng: np.random.Generator) -> ClaimTest:
+    """`diverges_more`: the share of diverged runs of side one − that of side two, with the exact p; no interval."""
+    level, reference = ([*side] for side in weighed(claim, study.manifest.cells))
+    result = divergence_of(study, level, reference)
+    (diverged, ended), (diverged_reference, ended_reference) = result.counts
+    reason = too_few_seeds(result.n, result.paired)
+    if not reason and not (diverged or diverged_reference):
+        reason = "no run diverged on either side"
+    p = math.nan if reason else float(bonferroni(result.p, planned_looks(study.manifest)))
+    share = diverged / ended if ended else math.nan
+    reference_share = diverged_reference / ended_reference if ended_reference else math.nan
+    side, against = (side_words(study.manifest, side) for side in claim.sides)
+    columns = {
+        "n": result.n,
+        "mean": share - reference_share,
+        "sd": math.nan,
+        "metric": "diverged",
+        "margin": math.nan,
+        "paired": result.paired,
+        "side": side,
+        "against": against,
+        "diverged": diverged,
+        "diverged_reference": diverged_reference,
+    }
+    counts = f"{diverged} of {ended} runs diverged against {diverged_reference} of {ended_reference}"
+
+    def judge(level: float) -> Judgement:
+        return Judgement(outcome=int(math.copysign(1, share - reference_share)) if p <= level else 0)
+
+    return ClaimTest(columns, p, judge, reason, notes=[] if reason else [counts])
+
+
+# Ranks
+
+
+@dataclass(frozen=True)
+class RankCorrelation:
+    """Spearman's correlation with published numbers, and two p-values of "its mean is zero"."""
+
+    by_seed: np.ndarray
+    mean: float
+    p_seeds: float  # of Student's t over the seeds
+    p_orders: float  # of a permutation test over the orders of the published numbers
+    without: np.ndarray  # the mean when each level is left out
+
+
+def rank_correlation(values: np.ndarray, published: np.ndarray, rng: np.random.Generator) -> RankCorrelation:
+    """Spearman's ρ of each seed's scores (seeds, levels) with the published numbers (levels,), ties by mean ranks.
+
+    ρ_s = z_s · w with z_s, w the ranks, centred and of length 1.  Their mean is z̄ · w, which is compared with all
+    orders of w for up to 8 levels, and with 99,999 random ones for more (Spearman 1904; Pitman 1937).
+    """
+    z = standardised_ranks(values)
+    w = standardised_ranks(published[None])[0]
+    by_seed = z @ w
+    mean = float(by_seed.mean())
+    estimate = paired(by_seed)
+    # Unlike losses, ranks can agree in every seed: without spread the test over orders alone decides.
+    p_seeds = p_value(estimate) if estimate.error else float(mean == 0)
+    levels = range(len(w))
+    without = []
+    for left_out in levels:
+        others = [level for level in levels if level != left_out]
+        without.append(np.mean(standardised_ranks(values[:, others]) @ standardised_ranks(published[None, others])[0]))
+    if len(w) <= ENUMERATED:
+        orders = w[np.array(list(itertools.permutations(levels)))]
+    else:
+        orders = np.vstack([w, rng.permuted(np.tile(w, (RANDOM_ORDERS, 1)), axis=1)])
+    direction = 1 if mean >= 0 else -1
+    as_far = orders @ z.mean(0) * direction >= abs(mean) - 1e-9
+    return RankCorrelation(by_seed, mean, p_seeds, min(1.0, 2 * float(as_far.mean())), np.array(without))
+
+
+def standardised_ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks along rows, centred and of length 1; zeros where all are tied."""
+    ranked = stats.rankdata(values, axis=-1)
+    centred = ranked - ranked.mean(-1, keepdims=True)
+    length = np.sqrt((centred**2).sum(-1, keepdims=True))
+    return np.asarray(np.divide(centred, length, out=np.zeros_like(centred), where=length > 0))
+
+
+def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> ClaimTest:
+    """`rank_correlates`: Spearman's ρ of the levels' scores with the published numbers, within each seed.
+
+    Supported (contradicted): the t interval of the seeds' ρ lies above (below) zero, so that seeds agree, *and* the
+    permutation p, twice the exact tail over all orders of the levels, is below the level.  With four levels no order
+    reaches that (2/24 > 0.05), with five only nearly perfect ones.  p is the larger of the two.  ρ is of the numbers as
+    given: published scores for which more is better need a minus sign when compared with a loss.
+    """
+    sides = weighed(claim, study.manifest.cells)
+    scores = study_scores(study, *claim.metrics)
+    looks = planned_looks(study.manifest)
+    levels = [side_words(study.manifest, side) for side in claim.sides]
+    published = np.array(claim.published, float)
+    metrics = dict.fromkeys(scores.metrics[cell] for side in sides for cell in side)
+    diverged_shares = {scores.count("diverged", side) / len(side) for side in sides}
+    diverged_unequally = len(diverged_shares) > 1
+    values = level_scores(scores.values, sides)
+    n = len(values)
+    result = rank_correlation(values.to_numpy(), published, rng) if n else None
+    estimate = paired(result.by_seed if result else np.array([]))
+    reason = ""
+    if diverged_unequally:
+        reason = "values diverged unequally often"
+        ranked = level_scores(scores.ranked, sides).to_numpy()
+        if len(ranked):
+            reason += f"; diverged ranked worst: {number(rank_correlation(ranked, published, rng).mean, 2)}"
+    elif n < MIN_SEEDS:
+        reason = f"n = {n}, fewer than {MIN_SEEDS} seeds show no ranking"
+    p = math.nan
+    notes = []
+    if result is not None and not reason:
+        p = float(bonferroni(max(result.p_seeds, result.p_orders), looks))
+        notes = rank_notes(result, levels)
+    columns = {
+        "n": n,
+        "mean": math.nan if diverged_unequally else estimate.mean,
+        "sd": math.nan if diverged_unequally else estimate.sd,
+        "metric": ", ".join(metrics),
+        "paired": True,
+        "margin": math.nan,
+        "side": ", ".join(levels),
+        "against": "published numbers",
+    }
+
+    def judge(level: float) -> Judgement:
+        outcome = 0
+        if p <= level:
+            outcome = 1 if estimate.mean > 0 else -1
+        if reason or n < 2:
+            return Judgement(outcome=outcome)
+        if not estimate.error:
+            return Judgement(estimate.mean, estimate.mean, outcome)
+        low, high = interval(estimate, level / looks)
+        return Judgement(max(low, -1.0), min(high, 1.0), outcome)
+
+    return ClaimTest(columns, p, judge, reason, diverged_unequally, notes)
+
+
+def level_scores(values: pandas.DataFrame, sides: list[dict[str, float]]) -> pandas.DataFrame:
+    """A row per seed that has every run, a column per level: its weighted mean."""
+    complete = values[[cell for side in sides for cell in side]].dropna()
+    levels = {i: complete[[*side]] @ np.array([*side.values()]) for i, side in enumerate(sides)}
+    return pandas.DataFrame(levels, index=complete.index)
+
+
+def rank_notes(result: RankCorrelation, levels: list[str]) -> list[str]:
+    """Notes on how much a correlation depends on one level, since a few coarse groups can cause it, and on chance."""
+    direction = 1 if result.mean >= 0 else -1
+    weakest = int(np.argmin(result.without * direction))
+    notes = [f"Spearman without {levels[weakest]} {number(float(result.without[weakest]), 2)}"]
+    if result.p_orders > result.p_seeds:
+        notes.append(f"as good an order by chance: {p_words(result.p_orders)}")
+    return notes
+
+
+# Multipliers
+
+
+def forecast(study: Study, claim: Claim, rng: np.random.Generator) -> ClaimTest:
+    """`multiplier`: M of side one against the reference at a rung lies above or below a bound; p is that of log M − log
+    bound."""
+    own = next(iter(weighed(claim, study.manifest.cells)[0]))
+    (rungs, rates), (bound, way) = arm_of(study, own, *claim.metrics), claim.bound
+    reason = unusable(rungs)
+    at = next(i for i, rung in enumerate(rungs) if rung.cell.id == own)
+    found = combined(rungs, np.eye(len(rungs))[at]) if not reason else paired(np.array([]))
+    p = math.nan if reason else p_value(replace(found, mean=found.mean - math.log(bound)))
+
+    def judge(level: float) -> Judgement:
+        low, high = map(math.exp, interval(found, level))
+        return Judgement(low, high, 0 if reason else way * ((low > bound) - (high < bound)))
+
+    words = [side_words(study.manifest, side) for side in claim.sides]
+    columns: dict[str, Any] = {"n": len(rungs[at].pairs), "mean": math.exp(found.mean), "sd": math.nan, "paired": True}
+    columns |= {"margin": math.nan, "metric": rungs[at].row.metric, "side": words[0], "against": words[1]}
+    notes = ["beyond the ladder, extrapolated"] * (not reason and change(rungs, at).extrapolated)
+    notes += [rates] * bool(rates)
+    return ClaimTest(columns, p, judge, reason, bool(reason), notes)
+
+
+TESTS: dict[str, Callable[[Study, Claim, np.random.Generator], ClaimTest]] = dict.fromkeys(DIFFERENCES, difference)
+TESTS |= {"diverges_more": divergence, "rank_correlates": ranking, "multiplier": forecast}
+
+
+# Verdicts that are stored with a study's tables, so that a later change of method does not change them
+
+
+def verdicts_to_store(manifest: Manifest, table: pandas.DataFrame, commit: str) -> StudyVerdicts:
+    """What is stored of a study's registered claims, from its table of claims, judged by the code of this commit."""
+    overall = replication(manifest, table)
+    verdicts = {}
+    for row in named_rows(table[table["registered"].astype(bool)]):
+        verdicts[row.name] = ClaimVerdict(
+            verdict=row.verdict,
+            note=row.note,
+            estimate=row.mean,
+            interval=(row.low, row.high),
+            p=row.p,
+            method=method_of(row),
+            commit=commit,
+        )
+    return StudyVerdicts(overall=overall.verdict if overall else None, claims=verdicts)
+
+
+def method_of(row: Any) -> str:
+    """How a claim is judged, in plain words."""
+    if row.relation == "rank_correlates":
+        return "Holm's step-down (t over seeds and permutation of levels)"
+    if row.relation == "diverges_more":
+        return "Holm's step-down (exact test)"
+    if row.relation == "multiplier":
+        return "Holm's step-down (t of the logarithm, delta method)"
+    if is_solved(row.metric):
+        return "Holm's step-down (exact test)"
+    return "Holm's step-down (t)" if row.paired else "Holm's step-down (Welch's t)"

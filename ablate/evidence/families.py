@@ -1,0 +1,152 @@
+"""The 5 % of false verdicts: which tests share it, and at how many looks at growing numbers of seeds.
+
+The effects of a design are a family, the registered claims another; of the rest there are only estimates.
+
+A study with `seeds=auto` tests at every look and stops once everything is decided.  The 5 % are split evenly over the
+planned looks (Bonferroni), so that intervals are valid at whichever look a study stops.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pandas
+
+from ablate.formatting import counted
+from ablate.results.naming import no_evidence
+from ablate.results.records import Manifest
+from ablate.results.study import Study
+
+ALPHA = 0.05  # messages and docs also say 5 % and 95 % in words: change them together
+DECIDED = ("better", "worse", "negligible", "equivalent", "supported", "contradicted")  # conclusive verdicts
+LOOKS = (5, 8, 12, 20)  # seeds
+
+
+# Families
+
+
+def described(manifest: Manifest) -> bool:
+    """Whether effects have no verdicts, because claims are registered without a registered `effects: all`, or on a
+    ladder.  A claim withdrawn after its results counts: otherwise withdrawing it would turn the effects into a family.
+    """
+    all_effects = manifest.effects and manifest.effects.value and manifest.effects.registered
+    return manifest.design == "ladder" or (registered(manifest) > 0 and not all_effects)
+
+
+def registered(manifest: Manifest) -> int:
+    """The number of registered claims in the family.  A claim that was edited or withdrawn after its results still
+    counts: removing what failed would make the rest look better than it is."""
+    count = 0
+    withdrawn_after_results = [entry for entry in manifest.withdrawn.values() if entry.seen is not False]
+    for entry in [*manifest.claims.values(), *withdrawn_after_results]:
+        if entry.registered or any(version.registered for version in entry.earlier):
+            count += 1
+    return count
+
+
+def families(manifest: Manifest, effects: int) -> str:
+    """A sentence on which verdicts share which 5 %, if a study has claims as well as a family of effects."""
+    if not effects or no_evidence(manifest):
+        return ""
+    claims = registered(manifest)
+    if described(manifest):
+        tested = "only the registered claims are tested" if claims else "these effects are not tested"
+        late = bool(manifest.effects and manifest.effects.value)
+        return f"{tested}; effects: all was written after results" if late else tested
+    if not claims:
+        return ""
+    both = f"{counted(claims, 'registered claim')} and {counted(effects, 'effect')}"
+    return f"{both} are tested separately, each group with its own 5 % of false verdicts"
+
+
+def bonferroni(p: Any, m: int) -> Any:
+    """min(1, m·p) for a family of m tests: at most α exactly where the simultaneous interval excludes zero."""
+    return np.minimum(m * p, 1.0)
+
+
+def holm(p: np.ndarray, m: int) -> np.ndarray:
+    """Holm's step-down p for a family of m tests, max over ranks j ≤ i of (m − j + 1)·p₍ⱼ₎, at most 1 (Holm 1979).
+
+    Of the m tests, those that are not in `p` and those with NaN count as if they had p = 1; NaN stays NaN.
+    """
+    order = np.argsort(p)  # NaN last
+    factors = m - np.arange(len(p))
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.minimum(np.maximum.accumulate(factors * p[order]), 1.0)
+    return adjusted
+
+
+# Looks
+
+
+def looks_until(seeds_max: int) -> list[int]:
+    """The numbers of seeds at which a study of at most `seeds_max` seeds looks."""
+    return [n for n in LOOKS if n < seeds_max] + [seeds_max]
+
+
+def planned_looks(manifest: Manifest) -> int:
+    """The number of looks among which the 5 % are split."""
+    return len(manifest.sequential.looks) if manifest.sequential else 1
+
+
+def undecided(table: pandas.DataFrame) -> pandas.DataFrame:
+    """The rows of effects, or of claims, that more seeds may decide: those of the family without a verdict."""
+    return table[table["family"].astype(bool) & table["waits"].astype(bool)]
+
+
+def sequential_state(study: Study, effects: pandas.DataFrame, claims: pandas.DataFrame | None = None) -> str:
+    """The state of a study with `seeds=auto` in one line, given its effects and claims; "" for other studies."""
+    sequence = study.manifest.sequential
+    if not sequence:
+        return ""
+    noun = "effect"
+    table = effects
+    if claims is not None and claims["family"].any():
+        noun = "claim"
+        table = claims
+    family = table[table["family"].astype(bool)]
+    waiting = len(undecided(family))
+    decided = int((family["verdict"].isin(DECIDED) & ~family["waits"].astype(bool)).sum())
+    without_verdict = len(family) - decided - waiting
+    unfinished = int(study.runs["status"].isin(["missing", "failed"]).sum())
+    seeds = counted(len(study.manifest.seeds), "seed")
+    if unfinished:
+        state = f"the analysis at {seeds} lacks {counted(unfinished, 'run')}"
+    elif waiting:
+        last = "the last analysis, " if sequence.at == sequence.looks[-1] else ""
+        state = f"{counted(waiting, noun)} undecided at {last}{seeds}"
+    else:
+        state = f"decided at {seeds}" if decided else f"nothing to decide, stopped at {seeds}"
+        if without_verdict:
+            state += f", {without_verdict} without a verdict"
+    return f"seeds=auto: {state}; intervals allow for interim analyses at {in_words(sequence.looks)} seeds"
+
+
+def unadjusted(manifest: Manifest) -> str:
+    """A sentence saying that intervals are too narrow because of looks other than those of `seeds=auto`; else ""."""
+    seeds = set(manifest.seeds)
+    sequence = manifest.sequential.looks if manifest.sequential else []
+    # A planned look has the plan of this sequence, and the first seeds up to one of its numbers.
+    planned_seeds = [list(range(n)) for n in sequence]
+    others = [look for look in manifest.looks if look.planned != sequence or look.seeds not in planned_seeds]
+    earlier = {len(look.seeds) for look in others if set() < set(look.seeds) < seeds}
+    # Looks of this study at all of its seeds under another plan: their results decided whether seeds would be added.
+    under_another_plan = [look for look in others if look.study is None and set(look.seeds) == seeds]
+    studies = sorted({look.study for look in others if look.study})
+    where = f" (in {', '.join(studies)})" if studies and all(look.study for look in others) else ""
+    if sequence and (earlier or under_another_plan):
+        if under_another_plan:
+            earlier.add(len(seeds))
+        reason = f"an interim analysis at {in_words(earlier)} seeds{where} was not one of seeds=auto at {in_words(sequence)}"
+    elif earlier:
+        reason = f"seeds were added after an interim analysis of {in_words(earlier)} of the {len(seeds)}{where}"
+    elif any(look.planned for look in under_another_plan):
+        reason = f"seeds=auto stopped at these {len(seeds)} seeds"
+    else:
+        return ""
+    return f"unadjusted: {reason}, so these intervals miss the truth more often than they say"
+
+
+def in_words(numbers: Iterable[int]) -> str:
+    """Numbers in rising order: "5, 8, 12"."""
+    return ", ".join(map(str, sorted(numbers)))

@@ -1,0 +1,273 @@
+"""Power: what a number of seeds can find, and the noise to expect, from the SDs of finished studies.
+
+The noise atlas holds SDs by contrast, task, scale and metric; `make figures` writes `noise_atlas.csv` from the tables
+of committed studies.
+"""
+
+import bisect
+import functools
+import math
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+from scipy import optimize, stats
+
+from ablate.config.claims import BOUNDED, Claim
+from ablate.config.groups import groups as config_groups
+from ablate.evidence.claims import contrast_of
+from ablate.evidence.contrasts import Contrast, contrasts, in_stratum
+from ablate.evidence.estimates import Estimate, independent_groups
+from ablate.evidence.families import ALPHA, described, planned_looks, registered
+from ablate.evidence.proportions import is_solved
+from ablate.evidence.scores import endpoints
+from ablate.evidence.verdicts import MIN_PAIRS, MIN_SEEDS, margin_of
+from ablate.formatting import MINUS, between, counted, first_of, is_number, listed, plain, size
+from ablate.results.naming import no_evidence
+from ablate.results.records import Manifest
+from ablate.results.tables import named_rows
+
+POWER = 0.8
+MOST_SEEDS = 10_000  # up to which numbers of seeds are searched
+
+FILE = Path(__file__).with_name("noise_atlas.csv")
+FARTHEST = math.log(10)  # largest |log ratio| of parameters × steps at which a row is used
+SAME_SIZE = math.log(1.1)  # |log ratio| up to which the size of the source is not mentioned
+TEXTS = ("study", "task", "task_kind", "scale", "metric", "kind", "factor", "change", "stratum")
+SINGLE = ("main", "step")  # kinds of contrast that change one factor
+
+
+# Power
+
+
+def quantiles_of_sd(df: float, count: int) -> np.ndarray:
+    """Evenly spaced quantiles of an estimated SD over the true one: s² ~ χ²_df/df."""
+    return np.asarray(np.sqrt(stats.chi2.ppf((np.arange(count) + 0.5) / count, df) / df))
+
+
+def noncentral_power(shift: Any, df: float, alpha: float, count: int = 2000) -> float:
+    """P(|t| > t_{1 − alpha/2, df}) for a difference of `shift` standard errors: the noncentral t; averaged over shifts.
+    Computed as the mean over s² ~ χ²_df/df of Φ(shift − t·s) + Φ(−shift − t·s), as SciPy's is NaN for some shifts."""
+    limits = quantiles_of_sd(df, count) * stats.t.isf(alpha / 2, df)
+    return float(np.mean(stats.norm.cdf(shift - limits) + stats.norm.cdf(-shift - limits)))
+
+
+def findable(sd: float, n: int, alpha: float) -> float:
+    """The mean of n paired differences with a known SD that is detected with 80 % power at a two-sided level."""
+
+    def lack_of_power(shift: float) -> float:
+        return noncentral_power(shift, n - 1, alpha) - POWER
+
+    largest = 8 * (float(stats.t.isf(alpha / 2, n - 1)) + 1)
+    shift = optimize.brentq(lack_of_power, 0, largest, xtol=1e-4)
+    return sd / math.sqrt(n) * float(shift)
+
+
+@functools.lru_cache(maxsize=4096)
+def detectable_factor(df: float, alpha: float) -> float:
+    """How many estimated standard errors a new study of the same size detects with 80 % power at a two-sided level.
+
+    Its power at the shift factor·r is averaged over the error of the estimate, r² ~ χ²_df/df.  For one paired contrast
+    at 5 % and 3, 5, 8 and 20 seeds this is 1.55, 1.24, 1.13 and 1.05 times as many as with a known standard error.
+    """
+    errors = quantiles_of_sd(df, 200)[:, None]
+
+    def lack_of_power(factor: float) -> float:
+        return noncentral_power(factor * errors, df, alpha, 200) - POWER
+
+    largest = 8 * (float(stats.t.isf(alpha / 2, df)) + 1)
+    while lack_of_power(largest) < 0:
+        largest *= 2
+    return float(optimize.brentq(lack_of_power, 0, largest, xtol=1e-4))
+
+
+def detectable(estimate: Estimate, alpha: float) -> float:
+    """The error times its `detectable_factor`; NaN without any spread, and for the share solved."""
+    if estimate.n < 2 or not estimate.error or estimate.solved is not None:
+        return math.nan
+    return estimate.error * detectable_factor(estimate.df, alpha)
+
+
+def bounded(margin: float, sd: float, n: int, alpha: float, both: bool) -> float:
+    """P(the 1 − alpha interval of n paired differences of mean zero lies inside ±margin; without `both`, below it).  E
+    over s² ~ σ²χ²_ν/ν, ν = n − 1, of max(0, 2Φ(z) − 1), or Φ(z), z = margin·√n/σ − t_{1 − alpha/2, ν}·s/σ."""
+    z = margin * math.sqrt(n) / sd - stats.t.isf(alpha / 2, n - 1) * quantiles_of_sd(n - 1, 200)
+    below = stats.norm.cdf(z)
+    return float(np.mean(np.maximum(0, 2 * below - 1) if both else below))
+
+
+def seeds_to_bound(margin: float, sd: float, alpha: float, both: bool = True) -> int | None:
+    """The fewest paired seeds, at least five, that show a difference of zero to lie within ±margin with 80 % power.
+    Without `both`, to lie below the margin.  None: more than 10,000."""
+    seeds = range(2, MOST_SEEDS + 1)
+    i = bisect.bisect_left(seeds, True, key=lambda n: bounded(margin, sd, n, alpha, both) >= POWER)
+    return max(MIN_SEEDS, seeds[i]) if i < len(seeds) else None
+
+
+# The noise to expect
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The SD over seeds that a contrast is expected to have."""
+
+    sd: float
+    source: Any  # the row of the atlas that it comes from
+    distance: float  # |log ratio| of parameters × steps
+
+
+def read_atlas() -> pandas.DataFrame:
+    """The atlas that is installed with the package."""
+    table = pandas.read_csv(FILE, keep_default_na=False, na_values=[""], encoding="utf-8")
+    return table.fillna(dict.fromkeys(TEXTS, ""))
+
+
+def usable(atlas: pandas.DataFrame) -> list[Any]:
+    """The rows to forecast from: paired changes of one factor, whose SD is from five seeds or more."""
+    has_sd = atlas["paired"].astype(bool) & (atlas["n"] >= MIN_SEEDS) & (atlas["sd"] > 0) & atlas["steps"].notna()
+    return list(named_rows(atlas[has_sd & atlas["kind"].isin(SINGLE)]))
+
+
+def change_of(contrast: Contrast) -> str:
+    """What a contrast changes, without its stratum: "norm: rms − ln"."""
+    if contrast.kind == "step":
+        return f"{contrast.factor}: {contrast.level} {MINUS} {contrast.reference}"
+    return contrast.label.removesuffix(in_stratum("", contrast.stratum))
+
+
+def expected(sources: list[Any], manifest: Manifest, contrast: Contrast, metric: str) -> Expected | None:
+    """The SD of a contrast, from the nearest row of the atlas with its metric, task and factor; None without one.
+
+    The same change comes first; then the same text of the task, the nearest in log(parameters × steps), the most seeds
+    and the largest SD.  The SD is scaled up by √Σ w² but never down: averaging over more cells need not reduce noise,
+    since a component draws the same random numbers in all of them.
+    """
+    _, pairs = independent_groups(manifest, contrast.weights)
+    if not pairs:
+        return None
+    cell = next(cell for cell in manifest.cells if cell.id in contrast.side(-1))
+    if cell.config is None or cell.params is None:
+        return None
+    task = manifest.tasks[cell.task]
+    change = change_of(contrast)
+    best: tuple[Any, ...] | None = None
+    for row in sources:
+        distance = abs(math.log(row.params * row.steps / (cell.params * cell.config.train.steps)))
+        same_metric = row.metric == metric and row.factor == contrast.factor
+        same_task = unversioned(row.task) == unversioned(task.name) and row.task_kind == task.kind
+        if not (same_metric and same_task and distance <= FARTHEST):
+            continue
+        candidate = (row.change != change, row.task != task.name, distance, -row.n, -row.sd, row.Index, row)
+        if best is None or candidate < best:
+            best = candidate
+    if best is None:
+        return None
+    source = best[-1]
+    squares = sum(weight**2 for weight in contrast.weights.values())
+    return Expected(float(source.sd) * max(1.0, math.sqrt(squares / source.squares)), source, best[2])
+
+
+def unversioned(task: str) -> str:
+    """A task's name without Python's version: stdlib of stdlib-3.11."""
+    return re.sub(r"-3\.\d+$", "", task)
+
+
+# Lines before a study
+
+
+def noise_lines(manifest: Manifest) -> list[str]:
+    """The noise to expect in a study, the effects that its seeds can detect, and the seeds that its margins need."""
+    family = [contrast for contrast in contrasts(manifest) if contrast.kind != "cell"]
+    single = [contrast for contrast in family if contrast.kind in SINGLE]
+    if no_evidence(manifest) or not single:
+        return []
+    metrics = endpoints(manifest)
+    sources = usable(read_atlas())
+    tests = registered(manifest) if registered(manifest) and described(manifest) else len(family)
+    level = ALPHA / tests / planned_looks(manifest)
+    n = manifest.sequential.looks[-1] if manifest.sequential else len(manifest.seeds)
+    estimates: list[Expected] = []
+    changes_with_noise = set()
+    for contrast in single:
+        estimate = expected(sources, manifest, contrast, metrics[next(iter(contrast.weights))])
+        if estimate is not None:
+            estimates.append(estimate)
+            changes_with_noise.add(change_of(contrast))
+    unknown = [contrast.factor for contrast in single if change_of(contrast) not in changes_with_noise]
+    lines = []
+    if any(is_solved(metric) for metric in metrics.values()):
+        lines.extend(too_few_for_shares(n, level))
+    if estimates:
+        source = f"from {first_of(sources_in_words(manifest, estimates), 2)}"
+        if unknown:
+            source += f"; none known of {listed(list(dict.fromkeys(unknown)))}"
+        smallest = min(estimate.sd for estimate in estimates)
+        largest = max(estimate.sd for estimate in estimates)
+        if n < MIN_PAIRS:
+            finds = f"fewer than {MIN_PAIRS} seeds find nothing"
+        else:
+            range_found = between(findable(smallest, n, level), findable(largest, n, level))
+            finds = f"smallest effect that {counted(n, 'seed')} find with 80 % power: {range_found}"
+        lines.append(f"noise: SD of an effect about {between(smallest, largest)} ({source}); {finds}")
+    needed = []
+    margin = margin_of(manifest.margin).size
+    if len(estimates) == len(single) and math.isfinite(margin) and manifest.design != "ladder":
+        seeds = seeds_to_bound(margin, max(estimate.sd for estimate in estimates), level)
+        needed.append(f"{seeds_in_words(seeds)} would show equality within {plain(margin)}")
+    for name, entry in manifest.claims.items():
+        needed.extend(seeds_for_claim(manifest, name, entry.claim, sources))
+    if needed:
+        lines.append(f"if there is no difference, {'; '.join(needed)}, with 80 % power")
+    return lines
+
+
+def too_few_for_shares(n: int, level: float) -> list[str]:
+    """A line if even the clearest result of n seeds, one of two cells solves the task in all, decides nothing."""
+    enough = math.floor(math.log2(1 / level)) + 2  # McNemar's exact p is then 2 · 2^−n
+    return [f"fewer than {enough} seeds decide nothing about shares of runs solved"] if n < enough else []
+
+
+def sources_in_words(manifest: Manifest, estimates: list[Expected]) -> list[str]:
+    """Sources of the SDs by scale and task: "64 seeds of norm: rms − ln and ffn: swiglu − mlp at scale=tiny"."""
+    presets = config_groups()["scale"]
+    tasks = [task.name for task in manifest.tasks.values()]
+    changes_by_place: dict[tuple[int, str], list[str]] = {}
+    for estimate in estimates:
+        row = estimate.source
+        place = f"scale={row.scale}" if row.scale in presets else row.scale
+        if estimate.distance > SAME_SIZE:
+            place += f", {size(int(row.params))} parameters × {row.steps:.0f} steps"
+        if row.task not in tasks:
+            place += f" on {row.task}"
+        changes = changes_by_place.setdefault((int(row.n), place), [])
+        if row.change not in changes:
+            changes.append(row.change)
+    words = []
+    for (n, place), changes in changes_by_place.items():
+        words.append(f"{counted(n, 'seed')} of {first_of(changes, 2)} at {place}")
+    return words
+
+
+def seeds_for_claim(manifest: Manifest, name: str, claim: Claim, sources: list[Any]) -> list[str]:
+    """The seeds that a claim of a small difference needs, if the atlas has a change of its factor."""
+    if claim.relation not in BOUNDED or not is_number(claim.margin) or len(claim.metrics) > 1:
+        return []
+    claimed = contrast_of(claim, manifest)
+    factor = next(iter(claim.sides[0]))
+    label = f"{factor}: {claimed.level} {MINUS} {claimed.reference}"  # as a design's contrast is labelled
+    contrast = replace(claimed, factor=factor, label=label)
+    metric = next(iter(claim.metrics), endpoints(manifest)[next(iter(contrast.weights))])
+    estimate = expected(sources, manifest, contrast, metric)
+    if estimate is None:
+        return []
+    level = ALPHA / max(1, registered(manifest)) / planned_looks(manifest)
+    seeds = seeds_to_bound(float(claim.margin), estimate.sd, level, both=claim.relation == "equivalent")
+    return [f"{seeds_in_words(seeds)} would support {name} (margin {plain(claim.margin)})"]
+
+
+def seeds_in_words(seeds: int | None) -> str:
+    """A number of seeds from `seeds_to_bound`."""
+    return f"more than {MOST_SEEDS:,} seeds" if seeds is None else f"{seeds:,} seeds"
