@@ -133,7 +133,9 @@ def columns_as_judged(judged: ClaimVerdict, row: dict[str, Any]) -> dict[str, An
     columns = {"mean": number_of(judged.estimate), "low": number_of(low), "high": number_of(high)}
     if row["verdict"] == judged.verdict:
         return columns
-    note = f"judged by {judged.method}; by today's method it is {row['verdict']}"
+    note = (
+        f"judged by {judged.method}; {method_of(row['relation'], row['metric'], row['paired'])} says {row['verdict']}"
+    )
     if row["note"]:
         note = f"{note}; {row['note']}"
     return columns | {"verdict": judged.verdict, "note": note}
@@ -598,20 +600,20 @@ def verdicts_to_store(manifest: Manifest, table: pandas.DataFrame, commit: str) 
             estimate=row.mean,
             interval=(row.low, row.high),
             p=row.p,
-            method=method_of(row),
+            method=method_of(row.relation, row.metric, row.paired),
             commit=commit,
         )
     return StudyVerdicts(overall=overall.verdict if overall else None, claims=verdicts)
 
 
-def method_of(row: Any) -> str:
+def method_of(relation: str, metric: str, paired: bool) -> str:
     """How a claim is judged, in plain words."""
-    if row.relation == "rank_correlates":
+    if relation == "rank_correlates":
         return "Holm's step-down (t over seeds and permutation of levels)"
-    if row.relation == "diverges_more":
+    if relation == "diverges_more":
         return "Holm's step-down (exact test)"
-    if row.relation == "multiplier":
+    if relation == "multiplier":
         return "Holm's step-down (t of the logarithm, delta method)"
-    if is_solved(row.metric):
+    if is_solved(metric):
         return "Holm's step-down (exact test)"
-    return "Holm's step-down (t)" if row.paired else "Holm's step-down (Welch's t)"
+    return "Holm's step-down (t)" if paired else "Holm's step-down (Welch's t)"

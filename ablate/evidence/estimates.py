@@ -77,6 +77,12 @@ def is_skewed(differences: np.ndarray) -> bool:
     return bool(abs(stats.skew(differences, bias=False)) > SKEWNESS_LIMIT)
 
 
+def estimate_of_differences(differences: np.ndarray) -> Estimate:
+    """The mean of differences within seeds, with these where they are plainly skewed."""
+    estimate = paired(differences)
+    return replace(estimate, skewed=differences) if is_skewed(differences) else estimate
+
+
 def interval(estimate: Estimate, alpha: float) -> tuple[float, float]:
     """The 1 − alpha interval; NaN below two seeds and without any spread.
 
@@ -226,13 +232,7 @@ def independent_groups(manifest: Manifest, weights: Weights) -> tuple[list[Weigh
 def estimate_of(values: pandas.DataFrame, groups: list[Weights], pairs: bool) -> Estimate:
     """The weighted sum of cells' values (a row per seed, a column per cell), within seeds or of independent groups."""
     sums = [weighted_sums(values, weights) for weights in groups]
-    if not pairs:
-        return welch(sums)
-    differences = sums[0]
-    estimate = paired(differences)
-    if is_skewed(differences):
-        return replace(estimate, skewed=differences)
-    return estimate
+    return estimate_of_differences(sums[0]) if pairs else welch(sums)
 
 
 def weighted_sums(values: pandas.DataFrame, weights: Weights) -> np.ndarray:

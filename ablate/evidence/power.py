@@ -226,7 +226,7 @@ def noise_lines(manifest: Manifest) -> list[str]:
 
 def too_few_for_shares(n: int, level: float) -> list[str]:
     """A line if even the clearest result of n seeds, one of two cells solves the task in all, decides nothing."""
-    enough = math.floor(math.log2(1 / level)) + 2  # McNemar's exact p is then 2 · 2^−n
+    enough = math.ceil(1 + math.log2(1 / level))  # McNemar's exact p is 2 · 2^−n at best
     return [f"fewer than {enough} seeds decide nothing about shares of runs solved"] if n < enough else []
 
 

@@ -18,8 +18,8 @@ from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.config.claims import Criterion
 from ablate.evidence.claims import decide, rank_correlation
-from ablate.evidence.error_rates import nominal, registered
-from ablate.evidence.exact import hypergeometric_p
+from ablate.evidence.families import registered
+from ablate.evidence.proportions import exchanged_cells_p
 from ablate.formatting import number
 from ablate.planning import rounds
 from ablate.results.records import ClaimVerdict, CriterionEntry, ValueText
@@ -319,7 +319,7 @@ def test_a_claim_that_was_judged_by_its_interval_says_what_holm_says():
     )
     found = row(evidence.claims(replace(study, verdicts={"near": kept})), "near")
     assert found.verdict == "undecided" and found.p_holm == before.p_holm
-    assert "; judged by simultaneous interval (Bonferroni t); Holm's step-down says supported" in found.sentence
+    assert "; judged by simultaneous interval (Bonferroni t); Holm's step-down (t) says supported" in found.sentence
 
 
 def test_a_claim_written_after_results_is_an_estimate_with_a_plain_interval():
@@ -379,7 +379,6 @@ def test_levels_rank_as_published_or_against_it_or_neither():
         study = made(RANK, score=stairs(sign))
         found = row(evidence.claims(study), "rank")
         assert found.verdict == verdict and -1 <= found.low <= found["mean"] <= found.high <= 1
-        assert found.assumes == "if correlations over seeds are roughly normal" * (verdict != "undecided")
     few = made(RANK, score=stairs(1.0), seeds=range(4))
     assert row(evidence.claims(few), "rank").note == "n = 4, fewer than 5 seeds show no ranking"
     short = {"rank_correlates": [{"ffn": FFN[:4]}, [4, 3, 2, 1]]}
@@ -409,7 +408,7 @@ def test_sides_of_unequal_size_diverge_as_every_deal_of_the_cells_says():
         every = np.array([sum(values) for values in itertools.product(*few)])
         chance = np.array([math.prod(each) for each in itertools.product(*ways)])
         tails = [chance[(every - found) * sign >= -1e-9].sum() for sign in (1, -1)]
-        p = hypergeometric_p(runs[:, :m].sum(1), runs[:, m:].sum(1), m, n)
+        p = exchanged_cells_p(runs[:, :m].sum(1), runs[:, m:].sum(1), m, n)
         assert p == pytest.approx(min(1, 2 * min(tails)))
 
 
@@ -418,7 +417,7 @@ def test_a_claim_of_one_cell_against_many_takes_the_deal():
     lost = lambda levels, seed: "diverged" if levels["ffn"] == ("glu" if seed % 3 == 2 else "mlp") else "done"  # noqa: E731
     found = row(evidence.claims(made(often, {"ffn": FFN}, status=lost)), "often")
     other = np.arange(8) % 3 == 2
-    assert found.p == pytest.approx(hypergeometric_p((~other).astype(int), other.astype(int), 1, 3))
+    assert found.p == pytest.approx(exchanged_cells_p((~other).astype(int), other.astype(int), 1, 3))
     assert "6 of 8 runs diverged against 2 of 24" in found.sentence
 
 
@@ -435,7 +434,7 @@ def test_looks_decide_over_registered_claims_alone():
     gated, same = entry({"less": SIDES}), {"equivalent": [{"norm": "ln"}, {"norm": "rms"}], "margin": 1e-4}
     study, done, said = at_look({"gated": gated, "late": entry(same, False)})
     assert done and said.startswith("seeds=auto: decided at 5 seeds;")
-    level = nominal((5, 8, 12, 20), 0.05)
+    level = 0.05 / 4
     gain = scores_of(study, ffn=["swiglu"]) - scores_of(study, ffn=["mlp", "gelu"])
     expected = stats.ttest_1samp(gain, 0).confidence_interval(1 - level)
     assert row(evidence.claims(study), "gated").low == pytest.approx(expected.low)

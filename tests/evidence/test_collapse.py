@@ -2,23 +2,16 @@
 
 import dataclasses
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from fake_studies import STEPS, TASK, Levels, study_of
-from scipy import stats
 
-from ablate import evidence, formatting
-from ablate.cli.summary import summary
-from ablate.evidence.equivalence import guess_of
-from ablate.evidence.normality import LEVEL, normality, rejects_normality
+from ablate import evidence
+from ablate.evidence.collapse import score_of_a_guess
 from ablate.results.records import TaskFacts
 from ablate.results.study import Study
-from analysis.case import case_of
-from analysis.writing.methods import markdown
-from analysis.writing.sentences import sentences
 
 COPY = TASK | {"metrics": {"accuracy": "max", "loss": "min"}, "yardsticks": {"chance": math.log(2)}}
 MARGIN = {"value": 0.02, "written": "2026-01-01", "registered": True, "earlier": []}
@@ -46,10 +39,14 @@ def row(found: Study) -> Any:
 
 
 def test_what_a_guess_scores() -> None:
-    copy, text, bare = TaskFacts(**COPY), TaskFacts(**TASK), TaskFacts(metrics={"loss": "min"})
-    assert guess_of(copy, "test/accuracy@30") == pytest.approx(0.5) and guess_of(copy, "test/exact") == 0
-    assert guess_of(text, "test/loss@128") == 5.5452 and guess_of(bare, "accuracy") == 0
-    assert math.isnan(guess_of(bare, "loss")) and math.isnan(guess_of(text, "test/bpb"))
+    copy = TaskFacts(**COPY)
+    text = TaskFacts(**TASK)
+    bare = TaskFacts(metrics={"loss": "min"})
+    assert (
+        score_of_a_guess(copy, "test/accuracy@30") == pytest.approx(0.5) and score_of_a_guess(copy, "test/exact") == 0
+    )
+    assert score_of_a_guess(text, "test/loss@128") == 5.5452 and score_of_a_guess(bare, "accuracy") == 0
+    assert math.isnan(score_of_a_guess(bare, "loss")) and math.isnan(score_of_a_guess(text, "test/bpb"))
 
 
 def test_a_seed_at_a_guess_collapsed_and_bars_equivalence() -> None:
@@ -180,88 +177,3 @@ def test_claims_go_by_the_same_slope() -> None:
     )
     assert far.verdict == "contradicted" and near.verdict == "supported"
     assert lost.verdict == "undecided" and "rms collapsed in 1 of 8 seeds" in lost.sentence
-
-
-NORMAL = "if differences are roughly normal"
-QUANTILES = {n: stats.norm.ppf((np.arange(n) + 0.5) / n) for n in (11, 12, 20)}
-
-
-def study_normal(differences: np.ndarray, **options: Any) -> Study:
-    score = lambda levels, seed: 2.0 + float(differences[seed]) * (levels["norm"] == "rms")  # noqa: E731
-    return study_of(PAIR, range(len(differences)), score, **options)
-
-
-def test_below_twelve_seeds_a_verdict_names_what_it_assumes() -> None:
-    found = study_normal(0.05 + 0.01 * QUANTILES[11])
-    assert row(found).verdict == "worse" and row(found).assumes == NORMAL
-    assert NORMAL not in "".join(sentences(case_of(found, Path()))), "what holds for all rows is said once"
-
-
-def test_from_twelve_seeds_on_normal_differences_need_no_assumption() -> None:
-    found = study_normal(0.05 + 0.01 * QUANTILES[12])
-    assert row(found).verdict == "worse" and row(found).assumes == "" and row(found).p_normal > LEVEL
-    assert NORMAL not in summary(found)
-
-
-@pytest.mark.parametrize("margin", [None, MARGIN | {"value": 5.0}])
-def test_an_alarm_withholds_the_verdict_and_says_why(margin: dict[str, Any] | None) -> None:
-    skewed = 0.01 * np.exp(QUANTILES[20])
-    found = row(study_normal(skewed, margin=margin))
-    assert stats.ttest_1samp(skewed, 0).pvalue < 0.001, "what the interval would have called worse"
-    assert found.verdict == "withheld" and math.isnan(found.low) and math.isnan(found.p)
-    assert formatting.verdict(found).startswith("withheld: differences over seeds are not normal (Shapiro–Wilk p")
-    assert found.note.endswith("lower 0, higher 20 (sign test, uncorrected: p < 0.0001)")
-
-
-def test_a_margin_in_steps_gives_no_verdict_after_an_alarm() -> None:
-    """Such margins go by what the effect is worth, which has an interval where the effect itself has none."""
-    skewed = study_collapse(0.0, set(), n=20, margin=MARGIN_COLLAPSE | {"value": "90 %"})
-    assert row(skewed).verdict.startswith("equivalent"), "with these scores and no alarm"
-    extra = 0.002 * np.exp(QUANTILES[20])
-    runs = skewed.runs.assign(extra=[extra[seed] for seed in skewed.runs["seed"]])
-    runs["test/loss"] += runs["extra"].where(runs["norm"] == "rms", 0.0)
-    found = row(dataclasses.replace(skewed, runs=runs))
-    assert found.verdict == "withheld" and "are not normal" in found.note
-
-
-def test_after_an_alarm_the_other_rows_name_what_they_assume() -> None:
-    shapes = {"ln": 0 * QUANTILES[20], "rms": np.exp(QUANTILES[20]), "scale": 5 + np.roll(QUANTILES[20], 7)}
-    score = lambda levels, seed: 2.0 + 0.01 * float(shapes[levels["norm"]][seed])  # noqa: E731
-    found = study_of({"norm": list(shapes)}, range(20), score)
-    family = evidence.effects(found).query("family")
-    assert "(1 of 2)" in markdown(case_of(found, Path()))
-    assert list(family["verdict"]) == ["withheld", "worse"] and list(family["assumes"]) == ["", NORMAL]
-
-
-def test_seeds_auto_does_not_stop_on_an_alarm() -> None:
-    looks = {"looks": [5, 8, 12, 20], "at": 12, "max": 20}
-    table = evidence.effects(study_normal(0.01 * np.exp(1.5 * QUANTILES[12]), sequential=looks))
-    assert table["verdict"].iloc[0] == "withheld" and len(evidence.undecided(table)) == 1
-
-
-def test_claims_go_by_the_same_check() -> None:
-    more = {"greater": [{"norm": "rms"}, {"norm": "ln"}], "metric": "test/loss"}
-    claims = {"more": equivalent(9.0) | {"claim": more}, "same": equivalent(9.0, "loss")}
-    for found in evidence.claims(study_normal(0.01 * np.exp(QUANTILES[20]), claims=claims)).itertuples():
-        assert found.verdict == "undecided" and "are not normal (Shapiro–Wilk" in found.sentence and found.waits
-    for found in evidence.claims(study_normal(0.05 + 0.01 * QUANTILES[11], claims=claims)).itertuples():
-        assert found.verdict.startswith("supported") and found.assumes == NORMAL and NORMAL not in found.sentence
-
-
-def test_unpaired_sides_are_checked_each() -> None:
-    def score(levels: dict[str, Any], seed: int) -> float:
-        far = levels["train.batch_size"] == 32
-        return 2.0 + 0.01 * float(np.exp(QUANTILES[20][seed]) if far else QUANTILES[20][seed]) + far
-
-    found = row(study_of({"train.batch_size": [16, 32]}, range(20), score, batches=str))
-    assert not found.paired and found.verdict == "withheld" and "scores over seeds are not normal" in found.note
-
-
-def test_false_alarms_are_five_per_cent_and_skew_is_seen() -> None:
-    rng = np.random.default_rng(12)
-
-    def alarms(values: np.ndarray) -> float:
-        return float(np.mean([rejects_normality(normality([each])) for each in values]))
-
-    assert alarms(rng.normal(size=(1000, 12))) <= LEVEL + 3 * math.sqrt(LEVEL * (1 - LEVEL) / 1000)
-    assert alarms(rng.lognormal(size=(200, 12))) >= 0.6 and alarms(rng.lognormal(size=(200, 20))) >= 0.9

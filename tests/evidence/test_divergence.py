@@ -14,8 +14,15 @@ from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.config.claims import Claim, metric_problems
 from ablate.config.typed_json import parse
-from ablate.evidence.estimates import Divergence, divergence_of
-from ablate.evidence.exact import counted, exact_interval, exact_p, hypergeometric_p, permutation_p, sign_flip_p
+from ablate.evidence.estimates import Divergence, divergence_of, solved_p
+from ablate.evidence.proportions import (
+    SolvedCounts,
+    exchanged_cells_p,
+    exchanged_seeds_p,
+    exchanged_sides_p,
+    solved_counts,
+    solved_interval,
+)
 from ablate.evidence.scores import scores
 from ablate.results.records import TaskFacts
 from ablate.results.study import Study
@@ -35,23 +42,23 @@ def made(lost: set[tuple[str, int]], seeds: int, **options: Any) -> Study:
 
 @pytest.mark.parametrize(("up", "down"), [(5, 0), (6, 0), (7, 2), (3, 3), (0, 9)])
 def test_single_runs_are_mcnemars_exact_test(up: int, down: int) -> None:
-    found = sign_flip_p([1] * up + [-1] * down + [0] * 4)
+    found = exchanged_sides_p([1] * up + [-1] * down + [0] * 4)
     assert found == pytest.approx(stats.binomtest(up, up + down, 0.5).pvalue)
 
 
 def test_exact_tests_of_several_runs_are_over_all_choices() -> None:
     differences = [2, 1, 0, -1, 2, 1]
     sums = np.array(list(itertools.product((1, -1), repeat=6))) @ differences
-    assert sign_flip_p(differences) == pytest.approx(np.mean(np.abs(sums) >= sum(differences)))
+    assert exchanged_sides_p(differences) == pytest.approx(np.mean(np.abs(sums) >= sum(differences)))
     one, other = [2, 1, 2, 0], [0, 0, 1, 0, 0]
     expected = stats.permutation_test((one, other), lambda a, b: abs(np.mean(a) - np.mean(b)), alternative="greater")
-    assert permutation_p(one, other) == pytest.approx(expected.pvalue)
+    assert exchanged_seeds_p(one, other) == pytest.approx(expected.pvalue)
     for table in ([[30, 10], [70, 90]], [[70, 90], [30, 10]], [[5, 3], [0, 8]], [[4, 4], [4, 4]]):
         one, other = ([1] * diverged + [0] * ended for diverged, ended in table)
-        assert permutation_p(one, other) == pytest.approx(stats.fisher_exact(table).pvalue)
+        assert exchanged_seeds_p(one, other) == pytest.approx(stats.fisher_exact(table).pvalue)
     none = np.zeros(0, int)
-    assert all(map(math.isnan, (sign_flip_p([]), hypergeometric_p(none, none, 1, 2))))
-    assert all(map(math.isnan, (permutation_p([], [1]), permutation_p([1], []))))
+    assert all(map(math.isnan, (exchanged_sides_p([]), exchanged_cells_p(none, none, 1, 2))))
+    assert all(map(math.isnan, (exchanged_seeds_p([], [1]), exchanged_seeds_p([1], []))))
 
 
 def sides(study: Study, level: str, reference: str) -> Divergence:
@@ -115,21 +122,21 @@ def clopper_pearson(count: int, n: int, tail: float) -> tuple[float, float]:
     return float(found.low), float(found.high)
 
 
-def pair(up: int, down: int, n: int) -> Any:
+def pair(up: int, down: int, n: int) -> SolvedCounts:
     """n seeds of two cells, of which the level alone solved `up` and the reference alone `down`."""
     seeds = [[1.0, 0.0]] * up + [[0.0, 1.0]] * down + [[1.0, 1.0]] * (n - up - down)
-    return counted([np.array(seeds)], [[1.0, -1.0]], 1)
+    return solved_counts([np.array(seeds)], [[1.0, -1.0]], None)
 
 
 def test_intervals_of_shares_are_made_of_clopper_and_pearsons_bounds() -> None:
     for up, down, n in ((5, 0, 5), (3, 1, 8), (0, 0, 5), (20, 0, 20)):
         one, other = clopper_pearson(up, n, 0.05 / 4), clopper_pearson(down, n, 0.05 / 4)
-        assert exact_interval(pair(up, down, n), 0.05) == pytest.approx((one[0] - other[1], one[1] - other[0]))
-    found = counted([np.ones((6, 1)), np.array([[1.0]] + [[0.0]] * 7)], [[1.0], [-1.0]], 1)
+        assert solved_interval(pair(up, down, n), 0.05) == pytest.approx((one[0] - other[1], one[1] - other[0]))
+    found = solved_counts([np.ones((6, 1)), np.array([[1.0]] + [[0.0]] * 7)], [[1.0], [-1.0]], None)
     one, other = clopper_pearson(6, 6, 0.05 / 4), clopper_pearson(1, 8, 0.05 / 4)
-    assert exact_interval(found, 0.05) == pytest.approx((one[0] - other[1], one[1] - other[0]))
-    found = counted([np.empty((0, 2))], [[1.0, -1.0]], 1)
-    assert np.isnan(exact_interval(found, 0.05)).tolist() == [True, True] and exact_p(found) == 1
+    assert solved_interval(found, 0.05) == pytest.approx((one[0] - other[1], one[1] - other[0]))
+    found = solved_counts([np.empty((0, 2))], [[1.0, -1.0]], None)
+    assert np.isnan(solved_interval(found, 0.05)).tolist() == [True, True] and solved_p(found, 0.0) == 1
     # A trend over ten settings at uneven distances: 2^20 values have no bound each, in no time and no memory.
     settings = np.log([1.0, 2, 3, 5, 9, 14, 22, 37, 60, 91])
     weights = np.concatenate([settings - settings.mean(), settings.mean() - settings])
@@ -137,7 +144,7 @@ def test_intervals_of_shares_are_made_of_clopper_and_pearsons_bounds() -> None:
     solved[0, 0] = math.nan
     bounds = [clopper_pearson(int(count), 7, 0.05 / 40) for count in solved[1:].sum(0)]
     low, high = (sum(w * pair[i if w > 0 else 1 - i] for w, pair in zip(weights, bounds, strict=True)) for i in (0, 1))
-    assert exact_interval(counted([solved], [weights], 1), 0.05) == pytest.approx((low, high))
+    assert solved_interval(solved_counts([solved], [list(weights)], None), 0.05) == pytest.approx((low, high))
 
 
 @pytest.mark.parametrize("chances", [(0.5, 0.0, 0.5), (0.9, 0.05, 0.05), (0.2, 0.6, 0.2), (0.02, 0.0, 0.98)])
@@ -147,7 +154,7 @@ def test_the_difference_is_missed_in_no_more_than_five_per_cent(chances: tuple[f
     missed, truth = 0.0, chances[0] - chances[1]
     for up, down in itertools.product(range(n + 1), repeat=2):
         if up + down <= n:
-            low, high = exact_interval(pair(up, down, n), 0.05)
+            low, high = solved_interval(pair(up, down, n), 0.05)
             missed += stats.multinomial.pmf([up, down, n - up - down], n, chances) * (not low <= truth <= high)
     assert missed <= 0.05
 
@@ -160,18 +167,51 @@ def test_a_main_effect_and_an_interaction_are_missed_in_no_more_than_five_per_ce
     for weights in ([0.5, 0.5, -0.5, -0.5], [1.0, -1.0, -1.0, 1.0]):
         truth, missed = float(shares @ weights), 0.0
         for seeds in itertools.combinations_with_replacement(range(16), 3):  # in whichever order
-            low, high = exact_interval(counted([outcomes[list(seeds)]], [weights], 1), 0.05)
+            low, high = solved_interval(solved_counts([outcomes[list(seeds)]], [weights], None), 0.05)
             orders = len(set(itertools.permutations(seeds)))
             missed += orders * float(np.prod(chances[list(seeds)])) * (not low <= truth <= high)
         assert missed <= 0.05
 
 
-def test_p_is_the_least_level_that_leaves_out_zero() -> None:
-    found = pair(12, 0, 12)
-    p = exact_p(found)
-    assert exact_interval(found, p * 1.001)[0] > 0 >= exact_interval(found, p * 0.999)[0] and p < 0.05
-    assert exact_p(pair(3, 3, 8)) == 1
-    assert exact_p(found._replace(looks=4)) == pytest.approx(4 * p)
+@pytest.mark.parametrize("difference", [0.0, 0.3])
+def test_p_against_a_margin_is_the_smallest_level_whose_interval_excludes_it(difference: float) -> None:
+    counts = pair(12, 0, 12)
+    p = solved_p(counts, difference)
+    assert solved_interval(counts, p * 1.001)[0] > difference >= solved_interval(counts, p * 0.999)[0]
+    assert solved_p(pair(3, 3, 8), 0.0) == 1
+
+
+@pytest.mark.parametrize(("ups", "n"), [(8, 10), (12, 12), (1, 10)])
+def test_no_difference_of_shares_of_paired_seeds_is_mcnemars_exact_test(ups: int, n: int) -> None:
+    discordant = ups - 1
+    expected = stats.binomtest(discordant, discordant).pvalue if discordant else 1.0
+    assert row(study(ups, n)).p == pytest.approx(expected)
+
+
+def test_no_difference_of_shares_of_unpaired_seeds_is_fishers_exact_test() -> None:
+    apart = row(study(10, 12, batches=lambda levels: levels["norm"]))
+    assert apart.p == pytest.approx(stats.fisher_exact([[10, 2], [1, 11]]).pvalue)
+
+
+def test_an_exact_test_decides_where_its_interval_contains_zero() -> None:
+    """Seven discordant pairs of ten in one direction: p = .0156, though the bounds on both counts leave zero inside."""
+    found = row(study(8, 10, sequential={"looks": [8, 10], "at": 10, "max": 10}))
+    assert found.low < 0 < found.high and found.p == pytest.approx(2 * 0.5**6)
+    assert found.verdict == "better"
+
+
+def test_interactions_of_shares_are_judged_by_their_interval() -> None:
+    def score(levels: Levels, seed: int) -> float:
+        return 1.0 if levels == {"norm": "rms", "ffn": "swiglu"} else 0.0
+
+    tasks = {"f0": RECALL | {"metrics": {"accuracy": "max"} | RECALL["metrics"]}}
+    made = with_manifest(
+        study_of({"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}, range(12), score, tasks=tasks),
+        tasks={"f0": TaskFacts(**RECALL)},
+    )
+    table = evidence.effects(made).set_index("kind")
+    interaction = table.loc["interaction"]
+    assert (interaction["p_bonferroni"] <= 0.05) == (interaction["low"] > 0)
 
 
 def study(ups: int, n: int, *lost: int, **options: Any) -> Study:
@@ -196,9 +236,8 @@ def test_a_study_is_judged_by_the_share_that_its_runs_solve() -> None:
     made = study(12, 12)
     found = row(made)
     assert found.metric == "test/solved" and found.mean == pytest.approx(11 / 12)
-    assert (found.low, found.high) == pytest.approx(exact_interval(pair(11, 0, 12), 0.05))
-    assert found.verdict == "better" and found.p == pytest.approx(exact_p(pair(11, 0, 12)))
-    assert found.assumes == "" and math.isnan(found.p_normal) and math.isnan(found.smallest)
+    assert (found.low, found.high) == pytest.approx(solved_interval(pair(11, 0, 12), 0.05))
+    assert found.verdict == "better" and math.isnan(found.smallest)
     text = summary(made)
     assert "test/solved" in text and "accuracy" in text
     made.runs.loc[made.runs["norm"] == "ln", "test/accuracy"] = 0.3
@@ -208,7 +247,7 @@ def test_a_study_is_judged_by_the_share_that_its_runs_solve() -> None:
 def test_a_run_that_diverged_has_not_solved_its_task() -> None:
     found = row(study(12, 12, 3, 4))
     assert found.n == 12 and found.mean == pytest.approx(9 / 12) and found.verdict != "withheld"
-    assert (found.low, found.high) == pytest.approx(exact_interval(pair(9, 0, 12), 0.05))
+    assert (found.low, found.high) == pytest.approx(solved_interval(pair(9, 0, 12), 0.05))
 
 
 def test_unpaired_sides_and_several_looks() -> None:
@@ -216,12 +255,12 @@ def test_unpaired_sides_and_several_looks() -> None:
     one, other = clopper_pearson(12, 12, 0.05 / 4), clopper_pearson(1, 12, 0.05 / 4)
     assert not alone.paired and (alone.low, alone.high) == pytest.approx((one[0] - other[1], one[1] - other[0]))
     auto = row(study(12, 12, sequential={"looks": [5, 8, 12, 20], "at": 12, "max": 20}))
-    assert (auto.low, auto.high) == pytest.approx(exact_interval(pair(11, 0, 12), 0.05 / 4))
+    assert (auto.low, auto.high) == pytest.approx(solved_interval(pair(11, 0, 12), 0.05 / 4))
 
 
 def test_within_a_margin_all_seeds_count() -> None:
     found = row(study(1, 20, margin={"value": 0.5, "registered": True}))
-    assert (found.low, found.high) == pytest.approx(exact_interval(pair(0, 0, 20), 0.05))
+    assert (found.low, found.high) == pytest.approx(solved_interval(pair(0, 0, 20), 0.05))
     assert found.high < 0.5 and found.verdict == "equivalent"
 
 
@@ -251,18 +290,18 @@ def test_claims_of_the_share_are_exact_and_claims_of_the_mean_undecided() -> Non
     texts = {"share": share, "much": share | {"margin": 0.3}, "mean": share | {"metric": "test/accuracy"}}
     entries = {name: {"claim": text, "written": "2026-01-01", "registered": True} for name, text in texts.items()}
     table = evidence.claims(study(20, 20, claims=entries)).set_index("name")
-    low, high = exact_interval(pair(19, 0, 20), 0.05 / 3)
+    low, high = solved_interval(pair(19, 0, 20), 0.05 / 3)
     assert (table.loc["share", "low"], table.loc["share", "high"]) == pytest.approx((low, high)) and low > 0.3
     assert list(table["verdict"]) == ["supported", "supported", "undecided"]
-    assert table.loc["share", "assumes"] == "" and table.loc["share", "p"] < table.loc["much", "p"] < 0.05 / 3
+    assert table.loc["share", "p"] < table.loc["much", "p"] < 0.05 / 3
     assert "see test/solved" in table.loc["mean", "note"] and math.isnan(table.loc["mean", "low"])
 
 
 @pytest.mark.parametrize(("norms", "looks"), [(2, 1), (4, 1), (2, 4)])
 def test_the_plan_says_below_how_many_seeds_shares_solved_decide_nothing(norms: int, looks: int) -> None:
     """Not even if one of two cells solves the task with every seed and the other with none."""
-    solves = {n: exact_interval(pair(n, 0, n)._replace(looks=looks), 0.05 / (norms - 1))[0] > 0 for n in range(5, 12)}
-    least = min(n for n, decided in solves.items() if decided)
+    level = 0.05 / (norms - 1) / looks
+    least = min(n for n in range(5, 12) if stats.binomtest(n, n).pvalue <= level)
     for n in range(5, 12):
         sequence = {"looks": [*range(n - looks + 1, n + 1)], "at": n, "max": n} if looks > 1 else None
         factors = {"norm": ["ln", "rms", "scale", "none"][:norms]}

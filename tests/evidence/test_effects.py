@@ -14,7 +14,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from ablate import evidence
-from ablate.evidence.statistics import noncentral_power
+from ablate.evidence.power import noncentral_power
 from ablate.results.study import Study, load_study
 
 PAIR = {"ffn": ["mlp", "swiglu"]}

@@ -65,7 +65,7 @@ def test_effects_are_the_same_to_the_last_column_whatever_is_claimed() -> None:
     first, *same, last = [evidence.effects(with_scores(study, drawn, **more)) for more in asked]
     for other in same:
         pandas.testing.assert_frame_equal(first, other)
-    judged = ["verdict", "note", "assumes", "waits", "p_bonferroni"]
+    judged = ["verdict", "note", "waits", "p_bonferroni"]
     assert set(last["verdict"]) == {"estimate only"} != set(first["verdict"])
     pandas.testing.assert_frame_equal(first.drop(columns=judged), last.drop(columns=judged))
 

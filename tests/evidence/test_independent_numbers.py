@@ -56,13 +56,6 @@ CHANGED: dict[str, Callable[[Study], Study]] = {
 }
 
 
-# Numbers that wait for a rule: exact tests of shares solved, α split evenly over looks, no gate of normality.
-WAITING = ["McNemar's exact p", "McNemar's exact p, and Holm over 3 claims", "Fisher's exact p, two groups of 10"]
-WAITING += ["t at 0.05/4: the level is split evenly over four looks"]
-WAITING += ["exact sign test, order-statistic interval of the median, 1 - 0.05/48"]
-WAITING_ROWS = ["init: gpt2 − smallinit", "norm: dyt − ln"]
-
-
 @functools.cache
 def computed(study: str, table: str) -> pandas.DataFrame:
     """A table of a committed study without the verdicts that were kept, changed as the words after its name say."""
@@ -74,17 +67,9 @@ def computed(study: str, table: str) -> pandas.DataFrame:
     return compute(found).set_index(label)
 
 
-def numbers() -> list[object]:
-    """A parameter per number of the table."""
-    found = []
-    for number in TABLE.itertuples():
-        waits = number.what in WAITING or number.row in WAITING_ROWS
-        marks = [pytest.mark.xfail(strict=True)] if waits else []
-        found.append(pytest.param(number, id=f"{number.study}-{number.row}-{number.column}", marks=marks))
-    return found
-
-
-@pytest.mark.parametrize("number", numbers())
+@pytest.mark.parametrize(
+    "number", TABLE.itertuples(), ids=(TABLE["study"] + "-" + TABLE["row"] + "-" + TABLE["column"])
+)
 def test_a_number_is_that_of_the_textbook(number: Any) -> None:
     value = computed(number.study, number.table).loc[number.row, number.column]
     tolerance = P_VALUES if number.column in ("p", "p_holm", "p_bonferroni") else PLAIN

@@ -9,22 +9,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fake_studies import a_manifest, study_of
-from scipy import special, stats
+from scipy import stats
 from simulate import DESIGNS, SPREADS, design_of, error, paired_intervals, scores, verdicts, weights_of, with_scores
 
 from ablate import evidence
 from ablate.cli.summary import summary
-from ablate.evidence.error_rates import looks_until, nominal, overall
-from ablate.evidence.statistics import (
-    chi2_quantile,
-    detectable,
-    detectable_factor,
-    interval,
-    paired,
-    t_above,
-    t_limit,
-    welch,
-)
+from ablate.evidence.estimates import interval, paired, welch
+from ablate.evidence.families import looks_until
+from ablate.evidence.power import detectable, detectable_factor
 from ablate.results.records import Look, MarginEntry, Sequential
 from ablate.results.study import Study
 
@@ -123,61 +115,14 @@ def test_one_value_has_a_mean_and_nothing_else() -> None:
         assert all(math.isnan(value) for value in (found.sd, found.error, found.df))
 
 
-def test_as_scipy_computes_them() -> None:
-    rng = np.random.default_rng(0)
-    p = np.concatenate([rng.uniform(0, 1, 4000) ** 4, [1e-9, 1.0, 1e-300, 0.5, np.nan]])
-    df = np.concatenate([rng.integers(1, 80, 3000), rng.uniform(0.3, 40, 1000), [1, 2, 3, 4, 5]])
-    for ours, theirs in (
-        (t_limit(p, df), stats.t.isf(p, df)),
-        (t_above(20 * p - 5, df), stats.t.sf(20 * p - 5, df)),
-        (chi2_quantile(p, df), stats.chi2.ppf(p, df)),
-        (special.ndtr(20 * p - 10), stats.norm.cdf(20 * p - 10)),
-        (special.betainccinv(df, df[::-1], p), stats.beta.isf(p, df, df[::-1])),
-    ):
-        np.testing.assert_array_equal(ours, theirs)
-
-
 LOOKS = (5, 8, 12, 20)
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 SEQUENTIAL = {"1": {"norm": ["ln", "rms"]}, "3": GRID}
 
 
-# Levels
-
-
-def test_looks_are_cut_at_the_most_seeds_and_one_spends_the_level_itself() -> None:
-    assert nominal((7,), 0.05) == 0.05 and overall((7,), 0.013) == 0.013
+def test_looks_are_cut_at_the_most_seeds() -> None:
     assert [looks_until(n) for n in (5, 7, 8, 20)] == [[5], [5, 7], [5, 8], [5, 8, 12, 20]]
     assert looks_until(50) == [5, 8, 12, 20, 50]
-
-
-@pytest.mark.parametrize(
-    ("alpha", "looks", "critical"),  # Pocock's constants for a known variance: Jennison & Turnbull 2000, table 2.1
-    [(0.01, 2, 2.772), (0.05, 2, 2.178)],
-)
-def test_many_seeds_come_to_the_published_constants(alpha: float, looks: int, critical: float) -> None:
-    found = nominal(tuple(10**6 * k for k in range(1, looks + 1)), alpha)
-    assert critical - 0.002 < stats.norm.isf(found / 2) < critical + 0.007, "on the safe side by its own error"
-
-
-@pytest.mark.parametrize("looks", [LOOKS, (2, 3, 20)])
-def test_levels_against_paths_drawn_one_by_one(looks: tuple[int, ...]) -> None:
-    """The least two-sided p of SciPy's own t test over the looks."""
-    paths = np.random.default_rng(11).normal(size=(25_000, looks[-1]))
-    least = np.min([stats.ttest_1samp(paths[:, :n], 0, axis=1).pvalue for n in looks], axis=0)
-    for alpha in (0.2, 0.05, 0.05 / 3, 0.05 / 6):
-        error = math.sqrt(alpha * (1 - alpha) / len(least))
-        assert np.mean(least <= nominal(looks, alpha)) == pytest.approx(alpha, abs=3 * error + 0.01 * alpha)
-
-
-@pytest.mark.parametrize("looks", [LOOKS, (2, 3, 20)])
-def test_a_level_and_its_p_are_each_others_inverse(looks: tuple[int, ...]) -> None:
-    p = np.geomspace(1e-14, 1, 100)
-    chances = np.array([overall(looks, each) for each in p])
-    assert (np.diff(chances) > 0).all() and chances[-1] == pytest.approx(1)
-    assert (chances <= len(looks) * p * (1 + 1e-9)).all() and (chances >= p * (1 - 1e-9)).all()
-    for chance, each in zip(chances[:-1], p[:-1], strict=True):
-        assert nominal(looks, chance) == pytest.approx(each, rel=1e-6)
 
 
 # Error rates: the rule of a study, over many at once
@@ -197,7 +142,8 @@ def carried_out(effects: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 def intervals(effects: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
     """Repeated intervals (studies, rows) at the look at n seeds."""
-    seen, level = effects[:, :n], nominal(LOOKS, evidence.ALPHA / effects.shape[2])
+    seen = effects[:, :n]
+    level = evidence.ALPHA / effects.shape[2] / len(LOOKS)
     half = stats.t.isf(level / 2, n - 1) * seen.std(1, ddof=1) / math.sqrt(n)
     return seen.mean(1) - half, seen.mean(1) + half
 
@@ -233,16 +179,13 @@ def test_the_simulated_rule_is_the_rule_of_a_study(design: str) -> None:
 def test_false_decisions_stay_below_five_per_cent(design: str) -> None:
     weights = weights_of(study_of(SEQUENTIAL[design]))
     scores = np.random.default_rng(17).normal(size=(8000, 20, len(weights)))
-    low, high, seeds = carried_out(scores @ weights)
+    low, high, _ = carried_out(scores @ weights)
     wrong = ((low > 0) | (high < 0)).any(1)
     error = math.sqrt(0.05 * 0.95 / len(wrong))
     assert wrong.mean() <= 0.05 + 3 * error
     shown = [intervals(scores @ weights, n) for n in LOOKS]
     ever = np.any([((low > 0) | (high < 0)).any(1) for low, high in shown], axis=0)
-    assert 0.03 < ever.mean() <= 0.05 + 3 * error, "at any look, whoever stops when"
-    if weights.shape[1] == 1:
-        assert wrong.mean() == pytest.approx(0.05, abs=3 * error), "what may be spent is spent"
-        assert np.mean(seeds < 20) > 0.02, "false decisions come at early looks, too"
+    assert 0.01 < ever.mean() <= 0.05 + 3 * error, "at any look, whoever stops when"
 
 
 # Effects of a study with looks
@@ -257,16 +200,16 @@ def test_intervals_and_p_allow_for_all_looks_and_agree() -> None:
         family = table[table["family"]]
         gains = (scores[:8, 1] + scores[:8, 3] - scores[:8, 0] - scores[:8, 2]) / 2
         row = family[family["label"] == "ffn: swiglu − mlp"].iloc[0]
-        expected = stats.ttest_1samp(gains, 0).confidence_interval(1 - nominal(LOOKS, 0.05 / 3))
+        expected = stats.ttest_1samp(gains, 0).confidence_interval(1 - 0.05 / 3 / len(LOOKS))
         assert [row.low, row.high] == pytest.approx(list(expected))
-        assert row.p == pytest.approx(overall(LOOKS, stats.ttest_1samp(gains, 0).pvalue))
+        assert row.p == pytest.approx(min(1.0, len(LOOKS) * stats.ttest_1samp(gains, 0).pvalue))
         decided = table["verdict"].isin(["better", "worse"])
         assert (decided == (table["p_bonferroni"] <= 0.05)).all(), "p contradicts the interval"
         agreed += int(decided.sum())
     assert 0 < agreed < 15, "both verdicts occur"
 
 
-def test_runs_without_a_number_make_the_looks_smaller() -> None:
+def test_runs_without_a_number_leave_the_looks_as_they_were_planned() -> None:
     study = template({"norm": ["ln", "rms"]}, (2, 5, 8))
     scores = np.random.default_rng(2).normal(size=(20, 2))
     scores[1, 0] = scores[6, 1] = np.nan
@@ -274,7 +217,7 @@ def test_runs_without_a_number_make_the_looks_smaller() -> None:
     here.runs.loc[here.runs["test/loss"].isna(), "status"] = "failed"
     row = evidence.effects(here).iloc[0]
     assert row.n == 6
-    assert row.alpha == nominal((4, 6), 0.05), "of the first two seeds one is left, which is no look"
+    assert row.alpha == 0.05 / 3
     assert "the analysis at 8 seeds lacks 2 runs" in evidence.sequential_state(here, evidence.effects(here))
 
 

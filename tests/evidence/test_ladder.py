@@ -14,8 +14,8 @@ from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.config.claims import Claim
 from ablate.config.typed_json import parse
+from ablate.evidence.estimates import interval
 from ablate.evidence.ladder import DECADE, arms, combined, line
-from ablate.evidence.statistics import interval
 from ablate.results.manifest import flaws
 from ablate.results.records import ClaimEntry, MarginEntry
 from ablate.results.study import Study

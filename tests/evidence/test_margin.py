@@ -1,6 +1,5 @@
 """The margin: its spellings, when it was written, and what it decides."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,8 @@ from ablate import evidence, formatting
 from ablate.cli.summary import summary
 from ablate.config.errors import PlanError
 from ablate.data.copying import Sort
-from ablate.evidence.equivalence import inside
-from ablate.evidence.error_rates import undecided
+from ablate.evidence.families import undecided
+from ablate.evidence.step_equivalents import within
 from ablate.planning.earlier_runs import registered
 from ablate.planning.plan import plan_study
 from ablate.results.atomic import write_json
@@ -91,12 +90,12 @@ def test_a_margin_in_steps_is_judged_by_what_the_effect_is_worth_in_steps() -> N
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "within"), [(-0.01, 0.01, True), (-0.0195, 0.0195, True), (-0.0199, 0, False), (0, 0.0201, False)]
+    ("low", "high", "is_within"),
+    [(-0.01, 0.01, True), (-0.0195, 0.0195, True), (-0.0199, 0, False), (0, 0.0201, False)],
 )
-def test_worth_inside_a_share_of_the_steps(low: float, high: float, within: bool) -> None:
+def test_worth_inside_a_share_of_the_steps(low: float, high: float, is_within: bool) -> None:
     """Twice as many and half as many are alike: 2 % more is as far as 1.96 % fewer."""
-    row = SimpleNamespace(margin=float("nan"), margin_steps=0.02, worth_low=low, worth_high=high)
-    assert inside(row) == within
+    assert within(low, high, 0.02) == is_within
 
 
 def test_a_margin_is_registered_until_two_cells_of_a_seed_have_a_result() -> None:

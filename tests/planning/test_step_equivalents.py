@@ -16,9 +16,8 @@ from ablate import evidence
 from ablate.cli.status import main as status
 from ablate.cli.sweep import preview
 from ablate.config.schema import typed
-from ablate.evidence.equivalence import within
-from ablate.evidence.statistics import welch
-from ablate.evidence.step_equivalents import Worth, fieller, outside
+from ablate.evidence.estimates import welch
+from ablate.evidence.step_equivalents import Worth, fieller, outside, within
 from ablate.planning.rounds import with_steps
 from ablate.results import run_key
 from ablate.results.code_hash import Code

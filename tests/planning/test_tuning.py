@@ -13,7 +13,7 @@ from ablate.cli.summary import summary
 from ablate.cli.sweep import preview
 from ablate.config.errors import Refused
 from ablate.config.groups import CONF
-from ablate.evidence.scores import common
+from ablate.evidence.tuned import common
 from ablate.planning.checks.preflight import try_out
 from ablate.planning.plan import Plan, PlanError, check_study, plan_again, plan_study
 from ablate.planning.tuning import at_edge, choose, extended, remarks, tuned

@@ -1,0 +1,51 @@
+"""How often the rule for skewed differences is wrong: Student's t, or from 12 seeds on the sign test and the median.
+
+Paired differences of 12, 16 and 20 seeds, from normal noise and from skewed noise whose mean, or median, is zero; shares
+of studies whose 95 % interval misses that zero, for t alone and for the rule, and how often the sign test decides.
+
+python benchmarks/bench_skew.py [--studies 20000]
+"""
+
+import argparse
+
+import numpy as np
+from scipy import stats
+
+from ablate.evidence.estimates import estimate_of_differences, interval, paired
+
+ALPHA = 0.05
+NOISES = {
+    "normal": stats.norm(),
+    "t with 4 degrees of freedom": stats.t(4),
+    "exponential": stats.expon(),
+    "lognormal, σ = 1": stats.lognorm(1),
+}
+
+
+def misses(differences: np.ndarray, zero: float) -> tuple[bool, bool, bool]:
+    """Whether the t interval misses zero, whether the rule's does, and whether the sign test decided."""
+    t_low, t_high = interval(paired(differences), ALPHA)
+    estimate = estimate_of_differences(differences)
+    low, high = interval(estimate, ALPHA)
+    return not t_low <= zero <= t_high, not low <= zero <= high, estimate.skewed is not None
+
+
+def main() -> None:
+    """Print a row per noise, centre and number of seeds."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--studies", type=int, default=20_000)
+    studies = parser.parse_args().studies
+    print("| noise | zero is its | seeds | t alone misses | the rule misses | sign test decides |")
+    print("|---|---|--:|--:|--:|--:|")
+    for name, noise in NOISES.items():
+        for center in ("mean", "median"):
+            zero = float(getattr(noise, center)())
+            for n in (12, 16, 20):
+                rng = np.random.default_rng([n, len(name)])
+                draws = noise.rvs((studies, n), random_state=rng)
+                t_alone, rule, decides = np.mean([misses(draw, zero) for draw in draws], axis=0)
+                print(f"| {name} | {center} | {n} | {t_alone:.1%} | {rule:.1%} | {decides:.0%} |")
+
+
+if __name__ == "__main__":
+    main()

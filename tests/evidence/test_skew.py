@@ -1,0 +1,116 @@
+"""The sign test in place of Student's t: from 12 paired seeds on, where differences are plainly skewed."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_studies import study_of
+from scipy import stats
+
+from ablate import evidence
+from ablate.evidence.estimates import SKEWNESS_LIMIT, estimate_of_differences, is_skewed
+from ablate.results.study import Study
+
+PAIR = {"norm": ["ln", "rms"]}
+
+
+def lognormal(n: int) -> np.ndarray:
+    """Plainly skewed differences: the quantiles of a lognormal distribution."""
+    return np.asarray(stats.lognorm(1).ppf((np.arange(n) + 0.5) / n))
+
+
+def study(differences: np.ndarray, **options: Any) -> Study:
+    """Two norms, of which rms has these differences from ln, seed by seed."""
+
+    def score(levels: dict[str, Any], seed: int) -> float:
+        difference = float(differences[seed]) if levels["norm"] == "rms" else 0.0
+        return 2.0 + difference
+
+    return study_of(PAIR, range(len(differences)), score, **options)
+
+
+def row(found: Study) -> Any:
+    return next(evidence.effects(found).itertuples())
+
+
+@pytest.mark.parametrize(
+    ("differences", "skewed"),
+    [
+        (lognormal(16), True),
+        (-lognormal(16), True),
+        (lognormal(11), False),
+        (stats.norm.ppf((np.arange(16) + 0.5) / 16), False),
+        (np.ones(16), False),
+    ],
+)
+def test_the_rule_is_twelve_seeds_and_a_skewness_beyond_the_limit(differences: np.ndarray, skewed: bool) -> None:
+    assert is_skewed(differences) == skewed
+
+
+def test_the_skewness_is_the_adjusted_one_of_fisher_and_pearson() -> None:
+    n = 16
+    values = lognormal(n)
+    centred = values - values.mean()
+    g1 = np.mean(centred**3) / np.mean(centred**2) ** 1.5
+    adjusted = g1 * math.sqrt(n * (n - 1)) / (n - 2)
+    assert abs(adjusted) > SKEWNESS_LIMIT
+    assert stats.skew(values, bias=False) == pytest.approx(adjusted)
+
+
+def test_the_sign_test_decides_and_the_interval_is_the_medians() -> None:
+    differences = 0.01 * (lognormal(16) - 0.2)  # 15 above zero, 1 below
+    found = row(study(differences))
+    assert found.p == pytest.approx(stats.binomtest(15, 16).pvalue)
+    # At 95 % the interval of the median of 16 is from the 4th to the 13th: 1 − 2·P(Binomial(16, ½) ≤ 3) = .979.
+    ordered = np.sort(differences)
+    assert (found.low, found.high) == pytest.approx((ordered[3], ordered[12]), abs=1e-9)
+    assert found.verdict == "worse"
+    assert found.note == "skewed differences: sign test, interval of the median; higher in 15 of 16 seeds"
+    assert found.mean == pytest.approx(differences.mean()), "the estimate stays the mean"
+
+
+def test_a_result_in_all_seeds_is_decided_though_one_seed_is_far_away() -> None:
+    """Student's t calls it undecided, because the outlier widens its interval more than it moves the mean."""
+    differences = np.append(np.linspace(0.010, 0.012, 15), 0.5)
+    assert stats.ttest_1samp(differences, 0).pvalue > 0.05
+    found = row(study(differences))
+    assert found.verdict == "worse"
+    assert found.p == pytest.approx(2 * 0.5**16)
+
+
+def test_claims_are_decided_by_the_same_rule() -> None:
+    claim = {"greater": [{"norm": "rms"}, {"norm": "ln"}], "metric": "test/loss"}
+    margin = claim | {"margin": 0.005}
+    small = {"not_greater": [{"norm": "rms"}, {"norm": "ln"}], "metric": "test/loss", "margin": 0.05}
+    texts = {"more": claim, "by_more": margin, "small": small}
+    entries = {name: {"claim": text, "written": "2026-01-01", "registered": True} for name, text in texts.items()}
+    differences = np.append(np.linspace(0.010, 0.012, 15), 0.5)
+    table = evidence.claims(study(differences, claims=entries)).set_index("name")
+    assert list(table["verdict"]) == ["supported"] * 3
+    assert table.loc["more", "p"] == pytest.approx(2 * 0.5**16)
+    assert table.loc["small", "p"] == pytest.approx(stats.binomtest(15, 16).pvalue), "one of 16 is beyond the margin"
+    assert "sign test" in table.loc["more", "note"]
+
+
+def covered(differences: np.ndarray, truth: float) -> bool:
+    estimate = estimate_of_differences(differences)
+    low, high = evidence.interval(estimate, 0.05)
+    return low <= truth <= high
+
+
+@pytest.mark.parametrize("n", [12, 20])
+def test_with_normal_noise_intervals_cover_in_94_of_100(n: int) -> None:
+    rng = np.random.default_rng(n)
+    hits = [covered(rng.normal(size=n), 0.0) for _ in range(3000)]
+    assert np.mean(hits) > 0.94 - 3 * math.sqrt(0.05 * 0.95 / 3000)
+
+
+def test_where_the_sign_test_decides_the_interval_holds_the_median_in_95_of_100() -> None:
+    rng = np.random.default_rng(4)
+    hits = []
+    while len(hits) < 600:
+        differences = rng.lognormal(size=16)
+        if is_skewed(differences):
+            hits.append(covered(differences, 1.0))
+    assert np.mean(hits) > 0.95 - 3 * math.sqrt(0.05 * 0.95 / len(hits))
