@@ -1,7 +1,8 @@
 """How often the rule for skewed differences is wrong: Student's t, or from 12 seeds on the sign test and the median.
 
-Paired differences of 12, 16 and 20 seeds, from normal noise and from skewed noise whose mean, or median, is zero; shares
-of studies whose 95 % interval misses that zero, for t alone and for the rule, and how often the sign test decides.
+Paired differences of 12, 16 and 20 seeds, from normal noise and from skewed noise whose mean, or median, is zero.
+Printed are the shares of studies whose 95 % interval misses that zero, for t alone and for the rule, and how often the
+sign test decides.
 
 python benchmarks/bench_skew.py [--studies 20000]
 """

@@ -137,7 +137,9 @@ def unadjusted(manifest: Manifest) -> str:
     if sequence and (earlier or under_another_plan):
         if under_another_plan:
             earlier.add(len(seeds))
-        reason = f"an interim analysis at {in_words(earlier)} seeds{where} was not one of seeds=auto at {in_words(sequence)}"
+        reason = (
+            f"an interim analysis at {in_words(earlier)} seeds{where} was not one of seeds=auto at {in_words(sequence)}"
+        )
     elif earlier:
         reason = f"seeds were added after an interim analysis of {in_words(earlier)} of the {len(seeds)}{where}"
     elif any(look.planned for look in under_another_plan):
