@@ -205,7 +205,7 @@ def test_a_difference_of_differences_needs_equal_divergence_at_all_four_corners(
     one_lost = lambda levels, seed: "diverged" if levels["ffn"] == "swiglu" and seed == 0 else "done"  # noqa: E731
     table = evidence.claims(made({"grows": entry(claim)}, status=one_lost))
     assert table["verdict"].tolist() == ["undecided"]
-    assert "unequally often at the levels that it crosses" in row(table, "grows").sentence
+    assert "unequally often at the values that it crosses" in row(table, "grows").sentence
     alike = evidence.claims(made({"grows": entry(claim)}, status=lambda v, seed: "diverged" if seed == 0 else "done"))
     assert row(alike, "grows").n == 7 and math.isfinite(row(alike, "grows").low)
     assert "4 runs diverged, at all four corners equally often" in row(alike, "grows").sentence
@@ -393,7 +393,7 @@ def test_a_ranking_of_levels_that_diverge_unequally_is_withheld():
     lost = lambda levels, seed: "diverged" if levels["ffn"] == "swiglu" and seed < 2 else "done"  # noqa: E731
     found = row(evidence.claims(made(RANK, score=stairs(1.0), status=lost)), "rank")
     assert found.verdict == "undecided" and not found.waits
-    assert "levels diverged unequally often; diverged ranked worst: 0." in found.note
+    assert "values diverged unequally often; diverged ranked worst: 0." in found.note
 
 
 def test_sides_of_unequal_size_diverge_as_every_deal_of_the_cells_says():

@@ -94,7 +94,7 @@ def test_an_interaction_with_a_norm_that_alone_diverged_has_no_estimate_of_survi
     crossed = evidence.effects(made(both, 8)).set_index("kind").loc["interaction"]
     assert (crossed["diverged"], crossed["diverged_reference"]) == (2, 2)
     assert crossed["verdict"] == "withheld" and np.isnan([crossed["mean"], crossed["low"]]).all()
-    assert crossed["note"] == "2 runs diverged against 2, unequally often at the levels that it crosses"
+    assert crossed["note"] == "2 runs diverged against 2, unequally often at the values that it crosses"
     everywhere = both | {(f"ln+{ffn}", seed) for ffn in ("mlp", "swiglu") for seed in range(2)}
     even = evidence.effects(made(everywhere, 8)).set_index("kind").loc["interaction"]
     assert even["verdict"] != "withheld" and np.isfinite(even["low"])
