@@ -1,7 +1,6 @@
 """The papers that variants may cite: keys in their YAMLs, `# cite: zhang2019root`, and entries in `papers.bib`."""
 
 import functools
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -53,13 +52,14 @@ def papers(choices: Iterable[dict[str, str]], groups: Groups) -> dict[str, dict[
 
 def short(entry: Entry) -> str:
     """A short citation: "Zhang & Sennrich 2019", "Vaswani et al. 2017"; the raw fields if they are invalid."""
+    from pybtex.bibtex.utils import split_tex_string
     from pybtex.database import Person
     from pybtex.exceptions import PybtexError
     from pybtex.richtext import Text
 
     author, year = entry.get("author", "anonymous"), entry.get("year", "")
     try:
-        people = [" ".join(Person(name).last_names) for name in re.split(r"\s+and\s+", author)]
+        people = [" ".join(Person(name).last_names) for name in split_tex_string(author, r"\s+and\s+")]
         who = " & ".join(people) if len(people) < 3 and "others" not in people else f"{people[0]} et al."
         return visible(str(Text.from_latex(f"{who} {year}".strip())))
     except (PybtexError, UnicodeError, RecursionError):

@@ -35,7 +35,7 @@ def assigned(manifest: Manifest, factor: str, level: Any) -> str:
     """A factor's level that can stand alone: optim.lr=0.001 where keys are shown, else learning rate 1e-3, RMSNorm."""
     if not manifest.shown:
         return f"{factor}={show(level)}"
-    return standing(named(manifest, factor), factor, show(level), named(manifest, level, factor))
+    return standing(key_name(manifest, factor), factor, show(level), named(manifest, level, factor))
 
 
 def level_name(manifest: Manifest, factor: str, level: str) -> str:

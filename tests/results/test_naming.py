@@ -1,5 +1,6 @@
 """Names that papers use: one for every built-in variant, key and metric, no two alike, and patterns read as text."""
 
+import dataclasses
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -112,3 +113,10 @@ def test_names_of_the_user_s_folder_are_those_of_its_yamls(tmp_path: Path) -> No
     names_in.cache_clear()
     with pytest.raises(PlanError, match=r"names\.yaml: must be lines of the form `key: name`"):
         names_in(tmp_path)
+
+
+def test_a_key_that_changes_together_with_others_is_named_in_sentences_too() -> None:
+    """A claim may name one key of a zipped factor, which is no factor by itself."""
+    manifest = a_manifest(factors={"data.length+data.pairs": ["64+4", "128+8"]})
+    manifest = dataclasses.replace(manifest, shown=naming.paper_labels(manifest))
+    assert naming.assigned(manifest, "data.length", 64) == "training length 64"

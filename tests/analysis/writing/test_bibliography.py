@@ -45,7 +45,7 @@ def test_all_variants_together_are_one_valid_file() -> None:
 def test_a_paper_is_named_by_surnames_and_year() -> None:
     named = {"Zhang, Biao and Sennrich, Rico": "Zhang & Sennrich", "Vaswani, Ashish and others": "Vaswani et al."}
     named |= {"Biao Zhang": "Zhang", "{OLMo Team}": "OLMo Team", r"Del\'{e}tang, G.": "Delétang"}
-    named |= {"A, B and C, D and E, F": "A et al."}
+    named |= {"A, B and C, D and E, F": "A et al.", "{This Lab and That}": "This Lab and That"}
     for author, expected in named.items():
         assert short({"author": author, "year": "2019"}) == f"{expected} 2019"
 
