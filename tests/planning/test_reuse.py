@@ -88,7 +88,7 @@ def test_changed_data_are_named(plan, text, tmp_path):
     file.write_text(text.read_text() + "one more line")
     with pytest.raises(PlanError, match=r"mine was trained on other data: byte LM on text is no longer \w{8} but"):
         plan(*given, "study=mine")
-    assert "2 runs of these cells were trained before the data changed; trained again" in notes(plan(*given))
+    assert "2 runs of these configurations were trained before the data changed; trained again" in notes(plan(*given))
     assert notes(plan("norm=ln,rms", "seeds=1")) == "", "another file is no changed one"
     with pytest.raises(PlanError, match="mine holds 2 other configurations"):
         plan("ffn=gelu,swiglu", "study=mine")

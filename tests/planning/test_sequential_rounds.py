@@ -54,7 +54,7 @@ def test_it_stops_as_soon_as_all_is_decided(plan, sweep):
     code, said, trained = sweep(apart, *AUTO)
     assert code == 0 and trained == 10
     assert "seeds=auto: decided at 5 seeds; intervals allow for interim analyses at 5, 8, 12, 20 seeds" in said
-    assert "worse (higher loss)" in said and "unadjusted" not in said
+    assert " raises test loss by " in said and "unadjusted" not in said
     again = plan(*AUTO)
     assert again.todo == [] and logged(again) == [(list(range(5)), [5, 8, 12, 20])]
     assert again.manifest.sequential == Sequential(looks=[5, 8, 12, 20], at=5, max=20)
