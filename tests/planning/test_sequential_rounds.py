@@ -42,7 +42,7 @@ def sweep(plan: Callable[..., Plan], capsys: pytest.CaptureFixture[str]) -> Call
 
 def below(said: str) -> str:
     """The summary without what says how long it took."""
-    return said[said.index("scope: ") :]
+    return said.partition("\n")[2]
 
 
 def logged(plan: Plan) -> list[tuple[list[int], Any]]:
