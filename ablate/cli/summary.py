@@ -27,6 +27,7 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
     lines = [_title(study, wall_seconds), *naming.question_lines(manifest), *_configurations(study)]
     lines += evidence.claim_lines(manifest, claims)
     lines += evidence.ladder_lines(evidence.ladder(study))
+    lines += [line for metric in evidence.measures(manifest) for line in evidence.left_out_lines(study, metric)]
     if not naming.no_evidence(manifest) and not evidence.described(manifest):
         lines += effect_lines(manifest, effects)
     if len(seconds):

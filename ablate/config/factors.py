@@ -187,7 +187,7 @@ def climb(command: Command) -> tuple[dict[Level, list[Any]], list[Problem]]:
         "ladder compares nothing here; sweep a component": not any(len(each) > 1 for each in command.swept.values()),
         "ladder and seeds=auto do not go together; write seeds=8, say": config.seeds == "auto",
         "ladder carries one learning rate to all rungs; leave tune.key out": config.tune.key is not None,
-        "ladder measures in compute; leave step_equivalents out": config.step_equivalents,
+        "ladder trains its references for other steps by itself; leave step_equivalents out": config.step_equivalents,
         f"ladder sets the steps of each rung; leave match={config.match} out": config.match == BY_STEPS,
     }
     problems += [Problem("design", message) for message, holds in wrong.items() if holds]

@@ -108,7 +108,7 @@ def fraction_of(margin: Any) -> float | None:
     return float(found[1]) / 100 if found else None
 
 
-def wrong_margin(margin: Any, exchange: bool) -> str | None:
+def wrong_margin(margin: Any, other_steps: bool) -> str | None:
     """What is wrong with a study's margin, if anything."""
     share = fraction_of(margin)
     size = margin if share is None else share
@@ -116,8 +116,8 @@ def wrong_margin(margin: Any, exchange: bool) -> str | None:
         return None  # `check` reports nan and inf
     if not is_number(size) or size <= 0:
         return f"must be > 0, {SPELLING}; not {margin!r}"
-    if share is not None and not exchange:
-        why = f"{margin!r} is a share of the training steps, whose worth exchange runs measure"
+    if share is not None and not other_steps:
+        why = f"{margin!r} is a share of the training steps, which needs the reference at other numbers of steps"
         return f"{why}; write step_equivalents=true, too, or a number in the metric's unit"
     return None
 

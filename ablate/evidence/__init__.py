@@ -40,6 +40,6 @@ from ablate.evidence.scores import (
     validated,
     values_of,
 )
-from ablate.evidence.step_equivalents import exchange_lines, worth_places, worth_text, worth_words
 from ablate.evidence.tuned import common_rows, given
 from ablate.evidence.verdicts import margin_line, margin_of, margin_words, too_few_seeds
+from ablate.evidence.worth import left_out_lines, worth_places, worth_text, worth_words

@@ -10,8 +10,9 @@ import pandas
 from ablate import formatting
 from ablate.config.claims import BOUNDED, Claim, Criterion, Side, levels_of, sides_of, weighed
 from ablate.config.key_checks import fraction_of
+from ablate.evidence.ladder import times
 from ablate.evidence.scores import lower_is_better
-from ablate.evidence.step_equivalents import worth_text
+from ablate.evidence.worth import worth_text
 from ablate.formatting import ESTIMATE_ONLY, MINUS, SPEED, counted, listed, number, p_words, plain, plus, show, span
 from ablate.results.naming import assigned, metric_words, named, no_evidence, scope, unit
 from ablate.results.records import ClaimEntry, CriterionEntry, Manifest
@@ -229,8 +230,8 @@ def _multiplier(manifest: Manifest, claim: Claim, row: Any) -> str:
     claimed = f"claimed: {'above' if sign > 0 else 'below'} {bound:g}"
     if not math.isfinite(row.low):
         return f"{row.side} in compute of {row.against}, {claimed}"
-    times = f"{number(row.mean, 2)} [{formatting.ends(row.low, row.high, 2)}]"
-    return f"{row.side} is worth {times} times the compute of {row.against}, {claimed}"
+    multiplier = times(row, "mean").replace("×", "")
+    return f"{row.side} is worth {multiplier} times the compute of {row.against}, {claimed}"
 
 
 FINDINGS: dict[str, Callable[[Manifest, Claim, Any], str]] = {

@@ -17,11 +17,11 @@ from ablate.evidence.collapse import Collapse, collapse_of
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.estimates import Comparison, compare, divergence_of, interval, p_value, paired
 from ablate.evidence.families import ALPHA, bonferroni, holm, planned_looks, registered, unadjusted
-from ablate.evidence.ladder import arm_of, change, combined, unusable
+from ablate.evidence.ladder import in_compute, rung_of, worth_at
 from ablate.evidence.proportions import is_solved, smallest_level
 from ablate.evidence.scores import StudyScores, scores_by_two_metrics, second_metric, study_scores
-from ablate.evidence.step_equivalents import WORTH, Curves, Worth, curves_of, fits_in_steps, in_units, outside, worth
 from ablate.evidence.verdicts import MIN_SEEDS, no_verdict, sign_test_words, too_few_seeds, without_interval
+from ablate.evidence.worth import WORTH, Curves, Worth, curves_of, fits_in_steps, in_units, outside, worth
 from ablate.formatting import ESTIMATE_ONLY, MINUS, counted, decimals, number, p_words, ranks
 from ablate.results.naming import metric_words, no_evidence
 from ablate.results.records import ClaimEntry, ClaimVerdict, Manifest, StudyVerdicts
@@ -72,7 +72,7 @@ def claims(study: Study) -> pandas.DataFrame:
     `greater` compare the numbers, whether or not less is better, by more than their margin if any.  With `seeds=auto`
     all levels allow for the looks; `waits` marks claims that more seeds may decide.  Verdict, estimate, interval and p
     of a claim are those in `Study.verdicts`, where it was judged when the tables were written.  `says` is the finding,
-    `sentence` adds name, verdict and grounds.  Tuning and exchange runs are not used.
+    `sentence` adds name, verdict and grounds.  Tuning is not used.
     """
     manifest = study.manifest
     entries = {} if no_evidence(manifest) else manifest.claims
@@ -123,7 +123,7 @@ def claim_row(entry: ClaimEntry, test: ClaimTest, level: float, p_holm: float) -
         "verdict": VERDICTS[outcome] if entry.registered else ESTIMATE_ONLY,
         "waits": entry.registered and outcome == 0 and not test.final,
         "note": "; ".join(filter(None, [test.reason, *test.notes])),
-        **judgement.worth._asdict(),
+        **vars(judgement.worth),
     }
 
 
@@ -136,6 +136,8 @@ def columns_as_judged(judged: ClaimVerdict, row: dict[str, Any]) -> dict[str, An
     note = (
         f"judged by {judged.method}; {method_of(row['relation'], row['metric'], row['paired'])} says {row['verdict']}"
     )
+    if row["relation"] == "multiplier":
+        note = f"judged by {judged.method}, which is no longer used"
     if row["note"]:
         note = f"{note}; {row['note']}"
     return columns | {"verdict": judged.verdict, "note": note}
@@ -560,30 +562,37 @@ def rank_notes(result: RankCorrelation, levels: list[str]) -> list[str]:
 # Multipliers
 
 
-def forecast(study: Study, claim: Claim, rng: np.random.Generator) -> ClaimTest:
-    """`multiplier`: M of side one against the reference at a rung lies above or below a bound; p is that of log M − log
-    bound."""
-    own = next(iter(weighed(claim, study.manifest.cells)[0]))
-    (rungs, rates), (bound, way) = arm_of(study, own, *claim.metrics), claim.bound
-    reason = unusable(rungs)
-    at = next(i for i, rung in enumerate(rungs) if rung.cell.id == own)
-    found = combined(rungs, np.eye(len(rungs))[at]) if not reason else paired(np.array([]))
-    p = math.nan if reason else p_value(replace(found, mean=found.mean - math.log(bound)))
+def compute_multiplier(study: Study, claim: Claim, rng: np.random.Generator) -> ClaimTest:
+    """`multiplier`: how many times the compute of side one its reference needs at a rung is above or below a bound."""
+    cell = next(iter(weighed(claim, study.manifest.cells)[0]))
+    scores, rung, rates = rung_of(study, cell, *claim.metrics)
+    curves = curves_of(study, rung.comparison.metric)
+    bound, way = claim.bound
+    single = worth_at(scores, curves, rung, ALPHA)
+    reason = single.worth_note if math.isnan(single.worth) else ""
 
     def judge(level: float) -> Judgement:
-        low, high = map(math.exp, interval(found, level))
-        return Judgement(low, high, 0 if reason else way * ((low > bound) - (high < bound)))
+        _, low, high = in_compute(worth_at(scores, curves, rung, level), rung.cost)
+        return Judgement(low, high, way * ((low > bound) - (high < bound)))
 
-    words = [side_words(study.manifest, side) for side in claim.sides]
-    columns: dict[str, Any] = {"n": len(rungs[at].pairs), "mean": math.exp(found.mean), "sd": math.nan, "paired": True}
-    columns |= {"margin": math.nan, "metric": rungs[at].row.metric, "side": words[0], "against": words[1]}
-    notes = ["beyond the ladder, extrapolated"] * (not reason and change(rungs, at).extrapolated)
-    notes += [rates] * bool(rates)
+    p = math.nan if reason else smallest_level(lambda level: judge(level).outcome != 0)
+    side, against = (side_words(study.manifest, side) for side in claim.sides)
+    columns = {
+        "n": rung.comparison.n,
+        "mean": in_compute(single, rung.cost)[0],
+        "sd": math.nan,
+        "metric": rung.comparison.metric,
+        "paired": True,
+        "margin": math.nan,
+        "side": side,
+        "against": against,
+    }
+    notes = [note for note in (single.worth_note, rates) if note and note != reason]
     return ClaimTest(columns, p, judge, reason, bool(reason), notes)
 
 
 TESTS: dict[str, Callable[[Study, Claim, np.random.Generator], ClaimTest]] = dict.fromkeys(DIFFERENCES, difference)
-TESTS |= {"diverges_more": divergence, "rank_correlates": ranking, "multiplier": forecast}
+TESTS |= {"diverges_more": divergence, "rank_correlates": ranking, "multiplier": compute_multiplier}
 
 
 # Verdicts that are stored with a study's tables, so that a later change of method does not change them
@@ -613,7 +622,7 @@ def method_of(relation: str, metric: str, paired: bool) -> str:
     if relation == "diverges_more":
         return "Holm's step-down (exact test)"
     if relation == "multiplier":
-        return "Holm's step-down (t of the logarithm, delta method)"
+        return "Holm's step-down (t of the reference at other numbers of steps)"
     if is_solved(metric):
         return "Holm's step-down (exact test)"
     return "Holm's step-down (t)" if paired else "Holm's step-down (Welch's t)"

@@ -15,7 +15,6 @@ from ablate.evidence.estimates import Comparison, compare, p_value
 from ablate.evidence.families import ALPHA, DECIDED, bonferroni, described, planned_looks, unadjusted
 from ablate.evidence.power import detectable
 from ablate.evidence.scores import study_scores
-from ablate.evidence.step_equivalents import WORTH, Curves, Worth, fits_in_steps, slopes, worth
 from ablate.evidence.tuned import given
 from ablate.evidence.verdicts import (
     MIN_PAIRS,
@@ -27,6 +26,7 @@ from ablate.evidence.verdicts import (
     no_verdict,
     without_interval,
 )
+from ablate.evidence.worth import WORTH, Curves, Worth, curves_of, fits_in_steps, worth
 from ablate.formatting import CROSSED, ESTIMATE_ONLY, SPEED
 from ablate.results.naming import no_evidence
 from ablate.results.study import Study
@@ -79,7 +79,7 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
         curves: Curves = {}
         if contrast.kind != "trend" and "exchange" in study.beside and not comparison.different_tasks:
             if comparison.metric not in curves_of_metric:
-                curves_of_metric[comparison.metric] = slopes(study.beside["exchange"], comparison.metric)
+                curves_of_metric[comparison.metric] = curves_of(study, comparison.metric)
             curves = curves_of_metric[comparison.metric]
         worth_in_steps = Worth()
         if curves and math.isfinite(row["low"]):
@@ -102,7 +102,7 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
             | {"family": in_family, "verdict": verdict.word, "note": verdict.note, "waits": verdict.waits}
             | {"margin": margin_of_row.size, "margin_steps": margin_of_row.steps, "also": "; ".join(also)}
             | {"flops_ratio": cost_ratio(contrast, flops), "seconds_ratio": cost_ratio(contrast, seconds)}
-            | worth_in_steps._asdict()
+            | vars(worth_in_steps)
             | {MATCHED: comparison.match_difference}
             | common
         )
@@ -148,7 +148,7 @@ def estimate_only(comparison: Comparison, is_tested: bool) -> Verdict:
 
 def speed(study: Study) -> pandas.DataFrame:
     """The effects on the seconds of a training step, as a separate family; empty for a study that is not timed.  The
-    study's margin, its exchange runs and claims about other metrics concern its endpoint, so they are not used."""
+    study's margin, worths in steps and claims about other metrics concern its endpoint, so they are not used."""
     if not is_timed(study.manifest) or study.runs[STEP].isna().all():
         return pandas.DataFrame()
     claims = {}

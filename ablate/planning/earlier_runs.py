@@ -53,8 +53,8 @@ class Earlier:
     def companions(
         self, rows: list[Cell], runs: list[PlannedRun], requested: Iterable[str]
     ) -> tuple[dict[str, str], list[str]]:
-        """Exchange studies of earlier commands that still apply to these cells, by role, and notes.  Each
-        has a reference cell of this study, with runs of the present code.  `requested` ones are planned again."""
+        """Studies of earlier commands that accompany this one and still apply to its cells, by role, and notes.
+        Each has a reference cell of this study, with runs of the present code.  `requested` ones are planned again."""
         references = {row.id: row for row in rows if row.reference}
         planned, found, notes = {run.path for run in runs}, dict[str, str](), list[str]()
         for role, name in self.manifest.beside().items() if self.manifest else ():

@@ -59,7 +59,8 @@ class Composition(Layout):
 
 def plan_study(words: Sequence[str], config_dir: str | None = None) -> Plan:
     """Compose and check a command line, and plan its next round; nothing is trained or written.  Raises PlanError.
-    Each round is a separate study: tuning, the requested study, its exchange runs."""
+    Each round is a separate study: tuning, the requested study, its references for other
+    numbers of steps."""
     launcher = [word for word in words if is_hydras(word)]
     if problems := launcher_problems(launcher):
         raise PlanError(problems)

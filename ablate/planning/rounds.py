@@ -1,30 +1,41 @@
 """The rounds of a command: each a separate study, planned when the ones before it have ended.
 
-tuning         `ablate.planning.tuning`
-looks          the study itself; with seeds=auto once per look, until all is decided or seeds_max is reached
-exchange runs  each reference cell at 0.8, 1 and 1.25 times its steps, which give effects in training steps
+tuning       `ablate.planning.tuning`
+looks        the study itself; with seeds=auto once per look, until all is decided or seeds_max is reached
+other steps  each reference for 0.8, 1, 1.25 and 1.6 times its steps, and further in such factors while the mean score
+             of a variant lies beyond what it reached: what effects are worth in training steps
 
-Exchange runs are a separate study with the study's seeds; with seeds=auto they are trained after the runs of each look
-and before its results are read, so that effects in steps can be decided, too.  The runs at 1 times the steps are those
-of the study.
+Runs for other numbers of steps are a separate study with the study's seeds; with seeds=auto they are trained after the
+runs of each look and before its results are read, so that effects in steps can be decided, too.  The runs at 1 times
+the steps are those of the study.
 """
 
 import contextlib
 import dataclasses
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from ablate import formatting
 from ablate.config.errors import PlanError, Problem
+from ablate.config.ladder import RUNG, at_other_rate
 from ablate.config.schema import BY_STEPS, Config
 from ablate.planning.cells import describe_cells
+from ablate.planning.checks.validate import Checked
+from ablate.planning.earlier_runs import read_earlier
 from ablate.planning.runs import Plan, plan_runs
 from ablate.planning.study import Cells, CheckedStudy, Layout
 from ablate.planning.tuning import tuned, tuning_problems
+from ablate.results.records import Cell, Manifest
 from ablate.results.study import Study, load_study
 
-RATIOS = (0.8, 1.0, 1.25)  # evenly spaced in the logarithm
+# Times the steps, about evenly spaced in the logarithm, from the nearest to the last that is trained.
+FEWER = (0.8, 0.64, 0.5)
+MORE = (1.25, 1.6, 2.0, 2.5, 3.2, 4.0)
+FIRST = (0.8, 1.0, 1.25, 1.6)
 STEPS = "train.steps"
+COMPANION = "exchange"  # the role, and the end of the name, of the study of runs for other numbers of steps
+Ratios = list[tuple[float, ...]]  # of each reference, ascending
 
 
 def next_round(study: CheckedStudy) -> Plan:
@@ -46,7 +57,7 @@ def rounds_of(study: CheckedStudy) -> Iterator[Plan]:
         raise PlanError(problems)
     if settings.tune.key is not None:
         study = yield from tuned(study)
-    yield from with_step_equivalents(study) if settings.step_equivalents else looks(study)
+    yield from with_other_steps(study) if measures_worth(settings) else looks(study)
 
 
 def looks(study: CheckedStudy) -> Iterator[Plan]:
@@ -87,18 +98,25 @@ def decided(study: Study) -> bool:
     return all(undecided(table(study)).empty for table in tables)
 
 
+def measures_worth(settings: Config) -> bool:
+    """Whether references are also trained for other numbers of steps."""
+    return bool(settings.step_equivalents) or settings.design == "ladder"
+
+
 def step_equivalents_problems(study: CheckedStudy) -> list[Problem]:
-    """What is wrong with `step_equivalents`."""
-    match, least = study.settings.match, min(cell.config.train.steps for cell in study.cells.checked)
-    merged = len({scaled(least, ratio) for ratio in RATIOS}) < len(RATIOS)
+    """What is wrong with `step_equivalents`, or with the steps of a ladder's rungs."""
+    settings = study.settings
+    least = min(cell.config.train.steps for cell in study.cells.checked)
+    merged = len({scaled(least, ratio) for ratio in FIRST}) < len(FIRST)
+    match = settings.match
     messages = {
         "nothing varies here; sweep a key, or leave it out": not study.cells.swept,
         f"sets {STEPS} by itself; leave one of them out": STEPS in study.cells.swept,
         f"match={match} gives configurations other steps than their reference; write another match": match == BY_STEPS,
         f"{STEPS}={least} is too few to be told from 0.8 or 1.25 times as many; write at least 3": merged,
     }
-    asked = study.settings.step_equivalents
-    return [Problem("step_equivalents", message) for message, holds in messages.items() if asked and holds]
+    key = "step_equivalents" if settings.step_equivalents else "design"
+    return [Problem(key, message) for message, holds in messages.items() if measures_worth(settings) and holds]
 
 
 def scaled(steps: int, ratio: float) -> int:
@@ -106,36 +124,112 @@ def scaled(steps: int, ratio: float) -> int:
     return math.floor(steps * ratio + 0.5)
 
 
-def with_step_equivalents(study: CheckedStudy) -> Iterator[Plan]:
-    """The plans of a study, each followed by that of its exchange runs; the study's last one comes again at the end."""
-    own = [cell.config.train.steps for _, cell in study.cells.references]
-    steps = [str(scaled(each, ratio)) for each in sorted(set(own)) for ratio in RATIOS if ratio != 1]
-    count = formatting.counted(len(own), "reference configuration")
-    note = f"then exchange runs: {count} at {' and '.join(steps)} steps, with the same seeds"
-    entries = study.entries | {"exchange": f"{study.name}-exchange"}
+def references_of(cells: Cells) -> list[tuple[Cell, Checked]]:
+    """The references that are trained for other numbers of steps: on a ladder those at its learning rate."""
+    return [pair for pair in cells.references if not at_other_rate(pair[0].levels.get(RUNG))]
+
+
+def with_other_steps(study: CheckedStudy) -> Iterator[Plan]:
+    """The plans of a study, each followed by those of its references' runs for other numbers of steps; the study's last
+    one comes again at the end."""
+    count = formatting.counted(len(references_of(study.cells)), "reference")
+    note = f"then {count} for 0.8, 1.25 and 1.6 times the steps, same seeds; for more or fewer where a loss lies beyond"
+    name = f"{study.name}-{COMPANION}"
+    entries = study.entries | {COMPANION: name}
     for plan in looks(dataclasses.replace(study, entries=entries, notes=[*study.notes, note])):
         yield dataclasses.replace(plan, more=True)
-        cells, of, seeds = exchange_cells(plan.study.cells), {"exchange_of": plan.study.name}, plan.manifest.seeds
-        shown = f"exchange runs: {', '.join(dict.fromkeys(cells.labels))}"
-        yield plan_runs(plan.study.companion(entries["exchange"], cells, shown, of, seeds=seeds))
+        ratios = ratios_so_far(plan.study.cells, read_earlier(study.results, name).manifest)
+        while True:
+            others = other_steps(plan, name, ratios)
+            yield others
+            wider = further(plan, others, ratios)
+            if wider == ratios:
+                break
+            ratios = wider
     yield dataclasses.replace(plan, more=False, notes=[each for each in plan.notes if each != note])
 
 
-def exchange_cells(cells: Cells) -> Cells:
-    """The reference cells of all strata at each multiple of their steps."""
-    own = [cell.config.train.steps for _, cell in cells.references]
+def other_steps(plan: Plan, name: str, ratios: Ratios) -> Plan:
+    """The plan of the references' runs for these multiples of their steps."""
+    cells = other_steps_cells(plan.study.cells, ratios)
+    note = f"runs of the reference for other numbers of steps: {formatting.first_of(dict.fromkeys(cells.labels), 6)}"
+    entries = {"exchange_of": plan.study.name}
+    return plan_runs(plan.study.companion(name, cells, note, entries, seeds=plan.manifest.seeds))
+
+
+def ratios_so_far(cells: Cells, earlier: Manifest | None) -> Ratios:
+    """The multiples of each reference's steps that are trained first, with what earlier commands have added."""
+    found = []
+    for row, reference in references_of(cells):
+        there = [cell for cell in earlier.cells if _outside(cells, cell) == _outside(cells, row)] if earlier else []
+        planned = {cell.planned_config.train.steps for cell in there}
+        steps = reference.config.train.steps
+        ratios = {scaled(steps, ratio): ratio for ratio in (*reversed(FEWER), *reversed(MORE), *FIRST)}
+        found.append(tuple(sorted({*FIRST, *(ratio for at, ratio in ratios.items() if at in planned)})))
+    return found
+
+
+def _outside(cells: Cells, row: Cell) -> dict[str, Any]:
+    """The levels of a cell in the factors that define strata."""
+    return {key: row.levels.get(key) for key in cells.factors if key not in cells.reference}
+
+
+def further(plan: Plan, others: Plan, ratios: Ratios) -> Ratios:
+    """The multiples of each reference's steps, with the next one on either side where the mean score of a configuration
+    lies beyond the reference's."""
+    from ablate.evidence import endpoints, is_solved, lower_is_better, scores, strata
+
+    metrics = endpoints(plan.manifest)
+    means = [
+        scores(load_study(one.results, one.manifest.study, one.manifest, curves=False)).mean() for one in (plan, others)
+    ]
+    members, trained = (
+        {cell.id: [each.id for each in cells] for _, cells in strata(one.manifest) for cell in cells if cell.reference}
+        for one in (plan, others)
+    )
+    found = []
+    for (row, reference), own in zip(references_of(plan.study.cells), ratios, strict=True):
+        sign = 1 if lower_is_better(plan.manifest, metrics[row.id]) else -1
+        scored = sign * means[0][members[row.id]].dropna()
+        reached = sign * means[1][trained[row.id]]
+        wider = list(own)
+        if not is_solved(metrics[row.id]) and reached.notna().all():
+            wider += _next(MORE, own, reference) if scored.min() < reached.min() else []
+            wider += _next(FEWER, own, reference) if scored.max() > reached.max() else []
+        found.append(tuple(sorted(wider)))
+    return found
+
+
+def _next(outwards: tuple[float, ...], trained: tuple[float, ...], reference: Checked) -> list[float]:
+    """The next multiple that is another whole number of steps; [] at the last."""
+    steps = reference.config.train.steps
+    there = {scaled(steps, ratio) for ratio in trained}
+    return [ratio for ratio in outwards if ratio not in trained and scaled(steps, ratio) not in there][:1]
+
+
+def other_steps_cells(cells: Cells, ratios: Ratios) -> Cells:
+    """The references at these multiples of their steps."""
+    references = references_of(cells)
     strata = {key: values for key, values in cells.factors.items() if key not in cells.reference}
-    made = [(i, ratio, scaled(steps, ratio)) for i, steps in enumerate(own) for ratio in RATIOS]
-    # Strata with different steps share only the ratio.
-    shown = [steps if len(set(own)) == 1 else f"x{ratio:g}" for _, ratio, steps in made]
-    of = [(*cells.references[i], steps) for i, _, steps in made]
-    checked = [cell._replace(config=with_steps(cell.config, steps)) for _, cell, steps in of]
-    names, labels = [row.name for row, _, _ in of], [f"{row.label}, {steps} steps" for row, _, steps in of]
-    both = zip(of, shown, strict=True)
-    levels = [{key: row.levels[key] for key in strata} | {STEPS: level} for (row, _, _), level in both]
-    at = [made.index((i, 1.0, own[i])) for i, _, _ in made]
-    factors, reference = strata | {STEPS: list(dict.fromkeys(shown))}, {STEPS: shown[RATIOS.index(1.0)]}
-    layout = Layout(factors, reference, names, labels, levels, at)
+    same = len({reference.config.train.steps for _, reference in references}) == 1
+    checked = list[Checked]()
+    names = list[str]()
+    labels = list[str]()
+    levels = list[dict[str, Any]]()
+    at = list[int]()
+    shown = dict[float, Any]()
+    for (row, reference), own in zip(references, ratios, strict=True):
+        at += [len(checked) + own.index(1.0)] * len(own)
+        for ratio in own:
+            steps = scaled(reference.config.train.steps, ratio)
+            # Strata with different steps share only the ratio.
+            shown[ratio] = steps if same else f"x{ratio:g}"
+            checked.append(reference._replace(config=with_steps(reference.config, steps)))
+            names.append(row.name)
+            labels.append(f"{row.label}, {steps} steps")
+            levels.append({key: row.levels[key] for key in strata} | {STEPS: shown[ratio]})
+    factors = strata | {STEPS: [shown[ratio] for ratio in sorted(shown)]}
+    layout = Layout(factors, {STEPS: shown[1.0]}, names, labels, levels, at)
     return describe_cells(checked, [cell.config for cell in checked], layout)
 
 

@@ -116,7 +116,7 @@ class CheckedStudy:
         return Path(self.settings.results_dir).absolute()
 
     def companion(self, name: str, cells: Cells, note: str, entries: dict[str, Any], **settings: Any) -> CheckedStudy:
-        """An exchange study of this one: other cells and seeds, no claims."""
+        """A study that accompanies this one: other cells and seeds, no claims."""
         own: dict[str, Any] = {"study": name, "confirm": None, "match": "none", "design": "grid", "zip": []}
         entries = entries | {"remarks": []}
         keys = dataclasses.replace(self.settings, **own | settings)

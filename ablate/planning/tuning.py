@@ -154,7 +154,7 @@ def summary_of(study: CheckedStudy) -> str:
     count = len(seeds) if isinstance(seeds, list) else seeds
     times = formatting.counted(count, "seed") if isinstance(count, int) else f"seeds={count}"
     cells = formatting.counted(len(study.cells.rows), "configuration")
-    return f"{cells} × {times}" + ", and exchange runs" * study.settings.step_equivalents
+    return f"{cells} × {times}" + ", and references for other numbers of steps" * study.settings.step_equivalents
 
 
 def tuned_study(study: CheckedStudy, grid: Grid, scores: Scores, best: list[int]) -> CheckedStudy:

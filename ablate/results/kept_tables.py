@@ -6,7 +6,8 @@
     documents.csv    `Study.documents`: rows by text, name and tokens; a column per run, named <cell>/<seed>
     tables.json      which columns hold text, the study's notes, and the checksum of each file
     verdicts.json    of a study with claims: how each was judged, which a later change of method does not change
-    exchange/        the same files for the exchange runs
+    ladder.csv       of a ladder that was judged by an earlier method: the contents of its figure, which stay
+    exchange/        the same files for the references trained for other numbers of steps
 
 Numbers have full precision.  Nothing here needs torch, and nothing that is read is executed.
 """
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     import pandas
 
 INDEX, MANIFEST, RUNS, CURVES, DOCUMENTS = "tables.json", "manifest.json", "runs.csv", "curves.csv", "documents.csv"
-VERDICTS = "verdicts.json"
+VERDICTS, LADDER = "verdicts.json", "ladder.csv"
 COMPANIONS = {"exchange": f"exchange/{INDEX}"}
 RUN_COLUMNS = ["cell", "label", "seed", "path"]  # the columns of curves that identify a run
 ABOVE = re.compile(r"[^\s()]*/(?=(runs|studies)/)")  # the machine-specific start of a path in results
@@ -113,7 +114,20 @@ def read_tables(folder: Path) -> Study:
     notes = list(dict.fromkeys([*kept.notes, *newer(manifest)]))
     verdicts = read_verdicts(folder)
     judged = verdicts.claims if verdicts else {}
-    return Study(manifest, runs, curves, notes, beside, losses, verdicts=judged)
+    return Study(manifest, runs, curves, notes, beside, losses, verdicts=judged, figures=read_figures(folder))
+
+
+def read_figures(folder: Path) -> dict[str, pandas.DataFrame]:
+    """The contents of figures that were drawn by an earlier method and stay as they were.  Raises `Corrupt`."""
+    import pandas
+
+    file = folder / LADDER
+    if not file.is_file():
+        return {}
+    try:
+        return {file.stem: pandas.read_csv(io.BytesIO(read_regular(file)))}
+    except ValueError as error:
+        raise Corrupt(f"{file} cannot be read as a table ({error})") from None
 
 
 def read_verdicts(folder: Path) -> StudyVerdicts | None:

@@ -137,13 +137,13 @@ def role(manifest: Manifest) -> str:
     roles = {
         "confirms": "confirmation of {} on fresh seeds",
         "tunes": "tuning of {}, by the validation split; it chooses settings and is no evidence",
-        "exchange_of": "exchange runs of {}: what more training steps do, no effects of variants",
+        "exchange_of": "references of {} for other numbers of steps; no effects of variants",
     }
     return next((text.format(name) for key, text in roles.items() if (name := getattr(manifest, key))), "")
 
 
 def no_evidence(manifest: Manifest) -> bool:
-    """Whether a study's differences are no effects of variants: tuning, exchange runs."""
+    """Whether a study's differences are no effects of variants: tuning, references for other numbers of steps."""
     return any((manifest.tunes, manifest.exchange_of))
 
 

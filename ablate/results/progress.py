@@ -25,7 +25,7 @@ TICK = 2.0  # seconds between polls of a study
 PLANNING = 30.0  # seconds to wait for a command with seeds=auto to plan further runs
 STATES = ("done", "diverged", "failed", "running", "interrupted", "queued")
 # Rounds other than the study itself, by the key of their manifest that names the study.
-ROUNDS = {"tunes": "tuning", "exchange_of": "exchange runs"}
+ROUNDS = {"tunes": "tuning", "exchange_of": "other numbers of steps"}
 
 Rates = dict[str | None, float]  # FLOP/s of one process by cell; under None for all cells together
 
@@ -217,7 +217,7 @@ def makespan(seconds: Iterable[float], workers: int) -> float:
 
 
 class Round(NamedTuple):
-    """A study on disk and its role for the requested one: tuning, exchange runs, or the study itself."""
+    """A study on disk and its role for the requested one: tuning, references for other steps, or the study itself."""
 
     kind: str
     manifest: Manifest
@@ -259,12 +259,13 @@ def is_over(rounds: list[Round]) -> bool:
 
 
 def unsettled(rounds: list[Round]) -> bool:
-    """Whether its command may add runs after all have ended: further looks of seeds=auto, or exchange runs."""
+    """Whether its command may add runs after all have ended: further looks of seeds=auto, or runs of references
+    for other numbers of steps."""
     manifest = rounds[-1].manifest
     more = len(manifest.seeds) < max(manifest.sequential.looks if manifest.sequential else (), default=0)
     there = [one.manifest.seeds for one in rounds if one.manifest.exchange_of == manifest.study]
-    # The manifest may keep exchange runs of earlier commands.
-    requested = manifest.cells[0].planned_config.step_equivalents
+    # The manifest may keep such runs of earlier commands.
+    requested = manifest.cells[0].planned_config.step_equivalents or manifest.design == "ladder"
     return more or (bool(requested and manifest.exchange) and manifest.seeds not in there)
 
 

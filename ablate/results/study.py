@@ -43,6 +43,8 @@ class Study:
     results    the folder that holds its runs; None for a study read from elsewhere
 
     verdicts   how claims were judged when its tables were written, by name; empty for a study with runs
+
+    figures    the contents of figures that were drawn then and cannot be computed any more, by name
     """
 
     manifest: Manifest
@@ -53,6 +55,7 @@ class Study:
     documents: pandas.DataFrame = dataclasses.field(default_factory=lambda: tables.by_document({}))
     results: Path | None = None
     verdicts: dict[str, ClaimVerdict] = dataclasses.field(default_factory=dict)
+    figures: dict[str, pandas.DataFrame] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         """One line, as a whole manifest would fill screens."""

@@ -74,7 +74,7 @@ def read_study_file(file: Path) -> StudyDescription:
 
 
 def _share(text: Any) -> str:
-    what = f"{text} is a share of the training steps, which only a study of ablate with exchange runs can use"
+    what = f"{text} is a share of the training steps, which only a study of ablate with step_equivalents=true can use"
     return f"{what}; write a number in the metric's unit: 0.01"
 
 

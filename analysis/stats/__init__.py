@@ -14,5 +14,7 @@ def tables(study: Study, rng: np.random.Generator) -> dict[str, pandas.DataFrame
     found: dict[str, pandas.DataFrame | None] = {}
     if by_task:
         found = {"tasks": interactions(by_task), "ranks": ranks(by_task), "aggregate": aggregate(by_task, rng)}
-    found |= {"speed": evidence.speed(study), "ladder": evidence.ladder(study)}
+    found |= {"speed": evidence.speed(study)}
+    if "ladder" not in study.figures:  # else it was judged by an earlier method
+        found |= {"ladder": evidence.ladder(study)}
     return {name: table for name, table in found.items() if table is not None and len(table)}

@@ -13,7 +13,6 @@ from string import ascii_uppercase
 from typing import Any
 
 from ablate import formatting
-from ablate.evidence.step_equivalents import LEAST, MOST
 from ablate.formatting import visible
 from ablate.results import naming
 from ablate.results.records import STATUSES
@@ -106,11 +105,9 @@ def effect_name(row: Any) -> str:
 
 
 def worth(value: Any, places: int = 0) -> str:
-    """A worth in per cent; outside the measured range "more than" or "less than" its end."""
+    """A worth in per cent; "not bounded" at an end beyond the numbers of steps that were trained."""
     if math.isnan(value):
         return formatting.number(value, places)
-    most = MOST - 1 if value > 0 else LEAST - 1
-    measured = LEAST - 1 <= value <= MOST - 1
-    shown = value if measured else most
-    text = f"{formatting.plus(100 * shown, f'.{places if measured else 0}f')} %"
-    return text if measured else f"{'more' if value > 0 else 'less'} than {text}"
+    if not -1 < value < math.inf:
+        return "not bounded"
+    return f"{formatting.plus(100 * value, f'.{places}f')} %"

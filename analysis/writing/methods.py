@@ -125,7 +125,7 @@ def _runs(case: Case) -> dict[str, Any]:
     counts = runs["status"].value_counts()
     lost = [f"{counts[name]} {name}" for name in ("diverged", "failed", "missing") if counts.get(name)]
     bare = int(counts.get("done", 0) - case.cells["n"].sum())
-    exchange = study.beside.get("exchange")
+    others = study.beside.get("exchange")
     settings = [each for config in manifest.configs for each in flat(config.as_json()).items()]
     packages = {str(value).partition(".")[0] for key, value in settings if key.rpartition(".")[2] == "_target_"}
     cells = {cell.id: cell for cell in manifest.cells}
@@ -134,7 +134,7 @@ def _runs(case: Case) -> dict[str, Any]:
     return {
         "lost": lost + [f"{bare} done without the metric"] * (bare > 0),
         "unsolved": counts.get("diverged") and any(map(evidence.is_solved, evidence.measures(manifest))),
-        "exchange": exchange.manifest.cells if exchange else [],
+        "other_steps": others.manifest.cells if others else [],
         "others": sorted(packages - {"ablate", "torch"}),
         "flops": formatting.setting(float(f"{sum(flops):.1e}")) if flops else "",
         "took": "seconds" in runs and runs["seconds"].notna().any(),

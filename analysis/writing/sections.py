@@ -94,7 +94,7 @@ def ladder(case: Case) -> Section:
     """What each change is worth in compute, with its trend, in sentences."""
     arms = case.further["ladder"].groupby("label", sort=False) if "ladder" in case.further else ()
     items = [" ".join(_lines("ladder", case, rows=list(named_rows(rows)))) for _, rows in arms]
-    return Section("ladder", "What changes are worth in compute", items=items)
+    return Section("ladder", "What changes are worth at each size", items=items)
 
 
 def verdicts(case: Case) -> Section:

@@ -33,7 +33,7 @@ COLUMNS = [
 
 
 def atlas(studies: list[Study]) -> pandas.DataFrame:
-    """A row per study, contrast and test metric; studies that are no evidence (tuning, exchange runs) are left out.
+    """A row per study, contrast and test metric; studies that are no evidence (`no_evidence`) are left out.
 
     scale             preset with the layers, heads and width of the reference's side; params and steps are that side's
     squares           Σ w² of the contrast's weights: if cells have independent noise of equal SD, the contrast's SD is

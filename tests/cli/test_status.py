@@ -120,7 +120,7 @@ def test_rounds_belong_to_the_study_that_they_are_for(tmp_path: Path, capsys: py
     lines = said(tmp_path, capsys, "s")
     assert lines[1:4] == [
         "tuning (s-tune): 6 runs: 6 done",
-        "exchange runs (s-exchange): 3 runs: 3 done",
+        "other numbers of steps (s-exchange): 3 runs: 3 done",
         "study (s): 6 runs: 0 done, 6 queued, time left unknown",
     ]
     assert lines[4].startswith("15 runs: 9 done, 6 queued")

@@ -140,25 +140,18 @@ def study_collapse(
 FALLEN = {(640, 2), ("rms", 5)}
 
 
-def test_the_exchange_rate_says_how_many_seeds_it_leaves_out() -> None:
-    [line] = evidence.exchange_lines(study_collapse(0.0, FALLEN))
-    assert "(n = 7); 1 seed with a collapsed run left out" in line
-    [line] = evidence.exchange_lines(study_collapse(0.0, set()))
-    assert "(n = 8)" in line and "left out" not in line
-
-
 @pytest.mark.parametrize("batches", [lambda levels: "b0", lambda levels: levels.get("norm", "ln")])
 @pytest.mark.parametrize("worth", [0.062, -0.062])
 def test_a_difference_beyond_the_margin_is_not_small_because_runs_collapsed(batches, worth):
-    """By the mean slope of all seeds 2 % of the steps were 0.03 nats here, and 6.2 % are 0.018."""
+    """By the mean curve of all seeds 2 % of the steps were 0.03 nats here, and 6.2 % are 0.018."""
     found = row(study_collapse(worth, FALLEN, batches=batches))
     assert found.verdict not in ("negligible", "equivalent")
 
 
 @pytest.mark.parametrize("batches", [lambda levels: "b0", lambda levels: levels.get("norm", "ln")])
-def test_a_collapsed_exchange_run_is_left_out(batches: Any) -> None:
+def test_a_collapsed_run_of_the_reference_is_left_out(batches: Any) -> None:
     found = row(study_collapse(0.004, {(640, 2)}, noise=2e-4, batches=batches))
-    assert found.verdict == "negligible" and "over 7 seeds that have exchange runs" in found.worth_note
+    assert found.verdict == "negligible" and "640: seed 2" in found.worth_note
     assert found.worth == pytest.approx(0.004, abs=0.001), "what the collapsed run lost is no worth of its steps"
 
 
@@ -169,7 +162,7 @@ def test_more_steps_that_make_it_worse_make_nothing_small() -> None:
     assert row(turned).verdict == "undecided"
 
 
-def test_claims_go_by_the_same_slope() -> None:
+def test_claims_go_by_the_same_curve() -> None:
     options = {"claims": {"same": equivalent("2 %", "loss")}, "batches": lambda levels: levels.get("norm", "ln")}
     far, near, lost = (
         evidence.claims(study_collapse(worth, fallen, noise=2e-4, **options)).iloc[0]

@@ -1,4 +1,4 @@
-"""Multipliers and trends of design=ladder, against curves that are known."""
+"""Worths and their trend over the rungs of design=ladder, against curves that are known."""
 
 import math
 from collections.abc import Callable
@@ -9,48 +9,57 @@ import numpy as np
 import pytest
 from fake_studies import study_of, with_manifest
 from ladders import COST, TOP, climbed
+from scipy import stats
 
 from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.config.claims import Claim
 from ablate.config.typed_json import parse
-from ablate.evidence.estimates import interval
-from ablate.evidence.ladder import DECADE, arms, combined, line
+from ablate.evidence.ladder import trend_of
 from ablate.results.manifest import flaws
-from ablate.results.records import ClaimEntry, MarginEntry
+from ablate.results.records import ClaimEntry
 from ablate.results.study import Study
 
+DECADE = math.log(10)
 
-@pytest.mark.parametrize("size", [0.7, 1.0, 1.2, 2.0])
-@pytest.mark.parametrize("trend", [-0.1, 0.0, 0.2])
-def test_multipliers_and_their_trend_are_those_of_the_curve(size: float, trend: float) -> None:
-    study = climbed(lambda c: math.log(size) + trend * (c - TOP) / DECADE)
-    table = evidence.ladder(study)
+
+@pytest.mark.parametrize("size", [0.85, 1.0, 1.2, 1.6])
+@pytest.mark.parametrize("trend", [-0.05, 0.0, 0.1])
+def test_worths_and_their_trend_are_those_of_the_curve(size: float, trend: float) -> None:
+    table = evidence.ladder(climbed(lambda c: math.log(size) + trend * (c - TOP) / DECADE))
     x = np.log(table["compute"].to_numpy(float))
     logs = math.log(size) + trend * (x - TOP) / DECADE
     assert np.diff(x) == pytest.approx([math.log(4)] * 3) and x[-1] == pytest.approx(TOP)
-    assert np.log(table["multiplier"].to_numpy(float)) == pytest.approx(logs, abs=0.02)
-    assert table["trend"].to_numpy() == pytest.approx([DECADE * np.polyfit(x, logs, 1)[0]] * 4, abs=0.02)
-    assert math.log(table["ten"].iloc[0]) == pytest.approx(math.log(size) + trend, abs=0.05)
-    assert table["hit"].all() or abs(table["forecast"].iloc[0] / size - 1) < 0.05
-    # At the top there is no reference above a gain, and at the bottom none below a loss.
-    gains = logs + math.log(COST)
-    assert list(table["extrapolated"]) == [bool(gains[0] < 0), False, False, bool(gains[-1] > 0)]
+    assert np.log1p(table["worth"].to_numpy(float)) == pytest.approx(logs, abs=0.01)
+    assert table["trend"].to_numpy() == pytest.approx([trend] * 4, abs=0.01)
+    assert (table["worth_low"] < table["worth"]).all() and (table["worth"] < table["worth_high"]).all()
+    assert (table["trend_low"] < table["trend"]).all() and (table["trend"] < table["trend_high"]).all()
 
 
-def test_errors_are_those_that_repetition_shows() -> None:
-    """The interval of each multiplier and of the trend holds the truth in 95 % of ladders, within three errors.  With
-    so large a multiplier, the noise of the reference counts as much as that of the differences."""
-    study, inside = climbed(lambda c: math.log(0.5), noise=0.0), []
-    for offset in range(200):
-        rng = np.random.default_rng(offset)
-        runs = study.runs.assign(**{"test/loss": study.runs["test/loss"] + rng.normal(0, 0.008, len(study.runs))})
-        rungs = arms(Study(study.manifest, runs, study.curves, [], {}))[1]["ffn: swiglu − mlp"]
-        ends = [interval(combined(rungs, weights), 0.05) for weights in (*np.eye(4), line(rungs))]
-        inside.append(
-            [low <= truth <= high for (low, high), truth in zip(ends, [math.log(0.5)] * 4 + [0], strict=True)]
-        )
-    assert np.mean(inside, axis=0) == pytest.approx(0.95, abs=3 * math.sqrt(0.05 * 0.95 / 200))
+def test_a_multiplier_is_the_worth_over_the_cost_in_compute() -> None:
+    table = evidence.ladder(climbed(lambda c: math.log(1.2)))
+    assert table["cost"].to_numpy() == pytest.approx(COST)
+    for column, end in (("multiplier", "worth"), ("low", "worth_low"), ("high", "worth_high")):
+        assert table[column].to_numpy() == pytest.approx((1 + table[end].to_numpy()) / COST)
+
+
+def test_intervals_hold_together_for_all_worths_and_trends() -> None:
+    study = climbed(lambda c: 0.2, noise=0.004, norms=("ln", "rms"))
+    table = evidence.ladder(study)
+    assert set(table["alpha"]) == {0.05 / (2 * (4 + 1))}
+
+
+def test_a_trend_has_the_slope_and_the_ends_of_its_points() -> None:
+    """Symmetric intervals give the usual error of a weighted sum."""
+    x, points, half = np.array([0.0, 1.0, 3.0]), np.array([0.1, 0.4, 0.3]), np.array([0.1, 0.2, 0.05])
+    slope, low, high = trend_of(x, points, points - half, points + half)
+    weights = (x - x.mean()) / np.sum((x - x.mean()) ** 2)
+    assert slope == pytest.approx(np.polyfit(x, points, 1)[0])
+    assert [slope - low, high - slope] == pytest.approx([math.sqrt(np.sum((weights * half) ** 2))] * 2)
+    _, low, high = trend_of(x, points, points, points + half)
+    left = weights < 0  # where higher points make the slope flatter
+    assert slope - low == pytest.approx(np.linalg.norm((weights * half)[left]))
+    assert high - slope == pytest.approx(np.linalg.norm((weights * half)[~left]))
 
 
 def ends_badly(ending: str, rate: str, first: int) -> Callable[[dict[str, Any], int], str]:
@@ -58,107 +67,128 @@ def ends_badly(ending: str, rate: str, first: int) -> Callable[[dict[str, Any], 
     return lambda levels, seed: ending if rate in str(levels["rung"]) and seed >= first else "done"
 
 
-def broken(c: float) -> float:
-    return 1.0 - (0.12 if c < TOP - 2 else 0.04) * (c - TOP)
-
-
-def hollow(c: float) -> float:
-    return 1.0 + 0.05 * abs(c - TOP + 2)
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"other_steps": False}, "rung 1: its reference was trained for no other numbers of steps"),
+        ({"log": lambda c: math.log(3.0)}, "rung 1: its worth is not bounded"),
+        (
+            {"law": lambda x: 1 + 0.1 * abs(x + 1) if x < 0 else 1.1 + 0.1 * x},
+            "more steps do not improve its reference",
+        ),
+        ({"seeds": 1}, "one seed"),
+    ],
+)
+def test_a_rung_without_a_bounded_worth_leaves_no_trend(changes: dict[str, Any], why: str) -> None:
+    table = evidence.ladder(climbed(**{"log": lambda c: 0.2} | changes))
+    assert table["trend"].isna().all() and why in table["why"].iloc[0]
 
 
 @pytest.mark.parametrize(
-    ("changes", "verdict", "why"),
+    ("changes", "said"),
     [
-        ({"log": lambda c: 0.3 + 0.2 * (c - TOP) / DECADE}, "grows", ""),
-        ({"log": lambda c: -0.3 - 0.2 * (c - TOP) / DECADE}, "grows", ""),
-        ({"log": lambda c: 0.1 - 0.2 * (c - TOP) / DECADE}, "fades", ""),
-        ({"log": lambda c: -0.1 + 0.2 * (c - TOP) / DECADE}, "fades", ""),
-        ({"log": lambda c: 0.2}, "holds", ""),
-        ({"log": lambda c: 0.2, "margin": None}, "undecided", ""),
-        ({"log": lambda c: 0.0, "noise": 0.004}, "undecided", "neither growing nor fading"),
-        ({"log": lambda c: 0.02 * (c - TOP) / DECADE}, "holds", ""),
-        ({"log": lambda c: 0.2, "late": True}, "holds", "by a margin written after results"),
-        ({"log": lambda c: 0.3 + 0.66 * (c - TOP) / DECADE}, "undecided", "worth more than 1 at the top, the reverse"),
-        ({"log": lambda c: -0.3 - 0.66 * (c - TOP) / DECADE}, "undecided", "worth less than 1 at the top, the reverse"),
-        ({"log": lambda c: 0.2, "law": lambda c: 1.0 + 0.05 * (c - TOP)}, "withheld", "does not always make the refer"),
-        ({"log": lambda c: 0.2, "status": ends_badly("diverged", "twice", 0)}, "holds", ""),
-        ({"log": lambda c: 0.2, "status": ends_badly("diverged", "twice", 3)}, "holds", ""),
-        (
-            {"log": lambda c: 0.2, "status": ends_badly("failed", "half", 2)},
-            "undecided",
-            "too few runs at half the rate",
-        ),
-        (
-            {"log": lambda c: 0.2, "status": ends_badly("missing", "half", 2)},
-            "undecided",
-            "too few runs at half the rate",
-        ),
-        ({"log": lambda c: 0.2, "law": broken}, "withheld", "changes by more than 2 times"),
-        ({"log": lambda c: 0.2, "law": hollow}, "withheld", "does not always make the reference better"),
-        ({"log": lambda c: 0.2, "rates": lambda ffn, rate: 0.02 - 0.04 * (ffn == "swiglu")}, "undecided", "swiglu + "),
-        (
-            {"log": lambda c: 0.2, "rates": lambda ffn, rate: 0.02 - 0.04 * ("half" in rate)},
-            "undecided",
-            "at half the rate",
-        ),
-        ({"log": lambda c: 0.2, "seeds": 1}, "withheld", "one seed"),
+        ({}, ""),
+        ({"status": ends_badly("diverged", "twice", 0)}, ""),
+        ({"status": ends_badly("failed", "half", 2)}, "too few runs at half the rate"),
+        ({"status": ends_badly("missing", "half", 2)}, "too few runs at half the rate"),
+        ({"rates": lambda ffn, rate: 0.02 - 0.04 * (ffn == "swiglu")}, "swiglu + "),
+        ({"rates": lambda ffn, rate: 0.02 - 0.04 * ("half" in rate)}, "at half the rate"),
     ],
 )
-def test_the_verdict_on_a_trend(changes: dict[str, Any], verdict: str, why: str) -> None:
-    changes = {**changes}
-    margin = MarginEntry(value=changes.pop("margin", 0.05), written="", registered=not changes.pop("late", False))
-    study = with_manifest(climbed(**changes), margin=margin)
+def test_another_learning_rate_that_is_better_is_named(changes: dict[str, Any], said: str) -> None:
+    study = climbed(lambda c: 0.2, **changes)
     table = evidence.ladder(study)
-    assert set(table["alpha"]) == {0.05 / 5}, "four multipliers and a trend hold together"
-    assert set(table["verdict"]) == {verdict} and why in table["why"].iloc[0], table.iloc[0]
-    assert table["multiplier"].isna().all() == (verdict == "withheld")
-    text = summary(study)
-    told = verdict + f": {table['why'].iloc[0]}" * bool(table["why"].iloc[0])
-    assert text.partition("trends of their logarithms")[2].splitlines()[1].endswith(f"  {told}")
-    assert "better" not in text.partition("multipliers")[2].partition("effects, ")[2].partition("effects are")[0]
+    assert said in table["rates"].iloc[0] and bool(said) == bool(table["rates"].iloc[0])
+    assert table["trend"].notna().all(), "a note, no verdict"
+    assert said in summary(study)
 
 
-def test_a_diverged_run_withholds_all_multipliers_of_its_arm() -> None:
+def test_a_diverged_run_leaves_its_rung_without_a_worth() -> None:
     study = climbed(lambda c: 0.2)
     at = study.runs.index[(study.runs["label"].str.startswith("swiglu")) & (study.runs["seed"] == 3)][0]
     runs = study.runs.copy()
     runs.loc[at, "status"], runs.loc[at, "test/loss"] = "diverged", math.nan
-    table = evidence.ladder(Study(study.manifest, runs, study.curves, [], {}))
-    assert set(table["verdict"]) == {"withheld"} and "rung 1: 1 run diverged against 0" in table["why"].iloc[0]
+    table = evidence.ladder(replace(study, runs=runs))
+    assert math.isnan(table["worth"].iloc[0]) and table["worth_note"].iloc[0] == "1 run diverged against 0"
+    assert table["worth"].iloc[1:].notna().all()
 
 
-def test_three_rungs_forecast_nothing_and_other_designs_have_no_ladder() -> None:
-    assert evidence.ladder(climbed(lambda c: 0.2, count=3))["forecast"].isna().all()
+def test_a_collapsed_run_of_the_reference_is_named_and_left_out() -> None:
+    table = evidence.ladder(climbed(lambda c: 0.2, fallen=((2, 800, 3), (2, 1000, 5))))
+    assert table["worth"].to_numpy() == pytest.approx(math.expm1(0.2), abs=0.02)
+    notes = table["worth_note"].tolist()
+    assert "seed 3" in notes[1] and "seed 5" in notes[1] and not notes[0] + notes[2] + notes[3]
+
+
+def test_the_summary_tells_worths_and_trends() -> None:
+    study = climbed(lambda c: 0.2, noise=0.001)
+    text = summary(study)
+    assert "worth in training steps of the reference at each rung, simultaneous 95 % intervals" in text
+    assert "  ffn: swiglu − mlp  2" in text and "more" in text
+    assert "trend of log(1 + worth) per tenfold compute" in text
+    assert "worth in training steps" not in summary(climbed(lambda c: 0.2, other_steps=False))
+
+
+def test_other_designs_have_no_ladder() -> None:
     other = study_of({"ffn": ["mlp", "swiglu"]})
-    assert evidence.ladder(other).empty and "multipliers" not in summary(other)
+    assert evidence.ladder(other).empty and evidence.ladder_lines(evidence.ladder(other)) == []
+
+
+def claimed(study: Study, **bound: float) -> Any:
+    claim = parse(Claim, {"multiplier": [{"ffn": "swiglu"}, {"ffn": "mlp"}], "at": {"rung": 4}} | bound)
+    entry = ClaimEntry(claim=claim, registered=True, written="")
+    (row,) = evidence.claims(with_manifest(study, claims={"worth": entry})).itertuples()
+    return row
 
 
 @pytest.mark.parametrize(
     ("bound", "verdict"),
-    [({"above": 1.1}, "supported"), ({"above": 1.3}, "contradicted"), ({"below": 1.3}, "supported")],
+    [
+        ({"above": 1.1}, "supported"),
+        ({"above": 1.3}, "contradicted"),
+        ({"below": 1.3}, "supported"),
+        ({"below": 9}, "supported"),
+    ],
 )
 def test_a_claim_about_a_multiplier(bound: dict[str, float], verdict: str) -> None:
-    claim = parse(Claim, {"multiplier": [{"ffn": "swiglu"}, {"ffn": "mlp"}], "at": {"rung": 4}} | bound)
-    entry = ClaimEntry(claim=claim, registered=True, written="")
-    study = with_manifest(climbed(lambda c: math.log(1.2)), claims={"worth": entry})
-    (row,) = evidence.claims(study).itertuples()
+    row = claimed(climbed(lambda c: math.log(1.2 * COST)), **bound)
     assert row.verdict == verdict and row.low < row.mean < row.high and row.mean == pytest.approx(1.2, abs=0.01)
-    ((side, limit),) = bound.items()
-    assert f"1.20 [1.20, 1.20] times the compute of mlp, claimed: {side} {limit}" in row.says
-    assert "extrapolated" in row.note
-    lost = lambda levels, seed: "diverged" if levels == {"ffn": "swiglu", "rung": 2} and seed < 2 else "done"  # noqa: E731
-    for study in (climbed(lambda c: 0.2, law=broken), climbed(lambda c: 0.2, status=lost)):
-        (row,) = evidence.claims(with_manifest(study, claims={"worth": entry})).itertuples()
-        assert row.verdict == "undecided" and row.n == 8 and ("bends" in row.note or "2 runs diverged" in row.note)
-    study = climbed(lambda c: math.log(1.2), rates=lambda ffn, rate: 0.02 - 0.04 * (ffn == "swiglu"))
-    (row,) = evidence.claims(with_manifest(study, claims={"worth": entry})).itertuples()
-    assert row.verdict == verdict and "; better at half the rate (optim.lr=" in row.note, "what the trend stumbles over"
+    limit = f" < {bound['below']:g}" if "below" in bound else f" > {bound['above']}"
+    assert f"times the compute of mlp (criterion{limit})" in row.says and row.p < 0.001
+    assert ("not so at this scale" in row.says) == (verdict == "contradicted") and "opposite" not in row.says
 
 
-def test_a_forecast_misses_where_the_trend_bends() -> None:
-    table = evidence.ladder(climbed(lambda c: 0.2 if c < TOP - 1 else 0.6))
-    assert not table["hit"].any() and table["forecast"].iloc[0] == pytest.approx(math.exp(0.2), abs=0.05)
-    assert evidence.ladder(climbed(lambda c: 0.2))["forecast"].iloc[0] == pytest.approx(math.exp(0.2), abs=0.02)
+def test_the_p_of_a_claim_is_that_of_a_t_test_at_its_bound() -> None:
+    study = climbed(lambda c: math.log(1.2 * COST), noise=0.01)
+    row = claimed(study, above=1.15)
+    scores = evidence.scores(study)
+    (own,) = (cell.id for cell in study.manifest.cells if cell.levels == {"ffn": "swiglu", "rung": 4})
+    others = study.beside["exchange"]
+    at = {cell.levels["train.steps"]: cell.id for cell in others.manifest.cells if cell.levels["rung"] == 4}
+    steps = sorted(at)
+    curves = evidence.scores(others)[[at[each] for each in steps]].to_numpy()
+    x = np.log(np.array(steps) / 800)
+    distances = [
+        np.interp(math.log(1.15 * COST), x, curve) - loss for curve, loss in zip(curves, scores[own], strict=True)
+    ]
+    assert row.p == pytest.approx(stats.ttest_1samp(distances, 0).pvalue, rel=0.01)
+
+
+def test_a_claim_beyond_the_steps_that_were_trained_is_decided_by_the_bound() -> None:
+    far = climbed(lambda c: math.log(3.0))
+    row = claimed(far, above=1.5)
+    assert row.verdict == "supported" and row.mean == math.inf and "at least 1.90 times the compute" in row.says
+    assert claimed(far, above=2.5).verdict == "undecided" and claimed(far, below=2.5).verdict == "undecided"
+
+
+def test_a_claim_without_a_worth_has_no_verdict_and_says_why() -> None:
+    row = claimed(climbed(lambda c: 0.2, other_steps=False), above=1.1)
+    assert row.verdict == "undecided" and "trained for no other numbers of steps" in row.note and not row.waits
+    lost = lambda levels, seed: "diverged" if levels == {"ffn": "swiglu", "rung": 4} and seed < 2 else "done"  # noqa: E731
+    row = claimed(climbed(lambda c: 0.2, status=lost), above=1.1)
+    assert row.verdict == "undecided" and "2 runs diverged against 0" in row.note
+    row = claimed(climbed(lambda c: 0.2, rates=lambda ffn, rate: 0.02 - 0.04 * (ffn == "swiglu")), above=1.1)
+    assert row.verdict == "supported" and "better at half the rate (optim.lr=" in row.note
 
 
 def test_a_manifest_of_a_ladder_has_rungs() -> None:

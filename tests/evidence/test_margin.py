@@ -11,7 +11,7 @@ from ablate.cli.summary import summary
 from ablate.config.errors import PlanError
 from ablate.data.copying import Sort
 from ablate.evidence.families import undecided
-from ablate.evidence.step_equivalents import within
+from ablate.evidence.worth import within
 from ablate.planning.earlier_runs import registered
 from ablate.planning.plan import plan_study
 from ablate.results.atomic import write_json

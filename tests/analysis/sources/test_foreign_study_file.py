@@ -232,7 +232,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("reference: {norm: [ln]}", "reference: cannot be read; write {norm: rms}"),
     ("reference: {nrm: ln}", "study.yaml: reference: nrm is no factor of these runs; the factors are norm, ffn"),
     ("reference: {norm: bn}", "study.yaml: reference norm=bn: there is no such level; there are ln and rms"),
-    ("margin: 2 %", "margin: 2 % is a share of the training steps, which only a study of ablate with exchange runs"),
+    ("margin: 2 %", "margin: 2 % is a share of the training steps, which only a study of ablate with step_equi"),
     ("margin: -1", "margin: must be > 0"),
     ("margin: nan", "margin: must be > 0"),
     ("claims: [1]", "claims: must be a mapping; write claims: {NAME: {less: [SIDE, SIDE]}}"),

@@ -199,7 +199,7 @@ def test_names_are_valid_and_every_effect_and_cell_has_its_numbers(tmp_path: Pat
 
 
 def test_steps_beyond_what_was_measured_have_no_number_and_values_are_set_alike_in_text_and_formulas() -> None:
-    worths = {0.09: "+9 %", -0.1: "−10 %", 0.41: "more than +25 %", -1.0: "less than −20 %", math.nan: "–"}
+    worths = {0.09: "+9 %", -0.1: "−10 %", 0.41: "+41 %", -1.0: "not bounded", math.inf: "not bounded", math.nan: "–"}
     assert {worth: latex_macros.worth(worth) for worth in worths} == worths
     set_as = {"−1.6 %": r"\ensuremath{-}1.6 \%", "< 0.001": r"\ensuremath{<} 0.001", "undecided": r"\mbox{undecided}"}
     set_as |= {"–": r"\mbox{--}", "3e-3": r"\mbox{3e-3}", "1,234": "1,234"}
@@ -220,7 +220,7 @@ def test_names_that_would_be_equal_are_told_apart_and_a_worth_without_bounds_is_
     assert deltas == ["ablFfnABDelta", "ablFfnABBDelta", "ablFfnABCDelta"] and len(set(names)) == len(names)
     found = case(tmp_path, {"ffn": ["mlp", "swiglu"]})
     wild = found.effects.assign(worth=0.1, worth_low=-1.0, worth_high=float("inf"))
-    assert commands(found._replace(effects=wild))["ablFfnSwigluWorth"] == "--"
+    assert commands(found._replace(effects=wild))["ablFfnSwigluWorthHigh"] == "not bounded"
 
 
 def test_labels_are_spelled_in_letters() -> None:
