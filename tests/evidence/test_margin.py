@@ -136,7 +136,7 @@ def test_the_plan_remembers_margins_and_their_time_beside_the_same_study(plan, u
         (["margin=0 %", "step_equivalents=true"], "margin: must be > 0"),
         (
             ["margin=2 %"],
-            "margin: '2 %' is a share of the training steps, whose worth exchange runs measure; write step_eq",
+            "margin: '2 %' is a share of the training steps, which needs the reference at other numbers of steps",
         ),
     ],
 )
