@@ -9,7 +9,7 @@ from ablate.evidence.claim_text import claim_lines, replication, sized, spread
 from ablate.evidence.claims import claims, verdicts_to_store
 from ablate.evidence.confounds import also_lines, also_words, same_setting_line
 from ablate.evidence.contrasts import ESTIMABLE, Contrast, bases, changes, contrasts, crossings, strata
-from ablate.evidence.effects import Noise, best_first, effects, foremost, headline, noise, speed
+from ablate.evidence.effects import best_first, effects, foremost, headline, speed
 from ablate.evidence.estimates import Estimate, difference_of, interval, p_value, paired, welch
 from ablate.evidence.families import (
     ALPHA,
@@ -40,6 +40,6 @@ from ablate.evidence.scores import (
     validated,
     values_of,
 )
-from ablate.evidence.tuned import common_rows, given
+from ablate.evidence.tuned import common_rows
 from ablate.evidence.verdicts import margin_line, margin_of, margin_words, too_few_seeds
 from ablate.evidence.worth import left_out_lines, worth_places, worth_text, worth_words

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import pandas
@@ -15,7 +14,6 @@ from ablate.evidence.estimates import Comparison, compare, p_value
 from ablate.evidence.families import ALPHA, DECIDED, bonferroni, described, planned_looks, unadjusted
 from ablate.evidence.power import detectable
 from ablate.evidence.scores import study_scores
-from ablate.evidence.tuned import given
 from ablate.evidence.verdicts import (
     MIN_PAIRS,
     MIN_SEEDS,
@@ -37,7 +35,7 @@ MATCHED = "match_difference"  # in a matched study: the largest in absolute valu
 COLUMNS = [*NAMES, "n", "mean", "sd", "low", "high", "p", "p_bonferroni", "verdict", "note"]
 COLUMNS += ["paired", "family", "unadjusted", "lower", "higher", "tied", "diverged", "diverged_reference"]
 COLUMNS += ["failed", "missing", "alpha", "metric", "lower_is_better", "correlation"]
-COLUMNS += ["smallest", "margin", "margin_steps", "waits", "also", "given", "flops_ratio", "seconds_ratio", *WORTH]
+COLUMNS += ["smallest", "margin", "margin_steps", "waits", "also", "flops_ratio", "seconds_ratio", *WORTH]
 BOOLEANS = ["family", "unadjusted", "paired", "waits"]
 NUMBERS = ["mean", "sd", "low", "high", "p", "p_bonferroni", "alpha", "smallest", "margin", "margin_steps"]
 MANY = 24  # effects above which each factor's are sorted
@@ -68,7 +66,7 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     is_tested = not (no_evidence(manifest) or described(manifest))
     m = sum(contrast.kind != "cell" for contrast in all_contrasts)
     curves_of_metric: dict[str, Curves] = {}
-    common = {"unadjusted": bool(unadjusted(manifest)), "given": given(manifest)}
+    is_unadjusted = bool(unadjusted(manifest))
     rows = []
     for contrast, also in zip(all_contrasts, also_of_each(manifest, all_contrasts), strict=True):
         comparison = compare(scores, contrast)
@@ -103,8 +101,7 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
             | {"margin": margin_of_row.size, "margin_steps": margin_of_row.steps, "also": "; ".join(also)}
             | {"flops_ratio": cost_ratio(contrast, flops), "seconds_ratio": cost_ratio(contrast, seconds)}
             | vars(worth_in_steps)
-            | {MATCHED: comparison.match_difference}
-            | common
+            | {MATCHED: comparison.match_difference, "unadjusted": is_unadjusted}
         )
     columns = COLUMNS if manifest.match == "none" else [*COLUMNS, MATCHED]
     table = pandas.DataFrame(rows, columns=columns)
@@ -213,29 +210,3 @@ def foremost(table: pandas.DataFrame, most: int) -> pandas.DataFrame:
     rank = table["verdict"].map(ranks).fillna(3)
     order = np.lexsort((table["p"].astype(float), rank, table["kind"].isin(CROSSED)))
     return table.iloc[order[:most]]
-
-
-@dataclass(frozen=True)
-class Noise:
-    """The noise of the paired effects of one kind."""
-
-    kind: str
-    sd: float  # over seeds, pooled
-    n: int  # the smallest number of seeds of an effect
-    spread: tuple[float, float]  # the smallest and largest SD
-    finds: tuple[float, float]  # the smallest and largest difference that a new study of this size finds (80 % power)
-    metric: str
-
-
-def noise(table: pandas.DataFrame) -> list[Noise]:
-    """By kind of effect and metric: pooled SD, √(Σ (nᵢ−1)·sdᵢ² / Σ (nᵢ−1)), and the ranges of SD and `smallest`.  Only
-    paired rows with an interval count.  Power is at each row's level: 0.05/m in a family, less with seeds=auto."""
-    usable = table[(table["kind"] != "cell") & table["paired"].astype(bool) & np.isfinite(table["low"].astype(float))]
-    result = []
-    for (kind, metric), rows in usable.groupby(["kind", "metric"], sort=False):
-        df = rows["n"] - 1
-        pooled = math.sqrt(float((df * rows["sd"] ** 2).sum() / df.sum()))
-        spread = (float(rows["sd"].min()), float(rows["sd"].max()))
-        finds = (float(rows["smallest"].min()), float(rows["smallest"].max()))
-        result.append(Noise(str(kind), pooled, int(rows["n"].min()), spread, finds, str(metric)))
-    return result

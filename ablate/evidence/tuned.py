@@ -1,4 +1,4 @@
-"""What tuning says beside the effects: the condition of every verdict, and effects at each common value."""
+"""What the runs of tuning say beside the effects: the differences at each value, the same for all configurations."""
 
 import math
 from typing import Any
@@ -8,18 +8,6 @@ from ablate.evidence.contrasts import contrasts
 from ablate.formatting import counted
 from ablate.results.naming import key_name
 from ablate.results.records import Manifest
-
-
-def given(manifest: Manifest) -> str:
-    """The condition of every verdict after tuning; "" without it.
-
-    Intervals cover the scored seeds only.  They ignore that other tuning seeds could have chosen other values, and more
-    scored seeds only narrow them around the difference between these choices.
-    """
-    if not manifest.tuning:
-        return ""
-    key = "learning rate" if manifest.tuning.key == "optim.lr" else manifest.tuning.key
-    return f"each at its own {key}"
 
 
 def common(manifest: Manifest) -> dict[str, list[float]]:

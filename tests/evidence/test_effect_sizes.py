@@ -235,23 +235,6 @@ def test_the_family_counts_rows_that_have_no_p() -> None:
     assert table["p_bonferroni"].to_numpy() == pytest.approx(np.minimum(3 * table["p"], 1), nan_ok=True)
 
 
-def test_a_pooled_spread_weighs_each_effect_by_its_degrees_of_freedom() -> None:
-    """Two effects over 8 seeds and one, of more spread, over 3: √(Σ (n − 1) sd² / Σ (n − 1))."""
-
-    def wider(levels: Levels, seed: int) -> float:
-        return loss(levels, seed) + (levels["residual"] == "post") * (0.1, -0.2, 0.1, 0, 0, 0, 0, 0)[seed]
-
-    lost = lambda levels, seed: "failed" if levels["residual"] == "post" and seed > 2 else "done"  # noqa: E731
-    study = one_at_a_time(wider, lost)
-    reference, *changed = by_label(study).to_numpy().T
-    squares = [(np.nanvar(cell - reference, ddof=1), np.isfinite(cell).sum() - 1) for cell in changed]
-    assert [n for _, n in squares] == [7, 7, 2]
-    (noise,) = evidence.noise(evidence.effects(study))
-    assert noise.sd == pytest.approx(math.sqrt(sum(square * n for square, n in squares) / 16)) and noise.n == 3
-    spreads = [math.sqrt(square) for square, _ in squares]
-    assert noise.kind == "main" and noise.spread == pytest.approx((min(spreads), max(spreads)))
-
-
 @pytest.mark.parametrize(
     ("lost", "uneven"),
     [
