@@ -242,8 +242,10 @@ class DifferenceTest:
 
     @property
     def cannot_be_small(self) -> bool:
-        """Whether the claim bounds a difference, and collapsed seeds rule out that any interval shows it."""
-        return self.claim.relation in BOUNDED and self.collapse.seen
+        """Whether the claim bounds a difference, which no interval shows where seeds collapsed or the median stands in
+        for the mean of skewed differences."""
+        is_skewed = self.comparison.estimate.skewed is not None
+        return self.claim.relation in BOUNDED and (self.collapse.seen or is_skewed)
 
     def judge(self, level: float) -> Judgement:
         """The judgement at a level, which is split evenly among the looks."""
@@ -297,8 +299,8 @@ class DifferenceTest:
             edge = -edge
         _, distance = directed(relation, center, center)
         inside = relation in BOUNDED and distance < self.margin
-        # Collapsed or too few seeds rule out "supported", the only verdict possible inside the margin.
-        if inside and (self.collapse.seen or self.comparison.n < MIN_SEEDS):
+        # "supported" would be the only verdict possible inside the margin.
+        if inside and (self.cannot_be_small or self.comparison.n < MIN_SEEDS):
             return 1.0
         return float(bonferroni(p_value(estimate, edge), self.looks))
 
