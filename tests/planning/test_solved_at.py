@@ -37,5 +37,7 @@ def test_a_bar_is_of_a_first_metric_that_is_a_share() -> None:
 
 
 def test_cells_of_one_task_have_one_bar() -> None:
-    with pytest.raises(PlanError, match=r"data\.solved_at: is 0\.9 and 0\.8 in configurations of one task; write one for all"):
+    with pytest.raises(
+        PlanError, match=r"data\.solved_at: is 0\.9 and 0\.8 in configurations of one task; write one for all"
+    ):
         check_study((*ASKED, "data=mqar", "data.solved_at=0.9,0.8", "zip=[norm,data.solved_at]"), None)
