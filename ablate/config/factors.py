@@ -189,6 +189,7 @@ def climb(command: Command) -> tuple[dict[Level, list[Any]], list[Problem]]:
         "ladder carries one learning rate to all rungs; leave tune.key out": config.tune.key is not None,
         "ladder trains its references for other steps by itself; leave step_equivalents out": config.step_equivalents,
         f"ladder sets the steps of each rung; leave match={config.match} out": config.match == BY_STEPS,
+        "ladder gives worths with intervals, which no margin judges; leave margin out": config.margin is not None,
     }
     problems += [Problem("design", message) for message, holds in wrong.items() if holds]
     return rungs(config, config.ladder), problems

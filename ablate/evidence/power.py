@@ -206,7 +206,9 @@ def noise_lines(manifest: Manifest) -> list[str]:
             source += f"; none known of {listed(list(dict.fromkeys(unknown)))}"
         smallest = min(estimate.sd for estimate in estimates)
         largest = max(estimate.sd for estimate in estimates)
-        if n < MIN_PAIRS:
+        if manifest.design == "ladder":
+            finds = "what it is worth depends on what more steps bring, which is not known yet"
+        elif n < MIN_PAIRS:
             finds = f"fewer than {MIN_PAIRS} seeds find nothing"
         else:
             range_found = between(findable(smallest, n, level), findable(largest, n, level))

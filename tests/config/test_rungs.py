@@ -67,6 +67,7 @@ def test_each_rung_has_a_quarter_of_the_compute_of_the_next(tmp_path: Path) -> N
             ["step_equivalents=true"],
             "design: ladder trains its references for other steps by itself; leave step_equivalents out",
         ),
+        (["margin=0.2"], "design: ladder gives worths with intervals, which no margin judges; leave margin out"),
         (["design=grid", "ladder=5"], "ladder: is the number of rungs of design=ladder; write that, too"),
         (["ffn=mlp", "norm=ln"], "design: ladder compares nothing here; sweep a component"),
     ],
@@ -145,4 +146,4 @@ def test_the_plan_says_what_the_rungs_are(tmp_path: Path) -> None:
     text = preview(plan)
     assert "steps × batch): 1 × 32, 200 × 6, 1.1e+10 FLOPs; 1 × 48, 300 × 8, compute ×3.8" in text
     assert "then 4 references for 0.8, 1.25 and 1.6 times the steps" in text
-    assert "with 80 % power" not in text, "of effects, which are not judged"
+    assert "with 80 % power" not in text, "of effects, which are not tested"

@@ -101,7 +101,7 @@ FEATURES: list[tuple[str, dict[str, Any], str]] = [
     ("one design", {"design": "cumulative"}, r"differences of each step from the one before it"),
     ("a ladder", {"design": "ladder", "factors": {"ffn": ["mlp", "swiglu"], "rung": levels_of_rungs(4)},
                   "change": climbing, "seeds": range(3)},
-     r"one at a time on each of 4 rungs, .* 5 multipliers and trends"),
+     r"one at a time on each of 4 rungs, .* 5 worths and trends"),
 ]  # fmt: skip
 PLAIN = {"change": lambda manifest: [in_cells("train", "average", "none")(manifest),
                                      in_cells("model", "dropout", 0.0)(manifest)]}  # fmt: skip
