@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas
@@ -24,14 +25,13 @@ from ablate.evidence.verdicts import (
     no_verdict,
     without_interval,
 )
-from ablate.evidence.worth import WORTH, Curves, Worth, curves_of, fits_in_steps, worth
+from ablate.evidence.worth import WORTH, Worth, curves_of, fits_in_steps, worth
 from ablate.formatting import CROSSED, ESTIMATE_ONLY, SPEED
 from ablate.results.naming import no_evidence
 from ablate.results.study import Study
 from ablate.results.tables import is_timed
 
 STEP = "train/step_seconds"
-MATCHED = "match_difference"  # in a matched study: the largest in absolute value among the cells of a contrast
 COLUMNS = [*NAMES, "n", "mean", "sd", "low", "high", "p", "p_bonferroni", "verdict", "note"]
 COLUMNS += ["paired", "family", "unadjusted", "lower", "higher", "tied", "diverged", "diverged_reference"]
 COLUMNS += ["failed", "missing", "alpha", "metric", "lower_is_better", "correlation"]
@@ -58,34 +58,37 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     the costs of training the level's side, divided by the reference's.
     """
     manifest = study.manifest
-    margin = Margin() if manifest.design == "ladder" else margin_of(manifest.margin)  # a ladder's is that of trends
     all_contrasts = contrasts(manifest)
+    m = sum(contrast.kind != "cell" for contrast in all_contrasts)
+    looks = planned_looks(manifest)
+    is_tested = not (no_evidence(manifest) or described(manifest))
+    is_unadjusted = bool(unadjusted(manifest))
+    margin = Margin() if manifest.design == "ladder" else margin_of(manifest.margin)  # a ladder's is that of trends
     scores = study_scores(study, metric)
+    curves_of_metric = {name: curves_of(study, name) for name in set(scores.metrics.values())}
     flops = {cell.id: cell.training_flops for cell in manifest.cells}
     seconds = mean_seconds(study)
-    is_tested = not (no_evidence(manifest) or described(manifest))
-    m = sum(contrast.kind != "cell" for contrast in all_contrasts)
-    curves_of_metric: dict[str, Curves] = {}
-    is_unadjusted = bool(unadjusted(manifest))
     rows = []
     for contrast, also in zip(all_contrasts, also_of_each(manifest, all_contrasts), strict=True):
         comparison = compare(scores, contrast)
         in_family = contrast.kind != "cell"
-        looks = planned_looks(manifest)
-        row = tested_columns(comparison, m if in_family else 1, looks)
-        margin_of_row = Margin() if contrast.kind == "trend" else margin  # a trend is a slope
-        curves: Curves = {}
-        if contrast.kind != "trend" and "exchange" in study.beside and not comparison.different_tasks:
-            if comparison.metric not in curves_of_metric:
-                curves_of_metric[comparison.metric] = curves_of(study, comparison.metric)
-            curves = curves_of_metric[comparison.metric]
-        worth_in_steps = Worth()
-        if curves and math.isfinite(row["low"]):
-            worth_in_steps = worth(scores, contrast.weights, curves, row["alpha"])
-        small = -margin_of_row.size < row["low"] and row["high"] < margin_of_row.size
-        if curves and math.isfinite(margin_of_row.steps):
-            small = fits_in_steps(contrast, scores, margin_of_row.steps, curves)(row["alpha"])
+        row: dict[str, Any] = {name: getattr(contrast, name) for name in NAMES}
+        row |= comparison_columns(comparison)
+        row |= tested_columns(comparison, m if in_family else 1, looks)
+        row |= {"family": in_family, "unadjusted": is_unadjusted, "also": "; ".join(also)}
+        row |= {"flops_ratio": cost_ratio(contrast, flops), "seconds_ratio": cost_ratio(contrast, seconds)}
+        curves = curves_of_metric.get(comparison.metric, {})
+        margin_of_row = margin
+        if contrast.kind == "trend":  # a slope, to which neither steps nor a margin of differences apply
+            curves = {}
+            margin_of_row = Margin()
+        has_worth = bool(curves) and math.isfinite(row["low"])
+        row |= vars(worth(scores, contrast.weights, curves, row["alpha"]) if has_worth else Worth())
+        row |= {"margin": margin_of_row.size, "margin_steps": margin_of_row.steps}
         if is_tested and in_family:
+            small = -margin_of_row.size < row["low"] and row["high"] < margin_of_row.size
+            if curves and math.isfinite(margin_of_row.steps):
+                small = fits_in_steps(contrast, scores, margin_of_row.steps, curves)(row["alpha"])
             collapse = collapse_of(scores, contrast)
             verdict = judge(
                 comparison, row["low"], row["high"], row["p_bonferroni"], collapse, small, margin.registered
@@ -93,17 +96,9 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
         else:
             verdict = estimate_only(comparison, is_tested)
             row["p_bonferroni"] = math.nan
-        rows.append(
-            {name: getattr(contrast, name) for name in NAMES}
-            | comparison_columns(comparison)
-            | row
-            | {"family": in_family, "verdict": verdict.word, "note": verdict.note, "waits": verdict.waits}
-            | {"margin": margin_of_row.size, "margin_steps": margin_of_row.steps, "also": "; ".join(also)}
-            | {"flops_ratio": cost_ratio(contrast, flops), "seconds_ratio": cost_ratio(contrast, seconds)}
-            | vars(worth_in_steps)
-            | {MATCHED: comparison.match_difference, "unadjusted": is_unadjusted}
-        )
-    columns = COLUMNS if manifest.match == "none" else [*COLUMNS, MATCHED]
+        row |= {"verdict": verdict.word, "note": verdict.note, "waits": verdict.waits}
+        rows.append(row)
+    columns = COLUMNS if manifest.match == "none" else [*COLUMNS, "match_difference"]
     table = pandas.DataFrame(rows, columns=columns)
     if rows:
         return table
@@ -129,7 +124,7 @@ def tested_columns(comparison: Comparison, m: int, looks: int) -> dict[str, floa
 def comparison_columns(comparison: Comparison) -> dict[str, object]:
     """The columns of `effects` that a comparison has as they are."""
     names = ["n", "paired", "lower", "higher", "tied", "diverged", "diverged_reference", "failed", "missing", "metric"]
-    names += ["lower_is_better", "correlation"]
+    names += ["lower_is_better", "correlation", "match_difference"]
     return {name: getattr(comparison, name) for name in names}
 
 
