@@ -29,6 +29,8 @@ CHANGED: dict[tuple[str, str], tuple[str, str]] = {
     ("nope_lengths", "none_over_absolute_in_copy"): ("supported", HOLM),
     ("wsd_cosine", "keeps_up"): ("contradicted", HOLM),
 }
+# Its multipliers were read off the reference's curve over the rungs; today they need runs for other numbers of steps.
+WITHOUT_WORTH = "compute_ladder"
 REFUTED = ("batch_norm", "batch_norm_tuned", "xiong_warmup")  # one of the claims that they rest on is contradicted
 P_HOLM = [0.0226, 0.0226, 0.0277, 0.0490, 0.0164, 0.0312, 0.0448, 0.0280, 0.0212]  # of these
 STUDIES = [name for name, study in committed_studies().items() if study.manifest.claims]
@@ -57,6 +59,9 @@ def test_todays_code_gives_the_kept_digits(name: str) -> None:
     today = evidence.claims(without_verdicts(name)).set_index("name")
     for claim, kept in committed_studies()[name].verdicts.items():
         row = today.loc[claim]
+        if name == WITHOUT_WORTH:
+            assert math.isnan(row["mean"])
+            continue
         *estimate_and_interval, p = numbers(kept)
         assert [row["mean"], row["low"], row["high"]] == pytest.approx(
             estimate_and_interval, rel=1e-9, abs=1e-12, nan_ok=True
@@ -70,6 +75,8 @@ def test_todays_code_gives_the_kept_verdict_but_for_listed_claims(name: str) -> 
     today = evidence.claims(without_verdicts(name)).set_index("name")["verdict"]
     for claim, kept in committed_studies()[name].verdicts.items():
         expected, rule = CHANGED.get((name, claim), (kept.verdict, ""))
+        if name == WITHOUT_WORTH:
+            expected = "undecided"
         assert today[claim] == expected, (claim, rule)
 
 
