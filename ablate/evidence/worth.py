@@ -31,6 +31,7 @@ from ablate.formatting import SPEED, plus
 from ablate.results.records import Manifest
 from ablate.results.study import Study
 
+TOO_FEW_STEPS = 0.5  # share of runs that learned nothing
 WORTH = ["worth", "worth_low", "worth_high", "worth_note"]
 
 
@@ -78,6 +79,8 @@ def curves_of(study: Study, metric: str) -> Curves:
         ratios = [steps[cell] / steps[reference.id] for cell in ids]
         # Each is compared with its own best run: fewer steps alone are not a collapse.
         lost = pandas.concat([collapsed_runs(scores, [cell]) for cell in ids], axis=1)
+        # Where half of the runs or more learn nothing, that is what so few steps bring, and no collapse.
+        lost.loc[:, lost.mean() >= TOO_FEW_STEPS] = False
         complete = scores.values[ids].mask(lost).dropna()
         curves[stratum] = Curve(np.log(ratios), complete, reference.batches, lost_words(scores, lost))
     return curves

@@ -196,6 +196,18 @@ def test_a_collapsed_run_is_named_and_its_seed_left_out(collapsed: tuple[Any, in
     assert len(lines) == (collapsed[0] != "swiglu")
 
 
+def test_steps_that_are_too_few_to_learn_anything_are_no_collapse() -> None:
+    """Most runs of 640 steps end at what is known without learning; they stay, and the worth above is as it was."""
+    near = {seed: 3.235 + 0.001 * seed for seed in range(7)} | {7: 3.0}
+
+    def score(levels: dict[str, Any], seed: int) -> float:
+        steps = levels.get("train.steps", STEPS)
+        return near[seed] if steps == 640 else law(-0.3, -0.03)(levels, seed)
+
+    row = effect(study_at(score, seeds=8))
+    assert row.worth_note == "" and row.worth == pytest.approx(math.expm1(0.1), rel=0.2)
+
+
 def test_fewer_than_three_complete_seeds_have_no_worth() -> None:
     row = effect(study_at(law(-0.3, -0.03), other_seeds=2))
     assert math.isnan(row.worth) and "fewer than 3 seeds have all runs" in row.worth_note
