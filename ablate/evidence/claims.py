@@ -248,23 +248,28 @@ class DifferenceTest:
         return self.claim.relation in BOUNDED and (self.collapse.seen or is_skewed)
 
     def judge(self, level: float) -> Judgement:
-        """The judgement at a level, which is split evenly among the looks."""
-        level = level / self.looks
+        """The judgement at a level, which is split evenly among the looks.
+
+        A margin in steps is compared with the worth; no difference of shares of solved runs is tested exactly; else the
+        interval decides.  Nothing shows that a difference is small where `cannot_be_small`.
+        """
+        alpha = level / self.looks
         comparison = self.comparison
-        low = high = math.nan
+        low = math.nan
+        high = math.nan
         if no_verdict(comparison) is None:
-            low, high = comparison.interval(level)
-        if self.reason()[0]:
+            low, high = comparison.interval(alpha)
+        reason, _ = self.reason()
+        if reason:
             return Judgement(low, high)
-        outcome = int(decide(self.claim.relation, self.margin, low, high, comparison.n))
-        if self.by_exact_test:
-            outcome = self.direction() if p_value(comparison.estimate) <= level else 0
-        in_steps = Worth()
-        if self.curves:
-            in_steps = worth(self.scores, self.contrast.weights, self.curves, level)
-            if self.steps is not None:
-                fits = fits_in_steps(self.contrast, self.scores, self.steps, self.curves)(level)
-                outcome = 1 if fits else -int(outside(in_steps, self.steps))
+        in_steps = worth(self.scores, self.contrast.weights, self.curves, alpha) if self.curves else Worth()
+        if self.steps is not None:  # a margin that only `equivalent` has
+            fits = fits_in_steps(self.contrast, self.scores, self.steps, self.curves)(alpha)
+            outcome = 1 if fits else -int(outside(in_steps, self.steps))
+        elif self.by_exact_test:
+            outcome = self.direction() if p_value(comparison.estimate) <= alpha else 0
+        else:
+            outcome = int(decide(self.claim.relation, self.margin, low, high, comparison.n))
         if outcome == 1 and self.cannot_be_small:
             outcome = 0
         return Judgement(low, high, outcome, in_steps)

@@ -20,11 +20,7 @@ Values = dict[str, set[str]]  # by key, the values that a side's cells have
 
 
 def also_of_each(manifest: Manifest, effects: list[Contrast]) -> list[list[str]]:
-    """The settings, other than its factors, in which the sides of each contrast differ: "bias true → false".
-
-    Only settings that both sides have count.  Those of the factor's group are listed without the group's name, and not
-    at all if its variants are one class with other arguments.  Interactions have none: their sides have all levels.
-    """
+    """What else differs between the sides of each contrast: see `also_differs`."""
     settings = {cell.id: settings_of(cell) for cell in manifest.cells}
     return [also_differs(manifest, contrast, settings) for contrast in effects]
 
@@ -40,7 +36,11 @@ def settings_of(cell: Cell) -> dict[str, str]:
 
 
 def also_differs(manifest: Manifest, contrast: Contrast, settings: dict[str, dict[str, str]]) -> list[str]:
-    """The settings in which the sides of one contrast differ besides its factors, those of its own group first."""
+    """The settings, other than its factors, in which the sides of a contrast differ: "bias true → false".
+
+    Only settings that both sides have count.  Those of the factor's group come first, without the group's name, and not
+    at all if its variants are one class with other arguments.  Interactions have none: their sides have all levels.
+    """
     if contrast.kind == "interaction":
         return []
     cells = {cell.id: cell for cell in manifest.cells}

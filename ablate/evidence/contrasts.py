@@ -191,8 +191,8 @@ def factorial(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[C
     """Main effects and two-way interactions, then single cells.
 
     With cell means μ and reference levels a₀, b₀: the main effect of a is μ_a − μ_a₀, averaged over the cells with
-    these levels; the interaction of a and b is (μ_ab − μ_a₀b) − (μ_ab₀ − μ_a₀b₀).  One that cells which
-    are missing mix with a main effect is left out.
+    these levels; the interaction of a and b is (μ_ab − μ_a₀b) − (μ_ab₀ − μ_a₀b₀).  One without a cell at a corner is
+    left out, and one that missing cells mix with a main effect.
     """
     reference = manifest.reference
     factors = [name for name in manifest.factors if name in reference]
@@ -201,13 +201,13 @@ def factorial(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[C
     for names in [*itertools.combinations(factors, 1), *itertools.combinations(factors, 2)]:
         corners = corners_of(levels_of_cells, names)
         base = corner_at(reference, names)
-        not_of_this = [name for name in factors if names != (name,)]
+        must_balance = [name for name in factors if names != (name,)]  # a main effect is one of its own factor
         has_several = any(len(other_levels[name]) > 1 for name in names)
         for levels in itertools.product(*(other_levels[name] for name in names)):
             changed = corner_at(dict(zip(names, levels, strict=True)), names)
             weights = factorial_weights(corners, changed, base)
-            if weights and free_of_main_effects(levels_of_cells, weights, not_of_this):
-                yield effect_of(manifest, manifest.reference, names, levels, stratum, weights, has_several)
+            if weights and free_of_main_effects(levels_of_cells, weights, must_balance):
+                yield effect_of(manifest, reference, names, levels, stratum, weights, has_several)
     if len(factors) > 1:
         yield from cells_against_reference(cells, stratum)
 
@@ -307,10 +307,12 @@ def trend_of(
 def changes_against_reference(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[Contrast]:
     """Each cell that changes one factor against the reference."""
     reference = reference_cell(cells)
-    changed = changes_within(manifest, cells)
+    if reference is None:
+        return
+    change_of_cell = changes_within(manifest, cells)
     for cell in cells:
-        if reference is not None and cell.id in changed:
-            factor, level = changed[cell.id]
+        if cell.id in change_of_cell:
+            factor, level = change_of_cell[cell.id]
             weights = {cell.id: 1.0, reference.id: -1.0}
             yield effect_of(manifest, manifest.reference, (factor,), (level,), stratum, weights)
 

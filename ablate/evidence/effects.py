@@ -45,11 +45,12 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     """A row per contrast of the design, in the metric's unit, level minus reference.
 
     Family rows (main effects, two-way interactions) have simultaneous 95 % intervals: level 1 − 0.05/m, Bonferroni-t,
-    with which p_bonferroni, min(1, m·p), agrees; the interval decides the verdict.  Other rows have the verdict
-    "estimate only", a plain 95 % interval and no p_bonferroni.  Intervals of differences between shares (accuracies)
+    with which p_bonferroni, min(1, m·p), agrees; the interval decides the verdict.  Single cells have plain 95 %
+    intervals, the verdict "estimate only" and no p_bonferroni.  Intervals of differences between shares (accuracies)
     end at −1 and 1.  Shares of solved runs are decided by an exact test, with an exact interval beside it.
 
-    In a study with registered claims only these are tested: all rows here say "estimate only".
+    On a ladder, and in a study with registered claims but no registered `effects: all`, the family keeps its intervals,
+    but is not tested: all rows say "estimate only".
 
     With `seeds=auto` intervals and p allow for every look: the level is split evenly over them, p is multiplied by
     their number.  `alpha` is 1 − the nominal level of the row's interval.  `metric` is that of each row's task unless
@@ -59,7 +60,7 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     """
     manifest = study.manifest
     all_contrasts = contrasts(manifest)
-    m = sum(contrast.kind != "cell" for contrast in all_contrasts)
+    family_size = sum(contrast.kind != "cell" for contrast in all_contrasts)
     looks = planned_looks(manifest)
     is_tested = not (no_evidence(manifest) or described(manifest))
     is_unadjusted = bool(unadjusted(manifest))
@@ -74,7 +75,7 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
         in_family = contrast.kind != "cell"
         row: dict[str, Any] = {name: getattr(contrast, name) for name in NAMES}
         row |= comparison_columns(comparison)
-        row |= tested_columns(comparison, m if in_family else 1, looks)
+        row |= tested_columns(comparison, family_size if in_family else 1, looks)
         row |= {"family": in_family, "unadjusted": is_unadjusted, "also": "; ".join(also)}
         row |= {"flops_ratio": cost_ratio(contrast, flops), "seconds_ratio": cost_ratio(contrast, seconds)}
         curves = curves_of_metric.get(comparison.metric, {})
@@ -86,12 +87,12 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
         row |= vars(worth(scores, contrast.weights, curves, row["alpha"]) if has_worth else Worth())
         row |= {"margin": margin_of_row.size, "margin_steps": margin_of_row.steps}
         if is_tested and in_family:
-            small = -margin_of_row.size < row["low"] and row["high"] < margin_of_row.size
+            inside_margin = -margin_of_row.size < row["low"] and row["high"] < margin_of_row.size
             if curves and math.isfinite(margin_of_row.steps):
-                small = fits_in_steps(contrast, scores, margin_of_row.steps, curves)(row["alpha"])
+                inside_margin = fits_in_steps(contrast, scores, margin_of_row.steps, curves)(row["alpha"])
             collapse = collapse_of(scores, contrast)
             verdict = judge(
-                comparison, row["low"], row["high"], row["p_bonferroni"], collapse, small, margin.registered
+                comparison, row["low"], row["high"], row["p_bonferroni"], collapse, inside_margin, margin.registered
             )
         else:
             verdict = estimate_only(comparison, is_tested)
@@ -197,11 +198,13 @@ def best_first(table: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def foremost(table: pandas.DataFrame, most: int) -> pandas.DataFrame:
-    """The rows to show if there is room for `most`: what is better, what is worse, what is decided otherwise, then the
-    others, each by p; interactions after effects.  All rows in their order if they fit, and steps in theirs."""
+    """The rows to show if there is room for `most`: effects before interactions and trends; among these what is better,
+    what is worse, what is decided otherwise, then the others; among these by p.  All rows in their order if they fit,
+    and steps in theirs."""
     if len(table) <= most or table["kind"].eq("step").any():
         return table.head(most)
-    ranks = {"better": 0, "worse": 1} | dict.fromkeys(DECIDED[2:], 2)
-    rank = table["verdict"].map(ranks).fillna(3)
-    order = np.lexsort((table["p"].astype(float), rank, table["kind"].isin(CROSSED)))
+    rank_of_verdict = dict.fromkeys(DECIDED, 2) | {"better": 0, "worse": 1}
+    ranks = pandas.DataFrame({"crossed": table["kind"].isin(CROSSED), "p": table["p"].astype(float)})
+    ranks.insert(1, "verdict", table["verdict"].map(rank_of_verdict).fillna(3))
+    order = ranks.reset_index(drop=True).sort_values(["crossed", "verdict", "p"], kind="stable").index
     return table.iloc[order[:most]]

@@ -324,8 +324,11 @@ def diverged_unequally(scores: StudyScores, contrast: Contrast) -> bool:
 
 
 def compare_pairs(scores: StudyScores, contrast: Contrast, pairs: bool) -> tuple[int, int, int, float]:
-    """The numbers of pairs of runs in which the level is lower, higher and equal, with diverged runs as the worst, and
-    the correlation of the two sides over seeds."""
+    """In how many pairs the level is lower, higher and equal, with diverged runs as the worst, and the correlation over
+    the seeds in which none diverged.
+
+    A pair is a seed; if unpaired, a seed of each side, whose scores do not correlate: NaN.
+    """
     level_weights = contrast.side(1)
     reference_weights = contrast.side(-1)
     level = scores.ranked[[*level_weights]].to_numpy(float) @ np.array([*level_weights.values()])

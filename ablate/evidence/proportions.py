@@ -64,7 +64,11 @@ class SolvedCounts:
 def solved_counts(
     groups: Sequence[np.ndarray], weights: Sequence[Sequence[float]], p_no_difference: float | None
 ) -> SolvedCounts:
-    """The counts behind an exact interval, from the zeros and ones (seeds, cells) of independent groups of cells."""
+    """The counts behind an exact interval, from the zeros and ones (seeds, cells) of independent groups of cells.
+
+    Only seeds with every cell of their group count.  A group whose weighted sum has too many values is counted cell by
+    cell.  `p_no_difference` is passed on.
+    """
     smallest = 0.0
     steps: list[Step] = []
     for solved, weights_of_group in zip(groups, weights, strict=True):
@@ -90,7 +94,9 @@ def possible_sums(weights: tuple[float, ...]) -> tuple[float, ...]:
     """
     sums = np.zeros(1)
     for weight in weights:
-        sums = np.unique(np.round(np.concatenate([sums, sums + weight]), 9))
+        sums = np.sort(np.concatenate([sums, sums + weight]))
+        is_new = np.diff(sums, prepend=-math.inf) > 1e-6  # equal sums differ by rounding errors
+        sums = sums[is_new]
         if len(sums) > MAX_BOUNDS * len(weights) + 1:
             return ()
     return tuple(sums.tolist())

@@ -20,6 +20,7 @@ from ablate.evidence.proportions import (
     exchanged_cells_p,
     exchanged_seeds_p,
     exchanged_sides_p,
+    possible_sums,
     solved_counts,
     solved_interval,
 )
@@ -314,3 +315,9 @@ def test_a_margin_in_steps_of_a_share_solved_is_refused_before_anything_trains()
     claim = parse(Claim, {"equivalent": [{"ffn": "mlp"}, {"ffn": "glu"}], "metric": "test/solved", "margin": "2 %"})
     [problem] = metric_problems({"near": claim}, [{"solved": "max", "accuracy": "max"}], [])
     assert problem.key == "claims.near" and "write a number" in problem.message
+
+
+def test_sums_that_differ_by_rounding_are_one_value() -> None:
+    """One level against two, in a claim over three settings: ⅓ − ⅙ − ⅙ is zero, but for rounding."""
+    values = possible_sums((1 / 3, 1 / 3, 1 / 3, *[-1 / 6] * 6))
+    assert values == pytest.approx([step / 6 for step in range(-6, 7)])
