@@ -629,7 +629,7 @@ def test_the_model_of_gpt2_is_planned_on_shards_of_its_tokens(tmp_path: Path, mo
     command = [sys.executable, "-m", "ablate", "-m", *words]
     shown = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE).stdout
     assert "123,6" in shown and " of 80 GB (h100)" in shown
-    steps, tokens, passes = re.search(r"([\d,]+) steps of ([\d,]+) tokens \(([\d.]+) passes", shown).groups()  # type: ignore[union-attr]
+    steps, tokens, passes = re.search(r"([\d,]+) steps of ([\d,]+) tokens \(([\d.]+) epochs", shown).groups()  # type: ignore[union-attr]
     assert float(passes) == pytest.approx(
         float(f"{steps}e0".replace(",", "")) * int(tokens.replace(",", "")) / 4e6, rel=0.1
     )

@@ -81,7 +81,7 @@ def test_a_signal_at_any_moment_ends_a_sweep_with_its_exit_code(moment, number, 
     time.sleep(0.5)  # for Python itself to start
     wait_until(moment, process, tmp_path / "results", random.Random(0))
     (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)  # a terminal tells the workers, too
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=300)
     code = 130 if number == signal.SIGINT else 143
     if moment == "training":
         assert process.returncode == code and "checkpoints are kept" in err, err
