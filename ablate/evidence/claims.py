@@ -264,8 +264,7 @@ class DifferenceTest:
             return Judgement(low, high)
         in_steps = worth(self.scores, self.contrast.weights, self.curves, alpha) if self.curves else Worth()
         if self.steps is not None:  # a margin that only `equivalent` has
-            fits = fits_in_steps(self.contrast, self.scores, self.steps, self.curves)(alpha)
-            outcome = 1 if fits else -int(outside(in_steps, self.steps))
+            outcome = 1 if fits_in_steps(in_steps, self.steps) else -int(outside(in_steps, self.steps))
         elif self.by_exact_test:
             outcome = self.direction() if p_value(comparison.estimate) <= alpha else 0
         else:

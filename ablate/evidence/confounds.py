@@ -2,7 +2,7 @@
 
 from ablate.config.depth import is_patterned, named_settings, spelled
 from ablate.config.schema import BY_STEPS, LAYERS, NO_NUMBERS, PLACED
-from ablate.evidence.contrasts import Contrast, contrasts, in_stratum
+from ablate.evidence.contrasts import Contrast, contrasts
 from ablate.formatting import counted, flat, setting
 from ablate.results.naming import key_name
 from ablate.results.records import Cell, Manifest
@@ -135,8 +135,7 @@ def also_lines(manifest: Manifest) -> list[str]:
     words = {}
     for contrast, also in zip(*effects_of_one_factor(manifest), strict=True):
         if also:
-            label = contrast.label.removesuffix(in_stratum("", contrast.stratum))
-            words[label] = also_words("; ".join(also))
+            words[contrast.label_in_any_stratum] = also_words("; ".join(also))
     return [f"{label} {also}" for label, also in words.items()]
 
 

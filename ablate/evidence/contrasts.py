@@ -39,6 +39,11 @@ class Contrast:
     weights: Weights
     corners: tuple[list[str], ...] = ()
 
+    @property
+    def label_in_any_stratum(self) -> str:
+        """The label without the stratum."""
+        return self.label.removesuffix(in_stratum("", self.stratum))
+
     def side(self, sign: int) -> Weights:
         """The absolute weights of one side: +1 for the level, −1 for the reference."""
         return {cell: abs(weight) for cell, weight in self.weights.items() if weight * sign > 0}

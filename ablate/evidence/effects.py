@@ -84,12 +84,13 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
             curves = {}
             margin_of_row = Margin()
         has_worth = bool(curves) and math.isfinite(row["low"])
-        row |= vars(worth(scores, contrast.weights, curves, row["alpha"]) if has_worth else Worth())
+        in_steps = worth(scores, contrast.weights, curves, row["alpha"]) if has_worth else Worth()
+        row |= {name: getattr(in_steps, name) for name in WORTH}
         row |= {"margin": margin_of_row.size, "margin_steps": margin_of_row.steps}
         if is_tested and in_family:
             inside_margin = -margin_of_row.size < row["low"] and row["high"] < margin_of_row.size
             if curves and math.isfinite(margin_of_row.steps):
-                inside_margin = fits_in_steps(contrast, scores, margin_of_row.steps, curves)(row["alpha"])
+                inside_margin = fits_in_steps(in_steps, margin_of_row.steps)
             collapse = collapse_of(scores, contrast)
             verdict = judge(
                 comparison, row["low"], row["high"], row["p_bonferroni"], collapse, inside_margin, margin.registered

@@ -57,7 +57,7 @@ def changes_of(study: Study, scores: StudyScores) -> tuple[dict[str, list[Rung]]
     rungs: dict[str, list[Rung]] = {}
     rates: dict[str, list[Contrast]] = {}
     for contrast in contrasts(study.manifest):
-        label = contrast.label.removesuffix(f" at {contrast.stratum}")
+        label = contrast.label_in_any_stratum
         cell = scores.cells[next(iter(contrast.side(1)))]
         reference = scores.cells[next(iter(contrast.side(-1)))]
         if number_of(cell.levels[RUNG]) is None:

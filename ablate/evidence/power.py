@@ -19,7 +19,7 @@ from scipy import optimize, stats
 from ablate.config.claims import BOUNDED, Claim
 from ablate.config.groups import groups as config_groups
 from ablate.evidence.claims import contrast_of
-from ablate.evidence.contrasts import Contrast, contrasts, in_stratum
+from ablate.evidence.contrasts import Contrast, contrasts
 from ablate.evidence.estimates import Estimate, independent_groups
 from ablate.evidence.families import ALPHA, described, planned_looks, registered
 from ablate.evidence.proportions import is_solved
@@ -135,7 +135,7 @@ def change_of(contrast: Contrast) -> str:
     """What a contrast changes, without its stratum: "norm: rms − ln"."""
     if contrast.kind == "step":
         return f"{contrast.factor}: {contrast.level} {MINUS} {contrast.reference}"
-    return contrast.label.removesuffix(in_stratum("", contrast.stratum))
+    return contrast.label_in_any_stratum
 
 
 def expected(sources: list[Any], manifest: Manifest, contrast: Contrast, metric: str) -> Expected | None:

@@ -11,7 +11,7 @@ this is a quadratic (Fieller 1954).  Independent groups of seeds add up, with We
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,7 @@ class Worth:
     worth_low: float = math.nan
     worth_high: float = math.nan
     worth_note: str = ""
+    seeds: int = 0  # that have all runs
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,8 @@ def lost_words(scores: StudyScores, lost: pandas.DataFrame) -> str:
     return "; ".join(parts)
 
 
-def worth(scores: StudyScores, weights: Weights, curves: Curves, alpha: float, min_seeds: int = MIN_PAIRS) -> Worth:
-    """What a contrast is worth at level `alpha`, over at least so many seeds.  Over several strata their references'
+def worth(scores: StudyScores, weights: Weights, curves: Curves, alpha: float) -> Worth:
+    """What a contrast is worth at level `alpha`, over at least three seeds.  Over several strata their references'
     curves are averaged with the contrast's `shares`."""
     inside = shares(scores.study.manifest, weights)
     if not inside.keys() <= curves.keys():
@@ -110,8 +111,8 @@ def worth(scores: StudyScores, weights: Weights, curves: Curves, alpha: float, m
     left_out = dict.fromkeys([*(curve.left_out for curve, _ in weighed), lost_words(scores, collapsed)])
     notes = [f"left out as collapsed or diverged: {words}" for words in left_out if words]
     n = min(len(group) for group in distances)
-    if n < min_seeds:
-        return Worth(worth_note="; ".join([f"fewer than {min_seeds} seeds have all runs", *notes]))
+    if n < MIN_PAIRS:
+        return Worth(worth_note="; ".join([f"fewer than {MIN_PAIRS} seeds have all runs", *notes]))
     if n < int(scores.values[[*weights]].notna().sum().min()) and not notes:
         notes = [f"over {formatting.counted(n, 'seed')} that have all runs"]
     gain = -1 if scores.lower_is_better[next(iter(weights))] else 1
@@ -125,7 +126,7 @@ def worth(scores: StudyScores, weights: Weights, curves: Curves, alpha: float, m
         notes.append(f"not bounded within {math.exp(log_steps[-1]):.3g} times the steps")
     if low == -math.inf:
         notes.append(f"not bounded down to {math.exp(log_steps[0]):.3g} times the steps")
-    return Worth(math.expm1(point), math.expm1(low), math.expm1(high), "; ".join(notes))
+    return Worth(math.expm1(point), math.expm1(low), math.expm1(high), "; ".join(notes), n)
 
 
 def factor_interval(
@@ -228,15 +229,9 @@ def shares(manifest: Manifest, weights: Weights) -> dict[str, float]:
     return {name: size / total for name, size in sizes.items() if size}
 
 
-def fits_in_steps(contrast: Contrast, scores: StudyScores, share: float, curves: Curves) -> Callable[[float], bool]:
-    """A test at a level, over at least five seeds, that a contrast is worth less than a share of the steps: the
-    interval has to lie within the share."""
-
-    def fits(level: float) -> bool:
-        interval = worth(scores, contrast.weights, curves, level, MIN_SEEDS)
-        return within(interval.worth_low, interval.worth_high, share)
-
-    return fits
+def fits_in_steps(value: Worth, share: float) -> bool:
+    """Whether the interval of a worth, over at least five seeds, lies within a share of the steps."""
+    return value.seeds >= MIN_SEEDS and within(value.worth_low, value.worth_high, share)
 
 
 def within(low: float, high: float, share: float) -> bool:

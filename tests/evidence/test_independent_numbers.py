@@ -68,7 +68,7 @@ def computed(study: str, table: str) -> pandas.DataFrame:
 
 
 @pytest.mark.parametrize(
-    "number", TABLE.itertuples(), ids=(TABLE["study"] + "-" + TABLE["row"] + "-" + TABLE["column"])
+    "number", list(TABLE.itertuples()), ids=(TABLE["study"] + "-" + TABLE["row"] + "-" + TABLE["column"])
 )
 def test_a_number_is_that_of_the_textbook(number: Any) -> None:
     value = computed(number.study, number.table).loc[number.row, number.column]

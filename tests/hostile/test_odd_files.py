@@ -152,18 +152,11 @@ def test_json_nested_too_deep_is_an_error_of_its_text() -> None:
 NESTED = "a: " + "[" * 30_000
 
 
-def test_a_deep_study_file_is_a_line(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (place / "conf" / "experiment").mkdir(parents=True)
-    (place / "conf" / "experiment" / "deep.yaml").write_text(NESTED)
-    assert command(["--config-dir", str(place / "conf"), "+experiment=deep", "dry_run=true"]) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert "deep.yaml is not readable as YAML (it is more than 50 levels deep" in line
-
-
-def test_a_deep_variant_is_a_line(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (place / "conf" / "norm").mkdir(parents=True)
-    (place / "conf" / "norm" / "deep.yaml").write_text(NESTED)
-    assert command(["--config-dir", str(place / "conf"), "norm=ln,deep", "dry_run=true"]) == 2
+@pytest.mark.parametrize(("folder", "word"), [("experiment", "+experiment=deep"), ("norm", "norm=ln,deep")])
+def test_a_deep_file_is_a_line(folder: str, word: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "conf" / folder).mkdir(parents=True)
+    (place / "conf" / folder / "deep.yaml").write_text(NESTED)
+    assert command(["--config-dir", str(place / "conf"), word, "dry_run=true"]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert "deep.yaml is not readable as YAML (it is more than 50 levels deep" in line
 
