@@ -113,6 +113,7 @@ def test_claims_about_multipliers_are_checked(old: str, new: str, message: str, 
         assert plan_study(words, str(tmp_path)).manifest.claims["worth"].claim.at == {"rung": 4}
 
 
+@pytest.mark.slow  # trains a ladder of three sizes: 23 CPU-seconds
 def test_a_ladder_is_trained_and_told(tmp_path: Path) -> None:
     words = ["-m", "design=ladder", "ladder=3", "parametrization=mup", "ffn=mlp,gelu", "scale=tiny", "model.layers=2"]
     words += ["model.dim=16", "model.heads=2", "data.context=16", "train.steps=12", "train.batch_size=4", "seeds=3"]
