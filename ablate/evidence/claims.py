@@ -1,6 +1,5 @@
 """Tests of a study file's claims: supported, contradicted or undecided, corrected for their number."""
 
-import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -8,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas
-from scipy import stats
+import scipy
 
 from ablate.config.claims import BOUNDED, DIFFERENCES, Claim, plain_metric, sides_of, weighed
 from ablate.config.key_checks import fraction_of
@@ -34,8 +33,7 @@ COLUMNS += ["registered", "edited", "verdict", "note", "side", "against", "paire
 COLUMNS += ["waits", "diverged", "diverged_reference", "lower", "higher", "tied", *WORTH, "says"]
 # What too few seeds cannot show, by relation.
 NOT_SHOWN = {"equivalent": "equivalence", "not_greater": "that it is not greater", "not_less": "that it is not less"}
-ENUMERATED = 8  # levels up to which all orders are enumerated
-RANDOM_ORDERS = 99_999  # otherwise
+RANDOM_ORDERS = 99_999  # of more than 8 levels; of fewer all orders are tried
 
 
 @dataclass(frozen=True)
@@ -203,27 +201,27 @@ def how_measured(metric: str) -> str:
 # Differences of two means
 
 
-def decide(relation: str, margin: float, low: Any, high: Any, n: int) -> Any:
+def decide(relation: str, margin: float, low: float, high: float, n: int) -> int:
     """1 (supported: the interval is all on the claimed side), −1 (contradicted: all on the other) or 0.
 
     `less` and `greater`: side one − side two is below −margin or above margin (zero without a margin);
     `equivalent`: it is inside ±margin, with n >= 5; `not_greater`, `not_less`: it is below margin or above −margin,
-    with n >= 5.  Works on arrays; an interval of NaN gives 0.
+    with n >= 5.  An interval of NaN gives 0.
     """
-    near, far = directed(relation, low, high)
-    if relation in BOUNDED:
-        return (far < margin) * (n >= MIN_SEEDS) - (near > margin) * 1
-    beyond = 0.0 if math.isnan(margin) else margin
-    return (near > beyond) * 1 - (far < beyond) * 1
-
-
-def directed(relation: str, low: Any, high: Any) -> tuple[Any, Any]:
-    """An interval in the direction of a relation's margin; for `equivalent` that of the difference without its sign."""
-    if relation == "equivalent":
-        return np.maximum(low, -high), np.maximum(-low, high)
+    nearest = low  # to zero, in the direction of the margin
+    farthest = high
     if relation in ("less", "not_less"):
-        return -high, -low
-    return low, high
+        nearest = -high
+        farthest = -low
+    elif relation == "equivalent":  # of the difference without its sign
+        nearest = max(low, -high)
+        farthest = max(-low, high)
+    if relation not in BOUNDED:
+        edge = 0.0 if math.isnan(margin) else margin
+        return int(nearest > edge) - int(farthest < edge)
+    if farthest < margin:
+        return int(n >= MIN_SEEDS)
+    return -int(nearest > margin)
 
 
 @dataclass(frozen=True)
@@ -248,30 +246,37 @@ class DifferenceTest:
         return self.claim.relation in BOUNDED and (self.collapse.seen or is_skewed)
 
     def judge(self, level: float) -> Judgement:
-        """The judgement at a level, which is split evenly among the looks.
+        """The interval, the outcome and what the difference is worth at a level, which is split evenly among looks."""
+        alpha = level / self.looks
+        low = math.nan
+        high = math.nan
+        if no_verdict(self.comparison) is None:
+            low, high = interval(self.comparison.estimate, alpha)
+        reason, _ = self.reason()
+        if reason:
+            return Judgement(low, high)
+        return Judgement(low, high, self.outcome(alpha), self.worth(alpha))
+
+    def worth(self, alpha: float) -> Worth:
+        """What the difference is worth in steps of the reference, if that is known."""
+        return worth(self.scores, self.contrast.weights, self.curves, alpha) if self.curves else Worth()
+
+    def outcome(self, alpha: float) -> int:
+        """1 (supported), −1 (contradicted) or 0 at a level.
 
         A margin in steps is compared with the worth; no difference of shares of solved runs is tested exactly; else the
         interval decides.  Nothing shows that a difference is small where `cannot_be_small`.
         """
-        alpha = level / self.looks
-        comparison = self.comparison
-        low = math.nan
-        high = math.nan
-        if no_verdict(comparison) is None:
-            low, high = comparison.interval(alpha)
-        reason, _ = self.reason()
-        if reason:
-            return Judgement(low, high)
-        in_steps = worth(self.scores, self.contrast.weights, self.curves, alpha) if self.curves else Worth()
+        estimate = self.comparison.estimate
         if self.steps is not None:  # a margin that only `equivalent` has
+            in_steps = self.worth(alpha)
             outcome = 1 if fits_in_steps(in_steps, self.steps) else -int(outside(in_steps, self.steps))
         elif self.by_exact_test:
-            outcome = self.direction() if p_value(comparison.estimate) <= alpha else 0
+            outcome = self.direction() if p_value(estimate) <= alpha else 0
         else:
-            outcome = int(decide(self.claim.relation, self.margin, low, high, comparison.n))
-        if outcome == 1 and self.cannot_be_small:
-            outcome = 0
-        return Judgement(low, high, outcome, in_steps)
+            low, high = interval(estimate, alpha)
+            outcome = decide(self.claim.relation, self.margin, low, high, self.comparison.n)
+        return 0 if outcome == 1 and self.cannot_be_small else outcome
 
     @property
     def by_exact_test(self) -> bool:
@@ -285,28 +290,12 @@ class DifferenceTest:
         return int(np.sign(-mean if self.claim.relation == "less" else mean))
 
     def p(self) -> float:
-        """The largest level at which the interval leaves the claim undecided.
+        """The smallest level at which the claim is supported or contradicted, over all looks.
 
-        For `equivalent` it is twice Student's P(t > ||Δ| − margin| / error): two one-sided tests (Schuirmann 1987) at
-        half the level each; `not_greater` and `not_less` are one of these; `less` and `greater` with a margin test Δ
-        against it instead of zero.
+        For `less` and `greater` it is the p of Student's t against the margin, or zero; for `equivalent`, with two
+        one-sided tests (Schuirmann 1987), twice the larger of theirs inside the margin.
         """
-        estimate = self.comparison.estimate
-        in_steps = self.steps is not None and bool(self.curves)
-        if in_steps or (estimate.solved is not None and not self.by_exact_test):
-            by_interval = smallest_level(lambda level: self.judge(level * self.looks).outcome)
-            return float(bonferroni(by_interval, self.looks))
-        relation = self.claim.relation
-        center = estimate.mean if estimate.skewed is None else float(np.median(estimate.skewed))
-        edge = 0.0 if math.isnan(self.margin) else self.margin
-        if relation in ("less", "not_less") or (relation == "equivalent" and center < 0):
-            edge = -edge
-        _, distance = directed(relation, center, center)
-        inside = relation in BOUNDED and distance < self.margin
-        # "supported" would be the only verdict possible inside the margin.
-        if inside and (self.cannot_be_small or self.comparison.n < MIN_SEEDS):
-            return 1.0
-        return float(bonferroni(p_value(estimate, edge), self.looks))
+        return float(bonferroni(smallest_level(lambda alpha: self.outcome(alpha)), self.looks))
 
     def reason(self) -> tuple[str, bool]:
         """Why there is no verdict, and whether that is final, however many seeds follow."""
@@ -458,36 +447,39 @@ class RankCorrelation:
 def rank_correlation(values: np.ndarray, published: np.ndarray, rng: np.random.Generator) -> RankCorrelation:
     """Spearman's ρ of each seed's scores (seeds, levels) with the published numbers (levels,), ties by mean ranks.
 
-    ρ_s = z_s · w with z_s, w the ranks, centred and of length 1.  Their mean is z̄ · w, which is compared with all
-    orders of w for up to 8 levels, and with 99,999 random ones for more (Spearman 1904; Pitman 1937).
+    Their mean is compared with that of all orders of the published numbers for up to 8 levels, and of 99,999 random
+    ones for more (Spearman 1904; Pitman 1937).
     """
-    z = standardised_ranks(values)
-    w = standardised_ranks(published[None])[0]
-    by_seed = z @ w
+    by_seed = spearman(values, published)
     mean = float(by_seed.mean())
     estimate = paired(by_seed)
     # Unlike losses, ranks can agree in every seed: without spread the test over orders alone decides.
     p_seeds = p_value(estimate) if estimate.error else float(mean == 0)
-    levels = range(len(w))
+    mean_ranks = standardised_ranks(values).mean(axis=0)
+
+    def agreement(orders: np.ndarray, axis: int = -1) -> np.ndarray:
+        return standardised_ranks(orders) @ mean_ranks
+
+    test = scipy.stats.permutation_test(
+        (published,), agreement, permutation_type="pairings", n_resamples=RANDOM_ORDERS, vectorized=True, rng=rng
+    )
     without = []
-    for left_out in levels:
-        others = [level for level in levels if level != left_out]
-        without.append(np.mean(standardised_ranks(values[:, others]) @ standardised_ranks(published[None, others])[0]))
-    if len(w) <= ENUMERATED:
-        orders = w[np.array(list(itertools.permutations(levels)))]
-    else:
-        orders = np.vstack([w, rng.permuted(np.tile(w, (RANDOM_ORDERS, 1)), axis=1)])
-    direction = 1 if mean >= 0 else -1
-    as_far = orders @ z.mean(0) * direction >= abs(mean) - 1e-9
-    return RankCorrelation(by_seed, mean, p_seeds, min(1.0, 2 * float(as_far.mean())), np.array(without))
+    for i in range(len(published)):
+        without.append(spearman(np.delete(values, i, axis=1), np.delete(published, i)).mean())
+    return RankCorrelation(by_seed, mean, p_seeds, float(test.pvalue), np.array(without))
+
+
+def spearman(values: np.ndarray, published: np.ndarray) -> np.ndarray:
+    """Spearman's ρ of each row with the published numbers."""
+    return np.asarray(standardised_ranks(values) @ standardised_ranks(published) / len(published))
 
 
 def standardised_ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks along rows, centred and of length 1; zeros where all are tied."""
-    ranked = stats.rankdata(values, axis=-1)
-    centred = ranked - ranked.mean(-1, keepdims=True)
-    length = np.sqrt((centred**2).sum(-1, keepdims=True))
-    return np.asarray(np.divide(centred, length, out=np.zeros_like(centred), where=length > 0))
+    """Ranks along rows with mean 0 and SD 1; zeros where all are tied."""
+    ranks_of_row = scipy.stats.rankdata(values, axis=-1)
+    spread = ranks_of_row.std(axis=-1, keepdims=True)
+    centred = ranks_of_row - ranks_of_row.mean(axis=-1, keepdims=True)
+    return np.asarray(centred / np.where(spread > 0, spread, 1.0))
 
 
 def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> ClaimTest:

@@ -76,12 +76,6 @@ def collapsed_runs(scores: StudyScores, cells: Sequence[str]) -> pandas.DataFram
     return diverged | (learned_nothing & splits_in_two)
 
 
-def without_collapsed(scores: StudyScores, cells: Sequence[str]) -> tuple[StudyScores, int]:
-    """The scores without the cells' runs that diverged or collapsed, and the number of seeds with such a run."""
-    collapsed = collapsed_runs(scores, cells)
-    return scores.without_runs(collapsed), int(collapsed.any(axis=1).sum())
-
-
 def score_of_a_guess(task: TaskFacts, metric: str) -> float:
     """The score of a model without any learning: e^−c or 0 for a share, the largest yardstick c for a loss, or NaN."""
     name = metric.split("/")[-1].split("@")[0]

@@ -11,7 +11,7 @@ import pandas
 from ablate.evidence.collapse import collapse_of
 from ablate.evidence.confounds import also_of_each
 from ablate.evidence.contrasts import NAMES, Contrast, contrasts
-from ablate.evidence.estimates import Comparison, compare, p_value
+from ablate.evidence.estimates import Comparison, compare, interval, p_value
 from ablate.evidence.families import ALPHA, DECIDED, bonferroni, described, planned_looks, unadjusted
 from ablate.evidence.power import detectable
 from ablate.evidence.scores import study_scores
@@ -46,8 +46,8 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
 
     Family rows (main effects, two-way interactions) have simultaneous 95 % intervals: level 1 − 0.05/m, Bonferroni-t,
     with which p_bonferroni, min(1, m·p), agrees; the interval decides the verdict.  Single cells have plain 95 %
-    intervals, the verdict "estimate only" and no p_bonferroni.  Intervals of differences between shares (accuracies)
-    end at −1 and 1.  Shares of solved runs are decided by an exact test, with an exact interval beside it.
+    intervals, the verdict "estimate only" and no p_bonferroni.  Shares of solved runs are decided by an exact test,
+    with an exact interval beside it.
 
     On a ladder, and in a study with registered claims but no registered `effects: all`, the family keeps its intervals,
     but is not tested: all rows say "estimate only".
@@ -115,7 +115,7 @@ def tested_columns(comparison: Comparison, m: int, looks: int) -> dict[str, floa
     row |= dict.fromkeys(("low", "high", "p", "p_bonferroni", "smallest"), math.nan)
     if without_interval(comparison):  # a difference between survivors is not an effect
         return row | {"mean": math.nan, "sd": math.nan}
-    row["low"], row["high"] = comparison.interval(alpha)
+    row["low"], row["high"] = interval(estimate, alpha)
     if comparison.n >= (MIN_PAIRS if comparison.paired else MIN_SEEDS):
         row["p"] = float(bonferroni(p_value(estimate), looks))
         row["p_bonferroni"] = float(bonferroni(row["p"], m))

@@ -4,10 +4,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pandas
-from scipy import stats
+import scipy
 
 from ablate.evidence.contrasts import Contrast, Weights, corners_of
 from ablate.evidence.proportions import (
@@ -18,7 +19,7 @@ from ablate.evidence.proportions import (
     solved_counts,
     solved_interval,
 )
-from ablate.evidence.scores import StudyScores, correlation, is_share
+from ablate.evidence.scores import StudyScores, correlation
 from ablate.formatting import CROSSED, SPEED
 from ablate.results.records import Manifest
 from ablate.results.study import Study
@@ -74,13 +75,18 @@ def is_skewed(differences: np.ndarray) -> bool:
     """Whether the sign test decides: at least 12 differences, whose adjusted Fisher–Pearson skewness is beyond ±1.5."""
     if len(differences) < MIN_SEEDS_OF_SIGN_TEST or not np.ptp(differences):
         return False
-    return bool(abs(stats.skew(differences, bias=False)) > SKEWNESS_LIMIT)
+    return bool(abs(scipy.stats.skew(differences, bias=False)) > SKEWNESS_LIMIT)
 
 
 def estimate_of_differences(differences: np.ndarray) -> Estimate:
     """The mean of differences within seeds, with these where they are plainly skewed."""
     estimate = paired(differences)
     return replace(estimate, skewed=differences) if is_skewed(differences) else estimate
+
+
+def t_limit(alpha: float, df: Any) -> Any:
+    """The limit that |t| exceeds with probability alpha, for df degrees of freedom."""
+    return -scipy.special.stdtrit(df, alpha / 2)
 
 
 def interval(estimate: Estimate, alpha: float) -> tuple[float, float]:
@@ -96,11 +102,11 @@ def interval(estimate: Estimate, alpha: float) -> tuple[float, float]:
     if estimate.error == 0:
         return math.nan, math.nan
     if estimate.skewed is not None:
-        median = stats.quantile_test(estimate.skewed, p=0.5).confidence_interval(1 - alpha)
+        median = scipy.stats.quantile_test(estimate.skewed, p=0.5).confidence_interval(1 - alpha)
         low = -math.inf if math.isnan(median.low) else float(median.low)
         high = math.inf if math.isnan(median.high) else float(median.high)
         return low, high
-    half_width = float(stats.t.isf(alpha / 2, estimate.df)) * estimate.error
+    half_width = t_limit(alpha, estimate.df) * estimate.error
     return estimate.mean - half_width, estimate.mean + half_width
 
 
@@ -117,8 +123,9 @@ def p_value(estimate: Estimate, difference: float = 0.0) -> float:
     if estimate.error == 0:
         return math.nan
     if estimate.skewed is not None:
-        return float(stats.quantile_test(estimate.skewed, q=difference, p=0.5).pvalue)
-    return float(2 * stats.t.sf(abs(estimate.mean - difference) / estimate.error, estimate.df))
+        return float(scipy.stats.quantile_test(estimate.skewed, q=difference, p=0.5).pvalue)
+    t = abs(estimate.mean - difference) / estimate.error
+    return float(2 * scipy.special.stdtr(estimate.df, -t))
 
 
 def solved_p(counts: SolvedCounts, difference: float) -> float:
@@ -145,7 +152,6 @@ class Comparison:
     lower_is_better: bool
     estimate: Estimate
     paired: bool
-    limit: float  # the largest possible absolute difference
     different_tasks: bool
     clumped: bool  # whether scores lie near their best or far below it, so that no mean describes them
     diverged: int
@@ -163,11 +169,6 @@ class Comparison:
     def n(self) -> int:
         """Seeds that have every run of the contrast, of the smallest independent group."""
         return self.estimate.n
-
-    def interval(self, alpha: float) -> tuple[float, float]:
-        """The 1 − alpha interval, within what is possible: clipping does not reduce its coverage."""
-        low, high = interval(self.estimate, alpha)
-        return float(np.maximum(low, -self.limit)), float(np.minimum(high, self.limit))
 
 
 def compare(scores: StudyScores, contrast: Contrast) -> Comparison:
@@ -192,7 +193,6 @@ def compare(scores: StudyScores, contrast: Contrast) -> Comparison:
         lower_is_better=scores.lower_is_better[names[0]],
         estimate=estimate,
         paired=pairs,
-        limit=largest_difference(scores, contrast, metrics),
         different_tasks=len({cell.task for cell in cells}) > 1,
         clumped=any(manifest.tasks[cell.task].clumps(scores.metrics[cell.id]) for cell in cells),
         diverged=diverged,
@@ -291,17 +291,6 @@ def difference_of(
     if solved:
         estimate = with_solved_counts(estimate, values, contrast, groups, pairs)
     return estimate, pairs
-
-
-def largest_difference(scores: StudyScores, contrast: Contrast, metrics: list[str]) -> float:
-    """The largest possible absolute value of a contrast of shares; inf for other metrics and for shares in per cent."""
-    tasks = scores.study.manifest.tasks.values()
-    for metric in metrics:
-        if not any(is_share(task, metric) for task in tasks):
-            return math.inf
-    values = scores.values[[*contrast.weights]].to_numpy(float)
-    within_0_and_1 = np.isnan(values) | ((values >= 0) & (values <= 1))
-    return sum(contrast.side(1).values()) if within_0_and_1.all() else math.inf
 
 
 def diverged_unequally(scores: StudyScores, contrast: Contrast) -> bool:

@@ -8,24 +8,22 @@ import bisect
 import functools
 import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas
-from scipy import optimize, stats
+import scipy
 
-from ablate.config.claims import BOUNDED, Claim
 from ablate.config.groups import groups as config_groups
-from ablate.evidence.claims import contrast_of
 from ablate.evidence.contrasts import Contrast, contrasts
-from ablate.evidence.estimates import Estimate, independent_groups
+from ablate.evidence.estimates import Estimate, independent_groups, t_limit
 from ablate.evidence.families import ALPHA, described, planned_looks, registered
 from ablate.evidence.proportions import is_solved
 from ablate.evidence.scores import endpoints
 from ablate.evidence.verdicts import MIN_PAIRS, MIN_SEEDS, margin_of
-from ablate.formatting import MINUS, between, counted, first_of, is_number, listed, plain, size
+from ablate.formatting import MINUS, between, counted, first_of, listed, plain, size
 from ablate.results.naming import no_evidence
 from ablate.results.records import Manifest
 from ablate.results.tables import named_rows
@@ -45,14 +43,16 @@ SINGLE = ("main", "step")  # kinds of contrast that change one factor
 
 def quantiles_of_sd(df: float, count: int) -> np.ndarray:
     """Evenly spaced quantiles of an estimated SD over the true one: s² ~ χ²_df/df."""
-    return np.asarray(np.sqrt(stats.chi2.ppf((np.arange(count) + 0.5) / count, df) / df))
+    probabilities = (np.arange(count) + 0.5) / count
+    chi_squared = 2 * scipy.special.gammaincinv(df / 2, probabilities)
+    return np.asarray(np.sqrt(chi_squared / df))
 
 
 def noncentral_power(shift: Any, df: float, alpha: float, count: int = 2000) -> float:
     """P(|t| > t_{1 − alpha/2, df}) for a difference of `shift` standard errors: the noncentral t; averaged over shifts.
     Computed as the mean over s² ~ χ²_df/df of Φ(shift − t·s) + Φ(−shift − t·s), as SciPy's is NaN for some shifts."""
-    limits = quantiles_of_sd(df, count) * stats.t.isf(alpha / 2, df)
-    return float(np.mean(stats.norm.cdf(shift - limits) + stats.norm.cdf(-shift - limits)))
+    limits = quantiles_of_sd(df, count) * t_limit(alpha, df)
+    return float(np.mean(scipy.special.ndtr(shift - limits) + scipy.special.ndtr(-shift - limits)))
 
 
 def findable(sd: float, n: int, alpha: float) -> float:
@@ -61,8 +61,8 @@ def findable(sd: float, n: int, alpha: float) -> float:
     def lack_of_power(shift: float) -> float:
         return noncentral_power(shift, n - 1, alpha) - POWER
 
-    largest = 8 * (float(stats.t.isf(alpha / 2, n - 1)) + 1)
-    shift = optimize.brentq(lack_of_power, 0, largest, xtol=1e-4)
+    largest = 8 * (t_limit(alpha, n - 1) + 1)
+    shift = scipy.optimize.brentq(lack_of_power, 0, largest, xtol=1e-4)
     return sd / math.sqrt(n) * float(shift)
 
 
@@ -78,10 +78,10 @@ def detectable_factor(df: float, alpha: float) -> float:
     def lack_of_power(factor: float) -> float:
         return noncentral_power(factor * errors, df, alpha, 200) - POWER
 
-    largest = 8 * (float(stats.t.isf(alpha / 2, df)) + 1)
+    largest = 8 * (t_limit(alpha, df) + 1)
     while lack_of_power(largest) < 0:
         largest *= 2
-    return float(optimize.brentq(lack_of_power, 0, largest, xtol=1e-4))
+    return float(scipy.optimize.brentq(lack_of_power, 0, largest, xtol=1e-4))
 
 
 def detectable(estimate: Estimate, alpha: float) -> float:
@@ -91,19 +91,20 @@ def detectable(estimate: Estimate, alpha: float) -> float:
     return estimate.error * detectable_factor(estimate.df, alpha)
 
 
-def bounded(margin: float, sd: float, n: int, alpha: float, both: bool) -> float:
-    """P(the 1 − alpha interval of n paired differences of mean zero lies inside ±margin; without `both`, below it).  E
-    over s² ~ σ²χ²_ν/ν, ν = n − 1, of max(0, 2Φ(z) − 1), or Φ(z), z = margin·√n/σ − t_{1 − alpha/2, ν}·s/σ."""
-    z = margin * math.sqrt(n) / sd - stats.t.isf(alpha / 2, n - 1) * quantiles_of_sd(n - 1, 200)
-    below = stats.norm.cdf(z)
-    return float(np.mean(np.maximum(0, 2 * below - 1) if both else below))
+def chance_of_equality(margin: float, sd: float, n: int, alpha: float) -> float:
+    """P(the 1 − alpha interval of n paired differences of mean zero lies inside ±margin).
+
+    It is E[max(0, 2Φ(z) − 1)] over s² ~ σ²χ²_ν/ν, ν = n − 1, with z = margin·√n/σ − t_{1 − alpha/2, ν}·s/σ.
+    """
+    z = margin * math.sqrt(n) / sd - t_limit(alpha, n - 1) * quantiles_of_sd(n - 1, 200)
+    return float(np.mean(np.maximum(0, 2 * scipy.special.ndtr(z) - 1)))
 
 
-def seeds_to_bound(margin: float, sd: float, alpha: float, both: bool = True) -> int | None:
-    """The fewest paired seeds, at least five, that show a difference of zero to lie within ±margin with 80 % power.
-    Without `both`, to lie below the margin.  None: more than 10,000."""
+def seeds_for_equality(margin: float, sd: float, alpha: float) -> int | None:
+    """The fewest paired seeds, at least five, that show a difference of zero to lie within ±margin with 80 % power;
+    None for more than 10,000."""
     seeds = range(2, MOST_SEEDS + 1)
-    i = bisect.bisect_left(seeds, True, key=lambda n: bounded(margin, sd, n, alpha, both) >= POWER)
+    i = bisect.bisect_left(seeds, True, key=lambda n: chance_of_equality(margin, sd, n, alpha) >= POWER)
     return max(MIN_SEEDS, seeds[i]) if i < len(seeds) else None
 
 
@@ -115,8 +116,7 @@ class Expected:
     """The SD over seeds that a contrast is expected to have."""
 
     sd: float
-    source: Any  # the row of the atlas that it comes from
-    distance: float  # |log ratio| of parameters × steps
+    source: Any  # the row of the atlas that it comes from; `distance`: |log ratio| of parameters × steps
 
 
 def read_atlas() -> pandas.DataFrame:
@@ -125,10 +125,10 @@ def read_atlas() -> pandas.DataFrame:
     return table.fillna(dict.fromkeys(TEXTS, ""))
 
 
-def usable(atlas: pandas.DataFrame) -> list[Any]:
+def usable(atlas: pandas.DataFrame) -> pandas.DataFrame:
     """The rows to forecast from: paired changes of one factor, whose SD is from five seeds or more."""
     has_sd = atlas["paired"].astype(bool) & (atlas["n"] >= MIN_SEEDS) & (atlas["sd"] > 0) & atlas["steps"].notna()
-    return list(named_rows(atlas[has_sd & atlas["kind"].isin(SINGLE)]))
+    return atlas[has_sd & atlas["kind"].isin(SINGLE)]
 
 
 def change_of(contrast: Contrast) -> str:
@@ -138,7 +138,7 @@ def change_of(contrast: Contrast) -> str:
     return contrast.label_in_any_stratum
 
 
-def expected(sources: list[Any], manifest: Manifest, contrast: Contrast, metric: str) -> Expected | None:
+def expected(atlas: pandas.DataFrame, manifest: Manifest, contrast: Contrast, metric: str) -> Expected | None:
     """The SD of a contrast, from the nearest row of the atlas with its metric, task and factor; None without one.
 
     The same change comes first; then the same text of the task, the nearest in log(parameters × steps), the most seeds
@@ -146,28 +146,27 @@ def expected(sources: list[Any], manifest: Manifest, contrast: Contrast, metric:
     since a component draws the same random numbers in all of them.
     """
     _, pairs = independent_groups(manifest, contrast.weights)
-    if not pairs:
-        return None
     cell = next(cell for cell in manifest.cells if cell.id in contrast.side(-1))
-    if cell.config is None or cell.params is None:
+    if not pairs or cell.config is None or cell.params is None:
         return None
     task = manifest.tasks[cell.task]
-    change = change_of(contrast)
-    best: tuple[Any, ...] | None = None
-    for row in sources:
-        distance = abs(math.log(row.params * row.steps / (cell.params * cell.config.train.steps)))
-        same_metric = row.metric == metric and row.factor == contrast.factor
-        same_task = unversioned(row.task) == unversioned(task.name) and row.task_kind == task.kind
-        if not (same_metric and same_task and distance <= FARTHEST):
-            continue
-        candidate = (row.change != change, row.task != task.name, distance, -row.n, -row.sd, row.Index, row)
-        if best is None or candidate < best:
-            best = candidate
-    if best is None:
+    same_test = atlas["metric"].eq(metric) & atlas["factor"].eq(contrast.factor)
+    same_task = atlas["task"].map(unversioned).eq(unversioned(task.name)) & atlas["task_kind"].eq(task.kind)
+    rows = atlas[same_test & same_task]
+    size_ratio = rows["params"] * rows["steps"] / (cell.params * cell.config.train.steps)
+    rows = rows.assign(
+        distance=np.abs(np.log(size_ratio)),
+        other_change=rows["change"] != change_of(contrast),
+        other_task=rows["task"] != task.name,
+    )
+    order = ["other_change", "other_task", "distance", "n", "sd"]
+    rows = rows[rows["distance"] <= FARTHEST]
+    rows = rows.sort_values(order, ascending=[True, True, True, False, False], kind="stable")
+    if rows.empty:
         return None
-    source = best[-1]
+    nearest = next(iter(named_rows(rows)))
     squares = sum(weight**2 for weight in contrast.weights.values())
-    return Expected(float(source.sd) * max(1.0, math.sqrt(squares / source.squares)), source, best[2])
+    return Expected(float(nearest.sd) * max(1.0, math.sqrt(squares / nearest.squares)), nearest)
 
 
 def unversioned(task: str) -> str:
@@ -179,50 +178,48 @@ def unversioned(task: str) -> str:
 
 
 def noise_lines(manifest: Manifest) -> list[str]:
-    """The noise to expect in a study, the effects that its seeds can detect, and the seeds that its margins need."""
+    """The noise to expect in a study, the effects that its seeds can detect, and the seeds that its margin needs."""
     family = [contrast for contrast in contrasts(manifest) if contrast.kind != "cell"]
     single = [contrast for contrast in family if contrast.kind in SINGLE]
     if no_evidence(manifest) or not single:
         return []
     metrics = endpoints(manifest)
-    sources = usable(read_atlas())
     tests = registered(manifest) if registered(manifest) and described(manifest) else len(family)
     level = ALPHA / tests / planned_looks(manifest)
     n = manifest.sequential.looks[-1] if manifest.sequential else len(manifest.seeds)
-    estimates: list[Expected] = []
-    changes_with_noise = set()
-    for contrast in single:
-        estimate = expected(sources, manifest, contrast, metrics[next(iter(contrast.weights))])
-        if estimate is not None:
-            estimates.append(estimate)
-            changes_with_noise.add(change_of(contrast))
-    unknown = [contrast.factor for contrast in single if change_of(contrast) not in changes_with_noise]
     lines = []
     if any(is_solved(metric) for metric in metrics.values()):
         lines.extend(too_few_for_shares(n, level))
-    if estimates:
-        source = f"from {first_of(sources_in_words(manifest, estimates), 2)}"
-        if unknown:
-            source += f"; none known of {listed(list(dict.fromkeys(unknown)))}"
-        smallest = min(estimate.sd for estimate in estimates)
-        largest = max(estimate.sd for estimate in estimates)
-        if manifest.design == "ladder":
-            finds = "what it is worth depends on what more steps bring, which is not known yet"
-        elif n < MIN_PAIRS:
-            finds = f"fewer than {MIN_PAIRS} seeds find nothing"
+    atlas = usable(read_atlas())
+    estimates: list[Expected] = []
+    factors_without_noise = []
+    for contrast in single:
+        estimate = expected(atlas, manifest, contrast, metrics[next(iter(contrast.weights))])
+        if estimate is None:
+            factors_without_noise.append(contrast.factor)
         else:
-            range_found = between(findable(smallest, n, level), findable(largest, n, level))
-            finds = f"smallest effect that {counted(n, 'seed')} find with 80 % power: {range_found}"
-        lines.append(f"noise: SD of an effect about {between(smallest, largest)} ({source}); {finds}")
-    needed = []
+            estimates.append(estimate)
+    if not estimates:
+        return lines
+    smallest = min(estimate.sd for estimate in estimates)
+    largest = max(estimate.sd for estimate in estimates)
+    source = f"from {first_of(sources_in_words(manifest, estimates), 2)}"
+    if factors_without_noise:
+        source += f"; none known of {listed(list(dict.fromkeys(factors_without_noise)))}"
+    noise = f"noise: SD of an effect about {between(smallest, largest)} ({source})"
+    if manifest.design == "ladder":  # what its changes are worth also depends on what more steps bring
+        return [*lines, noise]
+    if n < MIN_PAIRS:
+        return [*lines, f"{noise}; fewer than {MIN_PAIRS} seeds find nothing"]
+    detected = between(findable(smallest, n, level), findable(largest, n, level))
+    lines.append(f"{noise}; smallest effect that {counted(n, 'seed')} find with 80 % power: {detected}")
     margin = margin_of(manifest.margin).size
-    if len(estimates) == len(single) and math.isfinite(margin) and manifest.design != "ladder":
-        seeds = seeds_to_bound(margin, max(estimate.sd for estimate in estimates), level)
-        needed.append(f"{seeds_in_words(seeds)} would show equality within {plain(margin)}")
-    for name, entry in manifest.claims.items():
-        needed.extend(seeds_for_claim(manifest, name, entry.claim, sources))
-    if needed:
-        lines.append(f"if there is no difference, {'; '.join(needed)}, with 80 % power")
+    if math.isfinite(margin) and not factors_without_noise:
+        seeds = seeds_for_equality(margin, largest, level)
+        seeds_in_words = f"more than {MOST_SEEDS:,} seeds" if seeds is None else f"{seeds:,} seeds"
+        lines.append(
+            f"if there is no difference, {seeds_in_words} would show equality within {plain(margin)}, with 80 % power"
+        )
     return lines
 
 
@@ -240,7 +237,7 @@ def sources_in_words(manifest: Manifest, estimates: list[Expected]) -> list[str]
     for estimate in estimates:
         row = estimate.source
         place = f"scale={row.scale}" if row.scale in presets else row.scale
-        if estimate.distance > SAME_SIZE:
+        if row.distance > SAME_SIZE:
             place += f", {size(int(row.params))} parameters × {row.steps:.0f} steps"
         if row.task not in tasks:
             place += f" on {row.task}"
@@ -251,25 +248,3 @@ def sources_in_words(manifest: Manifest, estimates: list[Expected]) -> list[str]
     for (n, place), changes in changes_by_place.items():
         words.append(f"{counted(n, 'seed')} of {first_of(changes, 2)} at {place}")
     return words
-
-
-def seeds_for_claim(manifest: Manifest, name: str, claim: Claim, sources: list[Any]) -> list[str]:
-    """The seeds that a claim of a small difference needs, if the atlas has a change of its factor."""
-    if claim.relation not in BOUNDED or not is_number(claim.margin) or len(claim.metrics) > 1:
-        return []
-    claimed = contrast_of(claim, manifest)
-    factor = next(iter(claim.sides[0]))
-    label = f"{factor}: {claimed.level} {MINUS} {claimed.reference}"  # as a design's contrast is labelled
-    contrast = replace(claimed, factor=factor, label=label)
-    metric = next(iter(claim.metrics), endpoints(manifest)[next(iter(contrast.weights))])
-    estimate = expected(sources, manifest, contrast, metric)
-    if estimate is None:
-        return []
-    level = ALPHA / max(1, registered(manifest)) / planned_looks(manifest)
-    seeds = seeds_to_bound(float(claim.margin), estimate.sd, level, both=claim.relation == "equivalent")
-    return [f"{seeds_in_words(seeds)} would support {name} (margin {plain(claim.margin)})"]
-
-
-def seeds_in_words(seeds: int | None) -> str:
-    """A number of seeds from `seeds_to_bound`."""
-    return f"more than {MOST_SEEDS:,} seeds" if seeds is None else f"{seeds:,} seeds"

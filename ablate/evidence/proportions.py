@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from ablate.config.claims import plain_metric
 from ablate.results.records import SOLVED
@@ -35,9 +35,7 @@ def interval_kind(metrics: Iterable[str]) -> str:
     solved = {is_solved(metric) for metric in metrics}
     if len(solved) > 1:
         return "Bonferroni-t, exact of shares of runs solved"
-    if True in solved:
-        return "Bonferroni, exact"
-    return "Bonferroni-t"
+    return "Bonferroni, exact" if True in solved else "Bonferroni-t"
 
 
 # Intervals of a difference of shares
@@ -119,14 +117,14 @@ def upper_bound(count: int, n: int, level: float) -> float:
     """The largest share p with P(at most `count` of n) = `level`: the upper bound of Clopper & Pearson (1934)."""
     if count == n:
         return 1.0
-    return float(stats.beta.isf(level, count + 1, n - count))
+    return float(scipy.stats.beta.isf(level, count + 1, n - count))
 
 
 def wilson(count: int, n: int) -> tuple[float, float]:
     """The 95 % interval of a proportion count/n, as fractions; [0, 1] when n is 0 (Wilson 1927)."""
     if n == 0:
         return 0.0, 1.0
-    interval = stats.binomtest(count, n).proportion_ci(method="wilson")
+    interval = scipy.stats.binomtest(count, n).proportion_ci(method="wilson")
     return float(interval.low), float(interval.high)
 
 
@@ -187,7 +185,7 @@ def exchanged_cells_p(level: np.ndarray, reference: np.ndarray, m: int, n: int) 
         chances_of_seed = {}
         for count in range(max(0, total - n), min(m, total) + 1):
             difference = count * n - (total - count) * m  # of shares, times m·n
-            chances_of_seed[difference] = float(stats.hypergeom.pmf(count, m + n, m, total))
+            chances_of_seed[difference] = float(scipy.stats.hypergeom.pmf(count, m + n, m, total))
         chances_of_seeds.append(chances_of_seed)
     chances = chances_of_sums(chances_of_seeds)
     observed = int(level.sum()) * n - int(reference.sum()) * m

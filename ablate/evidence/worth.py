@@ -17,13 +17,12 @@ from typing import Any
 
 import numpy as np
 import pandas
-from scipy import stats
 
 from ablate import formatting
 from ablate.config.key_checks import fraction_of
 from ablate.evidence.collapse import collapsed_runs
 from ablate.evidence.contrasts import Contrast, Weights, strata
-from ablate.evidence.estimates import groups_of
+from ablate.evidence.estimates import groups_of, t_limit
 from ablate.evidence.proportions import is_solved
 from ablate.evidence.scores import StudyScores, study_scores
 from ablate.evidence.verdicts import MIN_PAIRS, MIN_SEEDS
@@ -182,7 +181,7 @@ def t_limits(variances: Sequence[np.ndarray], seeds: Sequence[int], alpha: float
     below = sum(variance**2 / (n - 1) for variance, n in zip(variances, seeds, strict=True))
     fewest = float(min(seeds) - 1)
     df = np.divide(total**2, below, out=np.full(len(total), fewest), where=below > 0)
-    return np.asarray(stats.t.isf(alpha / 2, df))
+    return np.asarray(t_limit(alpha, df))
 
 
 def common_steps(every: Sequence[np.ndarray]) -> np.ndarray:

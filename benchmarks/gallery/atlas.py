@@ -12,7 +12,7 @@ from scipy import stats
 from ablate.config.files import read_plain
 from ablate.config.groups import groups
 from ablate.config.typed_json import parse
-from ablate.evidence.collapse import without_collapsed
+from ablate.evidence.collapse import collapsed_runs
 from ablate.evidence.contrasts import Contrast, contrasts
 from ablate.evidence.estimates import Estimate, compare, paired, weighted_sums
 from ablate.evidence.families import ALPHA
@@ -63,7 +63,9 @@ def _rows(study: Study) -> Iterator[dict[str, Any]]:
 
 def _row(found: StudyScores, metric: str, contrast: Contrast) -> Iterator[dict[str, Any]]:
     """The row of one contrast, if two seeds have the metric or a seed collapsed."""
-    left, lost = without_collapsed(found, list(contrast.weights))
+    collapsed = collapsed_runs(found, list(contrast.weights))
+    left = found.without_runs(collapsed)
+    lost = int(collapsed.any(axis=1).sum())
     comparison = compare(left, contrast)
     estimate = comparison.estimate
     if estimate.n < 2 and not lost:
