@@ -186,7 +186,7 @@ def ladder_lines(table: pandas.DataFrame) -> list[str]:
 
 
 def rung_words(row: Any) -> str:
-    """A rung's worth: "40 % [28, 59] more"; "–" where it is not known."""
+    """A rung's worth: "+40 % [+28, +59]"; "–" where it is not known."""
     return worth_words(row, "").removeprefix("worth ") or "–"
 
 

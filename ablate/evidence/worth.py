@@ -26,7 +26,7 @@ from ablate.evidence.estimates import groups_of, t_limit
 from ablate.evidence.proportions import is_solved
 from ablate.evidence.scores import StudyScores, study_scores
 from ablate.evidence.verdicts import MIN_PAIRS, MIN_SEEDS
-from ablate.formatting import SPEED, plus
+from ablate.formatting import SPEED, number
 from ablate.results.records import Manifest
 from ablate.results.study import Study
 
@@ -266,23 +266,23 @@ def left_out_lines(study: Study, metric: str) -> list[str]:
 
 
 def worth_words(row: Any, steps: str = "training steps") -> str:
-    """A worth in words: "worth 9 % [6, 13] more training steps"; "" where it is not known."""
-    share, low, high = (float(value) for value in (row.worth, row.worth_low, row.worth_high))
+    """A worth in words: "worth +9 % [+6, +13] training steps"; "" where it is not known."""
+    share = float(row.worth)
+    low = float(row.worth_low)
+    high = float(row.worth_high)
     if math.isnan(share):
         return ""
     unit = f" {steps}" if steps else ""
     places = worth_places(low, high)
     if share == math.inf and low > 0:
-        return f"worth at least {percentage(low, places)} % more{unit}"
+        return f"worth at least {number(100 * low, places)} % more{unit}"
     if share == -1 and high < 0:
-        return f"worth at least {percentage(-high, places)} % fewer{unit}"
+        return f"worth at least {number(-100 * high, places)} % fewer{unit}"
     if not -1 < share < math.inf or (low == -1 and high == math.inf):
         return f"not bounded in {steps}" if steps else "not bounded"
-    sign = -1 if share < 0 else 1
-    least = "unbounded" if low == -1 else percentage(sign * low, places)
-    most = "unbounded" if high == math.inf else percentage(sign * high, places)
-    span = f"{most}, {least}" if share < 0 else f"{least}, {most}"
-    return f"worth {percentage(abs(share), places)} % [{span}] {'fewer' if share < 0 else 'more'}{unit}"
+    least = "unbounded" if low == -1 else number(100 * low, places, signed=True)
+    most = "unbounded" if high == math.inf else number(100 * high, places, signed=True)
+    return f"worth {number(100 * share, places, signed=True)} % [{least}, {most}]{unit}"
 
 
 def worth_text(row: Any, steps: str = "training steps") -> str:
@@ -293,8 +293,3 @@ def worth_text(row: Any, steps: str = "training steps") -> str:
 def worth_places(low: float, high: float) -> int:
     """Decimal places of a worth in per cent: one if its interval is narrow, else none."""
     return int((high - low) / 2 < 0.02)
-
-
-def percentage(fraction: float, places: int) -> str:
-    """A fraction in per cent, without the sign of more: "9", "−4"."""
-    return plus(100 * fraction, f".{places}f").removeprefix("+")

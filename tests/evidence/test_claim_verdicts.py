@@ -132,7 +132,7 @@ def test_a_margin_may_be_a_share_of_the_training_steps():
     assert two.margin == pytest.approx(units.margin, rel=0.01)
     assert 0 < two.p < 0.01 and row(table, "half").p < 0.01 < 0.05 < row(table, "one").p
     assert "margin ±0.00198 (2 % of the training steps)" in two.sentence
-    assert re.search(r"worth \.?\d.* % \[.*\] more training steps", row(table, "less").sentence)
+    assert re.search(r"worth \+[\d.]+ % \[.*\] training steps", row(table, "less").sentence)
     few = by_steps(4, two={"equivalent": sides, "margin": "2 %"})
     assert row(few, "two").verdict == "undecided" and "fewer than 5 seeds" in row(few, "two").note
     assert row(few, "two").p == 1

@@ -149,7 +149,7 @@ def test_a_planted_slope_is_recovered_whichever_way_is_better(seeds: int, sign: 
         assert row.worth_low < math.expm1(0.1) < row.worth_high
         assert row.worth == pytest.approx(math.expm1(0.1), rel=0.15)
         assert row.worth_note == "" and row.verdict == "better"
-        assert re.fullmatch(r"worth 1.*\] more training steps", evidence.worth_words(row))
+        assert re.fullmatch(r"worth \+1.*\] training steps", evidence.worth_words(row))
 
 
 def test_the_interval_follows_the_level_of_its_row() -> None:
@@ -250,18 +250,17 @@ def test_over_several_strata_seeds_pair_whatever_their_batches() -> None:
 @pytest.mark.parametrize(
     ("worth", "low", "high", "said"),
     [
-        (0.09, 0.06, 0.13, "worth 9 % [6, 13] more steps"),
-        (-0.09, -0.13, -0.06, "worth 9 % [6, 13] fewer steps"),
-        (0.0912, 0.085, 0.097, "worth 9.1 % [8.5, 9.7] more steps"),
-        (0.3, 0.2, 0.9, "worth 30 % [20, 90] more steps"),
-        (1.4, 0.9, math.inf, "worth 140 % [90, unbounded] more steps"),
-        (-0.1, -0.3, 0.04, "worth 10 % [−4, 30] fewer steps"),
-        (0.01, -1.0, 0.3, "worth 1 % [unbounded, 30] more steps"),
+        (0.09, 0.06, 0.13, "worth +9 % [+6, +13] steps"),
+        (-0.09, -0.13, -0.06, "worth −9 % [−13, −6] steps"),
+        (0.0912, 0.085, 0.097, "worth +9.1 % [+8.5, +9.7] steps"),
+        (1.4, 0.9, math.inf, "worth +140 % [+90, unbounded] steps"),
+        (-0.1, -0.3, 0.04, "worth −10 % [−30, +4] steps"),
+        (0.01, -1.0, 0.3, "worth +1 % [unbounded, +30] steps"),
         (0.01, -1.0, math.inf, "not bounded in steps"),
         (math.inf, 0.6, math.inf, "worth at least 60 % more steps"),
         (math.inf, -0.1, math.inf, "not bounded in steps"),
         (-1.0, -1.0, -0.2, "worth at least 20 % fewer steps"),
-        (-0.1, -1.0, -0.05, "worth 10 % [5, unbounded] fewer steps"),
+        (-0.1, -1.0, -0.05, "worth −10 % [unbounded, −5] steps"),
         (math.nan, math.nan, math.nan, ""),
     ],
 )
