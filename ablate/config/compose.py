@@ -255,38 +255,19 @@ class Composer:
 
     def joined(self, groups: tuple[str, ...]) -> Made | None:
         """`composed` in an eighth of the time, by merging files in the order of the defaults; None for what only Hydra
-        can compose: files that choose groups, but for simple presets, and groups beyond the defaults."""
+        can compose: files that choose groups, and groups beyond the defaults."""
         usual = {group: name for group, name in self.defaults.items() if group in self.known}
         given = dict(text.split("=", 1) for text in groups)
-        single, preset = len(given) == len(groups), given.pop("+preset", None)
-        own, last = (self.preset(preset) if preset else None) or ({}, None)
-        choices = usual | own | given
-        parts = [self.part(f"{group}={name}") for group, name in choices.items()] + [last] * bool(preset)
-        if None in parts or not single or choices.keys() != usual.keys():
+        choices = usual | given
+        parts = [self.part(f"{group}={name}") for group, name in choices.items()]
+        if None in parts or len(given) < len(groups) or choices.keys() != usual.keys():
             return None
         config = copied(blank())
         config.merge_with(self.parts[""], *parts)
         for name in OWNED:
             OmegaConf.set_struct(config[name], None)
         OmegaConf.set_struct(config, True)
-        choices |= {"preset": preset} if preset else {}
-        choices = dict(reversed(choices.items()))
-        self.drop_idle(config, choices, groups)
-        return config, choices
-
-    def preset(self, name: str) -> tuple[dict[str, str], dict[str, Any]] | None:
-        """The variants that a preset chooses in place of the reference model's, and the keys that it sets; None if its
-        file does anything else, or if there is none."""
-        if (text := f"+preset={name}") not in self.parts:
-            file = self.known.get("preset", {}).get(name)
-            written = file.read_text(encoding="utf-8", errors="replace") if file else ""
-            listed = yaml.safe_load(written).get("defaults") if "# @package _global_\n" in written else None
-            pairs = [pair for each in listed or [] if isinstance(each, dict) for pair in each.items()]
-            own = {key.removeprefix("override /"): name for key, name in pairs if key.startswith("override /")}
-            simple = file and own and len(own) == len(listed or ())
-            self.parts[text] = (own, plain_of(file)) if file and simple else None
-        found: tuple[dict[str, str], dict[str, Any]] | None = self.parts[text]
-        return found
+        return config, dict(reversed(choices.items()))
 
     def part(self, text: str) -> Mapping[str, Any] | None:
         """What the file of a variant sets in a configuration: keys of its group or, as a scale does, of all; None if it

@@ -46,41 +46,6 @@ def test_joined_choices_are_hydras(i: int) -> None:
     assert list(chosen.items()) == list(choices.items()) and nodes(joined) == nodes(composed)
 
 
-PRESETS = [
-    ("+preset=bert", "data=mlm"),
-    ("norm=none", "+preset=gemma2"),
-    ("+preset=gemma2", "attention=mha", "scale=small"),  # what only the preset's attention takes is dropped
-    ("+preset=t5", "model=decoder", "position=rope", "norm=ln"),
-]
-
-
-@pytest.mark.parametrize("words", PRESETS, ids=" ".join)
-def test_a_preset_that_is_joined_is_hydras(words: tuple[str, ...]) -> None:
-    with Composer(FOUND) as composer:
-        joined, chosen = composer.joined(words) or ({}, {})
-        composed, choices = composer.composed(words)
-    assert list(chosen.items()) == list(choices.items()) and nodes(joined) == nodes(composed)
-
-
-@pytest.mark.parametrize(
-    ("header", "defaults", "body", "joined"),
-    [
-        ("# @package _global_\n", "[override /norm: rms, override /ffn: gelu]", "ffn: {bias: true}", True),
-        ("", "[override /norm: rms]", "norm: {eps: 1}", False),
-        ("# @package _global_\n", "[gpt2, override /norm: rms]", "norm: {eps: 1}", False),
-        ("# @package _global_\n", "[_self_, override /norm: rms]", "norm: {eps: 1}", False),
-        ("# @package _global_\n", "[override /hydra/job_logging: none]", "norm: {eps: 1}", False),
-    ],
-)
-def test_a_preset_that_does_more_than_choose_variants_and_set_keys_is_left_to_hydra(
-    header: str, defaults: str, body: str, joined: bool, tmp_path: Path
-) -> None:
-    (tmp_path / "preset").mkdir()
-    (tmp_path / "preset" / "mine.yaml").write_text(f"{header}# Mine.\ndefaults: {defaults}\n{body}\n")
-    with Composer(read_groups(str(tmp_path))) as composer:
-        assert (composer.joined(("+preset=mine",)) is not None) == joined
-
-
 SIZED = ["scale=small", "norm=rms"]  # a scale sets keys of many groups
 MANY = "optim.lr=1 optim.warmup=3 seeds=[3,7] optim.betas=[0.8,0.9] model.dim=32 norm.eps=1e-3"
 KEYS = [
