@@ -105,7 +105,7 @@ def study_files(root: Path) -> list[StudyFile]:
     """The study files of a checkout in the order of `make studies`, then tables without a study file.  Raises
     `Refused` and `Corrupt` if a folder's study is incomplete."""
     folder = root / RESULTS
-    every = [_trained(each) for each in sorted(folder.iterdir()) if each.is_dir()] if folder.is_dir() else []
+    every = [trained_in(each) for each in sorted(folder.iterdir()) if each.is_dir()] if folder.is_dir() else []
     files = {file.stem: read_plain(file) for file in sorted((root / "experiments").glob("*.yaml"))}
     of_none = [each for each in every if each.manifest.experiment not in files]
     found = [_study_file(name, files[name] or {}, every) for name in by_value(files)]
@@ -119,7 +119,8 @@ def _study_file(name: str, content: dict[str, Any], every: list[Trained]) -> Stu
     return StudyFile(name, question, published, list(content.get("tiers") or {}), trained)
 
 
-def _trained(folder: Path) -> Trained:
+def trained_in(folder: Path) -> Trained:
+    """The study whose tables a folder holds.  Raises `Refused` and `Corrupt` if they are incomplete."""
     if not holds_tables(folder):
         raise Refused(f"{folder} holds no tables of a study; remove it, or write them anew with make studies")
     words = folder / BY_HAND

@@ -76,11 +76,14 @@ def texts(root: Path, files: list[StudyFile]) -> dict[Path, str]:
         ),
     }
     found |= {root / "docs" / "what-helps.md": page} if (page := what_helps(files)) else {}
-    for each in trained:
-        folder = each.case.folder / FIGURES
-        found |= {folder / f"{name}.csv": _plotted(table) for name, table in each.plotted.items()}
-        found |= {folder / f"{sheet.name}.md": markdown(sheet) for sheet in each.sheets}
-    return found
+    return found | {file: text for each in trained for file, text in texts_of(each).items()}
+
+
+def texts_of(trained: Trained) -> dict[Path, str]:
+    """The plotted data of a study and its tables for reading."""
+    folder = trained.case.folder / FIGURES
+    plotted = {folder / f"{name}.csv": _plotted(table) for name, table in trained.plotted.items()}
+    return plotted | {folder / f"{sheet.name}.md": markdown(sheet) for sheet in trained.sheets}
 
 
 def _plotted(table: pandas.DataFrame) -> str:

@@ -9,7 +9,8 @@ import os
 import platform
 import random
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -76,6 +77,23 @@ SETTINGS = {
     "characters": ["data.tokenizer=char"],
 }
 
+# A few tiny runs: of each group and form at least one.
+SOME = [
+    *(
+        "reference",
+        "norm=rms",
+        "norm=bn",
+        "ffn=swiglu",
+        "ffn=moe",
+        "residual=rezero",
+        "position=alibi",
+        "attention=gqa",
+    ),
+    *("attention=mamba2", "attention=mla encoder_decoder", "init=gpt2", "encoder", "bert", "classifier"),
+    *("encoder_decoder", "data=copy", "preset=llama", "preset=gemma2", "preset=t5", "dropout", "linear", "average"),
+    *("bf16", "fixed init", "characters"),
+]
+
 
 def machine() -> dict[str, Any]:
     """What the last digits of a number depend on beside the code."""
@@ -120,27 +138,33 @@ def resolved(words: list[str], **sections: Any) -> Config:
     return checked.config
 
 
-def configurations(text: Path) -> Iterator[tuple[str, Config]]:
-    """The name and configuration of every tiny run: variants in two forms, forms, tasks, presets and settings."""
+Made = Callable[[], Config]
+
+
+def configurations(text: Path) -> Iterator[tuple[str, Made]]:
+    """The name of every tiny run, and what makes its configuration: variants in two forms, forms, tasks, presets and
+    settings."""
     causal, crossing = configuration(text), configuration(text, *SOURCES)
-    yield "reference", causal
+    made = partial(partial, configuration, text)
+    yield "reference", lambda: causal
     for group in COMPONENTS:
         for variant in sorted(groups()[group]):
             chosen = component(group, variant) | NARROW.get(variant, {})
-            yield f"{group}={variant}", choosing(causal, group, chosen)
+            yield f"{group}={variant}", partial(choosing, causal, group, chosen)
             target = resolve(group, chosen["_target_"])
             crosses = group != "ffn" and not getattr(target, "causal_only", False)  # an FFN sees single positions
             if crosses and not hasattr(target, "vectors"):  # of a text
-                yield f"{group}={variant} encoder_decoder", choosing(crossing, group, chosen)
+                yield f"{group}={variant} encoder_decoder", partial(choosing, crossing, group, chosen)
     for name, words in FORMS.items():
-        yield name, configuration(text, *words)
+        yield name, made(*words)
     for task, words in TASKS.items():
-        yield f"data={task}", configuration(text, f"data={task}", *words)
+        yield f"data={task}", made(f"data={task}", *words)
     sources = {"lm": causal, "mlm": configuration(text, *FORMS["bert"]), "seq2seq": crossing}
     for name in sorted(groups()["preset"]):
-        yield f"preset={name}", resolved([*TINY, *preset_as_words(name)], data=sources[PRESETS.get(name, "lm")].data)
+        data = sources[PRESETS.get(name, "lm")].data
+        yield f"preset={name}", partial(resolved, [*TINY, *preset_as_words(name)], data=data)
     for name, words in SETTINGS.items():
-        yield name, configuration(text, *words)
+        yield name, made(*words)
 
 
 def choosing(config: Config, group: str, chosen: dict[str, Any]) -> Config:
@@ -166,17 +190,20 @@ def trained(config: Config, folder: Path) -> dict[str, list[str]]:
     return logged
 
 
-def components(folder: Path, dtype: torch.dtype = torch.float32) -> dict[str, dict[str, list[str]]]:
-    """The numbers of every tiny run, by name; equal configurations, as of a group's reference, train once."""
-    named = dict(configurations(grammar(folder)))
+def components(
+    folder: Path, dtype: torch.dtype = torch.float32, names: Collection[str] = ()
+) -> dict[str, dict[str, list[str]]]:
+    """The numbers of the tiny runs of these names, or of every one; equal configurations, as of a group's reference,
+    train once."""
+    named = {name: made() for name, made in configurations(grammar(folder)) if name in names or not names}
     distinct = {str(config): config for config in named.values()}
     found = {key: trained_as(dtype, config, folder / str(i)) for i, (key, config) in enumerate(distinct.items())}
     return {name: found[str(config)] for name, config in named.items()}
 
 
-def components_float64(folder: Path) -> dict[str, dict[str, list[str]]]:
+def components_float64(folder: Path, names: Collection[str] = ()) -> dict[str, dict[str, list[str]]]:
     """The same in float64, where three steps of the least stable run carry a rounding error to the sixth digit only."""
-    return components(folder, torch.float64)
+    return components(folder, torch.float64, names)
 
 
 def trained_as(dtype: torch.dtype, config: Config, folder: Path) -> dict[str, list[str]]:
@@ -262,7 +289,7 @@ def tables(folder: Path) -> dict[str, dict[str, list[Any]]]:
     return found
 
 
-RECORDS: dict[str, Callable[[Path], dict[str, Any]]] = {
+RECORDS: dict[str, Callable[..., dict[str, Any]]] = {
     "components": components,
     "components_float64": components_float64,
     "tables": tables,

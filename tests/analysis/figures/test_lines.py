@@ -10,7 +10,7 @@ import numpy as np
 import pandas
 import pytest
 from analysed_studies import case as made
-from fake_studies import TASK, fabricate
+from fake_studies import TASK, fabricate, study_of
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -100,7 +100,7 @@ def test_of_several_numbers_the_learning_rate_is_the_axis(tmp_path: Path) -> Non
 def test_many_lines_have_a_panel_per_width_and_are_never_cut(tmp_path: Path) -> None:
     norms = {"norm": ["ln", "rms", "none"]}
     rates, widths = [1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2], [32, 64, 128]
-    case = made(tmp_path, norms | {"model.dim": widths, "optim.lr": rates}, score=valley)
+    case = case_of(study_of(norms | {"model.dim": widths, "optim.lr": rates}, score=valley), tmp_path)
     table, drawn = both("sensitivity", case)
     assert len(table) == 54 and table.groupby(["label", "facet"]).size().tolist() == [6] * 9, (
         "more cells than are shown"
@@ -108,23 +108,25 @@ def test_many_lines_have_a_panel_per_width_and_are_never_cut(tmp_path: Path) -> 
     assert [axis.get_title() for axis in drawn.axes] == ["width 32", "width 64", "width 128"]
     named = [text.get_text() for text in drawn.axes[0].get_xticklabels() if text.get_text()]
     assert named == ["1e-4", "1e-3", "1e-2"], "every second, so that they do not overlap"
-    one = made(tmp_path / "one", {"model.dim": [16 * i for i in range(1, 11)], "optim.lr": rates}, score=valley)
+    tens = {"model.dim": [16 * i for i in range(1, 11)], "optim.lr": rates}
+    one = case_of(study_of(tens, score=valley), tmp_path)
     assert len(both("sensitivity", one)[1].axes) == 1, "panels of a single line would compare nothing"
-    two = made(tmp_path / "two", {"norm": ["ln", "rms"], "model.dim": widths, "optim.lr": rates}, score=valley)
+    pair = {"norm": ["ln", "rms"], "model.dim": widths, "optim.lr": rates}
+    two = case_of(study_of(pair, score=valley), tmp_path)
     assert len(both("sensitivity", two)[1].axes) == 1, "six lines are one panel"
 
 
 def test_of_too_many_lines_whole_ones_are_left_out(tmp_path: Path) -> None:
-    names = [f"v{i}" for i in range(30)]
+    names = [f"v{i}" for i in range(25)]
     score = lambda levels, seed: valley(levels, seed) + names.index(levels["norm"])  # noqa: E731
-    table = table_of("sensitivity", made(tmp_path, {"norm": names, "optim.lr": RATES}, score=score))
+    table = table_of("sensitivity", case_of(study_of({"norm": names, "optim.lr": RATES}, score=score), tmp_path))
     assert table.groupby("label").size().tolist() == [3] * 24
-    assert "72 of 90 configurations shown; the reference and those with the best score" in " ".join(
+    assert "72 of 75 configurations shown; the reference and those with the best score" in " ".join(
         table.attrs["caption"]
     )
-    wide: Any = {"norm": names, "model.dim": [32, 64], "optim.lr": RATES}
+    wide: Any = {"norm": names[:13], "model.dim": [32, 64], "optim.lr": RATES}
     shrinks = lambda levels, seed: score(levels, seed) - levels["model.dim"]  # noqa: E731
-    table = table_of("sensitivity", made(tmp_path / "wide", wide, score=shrinks))
+    table = table_of("sensitivity", case_of(study_of(wide, [0], shrinks), tmp_path))
     kept = table.groupby("facet")["label"].agg(lambda labels: {*labels.str.partition(" (")[0]})
     assert len(kept) == 2 and kept.iloc[0] == kept.iloc[1] and len(kept.iloc[0]) == 12, "every panel has the same"
 
