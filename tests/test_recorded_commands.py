@@ -1,5 +1,6 @@
 """Commands compose the cells that are recorded in tests/recorded/commands.json: names, levels and settings."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,6 +8,8 @@ import pytest
 from recorded_commands import command_record, differences, recorded, reference_model, same
 
 RECORD = recorded()
+# A bare preset takes Hydra a quarter of a second, a catalogue has a hundred cells.
+LONG = re.compile(r"ablate \+(preset=(?!gpt2$|gemma2$|t5$)\w+|experiment=catalogue(_tuned|_size)?)")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +43,10 @@ def test_reference_model_is_as_recorded(reference: tuple[dict[str, Any], dict[st
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("command", RECORD["commands"])
+COMMANDS = [pytest.param(each, marks=pytest.mark.slow if LONG.fullmatch(each) else ()) for each in RECORD["commands"]]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_command_composes_its_recorded_cells(command: str, reference: tuple[dict[str, Any], dict[str, Any]]) -> None:
     before, after = RECORD["commands"][command], command_record(command, *reference)
     wrong = [*changes(before["study"], after["study"], "study"), *cell_changes(before["cells"], after["cells"])]

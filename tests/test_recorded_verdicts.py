@@ -1,9 +1,11 @@
 """The claims of the committed studies keep the verdict that they were judged by, whatever today's code would say."""
 
 import dataclasses
+import functools
 import math
 import re
 
+import pandas
 import pytest
 from committed_effects import committed_studies
 from conftest import ROOT
@@ -13,7 +15,6 @@ from ablate import evidence
 from ablate.evidence.proportions import is_solved
 from ablate.results.kept_tables import read_verdicts
 from ablate.results.records import ClaimVerdict
-from ablate.results.study import Study
 
 # Claims that today's code gives another verdict, and the rule that changed it: (study, claim) to (verdict, rule).
 HOLM = "Holm's step-down decides, where the simultaneous interval did"
@@ -33,7 +34,7 @@ CHANGED: dict[tuple[str, str], tuple[str, str]] = {
 WITHOUT_WORTH = "compute_ladder"
 REFUTED = ("batch_norm", "batch_norm_tuned", "xiong_warmup")  # one of the claims that they rest on is contradicted
 P_HOLM = [0.0226, 0.0226, 0.0277, 0.0490, 0.0164, 0.0312, 0.0448, 0.0280, 0.0212]  # of these
-STUDIES = [name for name, study in committed_studies().items() if study.manifest.claims]
+STUDIES = sorted(file.parent.name for file in (ROOT / "experiments" / "results").glob("*/verdicts.json"))
 
 
 def numbers(verdict: ClaimVerdict) -> list[float]:
@@ -42,9 +43,16 @@ def numbers(verdict: ClaimVerdict) -> list[float]:
     return [math.nan if number is None else float(number) for number in every]
 
 
-def without_verdicts(name: str) -> Study:
-    """A committed study as if its claims had not been judged yet."""
-    return dataclasses.replace(committed_studies()[name], verdicts={})
+@functools.cache
+def judged_today(name: str) -> pandas.DataFrame:
+    """The claims of a committed study as if they had not been judged yet."""
+    return evidence.claims(dataclasses.replace(committed_studies()[name], verdicts={})).set_index("name")
+
+
+@functools.cache
+def judged(name: str) -> pandas.DataFrame:
+    """The claims of a committed study with its kept verdicts."""
+    return evidence.claims(committed_studies()[name])
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -56,7 +64,7 @@ def test_every_registered_claim_has_a_kept_verdict(name: str) -> None:
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_todays_code_gives_the_kept_digits(name: str) -> None:
-    today = evidence.claims(without_verdicts(name)).set_index("name")
+    today = judged_today(name)
     for claim, kept in committed_studies()[name].verdicts.items():
         row = today.loc[claim]
         if name == WITHOUT_WORTH:
@@ -72,7 +80,7 @@ def test_todays_code_gives_the_kept_digits(name: str) -> None:
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_todays_code_gives_the_kept_verdict_but_for_listed_claims(name: str) -> None:
-    today = evidence.claims(without_verdicts(name)).set_index("name")["verdict"]
+    today = judged_today(name)["verdict"]
     for claim, kept in committed_studies()[name].verdicts.items():
         expected, rule = CHANGED.get((name, claim), (kept.verdict, ""))
         if name == WITHOUT_WORTH:
@@ -83,7 +91,7 @@ def test_todays_code_gives_the_kept_verdict_but_for_listed_claims(name: str) -> 
 @pytest.mark.parametrize("name", STUDIES)
 def test_pages_show_the_kept_verdict(name: str) -> None:
     study = committed_studies()[name]
-    shown = evidence.claims(study).set_index("name")["verdict"]
+    shown = judged(name).set_index("name")["verdict"]
     assert shown.to_dict() == {claim: kept.verdict for claim, kept in study.verdicts.items()}
 
 
@@ -91,7 +99,7 @@ def test_pages_show_the_kept_verdict(name: str) -> None:
 def test_the_overall_verdict_is_the_kept_one_in_todays_words(name: str) -> None:
     study, kept = committed_studies()[name], read_verdicts(ROOT / "experiments" / "results" / name)
     assert kept
-    overall = evidence.replication(study.manifest, evidence.claims(study))
+    overall = evidence.replication(study.manifest, judged(name))
     expected = {"met": "met", "partly met": "open", "not met": "open", None: None}[kept.overall]
     assert (overall.verdict if overall else None) == ("refuted" if name in REFUTED else expected)
 
@@ -99,7 +107,7 @@ def test_the_overall_verdict_is_the_kept_one_in_todays_words(name: str) -> None:
 def test_changed_claims_have_the_p_of_holms_step_down() -> None:
     found = []
     for study, claim in CHANGED:
-        table = evidence.claims(without_verdicts(study)).set_index("name")
+        table = judged_today(study)
         expected = dict(zip(table.index, multipletests(table["p"], method="holm")[1], strict=True))
         assert table.loc[claim, "p_holm"] == pytest.approx(expected[claim])
         found.append(round(float(table.loc[claim, "p_holm"]), 4))
@@ -109,9 +117,13 @@ def test_changed_claims_have_the_p_of_holms_step_down() -> None:
 @pytest.mark.parametrize(("study", "claim"), CHANGED)
 def test_a_changed_claim_says_both(study: str, claim: str) -> None:
     verdict, _ = CHANGED[study, claim]
-    sentence = evidence.claims(committed_studies()[study]).set_index("name").loc[claim, "sentence"]
+    sentence = judged(study).set_index("name").loc[claim, "sentence"]
     assert "judged by simultaneous interval" in sentence
     assert re.search(rf"Holm's step-down \([^)]*\) says {verdict}", sentence)
+
+
+def test_studies_with_claims_have_kept_verdicts() -> None:
+    assert [name for name, study in committed_studies().items() if study.manifest.claims] == STUDIES
 
 
 def test_listed_claims_exist() -> None:

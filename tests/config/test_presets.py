@@ -24,6 +24,7 @@ def composer() -> Iterator[Composer]:
 SIZED = ("layers", "heads", "dim", "dropout")
 PRESETS = {name: OmegaConf.to_container(OmegaConf.load(file)) for name, file in sorted(groups()["preset"].items())}
 COMPOSED = sorted({*[*PRESETS][::8], *(name for name, body in PRESETS.items() if LAYERS in str(body))})
+IN_SHORT = ("gemma2", "albert")  # with a pattern over the layers, and without: Hydra takes half a second for each
 
 
 def test_a_preset_chooses_a_whole_model_and_leaves_sizes_and_all_else_alone() -> None:
@@ -38,7 +39,9 @@ def test_a_preset_chooses_a_whole_model_and_leaves_sizes_and_all_else_alone() ->
         assert body.keys() <= {"defaults", *COMPONENTS, "model"} and body["model"].keys().isdisjoint(SIZED), name
 
 
-@pytest.mark.parametrize("name", COMPOSED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in IN_SHORT else pytest.mark.slow) for name in COMPOSED]
+)
 def test_composed_a_preset_is_what_its_words_are(name: str, composer: Composer) -> None:
     """With which tests/test_recorded.py checks and trains every preset.  All with patterns over the layers, some else:
     the others are of the same form."""

@@ -17,7 +17,7 @@ from ablate.results.study import load_study
 TINY = ["design=ladder", "parametrization=mup", "ffn=mlp,swiglu", "norm=ln,rms", "scale=small", "seeds=2", "track=none"]
 
 
-def test_each_rung_has_a_quarter_of_the_compute_of_the_next(tmp_path: Path) -> None:
+def test_each_rung_has_a_quarter_of_the_compute_of_the_next(tmp_path: Path, untried: None) -> None:
     manifest = plan_study([*TINY, f"results_dir={tmp_path}"]).manifest
     by_level = {cell.levels["rung"]: cell for cell in manifest.cells if cell.reference}
     assert list(by_level) == [1, 2, 3, 4, "3 at half the rate", "3 at twice the rate"] == manifest.factors["rung"]
@@ -141,7 +141,7 @@ def test_a_ladder_is_trained_and_told(tmp_path: Path) -> None:
     assert ended == {file: file.stat().st_mtime_ns for file in tmp_path.glob("runs/*/*/result.json")}, "none again"
 
 
-def test_the_plan_says_what_the_rungs_are(tmp_path: Path) -> None:
+def test_the_plan_says_what_the_rungs_are(tmp_path: Path, untried: None) -> None:
     words = ["design=ladder", "parametrization=mup", "ffn=mlp,swiglu", "scale=tiny", "seeds=8"]
     plan = plan_study([*words, "track=none", f"results_dir={tmp_path}"])
     text = preview(plan)

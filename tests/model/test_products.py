@@ -66,8 +66,17 @@ def decoder(plan: Any, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[nn
     return model, task
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("words", [[], ["model.tie_embeddings=false"], ["model.soft_cap=5"]])
+@pytest.mark.parametrize(
+    ("words", "compiled"),
+    [
+        ([], False),
+        (["model.tie_embeddings=false"], False),
+        (["model.soft_cap=5"], False),
+        ([], True),
+        pytest.param(["model.tie_embeddings=false"], True, marks=pytest.mark.slow),  # three graphs compiled anew
+        pytest.param(["model.soft_cap=5"], True, marks=pytest.mark.slow),
+    ],
+)
 def test_losses_and_gradients_of_whole_logits_are_those_of_logits(
     plan: Any, monkeypatch: pytest.MonkeyPatch, words: list[str], compiled: bool
 ) -> None:

@@ -438,7 +438,14 @@ def shared_out() -> list[tuple[tuple[str, str], dict[str, str]]]:
     return [(form, cell) for (form, _), cell in zip(stacks, cells, strict=True)]
 
 
-@pytest.mark.parametrize(("i", "form", "cell"), [(i, *stack) for i, stack in enumerate(shared_out())], ids=in_a_test)
+@pytest.mark.parametrize(
+    ("i", "form", "cell"),
+    [
+        pytest.param(i, *stack, marks=pytest.mark.slow if i > 4 else ())  # the further ones: more decoders
+        for i, stack in enumerate(shared_out())
+    ],
+    ids=in_a_test,
+)
 def test_compiled_in_place_it_computes_the_same(i: int, form: tuple[str, str], cell: dict[str, str]) -> None:
     """As Dynamo traces it, which is what the code of a part or a form can break, in the first two with dropout;
     inductor: in the slow test below."""

@@ -354,8 +354,7 @@ def test_claims_stand_on_what_they_claim(tmp_path: Path) -> None:
     assert "late: GELU MLP − ReLU MLP, post hoc" in texts(figure) and table["verdict"][0] in texts(figure)
 
 
-@pytest.mark.parametrize("norms", [(), ("ln", "rms")])
-@pytest.mark.parametrize("count", [3, 4])
+@pytest.mark.parametrize(("count", "norms"), [(3, ("ln", "rms")), (4, ())])
 def test_a_ladder_shows_losses_multipliers_and_their_trend(tmp_path: Path, norms: tuple[str, ...], count: int) -> None:
     given = case_of(climbed(lambda c: 0.3, noise=0.002, count=count, norms=norms), tmp_path)
     (table, figure), found = fitting("ladder", given), evidence.ladder(given.study)

@@ -211,6 +211,7 @@ def test_every_variant_beside_all_others_passes(group: str, plan: Any) -> None:
         assert sum(cell.reference for cell in found.manifest.cells) == 2, "one reference per stratum"
 
 
+@pytest.mark.slow  # every pair of variants in three more forms: four CPU-seconds
 @pytest.mark.parametrize("form", sorted({form for form, _ in IN_FORMS if form[0] != "bert"} - {LM}), ids=in_a_test)
 def test_no_variant_is_accused_in_any_form(form: tuple[str, str]) -> None:
     """But the decoder, which is half of an encoder-decoder and is tried out above, and BERT, an encoder but for its
