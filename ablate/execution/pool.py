@@ -1,23 +1,30 @@
-"""Parallel runs on this machine: one worker process per CPU core, or one per GPU, each on its own device.
+"""Worker processes on this machine, one per CPU core or GPU, each of which trains one run at a time.
 
-If a worker dies, only its run fails; if the parent dies, workers see their input end, and stop.  Messages are lines
-of JSON: an order to train one run, and its answer.
+A worker reads orders from its standard input, one JSON object per line, and writes an answer for each.  The end of its
+input asks it to write a checkpoint and exit.
 """
 
 import contextlib
 import json
 import os
 import queue
+import select
+import signal
 import subprocess
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from ablate.config.import_path import program
 from ablate.config.typed_json import Record, parse
-from ablate.execution.fork import how_it_died
 from ablate.execution.signals import LEAVE, DiskFull
+from ablate.formatting import counted
 from ablate.results.records import Cell
+
+GRACE = LEAVE + 1.5  # seconds for workers to write their checkpoints before they are killed
+POLL = 0.2  # seconds between checks whether a worker has died, and for Ctrl-C
+SINGLE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 class Order(Record):
@@ -33,17 +40,21 @@ class Order(Record):
 
 
 class Answer(Record):
-    """How a run ended, the file that could not be written because the disk is full, or how the process died.  With
-    `leaving` the worker accepts no more orders."""
+    """How a run ended.  `last`: the worker exits after this answer."""
 
     status: str
-    leaving: bool = False
-    full: str = ""
-    died: str = ""
+    last: bool = False
+    error: str = ""  # of a failed run, in one line
+    full: str = ""  # the file that could not be written because the disk is full
+    died: str = ""  # how the worker process died
+
+
+class FailedAlike(Exception):
+    """The first run of every configuration failed with the same error, so no more were started."""
 
 
 def line(message: Record) -> str:
-    """Serialise a message as a line."""
+    """A message as a line of JSON."""
     return json.dumps(message.as_json()) + "\n"
 
 
@@ -53,105 +64,164 @@ def order_of(text: str) -> Order:
 
 
 def answer_of(text: str) -> Answer | None:
-    """Parse an answer; None if a component wrote something else to the stream of answers."""
-    with contextlib.suppress(ValueError):
+    """Parse an answer; None if the worker died before it wrote one."""
+    try:
         return parse(Answer, json.loads(text))
-    return None
+    except ValueError:
+        return None
 
 
-GRACE = LEAVE + 1.5  # seconds for workers to write their checkpoints before they are killed
-INTERRUPTED = Answer(status="interrupted")
+class Worker:
+    """One worker process, which leads a process group: Ctrl-C in a terminal reaches only this process."""
+
+    def __init__(self, environment: dict[str, str]):
+        self.process = subprocess.Popen(
+            program("ablate.execution.worker"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | SINGLE_THREAD | environment,
+            process_group=0,
+        )
+
+    def train(self, order: Order) -> Answer:
+        """Have the worker train a run, and wait for its answer."""
+        assert self.process.stdin
+        reply = ""
+        with contextlib.suppress(OSError, ValueError):  # it has died
+            self.process.stdin.write(line(order))
+            self.process.stdin.flush()
+            reply = self.read_line()
+        answer = answer_of(reply)
+        if answer is None:
+            self.kill_group()
+            answer = Answer(status="failed", last=True, died=how_it_died(self.process.wait()))
+        elif answer.last:
+            self.stop(time.monotonic() + GRACE)
+        return answer
+
+    def read_line(self) -> str:
+        """The worker's next line; empty if it has died, even if a process that it started keeps its output open."""
+        assert self.process.stdout
+        output = select.poll()
+        output.register(self.process.stdout, select.POLLIN)
+        while not output.poll(1000 * POLL):
+            if self.process.poll() is not None and not output.poll(0):
+                return ""
+        return self.process.stdout.readline()
+
+    def stop(self, deadline: float) -> None:
+        """Close the worker's input, wait until the deadline for it to exit, and kill what is left of its group."""
+        assert self.process.stdin
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(max(0.0, deadline - time.monotonic()))
+        self.kill_group()
+
+    def kill_group(self) -> None:
+        """Kill the worker and the processes that components have started, if any is left."""
+        with contextlib.suppress(OSError):
+            os.killpg(self.process.pid, signal.SIGKILL)
 
 
 class Pool:
-    """Worker processes, each with a thread that sends it orders."""
+    """A worker for each environment, started when there is an order for it."""
 
     def __init__(self, environments: Sequence[dict[str, str]]):
         self.environments = environments
-        self.workers: dict[int, subprocess.Popen[str]] = {}
+        self.free: queue.SimpleQueue[int] = queue.SimpleQueue()  # indices of environments without a run
+        for index in range(len(environments)):
+            self.free.put(index)
+        self.workers: dict[int, Worker] = {}  # by index of the environment
         self.closing = False
-        self.full: DiskFull | None = None
+        self.lock = threading.Lock()  # of `workers` and `closing`
 
     def run(self, orders: Sequence[Order]) -> list[Answer]:
-        """Carry out orders; returns how each run ended, or how its worker died.
+        """Train all runs; returns how each ended, or how its worker died.
 
         On any exception, KeyboardInterrupt included, workers checkpoint and end before it propagates.  Raises DiskFull
-        if a worker met a full disk; no more orders are sent then.
+        and FailedAlike, after which no more orders are sent.
         """
-        waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-        for i in range(len(orders)):
-            waiting.put(i)
-        answers: list[Answer] = [INTERRUPTED] * len(orders)
-        places = range(min(len(self.environments), len(orders)))
-        given = (waiting, orders, answers)
-        feeders = [threading.Thread(target=self.feed, args=(place, *given), daemon=True) for place in places]
+        threads = ThreadPoolExecutor(max(1, len(self.environments)))
+        futures = [threads.submit(self.train, order) for order in orders]
         try:
-            for feeder in feeders:
-                feeder.start()
-            for feeder in feeders:
-                while feeder.is_alive() and not self.full:
-                    feeder.join(0.2)  # a join without timeout would block Ctrl-C
+            waiting = set(futures)
+            while waiting:
+                ended, waiting = wait(waiting, timeout=POLL)  # a wait without timeout would block Ctrl-C
+                for future in ended:
+                    future.result()
+                if ended:
+                    refuse_more_failures(orders, futures)
         finally:
             self.close()
-        if self.full:
-            raise self.full
-        return answers
+            threads.shutdown(wait=False, cancel_futures=True)
+        return [future.result() for future in futures]
 
-    def feed(self, index: int, waiting: queue.SimpleQueue[int], orders: Sequence[Order], answers: list[Answer]) -> None:
-        """Send orders to one worker, and start a new one if it dies."""
-        while not self.closing:
-            try:
-                i = waiting.get_nowait()
-            except queue.Empty:
-                return
-            try:
-                answers[i] = self.hand_over(index, orders[i])
-            except DiskFull as full:
-                self.full = self.full or full
-                return
-            except Exception as error:  # such as no process available; the next run may succeed
-                answers[i] = Answer(status="failed", died=f"no worker could take it ({error})")
-            if answers[i].status == "interrupted" and not self.closing:
-                waiting.put(i)  # a signal stopped the worker, not the sweep
+    def train(self, order: Order) -> Answer:
+        """Train one run in the next free worker.  Raises DiskFull."""
+        index = self.free.get()
+        try:
+            while worker := self.worker_at(index):
+                answer = worker.train(order)
+                if answer.last:
+                    del self.workers[index]
+                if answer.full:
+                    raise DiskFull(answer.full)
+                if answer.status == "interrupted" or (answer.died and self.closing):
+                    continue  # a signal stopped the worker: another one goes on, unless the sweep ends
+                return answer
+            return Answer(status="interrupted")
+        except OSError as error:  # such as no process available; the next run may succeed
+            return Answer(status="failed", died=f"no worker could be started ({error})")
+        finally:
+            self.free.put(index)
 
-    def hand_over(self, index: int, order: Order) -> Answer:
-        """Have this thread's worker, started if needed, carry out an order."""
-        worker, reply = self.workers.get(index) or self.start(index), ""
-        assert worker.stdin and worker.stdout
-        with contextlib.suppress(OSError, ValueError):  # the worker died
-            worker.stdin.write(line(order))
-            worker.stdin.flush()
-            reply = worker.stdout.readline()
-        answer = answer_of(reply) if reply else None
-        if answer is None:
-            del self.workers[index]
-            return INTERRUPTED if self.closing else Answer(status="failed", died=how_it_died(worker.wait()))
-        if answer.leaving:
-            del self.workers[index]
-        if answer.full:
-            raise DiskFull(answer.full)
-        return answer
-
-    def start(self, index: int) -> subprocess.Popen[str]:
-        """Start a worker with its environment."""
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} | self.environments[index]
-        pipe = subprocess.PIPE
-        # In a separate process group: Ctrl-C only reaches the parent, which closes the worker's input.
-        command = program("ablate.execution.worker")
-        worker = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment, process_group=0)
-        self.workers[index] = worker
-        return worker
+    def worker_at(self, index: int) -> Worker | None:
+        """The worker in an environment, started if needed; None if the pool is closing."""
+        with self.lock:
+            if self.closing:
+                return None
+            if index not in self.workers:
+                self.workers[index] = Worker(self.environments[index])
+            return self.workers[index]
 
     def close(self) -> None:
-        """End all workers: close their input, so that they checkpoint and exit, and kill those that take too long."""
-        self.closing = True
-        workers = list(self.workers.values())
+        """End all workers: they checkpoint and exit, and those that take too long are killed."""
+        with self.lock:
+            self.closing = True
+            workers = list(self.workers.values())
         for worker in workers:
-            with contextlib.suppress(OSError):  # the worker died first
-                worker.stdin.close() if worker.stdin else None
-        limit = time.monotonic() + GRACE
+            assert worker.process.stdin
+            with contextlib.suppress(OSError):
+                worker.process.stdin.close()  # of all, before waiting for one
+        deadline = time.monotonic() + GRACE
         for worker in workers:
-            try:
-                worker.wait(max(0.0, limit - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                worker.kill()
+            worker.stop(deadline)
+
+
+def refuse_more_failures(orders: Sequence[Order], futures: Sequence[Future[Answer]]) -> None:
+    """Raise FailedAlike if every configuration has a run that failed, all with the same error, and none that did not.
+
+    A machine without a compiler fails every run, each after half a minute.
+    """
+    errors = set()
+    failed_cells = set()
+    for order, future in zip(orders, futures, strict=True):
+        if future.done():
+            answer = future.result()
+            errors.add(answer.error if answer.status == "failed" else "")
+            failed_cells.add(order.cell.id)
+    not_started = sum(not future.done() for future in futures)
+    every_cell = failed_cells == {order.cell.id for order in orders}
+    if every_cell and len(errors) == 1 and "" not in errors and not_started:
+        runs = counted(not_started, "run")
+        raise FailedAlike(f"every configuration failed with the same error ({errors.pop()}); {runs} not trained")
+
+
+def how_it_died(code: int, which: str = "the worker process") -> str:
+    """A message about how a process ended."""
+    if code >= 0:
+        return f"{which} ended with exit code {code}"
+    hint = "; was the machine out of memory?" if code == -signal.SIGKILL else ""
+    return f"{which} was killed by signal {-code}{hint}"

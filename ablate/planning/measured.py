@@ -24,11 +24,11 @@ import torch
 from ablate.config.groups import default_settings
 from ablate.config.schema import BUILT, Config
 from ablate.data.task import build_task
-from ablate.execution.fork import start
 from ablate.formatting import counted, duration
 from ablate.model.build import build_model
 from ablate.model.products import product_seconds
 from ablate.planning.cells import reconfigured
+from ablate.planning.checks.child import start
 from ablate.planning.checks.memory import sharing
 from ablate.planning.checks.user_code import Failed, run_in_subprocess
 from ablate.planning.checks.validate import Checked, in_float32_on_cpu, resolve_auto

@@ -18,8 +18,8 @@ from one_run import rows_of, trained_anew
 from test_survival import numbers
 
 from ablate.data import corpus, prepare
-from ablate.execution import fork
 from ablate.execution.launcher import run_orders
+from ablate.planning.checks import child as fork
 from ablate.planning.checks import memory
 from ablate.planning.plan import plan_study
 from ablate.results import lease
@@ -104,7 +104,7 @@ def test_what_planning_asks_of_other_processes_can_be_sent_to_new_ones(small, tm
 def test_a_process_without_prctl_ends_with_its_parent(tmp_path: Path) -> None:
     """Whoever started it was killed, and nothing but its own look tells it so."""
     code = (
-        "import os, signal, time; from ablate.execution import fork\n"
+        "import os, signal, time; from ablate.planning.checks import child as fork\n"
         "fork.prctl = lambda *_: False\n"
         "child = fork.start(lambda channel: time.sleep(1000))\n"
         "print(child.pid, flush=True)\n"

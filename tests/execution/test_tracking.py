@@ -34,9 +34,9 @@ from ablate.config.extra import wandb_mode
 from ablate.config.import_path import program
 from ablate.config.schema import STUDY_KEYS, VARIED
 from ablate.config.typed_json import stored
-from ablate.execution.fork import parents
 from ablate.execution.tracking import mirror as mirror_module
 from ablate.execution.tracking.mirror import Card, Mirror, card_of, settings
+from ablate.planning.checks.child import parents
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest, study_folder
 from ablate.results.records import Result

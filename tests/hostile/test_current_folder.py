@@ -18,8 +18,9 @@ from omegaconf import OmegaConf
 from warm_python import run_warm
 
 from ablate.config.import_path import find_here, start_importing
-from ablate.execution import fork, launcher
+from ablate.execution import launcher
 from ablate.execution.pool import Order, line
+from ablate.planning.checks import child as fork
 from analysis.figures.draw import style
 
 # Several command lines in one process, as the console script of an installation has one.

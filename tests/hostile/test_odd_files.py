@@ -15,7 +15,7 @@ from ablate import load
 from ablate.cli.main import command
 from ablate.config.errors import Corrupt
 from ablate.config.files import MOST_TEXT, parse_json, parse_plain, read_plain, read_regular
-from ablate.execution.worker import handle_order
+from ablate.execution.worker import carry_out
 from ablate.results import lease as leases
 from ablate.results.atomic import write_atomic
 from ablate.results.run import Run
@@ -74,7 +74,7 @@ def test_a_run_that_cannot_be_locked_is_a_line(name, put, why, place, plan, capf
     put(folder / name)
     monkeypatch.setattr(leases, "STALE", 0)
     os.utime(folder / name, (0, 0))
-    answer = handle_order(planned.orders()[0], lambda: False)
+    answer = carry_out(planned.orders()[0], lambda: False)
     assert answer.status == "failed" and capfd.readouterr().err == f"ablate: {folder / name} cannot be used: {why}\n"
 
 

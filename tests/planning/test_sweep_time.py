@@ -9,8 +9,8 @@ import pytest
 from test_tuning import rounds
 
 from ablate.cli.sweep import preview
-from ablate.execution.fork import children
 from ablate.planning import measured
+from ablate.planning.checks.child import children
 from ablate.planning.checks.user_code import Failed
 from ablate.planning.measured import Speed, expected_time, speed_of
 from ablate.results.progress import makespan

@@ -10,9 +10,9 @@ import torch
 from conftest import latest
 from one_run import after, rows_of, train, trained_anew, write_plan
 
-from ablate.execution.fork import Child, start
 from ablate.execution.train_run import follow, train_run
 from ablate.model.build import initialised_model
+from ablate.planning.checks.child import Child, start
 from ablate.planning.plan import Plan, plan_study
 from ablate.results.lease import LeaseLost
 from ablate.results.run import Run

@@ -19,7 +19,8 @@ from ablate.config.errors import Corrupt, one_line
 from ablate.config.schema import Config
 from ablate.data.corpus import cache_folder
 from ablate.data.task import Task
-from ablate.execution.fork import ALMOST, become_subreaper, how_it_died, kill_children, start
+from ablate.execution.pool import how_it_died
+from ablate.planning.checks.child import ALMOST, become_subreaper, kill_children, start
 from ablate.results.atomic import read_json, write_json
 from ablate.results.code_hash import AS_IMPORTED
 from ablate.results.run_key import is_foreign, parts_of, torch_version

@@ -125,7 +125,7 @@ def spawned(body: Body, here: socket.socket, there: socket.socket) -> Child:
 BEGIN = """
 import json, sys
 number, parent, sys.argv = json.loads(sys.argv[1])
-from ablate.execution.fork import begin
+from ablate.planning.checks.child import begin
 begin(number, parent)
 """
 
@@ -201,14 +201,6 @@ def parents() -> Iterator[tuple[int, int]]:
             pid, parent = map(int, line.split())
             if pid != ps.pid:
                 yield pid, parent
-
-
-def how_it_died(code: int, which: str = "the worker process") -> str:
-    """A message about how a process ended."""
-    if code >= 0:
-        return f"{which} ended with exit code {code}"
-    hint = "; was the machine out of memory?" if code == -9 else ""
-    return f"{which} was killed by signal {-code}{hint}"
 
 
 def readable(channel: socket.socket | int, seconds: float) -> bool:
