@@ -102,11 +102,14 @@ def run_round(plan: Plan, reporter: Reporter) -> None:
 def run_plan(plan: Plan) -> str | None:
     """Train the remaining runs of a plan; returns a message if that failed for any reason.  Raises DiskFull."""
     from ablate.execution.launcher import launch, run_orders
+    from ablate.execution.pool import FailedAlike
 
     try:
         if not plan.is_local:
             return launch(plan.launcher, plan.orders())
         run_orders(plan.orders())
+    except FailedAlike as error:
+        return str(error)
     except Exception as error:
         return f"the launcher failed ({whole_line(error)})"
     return None

@@ -39,69 +39,89 @@ from ablate.results.records import Result, RunError
 from ablate.results.run import Run, now
 from ablate.training.devices import TASKS, environments, task_of_job
 
+WAITING_ALONE = "timed runs need this machine for themselves; waiting until other sweeps have ended"
+WAITING_FOR_TIMED = "this machine is reserved for timed runs; waiting until they have ended"
+
 
 def run_orders(orders: Sequence[Order]) -> list[Answer]:
-    """Train runs in parallel, and at the end wait for those that another process trains.  Raises DiskFull."""
+    """Train runs in parallel, and at the end wait for those that another process trains.  Raises DiskFull and
+    FailedAlike."""
     device, parallel, devices = device_of(orders)
-    workers = environments(device, parallel, devices, max(order.cell.flops_per_step for order in orders))
-    is_other = devices > 1 and task_of_job()[1] > 0  # its first task has reserved the machine
-    is_alone = orders[0].cell.planned_config.timing == "isolated"
-    reserved = contextlib.nullcontext() if is_other else machine(alone=is_alone)
+    most_flops = max(order.cell.flops_per_step for order in orders)
+    workers = environments(device, parallel, devices, most_flops)
+    is_isolated = orders[0].cell.planned_config.timing == "isolated"
+    reserved: contextlib.AbstractContextManager[None] = reserve_machine(exclusive=is_isolated)
+    if devices > 1 and task_of_job()[1] > 0:  # the first task of this machine has reserved it
+        reserved = contextlib.nullcontext()
     with reserved:
         answers = run_in(workers, orders)
-        busy = [order for order, answer in zip(orders, answers, strict=True) if answer.status == "busy"]
-        again = iter(run_in(workers, [dataclasses.replace(order, wait=True) for order in busy]))
-    return [next(again) if answer.status == "busy" else answer for answer in answers]
+        busy = [i for i, answer in enumerate(answers) if answer.status == "busy"]
+        waiting = [dataclasses.replace(orders[i], wait=True) for i in busy]
+        for i, answer in zip(busy, run_in(workers, waiting), strict=True):
+            answers[i] = answer
+    return answers
 
 
 def run_alone(order: Order, number: int) -> str:
     """Train one run for another launcher, in a separate process, whose crash must not end the launcher's.  The job's
     number selects its GPU; otherwise jobs of launchers that assign no GPUs would all use the first."""
     device, _, devices = device_of([order])
-    found = environments(device, "auto", devices)
-    with machine(alone=False):
-        [answer] = run_in(found and [found[number % len(found)]], [dataclasses.replace(order, wait=True)])
+    workers = environments(device, "auto", devices)
+    if workers:
+        workers = [workers[number % len(workers)]]
+    with reserve_machine(exclusive=False):
+        [answer] = run_in(workers, [dataclasses.replace(order, wait=True)])
     return answer.status
 
 
 def run_in(workers: Sequence[dict[str, str]], orders: Sequence[Order]) -> list[Answer]:
     """Train runs in workers with these environments; a run whose worker died has failed, unless another process has
-    taken it over.  Raises DiskFull."""
-    lacking = "there are fewer devices here than train.devices, or the job's tasks cannot share them equally"
-    answers = Pool(workers).run(orders) if workers else [Answer(status="failed", died=lacking)] * len(orders)
-    for order, how in [(order, answer.died) for order, answer in zip(orders, answers, strict=True) if answer.died]:
-        run = Run(Path(order.results), order.path)
-        result = Result(status="failed", final={}, error=RunError(type="WorkerDied", message=how), ended=now())
-        try:
-            with refusing_full_disks(run.result_file), run.lock(lambda: False) as mine:
-                if mine and not run.result_file.exists():
-                    write_json(run.result_file, result.as_json(), run.check)
-        except OSError as error:
-            say(f"{run.result_file} cannot be written ({error.strerror})")
+    taken it over.  Raises DiskFull and FailedAlike."""
+    if workers:
+        answers = Pool(workers).run(orders)
+    else:
+        reason = "there are fewer devices here than train.devices, or the job's tasks cannot share them equally"
+        answers = [Answer(status="failed", died=reason)] * len(orders)
+    for order, answer in zip(orders, answers, strict=True):
+        if answer.died:
+            write_death(Run(Path(order.results), order.path), answer.died)
     return answers
+
+
+def write_death(run: Run, message: str) -> None:
+    """Write the result of a run whose worker died, unless another process trains it or has ended it."""
+    error = RunError(type="WorkerDied", message=message)
+    result = Result(status="failed", final={}, error=error, ended=now())
+    try:
+        with refusing_full_disks(run.result_file), run.lock(lambda: False) as is_locked:
+            if is_locked and not run.result_file.exists():
+                write_json(run.result_file, result.as_json(), run.check)
+    except OSError as problem:
+        say(f"{run.result_file} cannot be written ({problem.strerror})")
 
 
 def device_of(orders: Sequence[Order]) -> tuple[str, str | int, int]:
     """The device of the runs, the number of workers to train them in, and of devices for each."""
-    keys = [order.cell.planned_config.train for order in orders]
-    return "cuda" if any(key.device == "cuda" for key in keys) else "cpu", keys[0].parallel, keys[0].devices
+    settings = [order.cell.planned_config.train for order in orders]
+    device = "cuda" if any(train.device == "cuda" for train in settings) else "cpu"
+    return device, settings[0].parallel, settings[0].devices
 
 
 @contextlib.contextmanager
-def machine(alone: bool) -> Iterator[None]:
+def reserve_machine(exclusive: bool) -> Iterator[None]:
     """Reserve this machine, exclusively or shared, among sweeps of this account; prints a message if it has to wait.
     The lock does not affect other programs.  If it cannot be taken, an exclusive sweep prints a message."""
-    how, path = fcntl.LOCK_EX if alone else fcntl.LOCK_SH, cache_folder() / f"machine-{socket.gethostname()}.lock"
-    with contextlib.ExitStack() as held:
-        taken = None
+    path = cache_folder() / f"machine-{socket.gethostname()}.lock"
+    lock = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+    with contextlib.ExitStack() as files:
+        is_locked = None
         with contextlib.suppress(OSError):  # another account's file, in a shared cache
-            file = held.enter_context(open(path, "a", opener=no_link))
-            taken = take(file, lambda: False, how)
-            if taken is False:
-                why = "timed runs need this machine for themselves; waiting until other sweeps have ended"
-                say(why if alone else "this machine is reserved for timed runs; waiting until they have ended")
-                take(file, lambda: True, how)
-        if taken is None and alone:
+            file = files.enter_context(open(path, "a", opener=no_link))
+            is_locked = take(file, lambda: False, lock)
+            if is_locked is False:
+                say(WAITING_ALONE if exclusive else WAITING_FOR_TIMED)
+                take(file, lambda: True, lock)
+        if is_locked is None and exclusive:
             say(f"{path} cannot be locked, so other sweeps may run at the same time; make sure that nothing else runs")
         yield
 
@@ -113,32 +133,44 @@ RESERVED = ("hydra.mode", "hydra/sweeper", "hydra.sweeper")
 
 def launcher_problems(words: Sequence[str]) -> list[Problem]:
     """Problems of command-line words about Hydra itself."""
-    if fixed := [word for word in words if word.lstrip("+~").startswith(RESERVED)]:
-        return [Problem(word, "ablate plans every study itself; leave it out") for word in fixed]
-    if words:
-        with Composer(read_groups()) as composer:
-            try:
-                composer.compose(list(words))
-            except (*COMPOSING, TypeError, AttributeError) as error:  # Hydra does not check the types of its settings
-                there = GlobalHydra.instance().config_loader().get_group_options("hydra/launcher")
-                for word in words:
-                    key, _, name = word.partition("=")
-                    if key == "hydra/launcher" and name in EXTRAS.keys() - {*there}:
-                        return [Problem(word, f"is not installed; {INSTALL.format(EXTRAS[name])}")]
-                    if key == "hydra/launcher" and name not in there:
-                        return [Problem(word, f"no such launcher; {instead(name, [*there, *EXTRAS])}")]
-                return [Problem(" ".join(words), f"Hydra cannot read this ({first_line(error)})")]
+    reserved = [word for word in words if word.lstrip("+~").startswith(RESERVED)]
+    if reserved:
+        return [Problem(word, "ablate plans every study itself; leave it out") for word in reserved]
+    if not words:
+        return []
+    with Composer(read_groups()) as composer:
+        try:
+            composer.compose(list(words))
+        except (*COMPOSING, TypeError, AttributeError) as error:  # Hydra does not check the types of its settings
+            return [problem_of_launcher(words, error)]
     return []
+
+
+def problem_of_launcher(words: Sequence[str], error: Exception) -> Problem:
+    """Why Hydra cannot compose words about itself."""
+    installed = GlobalHydra.instance().config_loader().get_group_options("hydra/launcher")
+    for word in words:
+        key, _, name = word.partition("=")
+        if key != "hydra/launcher" or name in installed:
+            continue
+        if name in EXTRAS:
+            return Problem(word, f"is not installed; {INSTALL.format(EXTRAS[name])}")
+        return Problem(word, f"no such launcher; {instead(name, [*installed, *EXTRAS])}")
+    return Problem(" ".join(words), f"Hydra cannot read this ({first_line(error)})")
 
 
 def launch(words: Sequence[str], orders: Sequence[Order]) -> str | None:
     """Run orders, each as one override, on the chosen launcher; returns the error of a failed job, or None."""
-    jobs = [[f"+order={QuotedString(line(order).strip(), Quote.single).with_quotes()}"] for order in orders]
+    jobs = []
+    for order in orders:
+        text = QuotedString(line(order).strip(), Quote.single).with_quotes()
+        jobs.append([f"+order={text}"])
     with Composer(read_groups()):  # without the user's variants: a launcher's file there would be read as Hydra's
         config = compose("config", list(words), return_hydra_config=True)
         settings = config.hydra.launcher
-        give_devices(settings, *device_of(orders))
-        if OmegaConf.select(settings, "ray.init.address") or ("ray" in settings and "RAY_ADDRESS" in os.environ):
+        request_devices(settings, *device_of(orders))
+        uses_cluster = OmegaConf.select(settings, "ray.init.address") or os.environ.get("RAY_ADDRESS")
+        if "ray" in settings and uses_cluster:
             # The launcher names the memory for Ray's objects, which Ray refuses where a cluster has it already.
             OmegaConf.update(settings, "ray.init.object_store_memory", None, force_add=True)
         context = HydraContext(config_loader=GlobalHydra.instance().config_loader(), callbacks=Callback())
@@ -149,22 +181,31 @@ def launch(words: Sequence[str], orders: Sequence[Order]) -> str | None:
     return None
 
 
-def give_devices(settings: DictConfig, device: str, parallel: str | int, devices: int) -> None:
+def request_devices(settings: DictConfig, device: str, parallel: str | int, devices: int) -> None:
     """Have a launcher give each job as many GPUs or cores as its run trains on, unless the command line says how many:
     submitit to each node or task, Ray to each job; joblib runs fewer jobs at a time."""
-    kind, tasks = ("gpu", 1) if device == "cuda" else ("cpu", settings.get("tasks_per_node", 1))
-    each = max(1, devices // (settings.get("nodes", 1) * tasks))  # the job says that more tasks cannot share them
-    wanted = {f"{kind}s_per_{'node' if kind == 'gpu' else 'task'}": each}
-    wanted |= {f"ray.remote.num_{kind}s": devices, "n_jobs": len(environments(device, parallel, devices))}
-    for key, value in wanted.items() if devices > 1 else ():
-        if key.split(".")[0] in settings and OmegaConf.select(settings, key) in (None, -1):
+    if devices == 1:
+        return
+    nodes = settings.get("nodes", 1)
+    if device == "cuda":
+        kind = "gpu"
+        wanted = {"gpus_per_node": max(1, devices // nodes)}
+    else:
+        kind = "cpu"
+        tasks = nodes * settings.get("tasks_per_node", 1)
+        wanted = {"cpus_per_task": max(1, devices // tasks)}  # the job says if its tasks cannot share them
+    wanted[f"ray.remote.num_{kind}s"] = devices
+    wanted["n_jobs"] = len(environments(device, parallel, devices))
+    for key, value in wanted.items():
+        section = key.split(".")[0]
+        if section in settings and OmegaConf.select(settings, key) in (None, -1):
             OmegaConf.update(settings, key, value, force_add=True)
 
 
 def job(config: DictConfig) -> str:
     """Task function of a launcher's job: runs the order and returns its status."""
-    found: Any = OmegaConf.to_container(config)  # unresolved: a path may contain ${…}
-    order = order_of(found["order"])
+    plain: Any = OmegaConf.to_container(config)  # unresolved: a path may contain ${…}
+    order = order_of(plain["order"])
     leave_current_folder()
     find_here(order.user)
     if "submitit" not in HydraConfig.get().launcher._target_:  # these describe what started the cluster, not the job

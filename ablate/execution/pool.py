@@ -165,8 +165,10 @@ class Pool:
             while worker := self.worker_at(index):
                 answer = worker.train(order)
                 if answer.last:
-                    del self.workers[index]
+                    self.workers.pop(index, None)
                 if answer.full:
+                    with self.lock:
+                        self.closing = True  # before the next run can start
                     raise DiskFull(answer.full)
                 if answer.status == "interrupted" or (answer.died and self.closing):
                     continue  # a signal stopped the worker: another one goes on, unless the sweep ends
