@@ -38,7 +38,6 @@ CALMLY = [  # which harms no run that does it
     "os.close(0)",
     "subprocess.Popen(['sleep', '1000'])",
     'print(\'{"status": "done"}\', flush=True)',
-    "os.fork() or (os.setsid(), time.sleep(1000))",
     "os.fork()",
 ]
 DTYPE = "torch.set_default_dtype(torch.float64)"

@@ -1,5 +1,6 @@
 """Nothing is lost, and nothing takes others down, at whatever moment a sweep is killed, stopped or out of space."""
 
+import contextlib
 import errno
 import json
 import os
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import latest
-from crashing_norm import hazard, kill_session, processes, session_is_gone, start, training, wait_for, workers
+from crashing_norm import children, hazard, kill_session, processes, session_is_gone, start, training, wait_for, workers
 from one_run import carry_out, rows_of, sweep_here
 
 from ablate import api
@@ -41,33 +42,96 @@ def logged(results: Path) -> tuple[int, int]:
 def wait_until(moment: str, process: subprocess.Popen, results: Path, pick: random.Random) -> None:
     """Wait for a moment of a sweep, or until it has ended by itself."""
     rows, ended = logged(results)
-    going = {
-        "start": lambda: False,
-        "training": lambda: logged(results)[0] <= rows and logged(results)[1] == ended,
-        "result": lambda: logged(results)[1] == ended,
+    checkpoints = modified(results)
+    has_come = {
+        "start": lambda: True,
+        "training": lambda: logged(results)[0] > rows or logged(results)[1] > ended,
+        "checkpoint": lambda: modified(results) != checkpoints,
+        "result": lambda: logged(results)[1] > ended,
     }[moment]
-    while process.poll() is None and going():
+    while process.poll() is None and not has_come():
         time.sleep(0.005)
-    time.sleep(pick.uniform(0, {"start": 2, "training": 1, "result": 0.1}[moment]))
+    time.sleep(pick.uniform(0, {"start": 2, "training": 1, "checkpoint": 0.05, "result": 0.1}[moment]))
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(30, marks=pytest.mark.slow)])
-def test_kill_9_at_any_moment_loses_nothing_but_time(kills, small, tmp_path, untried):
-    results, whole, pick = tmp_path / "results", tmp_path / "whole", random.Random(kills)
-    few = [*small, *SWEEP, *(["seeds=3"] if kills > 2 else ["seeds=1", "train.parallel=1"])]
-    for i in range(kills):
-        process = start(*few, cwd=tmp_path)
-        wait_until(("training", "result", "start", "training")[i % 4], process, results, pick)
-        if i % 2:
+def modified(results: Path) -> dict[Path, int]:
+    """When each checkpoint was last written."""
+    times = {}
+    for path in results.glob("runs/*/*/checkpoint.pt"):
+        with contextlib.suppress(FileNotFoundError):
+            times[path] = path.stat().st_mtime_ns
+    return times
+
+
+def strike(process: subprocess.Popen, victim: str, number: int) -> bool:
+    """Send a signal to a sweep, to one of its workers or to all at once; returns whether there was anything to hit."""
+    if process.poll() is not None:
+        return False
+    if victim == "all":
+        kill_session(process.pid)
+    elif victim == "sweep":
+        os.kill(process.pid, number)  # its workers have to end by themselves
+    else:
+        hit = workers(process.pid)
+        for worker in hit[:1]:
+            os.kill(worker, number)
+        return bool(hit)
+    return True
+
+
+STRIKES = [("all", signal.SIGKILL), ("sweep", signal.SIGKILL), ("sweep", signal.SIGTERM)]
+STRIKES += [("worker", signal.SIGKILL), ("worker", signal.SIGTERM)]
+OFTEN = ["train.steps=300", "train.eval_every=50", "train.checkpoint_seconds=0.1"]
+STUDIES = {
+    "sweep": [*OFTEN, "norm=ln,bn", "seeds=3"],
+    "tuning": [*OFTEN, "norm=ln,rms", "tune.key=optim.lr", "tune.values=[1e-3,3e-3]", "seeds=2"],
+    "seeds=auto": [*OFTEN, "norm=ln,rms", "seeds=auto", "seeds_max=8"],
+}
+KILLS = 14  # of each study
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("study", STUDIES)
+def test_a_study_that_is_killed_again_and_again_has_the_numbers_of_one_that_is_not(study, small, tmp_path, untried):
+    results = tmp_path / "results"
+    undisturbed = tmp_path / "undisturbed"
+    words = [*small, "-m", *STUDIES[study]]
+    pick = random.Random(study)
+    kills = 0
+    for _ in range(KILLS):
+        process = start(*words, cwd=tmp_path)
+        wait_until(pick.choice(["start", "training", "checkpoint", "result"]), process, results, pick)
+        victim, number = pick.choice(STRIKES)
+        kills += strike(process, victim, number)
+        if victim == "worker":  # the sweep goes on with another one
+            time.sleep(pick.uniform(0, 2))
             kill_session(process.pid)
-        elif process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)  # not the workers: they have to end by themselves
         process.communicate()
-    last = start(*few, cwd=tmp_path)
+    assert kills >= KILLS // 2, "it ended before it could be killed"
+    last = start(*words, cwd=tmp_path)
+    out, err = last.communicate(timeout=900)
+    assert last.returncode == 0, out + err
+    assert sweep_here(*latest(*words, f"results_dir={undisturbed}")) == 0
+    assert numbers(results) == numbers(undisturbed)
+    wait_for(lambda: session_is_gone(last.pid), 30)
+
+
+def test_a_sweep_that_is_killed_twice_has_the_numbers_of_one_that_is_not(small, tmp_path, untried):
+    results = tmp_path / "results"
+    undisturbed = tmp_path / "undisturbed"
+    words = [*small, *SWEEP, "seeds=1", "train.parallel=1"]
+    pick = random.Random(2)
+    for moment, victim in (("training", "sweep"), ("result", "all")):
+        process = start(*words, cwd=tmp_path)
+        wait_until(moment, process, results, pick)
+        strike(process, victim, signal.SIGKILL)
+        process.communicate()
+    last = start(*words, cwd=tmp_path)
     out, err = last.communicate(timeout=600)
     assert last.returncode == 0 and "bn − ln: " in out, out + err
-    assert sweep_here(*latest(*few, f"results_dir={whole}")) == 0
-    assert len(numbers(whole)) == (6 if kills > 2 else 2) and numbers(results) == numbers(whole)
+    assert sweep_here(*latest(*words, f"results_dir={undisturbed}")) == 0
+    assert len(numbers(undisturbed)) == 2
+    assert numbers(results) == numbers(undisturbed)
     wait_for(lambda: session_is_gone(last.pid), 30)
 
 
@@ -92,30 +156,34 @@ def test_a_signal_at_any_moment_ends_a_sweep_with_its_exit_code(moment, number, 
     wait_for(lambda: session_is_gone(process.pid), 15)
 
 
-ENDS = [(0, signal.SIGKILL), (1, signal.SIGKILL), (1, signal.SIGTERM)]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("place", "number"), ENDS)
-def test_one_of_two_processes_of_a_run_ends(place, number, small, tmp_path, untried):
+@pytest.mark.parametrize(
+    ("place", "number", "message"),
+    [
+        (0, signal.SIGKILL, "the worker process was killed by signal 9"),
+        (1, signal.SIGKILL, "process 2 of 2 was killed by signal 9"),
+        (1, signal.SIGTERM, ""),
+    ],
+)
+def test_one_of_two_processes_of_a_run_ends(place, number, message, small, tmp_path, untried):
     """Killed, it fails the run at once; asked to stop, all stop with a checkpoint, and the sweep starts them again."""
-    results, whole = tmp_path / "results", tmp_path / "whole"
-    few = [*small, *SWEEP[2:], "train.steps=600", "train.parts=2", "seeds=1", "model.dropout=0.1"]
-    process = start(*few, "train.devices=2", cwd=tmp_path)
+    results, alone = tmp_path / "results", tmp_path / "alone"
+    words = [*small, *SWEEP[2:], "train.steps=600", "train.parts=2", "seeds=1", "model.dropout=0.1"]
+    process = start(*words, "train.devices=2", cwd=tmp_path)
     wait_for(lambda: training(results, 60) and any(results.glob("runs/*/*/checkpoint.pt")))
     [worker] = workers(process.pid)
-    both = workers(worker)
-    os.kill(sorted(both)[place], number)
+    both = [worker, *children(worker)]
+    os.kill(both[place], number)
     if number == signal.SIGKILL:
-        out, err = process.communicate(timeout=10)
-        assert process.returncode == 1 and f"process {place + 1} of 2 was killed by signal 9" in out, out + err
-        wait_for(lambda: session_is_gone(process.pid), 5)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 1 and message in out, out + err
+        wait_for(lambda: session_is_gone(process.pid))
         assert not list(results.glob("runs/*/*/lease.json"))
-        process = start(*few, cwd=tmp_path)
+        process = start(*words, cwd=tmp_path)
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0 and "Traceback" not in out + err, out + err
-    assert sweep_here(*latest(*few, f"results_dir={whole}")) == 0
-    assert numbers(results) == numbers(whole) and session_is_gone(process.pid)
+    assert sweep_here(*latest(*words, f"results_dir={alone}")) == 0
+    assert numbers(results) == numbers(alone) and session_is_gone(process.pid)
     [file] = results.glob("runs/*/*/result.json")
     assert json.loads(file.read_text())["resumed"] == 1
 

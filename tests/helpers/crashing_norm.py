@@ -77,10 +77,13 @@ def processes(session: int) -> list[int]:
 
 def workers(sweep: int) -> list[int]:
     """The workers of a sweep: those of its children that lead a group of their own."""
-    listed = subprocess.run(["ps", "-eo", "pid,ppid,pgid"], capture_output=True, text=True).stdout.splitlines()[1:]
-    return [
-        pid for pid, parent, group in (map(int, line.split()) for line in listed) if (parent, group) == (sweep, pid)
-    ]
+    return [pid for pid in children(sweep) if os.getpgid(pid) == pid]
+
+
+def children(process: int) -> list[int]:
+    """The processes that a process has started."""
+    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process)], capture_output=True, text=True).stdout
+    return [int(pid) for pid in listed.split()]
 
 
 def session_is_gone(session: int) -> bool:
