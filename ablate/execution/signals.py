@@ -51,19 +51,20 @@ def handling_signals() -> Iterator[None]:
     Works in the main thread only.  Ignored signals (as under nohup) stay ignored, and later signals have no effect.
     Neither has a library that swallows the exception or raises another one.
     """
-    before = {n: signal.getsignal(n) for n in SIGNALS}
-    if threading.current_thread() is not threading.main_thread() or _raise in before.values():
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    if not is_main_thread or raise_ending in handlers.values():
         yield
         return
     received.clear()
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     # Python runs handlers in the main thread, which may be in a long call; the wake-up pipe is written immediately.
-    woken = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    threading.Thread(target=_watch, args=(reading,), daemon=True).start()
-    for number, handler in before.items():
+    wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    threading.Thread(target=force_exit, args=(reading,), daemon=True).start()
+    for number, handler in handlers.items():
         if handler is not signal.SIG_IGN:
-            signal.signal(number, _raise)
+            signal.signal(number, raise_ending)
     try:
         yield
         if received:
@@ -73,10 +74,10 @@ def handling_signals() -> Iterator[None]:
             raise ending() from None
         raise
     finally:
-        for number, handler in before.items():
-            if signal.getsignal(number) is _raise:
+        for number, handler in handlers.items():
+            if signal.getsignal(number) is raise_ending:
                 signal.signal(number, handler or signal.SIG_DFL)
-        signal.set_wakeup_fd(woken)
+        signal.set_wakeup_fd(wakeup)
         os.close(writing)
 
 
@@ -86,8 +87,9 @@ def ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _raise(number: int, frame: Any) -> None:
-    if not received:  # cleanup must not be interrupted
+def raise_ending(number: int, frame: Any) -> None:
+    """The handler of the first signal; cleanup must not be interrupted by another one."""
+    if not received:
         received.append(number)
         raise ending()
 
@@ -97,10 +99,13 @@ def ending() -> BaseException:
     return KeyboardInterrupt() if received[0] == signal.SIGINT else Terminated()
 
 
-def _watch(reading: int) -> None:
-    while (got := os.read(reading, 1)) and got[0] not in SIGNALS:
-        pass
-    if got:
-        time.sleep(LIMIT)
-        os._exit(128 + (signal.SIGINT if got[0] == signal.SIGINT else signal.SIGTERM))
-    os.close(reading)
+def force_exit(reading: int) -> None:
+    """Exit some seconds after a signal has been written to the wake-up pipe; return when the pipe is closed."""
+    while True:
+        number = os.read(reading, 1)
+        if not number:
+            os.close(reading)
+            return
+        if number[0] in SIGNALS:
+            time.sleep(LIMIT)
+            os._exit(128 + (signal.SIGINT if number[0] == signal.SIGINT else signal.SIGTERM))
