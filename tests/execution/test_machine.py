@@ -9,7 +9,7 @@ from typing import IO
 import pytest
 
 from ablate.execution import launcher as module
-from ablate.execution.launcher import machine
+from ablate.execution.launcher import reserve_machine
 from ablate.results.lease import take
 
 
@@ -19,7 +19,7 @@ def alone_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_sweeps_train_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
-    with machine(alone=False), machine(alone=False):
+    with reserve_machine(exclusive=False), reserve_machine(exclusive=False):
         assert not capsys.readouterr().err
 
 
@@ -33,11 +33,11 @@ def test_who_times_its_runs_waits_for_others_and_they_for_it(first, second, monk
         return take(file, wait, how)
 
     def enter() -> None:
-        with machine(second):
+        with reserve_machine(second):
             entered.set()
 
     monkeypatch.setattr(module, "take", asked)
-    with machine(first):
+    with reserve_machine(first):
         other = threading.Thread(target=enter)
         other.start()
         assert waiting.wait(60) and not entered.is_set()
@@ -50,5 +50,5 @@ def test_who_times_its_runs_waits_for_others_and_they_for_it(first, second, monk
 @pytest.mark.parametrize("alone", [True, False])
 def test_where_there_can_be_no_lock_only_timed_runs_are_told_so(alone, tmp_path, capsys) -> None:
     (tmp_path / f"machine-{socket.gethostname()}.lock").mkdir()
-    with machine(alone):
+    with reserve_machine(alone):
         assert ("cannot be locked" in capsys.readouterr().err) == alone
