@@ -50,10 +50,8 @@ def run_orders(orders: Sequence[Order]) -> list[Answer]:
     most_flops = max(order.cell.flops_per_step for order in orders)
     workers = environments(device, parallel, devices, most_flops)
     is_isolated = orders[0].cell.planned_config.timing == "isolated"
-    reserved: contextlib.AbstractContextManager[None] = reserve_machine(exclusive=is_isolated)
-    if devices > 1 and task_of_job()[1] > 0:  # the first task of this machine has reserved it
-        reserved = contextlib.nullcontext()
-    with reserved:
+    is_reserved = devices > 1 and task_of_job()[1] > 0  # by the job's first task on this machine
+    with contextlib.nullcontext() if is_reserved else reserve_machine(exclusive=is_isolated):
         answers = run_in(workers, orders)
         busy = [i for i, answer in enumerate(answers) if answer.status == "busy"]
         waiting = [dataclasses.replace(orders[i], wait=True) for i in busy]

@@ -7,11 +7,8 @@ expected_time  how long the sweep takes, by a few steps of each distinct model; 
 """
 
 import dataclasses
-import importlib.util
 import json
-import shutil
 import socket
-import sysconfig
 import tempfile
 import time
 from collections import Counter
@@ -34,7 +31,7 @@ from ablate.planning.checks.user_code import Failed, run_in_subprocess
 from ablate.planning.checks.validate import Checked, in_float32_on_cpu, resolve_auto
 from ablate.planning.earlier_runs import begun
 from ablate.planning.rounds import scored_plan
-from ablate.planning.runs import Plan, lacks_device
+from ablate.planning.runs import Plan, can_compile, lacks_device
 from ablate.planning.study import CheckedStudy
 from ablate.results.progress import makespan
 from ablate.results.records import Cell, PlannedRun
@@ -108,14 +105,6 @@ def faster(cell: Checked, rows: int) -> str:
     times = [product_seconds(linear, min(rows, ENOUGH), backend) for backend in ("torch", "onednn") * 3]
     torchs, onednns = min(times[::2]), min(times[1::2])
     return "onednn" if torchs > CLEARLY * onednns else "torch"
-
-
-def can_compile(device: str) -> bool:
-    """Whether torch.compile can work: it needs Triton on a GPU, a C++ compiler and Python's headers on a CPU."""
-    if device == "cuda":
-        return importlib.util.find_spec("triton") is not None
-    compiler = any(shutil.which(name) for name in ("g++", "clang++", "c++"))
-    return compiler and (Path(sysconfig.get_paths()["include"]) / "Python.h").exists()
 
 
 # Settings of train that the time of a step depends on.

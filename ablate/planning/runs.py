@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib.util
 import itertools
 import json
 import platform
 import shlex
+import shutil
+import sysconfig
 from pathlib import Path
 
 from ablate.config.errors import PlanError, Problem
@@ -93,6 +96,14 @@ def lacks_device(plan: Plan) -> str:
     return "" if cards() else asks
 
 
+def can_compile(device: str) -> bool:
+    """Whether torch.compile can work: it needs Triton on a GPU, a C++ compiler and Python's headers on a CPU."""
+    if device == "cuda":
+        return importlib.util.find_spec("triton") is not None
+    compiler = any(shutil.which(name) for name in ("g++", "clang++", "c++"))
+    return compiler and (Path(sysconfig.get_paths()["include"]) / "Python.h").exists()
+
+
 def device_problem(plan: Plan) -> Problem | None:
     """Why this machine cannot train a plan, if so; a dry run plans for any machine."""
     if plan.dry_run:
@@ -111,6 +122,11 @@ def device_problem(plan: Plan) -> Problem | None:
             there = f"{len(visible(train.device))} {'GPUs' if train.device == 'cuda' else 'CPU cores'}"
             shared = f", and {task_of_job()[2]} tasks" * (task_of_job()[2] > 1)
             return Problem("train.devices", f"must be a number that {there}{shared} can share, not {train.devices}")
+    for cell in plan.manifest.cells:
+        train = cell.planned_config.train
+        if plan.todo and train.compile is True and not can_compile(train.device):
+            needs = "Triton" if train.device == "cuda" else "a C++ compiler and Python's headers (g++, python3-dev)"
+            return Problem("train.compile", f"needs {needs}, which this machine lacks; leave it out")
     return None
 
 

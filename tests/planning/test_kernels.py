@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from one_run import write_plan
 
-from ablate.planning import measured
+from ablate.planning import measured, runs
 from ablate.planning.plan import plan_study
 
 Measure = Callable[..., None]
@@ -96,3 +96,12 @@ def test_the_measured_shapes_are_those_of_linear_layers(small: list[str], monkey
     plan_study([*small, "position=learned"])
     shapes, same, *_ = seen  # for each library, several times
     assert shapes == same == Counter({(16, 16): 4, (16, 64): 1, (64, 16): 1, (16, 256): 1})  # attention, FFN, tied head
+
+
+@pytest.mark.parametrize("compiler", [True, False])
+def test_compiling_without_a_compiler_is_refused_before_anything_trains(compiler, plan, monkeypatch) -> None:
+    monkeypatch.setattr(runs, "can_compile", lambda device: compiler)
+    planned = plan("norm=ln", "seeds=1", "train.compile=true")
+    expected = "train.compile: needs a C++ compiler and Python's headers (g++, python3-dev), which this machine lacks"
+    problem = runs.device_problem(planned)
+    assert problem is None if compiler else str(problem).startswith(expected)

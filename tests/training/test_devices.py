@@ -117,7 +117,9 @@ def test_processes_with_small_steps_share_a_gpu(gpus, cores, gigabytes, flops, e
 def test_a_host_is_reserved_once_for_the_tasks_that_train_one_run(local, devices, reserving, plan, monkeypatch) -> None:
     """Otherwise the second task would wait for the first, which waits for it to begin."""
     reserved: list[bool] = []
-    monkeypatch.setattr(launcher, "machine", lambda alone: reserved.append(alone) or contextlib.nullcontext())
+    monkeypatch.setattr(
+        launcher, "reserve_machine", lambda exclusive: reserved.append(exclusive) or contextlib.nullcontext()
+    )
     monkeypatch.setattr(launcher, "run_in", lambda workers, orders: [launcher.Answer(status="done")] * len(orders))
     for name, value in zip(TASKS[0], (local, local, 2), strict=True):
         monkeypatch.setenv(name, str(value))
@@ -164,9 +166,9 @@ def test_a_launcher_gives_each_job_the_devices_of_its_run(settings, device, expe
     monkeypatch.setattr(launcher, "environments", lambda *given: [{}] * 3)
     given = OmegaConf.create(settings)
     OmegaConf.set_struct(given, True)
-    launcher.give_devices(given, device, "auto", 1)
+    launcher.request_devices(given, device, "auto", 1)
     assert given == settings, "as it was, for one device"
-    launcher.give_devices(given, device, "auto", 4)
+    launcher.request_devices(given, device, "auto", 4)
     assert OmegaConf.to_container(given) == settings | expected
 
 
