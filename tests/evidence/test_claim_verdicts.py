@@ -385,6 +385,9 @@ def test_levels_rank_as_published_or_against_it_or_neither():
         assert found.verdict == verdict and -1 <= found.low <= found["mean"] <= found.high <= 1
     few = made(RANK, score=stairs(1.0), seeds=range(4))
     assert row(evidence.claims(few), "rank").note == "n = 4, fewer than 5 seeds show no ranking"
+    for n, is_spread in ((1, False), (2, True)):
+        said = row(evidence.claims(made(RANK, score=stairs(1.0), seeds=range(n))), "rank").says
+        assert ("over the seeds" in said) == is_spread, "one seed has no mean over seeds"
     short = {"rank_correlates": [{"ffn": FFN[:4]}, [4, 3, 2, 1]]}
     found = row(evidence.claims(made({"rank": entry(short)}, score=stairs(1.0))), "rank")
     assert found.verdict == "undecided" and found.p == pytest.approx(2 / 24), "any four levels may rank so by luck"

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 from fake_studies import TASK, Levels, study_of, with_manifest
 from scipy import stats
@@ -14,7 +15,8 @@ from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.config.claims import Claim, metric_problems
 from ablate.config.typed_json import parse
-from ablate.evidence.estimates import Divergence, divergence_of, solved_p
+from ablate.evidence.contrasts import Contrast
+from ablate.evidence.estimates import Divergence, divergence_of, p_of_no_difference, solved_p
 from ablate.evidence.proportions import (
     SolvedCounts,
     exchanged_cells_p,
@@ -199,6 +201,36 @@ def test_an_exact_test_decides_where_its_interval_contains_zero() -> None:
     found = row(study(8, 10, sequential={"looks": [8, 10], "at": 10, "max": 10}))
     assert found.low < 0 < found.high and found.p == pytest.approx(2 * 0.5**6)
     assert found.verdict == "better"
+
+
+@pytest.mark.parametrize(
+    ("weights", "tested"),
+    [
+        ({"a": 1.0, "b": -1.0}, True),
+        ({"a": 0.5, "b": 0.5, "c": -0.5, "d": -0.5}, True),
+        ({"a": 0.5, "b": 0.5, "c": -1.0}, True),
+        ({"a": 0.7, "b": 0.3, "c": -1.0}, False),
+        ({"a": 1.0, "b": -0.7, "c": -0.3}, False),
+    ],
+)
+def test_no_difference_is_tested_exactly_where_each_side_weighs_its_cells_alike(weights, tested) -> None:
+    solved = pandas.DataFrame({cell: [1.0, 0.0, 1.0] for cell in weights})
+    contrast = Contrast("claim", "", "", "", "", "", weights)
+    assert (p_of_no_difference(solved, contrast, pairs=True) is not None) == tested
+
+
+@pytest.mark.parametrize(
+    ("metrics", "kind"),
+    [
+        (["test/loss"], "Bonferroni-t"),
+        (["test/loss", "test/accuracy@64"], "Bonferroni-t"),
+        (["test/solved"], "Bonferroni, exact"),
+        (["test/solved", "test/solved@64"], "Bonferroni, exact"),
+        (["test/solved", "test/loss"], "Bonferroni-t, exact of shares of runs solved"),
+    ],
+)
+def test_the_kind_of_intervals_is_that_of_their_metrics(metrics: list[str], kind: str) -> None:
+    assert evidence.interval_kind(metrics) == kind
 
 
 def test_interactions_of_shares_are_judged_by_their_interval() -> None:

@@ -263,3 +263,10 @@ def test_a_seed_beside_the_plan_is_accused() -> None:
     sequential = Sequential(looks=PLAN, at=5, max=20)
     manifest = a_manifest(seeds=[0, 1, 2, 3, 4, 30], looks=looks, sequential=sequential)
     assert "an interim analysis at 4 seeds was not" in evidence.unadjusted(manifest)
+
+
+def test_with_a_known_error_of_two_seeds_something_can_be_found() -> None:
+    estimate = paired(np.array([0.1, 0.3]))
+    assert detectable(estimate, 0.05) == pytest.approx(estimate.error * detectable_factor(1, 0.05))
+    assert math.isnan(detectable(paired(np.array([0.1])), 0.05))
+    assert math.isnan(detectable(paired(np.array([0.1, 0.1])), 0.05)), "no spread"
