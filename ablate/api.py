@@ -13,7 +13,7 @@ from typing import Protocol
 
 from ablate.config.errors import Corrupt, PlanError, Problem, Refused, whole_line
 from ablate.execution.signals import DiskFull, refusing_full_disks
-from ablate.execution.tracking.mirror import mirrored
+from ablate.execution.tracking.sender import tracking
 from ablate.planning.runs import Plan, device_problem
 from ablate.results.manifest import log_look, outside, renew_manifest
 from ablate.results.run import now
@@ -92,7 +92,7 @@ def run_round(plan: Plan, reporter: Reporter) -> None:
         with contextlib.ExitStack() as held:
             if any(cell.planned_config.track for cell in plan.manifest.cells):
                 study, user = plan.manifest.study, plan.study.settings.user
-                held.enter_context(mirrored(plan.results, study, user, reporter.remark))
+                held.enter_context(tracking(plan.results, study, user, reporter.remark))
             held.enter_context(reporter.training(plan))
             trouble = run_plan(plan)
         if trouble:

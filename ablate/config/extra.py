@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import netrc
 import os
+import re
 import sys
 import tempfile
 import threading
@@ -61,10 +62,21 @@ def wandb_mode() -> str:
     return requested or ("online" if wandb_credentials() else "offline")
 
 
+def wandb_project_problem(name: str) -> str | None:
+    """Why W&B would refuse the name of a project, and what to write instead; None if it takes it."""
+    if not name or len(name) > 128:
+        return f"W&B takes names of 1 to 128 characters, not {len(name)}; write another name"
+    allowed = re.sub(r"[/\\#?%:]", "-", name)
+    if name == allowed:
+        return None
+    team = "; a team is written as track.entity" if "/" in name else ""
+    return f"W&B takes no / \\ # ? % or : in the name of a project; write track.project={allowed}{team}"
+
+
 def wandb_settings(mode: str) -> Any:
     """Silent settings for runs of W&B in `online` or `offline` mode, and the same in its environment."""
     # W&B reads these before any argument.  Silent, its login never prompts; an id would merge all runs; and the
-    # service of another process outlives a killed mirror, and its runs then are "in use" for the next mirror.
+    # service of another process outlives a killed sender, and its runs then are "in use" for the next sender.
     os.environ |= {"WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false", "WANDB_MODE": mode}
     for name in ("WANDB_RUN_ID", "WANDB_SWEEP_ID", "WANDB_RESUME", "WANDB_SERVICE"):
         os.environ.pop(name, None)

@@ -88,7 +88,7 @@ def _send(case: Any, known: dict[str, str], entity: str, project: str) -> tuple[
     from analysis.dashboard.build import build
 
     study, api = case.study.manifest.study, wandb.Api()
-    entity = entity or str(api.settings["entity"] or api.default_entity)  # as where the mirror's runs go
+    entity = entity or str(api.settings["entity"] or api.default_entity)  # as where the sender's runs go
     at, figures = {"entity": entity, "project": project}, naming.tracked_id(study, "figures")
     made = build(case, **at)
     view = _there(api, at, "project-view", known.get("view"), made.view.name)

@@ -32,12 +32,12 @@ LIBRARIES = ["torch._dynamo", "hydra.main", "msgspec", "pandas", "pyarrow", "sci
 LIBRARIES += ["matplotlib.backends.backend_agg", "matplotlib.backends.backend_pdf", "pybtex.database", "rich.live"]
 LIBRARIES += ["hydra.experimental.callback", "hydra.core.override_parser.overrides_parser", "safetensors.torch"]
 OURS = ["ablate.api", "ablate.cli.sweep", "ablate.execution.worker", "ablate.training.trainer"]
-OURS += ["analysis.cli.main", "ablate.execution.tracking.mirror", "wandb.sdk.launch.inputs.internal"]
+OURS += ["analysis.cli.main", "ablate.execution.tracking.sender", "wandb.sdk.launch.inputs.internal"]
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 300.0  # seconds
 SIZE = 1 << 17  # bytes of a command and its environment
 SLOTS = 4  # copies that wait to be what a command starts
-LENT = ("ablate.execution.worker", "ablate.cli.main", "ablate.execution.tracking.mirror")
+LENT = ("ablate.execution.worker", "ablate.cli.main", "ablate.execution.tracking.sender")
 
 
 class Copy:

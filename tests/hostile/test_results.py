@@ -13,8 +13,8 @@ import ablate
 from ablate.config.components import resolve
 from ablate.config.errors import BadComponent, Corrupt
 from ablate.config.schema import COMPONENTS
-from ablate.execution.tracking import mirror
-from ablate.execution.tracking.mirror import Mirror
+from ablate.execution.tracking import sender
+from ablate.execution.tracking.sender import Sender
 from ablate.results.manifest import study_folder
 from ablate.results.run import Run
 from hostile.arsenal import PACKAGE, bullet, edit_json, edit_yaml, forget, tag, targets
@@ -70,7 +70,7 @@ def test_no_command_runs_what_a_configuration_names(
 
 
 def test_a_tracking_service_is_one_that_the_command_names(place: Path, results: Path, tried: Tried) -> None:
-    names = (f"{PACKAGE}.Sink", "ablate.execution.tracking.mirror.main", "os.system")
+    names = (f"{PACKAGE}.Sink", "ablate.execution.tracking.sender.main", "os.system")
     for shot in (*({"_target_": name} for name in names), 7):
 
         def poison(manifest: dict[str, Any], shot: Any = shot) -> None:
@@ -79,7 +79,9 @@ def test_a_tracking_service_is_one_that_the_command_names(place: Path, results: 
 
         edit_json(study_folder(results, STUDY) / "manifest.json", poison)
         assert "tracking failed" in tried("sync")["sync"][1]
-        assert Mirror(results, STUDY, [PACKAGE + "_of_mine"]).replay() == 0
+        other = Sender(results, STUDY, [PACKAGE + "_of_mine"])
+        other.send_all()
+        assert other.count.total() == 0
 
 
 def test_yaml_that_is_no_configuration_is_named(place: Path, folders: list[Path]) -> None:
@@ -134,11 +136,15 @@ def test_links_that_lead_out_of_the_results_are_not_followed(
 def test_nothing_is_written_through_a_link(
     place: Path, results: Path, folders: list[Path], tried: Tried, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the mirror, which writes two files, nor by what locks runs."""
-    sink = SimpleNamespace(name="stub", mode="online", finish=lambda *_: None, close=lambda: None)
-    monkeypatch.setattr(mirror, "make_sink", lambda track, user: sink)
+    """By the sender, which writes two files, nor by what locks runs."""
+    stub = SimpleNamespace(name="stub", mode="online", finish=lambda *_: None, close=lambda: None)
+    monkeypatch.setattr(sender, "make_tracker", lambda track, user: stub)
+    manifest = study_folder(results, STUDY) / "manifest.json"
+    edit_json(
+        manifest, lambda content: [cell["config"].update(track={"_target_": "stub"}) for cell in content["cells"]]
+    )
     (place / "precious").write_text("mine")
-    for name in ("mirror.lock", "mirror.jsonl"):
+    for name in ("tracking.lock", "tracked.json"):
         (study_folder(results, STUDY) / name).unlink(missing_ok=True)
         (study_folder(results, STUDY) / name).symlink_to(place / "precious")
         tried("sync")

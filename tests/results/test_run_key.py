@@ -31,7 +31,7 @@ NO_PART = {
         "trained weights are tested at other lengths without training again": "eval.lengths",
         "data count by content: the fingerprint": "data.path data.name data.column data.held_out",
         "how runs are judged": "data.solved_at margin",
-        "a mirror reads what training wrote": "track",
+        "tracking reads what training wrote": "track",
         "which runs and cells there are, and what is compared": "seeds seeds_max confirm design "
         "ladder zip step_equivalents",
         "what it chose stands in the settings that it chose": "match tier tune.key tune.values tune.seeds "

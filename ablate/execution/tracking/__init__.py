@@ -1,1 +1,1 @@
-"""Mirrors runs on disk to a tracking service."""
+"""Sends runs on disk to tracking services."""

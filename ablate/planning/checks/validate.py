@@ -18,7 +18,7 @@ from torch import nn
 from ablate.config.components import argument_problems, defaults_of, offered_names, own_of, parameters_of, resolve
 from ablate.config.depth import over_layers, variants_of
 from ablate.config.errors import BadComponent, Problem, first_line
-from ablate.config.extra import installed
+from ablate.config.extra import installed, wandb_project_problem
 from ablate.config.files import read_plain
 from ablate.config.groups import PACKAGE, groups
 from ablate.config.key_checks import check, readable_number
@@ -147,6 +147,7 @@ class Validator:
                     continue
                 for each in variants_of(node) if node or group != "track" else ():
                     yield from argument_problems(group, each, offered_names(group), config.user)
+                    yield from _project_problems(each) if group == "track" else ()
             except BadComponent as error:
                 yield Problem(error.key, str(error))
 
@@ -195,6 +196,14 @@ class Validator:
             found = make() if is_foreign(config) else cached("budget", [parts, facts], make)
             self.budgets[key] = parse(Budget, found)
         return self.budgets[key]
+
+
+def _project_problems(service: dict[str, Any]) -> Iterator[Problem]:
+    """The problem of a W&B project's name, which W&B would refuse after training."""
+    name = service.get("project")
+    is_wandb = service["_target_"] == "ablate.execution.tracking.wandb.WandB"
+    if is_wandb and isinstance(name, str) and (problem := wandb_project_problem(name)):
+        yield Problem("track.project", problem)
 
 
 def _own_problems(section: str, config: Config) -> list[Problem]:

@@ -23,7 +23,7 @@ from ablate import evidence
 from ablate.cli import sync
 from ablate.config.extra import end_wandb
 from ablate.config.typed_json import stored
-from ablate.execution.tracking.mirror import settings
+from ablate.execution.tracking.sender import named_settings
 from ablate.formatting import verdict
 from ablate.results import naming
 from ablate.results.manifest import read_manifest, study_folder
@@ -255,7 +255,7 @@ LEVELS |= {"model.layers+model.dim": "2+64", "step": "sam", "scale": "tiny", "da
 @pytest.mark.parametrize("factor", LEVELS)
 def test_a_run_carries_each_level_where_the_panels_look_for_it(factor: str) -> None:
     own = whole({"ffn": {"hidden": 96}, "optim": {"lr": 0.003}, "seed": {"data": 7}})
-    found = settings(a_cell(name="ln-mlp-pre-rope-mha-gpt2", label="a, b", levels=LEVELS, config=stored(own)))
+    found = named_settings(a_cell(name="ln-mlp-pre-rope-mha-gpt2", label="a, b", levels=LEVELS, config=stored(own)))
     assert found["cell"] == "a, b"
     key = naming.tracked_key(factor)
     for name in [key.removesuffix(".value")] if key.endswith(".value") else key.split("."):
@@ -314,9 +314,9 @@ def test_what_is_refused_is_one_line(tmp_path: Path, monkeypatch: Any) -> None:
         assert refused() == f"ablate dashboard: {lacks}'.[dashboard]'\n"
 
 
-@pytest.mark.slow  # the mirror of twelve runs, twice
+@pytest.mark.slow  # twelve runs, twice
 def test_sync_uploads_runs_and_their_dashboard(tmp_path: Path, capfd: Any) -> None:
-    """By the mirror itself, from nothing; the analysis reads the same levels back."""
+    """By the sender itself, from nothing; the analysis reads the same levels back."""
     with serving(PROJECT) as server, elsewhere(tmp_path, **with_key(server)):
         ids = make_study()
         for replayed, how in ((12, "new"), (0, "updated")):

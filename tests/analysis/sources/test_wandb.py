@@ -1,4 +1,4 @@
-"""python -m analysis --wandb: runs on W&B, from a recording of its API, and what our own mirror uploads."""
+"""python -m analysis --wandb: runs on W&B, from a recording of its API, and what our own sender uploads."""
 
 import copy
 import json
@@ -15,7 +15,7 @@ from wandb_files import read_back
 
 from ablate import evidence
 from ablate.config.errors import Refused
-from ablate.execution.tracking.mirror import Mirror
+from ablate.execution.tracking.sender import Sender
 from ablate.results.study import Study, load_study
 from analysis.cli.main import main
 from analysis.sources import Request, wandb_api
@@ -156,14 +156,14 @@ def test_nothing_prompts_hangs_or_crashes(online, tmp_path, monkeypatch, capsys)
     assert "no key of W&B is found; set WANDB_API_KEY" in refused("--wandb", "someone/glu")
 
 
-def test_what_our_mirror_uploads_gives_the_same_evidence(wandb: Any, tmp_path: Path) -> None:
+def test_what_our_sender_uploads_gives_the_same_evidence(wandb: Any, tmp_path: Path) -> None:
     name = fabricate(tmp_path, GRID, seeds=(0, 1))
     track = {"_target_": "ablate.execution.tracking.wandb.WandB", "project": "ablate", "entity": None}
     edit_manifest(tmp_path, name, lambda manifest: [cell["config"].update(track=track) for cell in manifest["cells"]])
-    mirror = Mirror(tmp_path, name)
-    assert mirror.take(wait=False) and mirror.replay() == 8
-    mirror.close()
-    wandb.teardown()  # its service writes the last run to the end, as where a process of a mirror ends
+    sender = Sender(tmp_path, name)
+    sender.send_all()
+    sender.close()
+    assert sender.count.total() == 8
     uploaded = [as_fetched(read_back(folder)) for folder in (tmp_path / "wandb").glob("offline-run-*")]
     native = load_study(tmp_path, name)
     found = study_of(logged_runs(uploaded, ""), Request(), "s", "W&B", "2025", "-")
