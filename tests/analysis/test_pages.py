@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 from shown_studies import PAGES, SHOWN, pages
 
-SLOW = pytest.mark.slow  # 26 configurations
+LARGE = ("many", "unpaired", "two tasks")  # studies of which to draw everything takes a CPU-second and more
 
 
-@pytest.mark.parametrize("name", [pytest.param(each, marks=SLOW if each == "many" else ()) for each in SHOWN])
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=pytest.mark.slow if each in LARGE else ()) for each in SHOWN]
+)
 def test_what_people_read_of_a_study_is_what_was_recorded(name: str, tmp_path: Path) -> None:
     recorded, now = (PAGES / f"{name}.txt").read_text(encoding="utf-8"), pages(tmp_path, name)
     if now != recorded:  # pytest's own comparison of long texts takes minutes

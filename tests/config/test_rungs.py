@@ -98,7 +98,7 @@ CLAIM = "{multiplier: [{ffn: swiglu}, {ffn: mlp}], at: 4, above: 1.1}"
         ("multiplier", "less", "above: belongs to multiplier; write margin"),
     ],
 )
-def test_claims_about_multipliers_are_checked(old: str, new: str, message: str, tmp_path: Path) -> None:
+def test_claims_about_multipliers_are_checked(old: str, new: str, message: str, tmp_path: Path, untried: None) -> None:
     text = "# @package _global_\nstudy: climb\nscale: small\ndesign: ladder\nparametrization: mup\nseeds: 4\n"
     text += "figure: ladder\n"
     text += f"factors: {{ffn: [mlp, swiglu]}}\nclaims:\n  worth: {CLAIM}\n"

@@ -192,7 +192,8 @@ LONG = "(HERE / 'on').exists() and not self.training and ((HERE / 'here').touch(
 LONG = f"any(Path('results').glob('runs/*/*/checkpoint.pt')) and {LONG}"
 
 
-@pytest.mark.parametrize("whose", ["command", pytest.param("its parent", marks=pytest.mark.slow)])
+@pytest.mark.slow  # 300 steps, stopped in the midst of an evaluation
+@pytest.mark.parametrize("whose", ["command", "its parent"])
 def test_a_long_evaluation_holds_nobody_up(whose, small, tmp_path):
     """Told to stop, or left by its parent, a worker ends in the midst of one; its last checkpoint stays."""
     own = [*hazard(tmp_path, LONG), "norm=hazard", "seeds=1", "train.parallel=1", "train.checkpoint_seconds=0"]

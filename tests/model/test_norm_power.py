@@ -93,7 +93,8 @@ def network(warmup: int, seed: int = 0, *more: nn.Module) -> nn.Sequential:
     return nn.Sequential(nn.Linear(DIM, DIM), first, *more, nn.Linear(DIM, DIM), second)
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.slow  # tracing them takes three CPU-seconds
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_compiled_norms_that_write_into_buffers_compute_the_same(backend: str) -> None:
     """Every one on disk: losses, and what they leave in parameters and buffers."""
     norms = [bind("norm", read("norm", name), OFFERED)() for name in variants("norm") if name != "powernorm"]

@@ -441,7 +441,7 @@ def shared_out() -> list[tuple[tuple[str, str], dict[str, str]]]:
 @pytest.mark.parametrize(
     ("i", "form", "cell"),
     [
-        pytest.param(i, *stack, marks=pytest.mark.slow if i > 4 else ())  # the further ones: more decoders
+        pytest.param(i, *stack, marks=pytest.mark.slow if i > 2 else ())  # a CPU-second each
         for i, stack in enumerate(shared_out())
     ],
     ids=in_a_test,

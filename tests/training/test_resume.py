@@ -193,6 +193,7 @@ def test_numbers_of_changed_code_do_not_pass_for_the_planned(planned, monkeypatc
     assert train(planned)[0] == "done", "the next command tries again"
 
 
+@pytest.mark.slow  # two sweeps of 200 steps; test_lease.py has the leases that they share
 def test_two_sweeps_at_once_train_every_run_once(small, tmp_path):
     """Every training step of every run, counted by the model itself, is taken once."""
     counting = [*hazard(tmp_path, "self.training and os.write(COUNT, b'.')"), "norm=hazard", "ffn=mlp,gelu"]

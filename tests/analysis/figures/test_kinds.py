@@ -414,7 +414,7 @@ def test_a_claimed_multiplier_stands_on_the_side_of_its_bound(tmp_path: Path) ->
     sides = [{"ffn": "swiglu"}, {"ffn": "mlp"}]
     bounds = {"more": {"above": 1.1}, "less": {"below": 0.9}}
     claims = {name: claim(multiplier=sides, at={"rung": 3}, **bound) for name, bound in bounds.items()}
-    given = case_of(climbed(lambda c: 0.3, claims=claims), tmp_path)
+    given = case_of(climbed(lambda c: 0.3, count=3, claims=claims), tmp_path)
     table, figure = fitting("claims", given)
     (axis, *_), more = figure.axes, table.iloc[0]
     grey = [each for each in axis.collections if not isinstance(each, LineCollection)]

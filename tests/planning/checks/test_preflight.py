@@ -194,7 +194,11 @@ def test_classes_of_one_name_need_variants_of_their_own(small: list[str]) -> Non
     assert refuse_equal([rows[0], dataclasses.replace(rows[1], id="c1")], cells, False) == []
 
 
-@pytest.mark.parametrize("group", ALONE)
+# Ten CPU-seconds, most of them for attention: in short the group whose variants differ least, and the loud one.
+GROUPS = [pytest.param(group, marks=() if group in ("norm", "init") else pytest.mark.slow) for group in ALONE]
+
+
+@pytest.mark.parametrize("group", GROUPS)
 def test_every_variant_beside_all_others_passes(group: str, plan: Any) -> None:
     """At sizes at which a window, groups of heads and pairs of features are still others."""
     untied = ["model.tie_embeddings=false"] * (group == "embedding")  # one of which is frozen, and so no head
