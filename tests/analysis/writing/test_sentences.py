@@ -165,7 +165,7 @@ def test_a_ladder_is_told_with_its_worth_its_cost_and_its_trend(tmp_path: Path) 
     text = sections.report(given)
     (told,) = (line for line in text.splitlines() if line.startswith("- FFN: SwiGLU − ReLU MLP: at the top rung"))
     for part in (
-        "it is worth 3",
+        "it is worth +3",
         "takes ×1.05 the reference's FLOPs",
         "in compute it is worth ×1.",
         "On rung 2",
