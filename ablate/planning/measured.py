@@ -121,7 +121,7 @@ def seconds_of(trainer: Trainer, count: int) -> float:
     """Mean seconds of `count` steps."""
     start = time.perf_counter()
     for _ in range(count):
-        loss = trainer.update(trainer.progress.step)[0]["loss"]
+        loss = trainer.train_step(trainer.progress.step)[0]["loss"]
         trainer.progress.step += 1
     loss.item()  # waits for a GPU
     return (time.perf_counter() - start) / count
@@ -240,17 +240,17 @@ def speed_beside(cell: Cell, folder: Path, others: int) -> Speed:
 def keep_stepping(cell: Cell, folder: Path, channel: socket.socket) -> None:
     """Train a cell until this process is killed; sends a line after the first step."""
     trainer = reduced(cell, folder)[0]
-    trainer.update(0)
+    trainer.train_step(0)
     channel.sendall(b"\n")
     while True:
-        trainer.update(1)
+        trainer.train_step(1)
 
 
 def speed_of(cell: Cell, folder: Path) -> Speed:
     """A cell's speed on this machine: of a whole batch, with which all of a step scales but the optimiser.  The first
     step is left out, and those before one becomes a CUDA graph."""
     trainer, of_step, of_evaluation = reduced(cell, folder)
-    if trainer.gradients.captured:
+    if trainer.gradients.graphs:
         seconds_of(trainer, UNCAPTURED)
     count = max(1, min(STEPS, int(ONE / 2 / seconds_of(trainer, 1))))
     before, step = trainer.clock.seconds["optimiser"], seconds_of(trainer, count)
@@ -258,7 +258,7 @@ def speed_of(cell: Cell, folder: Path) -> Speed:
     evaluated = []
     for at in (0, cell.planned_config.train.steps):
         begun = time.perf_counter()
-        trainer.evaluate(at, cell.planned_config.train.steps)
+        trainer.evaluate(at)
         evaluated.append((time.perf_counter() - begun) * of_evaluation)
     return Speed(trainer.clock.seconds["setup"], of_step * step - (of_step - 1) * optimiser, *evaluated)
 

@@ -98,7 +98,8 @@ class Run:
             self.lease = lease
             try:
                 for left in self.folder.glob(".*.tmp"):  # of a process killed while writing
-                    left.unlink(missing_ok=True)
+                    if not left.name.startswith(".ranks."):  # where processes of another job meet, which wait for it
+                        left.unlink(missing_ok=True)
                 yield True
             finally:
                 self.lease = None

@@ -15,7 +15,7 @@ Losses = dict[str, Tensor]
 Pass = Callable[[Mapping[str, Tensor], Tensor, int], Losses]  # of inputs, targets, and the number of scored targets
 
 WORTH = 8e12  # floating-point operations of a step; larger ones keep a GPU busy by themselves, and need its memory
-UNCAPTURED = 3  # first steps of a run, at most, whose passes are not replayed
+UNCAPTURED = 2  # first passes of a shape, which are not replayed
 SHAPES = 2  # of batches that are captured; each holds the memory of its activations
 
 
@@ -24,9 +24,13 @@ def available(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
-def captures(loop: Train, weights: int, positions: int) -> bool:
+def captures(config: Train, weights: int, positions: int) -> bool:
     """Whether steps of so many positions by so many weights are captured where that is possible."""
-    return loop.parts == 1 and bool(6 * weights * positions < WORTH if loop.capture == "auto" else loop.capture)
+    if config.parts > 1:
+        return False
+    if config.capture == "auto":
+        return 6 * weights * positions < WORTH
+    return bool(config.capture)
 
 
 class Graph(NamedTuple):
@@ -36,46 +40,60 @@ class Graph(NamedTuple):
     targets: Tensor
     losses: Losses
     gradients: list[Tensor | None]
-    run: Callable[[], None]
+    replay: Callable[[], None]
 
 
-class Captured:
-    """`captured(inputs, targets, scored)` sets the gradients and returns the losses of a batch, exactly as `compute`
+class CapturedPasses:
+    """`passes(inputs, targets, scored)` sets the gradients and returns the losses of a batch, exactly as `compute`
     does, which it runs as a CUDA graph from the third batch of a shape on.
 
     The first batch compiles and sets up what is set up once.  The second shows whether the pass waits for the GPU,
-    which a graph cannot; `say` is then called with a sentence, and nothing is captured.
+    which a graph cannot; `warn` is then called with a sentence, and nothing is captured.
     """
 
-    def __init__(self, model: nn.Module, compute: Pass, say: Callable[[str], None], loop: Train):
-        self.model, self.compute, self.say = model, compute, say
+    def __init__(self, model: nn.Module, compute: Pass, warn: Callable[[str], None], config: Train):
+        self.model = model
+        self.compute = compute
+        self.warn = warn
+        self.config = config
         self.device = next(model.parameters()).device
-        self.seen: dict[Hashable, int] = {}
+        self.weights = sum(parameter.numel() for parameter in model.parameters())
+        self.batches_of_shape: dict[Hashable, int] = {}
         self.graphs: dict[Hashable, Graph] = {}
-        self.waits, self.counts = False, True
-        self.loop, self.weights = loop, sum(p.numel() for p in model.parameters())
+        self.waits = False
+        self.has_terms = True
 
     def __call__(self, inputs: Mapping[str, Tensor], targets: Tensor, scored: int) -> Losses:
-        # Terms of an objective are divided by the number of scored targets, which a graph holds as a constant.
-        shape = (scored * self.counts, targets.shape, *((name, x.shape) for name, x in inputs.items()))
-        if graph := self.graphs.get(shape):
+        shape = self.shape_of(inputs, targets, scored)
+        graph = self.graphs.get(shape)
+        if graph:
             for name, x in inputs.items():
                 fill(graph.inputs[name], x)
             fill(graph.targets, targets)
             return self.replayed(graph)
-        self.seen[shape] = turn = self.seen.get(shape, 0) + 1
-        here, aims = {name: to_device(x, self.device) for name, x in inputs.items()}, to_device(targets, self.device)
-        possible = not self.waits and len(self.graphs) < SHAPES
-        if turn == 1 or not possible or not captures(self.loop, self.weights, max(x.numel() for x in here.values())):
-            losses = self.compute(here, aims, scored)
-            self.counts = len(losses) > 1
+        batches = self.batches_of_shape.get(shape, 0) + 1
+        device_inputs = {name: to_device(x, self.device) for name, x in inputs.items()}
+        device_targets = to_device(targets, self.device)
+        positions = max(x.numel() for x in device_inputs.values())
+        possible = not self.waits and len(self.graphs) < SHAPES and captures(self.config, self.weights, positions)
+        if batches == 1 or not possible:
+            losses = self.compute(device_inputs, device_targets, scored)
+            self.has_terms = len(losses) > 1
+            self.batches_of_shape[self.shape_of(inputs, targets, scored)] = batches
             return losses
-        if turn == 2:
-            return self.attempted(here, aims, scored)
-        self.graphs[shape] = Graph(here, aims, *as_graph(self.model, lambda: self.compute(here, aims, scored)))
+        self.batches_of_shape[shape] = batches
+        if batches == 2:
+            return self.tried(device_inputs, device_targets, scored)
+        recorded = as_graph(self.model, lambda: self.compute(device_inputs, device_targets, scored))
+        self.graphs[shape] = Graph(device_inputs, device_targets, *recorded)
         return self.replayed(self.graphs[shape])
 
-    def attempted(self, inputs: dict[str, Tensor], targets: Tensor, scored: int) -> Losses:
+    def shape_of(self, inputs: Mapping[str, Tensor], targets: Tensor, scored: int) -> Hashable:
+        """What a graph holds as constants: shapes, and the number of scored targets, by which terms are divided."""
+        shapes = [(name, x.shape) for name, x in inputs.items()]
+        return (scored if self.has_terms else 0, targets.shape, *shapes)
+
+    def tried(self, inputs: dict[str, Tensor], targets: Tensor, scored: int) -> Losses:
         """Compute so that waiting for the GPU is an error; after that error, compute again."""
         before = [buffer.clone() for buffer in self.model.buffers()]
         try:
@@ -83,8 +101,9 @@ class Captured:
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
-            self.waits, why = True, first_line(error)
-        self.say(f"train.capture: its steps wait for the GPU and cannot be CUDA graphs ({why})")
+            self.waits = True
+            reason = first_line(error)
+        self.warn(f"train.capture: its steps wait for the GPU and cannot be CUDA graphs ({reason})")
         self.model.zero_grad(set_to_none=True)
         for buffer, value in zip(self.model.buffers(), before, strict=True):
             buffer.copy_(value)
@@ -92,20 +111,21 @@ class Captured:
 
     def replayed(self, graph: Graph) -> Losses:
         """Run a recorded pass; its losses are copied, since it may run again within a step."""
-        graph.run()
+        graph.replay()
         for parameter, gradient in zip(self.model.parameters(), graph.gradients, strict=True):
             parameter.grad = gradient
         return {name: value.clone() for name, value in graph.losses.items()}
 
 
-def fill(own: Tensor, x: Tensor) -> None:
+def fill(target: Tensor, x: Tensor) -> None:
     """Copy a tensor of the CPU to one that a graph reads, without waiting."""
-    own.copy_(x.pin_memory() if own.is_cuda else x, non_blocking=True)
+    target.copy_(x.pin_memory() if target.is_cuda else x, non_blocking=True)
 
 
 def never_waiting(compute: Callable[[], Losses]) -> Losses:
     """Compute on a stream of its own, as before a capture.  Raises RuntimeError where it waits for the GPU."""
-    stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
+    stream = torch.cuda.Stream()
+    current = torch.cuda.current_stream()
     stream.wait_stream(current)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the mode is called a prototype

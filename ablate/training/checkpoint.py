@@ -1,22 +1,20 @@
-"""Checkpoints, written atomically with a digest of the metrics logged so far, which must match when a run resumes."""
+"""Checkpoints: the state of every part of a run in one file, written atomically and tied to the log of metrics."""
 
-import copy
 import dataclasses
+import io
 import math
 import os
+import pickle
 import time
-from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+import zipfile
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
-from ablate.config.files import is_of_reading, regular
-from ablate.results.atomic import digest, open_archive, set_aside, write_atomic
+from ablate.config.files import regular
+from ablate.results.atomic import digest, set_aside, write_atomic
 from ablate.results.run import MetricsWriter, Run
-from ablate.training.devices import is_out_of_memory
 from ablate.training.ranks import Ranks
 
 SHARE = 0.03  # of the time, at most, that checkpoints take
@@ -24,7 +22,7 @@ SHARE = 0.03  # of the time, at most, that checkpoints take
 
 @dataclasses.dataclass
 class Progress:
-    """The progress of a run, saved in its checkpoint together with the state of each part."""
+    """How far a run is."""
 
     step: int = 0
     tokens: int = 0  # positions of the batches so far
@@ -36,96 +34,116 @@ class Progress:
 
 
 class DamagedCheckpoint(Exception):
-    """A checkpoint that cannot be used; it has been set aside."""
+    """A checkpoint that was read and found damaged; it has been set aside."""
 
 
-class Saver:
-    """Writes a run's checkpoints in a thread; training waits only while its state is copied.
+class Checkpointer:
+    """Saves and restores the `state_dict` of each part of a run."""
 
-    They are at least `pause` seconds apart, and after the first, one is due only once it and those before take `SHARE`
-    of the time.  What counts is the time that training waits and the processor's time of the thread.
-    """
-
-    def __init__(self, run: Run, metrics: MetricsWriter, parts: Mapping[str, Any], pause: float):
-        self.run, self.metrics, self.parts, self.pause = run, metrics, parts, pause
-        self.start = self.began = time.monotonic()  # of the process, and of the last checkpoint
-        self.took, self.total, self.thread = 0.0, 0.0, ThreadPoolExecutor(1)
-        self.written: Future[None] = self.thread.submit(lambda: None)  # its result waits, and raises the thread's error
+    def __init__(self, run: Run, parts: dict[str, Any], interval: float):
+        self.run = run
+        self.parts = parts
+        self.interval = interval  # least seconds between two checkpoints
+        self.started = time.monotonic()
+        self.last_started = self.started
+        self.last_seconds = 0.0
+        self.total_seconds = 0.0
 
     def is_due(self) -> bool:
-        """Whether it is time for the next checkpoint.  Raises the error of the last one, if it could not be written."""
-        if not self.written.done() or self.written.result():
-            return False
+        """Whether the interval is over, and one more checkpoint would leave all of them within `SHARE` of the time."""
         now = time.monotonic()
-        return now - self.began > self.pause and SHARE * (now - self.start) > self.total + self.took
+        seconds = self.total_seconds + self.last_seconds
+        return now - self.last_started > self.interval and seconds < SHARE * (now - self.started)
 
-    def save(self, progress: Progress) -> None:
-        """Copy progress and the `state_dict` of each part, to be written once the checkpoint before is."""
-        self.written.result()
-        self.began = time.monotonic()
-        progress.offset, progress.logged = self.metrics.bytes, self.metrics.written().sha256
-        states = {name: part.state_dict() for name, part in self.parts.items()}
-        states["progress"] = dataclasses.asdict(progress)
-        states = copied(states)
-        self.took = time.monotonic() - self.began
-        self.written = self.thread.submit(self.write, states)
+    def save(self, progress: Progress, metrics: MetricsWriter) -> None:
+        """Replace the checkpoint; the rows logged so far are on disk before it is.  Raises OSError."""
+        self.last_started = time.monotonic()
+        os.fsync(metrics.file.fileno())
+        logged = metrics.written()
+        progress.offset = logged.bytes
+        progress.logged = logged.sha256
+        write_atomic(self.run.checkpoint_file, self.packed(progress), self.run.check)
+        self.last_seconds = time.monotonic() - self.last_started
+        self.total_seconds += self.last_seconds
 
-    def write(self, states: dict[str, Any]) -> None:
-        """Write a checkpoint."""
-        began = time.thread_time()
-        os.fsync(self.metrics.file.fileno())
-        write_atomic(self.run.checkpoint_file, partial(torch.save, states), self.run.check)
-        self.took += time.thread_time() - began
-        self.total += self.took
+    def packed(self, progress: Progress) -> bytes:
+        """The checkpoint as bytes."""
+        state = {name: part.state_dict() for name, part in self.parts.items()}
+        state["progress"] = dataclasses.asdict(progress)
+        state["run"] = self.run.folder.name
+        file = io.BytesIO()  # writing to disk, torch.save would hide that the disk is full behind an error of its own
+        torch.save(state, file)
+        return file.getvalue()
 
+    def load(self, device: torch.device) -> Progress:
+        """Restore the run's checkpoint, if it has one.
 
-def copied(states: dict[str, Any]) -> dict[str, Any]:
-    """A copy of states in the CPU's memory, in which tensors that share memory do so, too."""
-    copies, known = dict[int, torch.UntypedStorage](), dict[int, Any]()
-    for x in (leaf for leaf in tree_leaves(states) if isinstance(leaf, torch.Tensor)):
-        own, shape = x.untyped_storage(), (x.storage_offset(), x.shape, x.stride())
-        if own._cdata not in copies:
-            copies[own._cdata] = torch.UntypedStorage(own.nbytes()).copy_(own)
-        known[id(x)] = x.new_empty(0, device="cpu").set_(copies[own._cdata], *shape)
-    return copy.deepcopy(states, known)
+        Raises DamagedCheckpoint after setting aside one that was read and found damaged.  Any other error, as of full
+        memory or a disk that cannot be read now, says nothing about the checkpoint, which stays.
+        """
+        path = self.run.checkpoint_file
+        if not path.exists():
+            return Progress()
+        damage = find_damage(path)
+        if damage:
+            raise self.refused(damage, path)
+        try:
+            state = torch.load(path, map_location=device, weights_only=True)
+        except pickle.UnpicklingError:
+            raise self.refused("it holds more than tensors and numbers", path) from None
+        if state.pop("run") != self.run.folder.name:
+            raise self.refused("it is of another run", path)
+        progress = Progress(**state.pop("progress"))
+        log = self.run.metrics_file
+        if not log.exists():
+            raise self.refused(f"{log.name} is gone", path)
+        with open(log, "rb", opener=regular) as file:
+            logged = file.read(progress.offset)
+        if digest(logged) != progress.logged:
+            raise self.refused(f"the first {progress.offset:,} bytes of {log} are not what was logged", path, log)
+        self.restore(state)
+        progress.resumed += 1
+        return progress
 
-
-def restore(run: Run, device: torch.device, parts: Mapping[str, Any]) -> Progress:
-    """Load the run's checkpoint, if it has one, into its parts.  Raises DamagedCheckpoint after setting it aside, and
-    the error of one that cannot be read now."""
-    path, damaged = run.checkpoint_file, [run.checkpoint_file]
-    if not path.exists():
-        return Progress()
-    try:
-        with open_archive(path) as file:
-            state = torch.load(file, map_location=device, weights_only=True)
-        progress = Progress(**state["progress"])
-        with open(run.metrics_file, "rb", opener=regular) as log:
-            if digest(log.read(progress.offset)) != progress.logged:
-                damaged.append(run.metrics_file)
-                raise ValueError(f"the first {progress.offset:,} bytes of {log.name} are not what was logged")
-        for name, part in parts.items():
+    def restore(self, state: dict[str, Any]) -> None:
+        """Load the state of each part."""
+        for name, part in self.parts.items():
             part.load_state_dict(state[name])
-    except Exception as error:  # torch.load can raise any exception on damaged bytes
-        if is_passing(error):
+
+    def refused(self, reason: str, *files: Path) -> DamagedCheckpoint:
+        """Set files aside, unless another process has taken over the run; returns the error to raise."""
+        self.run.check()
+        names = " and ".join(set_aside(file).name for file in files)
+        return DamagedCheckpoint(
+            f"{self.run.checkpoint_file} cannot be used ({reason}); set aside as {names}, trained again"
+        )
+
+    def share(self, progress: Progress, ranks: Ranks, device: torch.device) -> Progress:
+        """Give every rank the state and the progress of rank 0, and return that progress."""
+        if ranks.count == 1:
+            return progress
+        content = ranks.from_first(b"" if ranks.rank else self.packed(progress))
+        if ranks.rank == 0:
+            return progress
+        state = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
+        self.restore(state)
+        return Progress(**state["progress"])
+
+
+def find_damage(path: Path) -> str:
+    """What is wrong with a file of `torch.save`, which compares no checksums when it loads; "" if all are right.
+
+    Raises OSError and MemoryError if the file cannot be read now.
+    """
+    with open(path, "rb", opener=regular) as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                unpacked = sum(part.file_size for part in archive.infolist())
+                if unpacked > os.fstat(file.fileno()).st_size:
+                    return "it unpacks to more than it holds: no run wrote it"
+                damaged_part = archive.testzip()
+        except (OSError, MemoryError):
             raise
-        run.check()
-        aside, why = " and ".join(set_aside(file).name for file in damaged), str(error).split("\n")[0][:200]
-        raise DamagedCheckpoint(f"{path} cannot be used ({why}); set aside as {aside}, trained again") from None
-    progress.resumed += 1
-    return progress
-
-
-def is_passing(error: Exception) -> bool:
-    """Whether an error of loading says nothing about a checkpoint: memory is full, or the disk cannot be read now."""
-    return is_of_reading(error) or is_out_of_memory(error) or "can't allocate memory" in str(error)
-
-
-def share(progress: Progress, parts: Mapping[str, Any], ranks: Ranks) -> Progress:
-    """Give all ranks of a run the state of rank 0; returns its progress."""
-    if ranks.count > 1:
-        states = {} if ranks.rank else copied({name: part.state_dict() for name, part in parts.items()})
-        progress, states = ranks.from_first((progress, states))
-        for name, state in states.items() if ranks.rank else ():
-            parts[name].load_state_dict(state)
-    return progress
+        except Exception as error:  # zipfile can raise any exception on damaged bytes
+            return f"it is damaged: {error}"
+    return f"it is damaged: the checksum of {damaged_part} does not fit" if damaged_part else ""

@@ -16,46 +16,67 @@ class Clock:
     """Seconds by phase.  No second counts twice: a phase excludes compilation and the phases nested in it."""
 
     def __init__(self, processes: int = 1) -> None:
-        self.seconds = dict.fromkeys(PHASES, 0.0)
-        self.steps, self.step_seconds = 0, 0.0  # steps timed after the warm-up, and their seconds without evaluations
-        self.cpu_before, self.began = 0.0, time.process_time()  # CPU seconds of earlier processes of the run
         self.processes = processes  # that share the work equally
-        self.counted = 0.0  # seconds of all steps up to the last counted one
-        self.inner = 0.0  # seconds spent in phases nested in the current one
+        self.seconds = dict.fromkeys(PHASES, 0.0)
+        self.steps = 0  # timed after the warm-up
+        self.step_seconds = 0.0  # of those steps, without evaluations
+        self.cpu_before = 0.0  # CPU seconds of earlier processes of the run
+        self.cpu_start = time.process_time()
+        self.last_step = 0.0  # seconds of all steps up to the last counted one
+        self.nested = 0.0  # seconds spent in phases nested in the current one
         self.compiled = 0.0  # seconds of compilation in this process that are in `seconds`
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
         """Add the time spent in the `with` block to a phase."""
-        start, compiled, inner, self.inner = time.perf_counter(), Stopwatch.seconds, self.inner, 0.0
-        counted = self.compiled
+        outer_nested = self.nested
+        self.nested = 0.0
+        compiled_before = self.compiled
+        stopwatch_before = Stopwatch.seconds
+        start = time.perf_counter()
         try:
             yield
         finally:
-            whole = time.perf_counter() - start
-            compiling = Stopwatch.seconds - compiled - (self.compiled - counted)
+            elapsed = time.perf_counter() - start
+            compiled_in_nested = self.compiled - compiled_before
+            compiling = Stopwatch.seconds - stopwatch_before - compiled_in_nested
             self.compiled += compiling
             self.seconds["compile"] += compiling
-            self.seconds[phase] += whole - compiling - self.inner
-            self.inner = inner + whole
+            self.seconds[phase] += elapsed - compiling - self.nested
+            self.nested = outer_nested + elapsed
 
-    def count_step(self, warm: bool) -> None:
+    def total(self) -> float:
+        """Seconds of all phases."""
+        return sum(self.seconds.values())
+
+    def count_step(self, is_warm: bool) -> None:
         """Called after each step; counts it, and the time since the previous one, once the process has warmed up."""
-        before, self.counted = self.counted, sum(self.seconds[phase] for phase in STEP)
-        if warm:
+        before = self.last_step
+        self.last_step = sum(self.seconds[phase] for phase in STEP)
+        if is_warm:
             self.steps += 1
-            self.step_seconds += self.counted - before
+            self.step_seconds += self.last_step - before
 
     def mean_step_seconds(self) -> float | None:
         """Mean seconds of a training step after the warm-up, without evaluations; None if no step was timed."""
         return self.step_seconds / self.steps if self.step_seconds else None
 
+    def cpu_seconds(self) -> float:
+        """CPU seconds of all processes of the run so far."""
+        return self.cpu_before + self.processes * (time.process_time() - self.cpu_start)
+
     def state_dict(self) -> dict[str, Any]:
-        """The state to save in a checkpoint."""
-        cpu = self.cpu_before + self.processes * (time.process_time() - self.began)
-        return {"seconds": self.seconds, "steps": self.steps, "step_seconds": self.step_seconds, "cpu_seconds": cpu}
+        return {
+            "seconds": self.seconds,
+            "steps": self.steps,
+            "step_seconds": self.step_seconds,
+            "cpu_seconds": self.cpu_seconds(),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore from a checkpoint; the time of this process so far is added."""
-        self.seconds = {phase: self.seconds[phase] + state["seconds"][phase] for phase in PHASES}
-        self.steps, self.step_seconds, self.cpu_before = state["steps"], state["step_seconds"], state["cpu_seconds"]
+        for phase in PHASES:
+            self.seconds[phase] += state["seconds"][phase]
+        self.steps = state["steps"]
+        self.step_seconds = state["step_seconds"]
+        self.cpu_before = state["cpu_seconds"]

@@ -22,9 +22,9 @@ from ablate.results.atomic import set_aside, write_json
 from ablate.results.records import Documents, Evaluation
 from ablate.results.run import Run
 from ablate.training.devices import is_out_of_memory, make_room, to_device
-from ablate.training.ranks import ALONE, Ranks
 
 CHUNK = 4096  # positions per forward pass on the CPU
+RECALIBRATION_BATCHES = 32
 T = TypeVar("T")
 
 
@@ -37,7 +37,6 @@ class Setting(NamedTuple):
     chunk: int = CHUNK  # positions per forward pass
     val_share: float = 1.0  # share of `tokens` used on the validation split during training
     rows: int | None = None  # examples per forward pass, if the model is compiled for a fixed batch size
-    ranks: Ranks = ALONE  # which share the examples
 
     def of(self, split: str) -> int:
         """Number of positions of a split."""
@@ -62,9 +61,11 @@ def score(model: nn.Module, held_out: HeldOut, setting: Setting, batch_statistic
         return loss.view(targets.shape).double().cpu().numpy(), right
 
     with evaluation_mode(model, batch_statistics):
-        losses, right = zip(*in_chunks(held_out, setting, compute_chunk, batch_statistics), strict=True)
-    count = len(held_out.targets)
-    return Scores(np.concatenate(losses)[:count], np.concatenate(right)[:count], (held_out.targets != IGNORE).numpy())
+        chunks = in_chunks(held_out, setting, compute_chunk, may_split=not batch_statistics)
+    count = len(held_out.targets)  # the last chunk may be padded
+    losses = np.concatenate([loss for loss, _ in chunks])[:count]
+    right = np.concatenate([right for _, right in chunks])[:count]
+    return Scores(losses, right, (held_out.targets != IGNORE).numpy())
 
 
 def positions_at_once(loop: Train, context: int) -> int:
@@ -73,34 +74,35 @@ def positions_at_once(loop: Train, context: int) -> int:
 
 
 def in_chunks(
-    held_out: HeldOut, setting: Setting, compute: Callable[[dict[str, Tensor], Tensor], T], whole: bool = False
+    held_out: HeldOut, setting: Setting, compute: Callable[[dict[str, Tensor], Tensor], T], may_split: bool
 ) -> list[T]:
-    """Apply `compute` to inputs and targets in chunks of about `setting.chunk` positions; returns the results.  Each
-    rank computes an equal share of the chunks.
+    """Apply `compute` to inputs and targets in chunks of about `setting.chunk` positions; returns the results.
 
-    When out of memory, later chunks have half as many examples, except with `whole`, where chunks must not be split.
-    With `setting.rows` each chunk has exactly that many examples; the last one is padded with its last example.
+    When out of memory, later chunks have half as many examples if they may be split.  With `setting.rows` each chunk
+    has exactly that many examples; the last one is padded with its last example.
     """
-    device, alike, ranks, count = setting.device, setting.rows, setting.ranks, len(held_out.targets)
-    rows = alike or max(1, setting.chunk // max(tensor.shape[1] for tensor in held_out.inputs.values()))
-    found: list[T] = []
-    start, stop = (min(count, -(-count // rows) * end // ranks.count * rows) for end in (ranks.rank, ranks.rank + 1))
-    while start < stop:
-        part: slice | Tensor = slice(start, min(start + rows, stop))
-        if alike and start + rows > count:
-            part = torch.arange(start, start + rows).clamp(max=count - 1)
+    device = setting.device
+    count = len(held_out.targets)
+    positions = max(tensor.shape[1] for tensor in held_out.inputs.values())
+    rows = setting.rows or max(1, setting.chunk // positions)
+    results: list[T] = []
+    start = 0
+    while start < count:
+        chunk: slice | Tensor = slice(start, start + rows)
+        if setting.rows and start + rows > count:
+            chunk = torch.arange(start, start + rows).clamp(max=count - 1)
         try:
-            inputs = {name: to_device(tensor[part], device) for name, tensor in held_out.inputs.items()}
-            found.append(compute(inputs, to_device(held_out.targets[part], device)))
+            inputs = {name: to_device(tensor[chunk], device) for name, tensor in held_out.inputs.items()}
+            results.append(compute(inputs, to_device(held_out.targets[chunk], device)))
         except RuntimeError as error:
-            if whole or rows == 1 or not is_out_of_memory(error):
+            if not may_split or rows == 1 or not is_out_of_memory(error):
                 raise
-            rows = -(-rows // 2)
+            rows = math.ceil(rows / 2)
         else:
             start += rows
             continue
         make_room(device)  # not in the except block, where the error keeps its tensors alive
-    return ranks.gather(found)
+    return results
 
 
 @contextlib.contextmanager
@@ -118,8 +120,8 @@ def evaluation_mode(model: nn.Module, batch_statistics: bool = False) -> Iterato
     finally:
         for module, training in modes.items():
             module.training = training
-        for norm, was in zip(norms, frozen, strict=True):
-            norm.frozen = was
+        for norm, was_frozen in zip(norms, frozen, strict=True):
+            norm.frozen = was_frozen
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
@@ -138,9 +140,10 @@ def summarise(
     `bytes_per_token` is known.  Raises ValueError if nothing is scored."""
     if not scores.scored.any():
         raise ValueError(f"eval.tokens is too small: no target of the {split} split is scored; write more")
-    found = {name: metric.compute(scores) for name, metric in metrics.items()}
-    found |= {"bpb": found["loss"] / math.log(2) / bytes_per_token} if bytes_per_token else {}
-    return {at_length(f"{split}/{name}", length): value for name, value in found.items()}
+    values = {name: metric.compute(scores) for name, metric in metrics.items()}
+    if bytes_per_token:
+        values["bpb"] = values["loss"] / math.log(2) / bytes_per_token
+    return {at_length(f"{split}/{name}", length): value for name, value in values.items()}
 
 
 def at_length(metric: str, length: int | None) -> str:
@@ -152,21 +155,26 @@ def by_document(scores: Scores, documents: np.ndarray, names: list[str]) -> Docu
     """Scored targets and mean loss of each held-out document that has any; empty for a task without documents."""
     if not names:
         return Documents()
-    here = documents[scores.scored]
-    tokens = np.bincount(here, minlength=len(names))
-    total = np.bincount(here, weights=scores.loss[scores.scored], minlength=len(names))
+    document_of_target = documents[scores.scored]
+    tokens = np.bincount(document_of_target, minlength=len(names))
+    losses = np.bincount(document_of_target, weights=scores.loss[scores.scored], minlength=len(names))
     scored = np.flatnonzero(tokens)
-    losses = (total[scored] / tokens[scored]).tolist()
-    return Documents(name=[names[i] for i in scored], tokens=tokens[scored].tolist(), loss=losses)
+    return Documents(
+        name=[names[i] for i in scored], tokens=tokens[scored].tolist(), loss=(losses[scored] / tokens[scored]).tolist()
+    )
 
 
 def setting_of(config: Config) -> Setting:
     """The evaluation settings of a resolved configuration."""
-    train, evaluated = config.train, config.eval
-    chunk = positions_at_once(train, config.data["context"])
-    rows = train.part_rows if train.compile else None
-    device = torch.device(train.device)
-    return Setting(evaluated.tokens, device, train.precision, chunk, evaluated.val_share, rows)
+    train = config.train
+    return Setting(
+        tokens=config.eval.tokens,
+        device=torch.device(train.device),
+        precision=train.precision,
+        chunk=positions_at_once(train, config.data["context"]),
+        val_share=config.eval.val_share,
+        rows=train.part_rows if train.compile else None,
+    )
 
 
 class Measured(NamedTuple):
@@ -182,8 +190,8 @@ def measure(model: nn.Module, task: Task, split: str, setting: Setting, length: 
     held_out = task.held_out(split, setting.of(split), length)
     # Other lengths get their own graph, which need not save activations for a backward pass.
     scores = score(model, held_out, setting if length is None else setting._replace(rows=None))
-    found = summarise(scores, split, task.measured(), task.bytes_per_token.get(split), length)
-    return Measured(found, scores, held_out)
+    metrics = summarise(scores, split, task.measured(), task.bytes_per_token.get(split), length)
+    return Measured(metrics, scores, held_out)
 
 
 def final_evaluation(
@@ -194,58 +202,57 @@ def final_evaluation(
     Models with running statistics get two more losses: `test/loss_recalibrated`, with statistics estimated anew, and
     `test/loss_batch`, with those of each chunk of examples, which depend on the tokens to be predicted.
     """
-    found, scores, held_out = measure(model, task, "test", setting)
+    metrics, scores, held_out = measure(model, task, "test", setting)
     if running_norms(model):
-        alike = setting._replace(chunk=CHUNK, rows=None)  # the chunk size is the same on all devices
-        fresh = recalibrated(model, setting, batches)
-        for name, of, batch in (("loss_recalibrated", fresh, False), ("loss_batch", model, True)):
-            found |= {f"test/{name}": loss(score(of, held_out, alike, batch))}
-    return found, by_document(scores, held_out.documents, held_out.names)
+        fixed_chunks = setting._replace(chunk=CHUNK, rows=None)  # the same on all devices
+        recalibrated_model = recalibrated(model, setting, batches)
+        metrics["test/loss_recalibrated"] = loss(score(recalibrated_model, held_out, fixed_chunks))
+        metrics["test/loss_batch"] = loss(score(model, held_out, fixed_chunks, batch_statistics=True))
+    return metrics, by_document(scores, held_out.documents, held_out.names)
 
 
 def at_lengths(model: nn.Module, task: Task, setting: Setting, lengths: list[int]) -> dict[str, float]:
     """Test metrics at other lengths: `test/loss@128` and so on."""
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for length in lengths:
-        found |= measure(model, task, "test", setting, length).metrics
-    return found
+        metrics |= measure(model, task, "test", setting, length).metrics
+    return metrics
 
 
 def add_length(run: Run, model: nn.Module, task: Task, setting: Setting, length: int) -> None:
     """Evaluate a trained model at a length and add the metrics to the run's evaluation.json.  Always in eager mode:
     each length would be compiled anew, and saved weights are evaluated in eager mode, too.  `eval.lengths` is not part
     of a run's key: new lengths evaluate the saved weights, and nothing is trained again."""
-    found = at_lengths(copy.deepcopy(model), task, setting, [length])
-    whose = Evaluation(torch=torch.__version__, data_fingerprint=task.fingerprint)
+    metrics = at_lengths(copy.deepcopy(model), task, setting, [length])
+    evaluation = Evaluation(torch=torch.__version__, data_fingerprint=task.fingerprint)
     try:
-        known = run.evaluation(whose)
+        earlier = run.evaluation(evaluation)
     except Unreadable:
         raise
     except Corrupt:
-        known = {}
+        earlier = {}
         with contextlib.suppress(FileNotFoundError):
             set_aside(run.evaluation_file)
-    write_json(run.evaluation_file, dataclasses.replace(whose, metrics={**known, **found}).as_json(), run.check)
+    evaluation = dataclasses.replace(evaluation, metrics={**earlier, **metrics})
+    write_json(run.evaluation_file, evaluation.as_json(), run.check)
 
 
 def following(task: Task, seed: int, step: int, size: int) -> Iterator[Batch]:
     """The training batches from a step on, generated lazily."""
-    return (task.batch(seed, later, size) for later in itertools.count(step))
-
-
-BATCHES = 32
+    return (task.batch(seed, later_step, size) for later_step in itertools.count(step))
 
 
 @torch.no_grad()
 def recalibrated(model: nn.Module, setting: Setting, batches: Iterator[Batch]) -> nn.Module:
     """A copy of the model, in evaluation mode, whose running statistics are the mean over 32 training batches, computed
     without dropout (precise statistics: Wu 2021, arXiv 2105.07576)."""
-    copied = copy.deepcopy(model).eval()
-    for norm in running_norms(copied):
+    model = copy.deepcopy(model).eval()
+    for norm in running_norms(model):
         norm.reset()
         norm.momentum = None
         norm.train()
-    for batch in itertools.islice(batches, BATCHES):
+    for batch in itertools.islice(batches, RECALIBRATION_BATCHES):
+        inputs = {name: to_device(tensor, setting.device) for name, tensor in batch.inputs.items()}
         with autocast(setting.device, setting.precision):
-            copied(**{name: to_device(tensor, setting.device) for name, tensor in batch.inputs.items()})
-    return copied.eval()
+            model(**inputs)
+    return model.eval()

@@ -1,4 +1,4 @@
-"""The gradient of a batch, in parts that are summed in a fixed binary tree: `train.parts`, more when out of memory."""
+"""The gradient of a batch, accumulated over parts: `train.parts`, more when out of memory, shared by several ranks."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -19,143 +19,162 @@ from ablate.training.devices import TooLarge, is_out_of_memory, make_room, to_de
 from ablate.training.evaluation import autocast
 from ablate.training.ranks import ALONE, Ranks
 
+Losses = dict[str, Tensor]
+
 
 class Gradients:
-    """`gradients(batch)` replaces the gradients of the parameters and returns the losses of the batch.
+    """`gradients(batch)` replaces the gradients of the parameters and returns the losses of the batch by name.
 
-    All calls within one step use the same random draws; only the first updates running statistics.
-    `parts` is the number of parts that a batch is split into; `say` is called with a sentence when it grows.
+    All calls within one step draw the same random numbers; only the first updates running statistics.  `warn` is called
+    with a sentence when the number of parts grows.
     """
 
     def __init__(
         self,
         model: nn.Module,
         objective: Objective,
-        loop: Train,
+        config: Train,
         seed: int,
         user_code: bool,
-        say: Callable[[str], None],
+        warn: Callable[[str], None],
         ranks: Ranks = ALONE,
     ):
-        self.model, self.objective, self.precision = model, objective, loop.precision
-        self.device, self.seed, self.user_code, self.say = torch.device(loop.device), seed, user_code, say
-        self.parts, self.step, self.calls, self.parameters = loop.parts, 0, 0, list(model.parameters())
+        self.model = model
+        self.parameters = list(model.parameters())
+        self.objective = objective
+        self.precision = config.precision
+        self.device = torch.device(config.device)
+        self.seed = seed
+        self.user_code = user_code
+        self.warn = warn
         self.ranks = ranks
-        graphs = loop.capture and capture.available(self.device) and not user_code  # a graph would repeat its draws
-        # Not a method: in a cycle, graphs would be freed by garbage collection only, which no full GPU starts.
-        whole = functools.partial(compute, model, objective, precision=loop.precision)
-        self.captured = capture.Captured(model, whole, say, loop) if graphs else None
-        if user_code and loop.capture is True:
-            say("train.capture: not captured as CUDA graphs, which would repeat the draws of components of your own")
+        self.parts = config.parts
+        self.step = 0
+        self.calls = 0  # within the step
+        self.graphs: capture.CapturedPasses | None = None
+        if config.capture and capture.available(self.device) and not user_code:  # a graph would repeat its draws
+            # Not a method: in a cycle, graphs would be freed by garbage collection only, which no full GPU starts.
+            whole_batch = functools.partial(backward, model, objective, precision=config.precision)
+            self.graphs = capture.CapturedPasses(model, whole_batch, warn, config)
+        if config.capture is True and user_code:
+            warn("train.capture: not captured as CUDA graphs, which would repeat the draws of components of your own")
 
-    def begin(self, step: int) -> None:
+    def begin_step(self, step: int) -> None:
         """Start a step: the following calls, and the random numbers of user components, belong to it."""
-        self.step, self.calls = step, 0
-        self.seed_torch()
+        self.step = step
+        self.calls = 0
+        self.seed_user_code()
 
-    def __call__(self, batch: Batch) -> dict[str, Tensor]:
+    def __call__(self, batch: Batch) -> Losses:
         """Compute the gradient of the training objective on a batch.  Raises TooLarge."""
         for parameter in self.parameters:
             parameter.grad = None
         rekey(self.model, self.seed, self.step)
-        self.seed_torch()
-        kept = [buffer.clone() for buffer in self.model.buffers()] if self.calls else []
-        losses, parts = self.of_graph(batch) or self.by_parts(batch)
-        if parts > 1:  # what the step draws itself does not depend on which parts were computed here
-            self.seed_torch(len(batch.targets))
-        for buffer, before in zip(self.model.buffers() if kept else (), kept, strict=True):
-            buffer.copy_(before)
+        self.seed_user_code()
+        buffers: list[Tensor] = []
+        if self.calls > 0:
+            buffers = [buffer.clone() for buffer in self.model.buffers()]
+        losses = self.by_graph(batch) or self.by_parts(batch)
+        if self.parts > 1:  # what the step draws itself must not depend on which parts were computed here
+            self.seed_user_code(len(batch.targets))
+        if self.calls > 0:
+            for buffer, before in zip(self.model.buffers(), buffers, strict=True):
+                buffer.copy_(before)
         self.calls += 1
-        if parts > self.parts:
-            self.parts = parts
-            alike = "whose gradients add up to the same"
-            alike += ", but for losses of components, taken of each part" * has_auxiliary(self.model)
-            change = f"from step {self.step} on batches of {len(batch.targets)} are taken in {parts} parts"
-            if self.ranks.rank == 0:
-                self.say(f"out of memory: {change}, {alike}")
         return losses
 
-    def of_graph(self, batch: Batch) -> tuple[dict[str, Tensor], int] | None:
-        """The losses of a batch that a CUDA graph computes, in one part; None if none does, or for want of memory."""
-        if self.captured is None or self.parts > 1:
+    def by_graph(self, batch: Batch) -> Losses | None:
+        """The losses of a batch computed by a CUDA graph; None if there is none, or not enough memory for it."""
+        if self.graphs is None or self.parts > 1:
             return None
         try:
-            return self.captured(batch.inputs, batch.targets, count_scored(batch)), 1
+            return self.graphs(batch.inputs, batch.targets, count_scored(batch))
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-        self.captured = None
-        self.model.zero_grad(set_to_none=True)
-        make_room(self.device)
+        self.graphs = None
+        self.free_memory()
         return None
 
-    def by_parts(self, batch: Batch) -> tuple[dict[str, Tensor], int]:
-        """The losses of a batch, and the number of parts used: `parts`, doubled when a rank is out of memory, starting
-        over each time.  Raises TooLarge."""
-        parts, scored = self.parts, count_scored(batch)
+    def by_parts(self, batch: Batch) -> Losses:
+        """The losses of a batch in `parts` parts, twice as many whenever a rank is out of memory.  Raises TooLarge."""
+        rows = len(batch.targets)
+        parts_before = self.parts
         while True:
-            message, losses = "", dict[str, Tensor]()
+            losses: Losses = {}
+            message = ""
             try:
-                losses = self.of_rows(batch, scored, *self.ranks.rows(len(batch.targets)), parts // self.ranks.count)
+                losses = self.accumulate(batch)
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
                 message = first_line(error) or "out of memory"
-            parameters = self.parameters if self.ranks.count > 1 else []
-            full, *used = self.ranks.most([bool(message), *(p.grad is not None for p in parameters)])
-            if not full:
-                for parameter in (p for p, is_used in zip(parameters, used, strict=True) if is_used and p.grad is None):
-                    parameter.grad = torch.zeros_like(parameter)  # what another rank's rows alone depend on
-                self.ranks.add([p.grad for p in parameters if p.grad is not None] + [*losses.values()])
-                return losses, parts
-            self.model.zero_grad(set_to_none=True)
-            make_room(self.device)
-            refuse_to_split(self.model, len(batch.targets), parts, message or "on another device")
-            parts *= 2
+            if not self.ranks.any([message != ""])[0]:
+                break
+            self.free_memory()  # not in the except block, where the error keeps its tensors alive
+            refuse_to_split(self.model, rows, self.parts, message or "on another device")
+            self.parts *= 2
+        if self.ranks.count > 1:
+            self.add_up(losses)
+        if self.parts > parts_before and self.ranks.rank == 0:
+            message = f"out of memory: from step {self.step} on batches of {rows} are computed in {self.parts} parts"
+            if has_auxiliary(self.model):
+                message += "; losses of components are those of each part"
+            self.warn(message)
+        return losses
 
-    def of_rows(self, batch: Batch, scored: int, start: int, stop: int, parts: int) -> dict[str, Tensor]:
-        """Backpropagate the share of some rows, taken in parts, in the mean loss over all targets of a batch.  Returns
-        their cross-entropy as `loss`; if there are other terms, also these by name and their sum as `objective`.
-
-        Gradients and losses are summed in a binary tree: those of a half of the rows are those of its two halves
-        together.  The order of summation then depends on the number of parts only, and log₂ of it gradients are in
-        memory, at least one.
-        """
-        if parts == 1 or stop - start == 1:
-            share, rows = (stop - start) / len(batch.targets), slice(start, stop)
-            if share < 1:
+    def accumulate(self, batch: Batch) -> Losses:
+        """Add up the gradients and losses of this rank's parts of a batch, one part after another."""
+        rows = len(batch.targets)
+        if rows < self.ranks.count:
+            raise ValueError(f"a batch of {rows} cannot be shared by train.devices={self.ranks.count}")
+        scored = count_scored(batch)
+        parts_of_rank = self.parts // self.ranks.count
+        first = self.ranks.rank * parts_of_rank
+        totals: Losses = {}
+        for part in range(first, first + parts_of_rank):
+            start = -(-part * rows // self.parts)  # rounded up
+            stop = -(-(part + 1) * rows // self.parts)
+            if start == stop:  # more parts than rows
+                continue
+            if self.parts > 1:
                 begin_at(self.model, start)
-                self.seed_torch(start)
-            inputs = {name: to_device(tensor[rows], self.device) for name, tensor in batch.inputs.items()}
-            targets = to_device(batch.targets[rows], self.device)
-            return compute(self.model, self.objective, inputs, targets, scored, self.precision, share)
-        middle = (start + stop + 1) // 2
-        losses = self.of_rows(batch, scored, start, middle, parts // 2)
-        first = [] if parts == 2 else [p.grad for p in self.parameters]  # autograd adds the second of two itself
-        if first:
-            self.model.zero_grad(set_to_none=True)
-        others = self.of_rows(batch, scored, middle, stop, parts // 2)
-        for parameter, gradient in zip(self.parameters, first, strict=False):
-            if gradient is not None:
-                parameter.grad = gradient if parameter.grad is None else gradient.add_(parameter.grad)
-        return {name: loss + others[name] for name, loss in losses.items()}
+                self.seed_user_code(start)
+            inputs = {name: to_device(tensor[start:stop], self.device) for name, tensor in batch.inputs.items()}
+            targets = to_device(batch.targets[start:stop], self.device)
+            share = (stop - start) / rows
+            losses = backward(self.model, self.objective, inputs, targets, scored, self.precision, share)
+            for name, loss in losses.items():
+                totals[name] = totals[name] + loss if name in totals else loss
+        return totals
 
-    def state_dict(self) -> dict[str, int]:
-        """The state to save in a checkpoint."""
-        return {"parts": self.parts}
+    def add_up(self, losses: Losses) -> None:
+        """Add up gradients and losses over the ranks.  A parameter that only some ranks used has a gradient on all."""
+        has_gradient = self.ranks.any([parameter.grad is not None for parameter in self.parameters])
+        used = [parameter for parameter, is_used in zip(self.parameters, has_gradient, strict=True) if is_used]
+        for parameter in used:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        gradients = [parameter.grad for parameter in used if parameter.grad is not None]
+        self.ranks.add(gradients + list(losses.values()))
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Restore from a checkpoint."""
-        self.parts = state["parts"]
-
-    def seed_torch(self, row: int = 0) -> None:
-        """Seed torch's global generators for the part of the step's batch that starts at a row, if user components may
-        draw from them."""
+    def seed_user_code(self, row: int = 0) -> None:
+        """Seed torch's global generators, from which user components may draw, for rows of the batch from `row` on."""
         if self.user_code:
             seed_torch(self.seed, self.step, self.device, row)
 
+    def free_memory(self) -> None:
+        self.model.zero_grad(set_to_none=True)
+        make_room(self.device)
 
-def compute(
+    def state_dict(self) -> dict[str, int]:
+        return {"parts": self.parts}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.parts = state["parts"]
+
+
+def backward(
     model: nn.Module,
     objective: Objective,
     inputs: Mapping[str, Tensor],
@@ -163,20 +182,27 @@ def compute(
     scored: int,
     precision: str,
     share: float = 1.0,
-) -> dict[str, Tensor]:
-    """Add the gradients of rows of a batch, which are a share of them; returns their losses."""
-    given = model, inputs, targets, precision, share == 1
+) -> Losses:
+    """Add the gradients of rows that are a share of a batch with `scored` targets; returns their losses.
+
+    These are the cross-entropy as `loss`, and if there are other terms, those by name and the sum as `objective`.
+    """
+    arguments = model, inputs, targets, precision, share == 1
     if targets.is_cuda and model._compiled_call_impl is not None and objective.is_plain:
         with whole_logits(model):
-            loss, logits = compiled_loss()(*given)
+            loss, logits = compiled_loss()(*arguments)
     else:
-        loss, logits = loss_of(*given)
-    loss = loss if share == 1 else loss / scored  # not in compiled code, which would be made anew for each number
+        loss, logits = loss_of(*arguments)
+    if share < 1:
+        loss = loss / scored  # not in compiled code, which would be made anew for each number
+    losses = {"loss": loss}
     terms = terms_of(model, objective, logits, targets, inputs, scored, share)
-    whole = sum(terms.values(), loss)
-    whole.backward()
-    found = {"loss": loss} | (terms | {"objective": whole} if terms else {})
-    return {name: value.detach() for name, value in found.items()}
+    total = sum(terms.values(), loss)
+    total.backward()
+    if terms:
+        losses |= terms
+        losses["objective"] = total
+    return {name: value.detach() for name, value in losses.items()}
 
 
 def count_scored(batch: Batch) -> int:
@@ -200,14 +226,16 @@ def compiled_loss() -> Callable[..., tuple[Tensor, None]]:
     """The loss of `loss_of`, compiled together with the model: logits in bf16 are read as such, without a copy in
     float32, nor are probabilities kept.  At a vocabulary of 50,257 that copy and its gradient take a quarter of a step
     of GPT-2.  Inductor's options are its defaults: those in `compiling` were chosen on CPUs."""
-    return torch.compile(lambda *given: (loss_of(*given)[0], None), dynamic=False)
+    return torch.compile(lambda *arguments: (loss_of(*arguments)[0], None), dynamic=False)
 
 
 def refuse_to_split(model: nn.Module, rows: int, parts: int, message: str) -> None:
     """Raise TooLarge if a batch cannot be split into more parts."""
-    if norms := running_norms(model):
-        kind = type(norms[0]).__name__
-        why = f"{kind} normalises by the whole batch, so that parts would be another model; write a smaller"
-        raise TooLarge(f"out of memory with train.batch_size={rows}: {why} train.batch_size ({message})")
+    norms = running_norms(model)
+    if norms:
+        reason = f"{type(norms[0]).__name__} normalises by the whole batch, so that parts would be another model"
+        raise TooLarge(
+            f"out of memory with train.batch_size={rows}: {reason}; write a smaller train.batch_size ({message})"
+        )
     if -(-rows // parts) == 1:
         raise TooLarge(f"out of memory with one example at a time; write a smaller model or data.context ({message})")

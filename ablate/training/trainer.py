@@ -1,6 +1,5 @@
-"""The training loop: one run from its configuration to its result, with metrics on disk and exact resumption."""
+"""The training loop of one run: evaluate, save, accumulate gradients, learning rate, step, log."""
 
-import contextlib
 import math
 import sys
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from ablate.model.products import use
 from ablate.results.records import Documents
 from ablate.results.run import MetricsWriter, Row, Run
 from ablate.results.run_key import compiled_code, is_foreign, numbers
-from ablate.training import checkpoint
+from ablate.training.checkpoint import Checkpointer, DamagedCheckpoint
 from ablate.training.clock import WARM_UP, Clock
 from ablate.training.compiling import compile_in_place
 from ablate.training.devices import reset_peak_memory
@@ -38,155 +37,177 @@ class Interrupted(Exception):
 
 
 class Trainer:
-    """One run: a model, a task and an optimiser, trained from the last checkpoint, or from the start, to the end."""
+    """A model, a task and an optimiser, trained from the last checkpoint, or from the start, to the last step."""
 
     def __init__(self, run: Run, config: Config, seed: int, ranks: Ranks = ALONE):
-        self.clock, self.documents, self.ranks = Clock(ranks.count), Documents(), ranks
+        self.run = run
+        self.config = config
+        self.ranks = ranks
+        self.steps = config.train.steps
+        self.data_seed = data_seed(config.seed, seed)
+        self.device = torch.device(config.train.device)
+        self.documents = Documents()
+        self.clock = Clock(ranks.count)
         with self.clock.timed("setup"):
-            self.run, self.loop, self.optim = run, config.train, config.optim
-            self.keep_checkpoint = config.keep == "all"
-            init_seed, self.data_seed = initial_seed(config, seed), data_seed(config.seed, seed)
-            self.device, self.setting = torch.device(self.loop.device), setting_of(config)._replace(ranks=ranks)
-            reset_peak_memory(self.device)  # the worker's earlier runs must not count
-            self.task = build_task(config)
-            self.model = initialised_model(config, self.task, init_seed)
-            # The other ranks get the weights of rank 0.
-            self.vectors_seconds = None if ranks.rank else begin_with_vectors(self.model, config, self.task, init_seed)
-            self.model.to(self.device)
-            self.average = AVERAGES[self.loop.average](self.model, self.loop.steps)
-            for model in {self.model, self.average.model}:
-                use(self.loop.matmul, model, self.loop.device)
-            if self.loop.compile:
-                compile_in_place({self.model, self.average.model}, compiled_code(config))
-            self.schedule, self.optimiser = build_schedule(config), build_optimiser(config, self.model)
-            self.step = build_step(config, self.model, self.optimiser, self.optim.grad_clip)
-            objective, user_code = build_objective(config), is_foreign(numbers(config))
-            report = partial(print, f"ablate: {run.path}:", file=sys.stderr, flush=True)
-            self.gradients = Gradients(self.model, objective, self.loop, self.data_seed, user_code, report, ranks)
-            self.parts = {"model": self.model, "optimiser": self.optimiser, "average": self.average}
-            self.parts |= {"step": self.step, "gradients": self.gradients, "clock": self.clock}
-            self.progress = checkpoint.restore(run, self.device, self.parts)
-            self.progress = checkpoint.share(self.progress, self.parts, ranks)
-            self.metrics = MetricsWriter(run.metrics_file, self.progress.offset, run.check)
-            self.saver = checkpoint.Saver(run, self.metrics, self.parts, self.loop.checkpoint_seconds)
+            self.build(initial_seed(config, seed))
+            self.restore()
 
-    def train(self, stop: Callable[[], bool]) -> dict[str, float]:
-        """Train to the last step and return the metrics of that step.  Raises Interrupted and Diverged."""
+    def build(self, seed: int) -> None:
+        """Build the task, the model, and all that updates the model."""
+        config = self.config
+        reset_peak_memory(self.device)  # earlier runs of the process must not count
+        self.evaluation = setting_of(config)
+        self.task = build_task(config)
+        self.model = initialised_model(config, self.task, seed)
+        self.vectors_seconds = None
+        if self.ranks.rank == 0:  # the others get its weights
+            self.vectors_seconds = begin_with_vectors(self.model, config, self.task, seed)
+        self.model.to(self.device)
+        self.average = AVERAGES[config.train.average](self.model, self.steps)
+        models = {self.model, self.average.model}
+        for model in models:
+            use(config.train.matmul, model, config.train.device)
+        if config.train.compile:
+            compile_in_place(models, compiled_code(config))
+        self.schedule = build_schedule(config)
+        self.optimiser = build_optimiser(config, self.model)
+        self.step_rule = build_step(config, self.model, self.optimiser, config.optim.grad_clip)
+        self.gradients = Gradients(
+            self.model,
+            build_objective(config),
+            config.train,
+            self.data_seed,
+            user_code=is_foreign(numbers(config)),
+            warn=partial(print, f"ablate: {self.run.path}:", file=sys.stderr, flush=True),
+            ranks=self.ranks,
+        )
+
+    def restore(self) -> None:
+        """Load the last checkpoint, and cut the log of metrics to the steps before it."""
+        parts = {
+            "model": self.model,
+            "optimiser": self.optimiser,
+            "average": self.average,
+            "step": self.step_rule,
+            "gradients": self.gradients,
+            "clock": self.clock,
+        }
+        self.checkpointer = Checkpointer(self.run, parts, self.config.train.checkpoint_seconds)
+        progress = self.checkpointer.load(self.device)
+        self.progress = self.checkpointer.share(progress, self.ranks, self.device)
+        self.metrics = MetricsWriter(self.run.metrics_file, self.progress.offset, self.run.check)
+
+    def train(self, should_stop: Callable[[], bool]) -> dict[str, float]:
+        """Train to the last step and return its metrics.  Raises Interrupted and Diverged."""
+        progress = self.progress
+        warm_step = progress.step + min(WARM_UP, self.steps // 2)
+        row: Row = {}
         try:
-            row = self.finish_steps(stop)
-            self.finish_checkpoint()
-        except Interrupted:
-            self.finish_checkpoint()  # without it nothing could be continued
-            raise
-        except BaseException:
-            with contextlib.suppress(Exception):  # the error of the run is the one to report
-                self.finish_checkpoint()
-            raise
+            if progress.offset == 0:
+                row = self.log({})
+            while progress.step < self.steps:
+                if self.ranks.any([should_stop()])[0]:
+                    self.save()
+                    raise Interrupted
+                if progress.step > 0 and self.checkpointer.is_due():
+                    self.save()
+
+                losses, grad_norm, lr = self.train_step(progress.step)
+                progress.step += 1
+
+                train_metrics: Row = {}
+                with self.clock.timed("wait"):  # reading a loss waits for the device, so only where it is needed
+                    if progress.step == 1:
+                        progress.first_loss = losses["loss"].item()
+                    if self.logs(progress.step):
+                        train_metrics = {f"train/{name}": loss.item() for name, loss in losses.items()}
+                        train_metrics["lr"] = lr
+                        train_metrics["grad_norm"] = grad_norm.item()
+                    elif self.evaluates(progress.step) or progress.step == warm_step:
+                        losses["loss"].item()
+                self.clock.count_step(progress.step > warm_step)
+
+                if train_metrics or self.evaluates(progress.step):
+                    row = self.log(train_metrics)
+            if not row:  # resumed from the checkpoint of the last step, which keep=all saves
+                row = self.evaluate(self.steps) | self.run.metrics()[0][-1]
+            if self.config.keep == "all":
+                self.save()
         finally:
             self.metrics.close()
-        return {key: value for key, value in row.items() if "/" in key}
+        return {name: value for name, value in row.items() if "/" in name}
 
-    def finish_checkpoint(self) -> None:
-        """Wait for the last checkpoint.  Raises the error of writing it."""
-        with self.clock.timed("checkpoint"):
-            self.saver.written.result()
-
-    def finish_steps(self, stop: Callable[[], bool]) -> Row:
-        """Take the steps that are left, with what is due in between; returns the last row."""
-        progress, loop = self.progress, self.loop
-        warm = progress.step + min(WARM_UP, loop.steps // 2)
-        row = self.log({}) if progress.offset == 0 else {}
-        while progress.step < loop.steps:
-            if self.ranks.most([stop()])[0]:
-                self.save()
-                raise Interrupted
-            if progress.step and self.saver.is_due():
-                self.save()
-            losses, norm, lr = self.update(progress.step)
-            progress.step += 1
-            # Reading a loss waits for the device, so read it only for logging or to start a measurement of time.
-            found: Row = {}
-            with self.clock.timed("wait"):
-                if progress.step == 1:
-                    progress.first_loss = losses["loss"].item()
-                elif progress.step % loop.eval_every == 0 or progress.step == warm:
-                    losses["loss"].item()
-                if progress.step % loop.log_every == 0 or progress.step == loop.steps:
-                    found = {f"train/{name}": loss.item() for name, loss in losses.items()}
-                    found |= {"lr": lr, "grad_norm": norm.item()}
-            self.clock.count_step(progress.step > warm)
-            if found or progress.step % loop.eval_every == 0:
-                row = self.log(found)
-        if not row:  # resumed from the checkpoint of the last step, which keep=all saves
-            row = self.evaluate(loop.steps, loop.steps) | dict(*self.run.metrics()[0][-1:])
-        if self.keep_checkpoint:
-            self.save()
-        return row
-
-    def update(self, step: int) -> tuple[dict[str, Tensor], Tensor, float]:
+    def train_step(self, step: int) -> tuple[dict[str, Tensor], Tensor, float]:
         """One training step; returns losses by name, the gradient norm before clipping, and the learning rate."""
-        optim = self.optim
+        optim = self.config.optim
         with self.clock.timed("data"):
-            self.gradients.begin(step)
-            batch = self.task.batch(self.data_seed, step, self.loop.batch_size)
+            self.gradients.begin_step(step)
+            batch = self.task.batch(self.data_seed, step, self.config.train.batch_size)
         self.progress.tokens += batch_positions(batch)
         with self.clock.timed("optimiser"):
-            lr = learning_rate(step, self.loop.steps, optim.lr, optim.warmup, self.schedule, optim.min_lr_ratio)
-            self.step.generator.manual_seed(step_seed(self.data_seed, step))
-            losses, norm = self.step.update(batch, lr, self.timed_gradients)
+            lr = learning_rate(step, self.steps, optim.lr, optim.warmup, self.schedule, optim.min_lr_ratio)
+            self.step_rule.generator.manual_seed(step_seed(self.data_seed, step))
+            losses, grad_norm = self.step_rule.update(batch, lr, self.timed_gradients)
             self.average.update(step)
             self.optimiser.zero_grad(set_to_none=True)
-        return losses, norm, lr
+        return losses, grad_norm, lr
 
     def timed_gradients(self, batch: Batch) -> dict[str, Tensor]:
-        """Gradients of a batch, for the step; their time does not count as the optimiser's."""
+        """The gradients of a batch, for the step; their time does not count as the optimiser's."""
         with self.clock.timed("forward_backward"):
             return self.gradients(batch)
 
-    def log(self, update: Row) -> Row:
-        """Log a row for this step, with the evaluations that are due.  Raises Diverged."""
-        step, steps, evaluated = self.progress.step, self.loop.steps, dict[str, float]()
-        # A loss that is not finite ends the run below; do not spend time on evaluating the model.
-        if all(math.isfinite(value) for value in update.values()) or step == 0:
-            evaluated = self.evaluate(step, steps)
-        seconds = round(sum(self.clock.seconds.values()), 3)
-        row = {"step": step, "tokens": self.progress.tokens, "seconds": seconds} | update | evaluated
+    def logs(self, step: int) -> bool:
+        return step % self.config.train.log_every == 0 or step == self.steps
+
+    def evaluates(self, step: int) -> bool:
+        return step % self.config.train.eval_every == 0 or step == self.steps
+
+    def log(self, train_metrics: Row) -> Row:
+        """Evaluate if it is time, and write a row of metrics.  Raises Diverged."""
+        progress = self.progress
+        evaluated: Row = {}
+        is_finite = all(math.isfinite(value) for value in train_metrics.values())
+        if is_finite and self.evaluates(progress.step):  # a loss that is not finite ends the run below
+            evaluated = self.evaluate(progress.step)
+        row = {"step": progress.step, "tokens": progress.tokens, "seconds": round(self.clock.total(), 3)}
+        row |= train_metrics | evaluated
         with self.clock.timed("log"):
             self.metrics.write(row)
-        check_divergence(row, self.progress, self.loop)
+        check_divergence(row, progress, self.config.train)
         return row
 
-    def evaluate(self, step: int, steps: int) -> dict[str, float]:
-        """Validation metrics and diagnostics when due, and test metrics at the last step."""
-        found: dict[str, float] = {}
+    def evaluate(self, step: int) -> dict[str, float]:
+        """Validation metrics, diagnostics if they are wanted, and at the last step test metrics."""
+        model = self.average.model
+        batch_size = self.config.train.batch_size
         with self.clock.timed("evaluate"):
-            if step % self.loop.eval_every == 0 or step == steps:
-                measured = measure(self.average.model, self.task, "val", self.setting)
-                found = measured.metrics
-                if self.loop.diagnostics:
-                    size = -(-self.loop.batch_size // self.gradients.parts)
-                    found |= diagnose(self.average.model, measured.held_out, size, self.setting)
-            if step == steps:
-                batches = following(self.task, self.data_seed, steps, self.loop.batch_size)
-                final, self.documents = final_evaluation(self.average.model, self.task, self.setting, batches)
-                found |= final
-        return found
+            measured = measure(model, self.task, "val", self.evaluation)
+            metrics = dict(measured.metrics)
+            if self.config.train.diagnostics:
+                rows = math.ceil(batch_size / self.gradients.parts)
+                metrics |= diagnose(model, measured.held_out, rows, self.evaluation)
+            if step == self.steps:
+                batches = following(self.task, self.data_seed, step, batch_size)
+                test_metrics, self.documents = final_evaluation(model, self.task, self.evaluation, batches)
+                metrics |= test_metrics
+        return metrics
 
     def save(self) -> None:
-        """Save a checkpoint, which a thread writes, if this is rank 0."""
-        if self.ranks.rank:
+        """Save a checkpoint, if this is rank 0."""
+        if self.ranks.rank > 0:
             return
-        if self.device.type == "cuda":  # so that pending GPU work does not count as writing
+        if self.device.type == "cuda":  # so that pending work does not count as writing
             with self.clock.timed("wait"):
                 torch.cuda.synchronize()
         with self.clock.timed("checkpoint"):
-            self.saver.save(self.progress)
+            self.checkpointer.save(self.progress, self.metrics)
 
 
 def new_trainer(run: Run, config: Config, seed: int, ranks: Ranks = ALONE) -> Trainer:
     """A trainer that resumes from the run's checkpoint, or starts over with a message if that is damaged."""
     try:
         return Trainer(run, config, seed, ranks)
-    except checkpoint.DamagedCheckpoint as error:
+    except DamagedCheckpoint as error:
         print(f"ablate: {error}", file=sys.stderr)
     return Trainer(run, config, seed, ranks)  # when the first one's memory is free

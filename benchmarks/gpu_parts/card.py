@@ -55,8 +55,8 @@ def memory_estimate(given: Given, found: Findings) -> None:
         cell = one_cell(given.words(*size, *words))
         made = trainer(given, name, cell.config)
         for step in range(3):
-            made.update(step)
-        measure(made.average.model, made.task, "val", made.setting)
+            made.train_step(step)
+        measure(made.average.model, made.task, "val", made.evaluation)
         wait(given)
         estimated = needed(cell) - PROCESS[given.device]
         row: dict[str, float] = {"estimated": round(estimated)}

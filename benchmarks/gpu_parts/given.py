@@ -124,7 +124,7 @@ def losses(made: Any, steps: int) -> list[float]:
     """Training losses of a trainer's next steps."""
     found = []
     for _ in range(steps):
-        found.append(made.update(made.progress.step)[0]["loss"])
+        found.append(made.train_step(made.progress.step)[0]["loss"])
         made.progress.step += 1
     return [float(loss) for loss in found]
 

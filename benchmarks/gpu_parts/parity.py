@@ -26,7 +26,7 @@ def parity(given: Given, found: Findings) -> None:
         with compiler(given):
             made = trainer(given, name, on(config, device, precision, compiled))
             logged = losses(made, steps)
-            test = measure(made.average.model, made.task, "test", made.setting).metrics["test/loss"]
+            test = measure(made.average.model, made.task, "test", made.evaluation).metrics["test/loss"]
         table[name] = {"first": logged[0], "last": logged[-1], "test": test}
         for key, value in table[name].items():
             apart = abs(value - table["CPU"][key])

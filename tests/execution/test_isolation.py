@@ -3,7 +3,7 @@
 import functools
 import json
 import os
-import random
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,18 +12,19 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from conftest import latest, run_module
+from conftest import latest
 from crashing_norm import processes, start, wait_for
 from one_run import sweep_here, train, write_plan
 from own_module import write_module
-from torch import nn
 
 from ablate.config.errors import PlanError
 from ablate.config.groups import CONF
-from ablate.execution.train_run import Changed, unchanged
-from ablate.model.norm import LayerNorm
+from ablate.execution import train_run
+from ablate.planning.checks import user_code
 from ablate.planning.checks.user_code import run_in_subprocess
 from ablate.planning.plan import plan_study
+from ablate.results.records import Commit
+from ablate.training.devices import configure_torch
 
 ENDING = {
     "ctrl_c": ("raise_(KeyboardInterrupt('stop it'))", "KeyboardInterrupt: stop it"),
@@ -154,45 +155,68 @@ def test_a_component_that_ends_its_process_or_builds_other_models_is_one_line(sm
     assert "deeds" not in sys.modules, "nothing of it was loaded here"
 
 
-CHANGES: dict[str, Callable[[], Any]] = {
-    "default dtype (from torch.float32 to torch.float64)": lambda: torch.set_default_dtype(torch.float64),
-    "whether gradients are computed": lambda: torch.set_grad_enabled(False),
-    "number of threads": lambda: torch.set_num_threads(3),
-    "deterministic algorithms (from False to True)": lambda: torch.use_deterministic_algorithms(True),
-    "precision of matrix products": lambda: torch.set_float32_matmul_precision("medium"),
-    "taken for 0": lambda: torch.set_flush_denormal(True),
-    "torch's random numbers": lambda: torch.rand(1),
-    "numpy's random numbers": lambda: numpy.random.rand(),
-    "Python's random numbers": lambda: random.random(),
-    "the working folder": lambda: os.chdir("/"),
-    "the environment (NEW)": lambda: os.environ.update(NEW="1"),
-    "default device": lambda: torch.set_default_device("meta"),
+IMPORTED = """
+import torch
+from torch import nn
+
+{statement}
+
+
+class Mine(nn.Module):
+    def __init__(self, dim: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x, mask=None):
+        return (x * self.weight).to(x.dtype)
+"""
+CHANGES = {
+    "torch.set_default_dtype(torch.float64)": "torch's default dtype from torch.float32 to torch.float64",
+    "torch.set_flush_denormal(True)": "whether subnormal numbers are taken for 0 from False to True",
+    "torch.use_deterministic_algorithms(True)": "torch's deterministic algorithms from False to True",
+    "torch.set_float32_matmul_precision('medium')": "torch's precision of matrix products from highest to medium",
 }
 
 
-def changed(change: Callable[[], Any]) -> str:
-    try:
-        with unchanged():
-            change()
-    except Changed as error:
-        return str(error)
-    return ""
+@pytest.mark.parametrize("statement", CHANGES)
+def test_an_import_that_changes_a_setting_of_torch_is_refused(statement: str, refused, tmp_path, monkeypatch) -> None:
+    """It would be a variant's effect that nobody has written."""
+    name = write_module(tmp_path, monkeypatch, IMPORTED.format(statement=statement), "norm", {"mine": ""})
+    [line] = refused("norm=ln,mine", f"user=[{name}]", config_dir=str(tmp_path / "conf"))
+    assert f"importing {name} changes {CHANGES[statement]}" in line
 
 
-def test_each_change_of_a_process_is_named() -> None:
-    said = run_in_subprocess(lambda: [changed(change) for change in CHANGES.values()])
-    assert [name for name, text in zip(CHANGES, said, strict=True) if name not in text or "; " in text] == []
-    assert changed(lambda: torch.ones(1, 2).relu()) == ""
+COUNTING = """
+import torch
+from torch import nn
 
 
-LOADING = """
-import sys
-from ablate.execution.train_run import unchanged
-assert "sklearn" not in sys.modules
-with unchanged():
-    from sklearn.datasets import load_digits
-    assert len(load_digits().data)
+class Python(nn.Module):
+    def __init__(self, dim: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.n = 0
+
+    def forward(self, x, mask=None):
+        if self.training:
+            self.n = self.n + 1
+        return (x * self.weight * (1 + 0.1 * self.n)).to(x.dtype)
+
+
+class Buffer(Python):
+    def __init__(self, dim: int):
+        super().__init__(dim)
+        del self.n
+        self.register_buffer("n", torch.zeros(()))
 """
+
+
+def test_state_that_no_checkpoint_has_is_refused(plan, refused, tmp_path, monkeypatch) -> None:
+    name = write_module(tmp_path, monkeypatch, COUNTING, "norm", {"python": "", "buffer": ""})
+    words = [f"user=[{name}]", "seeds=1"]
+    [line] = refused("norm=python", *words, config_dir=str(tmp_path / "conf"))
+    assert f"{name}.Python keeps state where no checkpoint has it" in line and "register_buffer" in line
+    assert plan("norm=buffer", *words, config_dir=str(tmp_path / "conf")).manifest.cells
 
 
 OWN_NORM = """
@@ -231,25 +255,49 @@ def test_planning_loads_no_user_code(plan: Callable[..., Any], tmp_path: Path, m
     assert planned.manifest.cells[1].config.norm["mine"]["gain"] is True
 
 
-def test_loading_scikit_learn_is_no_change(tmp_path: Path) -> None:
-    (tmp_path / "loading.py").write_text(LOADING)
-    done = run_module("loading", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+def test_built_in_runs_change_nothing_that_later_runs_of_their_process_depend_on(plan: Callable[..., Any]) -> None:
+    cells = [["norm=bn", "optim=muon"], ["data=mlm", "model=encoder"], ["ffn=moe", "objective=multi_token"]]
+    plans = [plan(*words, "seeds=1", "train.average=ema") for words in cells]
+    for planned in plans:
+        write_plan(planned)
 
-
-def test_a_run_that_changes_its_process_has_failed(plan: Callable[..., Any]) -> None:
-    planned, forward = plan("norm=ln", "seeds=1"), LayerNorm.forward
-
-    def changing(self: nn.Module, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        torch.set_flush_denormal(True)
-        return forward(self, x, mask)
-
-    write_plan(planned)
+    def state() -> dict[str, Any]:
+        random_numbers = [torch.default_generator.get_state().tolist(), str(numpy.random.get_state(legacy=False))]
+        settings = {name: str(read()) for name, read in user_code.SETTINGS.items()}
+        return settings | {"random": random_numbers, "folder": os.getcwd(), "errors": numpy.geterr()}
 
     def trained() -> list[Any]:
-        LayerNorm.forward = changing
-        status, run = train(planned)
-        result = run.result()
-        return [status, result.error.type, run.weights_file.exists() or run.checkpoint_file.exists()]
+        configure_torch()
+        before = state()
+        statuses = [train(planned)[0] for planned in plans]
+        return [statuses, before == state()]
 
-    assert run_in_subprocess(trained) == ["failed", "Changed", False]
+    assert run_in_subprocess(trained) == [["done"] * len(plans), True]
+
+
+def test_a_run_is_stamped_with_the_commit_at_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not with that of the first run of its process."""
+    file = tmp_path / "ablate" / "execution" / "train_run.py"
+    file.parent.mkdir(parents=True)
+    file.write_text("")
+    monkeypatch.setattr(train_run, "__file__", str(file))
+    assert train_run.git() is None, "outside a checkout"
+
+    def commit(message: str) -> str:
+        who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+        for words in (["add", "-A"], [*who, "commit", "-q", "-m", message]):
+            subprocess.run(["git", *words], cwd=tmp_path, check=True)
+        done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=tmp_path, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    first = commit("first")
+    assert train_run.git() == Commit(commit=first, dirty=False)
+    (tmp_path / "notes.txt").write_text("of no code")
+    assert train_run.git() == Commit(commit=first, dirty=False)
+    file.write_text("changed = True")
+    assert train_run.git() == Commit(commit=first, dirty=True)
+    second = commit("second")
+    assert train_run.git() == Commit(commit=second, dirty=False)
+    file.with_name("new.py").write_text("")
+    assert train_run.git() == Commit(commit=second, dirty=True)

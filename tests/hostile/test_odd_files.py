@@ -1,7 +1,6 @@
 """Files that never end, tags that make objects of plain data, nesting without end: a line each, never a hang."""
 
 import dataclasses
-import io
 import json
 import os
 from pathlib import Path
@@ -17,9 +16,8 @@ from ablate.config.errors import Corrupt
 from ablate.config.files import MOST_TEXT, parse_json, parse_plain, read_plain, read_regular
 from ablate.execution.worker import carry_out
 from ablate.results import lease as leases
-from ablate.results.atomic import write_atomic
 from ablate.results.run import Run
-from ablate.training.checkpoint import DamagedCheckpoint, Progress, restore
+from ablate.training.checkpoint import Checkpointer, Progress
 from ablate.training.vectors import kept
 from analysis.cli.main import main as analyse
 from hostile.conftest import STUDY, Tried
@@ -83,11 +81,10 @@ def test_a_pipe_that_came_after_a_run_was_looked_at_keeps_it_no_longer(name: str
     """`complete_run` has set aside those that were there before."""
     run = Run(place, "cell/s0")
     run.folder.mkdir(parents=True)
-    torch.save({"progress": dataclasses.asdict(Progress(offset=1))}, packed := io.BytesIO())
-    write_atomic(run.checkpoint_file, lambda file: file.write(packed.getvalue()))
+    torch.save({"run": "s0", "progress": dataclasses.asdict(Progress(offset=1))}, run.checkpoint_file)
     pipe_at(run.folder / name)
-    with pytest.raises(DamagedCheckpoint, match=r"it is no file.*set aside as checkpoint.pt.corrupt"):
-        restore(run, torch.device("cpu"), {})
+    with pytest.raises(OSError, match=r"it is no file"):
+        Checkpointer(run, {}, 0).load(torch.device("cpu"))
 
 
 def test_a_pipe_in_place_of_a_variant_is_a_line(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from ablate.model.build import initialised_model
 from ablate.model.norm import running_norms
 from ablate.results.records import Documents
 from ablate.training.evaluation import (
-    BATCHES,
+    RECALIBRATION_BATCHES,
     Setting,
     at_lengths,
     final_evaluation,
@@ -65,7 +65,7 @@ def test_recalibrated_statistics_are_means_over_the_batches_after_training() -> 
     """In the first norm, whose input no other norm changes, against all batches at once."""
     made, task = model("bn"), Cycles(VOCAB)
     fresh = running_norms(recalibrated(made, SETTING, following(task, 7, STEPS, SIZE)))[0]
-    embedded = [made.embed(task.batch(7, STEPS + i, 3).inputs["tokens"]) for i in range(BATCHES)]
+    embedded = [made.embed(task.batch(7, STEPS + i, 3).inputs["tokens"]) for i in range(RECALIBRATION_BATCHES)]
     flat = [x.flatten(0, 1) for x in embedded]  # dropout is off
     torch.testing.assert_close(fresh.running_mean, torch.stack([x.mean(0) for x in flat]).mean(0))
     torch.testing.assert_close(fresh.running_var, torch.stack([x.var(0) for x in flat]).mean(0))

@@ -1,4 +1,4 @@
-"""Parts of a batch, as asked for or when out of memory: the gradient of the whole, summed in a tree; halved chunks."""
+"""Parts of a batch, as asked for or when out of memory: the gradient of the whole batch; halved chunks."""
 
 import copy
 from types import SimpleNamespace
@@ -80,7 +80,8 @@ def of_model(model: nn.Module, objective: Any, parts: int, ranks: Ranks = ALONE)
 
 def by_parts(model: nn.Module, objective: Any, batch: Any, parts: int) -> tuple[dict[str, torch.Tensor], int]:
     """The losses of a batch in parts or more, whose gradients are then the model's, and the number of parts."""
-    return of_model(model, objective, parts).by_parts(batch)
+    computed = of_model(model, objective, parts)
+    return computed.by_parts(batch), computed.parts
 
 
 def gradients(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -106,38 +107,47 @@ def test_losses_and_gradients_by_parts_are_those_of_the_whole_batch(made, plan):
         assert (gradients(split)[name] - gradient).norm() <= 1e-5 * gradient.norm(), name
 
 
-def test_the_gradients_of_parts_are_summed_in_a_tree(plan):
-    """7 rows in four parts are 2, 2, 2 and 1, whose gradients are (g₁ + g₂) + (g₃ + g₄) to the last bit."""
+def test_the_gradients_of_parts_are_added_one_after_another(plan):
+    """7 rows in four parts are 2, 2, 2 and 1, whose gradients are ((g₁ + g₂) + g₃) + g₄ to the last bit."""
     config = plan("seeds=1", "model.dropout=0.2", "train.batch_size=7").manifest.cells[0].config
     task = build_task(config)
-    model, batch, each = initialised_model(config, task, 0), task.batch(0, 0, 7), []
+    model = initialised_model(config, task, 0)
+    batch = task.batch(0, 0, 7)
     rekey(model, 0, 0)
+    sums = {}
     for rows in (slice(0, 2), slice(2, 4), slice(4, 6), slice(6, 7)):
-        own = copy.deepcopy(model)
-        begin_at(own, rows.start)
-        logits = own(**{name: tensor[rows] for name, tensor in batch.inputs.items()})
+        part = copy.deepcopy(model)
+        begin_at(part, rows.start)
+        logits = part(**{name: tensor[rows] for name, tensor in batch.inputs.items()})
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch.targets[rows].flatten(), reduction="sum")
         (loss / batch.targets.numel()).backward()
-        each.append(gradients(own))
+        for name, gradient in gradients(part).items():
+            sums[name] = sums[name] + gradient if name in sums else gradient
     by_parts(model, Objective(), batch, 4)
-    pairs = {name: [g[name] for g in each] for name in gradients(model)}
-    assert all(torch.equal((g[0] + g[1]) + (g[2] + g[3]), gradients(model)[name]) for name, g in pairs.items())
-    assert any(not torch.equal(sum(g), gradients(model)[name]) for name, g in pairs.items()), "not one after another"
+    computed = gradients(model)
+    assert all(torch.equal(gradient, computed[name]) for name, gradient in sums.items())
 
 
-def test_each_part_draws_by_its_first_row_on_whatever_device(made):
+def test_ranks_share_the_parts_of_one_device_and_draw_by_their_first_rows(made):
     model, batch = made
-    rows: dict[str, list[int]] = {"one": [], "first of two": [], "second of two": []}
+    rows: dict[str, list[int]] = {"alone": [], "first of two": [], "second of two": []}
     for place, ranks in zip(rows, (ALONE, Ranks(0, 2), Ranks(1, 2)), strict=True):
-        drawing = of_model(model, Objective(), 4, ranks)
-        drawing.seed_torch = rows[place].append
-        drawing.of_rows(batch, 1, *ranks.rows(7), 4 // ranks.count)
-    assert rows["one"] == [0, 2, 4, 6] == rows["first of two"] + rows["second of two"]
+        computed = of_model(model, Objective(), 4, ranks)
+        computed.seed_user_code = rows[place].append
+        computed.accumulate(batch)
+    assert rows["alone"] == [0, 2, 4, 6] == rows["first of two"] + rows["second of two"]
     draws = []
     for row in (0, 2, 2):
         seed_torch(0, 5, CPU, row)
         draws.append(torch.rand(()).item())
     assert draws[0] != draws[1] == draws[2]
+
+
+def test_a_batch_with_fewer_rows_than_devices_is_refused(made):
+    model, batch = made
+    first_row = Batch({name: tensor[:1] for name, tensor in batch.inputs.items()}, batch.targets[:1])
+    with pytest.raises(ValueError, match=r"a batch of 1 cannot be shared by train\.devices=2"):
+        of_model(model, Objective(), 4, Ranks(0, 2)).accumulate(first_row)
 
 
 def test_parts_are_asked_for_and_recorded(plan):
@@ -166,19 +176,20 @@ def test_code_of_a_compiled_loss_does_not_depend_on_the_number_of_targets(plan, 
     targets = torch.zeros(4, dtype=torch.long).as_subclass(OnGPU)
     for scored in (3, 4):
         inputs = {"input": torch.ones(4, 3)}
-        gradients_module.compute(model, build_objective(objective), inputs, targets, scored, "fp32", 0.5)
+        gradients_module.backward(model, build_objective(objective), inputs, targets, scored, "fp32", 0.5)
     assert given[0] == given[1]
 
 
 def test_draws_after_the_parts_of_a_rank_are_those_of_all_ranks(plan, monkeypatch):
     """A step of one's own that adds noise would give each rank other weights."""
-    monkeypatch.setattr(Ranks, "talk", lambda *given, **named: None)
+    monkeypatch.setattr(Ranks, "any", lambda ranks, flags: flags)
+    monkeypatch.setattr(Ranks, "add", lambda ranks, tensors: None)
     config = plan("seeds=1", "train.parts=4", "train.batch_size=6").manifest.cells[0].config
     task, found = build_task(config), []
     for rank, count in ((0, 1), (0, 2), (1, 2)):
         of_run = initialised_model(config, task, 0), build_objective(config), config.train, 0, True, print
         calculated = gradients_module.Gradients(*of_run, Ranks(rank, count))
-        calculated.begin(3)
+        calculated.begin_step(3)
         calculated(task.batch(0, 0, 6))
         found.append(torch.rand(1).item())
     assert len({*found}) == 1
@@ -262,7 +273,7 @@ def test_parts_outlive_a_stop(plan, monkeypatch, capfd):
     assert train(planned)[0] == "done" and set(memories[-1].seen) == {2}
     assert run.result().final == whole.final and run.result().accumulation == 2
     said = [line for line in capfd.readouterr().err.splitlines() if "out of memory" in line]
-    assert len(said) == 2 and all("from step 0 on batches of 4 are taken in 2 parts" in line for line in said)
+    assert len(said) == 2 and all("from step 0 on batches of 4 are computed in 2 parts" in line for line in said)
 
 
 def test_balance_of_unequal_parts_is_weighted_by_their_rows(made, plan):

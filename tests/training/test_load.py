@@ -11,7 +11,7 @@ from ablate import evidence, load
 from ablate.config.components import resolve
 from ablate.config.groups import groups
 from ablate.config.schema import typed
-from ablate.execution.train_run import keep_weights
+from ablate.execution.train_run import save_weights
 from ablate.model.build import initialised_model
 from ablate.results.atomic import write_json
 from ablate.results.run import Run
@@ -41,7 +41,7 @@ def test_weights_come_back(form, kind, tied, shared, tmp_path, monkeypatch):
     run.folder.mkdir(parents=True)
     run.config_file.write_text(yaml.safe_dump(config))
     write_json(run.result_file, {"status": "done", "final": {}, "error": None})
-    keep_weights(run, trained, "weights")
+    save_weights(run, trained)
     monkeypatch.setattr(LoadedRun, "task", lambda self: task)
     loaded = load(run.folder).model()
     assert not loaded.training

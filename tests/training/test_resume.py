@@ -21,7 +21,6 @@ from one_run import after, carry_out, here, rows_of, train, trained_anew, write_
 from ablate.execution.signals import DiskFull, Terminated
 from ablate.execution.train_run import train_run
 from ablate.planning.plan import plan_study
-from ablate.results.atomic import write_atomic
 from ablate.results.run import Run
 
 LONG = ["train.steps=12", "train.eval_every=4", "train.log_every=2", "train.checkpoint_seconds=0", "seeds=1"]
@@ -93,17 +92,20 @@ def test_rows_after_the_checkpoint_are_cut_and_written_again(planned, undisturbe
     assert (rows_of(run), run.result().final) == undisturbed
 
 
-@pytest.mark.parametrize("damage", ["a bomb", "metrics gone", "a bit", "a logged bit"])
+@pytest.mark.parametrize("damage", ["a bomb", "metrics gone", "a bit", "a logged bit", "of another run"])
 def test_a_corrupt_checkpoint_is_named_set_aside_and_trained_again(planned, undisturbed, damage, capfd):
     _, run = train(planned, after(6))
     file = run.metrics_file if damage == "a logged bit" else run.checkpoint_file
     if damage == "metrics gone":
         run.metrics_file.unlink()
-    elif damage == "a bomb":  # zeros, packed to a thousandth by who can write the digest, too
+    elif damage == "of another run":
+        state = torch.load(file, weights_only=True)
+        torch.save(state | {"run": "s1-of-another"}, file)
+    elif damage == "a bomb":  # zeros, packed to a thousandth
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as bomb:
             bomb.writestr("archive/data/0", bytes(2**22))
-        write_atomic(file, lambda opened: opened.write(packed.getvalue()))
+        file.write_bytes(packed.getvalue())
     else:
         data = bytearray(file.read_bytes())
         data[len(data) // 3] ^= 1

@@ -1,12 +1,10 @@
 """The loop against one written by hand, bit for bit, and batches and masks that depend on seed and step alone."""
 
 import contextlib
-import copy
 import hashlib
 import math
 import subprocess
 import sys
-import threading
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -133,14 +131,14 @@ def test_five_steps_are_those_of_a_loop_written_by_hand(cell: str, small: list[s
     weights, rows = by_hand(config)
     trainer, seen = trainer_of(config, tmp_path), list[dict[str, Tensor]]()
     assert len(trainer.optimiser.param_groups) == 2
-    update = trainer.update
+    train_step = trainer.train_step
 
     def watched(step: int) -> Any:
-        found = update(step)
+        found = train_step(step)
         seen.append({name: tensor.clone() for name, tensor in trainer.model.state_dict().items()})
         return found
 
-    trainer.update = watched  # type: ignore[method-assign]
+    trainer.train_step = watched  # type: ignore[method-assign]
     final = trainer.train(lambda: False)
     assert len(seen) == STEPS
     for step, (ours, theirs) in enumerate(zip(seen, weights, strict=True)):
@@ -154,10 +152,10 @@ def test_five_steps_are_those_of_a_loop_written_by_hand(cell: str, small: list[s
 
 def test_a_step_walks_over_no_modules_once_the_first_has_found_them(small, tmp_path, monkeypatch) -> None:
     trainer, walks = trainer_of(configured(small, "ffn=moe"), tmp_path), list[nn.Module]()
-    trainer.update(0)
+    trainer.train_step(0)
     walk = nn.Module.named_modules
     monkeypatch.setattr(nn.Module, "named_modules", lambda self, *given: (walks.append(self), walk(self, *given))[1])
-    trainer.update(1)
+    trainer.train_step(1)
     assert not walks
 
 
@@ -178,7 +176,7 @@ def fed(trainer: Trainer, steps: int) -> list[tuple[dict[str, Tensor], Tensor]]:
     trainer.task.batch = batch  # type: ignore[method-assign]
     handle = trainer.model.register_forward_pre_hook(note, with_kwargs=True)
     for step in range(steps):
-        trainer.update(step)
+        trainer.train_step(step)
     handle.remove()
     return list(zip(inputs, targets, strict=True))
 
@@ -204,101 +202,77 @@ def test_every_variant_sees_the_batches_of_its_seed_and_each_of_them_once(small:
 
 
 @pytest.mark.parametrize(
-    ("pause", "cost", "steps"), [(0, 0, range(1, 30)), (25, 0.5, range(3, 30, 3)), (0, 3, (1, 20)), (1e9, 0, ())]
+    ("interval", "cost", "steps"), [(0, 0, range(1, 30)), (25, 0.5, range(3, 30, 3)), (0, 3, (1, 20)), (1e9, 0, ())]
 )
-def test_a_checkpoint_is_written_once_its_time_has_come(pause, cost, steps, small, tmp_path, monkeypatch) -> None:
+def test_a_checkpoint_is_written_once_its_time_has_come(interval, cost, steps, small, tmp_path, monkeypatch) -> None:
     """Steps take 10 s, writing a checkpoint `cost`, which may be 3 % of the time."""
-    config = configured(small, f"train.checkpoint_seconds={pause}", "train.steps=30", "train.eval_every=30")
-    now, saved, write = [0.0], list[int](), checkpoint.write_atomic
-    monkeypatch.setattr(checkpoint, "time", SimpleNamespace(monotonic=lambda: now[0], thread_time=lambda: now[0]))
+    config = configured(small, f"train.checkpoint_seconds={interval}", "train.steps=30", "train.eval_every=30")
+    now = [0.0]
+    saved: list[int] = []
+    monkeypatch.setattr(checkpoint, "time", SimpleNamespace(monotonic=lambda: now[0]))
     trainer = trainer_of(config, tmp_path)
-    save, update = trainer.save, trainer.update
+    train_step = trainer.train_step
+    write_atomic = checkpoint.write_atomic
 
-    def slowly(*given: Any) -> None:
+    def slow_step(step: int) -> Any:
+        now[0] += 10
+        return train_step(step)
+
+    def slow_write(*arguments: Any) -> None:
         now[0] += cost
-        write(*given)
-
-    def to_its_end() -> None:
         saved.append(trainer.progress.step)
-        save()
-        trainer.saver.written.result()
+        write_atomic(*arguments)
 
-    monkeypatch.setattr(checkpoint, "write_atomic", slowly)
-    trainer.save = to_its_end  # type: ignore[method-assign]
-    trainer.update = lambda step: (now.append(now.pop() + 10), update(step))[1]  # type: ignore[method-assign]
+    monkeypatch.setattr(trainer, "train_step", slow_step)
+    monkeypatch.setattr(checkpoint, "write_atomic", slow_write)
     trainer.train(lambda: False)
     assert saved == [*steps] and trainer.run.checkpoint_file.exists() == bool(saved)
 
 
-def test_a_checkpoint_is_the_state_of_its_step_whatever_is_trained_while_it_is_written(small, tmp_path) -> None:
+def test_a_checkpoint_restores_the_state_of_every_part(small, tmp_path) -> None:
     words = ["norm=bn", "train.average=ema", "model.tie_embeddings=true", "optim=muon"]
-    trainer, go_on = trainer_of(configured(small, *words), tmp_path), threading.Event()
+    trainer = trainer_of(configured(small, *words), tmp_path)
+    for step in range(2):
+        trainer.train_step(step)
     trainer.progress.step = 2
-    trainer.update(0)
-    trainer.update(1)
-    state = copy.deepcopy({name: part.state_dict() for name, part in trainer.parts.items() if name != "clock"})
-    trainer.saver.thread.submit(go_on.wait)
     trainer.save()
-    trainer.update(2)
-    assert not trainer.run.checkpoint_file.exists()
-    go_on.set()
-    trainer.saver.written.result()
-    again = trainer_of(configured(small, *words), tmp_path)
-    assert again.progress.step == 2
-    found = {name: part.state_dict() for name, part in again.parts.items() if name != "clock"}
-    ours, theirs = tree_flatten(state), tree_flatten(found)
-    assert ours[1] == theirs[1] and len(ours[0]) > 50
-    assert all(a.equal(b) if isinstance(a, Tensor) else a == b for a, b in zip(ours[0], theirs[0], strict=True))
-    kept = [name for name in zipfile.ZipFile(trainer.run.checkpoint_file).namelist() if "/data/" in name]
-    assert len(kept) == len({x.data_ptr() for x in ours[0] if isinstance(x, Tensor)}), "what is tied is written once"
+    restored = trainer_of(configured(small, *words), tmp_path)
+    assert restored.progress.step == 2
+    before, after = (
+        tree_flatten({name: part.state_dict() for name, part in one.checkpointer.parts.items() if name != "clock"})
+        for one in (trainer, restored)
+    )
+    assert before[1] == after[1] and len(before[0]) > 50
+    assert all(a.equal(b) if isinstance(a, Tensor) else a == b for a, b in zip(before[0], after[0], strict=True))
+    stored = [name for name in zipfile.ZipFile(trainer.run.checkpoint_file).namelist() if "/data/" in name]
+    assert len(stored) == len({x.data_ptr() for x in before[0] if isinstance(x, Tensor)}), "what is tied is stored once"
 
 
-@pytest.mark.parametrize("end", ["later", "at once"])
-def test_a_checkpoint_that_cannot_be_written_ends_the_run_with_the_reason(end, small, tmp_path, monkeypatch) -> None:
-    """The last one, too, and whatever else ends it."""
-    trainer, error = trainer_of(configured(small, "train.checkpoint_seconds=0"), tmp_path), OSError(5, "no such luck")
+def fail_to_write(*_: Any) -> None:
+    raise OSError(5, "no such luck")
 
-    def fail(*given: Any) -> None:
-        raise error
 
-    def once_it_failed(step: int, update: Any = trainer.update) -> Any:
-        assert trainer.saver.written.exception() in (None, error)
-        return update(step)
-
-    monkeypatch.setattr(checkpoint, "write_atomic", fail)
-    trainer.update = once_it_failed  # type: ignore[method-assign]
+@pytest.mark.parametrize(("words", "stops", "step"), [((), False, 1), ((), True, 0), (("keep=all",), False, STEPS)])
+def test_a_checkpoint_that_cannot_be_written_ends_the_run(words, stops, step, small, tmp_path, monkeypatch) -> None:
+    """One between two steps, at a stop, or of the last step; the log is closed."""
+    interval = "train.checkpoint_seconds=0" if not words else "train.checkpoint_seconds=1000"
+    trainer = trainer_of(configured(small, interval, *words), tmp_path)
+    monkeypatch.setattr(checkpoint, "write_atomic", fail_to_write)
     with pytest.raises(OSError, match="no such luck"):
-        trainer.train(lambda: end == "at once")
-    assert trainer.progress.step == (0 if end == "at once" else 2)
+        trainer.train(lambda: stops)
+    assert trainer.progress.step == step and trainer.metrics.file.closed
 
 
-def test_a_checkpoint_that_cannot_be_written_hides_no_error_of_the_run(small, tmp_path, monkeypatch) -> None:
-    trainer = trainer_of(configured(small, "train.checkpoint_seconds=0"), tmp_path)
-
-    def fail(*_: Any) -> None:
-        raise OSError(5, "no such luck")
+def test_an_error_of_the_run_is_reported_where_no_checkpoint_can_be_written(small, tmp_path, monkeypatch) -> None:
+    trainer = trainer_of(configured(small, "train.checkpoint_seconds=0", "keep=all"), tmp_path)
 
     def diverge(step: int) -> Any:
-        trainer.save()
         raise Diverged("the loss is not finite")
 
-    monkeypatch.setattr(checkpoint, "write_atomic", fail)
-    monkeypatch.setattr(trainer, "update", diverge)
+    monkeypatch.setattr(checkpoint, "write_atomic", fail_to_write)
+    monkeypatch.setattr(trainer, "train_step", diverge)
     with pytest.raises(Diverged):
         trainer.train(lambda: False)
-    assert trainer.metrics.file.closed
-
-
-@pytest.mark.parametrize("stop", [False, True])
-def test_the_log_is_closed_also_where_a_checkpoint_cannot_be_written(stop, small, tmp_path, monkeypatch) -> None:
-    trainer = trainer_of(configured(small, "keep=all"), tmp_path)
-
-    def fail(*_: Any) -> None:
-        raise OSError(5, "no such luck")
-
-    monkeypatch.setattr(checkpoint, "write_atomic", fail)
-    with pytest.raises(OSError, match="no such luck"):
-        trainer.train(lambda: stop)
     assert trainer.metrics.file.closed
 
 
@@ -309,7 +283,7 @@ def test_each_second_is_that_of_one_phase_and_speed_is_that_of_training_alone(sm
     monkeypatch.setattr(clocks, "time", clock(now))
     slow = {"data": (trainer.task, "batch"), "forward_backward": (gradients.Gradients, "by_parts")}
     slow |= {"optimiser": (trainer.average, "update"), "evaluate": (loop, "measure")}
-    slow |= {"log": (trainer.metrics, "write"), "checkpoint": (checkpoint, "copied")}
+    slow |= {"log": (trainer.metrics, "write"), "checkpoint": (checkpoint, "write_atomic")}
 
     def taking(seconds: int, call: Any) -> Any:
         def slowly(*given: Any) -> Any:
@@ -337,14 +311,15 @@ def test_speed_is_that_of_the_steps_after_each_process_s_first_ones(small, tmp_p
 
     def took(asked: int) -> Result:
         trainer = trainer_of(config, tmp_path)
-        first, update = trainer.progress.step, trainer.update
+        first = trainer.progress.step
+        train_step = trainer.train_step
 
         def slowly(step: int) -> Any:
             with trainer.clock.timed("forward_backward"):
                 now[0] += slow.get(step, 1.0)
-            return update(step)
+            return train_step(step)
 
-        trainer.update = slowly  # type: ignore[method-assign]
+        trainer.train_step = slowly  # type: ignore[method-assign]
         with contextlib.suppress(Interrupted):
             trainer.train(lambda: trainer.progress.step == first + asked)
         return with_facts(Result(status="done", final={}), trainer, cell)
@@ -407,15 +382,14 @@ def test_a_run_of_muon_with_experts_and_later_tokens_goes_on_exactly(small: list
     config = configured(small, "optim=muon", "ffn=mlp+moe", "objective=multi_token")
     whole, first = trainer_of(config, tmp_path / "whole"), trainer_of(config, tmp_path / "parted")
     before = {name: p.detach().clone() for name, p in whole.model.named_parameters()}
-    expected = [whole.update(step)[0] for step in range(4)]
+    expected = [whole.train_step(step)[0] for step in range(4)]
     assert {*expected[0]} == {"loss", "multi_token", "balance", "objective"}
-    found = [first.update(step)[0] for step in range(2)]
+    found = [first.train_step(step)[0] for step in range(2)]
     first.log({})
     first.progress.step = 2
     first.save()
-    first.saver.written.result()
     second = trainer_of(config, tmp_path / "parted")
-    found += [second.update(step)[0] for step in range(2, 4)]
+    found += [second.train_step(step)[0] for step in range(2, 4)]
     assert found == expected
     for name, p in second.model.named_parameters():
         assert torch.equal(p, whole.model.get_parameter(name)), name
@@ -435,7 +409,7 @@ def test_each_group_of_an_optimiser_keeps_its_own_rate_in_the_schedule(small, tm
     trainer = trainer_of(config, tmp_path)
     for step in range(STEPS):
         lr = rate(step, "Cosine")
-        assert trainer.update(step)[2] == pytest.approx(lr)
+        assert trainer.train_step(step)[2] == pytest.approx(lr)
         assert [group["lr"] for group in trainer.optimiser.param_groups] == pytest.approx([0.25 * lr, lr])
 
 
@@ -459,12 +433,12 @@ def test_draws_of_torch_s_own_generator_are_those_of_the_seed_and_the_step(small
     def losses(folder: str, seed: int, steps: list[int]) -> list[float]:
         trainer = trainer_of(own, tmp_path / folder, seed)
         torch.rand(len(steps))  # what a process did before is of no matter
-        return [trainer.update(step)[0]["loss"].item() for step in steps]
+        return [trainer.train_step(step)[0]["loss"].item() for step in steps]
 
     with torch.random.fork_rng(devices=[]):
         whole, rest = losses("a", 0, [0, 1, 2]), losses("b", 0, [2])
         assert rest[0] == pytest.approx(whole[2], abs=1e-6) and losses("c", 0, [0, 1]) == whole[:2]
         assert losses("d", 1, [2])[0] != pytest.approx(whole[2], abs=1e-6)
     trainer, before = trainer_of(configured(small), tmp_path / "e"), torch.get_rng_state()
-    trainer.update(0)
+    trainer.train_step(0)
     assert torch.equal(torch.get_rng_state(), before), "nothing of ours draws from it, or seeds it"

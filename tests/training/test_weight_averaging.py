@@ -49,7 +49,7 @@ def test_the_average_is_the_recursion_in_double_precision(small, tmp_path):
     assert all(torch.equal(live[name], own[name]) for name in live), "before training there is nothing to average"
     expected: dict[str, torch.Tensor] = {}
     for step in range(10):
-        run.update(step)
+        run.train_step(step)
         now = {name: tensor.double().clone() for name, tensor in run.model.state_dict().items()}
         share = 1 / min(0.4 * 10, 1 + (step + 1) / 2) if step else 1.0
         expected = {name: (1 - share) * expected.get(name, now[name]) + share * now[name] for name in now}
@@ -128,7 +128,7 @@ def test_an_average_goes_with_its_run(small, tmp_path):
     gc.disable()
     try:
         run = trainer(small, tmp_path, "train.average=ema")
-        run.update(0)
+        run.train_step(0)
         models = [weakref.ref(run.model), weakref.ref(run.average.model)]
         del run
         assert [model() for model in models] == [None, None]
@@ -139,7 +139,7 @@ def test_an_average_goes_with_its_run(small, tmp_path):
 def test_diagnostics_are_of_the_weights_that_are_scored(small, tmp_path):
     run = trainer(small, tmp_path, "train.average=ema", "train.diagnostics=true")
     run.train(lambda: False)
-    held_out = run.task.held_out("val", run.setting.of("val"))
+    held_out = run.task.held_out("val", run.evaluation.of("val"))
     shown = run.run.metrics()[0][-1]
-    of_each = [diagnose(model, held_out, 4, run.setting) for model in (run.average.model, run.model)]
+    of_each = [diagnose(model, held_out, 4, run.evaluation) for model in (run.average.model, run.model)]
     assert of_each[0].items() <= shown.items() and not of_each[1].items() <= shown.items()

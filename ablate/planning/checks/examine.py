@@ -23,6 +23,7 @@ from ablate.config.schema import COMPONENTS
 from ablate.model.dropout import rekey
 from ablate.model.norm import running_norms
 from ablate.planning.checks.small_models import UPDATES, Spec, Trial, build, others, perturb, some_inputs, whole_numbers
+from ablate.results.run_key import is_foreign
 
 FAR = 2.0  # nats from ln(outputs); tied embeddings under a last norm cost up to 1.7, logits of size 8 cost 60
 DRAWS = 32  # of dropout, to compare cells that look like the same network
@@ -115,6 +116,18 @@ def read_padding(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
     return differ(before, after)
 
 
+def forgets_state(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
+    """Whether a model of user code computes something else after a training step if it was saved and loaded before."""
+    if not is_foreign(spec.config):
+        return False
+    trial = Trial(spec, build(spec)).update(inputs, 0)
+    resumed = Trial(spec, build(spec))
+    resumed.shape = trial.shape
+    resumed.model.load_state_dict(trial.model.state_dict())
+    resumed.step.load_state_dict(trial.step.state_dict())
+    return differ(trial.update(inputs, 1).logits, resumed.update(inputs, 1).logits)
+
+
 def plain(inputs: Inputs) -> Inputs:
     """Inputs without masks."""
     return {name: x for name, x in inputs.items() if not name.endswith("mask")}
@@ -148,6 +161,11 @@ CHECKS: dict[str, tuple[Check, str]] = {
     "beyond": (ahead_beyond, "looks ahead at lengths beyond the context, at which eval.lengths has it tested"),
     "training": (train_ahead, "looks ahead in training: its training loss sees what is to be predicted"),
     "batch": (train_rows, "mixes rows in training: what it makes of an example depends on the others of its batch"),
+    "state": (
+        forgets_state,
+        "keeps state where no checkpoint has it: a run that is resumed would have other numbers; keep tensors in "
+        "buffers (register_buffer), and what a step keeps in its state_dict",
+    ),
     "padding": (read_padding, "reads padding: outputs at real positions change with padded ones; use its mask"),
 }
 

@@ -161,13 +161,12 @@ def held_numbers(step: Step, trained: list[nn.Parameter], task: Any, live: Live)
 
 
 def estimate(params: int, trained: int, moments: int, kept: int, largest: int, outputs: int, config: Config) -> float:
-    """Bytes of a training process: parameters, optimiser and step, the gradients of log₂(parts) parts, the activations
-    of one, and temporary tensors."""
+    """Bytes of a training process: parameters, optimiser and step, gradients, the activations of a part of a batch, and
+    temporary tensors."""
     train = config.train
     held = FLOAT * (params * (1 + (train.average != "none")) + moments)
     share = HALF if train.precision == "bf16" else 1.0
-    gradients = FLOAT * trained * max(1.0, math.log2(train.parts / train.devices))
-    stepping = gradients + share * kept + 2 * largest  # logits and their gradient
+    stepping = FLOAT * trained + share * kept + 2 * largest  # logits and their gradient
     chunk = positions_at_once(train, config.data["context"])
     evaluating = 4 * FLOAT * chunk * max(outputs, 4 * config.model.dim)
     graphs = train.device == "cuda" and captures(train, params, train.batch_size * config.data["context"])

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import importlib
 import json
 import math
 import os
@@ -35,6 +36,19 @@ FACTS = [
 ]
 OWN_CODE = hashlib.sha256(b"".join(AS_IMPORTED[file] for file in sorted(AS_IMPORTED))).hexdigest()
 loads_user_code = False  # whether this process may
+SUBNORMAL = 5e-324  # processors can be set to take it for 0
+# Settings of the process on which every number depends: importing a module must not change them.
+SETTINGS: dict[str, Callable[[], Any]] = {
+    "torch's default dtype": torch.get_default_dtype,
+    "torch's default device": torch.get_default_device,
+    "whether gradients are computed": torch.is_grad_enabled,
+    "torch's deterministic algorithms": torch.are_deterministic_algorithms_enabled,
+    "torch's precision of matrix products": torch.get_float32_matmul_precision,
+    "torch's use of TF32 in cuDNN": lambda: torch.backends.cudnn.allow_tf32,
+    "torch's use of oneDNN": lambda: torch.backends.mkldnn.enabled,
+    "torch's number of threads": torch.get_num_threads,
+    "whether subnormal numbers are taken for 0": lambda: SUBNORMAL * 1.0 == 0.0,
+}
 
 
 class Failed(Exception):
@@ -77,6 +91,23 @@ def run_in_subprocess(call: Callable[[], Any], seconds: float = math.inf, about:
     if "error" in found:
         raise Failed(found["error"])
     return found["value"]
+
+
+def import_problems(config: Config) -> list[str]:
+    """The settings of the process that importing a cell's user modules changes, as sentences."""
+    targets = [target for _, target in parts_of(config) if is_foreign({"_target_": target})]
+    problems = []
+    for module in sorted({target.rpartition(".")[0] for target in targets}):
+        before = {name: read() for name, read in SETTINGS.items()}
+        try:
+            importlib.import_module(module)
+        except Exception:  # reported where the target is looked up
+            continue
+        for name, read in SETTINGS.items():
+            if read() != before[name]:
+                change = f"changes {name} from {before[name]} to {read()}"
+                problems.append(f"importing {module} {change}, which would change all else that a run computes")
+    return problems
 
 
 def cached(kind: str, depends: Any, make: Callable[[], Record]) -> Record:

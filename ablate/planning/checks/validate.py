@@ -90,6 +90,9 @@ class Validator:
 
     def _described(self, config: Config) -> dict[str, Any]:
         """What `_examine` finds, as plain data."""
+        changes = user_code.import_problems(config)
+        if changes:
+            return {"problems": [Problem("user", change) for change in changes]}
         problems, checked = self._examine(config)
         if problems or checked is None:
             return {"problems": problems}
