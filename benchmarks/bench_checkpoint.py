@@ -64,34 +64,22 @@ def main() -> None:
 
 
 def time_single(words: list[str], folder: Path) -> float:
-    """Print how long training waits for a checkpoint, and how long it takes to be written during training steps.
-    Returns the mean of the seconds that one takes: of waiting, and of the thread's processor time."""
+    """Print how long training waits for a checkpoint, beside the time of a step.  Returns the mean seconds of one."""
     configure_torch()
     trainer = Trainer(Run(folder, "single/s0"), check_study(tuple(words), None).cells.checked[0].config, 0)
-    steps = iter(range(10**6))
-
-    def step_seconds(until: Callable[[], bool]) -> float:
-        taken = []
-        while not taken or not until():
-            began = time.monotonic()
-            trainer.update(next(steps))
-            taken.append(time.monotonic() - began)
-        return sum(taken) / len(taken)
-
+    step = 0
     for _ in range(3):
-        until = time.monotonic() + 5
-        plain = step_seconds(lambda until=until: time.monotonic() > until)
         began = time.monotonic()
+        first = step
+        while time.monotonic() < began + 5:
+            trainer.train_step(step)
+            step += 1
+        seconds_of_step = (time.monotonic() - began) / (step - first)
         trainer.save()
-        waited = time.monotonic() - began
-        slowed = step_seconds(trainer.saver.written.done)
-        trainer.saver.written.result()
-        size, took = trainer.run.checkpoint_file.stat().st_size, time.monotonic() - began
-        print(
-            f"a checkpoint of {size / 1e9:.2f} GB: training waits {waited:.2f} s, written after {took:.1f} s, ", end=""
-        )
-        print(f"{trainer.saver.took:.1f} s with the thread's; steps of {plain:.2f} s take {slowed:.2f} s meanwhile")
-    return trainer.saver.total / 3
+        size = trainer.run.checkpoint_file.stat().st_size / 1e9
+        waited = trainer.checkpointer.last_seconds
+        print(f"a checkpoint of {size:.2f} GB: training waits {waited:.2f} s; a step takes {seconds_of_step:.2f} s")
+    return trainer.checkpointer.total_seconds / 3
 
 
 def watched(words: list[str], folder: Path, end: Callable) -> tuple[int, list[float]]:

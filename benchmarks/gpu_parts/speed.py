@@ -23,7 +23,7 @@ from gpu_parts.given import (
     wait,
 )
 
-WARM = 5  # steps before the clock starts: the first compiles, the fourth is captured
+WARM = 5  # steps before the clock starts: the first compiles, the third is captured
 
 
 def synchronisations(given: Given, found: Findings) -> None:
