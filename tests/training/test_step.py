@@ -112,13 +112,13 @@ def test_gradients_of_one_step_have_its_draws_and_count_once_in_running_statisti
         loss = gradients(batch)["loss"].item()
         return loss, [p.grad.clone() for p in model.parameters() if p.grad is not None]
 
-    gradients.begin(3)
+    gradients.begin_step(3)
     loss, first = taken()
     running = copy.deepcopy([*model.buffers()])
     again, second = taken()
     assert again == loss and all(map(torch.equal, first, second))
     assert all(map(torch.equal, model.buffers(), running))
-    gradients.begin(4)
+    gradients.begin_step(4)
     assert taken()[0] != loss and not all(map(torch.equal, model.buffers(), running))
 
 
