@@ -135,9 +135,7 @@ def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path, monkeypa
     monkeypatch.chdir(elsewhere)
     ended_study(tmp_path)
     answer = sync(tmp_path, WANDB_RUN_ID="left-over", WANDB_SWEEP_ID="left-over", WANDB_SERVICE="left-over")
-    folder = tmp_path / "wandb"
-    where = f"ablate: W&B runs are offline in {folder}; to upload them: wandb sync {folder}/offline-run-*\n"
-    assert (answer.returncode, answer.stderr) == (0, where)
+    assert answer.returncode == 0
     assert f"{STUDY} to wandb (offline): 4 uploaded now, 0 before, 0 not ended" in answer.stdout
     runs = {run["display_name"]: run for run in map(read_back, folders(tmp_path))}
     in_order = [runs[name] for name in ("ln/s0", "ln/s1", "rms/s0", "rms/s1")]
@@ -525,7 +523,7 @@ class Service:
             raise self.error
 
 
-@pytest.mark.parametrize("error", [OSError("no way in"), SystemExit("no way in")])
+@pytest.mark.parametrize("error", [OSError("no way in"), SystemExit("no way in"), CancelledError("no way in")])
 def test_a_service_that_fails_stops_no_other_and_gets_later_what_it_lacks(error, tmp_path, monkeypatch, capfd) -> None:
     services = {"mine.first": Service("first", error=error), "mine.second": Service("second")}
     monkeypatch.setattr(sender_module, "make_tracker", lambda track, user: services[track["_target_"]])
@@ -538,13 +536,6 @@ def test_a_service_that_fails_stops_no_other_and_gets_later_what_it_lacks(error,
     out = synced(capfd, tmp_path)[0]
     assert "to first (online): 2 uploaded now" in out and "to second (online): 0 uploaded now, 2 before" in out
     assert [len(service.ended) for service in services.values()] == [2, 2]
-
-
-def test_an_error_that_no_exception_handler_expects_is_caught(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(sender_module, "make_tracker", lambda *_: Service("mine", error=CancelledError()))
-    ended_study(tmp_path)
-    Sender(tmp_path, STUDY).send_all()
-    assert sent(tmp_path) == {}
 
 
 def test_a_service_with_another_project_is_another(tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:

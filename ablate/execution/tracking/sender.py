@@ -35,7 +35,7 @@ from ablate.results.records import Cell, Manifest, PlannedRun, Result
 from ablate.results.run import Run, noted, stamp
 from ablate.results.tables import class_name
 
-POLL = 2.0  # seconds between looks at the results
+POLL = 1.0  # seconds between looks at the results
 PATIENCE = 30.0  # seconds that the errors of a service may take until this process stops trying it
 GRACE = 45.0  # seconds that the sender has for the rest once its sweep has ended
 DRAIN = 60.0  # seconds that the sweep waits for the sender
@@ -131,7 +131,9 @@ class Sender:
         for key, tracker in self.trackers.items():
             try:
                 tracker.close()
-            except (Exception, SystemExit) as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 self._report(key, f"tracking failed ({tracker.name}: {whole_line(error)})")
         if self.lock_file:
             self.lock_file.close()
