@@ -41,7 +41,15 @@ from ablate.results.tables import class_name
 from ablate.training.capture import UNCAPTURED
 from ablate.training.devices import configure_torch, environments
 from ablate.training.trainer import Trainer
-from ablate.training.vectors import digest_of, initial_seed, is_pretrained, kept, place, tables_of, without_vectors
+from ablate.training.vectors import (
+    digest_of,
+    initial_seed,
+    is_pretrained,
+    load_vectors,
+    tables_of,
+    vectors_file,
+    without_vectors,
+)
 
 # FLOPs of a run above which compiling pays: about a minute.  The value for GPUs is a guess.
 LONG = {"cpu": 4e12, "cuda": 4e15}
@@ -298,12 +306,12 @@ def vector_lines(wanted: list[tuple[Config, int]]) -> list[str]:
         task = build_task(config)
         table, text = next(iter(tables_of(build_model(config, task)).values())), task.training_text()
         digest = digest_of(text)
-        kind = (class_name(config.embedding["_target_"]), str(place(table, config, digest, 0)))
-        files.setdefault(kind, set()).update(place(table, config, digest, seed) for seed in seeds)
+        kind = (class_name(config.embedding["_target_"]), str(vectors_file(table, config, digest, 0)))
+        files.setdefault(kind, set()).update(vectors_file(table, config, digest, seed) for seed in seeds)
         trials[kind] = partial(table.expected_seconds, text)
     lines = []
     for kind, places in files.items():
-        known = [found.cpu_seconds for file in sorted(places) if (found := kept(file))]
+        known = [found.cpu_seconds for file in sorted(places) if (found := load_vectors(file))]
         cost = sum(known) / len(known) if known else trials[kind]()
         each = "" if cost is None else f"{float(f'{cost:.2g}'):,g} CPU-s each"
         parts = []

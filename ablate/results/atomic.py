@@ -1,17 +1,13 @@
 """Atomic writes, which survive a kill, and checksums, which detect damage when files are read."""
 
-import contextlib
 import functools
 import hashlib
 import itertools
 import json
 import os
-import struct
-import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
@@ -25,16 +21,14 @@ def no_link(path: str, flags: int) -> int:
     return regular(path, flags | os.O_NOFOLLOW)
 
 
-def write_atomic(
-    path: Path, data: bytes | Callable[[IO[bytes]], object], check: Callable[[], None] = lambda: None
-) -> Path:
+def write_atomic(path: Path, data: bytes, check: Callable[[], None] = lambda: None) -> Path:
     """Replace a file atomically: a reader, also after a kill, sees the old or the new one.  `check` may raise first.
-    `data` may be a function that writes a zip archive, which is sealed.  Returns the file."""
+    Returns the file."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "wb", opener=no_link) as file:
-            write_sealed(file, data) if callable(data) else file.write(data)
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         check()
@@ -91,9 +85,6 @@ def finite(value: Any) -> Any:
 
 
 SEAL = "sha256"  # the entry of a JSON object with the digest of all others
-LENGTH = 64  # hexadecimal digits of a digest
-NO_COMMENT, COMMENT = (struct.pack("<H", length) for length in (0, LENGTH))  # lengths of comments, which end an archive
-PIECE = 2**20  # bytes read at a time
 
 
 class Sum(Record):
@@ -117,43 +108,6 @@ def seal_of(value: dict[str, Any]) -> str:
     """The digest of a JSON object without its seal, independent of layout and order of keys."""
     content = {key: item for key, item in value.items() if key != SEAL}
     return digest(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
-
-
-def write_sealed(file: IO[bytes], save: Callable[[Any], object]) -> None:
-    """Write a zip archive by a function such as `torch.save`, with its digest as its comment.  If the file cannot be
-    written, that is raised at the end: the function would raise an error of its own instead."""
-    found, errors = hashlib.sha256(), list[OSError]()
-
-    def write(data: Any) -> int:
-        found.update(data)
-        try:
-            file.write(data)
-        except OSError as error:
-            errors.append(error)
-        return len(data)
-
-    save(SimpleNamespace(write=write, flush=lambda: None, read=None))
-    for error in errors:
-        raise error
-    file.seek(-len(NO_COMMENT), os.SEEK_END)
-    file.write(COMMENT + found.hexdigest().encode())
-
-
-@contextlib.contextmanager
-def open_archive(path: Path) -> Iterator[IO[bytes]]:
-    """Open a sealed zip archive.  Raises ValueError if its digest is wrong or it unpacks to more bytes."""
-    with open(path, "rb", opener=regular) as file:
-        size, found = os.fstat(file.fileno()).st_size, hashlib.sha256()
-        for left in range(size - len(COMMENT) - LENGTH, 0, -PIECE):
-            found.update(file.read(min(left, PIECE)))
-        found.update(NO_COMMENT)
-        if file.read() != COMMENT + found.hexdigest().encode():
-            raise ValueError("its checksum does not fit: it is damaged")
-        with zipfile.ZipFile(file) as parts:
-            if sum(part.file_size for part in parts.infolist()) > size:
-                raise ValueError("it unpacks to more than it holds: no run wrote it")
-        file.seek(0)
-        yield file
 
 
 @functools.lru_cache(maxsize=100_000)

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from ablate.config.files import regular
+from ablate.config.errors import first_line
+from ablate.config.files import is_of_reading, regular
 from ablate.results.atomic import digest, set_aside, write_atomic
 from ablate.results.run import MetricsWriter, Run
 from ablate.training.ranks import Ranks
@@ -88,9 +89,14 @@ class Checkpointer:
         if damage:
             raise self.refused(damage, path)
         try:
-            state = torch.load(path, map_location=device, weights_only=True)
+            with open(path, "rb", opener=regular) as file:
+                state = torch.load(file, map_location=device, weights_only=True)
         except pickle.UnpicklingError:
             raise self.refused("it holds more than tensors and numbers", path) from None
+        except RuntimeError as error:
+            if "PytorchStreamReader" not in str(error):  # full memory is no damage
+                raise
+            raise self.refused(f"it is damaged: {first_line(error)}", path) from None
         if state.pop("run") != self.run.folder.name:
             raise self.refused("it is of another run", path)
         progress = Progress(**state.pop("progress"))
@@ -142,8 +148,8 @@ def find_damage(path: Path) -> str:
                 if unpacked > os.fstat(file.fileno()).st_size:
                     return "it unpacks to more than it holds: no run wrote it"
                 damaged_part = archive.testzip()
-        except (OSError, MemoryError):
-            raise
         except Exception as error:  # zipfile can raise any exception on damaged bytes
+            if is_of_reading(error):
+                raise
             return f"it is damaged: {error}"
     return f"it is damaged: the checksum of {damaged_part} does not fit" if damaged_part else ""

@@ -18,7 +18,7 @@ class Diverged(Exception):
     """The loss is not finite, or the training loss stays above its initial value."""
 
 
-def check_divergence(row: Row, progress: Progress, loop: Train) -> None:
+def check_divergence(row: Row, progress: Progress, config: Train) -> None:
     """Raise Diverged if a loss is not finite, or if the training loss stays above 1.1 times its first value.
 
     It stays there if every loss logged over a tenth of the steps is above, or the last two of the run.  The validation
@@ -29,13 +29,16 @@ def check_divergence(row: Row, progress: Progress, loop: Train) -> None:
             raise Diverged(f"{key} is {row[key]} at step {row['step']}")
     if "train/loss" not in row:
         return
-    first, steps = progress.first_loss, loop.steps
-    progress.high_loss_count = progress.high_loss_count + 1 if row["train/loss"] > DIVERGED * first else 0
-    lasting = progress.high_loss_count * loop.log_every >= LASTING * steps or row["step"] == steps
-    if progress.high_loss_count >= 2 and lasting:
-        count = progress.high_loss_count
-        since = f"{first:.3f} at the first, {count} logged steps in a row above {DIVERGED:g} times that"
-        raise Diverged(f"train/loss {row['train/loss']:.3f} at step {row['step']}, {since}")
+    loss = row["train/loss"]
+    if loss > DIVERGED * progress.first_loss:
+        progress.high_loss_count += 1
+    else:
+        progress.high_loss_count = 0
+    count = progress.high_loss_count
+    is_lasting = count * config.log_every >= LASTING * config.steps
+    if count >= 2 and (is_lasting or row["step"] == config.steps):
+        since = f"{progress.first_loss:.3f} at the first, {count} logged steps in a row above {DIVERGED:g} times that"
+        raise Diverged(f"train/loss {loss:.3f} at step {row['step']}, {since}")
 
 
 def overfits(rows: Sequence[Row]) -> Overfits | None:
@@ -48,15 +51,20 @@ def overfits(rows: Sequence[Row]) -> Overfits | None:
     if not evaluated:
         return None
     lowest = min(evaluated, key=lambda row: row["val/loss"])
-    times = evaluated[-1]["val/loss"] / lowest["val/loss"] if lowest["val/loss"] > 0 else 1.0
-    if times <= OVERFITS or not _trained(rows, None) < _trained(rows, int(lowest["step"])):
+    if lowest["val/loss"] <= 0:
         return None
-    return Overfits(times=round(times, 4), step=int(lowest["step"]))
+    times = evaluated[-1]["val/loss"] / lowest["val/loss"]
+    step = int(lowest["step"])
+    if times <= OVERFITS or not training_loss(rows, rows[-1]["step"]) < training_loss(rows, step):
+        return None
+    return Overfits(times=round(times, 4), step=step)
 
 
-def _trained(rows: Sequence[Row], step: int | None) -> float:
-    """Mean of the last logged training losses up to a step, or of all; the first one if none was logged by then."""
-    known = [row for row in rows if isinstance(row.get("train/loss"), int | float)]
-    before = [row for row in known if step is None or row["step"] <= step][-WINDOW:] or known[:1]
-    losses = [row["train/loss"] for row in before]
-    return sum(losses) / len(losses) if losses else float("nan")
+def training_loss(rows: Sequence[Row], step: float) -> float:
+    """Mean of the last logged training losses up to a step; the first one if none was logged by then."""
+    logged = [row for row in rows if isinstance(row.get("train/loss"), int | float)]
+    if not logged:
+        return math.nan
+    before = [row for row in logged if row["step"] <= step]
+    losses = [row["train/loss"] for row in before[-WINDOW:] or logged[:1]]
+    return sum(losses) / len(losses)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
+import io
 import json
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,10 +14,11 @@ import numpy as np
 from torch import nn
 
 from ablate.config.components import resolve
+from ablate.config.files import regular
 from ablate.config.groups import default_settings
 from ablate.config.schema import Config
-from ablate.data.corpus import DAMAGED, cache_folder, exclusive
-from ablate.results.atomic import open_archive, write_atomic
+from ablate.data.corpus import cache_folder, exclusive
+from ablate.results.atomic import write_atomic
 from ablate.results.code_hash import code_of_part
 from ablate.results.run_key import library_versions, torch_version
 from ablate.results.tables import class_name
@@ -43,17 +43,19 @@ def begin_with_vectors(model: nn.Module, config: Config, task: Any, seed: int) -
     tables = tables_of(model)
     if not tables:
         return None
-    text, first = task.training_text(), next(iter(tables.values()))
-    found = vectors_in(place(first, config, digest_of(text), seed), first, text, stream(first, seed))
+    text = task.training_text()
+    table = next(iter(tables.values()))  # all have the same settings
+    file = vectors_file(table, config, digest_of(text), seed)
+    vectors = train_or_load(file, table, text, vectors_seed(table, seed))
     for table in tables.values():
-        table.begin_with(found.rows)
-    return found.cpu_seconds
+        table.begin_with(vectors.rows)
+    return vectors.cpu_seconds
 
 
 def tables_of(model: nn.Module) -> dict[str, Pretrained]:
     """The embeddings of a model that start from pretrained vectors, by the names of their weights."""
-    named: Any = model.named_modules()
-    return {f"{name}.weight": part for name, part in named if hasattr(part, "begin_with")}
+    modules: Any = model.named_modules()
+    return {f"{name}.weight": module for name, module in modules if hasattr(module, "begin_with")}
 
 
 def initial_seed(config: Config, seed: int) -> int:
@@ -71,53 +73,68 @@ def without_vectors(config: Config) -> Config:
     """The same configuration without pretrained vectors, which need training; its steps take as long."""
     if not is_pretrained(config):
         return config
-    kept = {name: config.embedding[name] for name in ("width", "frozen") if name in config.embedding}
-    return config.with_value("embedding", default_settings("embedding") | kept)
+    shape = {name: config.embedding[name] for name in ("width", "frozen") if name in config.embedding}
+    return config.with_value("embedding", default_settings("embedding") | shape)
 
 
-def stream(table: Pretrained, seed: int) -> int:
+def vectors_seed(table: Pretrained, seed: int) -> int:
     """The 32-bit seed of training vectors; shared vectors have one for all seeds."""
-    whose = SHARED if table.shared else str(seed)
-    digest = hashlib.sha256(f"vectors/{whose}".encode()).digest()
+    name = SHARED if table.shared else str(seed)
+    digest = hashlib.sha256(f"vectors/{name}".encode()).digest()
     return int.from_bytes(digest[:4], "little")
 
 
-def place(table: Pretrained, config: Config, text: str, seed: int) -> Path:
+def vectors_file(table: Pretrained, config: Config, text: str, seed: int) -> Path:
     """The cache file of vectors, named by a hash of the text, settings, seed, code and versions they depend on."""
-    node = config.embedding
-    settings: dict[str, Any] = {key: value for key, value in node.items() if key not in UNUSED}
-    settings |= {"format": FORMAT, "shape": list(table.weight.shape), "seed": stream(table, seed)}
-    settings |= {"text": text, "code": code_of_part(node["_target_"], config.user)}
-    settings |= {"torch": torch_version(), "numpy": np.__version__} | library_versions(class_name(node["_target_"]))
-    name = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:32]
+    target = config.embedding["_target_"]
+    depends: dict[str, Any] = {key: value for key, value in config.embedding.items() if key not in UNUSED}
+    depends |= {
+        "format": FORMAT,
+        "shape": list(table.weight.shape),
+        "seed": vectors_seed(table, seed),
+        "text": text,
+        "code": code_of_part(target, config.user),
+        "torch": torch_version(),
+        "numpy": np.__version__,
+    }
+    depends |= library_versions(class_name(target))
+    name = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()[:32]
     return cache_folder() / "vectors" / f"{name}.npz"
 
 
 def digest_of(text: Sequence[np.ndarray]) -> str:
     """A digest of documents of token ids."""
-    found = hashlib.sha256(json.dumps([[len(part), str(part.dtype)] for part in text]).encode())
+    digest = hashlib.sha256(json.dumps([[len(part), str(part.dtype)] for part in text]).encode())
     for part in text:
-        found.update(np.ascontiguousarray(part).tobytes())
-    return found.hexdigest()
+        digest.update(np.ascontiguousarray(part).tobytes())
+    return digest.hexdigest()
 
 
-def vectors_in(file: Path, table: Pretrained, text: Sequence[np.ndarray], seed: int) -> Vectors:
+def train_or_load(file: Path, table: Pretrained, text: Sequence[np.ndarray], seed: int) -> Vectors:
     """The vectors of a cache file; trained under a lock if it is missing or damaged."""
-    if found := kept(file):
-        return found
+    vectors = load_vectors(file)
+    if vectors:
+        return vectors
     file.parent.mkdir(parents=True, exist_ok=True)
     with exclusive(file.with_suffix(".lock")):
-        if found := kept(file):  # another process may have written it meanwhile
-            return found
-        begun = time.process_time()
+        vectors = load_vectors(file)  # another process may have written it meanwhile
+        if vectors:
+            return vectors
+        cpu_start = time.process_time()
         rows = table.vectors(text, seed)
-        made = Vectors(rows, round(time.process_time() - begun, 2))
-        write_atomic(file, partial(np.savez, rows=made.rows, cpu_seconds=made.cpu_seconds))
-        return made
+        vectors = Vectors(rows, round(time.process_time() - cpu_start, 2))
+        content = io.BytesIO()
+        np.savez(content, rows=vectors.rows, cpu_seconds=vectors.cpu_seconds)
+        write_atomic(file, content.getvalue())
+        return vectors
 
 
-def kept(file: Path) -> Vectors | None:
+def load_vectors(file: Path) -> Vectors | None:
     """The vectors of a cache file; None if it is missing or damaged."""
-    with contextlib.suppress(*DAMAGED), open_archive(file) as opened, np.load(opened) as archive:
-        return Vectors(archive["rows"], float(archive["cpu_seconds"]))
-    return None
+    try:
+        with open(file, "rb", opener=regular) as opened, np.load(opened) as archive:
+            return Vectors(archive["rows"], float(archive["cpu_seconds"]))
+    except MemoryError:
+        raise
+    except Exception:  # numpy can raise any exception on damaged bytes
+        return None

@@ -188,7 +188,7 @@ def timed(
         last = losses(made, steps)[-1]
         wait(given)
         seconds = (time.perf_counter() - start) / steps
-    budget, rate = count(config, task), made.loop.batch_size * task.positions / seconds
+    budget, rate = count(config, task), made.config.train.batch_size * task.positions / seconds
     row = {"params": budget.params, "ms_per_step": round(1000 * seconds, 2), "tokens_per_second": round(rate)}
     row |= {"mfu": utilisation(budget.flops_per_token, rate, device_name(given.torch_device), "bf16")}
     if given.device == "cuda":

@@ -18,7 +18,7 @@ from ablate.execution.worker import carry_out
 from ablate.results import lease as leases
 from ablate.results.run import Run
 from ablate.training.checkpoint import Checkpointer, Progress
-from ablate.training.vectors import kept
+from ablate.training.vectors import load_vectors
 from analysis.cli.main import main as analyse
 from hostile.conftest import STUDY, Tried
 
@@ -102,7 +102,7 @@ def test_devices_and_pipes_are_not_read(tmp_path: Path) -> None:
     for name, why in (("zero", "no file"), ("pipe", "no file"), ("large", "more than 4 bytes"), ("", "directory")):
         with pytest.raises(OSError, match=why):
             read_regular(tmp_path / name, most=4)
-    assert read_regular(tmp_path / "large") == b"12345" and kept(tmp_path / "pipe") is None
+    assert read_regular(tmp_path / "large") == b"12345" and load_vectors(tmp_path / "pipe") is None
 
 
 @pytest.mark.parametrize(

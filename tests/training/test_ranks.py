@@ -174,3 +174,13 @@ def test_a_rank_that_ends_is_a_line_for_the_others(error, line, tmp_path):
         return str(lost.value)
 
     assert together(2, tmp_path, body)[0] == line
+
+
+def test_who_locks_a_run_removes_leftovers_but_not_the_file_over_which_another_job_meets(tmp_path):
+    run = Run(tmp_path, "cell/s0-key")
+    run.folder.mkdir(parents=True)
+    meeting, leftover = run.folder / ".ranks.another-job.tmp", run.folder / ".checkpoint.pt.1.tmp"
+    meeting.touch()
+    leftover.touch()
+    with run.lock(lambda: False) as is_locked:
+        assert is_locked and meeting.exists() and not leftover.exists()

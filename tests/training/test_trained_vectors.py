@@ -23,7 +23,7 @@ from ablate.results.run import Run
 from ablate.results.run_key import run_key
 from ablate.training import vectors
 from ablate.training.trainer import Interrupted, Trainer
-from ablate.training.vectors import begin_with_vectors, kept, place, vectors_in, without_vectors
+from ablate.training.vectors import begin_with_vectors, load_vectors, train_or_load, vectors_file, without_vectors
 
 CHEAP = {"word2vec": ["embedding.epochs=1"], "elmo": ["embedding.steps=2", "embedding.rows=2"]}
 each = pytest.mark.parametrize("name", CHEAP)
@@ -73,7 +73,7 @@ def test_vectors_are_of_the_initial_draws(small: list[str]) -> None:
     torch.testing.assert_close(one[at] / other[at], (one[at] / other[at])[0, 0].expand_as(one[at]))  # one set for all
     fixed = config.with_value("seed.init", 0)
     table = table_of(config)
-    assert place(table, config, "text", 0) == place(table, fixed, "text", vectors.initial_seed(fixed, 5))
+    assert vectors_file(table, config, "text", 0) == vectors_file(table, fixed, "text", vectors.initial_seed(fixed, 5))
 
 
 def known_rows(config: Config) -> torch.Tensor:
@@ -120,16 +120,27 @@ def test_a_damaged_set_is_made_anew_and_two_at_once_make_one(tmp_path: Path) -> 
     file.parent.mkdir()
     with open(file.with_suffix(".lock"), "a+b") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        both = [threading.Thread(target=lambda: found.append(vectors_in(file, Counted(), [], 7))) for _ in range(2)]
+        both = [threading.Thread(target=lambda: found.append(train_or_load(file, Counted(), [], 7))) for _ in range(2)]
         for one in both:
             one.start()
         assert Counted.trained == 0
     for one in both:
         one.join()
     assert Counted.trained == 1 and all((one.rows == 7).all() for one in found)
-    file.write_bytes(file.read_bytes()[:-200])
-    assert kept(file) is None
-    assert (vectors_in(file, Counted(), [], 7).rows == 7).all() and Counted.trained == 2 and kept(file) is not None
+    content = file.read_bytes()
+    for position in range(0, len(content), 7):
+        flipped = bytearray(content)
+        flipped[position] ^= 4
+        file.write_bytes(flipped)
+        loaded = load_vectors(file)
+        assert loaded is None or (loaded.rows == 7).all(), position
+    file.write_bytes(content[:-200])
+    assert load_vectors(file) is None
+    assert (
+        (train_or_load(file, Counted(), [], 7).rows == 7).all()
+        and Counted.trained == 2
+        and load_vectors(file) is not None
+    )
     assert not list(file.parent.glob("*.tmp"))
 
 
@@ -137,16 +148,16 @@ def test_a_set_is_known_by_text_settings_seed_code_and_library(small, monkeypatc
     config = configured(small, "word2vec")
     whole, table = build_task(config).training_text(), table_of(config)
     text = vectors.digest_of(whole)
-    files = [place(table, config, text, 0), place(table, config, text, 1)]
-    files.append(place(table, config, vectors.digest_of(whole[:1] * 2), 0))
-    files.append(place(table, config.with_value("embedding.window", 3), text, 0))
-    files.append(place(table_of(config.with_value("embedding.width", 6)), config, text, 0))
+    files = [vectors_file(table, config, text, 0), vectors_file(table, config, text, 1)]
+    files.append(vectors_file(table, config, vectors.digest_of(whole[:1] * 2), 0))
+    files.append(vectors_file(table, config.with_value("embedding.window", 3), text, 0))
+    files.append(vectors_file(table_of(config.with_value("embedding.width", 6)), config, text, 0))
     key = run_key(config, 0, "data")
-    assert place(table, config.with_value("embedding.frozen", True), text, 0) == files[0]
+    assert vectors_file(table, config.with_value("embedding.frozen", True), text, 0) == files[0]
     monkeypatch.setattr(vectors, "code_of_part", lambda *_: "edited")
-    files.append(place(table, config, text, 0))
+    files.append(vectors_file(table, config, text, 0))
     monkeypatch.setattr(vectors, "library_versions", lambda _: {"gensim": "0"})
-    files.append(place(table, config, text, 0))
+    files.append(vectors_file(table, config, text, 0))
     monkeypatch.setattr("ablate.results.run_key.library_versions", lambda _: {"gensim": "0"})
     assert len(set(files)) == len(files) and run_key(config, 0, "data") != key
 

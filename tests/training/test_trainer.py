@@ -301,6 +301,7 @@ def test_each_second_is_that_of_one_phase_and_speed_is_that_of_training_alone(sm
     result = with_facts(Result(status="done", final={}), trainer, cells.rows[0])
     assert result.seconds == trainer.clock.seconds | {"total": now[0]}
     assert result.step_seconds == 111 and result.timing == "shared" and result.peak_memory
+    assert result.versions["cpu_kernels"] == torch.backends.cpu.get_cpu_capability()
     assert result.tokens_per_second == pytest.approx(4 * 16 / 111)
 
 
