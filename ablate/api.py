@@ -58,21 +58,23 @@ def train(plan: Plan, reporter: Reporter) -> Study:
     """
     from ablate.planning.plan import plan_again
 
-    started, trained = time.monotonic(), bool(plan.todo)
+    started = time.monotonic()
+    is_trained = bool(plan.todo)
     while True:
         run_round(plan, reporter)
         following = plan_again(plan) if plan.more and plan.todo else plan
-        if following.manifest.runs == plan.manifest.runs:  # the last round, or an incomplete one
-            break
+        is_last = following.manifest.runs == plan.manifest.runs  # or incomplete
         plan = following
-    seconds = time.monotonic() - started if trained else None
-    study = load_study(following.results, following.manifest.study, following.manifest)
+        if is_last:
+            break
+    seconds = time.monotonic() - started if is_trained else None
+    study = load_study(plan.results, plan.manifest.study, plan.manifest)
     try:
-        with refusing_full_disks(following.results):  # before results are shown
-            log_look(following.results, following.manifest, now())
+        with refusing_full_disks(plan.results):  # before results are shown
+            log_look(plan.results, plan.manifest, now())
     except (OSError, Corrupt) as error:
         reporter.remark(f"this interim analysis cannot be logged ({error})")
-    reporter.ended(following, study, seconds)
+    reporter.ended(plan, study, seconds)
     return study
 
 
@@ -84,19 +86,21 @@ def run_round(plan: Plan, reporter: Reporter) -> None:
                 renew_manifest(planned.results, planned.manifest)
     except OSError as error:
         raise Refused(f"results_dir: {plan.results} cannot be written ({error.strerror})") from None
-    if leading := outside(plan.results, plan.todo):
-        raise Refused(f"results_dir: a link leads {leading} out of {plan.results}; remove the link, or write another")
+    link = outside(plan.results, plan.todo)
+    if link:
+        raise Refused(f"results_dir: a link leads {link} out of {plan.results}; remove the link, or write another")
     for note in plan.notes:
         reporter.remark(note)
-    if plan.todo:
-        with contextlib.ExitStack() as held:
-            if any(cell.planned_config.track for cell in plan.manifest.cells):
-                study, user = plan.manifest.study, plan.study.settings.user
-                held.enter_context(tracking(plan.results, study, user, reporter.remark))
-            held.enter_context(reporter.training(plan))
-            trouble = run_plan(plan)
-        if trouble:
-            reporter.remark(f"{trouble}; the same command continues with what is missing")
+    if not plan.todo:
+        return
+    with contextlib.ExitStack() as contexts:
+        if any(cell.planned_config.track for cell in plan.manifest.cells):
+            user = plan.study.settings.user
+            contexts.enter_context(tracking(plan.results, plan.manifest.study, user, reporter.remark))
+        contexts.enter_context(reporter.training(plan))
+        problem = run_plan(plan)
+    if problem:
+        reporter.remark(f"{problem}; the same command continues with what is missing")
 
 
 def run_plan(plan: Plan) -> str | None:
