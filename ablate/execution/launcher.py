@@ -34,7 +34,7 @@ from ablate.execution.signals import handling_signals, refusing_full_disks
 from ablate.formatting import instead
 from ablate.formatting.streams import say
 from ablate.results.atomic import no_link, write_json
-from ablate.results.lease import take
+from ablate.results.lease import holder, take
 from ablate.results.records import Result, RunError
 from ablate.results.run import Run, now
 from ablate.training.devices import TASKS, environments, task_of_job
@@ -54,10 +54,20 @@ def run_orders(orders: Sequence[Order]) -> list[Answer]:
     with contextlib.nullcontext() if is_reserved else reserve_machine(exclusive=is_isolated):
         answers = run_in(workers, orders)
         busy = [i for i, answer in enumerate(answers) if answer.status == "busy"]
+        for i in busy:
+            say(waiting_for(orders[i]))
         waiting = [dataclasses.replace(orders[i], wait=True) for i in busy]
         for i, answer in zip(busy, run_in(workers, waiting), strict=True):
             answers[i] = answer
     return answers
+
+
+def waiting_for(order: Order) -> str:
+    """A sentence on a run that another process trains."""
+    run = Run(Path(order.results), order.path)
+    lease = holder(run.lease_file)
+    process = f"process {lease.pid} on {lease.host}" if lease else "another process"
+    return f"waiting for {order.cell.label}, seed {order.seed}, which {process} trains"
 
 
 def run_alone(order: Order, number: int) -> str:
