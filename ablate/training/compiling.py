@@ -64,12 +64,14 @@ def compile_in_place(models: Iterable[nn.Module], code: str) -> None:
     if hasattr(cache, "cache_key_tag"):  # from torch 2.7 on
         cache.cache_key_tag = code  # type: ignore[attr-defined]
     for model in models:
-        model.compile(options=known(FASTER))
+        model.compile(options=supported(FASTER))
 
 
-def known(options: dict[str, Any]) -> dict[str, Any]:
+def supported(options: dict[str, Any]) -> dict[str, Any]:
     """The options of inductor that this version of torch has, with the same type; the others are dropped."""
-    now = importlib.import_module("torch._inductor.config").get_config_copy()
-    return {
-        name: value for name, value in options.items() if name in now and type(now[name]) in (type(value), NoneType)
-    }
+    defaults = importlib.import_module("torch._inductor.config").get_config_copy()
+    options_here = {}
+    for name, value in options.items():
+        if name in defaults and type(defaults[name]) in (type(value), NoneType):
+            options_here[name] = value
+    return options_here

@@ -35,7 +35,8 @@ def configure_torch() -> None:
     """
     torch.set_num_threads(1)
     torch.backends.cuda.enable_cudnn_sdp(False)
-    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):  # of glibc
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # of glibc
+    if mallopt:
         for option, value in KEEP_MEMORY.items():
             mallopt(option, value)
 
@@ -46,35 +47,53 @@ KEEP_MEMORY = {-3: 1 << 25, -1: 1 << 30}
 
 
 # What torchrun, Slurm and submitit tell each task of a job: its number, that on its host, and how many there are.
-TASKS = [("RANK", "LOCAL_RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS")]
-TASKS += [("SUBMITIT_LOCAL_GLOBALID", "SUBMITIT_LOCAL_LOCALID", "SUBMITIT_LOCAL_NTASKS")]
+TASKS = [
+    ("RANK", "LOCAL_RANK", "WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS"),
+    ("SUBMITIT_LOCAL_GLOBALID", "SUBMITIT_LOCAL_LOCALID", "SUBMITIT_LOCAL_NTASKS"),
+]
 
 
 def task_of_job() -> tuple[int, int, int]:
     """This process's number among the tasks of a job, that on its host, and how many there are.  Other programs use
     some of these names, too: what cannot be such numbers is ignored."""
-    given = ([os.environ.get(name, "") for name in names] for names in TASKS)
-    found = ([int(text) for text in each] for each in given if all(map(str.isdecimal, each)))
-    number, local, count = next((task for task in found if max(task[:2]) < task[2]), (0, 0, 1))
-    return number, local, count
+    for names in TASKS:
+        values = [os.environ.get(name, "") for name in names]
+        if all(value.isdecimal() for value in values):
+            number, local, count = map(int, values)
+            if number < count and local < count:
+                return number, local, count
+    return 0, 0, 1
 
 
 def environments(device: str, parallel: str | int, devices: int = 1, flops: float = math.inf) -> list[dict[str, str]]:
     """The environment variables of each worker: none on the CPU, its GPUs otherwise.  One that trains on several
     devices has an equal share of them with the other tasks of its job.  With parallel=auto, several workers share a GPU
     where the `flops` of a training step are few: as many as cores and memory allow.  [] if devices are lacking."""
-    _, local, tasks = task_of_job() if devices > 1 else (0, 0, 1)
+    local = 0
+    tasks = 1
+    if devices > 1:
+        _, local, tasks = task_of_job()
     if devices % tasks:
         return []
-    names, each = visible(device), devices // tasks
-    groups = [",".join(names[i : i + each]) for i in range(0, len(names) - each + 1, each)]
-    if groups and tasks > 1:
-        groups, parallel = [groups[local % len(groups)]], 1
-    if device == "cuda" and devices == 1 and parallel == "auto" and flops < BUSY and groups:
+    names = visible(device)
+    size = devices // tasks
+    groups = [",".join(names[i : i + size]) for i in range(0, len(names) - size + 1, size)]
+    if not groups:
+        return []
+    if tasks > 1:
+        groups = [groups[local % len(groups)]]
+        count = 1
+    elif parallel != "auto":
+        count = int(parallel)
+    elif device == "cuda" and devices == 1 and flops < BUSY:
         memory = min((card.total for card in cards()), default=0)
-        parallel = len(groups) * max(1, min(MOST, cores() // len(groups), int(memory / SHARE)))
-    count = len(groups) if parallel == "auto" or not groups else int(parallel)
-    return [{"CUDA_VISIBLE_DEVICES": groups[i % len(groups)]} if device == "cuda" else {} for i in range(count)]
+        count = len(groups) * max(1, min(MOST, cores() // len(groups), int(memory / SHARE)))
+    else:
+        count = len(groups)
+    if device != "cuda":
+        return [{} for _ in range(count)]
+    return [{"CUDA_VISIBLE_DEVICES": groups[i % len(groups)]} for i in range(count)]
 
 
 BUSY = 5e11  # floating-point operations of a training step that keep a GPU busy, so that it is not shared
@@ -84,9 +103,13 @@ MOST = 8  # processes on a GPU
 
 def visible(device: str) -> list[str]:
     """The names of the cores or GPUs that this process may use."""
-    listed = os.environ.get("CUDA_VISIBLE_DEVICES") if device == "cuda" else None
-    count = torch.cuda.device_count() if device == "cuda" else cores()
-    return [str(i) for i in range(count)] if listed is None else listed.split(",")[:count]  # torch ignores the rest
+    if device != "cuda":
+        return [str(i) for i in range(cores())]
+    count = torch.cuda.device_count()
+    names = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if names is None:
+        return [str(i) for i in range(count)]
+    return names.split(",")[:count]  # torch ignores the rest
 
 
 class Card(NamedTuple):
@@ -119,7 +142,9 @@ def cards() -> list[Card]:
     if not torch.cuda.device_count():
         return []
     done = subprocess.run([sys.executable, "-P", "-c", ASK], capture_output=True, text=True)
-    return [Card(*row) for row in json.loads(done.stdout.splitlines()[-1])] if not done.returncode else []
+    if done.returncode:
+        return []
+    return [Card(*row) for row in json.loads(done.stdout.splitlines()[-1])]
 
 
 CARDS = read_plain(CONF / "cards.yaml")
@@ -130,10 +155,12 @@ UNITS = {"gb": 1e9, "gib": 2**30, "": 1}
 def card_of(memory: Any) -> Card:
     """The card that `train.memory` describes by its name or size.  Raises ValueError."""
     name = str(memory).lower()
-    size = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\+?\d+)?) *(gb|gib|)", f"{MEMORY[name]}gb" if name in MEMORY else name)
+    text = f"{MEMORY[name]}gb" if name in MEMORY else name
+    size = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\+?\d+)?) *(gb|gib|)", text)
     if not size:
         raise ValueError(f"{memory!r} is no size, as in 80GB or 24GiB, and no known card; {instead(name, MEMORY)}")
-    if not 1e8 <= (total := float(size[1]) * UNITS[size[2]]) <= 1e15:
+    total = float(size[1]) * UNITS[size[2]]
+    if not 1e8 <= total <= 1e15:
         raise ValueError(f"{memory} is {total:g} bytes, which no GPU has; write the size as in 80GB or 24GiB")
     return Card(int(total), int(total), name not in CARDS["without_bf16"])
 
@@ -148,8 +175,10 @@ def reset_peak_memory(device: torch.device) -> None:
     """Let `peak_memory` begin at the memory in use now; without effect on a CPU that is not Linux's."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    elif trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # of glibc
-        trim(0)  # what earlier runs of the process freed, and `KEEP_MEMORY` kept
+        return
+    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
+    if malloc_trim:
+        malloc_trim(0)  # what earlier runs of the process freed, and `KEEP_MEMORY` kept
         with contextlib.suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")
 
@@ -158,9 +187,10 @@ def peak_memory(device: torch.device) -> int:
     """Peak memory in bytes: allocated tensors on a GPU, the resident set of the process on the CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    with contextlib.suppress(OSError, StopIteration):  # Linux's ru_maxrss counts the process that started this one, too
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    with contextlib.suppress(OSError):  # Linux's ru_maxrss counts the process that started this one, too
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return 1024 * int(line.split()[1])
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS
 
 

@@ -39,49 +39,59 @@ def diagnose(model: nn.Module, held_out: HeldOut, size: int, setting: Setting) -
 
 def diagnosed(model: nn.Module, held_out: HeldOut, size: int, setting: Setting) -> dict[str, float]:
     """See `diagnose`."""
-    copied = copy.deepcopy(model).eval()
-    found: dict[str, float] = {}
-    for name, module in copied.named_modules():
-        watch(name, module, found)
+    model = copy.deepcopy(model).eval()
+    observed: dict[str, float] = {}
+    for name, module in model.named_modules():
+        observe(name, module, observed)
     inputs = {name: tensor[:size].to(setting.device) for name, tensor in held_out.inputs.items()}
-    with autocast(setting.device, setting.precision):
-        logits = copied(**inputs)
     targets = held_out.targets[:size].to(setting.device)
+    with autocast(setting.device, setting.precision):
+        logits = model(**inputs)
     F.cross_entropy(logits.float().flatten(0, -2), targets.flatten()).backward()
     norms: dict[str, float] = {}
-    parts = ((name, module) for name, module in copied.named_modules() if isinstance(module, Block) or name == "embed")
-    for name, module in parts:
-        if gradients := [p.grad for p in module.parameters() if p.grad is not None]:  # frozen parameters have none
-            norms[f"diag/grad_norm/{name}"] = math.hypot(*(float(each.float().norm()) for each in gradients))
-    return norms | found
+    for name, module in model.named_modules():
+        if not isinstance(module, Block) and name != "embed":
+            continue
+        gradients = [p.grad for p in module.parameters() if p.grad is not None]
+        if gradients:  # frozen parameters have none
+            norms[f"diag/grad_norm/{name}"] = math.hypot(*(float(gradient.float().norm()) for gradient in gradients))
+    return norms | observed
 
 
-def watch(name: str, module: nn.Module, found: dict[str, float]) -> None:
-    """Register hooks that store a module's diagnostics in `found` at each forward pass."""
+def observe(name: str, module: nn.Module, observed: dict[str, float]) -> None:
+    """Register hooks that store a module's diagnostics in `observed` at each forward pass."""
 
-    def show(key: str, value: Tensor) -> None:
-        found[key] = float(np.maximum(found.get(key, 0.0), float(value)))  # NaN if one is
+    def store(key: str, value: Tensor) -> None:
+        observed[key] = float(np.maximum(observed.get(key, 0.0), float(value)))  # NaN if one is
 
-    def output(block: Block, args: tuple[Any, ...], kwargs: dict[str, Any], stream: Stream) -> None:
+    def store_activation(block: Block, args: tuple[Any, ...], kwargs: dict[str, Any], stream: Stream) -> None:
         x = block.leave(stream).detach()
-        show(f"diag/activation_rms/{name}", rms(x, arguments(block, args, kwargs).get("mask")))
+        mask = arguments(block, args, kwargs).get("mask")
+        store(f"diag/activation_rms/{name}", rms(x, mask))
 
-    def attended(attention: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        given = arguments(attention, args, kwargs)
-        pairs = given["x"], given.get("places"), given.get("causal", False), given.get("mask"), given.get("memory")
-        show(f"diag/attention_logit/{name.rpartition('.')[0]}", largest_logit(attention, *pairs))
+    def store_attention(attention: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        named = arguments(attention, args, kwargs)
+        logit = largest_logit(
+            attention,
+            named["x"],
+            named.get("places"),
+            named.get("causal", False),
+            named.get("mask"),
+            named.get("memory"),
+        )
+        store(f"diag/attention_logit/{name.rpartition('.')[0]}", logit)
 
-    def normed(norm: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        given = arguments(norm, args, kwargs)
+    def store_drift(norm: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        named = arguments(norm, args, kwargs)
         with torch.no_grad():
-            show(f"diag/drift/{name}", norm.drift(given["x"], given.get("mask")))
+            store(f"diag/drift/{name}", norm.drift(named["x"], named.get("mask")))
 
     if isinstance(module, Block):
-        module.register_forward_hook(output, with_kwargs=True)
+        module.register_forward_hook(store_activation, with_kwargs=True)
     if hasattr(module, "project") and hasattr(module, "scale"):
-        module.register_forward_pre_hook(attended, with_kwargs=True)
+        module.register_forward_pre_hook(store_attention, with_kwargs=True)
     if hasattr(module, "drift"):
-        module.register_forward_pre_hook(normed, with_kwargs=True)
+        module.register_forward_pre_hook(store_drift, with_kwargs=True)
 
 
 def arguments(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -92,7 +102,9 @@ def arguments(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 def rms(x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C), (B, T) -> ()
     """√ mean x², over real positions."""
     square = x.float().square().mean(-1)
-    return (square.mean() if mask is None else (square * mask).sum() / mask.sum().clamp(min=1)).sqrt()
+    if mask is None:
+        return square.mean().sqrt()
+    return ((square * mask).sum() / mask.sum().clamp(min=1)).sqrt()
 
 
 @torch.no_grad()
@@ -100,11 +112,17 @@ def largest_logit(
     attention: Any, x: Tensor, places: Places | None, causal: bool, mask: Tensor | None, memory: Tensor | None
 ) -> Tensor:
     """The largest |q · k| · scale, before caps, over the pairs of a real query and a real key that it may attend to."""
-    places, window = places or Places(), getattr(attention, "window", None)
+    places = places or Places()
+    window = getattr(attention, "window", None)
     query, key, _ = attention.project(x, x if memory is None else memory, places)
     scale = places.scale(attention.scale, window)
     logits = (places.heated(query).float() @ key.float().transpose(-2, -1) * scale).abs()  # (B, H, T, S)
-    near = (window, getattr(attention, "chunk", None)) if memory is None else (None, None)
-    seen = visible(query, key, causal and memory is None, mask, *near)
-    logits = logits if seen is None else logits * seen
-    return (logits if mask is None or memory is not None else logits * mask[:, None, :, None]).max()
+    if memory is None:
+        attended = visible(query, key, causal, mask, window, getattr(attention, "chunk", None))
+    else:
+        attended = visible(query, key, False, mask, None, None)
+    if attended is not None:
+        logits = logits * attended
+    if mask is not None and memory is None:
+        logits = logits * mask[:, None, :, None]
+    return logits.max()

@@ -45,17 +45,21 @@ class LoadedRun(NamedTuple):
         from ablate.model.build import build_model
 
         if not self.run.weights_file.exists():
-            why = why_without(self.result, self.run.weights_file)
-            raise FileNotFoundError(f"{self.run.path} has no weights: {why}")
+            reason = why_without(self.result, self.run.weights_file)
+            raise FileNotFoundError(f"{self.run.path} has no weights: {reason}")
         task = self.task()
         with torch.device("cpu"):  # even if the caller has set another default
             model = build_model(self.config, task)
-        state, kept = model.state_dict(), self.weights()
-        first = {tensor.data_ptr(): name for name, tensor in reversed(state.items())}
-        if unlike := misfits({first[tensor.data_ptr()]: tensor for tensor in state.values()}, kept):
-            other = "it was trained by other code: go back to that"
-            raise ValueError(f"{self.run.weights_file} {unlike}; {other}, or give the study's command again")
-        model.load_state_dict({name: kept[first[tensor.data_ptr()]] for name, tensor in state.items()})
+        state = model.state_dict()
+        weights = self.weights()
+        saved_names: dict[int, str] = {}  # tied parameters are saved once, under the first name
+        for name, tensor in state.items():
+            saved_names.setdefault(tensor.data_ptr(), name)
+        mismatch = mismatch_of({saved_names[tensor.data_ptr()]: tensor for tensor in state.values()}, weights)
+        if mismatch:
+            advice = "it was trained by other code: go back to that, or give the study's command again"
+            raise ValueError(f"{self.run.weights_file} {mismatch}; {advice}")
+        model.load_state_dict({name: weights[saved_names[tensor.data_ptr()]] for name, tensor in state.items()})
         return model.eval()
 
     def weights(self) -> dict[str, Tensor]:
@@ -80,10 +84,10 @@ class LoadedRun(NamedTuple):
         if a package of the run's user components cannot be imported."""
         from ablate.results.run_key import not_found
 
-        if lost := not_found(self.config.with_value("track", None)):
-            problem = f"the package {', '.join(lost)} that it was built from is not found here"
-            how = "run from the folder that holds it, or add that folder to PYTHONPATH"
-            raise ModuleNotFoundError(f"{problem}; {how}")
+        missing = not_found(self.config.with_value("track", None))
+        if missing:
+            problem = f"the package {', '.join(missing)} that it was built from is not found here"
+            raise ModuleNotFoundError(f"{problem}; run from the folder that holds it, or add that folder to PYTHONPATH")
         from ablate.data.task import build_task
 
         task: Task = build_task(self.config)
@@ -98,42 +102,49 @@ def untrained(config: Config, seed: int) -> nn.Module:
     from ablate.model.build import initialised_model
     from ablate.training.vectors import begin_with_vectors, initial_seed
 
-    task, first = build_task(config), initial_seed(config, seed)
-    model = initialised_model(config, task, first)
-    begin_with_vectors(model, config, task, first)
+    task = build_task(config)
+    init_seed = initial_seed(config, seed)
+    model = initialised_model(config, task, init_seed)
+    begin_with_vectors(model, config, task, init_seed)
     return model
 
 
-def misfits(wanted: dict[str, Tensor], kept: dict[str, Tensor]) -> str:
+def mismatch_of(needed: dict[str, Tensor], saved: dict[str, Tensor]) -> str:
     """How saved tensors differ from those that a model needs; "" if they match."""
-    for name, tensor in wanted.items():
-        if name not in kept:
+    for name, tensor in needed.items():
+        if name not in saved:
             return f"has no {name}, which the model needs"
-        if kept[name].shape != tensor.shape:
-            shapes = (" × ".join(map(str, one.shape)) or "a number" for one in (kept[name], tensor))
-            return f"has {name} as {next(shapes)}, and the model needs {next(shapes)}"
+        if saved[name].shape != tensor.shape:
+            return f"has {name} as {shape_text(saved[name])}, and the model needs {shape_text(tensor)}"
     return ""
+
+
+def shape_text(tensor: Tensor) -> str:
+    """A tensor's shape in words."""
+    return " × ".join(map(str, tensor.shape)) or "a number"
 
 
 def load_run(folder: Path, user: Iterable[str] = ()) -> LoadedRun:
     """Load a run's folder.  Raises FileNotFoundError if it holds no run, `Corrupt` if it is damaged, and ValueError for
     an invalid package in `user`."""
-    folder, packages = folder.resolve(), allowed_packages(user)
-    found = Run(folder.parents[2], f"{folder.parent.name}/{folder.name}")
-    result = found.result()
-    if not result and not found.config_file.exists():
+    folder = folder.resolve()
+    packages = allowed_packages(user)
+    run = Run(folder.parents[2], f"{folder.parent.name}/{folder.name}")
+    result = run.result()
+    if not result and not run.config_file.exists():
         raise FileNotFoundError(f"{folder} holds no run; name a folder results/runs/<cell>/s<seed>-<key>")
-    later, passed = noted(found.evaluation) if result else (None, [])
-    if result and later:
-        result = dataclasses.replace(result, final=result.final | later)
-    for note in passed:
-        warnings.warn(f"{note}; skipped", stacklevel=3)
-    config = read_config(found.config_file)
+    if result:
+        metrics_added_later, notes = noted(run.evaluation)
+        if metrics_added_later:
+            result = dataclasses.replace(result, final=result.final | metrics_added_later)
+        for note in notes:
+            warnings.warn(f"{note}; skipped", stacklevel=3)
+    config = read_config(run.config_file)
     if packages:
         from ablate.results.run_key import with_current_targets
 
         config = with_current_targets(config, packages)
-    return LoadedRun(found, dataclasses.replace(config, user=packages), found.metrics()[0], result)
+    return LoadedRun(run, dataclasses.replace(config, user=packages), run.metrics()[0], result)
 
 
 def read_config(file: Path) -> Config:
@@ -143,8 +154,8 @@ def read_config(file: Path) -> Config:
     except Unreadable:
         raise
     except Corrupt as error:
-        why = str(error).removeprefix(f"{file} ")
-        raise Corrupt(f"{file} is gone or damaged: it {why}", file if file.exists() else None) from None
+        reason = str(error).removeprefix(f"{file} ")
+        raise Corrupt(f"{file} is gone or damaged: it {reason}", file if file.exists() else None) from None
     except ValueError as error:
         raise Corrupt(f"{file} is damaged: it {error}", file) from None
     if config == Config():

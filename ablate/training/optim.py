@@ -42,9 +42,12 @@ class Stepper(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
         for group in self.param_groups:
-            for parameter in (p for p in group["params"] if p.grad is not None):
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
                 update = self.update(parameter, parameter.grad, group)
-                parameter.mul_(1 - group["lr"] * group["weight_decay"]).sub_(update, alpha=group["lr"])
+                parameter.mul_(1 - group["lr"] * group["weight_decay"])
+                parameter.sub_(update, alpha=group["lr"])
 
     def update(self, parameter: nn.Parameter, g: Tensor, group: dict[str, Any]) -> Tensor:
         """U of a parameter with gradient g, in a group with these settings."""
@@ -60,10 +63,10 @@ class Lion(Stepper):
         super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": 0.0})
 
     def update(self, parameter: nn.Parameter, g: Tensor, group: dict[str, Any]) -> Tensor:
-        first, second = group["betas"]
+        beta1, beta2 = group["betas"]
         m = self.state[parameter].setdefault("momentum", torch.zeros_like(parameter))
-        direction = torch.lerp(g, m, first).sign_()
-        m.lerp_(g, 1 - second)
+        direction = torch.lerp(g, m, beta1).sign_()
+        m.lerp_(g, 1 - beta2)
         return direction
 
 
@@ -102,15 +105,18 @@ class Adafactor(Stepper):
     def update(self, parameter: nn.Parameter, g: Tensor, group: dict[str, Any]) -> Tensor:
         state = self.state[parameter]
         state["step"] = state.get("step", 0) + 1
-        share, square = state["step"] ** -group["decay"], g.square() + 1e-30
-        means = {"rows": square.mean(-1, True), "columns": square.mean(-2, True)} if g.ndim > 1 else {"all": square}
-        for name, mean in means.items():
-            state.setdefault(name, torch.zeros_like(mean)).lerp_(mean, share)
+        share = state["step"] ** -group["decay"]  # 1 − β
+        square = g.square() + 1e-30
+
+        def average(name: str, mean: Tensor) -> Tensor:
+            return state.setdefault(name, torch.zeros_like(mean)).lerp_(mean, share)
+
         if g.ndim > 1:
-            rows = state["rows"] / state["rows"].mean(-2, True)
-            update = g * rows.rsqrt() * state["columns"].rsqrt()
+            rows = average("rows", square.mean(-1, True))
+            columns = average("columns", square.mean(-2, True))
+            update = g * (rows / rows.mean(-2, True)).rsqrt() * columns.rsqrt()
         else:
-            update = g * state["all"].rsqrt()
+            update = g * average("all", square).rsqrt()
         axes = parameter.ndim if id(parameter) in self.kernels else min(2, parameter.ndim)
         update /= (rms(update, axes) / group["threshold"]).clamp(min=1)
         update *= rms(parameter, axes).clamp(min=group["eps"])
@@ -164,8 +170,8 @@ class MuonBesideAdamW(SideBySide):
     def step(self, closure: Any = None) -> None:
         """Step each part."""
         for stack, views in self.stacks:
-            for view, grad in zip(views, [None] * len(views) if stack.grad is None else stack.grad, strict=True):
-                view.grad = grad
+            for i, view in enumerate(views):
+                view.grad = None if stack.grad is None else stack.grad[i]
         super().step()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -207,8 +213,11 @@ def adafactor(
     model: nn.Module, lr: float, weight_decay: float, decay: float, threshold: float, eps: float
 ) -> torch.optim.Optimizer:
     """Adafactor (Shazeer & Stern 2018, arXiv 1804.04235); only matrices have weight decay."""
-    given = (above("optim.decay", decay, 0), above("optim.threshold", threshold, 0), above("optim.eps", eps, 0))
-    return Adafactor(decaying(model.parameters(), weight_decay), lr, *given, kernels=kernels_of(model))
+    above("optim.decay", decay, 0)
+    above("optim.threshold", threshold, 0)
+    above("optim.eps", eps, 0)
+    groups = decaying(model.parameters(), weight_decay)
+    return Adafactor(groups, lr, decay, threshold, eps, kernels=kernels_of(model))
 
 
 def muon(model: nn.Module, lr: float, betas: list[float], weight_decay: float) -> torch.optim.Optimizer:
@@ -221,16 +230,24 @@ def muon(model: nn.Module, lr: float, betas: list[float], weight_decay: float) -
     # Muon's author leaves to AdamW.
     excluded = {id(kernel) for kernel in kernels_of(model)}
     excluded |= {id(p) for name, p in model.named_parameters() if name.startswith("embed.")}
-    inner = [p for p in model.parameters() if p.ndim in (2, 3) and role_of(p) in ("in", "out")]
-    hidden = [p for p in inner if id(p) not in excluded]
-    if not hidden:
+    matrices: list[nn.Parameter] = []
+    stacks: list[tuple[nn.Parameter, list[nn.Parameter]]] = []
+    others: list[nn.Parameter] = []
+    for parameter in model.parameters():
+        is_hidden = role_of(parameter) in ("in", "out") and id(parameter) not in excluded
+        if is_hidden and parameter.ndim == 2:
+            matrices.append(parameter)
+        elif is_hidden and parameter.ndim == 3:
+            stacks.append((parameter, [nn.Parameter(matrix) for matrix in parameter.detach()]))
+        else:
+            others.append(parameter)
+    for _, views in stacks:
+        matrices += views
+    if not matrices:
         raise ValueError("optim=muon: the model has no hidden matrix")
-    ids = {id(p) for p in hidden}
-    others = decaying((p for p in model.parameters() if id(p) not in ids), weight_decay)
-    stacks = [(p, [nn.Parameter(matrix) for matrix in p.detach()]) for p in hidden if p.ndim == 3]
-    single = [p for p in hidden if p.ndim == 2] + [view for _, views in stacks for view in views]
-    matrices = torch.optim.Muon(single, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
-    return MuonBesideAdamW(matrices, AdamW(others, lr=lr, betas=(betas[0], betas[1]), fused=True), stacks)
+    of_matrices = torch.optim.Muon(matrices, lr=lr, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
+    of_others = AdamW(decaying(others, weight_decay), lr=lr, betas=(betas[0], betas[1]), fused=True)
+    return MuonBesideAdamW(of_matrices, of_others, stacks)
 
 
 def build_optimiser(config: Config, model: nn.Module) -> torch.optim.Optimizer:
@@ -238,30 +255,33 @@ def build_optimiser(config: Config, model: nn.Module) -> torch.optim.Optimizer:
     another rate, as muP and Muon have them, keep their share throughout the schedule."""
     optim = config.optim
     target = resolve("optim", optim._target_, config.user)
-    made = make_optimiser(target, model, optim, own_of(config, "optim"))
+    optimiser = make_optimiser(target, model, optim, own_of(config, "optim"))
     if base_of(config) is not None:
-        follow_width(made, str(rule_of(target)))
-    for group in made.param_groups:
+        follow_width(optimiser, str(rule_of(target)))
+    for group in optimiser.param_groups:
         group["lr_share"] = group["lr"] / optim.lr
-    return made
+    return optimiser
 
 
 def make_optimiser(
-    target: Callable[..., torch.optim.Optimizer], model: nn.Module, optim: Optim, own: dict[str, Any]
+    target: Callable[..., torch.optim.Optimizer], model: nn.Module, optim: Optim, settings: dict[str, Any]
 ) -> torch.optim.Optimizer:
     """Build an optimiser with its own settings and the arguments of `OFFERED` that its signature names.  `params` are
     the trainable parameters, in groups without weight decay for vectors and scalars."""
-    names, trained = parameters_of(target), [p for p in model.parameters() if p.requires_grad]
-    offered = {"model": model, "lr": optim.lr, "weight_decay": optim.weight_decay}
-    offered |= {"params": decaying(trained, optim.weight_decay) if "weight_decay" in names else trained}
-    offered |= {} if optim.betas is None else {"betas": tuple(optim.betas)}
-    return target(**{name: value for name, value in offered.items() if name in names}, **own)
+    names = parameters_of(target)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    offered: dict[str, Any] = {"model": model, "lr": optim.lr, "weight_decay": optim.weight_decay, "params": trained}
+    if "weight_decay" in names:
+        offered["params"] = decaying(trained, optim.weight_decay)
+    if optim.betas is not None:
+        offered["betas"] = tuple(optim.betas)
+    return target(**{name: value for name, value in offered.items() if name in names}, **settings)
 
 
 def rule_of(target: Any) -> str | None:
     """The rule by which parametrization=mup scales learning rates: the `rule` of the optimiser's class."""
-    made = target if inspect.isclass(target) else annotation(target, "return")
-    return getattr(made, "rule", None)
+    optimiser = target if inspect.isclass(target) else annotation(target, "return")
+    return getattr(optimiser, "rule", None)
 
 
 def follow_width(optimiser: torch.optim.Optimizer, rule: str) -> None:
@@ -269,13 +289,14 @@ def follow_width(optimiser: torch.optim.Optimizer, rule: str) -> None:
     for part in optimiser.parts if isinstance(optimiser, SideBySide) else [optimiser]:
         groups = []
         for group in part.param_groups:
-            shares: dict[float, list[Any]] = {}
+            by_share: dict[float, list[Any]] = {}
             for parameter in group["params"]:
-                shares.setdefault(parameter.rates[rule], []).append(parameter)
-            for share, members in shares.items():
-                own = {"params": members, "lr": group["lr"] * share}
-                own |= {"weight_decay": group["weight_decay"] / share} if "weight_decay" in group else {}
-                groups.append(group | own)
+                by_share.setdefault(parameter.rates[rule], []).append(parameter)
+            for share, parameters in by_share.items():
+                scaled = group | {"params": parameters, "lr": group["lr"] * share}
+                if "weight_decay" in group:
+                    scaled["weight_decay"] = group["weight_decay"] / share
+                groups.append(scaled)
         part.param_groups = groups
     if isinstance(optimiser, SideBySide):
         optimiser.share_groups()
@@ -319,16 +340,20 @@ class EMA(LastWeights):
     """
 
     def __init__(self, model: nn.Module, steps: int):
-        self.live, self.horizon = model, max(1.0, HORIZON * steps)
+        self.live = model
+        self.horizon = max(1.0, HORIZON * steps)
         self.model = copy.deepcopy(model)
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        decay = 1 - 1 / min(self.horizon, 1 + (step + 1) / 2) if step else 0.0
-        (averages, counts), (weights, live) = parted(self.model), parted(self.live)
-        torch._foreach_lerp_(averages, weights, 1 - decay)
-        if counts:
-            torch._foreach_copy_(counts, live)
+        decay = 0.0
+        if step > 0:
+            decay = 1 - 1 / min(self.horizon, 1 + (step + 1) / 2)
+        averages, counters = numbers_and_counters(self.model)
+        live, live_counters = numbers_and_counters(self.live)
+        torch._foreach_lerp_(averages, live, 1 - decay)
+        if counters:
+            torch._foreach_copy_(counters, live_counters)
 
     def state_dict(self) -> dict[str, Any]:
         return self.model.state_dict()
@@ -337,10 +362,12 @@ class EMA(LastWeights):
         self.model.load_state_dict(state)
 
 
-def parted(model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
+def numbers_and_counters(model: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
     """The floating-point parameters and buffers of a model, which are averaged, and its counters."""
     tensors = [*model.parameters(), *model.buffers()]
-    return [x for x in tensors if x.is_floating_point()], [x for x in tensors if not x.is_floating_point()]
+    numbers = [x for x in tensors if x.is_floating_point()]
+    counters = [x for x in tensors if not x.is_floating_point()]
+    return numbers, counters
 
 
 AVERAGES = {"none": LastWeights, "ema": EMA}

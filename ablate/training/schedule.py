@@ -51,7 +51,8 @@ class WSD(Schedule):
     """
 
     def __init__(self, decay: float, form: Literal["linear", "cosine", "sqrt", "exponential"]):
-        self.decay, self.form = within("schedule.decay", decay, 0, 1, "(]"), form
+        self.decay = within("schedule.decay", decay, 0, 1, "(]")
+        self.form = form
 
     def share(self, step: int, steps: int, warmup: int, floor: float) -> float:
         """See Schedule; a decay that would begin during the warm-up begins at its end."""
@@ -59,14 +60,18 @@ class WSD(Schedule):
             raise ValueError("schedule.form=exponential falls to optim.min_lr_ratio by equal factors; write one > 0")
         last = steps - 1
         begin = max(warmup, last - self.decay * steps)
-        done = max(0.0, (step - begin) / (last - begin)) if last > begin else 0.0
+        if step <= begin or last <= begin:
+            return 1.0
+        done = (step - begin) / (last - begin)
         return floor**done if self.form == "exponential" else floor + (1 - floor) * self.left(done)
 
     def left(self, done: float) -> float:
         """See Schedule; `done` counts from the start of the decay."""
         if self.form == "cosine":
             return (1 + math.cos(math.pi * done)) / 2
-        return 1 - math.sqrt(done) if self.form == "sqrt" else 1 - done
+        if self.form == "sqrt":
+            return 1 - math.sqrt(done)
+        return 1 - done
 
 
 def build_schedule(config: Config) -> Schedule:
@@ -83,7 +88,8 @@ def learning_rate(step: int, steps: int, lr: float, warmup: int, schedule: Sched
 
 def schedule_problems(config: Config) -> list[Problem]:
     """Problems of the learning rates at the first, middle and last update after the warm-up.  Raises BadComponent."""
-    optim, steps = config.optim, config.train.steps
+    optim = config.optim
+    steps = config.train.steps
     first = min(optim.warmup, steps - 1)
     try:
         schedule = build_schedule(config)

@@ -21,8 +21,11 @@ class Step:
     `generator` is a CPU generator for a step's random numbers, seeded at each step from the run's seed."""
 
     def __init__(self, model: nn.Module, optimiser: torch.optim.Optimizer, grad_clip: float):
-        self.model, self.optimiser, self.grad_clip = model, optimiser, grad_clip
-        self.generator, self.parameters = torch.Generator(), list(model.parameters())
+        self.model = model
+        self.optimiser = optimiser
+        self.grad_clip = grad_clip
+        self.generator = torch.Generator()
+        self.parameters = list(model.parameters())
 
     def update(self, batch: Batch, lr: float, gradients: Gradients) -> tuple[Losses, Tensor]:
         """Train on a batch; returns the losses by name, and the norm of the gradient before clipping.
@@ -61,10 +64,11 @@ class SAM(Step):
         """See Step; returns the losses at θ."""
         losses = gradients(batch)
         moved = [p for p in self.parameters if p.grad is not None]
-        before, slopes = [p.detach().clone() for p in moved], [p.grad for p in moved]
-        scale = self.rho / (nn.utils.get_total_norm(slopes) + 1e-12)
+        before = [p.detach().clone() for p in moved]
+        grads = [p.grad for p in moved]
+        scale = self.rho / (nn.utils.get_total_norm(grads) + 1e-12)
         with torch.no_grad():
-            torch._foreach_add_(moved, torch._foreach_mul(slopes, scale))
+            torch._foreach_add_(moved, torch._foreach_mul(grads, scale))
         gradients(batch)
         with torch.no_grad():
             torch._foreach_copy_(moved, before)

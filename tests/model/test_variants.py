@@ -25,7 +25,7 @@ from ablate.model.build import initialised_model
 from ablate.model.dropout import rekey
 from ablate.model.ffn import MoE
 from ablate.model.norm import PowerNorm, running_norms
-from ablate.training.compiling import FASTER, known
+from ablate.training.compiling import FASTER, supported
 from ablate.training.vectors import tables_of
 
 VOCAB, CONTEXT = 13, 12
@@ -400,7 +400,7 @@ def check_compiled(
     eager = jitter(built(cell, form=form, layers=layers, dropout=dropout), 0.05)
     compiled = copy.deepcopy(eager)
     torch._dynamo.reset()
-    compiled.compile(backend=backend, fullgraph=True, options=known(FASTER) if backend == "inductor" else None)
+    compiled.compile(backend=backend, fullgraph=True, options=supported(FASTER) if backend == "inductor" else None)
     assert list(dict(compiled.named_parameters())) == list(dict(eager.named_parameters()))
     losses = []
     for step in range(2):

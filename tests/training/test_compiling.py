@@ -17,7 +17,7 @@ from torch._dynamo.exc import FailOnRecompileLimitHit
 
 from ablate.planning.plan import plan_study
 from ablate.results.run import Run
-from ablate.training.compiling import FASTER, known
+from ablate.training.compiling import FASTER, supported
 from ablate.training.trainer import Trainer
 
 COMPILE = nn.Module.compile
@@ -110,7 +110,7 @@ def test_a_compiled_model_is_copied_to_be_recalibrated() -> None:
 
 def test_inductor_takes_what_makes_it_faster() -> None:
     """In this version of torch: each is an option, and of this type, which torch.compile refuses otherwise."""
-    assert known(FASTER) == FASTER
-    torch.compile(torch.tanh, options=known(FASTER))
+    assert supported(FASTER) == FASTER
+    torch.compile(torch.tanh, options=supported(FASTER))
     other = {"no_such_option": True, "cpp.use_decompose_tanh": "yes"}
-    assert known(FASTER | other) == {key: value for key, value in FASTER.items() if key not in other}
+    assert supported(FASTER | other) == {key: value for key, value in FASTER.items() if key not in other}
