@@ -120,8 +120,9 @@ def forgets_state(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
     """Whether a model of user code computes something else after a training step if it was saved and loaded before."""
     if not is_foreign(spec.config):
         return False
-    trial = Trial(spec, build(spec)).update(inputs, 0)
-    resumed = Trial(spec, build(spec))
+    untrained = build(spec)
+    trial = Trial(spec, copy.deepcopy(untrained)).update(inputs, 0)
+    resumed = Trial(spec, untrained)
     resumed.shape = trial.shape
     resumed.model.load_state_dict(trial.model.state_dict())
     resumed.step.load_state_dict(trial.step.state_dict())
