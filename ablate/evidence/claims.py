@@ -290,12 +290,25 @@ class DifferenceTest:
         return int(np.sign(-mean if self.claim.relation == "less" else mean))
 
     def p(self) -> float:
-        """The smallest level at which the claim is supported or contradicted, over all looks.
+        """The largest level at which the interval leaves the claim undecided.
 
-        For `less` and `greater` it is the p of Student's t against the margin, or zero; for `equivalent`, with two
-        one-sided tests (Schuirmann 1987), twice the larger of theirs inside the margin.
+        For `equivalent` it is twice Student's P(t > ||Δ| − margin| / error): two one-sided tests (Schuirmann 1987) at
+        half the level each; `not_greater` and `not_less` are one of these; `less` and `greater` with a margin test Δ
+        against it instead of zero.
         """
-        return float(bonferroni(smallest_level(lambda alpha: self.outcome(alpha)), self.looks))
+        estimate = self.comparison.estimate
+        relation = self.claim.relation
+        in_steps = self.steps is not None and bool(self.curves)
+        if in_steps or (estimate.solved is not None and not self.by_exact_test):
+            return float(bonferroni(smallest_level(self.outcome), self.looks))
+        center = estimate.mean if estimate.skewed is None else float(np.median(estimate.skewed))
+        is_inside = relation in BOUNDED and decide(relation, self.margin, center, center, MIN_SEEDS) == 1
+        if is_inside and (self.cannot_be_small or self.comparison.n < MIN_SEEDS):
+            return 1.0  # "supported" would be the only verdict possible
+        edge = 0.0 if math.isnan(self.margin) else self.margin
+        if relation in ("less", "not_less") or (relation == "equivalent" and center < 0):
+            edge = -edge
+        return float(bonferroni(p_value(estimate, edge), self.looks))
 
     def reason(self) -> tuple[str, bool]:
         """Why there is no verdict, and whether that is final, however many seeds follow."""

@@ -46,8 +46,8 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
 
     Family rows (main effects, two-way interactions) have simultaneous 95 % intervals: level 1 − 0.05/m, Bonferroni-t,
     with which p_bonferroni, min(1, m·p), agrees; the interval decides the verdict.  Single cells have plain 95 %
-    intervals, the verdict "estimate only" and no p_bonferroni.  Shares of solved runs are decided by an exact test,
-    with an exact interval beside it.
+    intervals, the verdict "estimate only" and no p_bonferroni.  Intervals of differences between shares (accuracies)
+    end at −1 and 1.  Shares of solved runs are decided by an exact test, with an exact interval beside it.
 
     On a ladder, and in a study with registered claims but no registered `effects: all`, the family keeps its intervals,
     but is not tested: all rows say "estimate only".

@@ -19,7 +19,7 @@ from ablate.evidence.proportions import (
     solved_counts,
     solved_interval,
 )
-from ablate.evidence.scores import StudyScores, correlation
+from ablate.evidence.scores import StudyScores, correlation, is_share
 from ablate.formatting import CROSSED, SPEED
 from ablate.results.records import Manifest
 from ablate.results.study import Study
@@ -41,6 +41,7 @@ class Estimate:
     df: float
     skewed: np.ndarray | None = None  # plainly skewed differences, whose median is tested instead
     solved: SolvedCounts | None = None  # of shares of solved runs, which have exact intervals instead
+    limit: float = math.inf  # the largest possible absolute value, at which intervals end
 
 
 def paired(differences: np.ndarray) -> Estimate:
@@ -107,7 +108,9 @@ def interval(estimate: Estimate, alpha: float) -> tuple[float, float]:
         high = math.inf if math.isnan(median.high) else float(median.high)
         return low, high
     half_width = t_limit(alpha, estimate.df) * estimate.error
-    return estimate.mean - half_width, estimate.mean + half_width
+    low = max(estimate.mean - half_width, -estimate.limit)
+    high = min(estimate.mean + half_width, estimate.limit)
+    return low, high
 
 
 def p_value(estimate: Estimate, difference: float = 0.0) -> float:
@@ -186,6 +189,7 @@ def compare(scores: StudyScores, contrast: Contrast) -> Comparison:
     if solved:
         # A diverged run did not solve the task.
         estimate = with_solved_counts(estimate, scores.values, contrast, groups, pairs)
+    estimate = replace(estimate, limit=largest_difference(scores, contrast, metrics))
     match_differences = [cell.matched.difference for cell in cells if cell.matched]
     return Comparison(
         kind=contrast.kind,
@@ -291,6 +295,17 @@ def difference_of(
     if solved:
         estimate = with_solved_counts(estimate, values, contrast, groups, pairs)
     return estimate, pairs
+
+
+def largest_difference(scores: StudyScores, contrast: Contrast, metrics: list[str]) -> float:
+    """The largest possible absolute value of a contrast of shares; inf for other metrics and for shares in per cent."""
+    tasks = scores.study.manifest.tasks.values()
+    for metric in metrics:
+        if not any(is_share(task, metric) for task in tasks):
+            return math.inf
+    values = scores.values[[*contrast.weights]].to_numpy(float)
+    within_0_and_1 = np.isnan(values) | ((values >= 0) & (values <= 1))
+    return sum(contrast.side(1).values()) if within_0_and_1.all() else math.inf
 
 
 def diverged_unequally(scores: StudyScores, contrast: Contrast) -> bool:

@@ -167,6 +167,19 @@ def test_a_missing_run_takes_its_seed_out_of_every_main_effect_that_needs_it() -
     assert table.loc["ln + swiglu against ln + mlp", "n"] == 7  # needs no cell that lost a run
 
 
+@pytest.mark.parametrize(("unit", "is_cut"), [(1, True), (100, False)])
+def test_intervals_of_shares_end_at_one(unit: float, is_cut: bool) -> None:
+    """But not of shares in per cent."""
+    tasks = {"f0": TASK | {"metrics": {"accuracy": "max", "loss": "min"}}}
+
+    def share(levels: dict[str, Any], seed: int) -> float:
+        return unit * ([0.9, 1.0, 0.1][seed] if levels["norm"] == "rms" else 0.02 * seed)
+
+    (row,) = evidence.effects(study_of(NORM, score=share, tasks=tasks)).itertuples()
+    assert row.n == 3
+    assert (row.high == 1) == is_cut
+
+
 NOISE_RULE = np.random.default_rng(44).normal(0, 0.01, (8, 60))
 # What each level adds to a loss of 2; signs, and which of two levels is better, differ between factors.
 SHIFT = {"mlp": 0.0, "gelu": 0.001, "swiglu": -0.05, "ln": 0.0, "rms": 0.03, "pre": 0.0, "post": 0.012}
