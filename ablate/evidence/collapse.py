@@ -35,16 +35,19 @@ class Collapse:
 
 def collapse_of(scores: StudyScores, contrast: Contrast) -> Collapse:
     """The collapsed runs of a contrast."""
-    collapsed = collapsed_runs(scores, [*contrast.weights])
-    has_result = scores.ranked[[*contrast.weights]].notna()
+    cells = [*contrast.weights]
+    column = {cell: i for i, cell in enumerate(cells)}
+    collapsed = collapsed_runs(scores, cells).to_numpy()
+    has_result = scores.ranked[cells].notna().to_numpy()
     groups, _ = groups_of(scores, contrast.weights)
     counts = []
     for group in groups:
-        complete = has_result[[*group]].all(axis=1)
-        in_group = collapsed[[*group]].any(axis=1) & complete
+        members = [column[cell] for cell in group]
+        complete = has_result[:, members].all(axis=1)
+        in_group = collapsed[:, members].any(axis=1) & complete
         counts.append((int(in_group.sum()), int(complete.sum())))
-    level = collapsed[[*contrast.side(1)]].any(axis=1)
-    reference = collapsed[[*contrast.side(-1)]].any(axis=1)
+    level = collapsed[:, [column[cell] for cell in contrast.side(1)]].any(axis=1)
+    reference = collapsed[:, [column[cell] for cell in contrast.side(-1)]].any(axis=1)
     return Collapse(tuple(counts), int(level.sum()), int(reference.sum()))
 
 
@@ -64,15 +67,15 @@ def collapsed_runs(scores: StudyScores, cells: Sequence[str]) -> pandas.DataFram
     if len(yardsticks) > 1 or is_speed or any(is_solved(metrics[cell]) for cell in cells):
         return diverged
     sign = 1 if lower_is_better(manifest, metrics[cells[0]]) else -1
-    losses = sign * scores.trained[[*cells]]  # lower is better from here on
+    losses = sign * scores.trained[[*cells]].to_numpy(float)  # lower is better from here on
     yardstick = sign * yardsticks.pop()
-    best = losses.min().min()
+    best = np.min(losses, initial=math.inf, where=~np.isnan(losses))
     if not best < yardstick:
         return diverged
     fraction_to_yardstick = (losses - best) / (yardstick - best)
     learned_nothing = fraction_to_yardstick >= LAST_TENTH
     learned_little = (fraction_to_yardstick > MIDDLE) & ~learned_nothing
-    splits_in_two = ~learned_little.any()  # by cell
+    splits_in_two = ~learned_little.any(axis=0)  # by cell
     return diverged | (learned_nothing & splits_in_two)
 
 
