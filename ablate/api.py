@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from ablate.config.errors import Corrupt, PlanError, Problem, Refused, whole_line
-from ablate.execution.signals import DiskFull, refusing_full_disks
+from ablate.execution.signals import DiskFull, raising_disk_full
 from ablate.execution.tracking.sender import tracking
 from ablate.planning.runs import Plan, device_problem
 from ablate.results.manifest import log_look, outside, renew_manifest
@@ -70,7 +70,7 @@ def train(plan: Plan, reporter: Reporter) -> Study:
     seconds = time.monotonic() - started if is_trained else None
     study = load_study(plan.results, plan.manifest.study, plan.manifest)
     try:
-        with refusing_full_disks(plan.results):  # before results are shown
+        with raising_disk_full(plan.results):  # before results are shown
             log_look(plan.results, plan.manifest, now())
     except (OSError, Corrupt) as error:
         reporter.remark(f"this interim analysis cannot be logged ({error})")
@@ -81,7 +81,7 @@ def train(plan: Plan, reporter: Reporter) -> Study:
 def run_round(plan: Plan, reporter: Reporter) -> None:
     """Write the manifests of one round, and train its remaining runs."""
     try:
-        with refusing_full_disks(plan.results):
+        with raising_disk_full(plan.results):
             for planned in [*plan.ended, plan]:
                 renew_manifest(planned.results, planned.manifest)
     except OSError as error:

@@ -18,15 +18,15 @@ from ablate.config.import_path import program
 from ablate.config.typed_json import Record, parse
 from ablate.execution.inbox import Inbox, exit_at_once, take_streams
 from ablate.execution.pool import Order, how_it_died
-from ablate.execution.signals import LEAVE
+from ablate.execution.signals import CHECKPOINT_SECONDS
 from ablate.execution.train_run import follow, train_run
 from ablate.formatting.streams import prepare, say
 from ablate.results.run import Run
 from ablate.training.devices import configure_torch, task_of_job
 from ablate.training.ranks import RankLost, join
 
-POLL = 0.1  # seconds between checks whether a process has died
-ALMOST = 1.0  # seconds for a killed process to end after its connections have closed
+POLL_SECONDS = 0.1  # seconds between checks whether a process has died
+EXIT_SECONDS = 1.0  # seconds for a killed process to end after its connections have closed
 # What tells jobs apart.
 JOBS = ("TORCHELASTIC_RUN_ID", "MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID", "SUBMITIT_LOCAL_JOB_ID")
 
@@ -73,7 +73,7 @@ def started(orders: Sequence[RankOrder]) -> Iterator[list[subprocess.Popen[str]]
     """Processes that carry out these orders, on the second device and so on; they are killed at the end."""
     devices = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     processes = []
-    ended = threading.Event()
+    run_ended = threading.Event()
     try:
         for i, order in enumerate(orders, 1):
             environment = os.environ | ({"CUDA_VISIBLE_DEVICES": devices[i]} if i < len(devices) else {})
@@ -83,26 +83,29 @@ def started(orders: Sequence[RankOrder]) -> Iterator[list[subprocess.Popen[str]]
             assert process.stdin
             process.stdin.write(json.dumps(order.as_json()) + "\n")
             process.stdin.flush()
-        threading.Thread(target=watch, args=(processes, ended), daemon=True).start()
+        threading.Thread(target=exit_if_one_dies, args=(processes, run_ended), daemon=True).start()
         yield processes
     finally:
-        ended.set()
+        run_ended.set()
         for process in processes:
             process.kill()
             process.wait()
 
 
-def watch(processes: Sequence[subprocess.Popen[str]], ended: threading.Event) -> None:
-    """Exit after a process has died, as NCCL would wait for it for ever; Gloo raises an error before."""
-    while not ended.wait(POLL):
-        if message := death_of(processes, seconds=0):
-            if not ended.wait(LEAVE):
-                say(message)
-                os._exit(1)
+def exit_if_one_dies(processes: Sequence[subprocess.Popen[str]], run_ended: threading.Event) -> None:
+    """Thread body: if a process dies and the run has not ended some seconds later, report it and end this process.
+    Gloo raises an error within that time; NCCL would wait for ever."""
+    while not run_ended.wait(POLL_SECONDS):
+        message = death_of(processes, seconds=0)
+        if not message:
+            continue
+        if run_ended.wait(CHECKPOINT_SECONDS):
             return
+        say(message)
+        os._exit(1)
 
 
-def death_of(processes: Sequence[subprocess.Popen[str]], seconds: float = ALMOST) -> str:
+def death_of(processes: Sequence[subprocess.Popen[str]], seconds: float = EXIT_SECONDS) -> str:
     """Which of the processes after the first has died within some seconds, and how; "" if none has."""
     deadline = time.monotonic() + seconds
     while True:
@@ -112,7 +115,7 @@ def death_of(processes: Sequence[subprocess.Popen[str]], seconds: float = ALMOST
                 return how_it_died(code, f"process {i + 2} of {len(processes) + 1}")
         if time.monotonic() >= deadline:
             return ""
-        time.sleep(POLL)
+        time.sleep(POLL_SECONDS)
 
 
 def train_rank(order: RankOrder, should_stop: Callable[[], bool]) -> str:

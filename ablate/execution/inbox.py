@@ -7,7 +7,7 @@ import sys
 import threading
 from typing import IO, NoReturn
 
-from ablate.execution.pool import GRACE
+from ablate.execution.pool import GRACE_SECONDS
 
 
 def take_streams() -> tuple[IO[str], IO[str]]:
@@ -41,7 +41,7 @@ class Inbox:
         """Ask to stop; the system kills this process if it takes longer than the grace period."""
         self.stopped = True
         self.lines.put("")
-        signal.alarm(int(GRACE))
+        signal.alarm(int(GRACE_SECONDS))
 
     def next(self) -> str:
         """The next line; empty if there are no more."""

@@ -30,7 +30,7 @@ from ablate.config.groups import read_groups
 from ablate.config.import_path import find_here, leave_current_folder
 from ablate.data.corpus import cache_folder
 from ablate.execution.pool import Answer, Order, Pool, line, order_of
-from ablate.execution.signals import handling_signals, refusing_full_disks
+from ablate.execution.signals import handling_signals, raising_disk_full
 from ablate.formatting import instead
 from ablate.formatting.streams import say
 from ablate.results.atomic import no_link, write_json
@@ -44,20 +44,21 @@ WAITING_FOR_TIMED = "this machine is reserved for timed runs; waiting until they
 
 
 def run_orders(orders: Sequence[Order]) -> list[Answer]:
-    """Train runs in parallel, and at the end wait for those that another process trains.  Raises DiskFull and
-    FailedAlike."""
-    device, parallel, devices = device_of(orders)
-    most_flops = max(order.cell.flops_per_step for order in orders)
-    workers = environments(device, parallel, devices, most_flops)
+    """Train the runs of a study in parallel, and at the end wait for those that another process trains.  Raises
+    DiskFull, and FailedAlike if every configuration failed with the same error."""
+    device, worker_count, device_count = device_of(orders)
+    most_flops = max(order.cell.flops_per_step for order in orders)  # several small runs share a GPU
+    worker_environments = environments(device, worker_count, device_count, most_flops)
     is_isolated = orders[0].cell.planned_config.timing == "isolated"
-    is_reserved = devices > 1 and task_of_job()[1] > 0  # by the job's first task on this machine
+    _, local_rank, _ = task_of_job()
+    is_reserved = device_count > 1 and local_rank > 0  # by the job's first task on this machine, for all of its tasks
     with contextlib.nullcontext() if is_reserved else reserve_machine(exclusive=is_isolated):
-        answers = run_in(workers, orders)
+        answers = run_in(worker_environments, orders)
         busy = [i for i, answer in enumerate(answers) if answer.status == "busy"]
         for i in busy:
             say(waiting_for(orders[i]))
         waiting = [dataclasses.replace(orders[i], wait=True) for i in busy]
-        for i, answer in zip(busy, run_in(workers, waiting), strict=True):
+        for i, answer in zip(busy, run_in(worker_environments, waiting), strict=True):
             answers[i] = answer
     return answers
 
@@ -101,7 +102,7 @@ def write_death(run: Run, message: str) -> None:
     error = RunError(type="WorkerDied", message=message)
     result = Result(status="failed", final={}, error=error, ended=now())
     try:
-        with refusing_full_disks(run.result_file), run.lock(lambda: False) as is_locked:
+        with raising_disk_full(run.result_file), run.lock(lambda: False) as is_locked:
             if is_locked and not run.result_file.exists():
                 write_json(run.result_file, result.as_json(), run.check)
     except OSError as problem:

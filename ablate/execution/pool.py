@@ -18,12 +18,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from ablate.config.import_path import program
 from ablate.config.typed_json import Record, parse
-from ablate.execution.signals import LEAVE, DiskFull
+from ablate.execution.signals import CHECKPOINT_SECONDS, DiskFull
 from ablate.formatting import counted
 from ablate.results.records import Cell
 
-GRACE = LEAVE + 1.5  # seconds for workers to write their checkpoints before they are killed
-POLL = 0.2  # seconds between checks whether a worker has died, and for Ctrl-C
+GRACE_SECONDS = CHECKPOINT_SECONDS + 1.5  # seconds for workers to write their checkpoints before they are killed
+POLL_SECONDS = 0.2  # seconds between checks whether a worker has died, and for Ctrl-C
 SINGLE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
@@ -97,7 +97,7 @@ class Worker:
             self.kill_group()
             answer = Answer(status="failed", last=True, died=how_it_died(self.process.wait()))
         elif answer.last:
-            self.stop(time.monotonic() + GRACE)
+            self.stop(time.monotonic() + GRACE_SECONDS)
         return answer
 
     def read_line(self) -> str:
@@ -105,7 +105,7 @@ class Worker:
         assert self.process.stdout
         output = select.poll()
         output.register(self.process.stdout, select.POLLIN)
-        while not output.poll(1000 * POLL):
+        while not output.poll(1000 * POLL_SECONDS):
             if self.process.poll() is not None and not output.poll(0):
                 return ""
         return self.process.stdout.readline()
@@ -148,7 +148,7 @@ class Pool:
         try:
             waiting = set(futures)
             while waiting:
-                ended, waiting = wait(waiting, timeout=POLL)  # a wait without timeout would block Ctrl-C
+                ended, waiting = wait(waiting, timeout=POLL_SECONDS)  # a wait without timeout would block Ctrl-C
                 for future in ended:
                     future.result()
                 if ended:
@@ -197,7 +197,7 @@ class Pool:
             assert worker.process.stdin
             with contextlib.suppress(OSError):
                 worker.process.stdin.close()  # of all, before waiting for one
-        deadline = time.monotonic() + GRACE
+        deadline = time.monotonic() + GRACE_SECONDS
         for worker in workers:
             worker.stop(deadline)
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-LEAVE = 5.0  # seconds for a worker to write its checkpoint after a request to stop
-LIMIT = 9.0  # seconds after a signal until the command is forced to exit
-FULL = (errno.ENOSPC, errno.EDQUOT)  # the disk, or the user's quota
+CHECKPOINT_SECONDS = 5.0  # for a worker to write its checkpoint after a request to stop
+FORCED_EXIT_SECONDS = 9.0  # after a signal, until the command is forced to exit
+FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)  # the disk, or the user's quota
 
 received: list[int] = []  # the signal that is ending the command, if any
 
@@ -34,12 +34,13 @@ class DiskFull(SystemExit):
 
 
 @contextlib.contextmanager
-def refusing_full_disks(file: Path) -> Iterator[None]:
-    """Turn the OSError of a full disk into `DiskFull`, which `except Exception` does not catch."""
+def raising_disk_full(file: Path) -> Iterator[None]:
+    """Re-raise an OSError that means a full disk or quota as DiskFull, a SystemExit, so that no `except Exception`
+    swallows it; it names `file` where the error names none."""
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in FULL_ERRNOS:
             raise
         raise DiskFull(error.filename or file) from None
 
@@ -57,11 +58,11 @@ def handling_signals() -> Iterator[None]:
         yield
         return
     received.clear()
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(write_fd, False)
     # Python runs handlers in the main thread, which may be in a long call; the wake-up pipe is written immediately.
-    wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    threading.Thread(target=force_exit, args=(reading,), daemon=True).start()
+    wakeup = signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+    threading.Thread(target=exit_if_not_ended, args=(read_fd,), daemon=True).start()
     for number, handler in handlers.items():
         if handler is not signal.SIG_IGN:
             signal.signal(number, raise_ending)
@@ -78,7 +79,7 @@ def handling_signals() -> Iterator[None]:
             if signal.getsignal(number) is raise_ending:
                 signal.signal(number, handler or signal.SIG_DFL)
         signal.set_wakeup_fd(wakeup)
-        os.close(writing)
+        os.close(write_fd)
 
 
 def ignore_signals() -> None:
@@ -99,13 +100,16 @@ def ending() -> BaseException:
     return KeyboardInterrupt() if received[0] == signal.SIGINT else Terminated()
 
 
-def force_exit(reading: int) -> None:
-    """Exit some seconds after a signal has been written to the wake-up pipe; return when the pipe is closed."""
+def exit_if_not_ended(read_fd: int) -> None:
+    """Thread body: after a signal on the wake-up pipe, give the process some seconds to end, then exit without cleanup.
+
+    Returns once the writing end of the pipe is closed, unless a signal came first.
+    """
     while True:
-        number = os.read(reading, 1)
-        if not number:
-            os.close(reading)
+        data = os.read(read_fd, 1)
+        if not data:
+            os.close(read_fd)
             return
-        if number[0] in SIGNALS:
-            time.sleep(LIMIT)
-            os._exit(128 + (signal.SIGINT if number[0] == signal.SIGINT else signal.SIGTERM))
+        if data[0] in SIGNALS:
+            time.sleep(FORCED_EXIT_SECONDS)
+            os._exit(128 + (signal.SIGINT if data[0] == signal.SIGINT else signal.SIGTERM))

@@ -21,7 +21,7 @@ from ablate.config.errors import Corrupt, Unreadable, first_line
 from ablate.config.schema import Config
 from ablate.data.task import Task
 from ablate.execution.pool import Order
-from ablate.execution.signals import DiskFull, refusing_full_disks
+from ablate.execution.signals import DiskFull, raising_disk_full
 from ablate.formatting.streams import say
 from ablate.model.cost import utilisation
 from ablate.model.products import use
@@ -56,7 +56,7 @@ def train_run(order: Order, should_stop: ShouldStop, ranks: Ranks = ALONE) -> st
     if device == "cuda" and visible:
         device = f"cuda:{visible}"
     while not should_stop():
-        with refusing_full_disks(run.folder), run.lock(lambda: order.wait and not should_stop(), device) as is_locked:
+        with raising_disk_full(run.folder), run.lock(lambda: order.wait and not should_stop(), device) as is_locked:
             if not is_locked:
                 break
             try:
@@ -135,7 +135,7 @@ def attempt(run: Run, cell: Cell, seed: int, should_stop: ShouldStop, ranks: Ran
     this = Attempt(Result(status="done", final={}, git=git(), started=now()))
     cpu_start = time.process_time()
     try:
-        with refusing_full_disks(run.folder):
+        with raising_disk_full(run.folder):
             train(this, run, cell, seed, should_stop, ranks)
     except Interrupted:
         return "interrupted"
@@ -152,7 +152,7 @@ def attempt(run: Run, cell: Cell, seed: int, should_stop: ShouldStop, ranks: Ran
     result = with_facts(this.result, this.trainer, cell)
     result = dataclasses.replace(result, files=this.files or None, cpu_seconds=round(cpu_seconds, 2), ended=now())
     try:
-        with refusing_full_disks(run.folder):
+        with raising_disk_full(run.folder):
             write_json(run.result_file, result.as_json(), run.check)
     except OSError as error:
         say(f"{run.result_file} cannot be written ({error.strerror})")
@@ -207,7 +207,7 @@ def evaluate_lengths(run: Run, config: Config, load: Callable[[], tuple[nn.Modul
     model_and_task = None
     for length in lengths:
         try:
-            with refusing_full_disks(run.folder):
+            with raising_disk_full(run.folder):
                 model_and_task = model_and_task or load()
                 add_length(run, *model_and_task, setting_of(config), length)
         except (LeaseLost, Corrupt):

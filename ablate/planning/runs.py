@@ -116,10 +116,10 @@ def device_problem(plan: Plan) -> Problem | None:
         return Problem(asks, message)
     train = plan.manifest.cells[0].planned_config.train
     if train.devices > 1 and plan.todo:
-        from ablate.training.devices import environments, task_of_job, visible
+        from ablate.training.devices import environments, task_of_job, visible_devices
 
         if not environments(train.device, train.parallel, train.devices):
-            there = f"{len(visible(train.device))} {'GPUs' if train.device == 'cuda' else 'CPU cores'}"
+            there = f"{len(visible_devices(train.device))} {'GPUs' if train.device == 'cuda' else 'CPU cores'}"
             shared = f", and {task_of_job()[2]} tasks" * (task_of_job()[2] > 1)
             return Problem("train.devices", f"must be a number that {there}{shared} can share, not {train.devices}")
     for cell in plan.manifest.cells:

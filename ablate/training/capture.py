@@ -84,7 +84,7 @@ class CapturedPasses:
         self.batches_of_shape[shape] = batches
         if batches == 2:
             return self.tried(device_inputs, device_targets, scored)
-        recorded = as_graph(self.model, lambda: self.compute(device_inputs, device_targets, scored))
+        recorded = capture_pass(self.model, lambda: self.compute(device_inputs, device_targets, scored))
         self.graphs[shape] = Graph(device_inputs, device_targets, *recorded)
         return self.replayed(self.graphs[shape])
 
@@ -138,8 +138,14 @@ def never_waiting(compute: Callable[[], Losses]) -> Losses:
         current.wait_stream(stream)
 
 
-def as_graph(model: nn.Module, compute: Callable[[], Losses]) -> tuple[Losses, list[Tensor | None], Callable[[], None]]:
-    """Capture a computation of a model without gradients: the losses and gradients that it writes, and what runs it."""
+def capture_pass(
+    model: nn.Module, compute: Callable[[], Losses]
+) -> tuple[Losses, list[Tensor | None], Callable[[], None]]:
+    """Capture a forward and backward pass as a CUDA graph; the model's gradients must be None, so that it makes them.
+
+    Returns the tensors that each replay overwrites, losses by name and a gradient per parameter (None if unused), and
+    the replay.  Nothing is computed before the first replay.
+    """
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         losses = compute()

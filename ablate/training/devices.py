@@ -76,7 +76,7 @@ def environments(device: str, parallel: str | int, devices: int = 1, flops: floa
         _, local, tasks = task_of_job()
     if devices % tasks:
         return []
-    names = visible(device)
+    names = visible_devices(device)
     size = devices // tasks
     groups = [",".join(names[i : i + size]) for i in range(0, len(names) - size + 1, size)]
     if not groups:
@@ -101,15 +101,16 @@ SHARE = 6e9  # bytes of a GPU for each process with smaller steps, which need ab
 MOST = 8  # processes on a GPU
 
 
-def visible(device: str) -> list[str]:
-    """The names of the cores or GPUs that this process may use."""
+def visible_devices(device: str) -> list[str]:
+    """The ids of the GPUs that this process may use, as CUDA_VISIBLE_DEVICES takes them; on a CPU a number for each
+    core, which is not the core's id."""
     if device != "cuda":
         return [str(i) for i in range(cores())]
     count = torch.cuda.device_count()
-    names = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if names is None:
+    ids = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if ids is None:
         return [str(i) for i in range(count)]
-    return names.split(",")[:count]  # torch ignores the rest
+    return ids.split(",")[:count]  # CUDA ignores an invalid id and all that follow
 
 
 class Card(NamedTuple):

@@ -151,17 +151,19 @@ def at_length(metric: str, length: int | None) -> str:
     return metric if length is None else f"{metric}@{length}"
 
 
-def by_document(scores: Scores, documents: np.ndarray, names: list[str]) -> Documents:
-    """Scored targets and mean loss of each held-out document that has any; empty for a task without documents."""
+def losses_by_document(scores: Scores, documents: np.ndarray, names: list[str]) -> Documents:
+    """The number of scored targets and their mean loss, for each held-out document with at least one.
+
+    `documents` is each target's index in `names`; empty for a task without documents.
+    """
     if not names:
         return Documents()
     document_of_target = documents[scores.scored]
-    tokens = np.bincount(document_of_target, minlength=len(names))
-    losses = np.bincount(document_of_target, weights=scores.loss[scores.scored], minlength=len(names))
-    scored = np.flatnonzero(tokens)
-    return Documents(
-        name=[names[i] for i in scored], tokens=tokens[scored].tolist(), loss=(losses[scored] / tokens[scored]).tolist()
-    )
+    counts = np.bincount(document_of_target, minlength=len(names))
+    loss_sums = np.bincount(document_of_target, weights=scores.loss[scores.scored], minlength=len(names))
+    present = np.flatnonzero(counts)
+    means = loss_sums[present] / counts[present]
+    return Documents(name=[names[i] for i in present], tokens=counts[present].tolist(), loss=means.tolist())
 
 
 def setting_of(config: Config) -> Setting:
@@ -208,7 +210,7 @@ def final_evaluation(
         recalibrated_model = recalibrated(model, setting, batches)
         metrics["test/loss_recalibrated"] = loss(score(recalibrated_model, held_out, fixed_chunks))
         metrics["test/loss_batch"] = loss(score(model, held_out, fixed_chunks, batch_statistics=True))
-    return metrics, by_document(scores, held_out.documents, held_out.names)
+    return metrics, losses_by_document(scores, held_out.documents, held_out.names)
 
 
 def at_lengths(model: nn.Module, task: Task, setting: Setting, lengths: list[int]) -> dict[str, float]:

@@ -20,9 +20,9 @@ from torch import Tensor
 from ablate.config.errors import first_line
 from ablate.results.atomic import write_atomic
 
-REACH = 45.0  # seconds for all ranks to find each other
-LONGEST = datetime.timedelta(days=1)  # that ranks may wait for rank 0, which may wait for another host
-POLL = 0.1  # seconds between attempts to find rank 0
+CONNECT_SECONDS = 45.0  # for all ranks to find each other
+MESSAGE_TIMEOUT = datetime.timedelta(days=1)  # ranks wait for rank 0, which may wait for another host
+POLL_SECONDS = 0.1  # between attempts to find rank 0
 T = TypeVar("T")
 
 
@@ -33,18 +33,20 @@ class RankLost(Exception):
 class Ranks:
     """This process's rank, and the number of ranks; by default, a run's only process."""
 
-    def __init__(self, rank: int = 0, count: int = 1, store: Any = None, messages: Any = None, tensors: Any = None):
+    def __init__(
+        self, rank: int = 0, count: int = 1, store: Any = None, message_group: Any = None, tensor_group: Any = None
+    ):
         self.rank = rank
         self.count = count
         self.store = store
-        self.messages = messages  # the process group of numbers and objects on the CPU
-        self.tensors = tensors  # the process group of gradients and losses
+        self.message_group = message_group  # of numbers and objects on the CPU
+        self.tensor_group = tensor_group  # of gradients and losses
 
     def add(self, tensors: list[Tensor]) -> None:
         """Replace tensors by their sums over all ranks.  Raises RankLost."""
         with self.noticing_lost():
             for tensor in tensors:
-                dist.all_reduce(tensor, group=self.tensors)
+                dist.all_reduce(tensor, group=self.tensor_group)
 
     def any(self, flags: list[bool]) -> list[bool]:
         """Which of these flags are set on at least one rank.  Raises RankLost."""
@@ -52,7 +54,7 @@ class Ranks:
             return flags
         numbers = torch.tensor(flags, dtype=torch.int32)
         with self.noticing_lost():
-            dist.all_reduce(numbers, dist.ReduceOp.MAX, self.messages)
+            dist.all_reduce(numbers, dist.ReduceOp.MAX, self.message_group)
         return [number > 0 for number in numbers.tolist()]
 
     def from_first(self, value: T) -> T:
@@ -61,7 +63,7 @@ class Ranks:
             return value
         values = [value]
         with self.noticing_lost():
-            dist.broadcast_object_list(values, 0, self.messages)
+            dist.broadcast_object_list(values, 0, self.message_group)
         return values[0]
 
     @contextlib.contextmanager
@@ -88,23 +90,23 @@ ALONE = Ranks()
 def join(rank: int, count: int, address: Path, device: str, is_local: bool) -> Ranks:
     """Connect to the other ranks of a run over the file `address`.  Raises RankLost.
 
-    If all are children of one process, they exchange all that they need in that file, without a port; otherwise it says
-    where rank 0 is.
+    If all ranks run on this machine (`is_local`), the file is the store over which they connect, and no port is opened;
+    otherwise it only holds the host and port of rank 0's store, and rank 0 deletes it once all have joined.
     """
-    deadline = time.monotonic() + REACH
+    deadline = time.monotonic() + CONNECT_SECONDS
     try:
         store = dist.FileStore(str(address), count) if is_local else store_at(address, rank, count, deadline)
-        left = datetime.timedelta(seconds=max(1.0, deadline - time.monotonic()))
-        store.set_timeout(left)
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=count, timeout=left)
-        messages = dist.new_group(timeout=LONGEST)
-        tensors = dist.new_group(backend="nccl") if device == "cuda" else messages
+        remaining = datetime.timedelta(seconds=max(1.0, deadline - time.monotonic()))
+        store.set_timeout(remaining)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=count, timeout=remaining)
+        message_group = dist.new_group(timeout=MESSAGE_TIMEOUT)
+        tensor_group = dist.new_group(backend="nccl") if device == "cuda" else message_group
     except (RuntimeError, OSError) as error:
-        reason = f"process {rank + 1} of {count} could not reach the others within {REACH:g} s"
+        reason = f"process {rank + 1} of {count} could not reach the others within {CONNECT_SECONDS:g} s"
         raise RankLost(f"{reason} ({first_line(error)})") from None
     if rank == 0 and not is_local:
         address.unlink(missing_ok=True)
-    return Ranks(rank, count, store, messages, tensors)
+    return Ranks(rank, count, store, message_group, tensor_group)
 
 
 def store_at(address: Path, rank: int, count: int, deadline: float) -> Any:
@@ -122,5 +124,5 @@ def store_at(address: Path, rank: int, count: int, deadline: float) -> Any:
             if host == socket.gethostname():
                 host = "localhost"
             return dist.TCPStore(host, port, count, timeout=datetime.timedelta(seconds=3))
-        time.sleep(POLL)
+        time.sleep(POLL_SECONDS)
     raise TimeoutError("the first was not found")

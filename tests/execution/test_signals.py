@@ -26,7 +26,7 @@ def swallowed() -> None:
 
 @pytest.mark.parametrize("library", [turned_into_an_error, swallowed])
 def test_a_signal_is_neither_an_error_nor_nothing(library: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signals, "force_exit", lambda reading: None)  # which would end this process, too
+    monkeypatch.setattr(signals, "exit_if_not_ended", lambda reading: None)  # which would end this process, too
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(Terminated), handling_signals():
         library()

@@ -398,7 +398,7 @@ def test_a_sender_ends_soon_after_its_sweep_was_killed(tmp_path: Path, server: P
 
 def test_a_wandb_that_hangs_ends_with_the_grace_of_the_sender(tmp_path: Path, server: Path) -> None:
     end(tmp_path, make_study(tmp_path)[0])
-    start = "from ablate.execution.tracking import sender; sender.GRACE = 0.5; sender.main()"
+    start = "from ablate.execution.tracking import sender; sender.GRACE_SECONDS = 0.5; sender.main()"
     command = [sys.executable, "-c", start, str(tmp_path), STUDY]
     environment = os.environ | {"AT_INIT": "hang"}
     pipe = subprocess.PIPE

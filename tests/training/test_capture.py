@@ -21,7 +21,7 @@ def graphs(monkeypatch):
     """The passes that were recorded, and how often each ran, with graphs that a CPU can run."""
     runs = []
 
-    def as_graph(model, compute):
+    def capture_pass(model, compute):
         losses = compute()
         made = [p.grad for p in model.parameters()]
         index = len(runs)
@@ -42,7 +42,7 @@ def graphs(monkeypatch):
 
     monkeypatch.setattr(capture, "available", lambda device: True)
     monkeypatch.setattr(capture, "never_waiting", lambda compute: compute())
-    monkeypatch.setattr(capture, "as_graph", as_graph)
+    monkeypatch.setattr(capture, "capture_pass", capture_pass)
     return runs
 
 
@@ -117,10 +117,10 @@ def test_the_time_of_a_plan_is_that_of_captured_steps(plan, graphs, monkeypatch,
 def test_graphs_are_freed_with_their_run(plan, graphs, monkeypatch, tmp_path):
     """Without garbage collection, which does not know of the GPU's memory that the next run of the process needs."""
 
-    def as_graph(model, compute):  # keeps nothing, as a graph of CUDA
+    def capture_pass(model, compute):  # keeps nothing, as a graph of CUDA
         return compute(), [p.grad for p in model.parameters()], lambda: None
 
-    monkeypatch.setattr(capture, "as_graph", as_graph)
+    monkeypatch.setattr(capture, "capture_pass", capture_pass)
     config = plan("seeds=1").manifest.cells[0].config
     gc.disable()
     try:

@@ -154,7 +154,7 @@ def test_sums_flags_and_objects_of_ranks(tmp_path):
 
 
 def test_who_cannot_reach_the_others_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "REACH", 0.3)
+    monkeypatch.setattr(module, "CONNECT_SECONDS", 0.3)
     with pytest.raises(RankLost, match=r"process 2 of 2 could not reach the others within 0\.3 s \(the first was not"):
         join(1, 2, tmp_path / "address", "cpu", False)
 

@@ -17,7 +17,7 @@ from ablate.model.build import initialised_model
 from ablate.model.dropout import rekey
 from ablate.model.norm import RunningNorm, running_norms
 from ablate.results.records import Documents
-from ablate.training.evaluation import CHUNK, Setting, by_document, positions_at_once, score, summarise
+from ablate.training.evaluation import CHUNK, Setting, losses_by_document, positions_at_once, score, summarise
 
 VOCAB, WINDOWS, LENGTH = 11, 13, 12
 CPU = torch.device("cpu")
@@ -130,7 +130,7 @@ def test_only_scored_targets_count() -> None:
     assert found["test/accuracy"] == pytest.approx(sum(hits) / len(hits), rel=1e-12)
     assert scores.loss.dtype == np.float64 and scores.loss[scores.scored] == pytest.approx(losses, rel=1e-5, abs=1e-6)
     assert found["test/loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-6)
-    assert sum(by_document(scores, windows.documents, windows.names).tokens) == len(losses)
+    assert sum(losses_by_document(scores, windows.documents, windows.names).tokens) == len(losses)
 
 
 def test_classes_are_scored_by_example() -> None:
@@ -147,7 +147,7 @@ def test_classes_are_scored_by_example() -> None:
     assert scores.loss.shape == (WINDOWS,)
     assert found["test/accuracy"] == found["test/exact"] == float((logits.argmax(1) == classes).double().mean())
     assert found["test/loss"] == pytest.approx(float(nn.functional.cross_entropy(logits, classes)), rel=1e-6)
-    assert by_document(scores, windows.documents, windows.names) == Documents()
+    assert losses_by_document(scores, windows.documents, windows.names) == Documents()
 
 
 def test_nothing_to_score_is_an_error() -> None:
@@ -183,7 +183,7 @@ def test_summaries() -> None:
 def test_documents_add_up() -> None:
     windows = held_out()
     scores = score(Table(), windows, FP32)
-    found = by_document(scores, windows.documents, windows.names)
+    found = losses_by_document(scores, windows.documents, windows.names)
     assert found.name == ["a", "b", "d", "e"] and sum(found.tokens) == WINDOWS * LENGTH
     total = sum(n * loss for n, loss in zip(found.tokens, found.loss, strict=True))
     assert total / sum(found.tokens) == pytest.approx(float(scores.loss.mean()), rel=1e-12)

@@ -37,7 +37,7 @@ from ablate.results.tables import class_name
 
 POLL = 1.0  # seconds between looks at the results
 PATIENCE = 30.0  # seconds that the errors of a service may take until this process stops trying it
-GRACE = 45.0  # seconds that the sender has for the rest once its sweep has ended
+GRACE_SECONDS = 45.0  # seconds that the sender has for the rest once its sweep has ended
 DRAIN = 60.0  # seconds that the sweep waits for the sender
 HURRY = 1.0  # the same after an interruption
 
@@ -309,12 +309,12 @@ def main() -> None:
 
 
 def watch_sweep(sweep_ended: threading.Event, study: str) -> None:
-    """Wait for the end of standard input, then end this process after `GRACE` seconds, even if a service blocks."""
+    """Wait for the end of standard input, then end this process after `GRACE_SECONDS`, even if a service blocks."""
     with contextlib.suppress(OSError):
         while os.read(0, 4096):
             pass
     sweep_ended.set()
-    time.sleep(GRACE)
+    time.sleep(GRACE_SECONDS)
     say(f"tracking is not finished; `ablate sync {study}` sends the rest")
     os._exit(0)
 

@@ -54,7 +54,8 @@ class TensorBoard:
         self.folder: Path | None = None  # of the study
 
     def log(self, run: TrackedRun, rows: list[Row]) -> None:
-        """Show a run that trains.  Raises OSError."""
+        """Append rows of a run to its event file, which the first call opens, but for steps already written.  Raises
+        OSError."""
         if run.id not in self.files:
             self._begin(run, rows)
         file = self.files[run.id]
@@ -65,7 +66,7 @@ class TensorBoard:
         file.records.flush()
 
     def finish(self, run: TrackedRun, rows: list[Row], summary: Row) -> None:
-        """Show a run that has ended; its final metrics are at its last step.  Raises OSError."""
+        """Append the last rows of a run, its final metrics at its last step, and how it ended.  Raises OSError."""
         assert run.status and run.seconds is not None
         self.log(run, rows)
         file = self.files.pop(run.id)
