@@ -77,7 +77,7 @@ def test_a_run_on_several_devices_has_an_equal_share_of_them(machine, plan, monk
 
     machine(5, "4,3,2,1,0")
     assert given(2) == ["4,3", "2,1"] and given(4, 2) == ["4,3,2,1"] * 2 and given(8) == given(8, 1) == []
-    monkeypatch.setattr(devices, "visible", lambda device: ["0", "1", "2", "3", "4"])
+    monkeypatch.setattr(devices, "visible_devices", lambda device: ["0", "1", "2", "3", "4"])
     assert given(2, device="cpu") == [None] * 2 and given(2, 3, "cpu") == [None] * 3 and given(8, 1, "cpu") == []
     for number, own in ((1, "2,3"), (2, "0,1")):
         assert workers_of_job(monkeypatch, plan, "cuda", number, 2) == [{"CUDA_VISIBLE_DEVICES": own}]
@@ -175,7 +175,7 @@ def test_a_launcher_gives_each_job_the_devices_of_its_run(settings, device, expe
 def test_more_devices_than_there_are_are_refused(plan, monkeypatch) -> None:
     words = ["seeds=1", "train.parts=4", "train.devices=4"]
     planned = plan(*words)
-    monkeypatch.setattr(devices, "visible", lambda device: ["0", "1", "2"])
+    monkeypatch.setattr(devices, "visible_devices", lambda device: ["0", "1", "2"])
     assert str(device_problem(planned)) == "train.devices: must be a number that 3 CPU cores can share, not 4"
     assert device_problem(plan(*words, "dry_run=true")) is None
     for name, value in zip(TASKS[0], (0, 0, 3), strict=True):
