@@ -19,7 +19,7 @@ class Addition(Sequence):
 
     def __init__(self, kind: str, context: int, length: int):
         super().__init__("addition", kind, context, length, TEN + 1, {})
-        self.outcomes(PLUS + 1, TEN + 1)  # any digit or EOS
+        self.set_outputs(PLUS + 1, TEN + 1)  # any digit or EOS
 
     def widths(self, length: int) -> tuple[int, int]:
         """Both numbers and the plus sign; the sum with a final carry."""
@@ -32,23 +32,27 @@ class Addition(Sequence):
     def sources(self, draw: np.random.Generator, lengths: np.ndarray, width: int) -> np.ndarray:
         """Digits of both numbers; the first is not zero if there are several."""
         digits = FIRST + draw.integers(0, TEN, (len(lengths), width))
-        first = FIRST + draw.integers(1, TEN, (len(lengths), 2))
-        n, place = lengths[:, None], np.arange(width)
-        longer = n > 1
-        rows = np.where((place == 0) & longer, first[:, :1], digits)
-        rows = np.where((place == n + 1) & longer, first[:, 1:], rows)
-        return np.where(place > 2 * n, PAD, np.where(place == n, PLUS, rows))
+        leading = FIRST + draw.integers(1, TEN, (len(lengths), 2))
+        n = lengths[:, None]
+        place = np.arange(width)
+        several = n > 1
+        rows = np.where((place == 0) & several, leading[:, :1], digits)
+        rows = np.where((place == n + 1) & several, leading[:, 1:], rows)
+        rows = np.where(place == n, PLUS, rows)
+        return np.where(place > 2 * n, PAD, rows)
 
     def answers(self, sources: np.ndarray, width: int) -> np.ndarray:  # (B, 2 length + 1) -> (B, length + 1)
+        row = np.arange(len(sources))
+        n = ((sources != PAD).sum(1) - 1) // 2  # digits of each number
         digits = np.zeros((len(sources), width), int)
         carry = np.zeros(len(sources), int)
-        n = ((sources != PAD).sum(1) - 1) // 2
-        row = np.arange(len(sources))
         for i in range(width):  # from the lowest digit upwards
-            real = i < n
-            a, b = (np.where(real, sources[row, np.where(real, end - i, 0)] - FIRST, 0) for end in (n - 1, 2 * n))
+            inside = i < n
+            a = np.where(inside, sources[row, np.where(inside, n - 1 - i, 0)] - FIRST, 0)
+            b = np.where(inside, sources[row, np.where(inside, 2 * n - i, 0)] - FIRST, 0)
             digits[:, width - 1 - i] = (a + b + carry) % TEN
             carry = (a + b + carry) // TEN
         size = n + (digits[row, width - 1 - n] > 0)
-        at = width - size[:, None] + np.arange(width)
-        return np.where(at < width, FIRST + np.take_along_axis(digits, at.clip(0, width - 1), 1), PAD)
+        place = width - size[:, None] + np.arange(width)
+        answer = FIRST + np.take_along_axis(digits, place.clip(0, width - 1), 1)
+        return np.where(place < width, answer, PAD)

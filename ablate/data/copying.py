@@ -4,15 +4,14 @@ import math
 
 import numpy as np
 
-from ablate.data.sequence import FIRST, PAD, Sequence
-from ablate.data.synthetic import sizes
+from ablate.data.sequence import FIRST, PAD, Sequence, check_sizes
 
 
 class Copy(Sequence):
     """The source itself (Graves 2014, arXiv 1410.5401)."""
 
     def __init__(self, kind: str, context: int, length: int, symbols: int):
-        sizes(2, symbols=symbols)
+        check_sizes(2, symbols=symbols)
         super().__init__(type(self).__name__.lower(), kind, context, length, symbols, {})
 
     def answers(self, sources: np.ndarray, width: int) -> np.ndarray:  # (B, S) -> (B, S)
@@ -24,8 +23,8 @@ class Reverse(Copy):
 
     def answers(self, sources: np.ndarray, width: int) -> np.ndarray:  # (B, S) -> (B, S)
         last = (sources != PAD).sum(1)[:, None] - 1
-        at = last - np.arange(width)
-        return np.where(at >= 0, np.take_along_axis(sources, at.clip(0), 1), PAD)
+        place = last - np.arange(width)
+        return np.where(place >= 0, np.take_along_axis(sources, place.clip(0), 1), PAD)
 
 
 class Sort(Copy):
@@ -33,8 +32,8 @@ class Sort(Copy):
 
     def answers(self, sources: np.ndarray, width: int) -> np.ndarray:  # (B, S) -> (B, S)
         beyond = FIRST + self.symbols
-        found = np.sort(np.where(sources == PAD, beyond, sources), 1)
-        return np.where(found == beyond, PAD, found)
+        ordered = np.sort(np.where(sources == PAD, beyond, sources), 1)
+        return np.where(ordered == beyond, PAD, ordered)
 
 
 class SelectiveCopy(Sequence):
@@ -47,11 +46,11 @@ class SelectiveCopy(Sequence):
     padded = False
 
     def __init__(self, kind: str, context: int, length: int, tokens: int, symbols: int):
-        sizes(1, tokens=tokens)
-        sizes(3, symbols=symbols)  # noise and two others
+        check_sizes(1, tokens=tokens)
+        check_sizes(3, symbols=symbols)  # noise and two others
         self.tokens = tokens
         super().__init__("selective_copy", kind, context, length, symbols, {"tokens": tokens})
-        self.outcomes(FIRST + symbols, symbols)  # any symbol but noise, or EOS
+        self.set_outputs(FIRST + symbols, symbols)  # any symbol but noise, or EOS
 
     def shortest(self) -> int:
         """At least one place per symbol."""
@@ -71,15 +70,15 @@ class SelectiveCopy(Sequence):
 
     def log_count(self, lengths: np.ndarray) -> np.ndarray:
         """Logarithm of the number of choices of symbols and of their places."""
-        places = [math.log(math.comb(int(length), self.tokens)) for length in lengths]
+        places = [math.log(math.comb(length, self.tokens)) for length in lengths.tolist()]
         return np.array(places) + self.tokens * math.log(self.symbols - 1)
 
     def sources(self, draw: np.random.Generator, lengths: np.ndarray, width: int) -> np.ndarray:
         """Noise (the first symbol), with other symbols at places drawn without replacement."""
         rows = np.full((len(lengths), width), FIRST)
-        found = draw.integers(FIRST + 1, FIRST + self.symbols, (len(rows), self.tokens))
+        symbols = draw.integers(FIRST + 1, FIRST + self.symbols, (len(rows), self.tokens))
         places = draw.random(rows.shape).argsort(1)[:, : self.tokens]
-        np.put_along_axis(rows, places, found, 1)
+        np.put_along_axis(rows, places, symbols, 1)
         return rows
 
     def answers(self, sources: np.ndarray, width: int) -> np.ndarray:  # (B, S) -> (B, tokens)

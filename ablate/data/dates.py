@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from ablate.config.extra import extra
-from ablate.data.sequence import FIRST, PAD, blank, joined, separate
+from ablate.data.sequence import FIRST, PAD, blank, join, separate
 from ablate.data.task import Batch, HeldOut, Task, generator
 from ablate.formatting import instead
 
@@ -26,108 +26,133 @@ class Dates(Task):
     token = "char"
 
     def __init__(self, kind: str, context: int, source: str, target: str, formats: list[str], years: list[int]):
-        self.kind, self.formats, self.days = kind, len(checked(formats)), days_of(years)
+        check_formats(formats)
+        self.kind = kind
+        self.formats = len(formats)
+        self.days = days_of(years)
         self.name = f"dates-{source}-{target}"
-        self.title = f"dates from {source} to {target}" + (", sequence to sequence" if kind == "seq2seq" else "")
-        locales = {"source": source, "target": target}
-        sources, targets = (written(key, name, tuple(years), tuple(formats)) for key, name in locales.items())
-        unambiguous(sources, targets, self.formats, source)
+        self.title = f"dates from {source} to {target}"
+        if kind == "seq2seq":
+            self.title += ", sequence to sequence"
+        sources = write_dates("source", source, tuple(years), tuple(formats))
+        targets = write_dates("target", target, tuple(years), tuple(formats))
+        refuse_ambiguous(sources, targets, self.formats, source)
         self.encode(sources, targets)
         if self.context > context:
             needs = f"data.context of at least {self.context}, not {context}"
             raise ValueError(f"data.source={source} to data.target={target} needs {needs}")
         content = "\n".join([f"dates 1 {kind}", *sources, *targets])
         self.fingerprint = hashlib.sha256(content.encode()).hexdigest()[:32]
-        share = np.array([hashlib.sha256(day.isoformat().encode()).digest()[0] / 256 for day in self.days])
-        sides = {"train": share < 0.9, "val": (share >= 0.9) & (share < 0.95), "test": share >= 0.95}
-        self.places = {split: np.flatnonzero(side) for split, side in sides.items()}
-        if not all(len(places) for places in self.places.values()):
+        self.split_days = split_by_hash(self.days)
+        if not all(len(days) for days in self.split_days.values()):
             raise ValueError(f"data.years={years} has too few days to hold any out; write more years")
-        self.train_tokens = len(self.places["train"]) * self.formats * self.positions
+        self.train_tokens = len(self.split_days["train"]) * self.formats * self.positions
 
     def encode(self, sources: Sequence[str], targets: Sequence[str]) -> None:
-        """Tables of ids, and the sizes that follow from the texts."""
-        alphabet, answers = sorted(set("".join([*sources, *targets]))), set("".join(targets))
-        self.vocab = self.outputs = FIRST + len(alphabet)
-        self.yardsticks = {"chance": math.log(len(answers) + 1)}  # any character of the targets, or EOS
-        # (days · formats, S | T)
-        self.sources, self.targets = (encode(texts, alphabet) for texts in (sources, targets))
-        S, T = self.sources.shape[1], self.targets.shape[1]
-        both = max(len(a) + len(b) for a, b in zip(sources, targets, strict=True)) + 2
-        self.context, self.positions = (both, both) if self.kind == "lm" else (max(S, T + 1), S + T + 1)
+        """Set the tables of ids, and the sizes that follow from the texts."""
+        alphabet = sorted(set("".join([*sources, *targets])))
+        self.vocab = FIRST + len(alphabet)
+        self.outputs = self.vocab
+        self.yardsticks = {"chance": math.log(len(set("".join(targets))) + 1)}  # a character of the targets, or EOS
+        self.sources = encode_texts(sources, alphabet)  # (days · formats, S)
+        self.targets = encode_texts(targets, alphabet)  # (days · formats, T)
+        S = self.sources.shape[1]
+        T = self.targets.shape[1]
         self.length = T
+        if self.kind == "lm":
+            self.context = max(len(a) + len(b) for a, b in zip(sources, targets, strict=True)) + 2
+            self.positions = self.context
+        else:
+            self.context = max(S, T + 1)
+            self.positions = S + T + 1
 
     def batch(self, seed: int, step: int, size: int) -> Batch:
         """Random days and formats, drawn from (seed, step)."""
         draw = generator("batch", seed, step)
-        days = self.places["train"][draw.integers(0, len(self.places["train"]), size)]
-        return Batch(*self.examples(days * self.formats + draw.integers(0, self.formats, size)))
+        train = self.split_days["train"]
+        days = train[draw.integers(0, len(train), size)]
+        inputs, targets = self.examples(days * self.formats + draw.integers(0, self.formats, size))
+        return Batch(inputs, targets)
 
     def held_out(self, split: str, tokens: int, length: int | None = None) -> HeldOut:
         """Evenly spaced days and formats of the split, each at most once; the years are the documents."""
         if length is not None:
             raise ValueError(f"dates are as long as they are; there are none of length {length}")
-        rows = (self.places[split][:, None] * self.formats + np.arange(self.formats)).ravel()
+        rows = (self.split_days[split][:, None] * self.formats + np.arange(self.formats)).ravel()
         count = min(max(1, tokens // self.positions), len(rows))
         rows = rows[np.linspace(0, len(rows) - 1, count).astype(int)]
         inputs, targets = self.examples(rows)
         first = self.days[0].year
+        last = self.days[-1].year
         years = np.array([self.days[row // self.formats].year - first for row in rows])
         documents = np.broadcast_to(years[:, None], targets.shape).copy()
-        return HeldOut(inputs, targets, documents, [str(year) for year in range(first, self.days[-1].year + 1)])
+        return HeldOut(inputs, targets, documents, [str(year) for year in range(first, last + 1)])
 
     def examples(self, rows: np.ndarray) -> tuple[dict[str, Tensor], Tensor]:
         """Inputs and targets of rows of the (day, format) table."""
-        sources, targets = self.sources[rows], self.targets[rows]
-        return joined(sources, targets, self.context) if self.kind == "lm" else separate(sources, targets)
+        if self.kind == "lm":
+            return join(self.sources[rows], self.targets[rows], self.context)
+        return separate(self.sources[rows], self.targets[rows])
 
     def blank(self) -> dict[str, Tensor]:
         """Zero inputs of one example, without masking."""
         return blank(self.kind, self.sources.shape[1], self.targets.shape[1], self.context)
 
 
-def checked(formats: list[str]) -> list[str]:
-    """The formats.  Raises ValueError if one is unknown or repeated, or if there are none."""
+def split_by_hash(days: Sequence[datetime.date]) -> dict[str, np.ndarray]:
+    """The indices of the days of each split."""
+    share = np.array([hashlib.sha256(day.isoformat().encode()).digest()[0] / 256 for day in days])
+    return {
+        "train": np.flatnonzero(share < 0.9),
+        "val": np.flatnonzero((share >= 0.9) & (share < 0.95)),
+        "test": np.flatnonzero(share >= 0.95),
+    }
+
+
+def check_formats(formats: list[str]) -> None:
+    """Raise ValueError if a format is unknown or repeated, or if there are none."""
+    choices = ", ".join(FORMATS)
     for name in formats:
         if name not in FORMATS:
-            raise ValueError(f"data.formats={name} is not a choice; write some of {', '.join(FORMATS)}")
+            raise ValueError(f"data.formats={name} is not a choice; write some of {choices}")
     if not formats or len(set(formats)) < len(formats):
-        raise ValueError(f"data.formats={formats} must name each format once; write some of {', '.join(FORMATS)}")
-    return formats
+        raise ValueError(f"data.formats={formats} must name each format once; write some of {choices}")
 
 
 def days_of(years: list[int]) -> list[datetime.date]:
     """All days from the first year to the last.  Raises ValueError for an invalid range."""
     if len(years) != 2 or not 1 <= years[0] <= years[1] <= 9998:
         raise ValueError(f"data.years={years} is no range; write [first,last] with 1 <= first <= last <= 9998")
-    first, end = datetime.date(years[0], 1, 1), datetime.date(years[1] + 1, 1, 1)
+    first = datetime.date(years[0], 1, 1)
+    end = datetime.date(years[1] + 1, 1, 1)
     return [first + datetime.timedelta(days=i) for i in range((end - first).days)]
 
 
 @functools.lru_cache(2)
-def written(key: str, name: str, years: tuple[int, ...], formats: tuple[str, ...]) -> tuple[str, ...]:
+def write_dates(key: str, name: str, years: tuple[int, ...], formats: tuple[str, ...]) -> tuple[str, ...]:
     """All days in all formats, by day and then format.  Cached: it takes a second, and a plan builds a task
     repeatedly.  Raises ValueError for a locale unknown to Babel."""
-    dates, core = extra("babel.dates", "data=dates"), extra("babel.core", "data=dates")
+    dates = extra("babel.dates", "data=dates")
+    core = extra("babel.core", "data=dates")
     try:
         locale = core.Locale.parse(name)
     except (ValueError, TypeError, core.UnknownLocaleError):
-        known = extra("babel.localedata", "data=dates").locale_identifiers()
-        raise ValueError(f"data.{key}={name} is no locale that Babel has; {instead(name, known)}") from None
+        locales = extra("babel.localedata", "data=dates").locale_identifiers()
+        raise ValueError(f"data.{key}={name} is no locale that Babel has; {instead(name, locales)}") from None
     return tuple(dates.format_date(day, format=form, locale=locale) for day in days_of([*years]) for form in formats)
 
 
-def unambiguous(sources: Sequence[str], targets: Sequence[str], formats: int, locale: str) -> None:
+def refuse_ambiguous(sources: Sequence[str], targets: Sequence[str], formats: int, locale: str) -> None:
     """Raise ValueError if a source can mean two days or has two answers."""
-    known: dict[str, tuple[int, str]] = {}
+    meanings: dict[str, tuple[int, str]] = {}
     for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
         meaning = (i // formats, target)
-        if known.setdefault(source, meaning) != meaning:
-            other = f"{source!r} is {target!r} or {known[source][1]!r}"
-            raise ValueError(f"data.formats: two answers to one date of {locale} ({other}); leave a format out")
+        if meanings.setdefault(source, meaning) != meaning:
+            answers = f"{source!r} is {target!r} or {meanings[source][1]!r}"
+            raise ValueError(f"data.formats: two answers to one date of {locale} ({answers}); leave a format out")
 
 
-def encode(texts: Sequence[str], alphabet: list[str]) -> np.ndarray:
+def encode_texts(texts: Sequence[str], alphabet: list[str]) -> np.ndarray:
     """Character ids, padded: (N, width of the longest)."""
     points = np.array(texts).view(np.uint32).reshape(len(texts), -1)  # NumPy pads texts by zeros
     return np.where(points == 0, PAD, FIRST + np.searchsorted(np.array(alphabet).view(np.uint32), points))

@@ -9,8 +9,10 @@ import torch
 from ablate.config.extra import extra
 from ablate.data.task import Batch, HeldOut, Task, generator
 
-SIDE = 8
-SHARES = {"train": 0.7, "val": 0.15, "test": 0.15}
+SIDE = 8  # pixels
+CLASSES = 10
+VAL = 0.7  # shares of a class at which the images of a split begin
+TEST = 0.85
 
 
 class Digits(Task):
@@ -23,52 +25,69 @@ class Digits(Task):
     kinds = ("classification",)
     kind = "classification"
     metrics = {"loss": "min", "accuracy": "max"}  # noqa: RUF012 (never written to)
-    name, token, vocab, outputs = "digits", "class", 0, 10
+    name = "digits"
+    token = "class"
+    vocab = 0
+    outputs = CLASSES
 
     def __init__(self, context: int, patch: int):
         if patch < 1 or SIDE % patch:
             raise ValueError(f"data.patch={patch} must divide the pictures' {SIDE} pixels: 1, 2, 4 or 8")
-        found = extra("sklearn.datasets", "data=digits").load_digits()
-        self.places = split_by_class(found.target)
-        self.labels = torch.from_numpy(found.target.astype(np.int64))  # (N,)
-        across = SIDE // patch  # (N, 8, 8) -> (N, T, patch · patch), patches and their pixels in reading order
-        patches = found.images.reshape(-1, across, patch, across, patch).swapaxes(2, 3)
-        patches = patches.reshape(-1, across * across, patch * patch)
-        seen = patches[self.places["train"]]
-        self.patches = torch.from_numpy(((patches - seen.mean()) / seen.std()).astype(np.float32))  # (N, T, features)
-        self.context = self.positions = self.length = self.patches.shape[1]
+        digits = extra("sklearn.datasets", "data=digits").load_digits()
+        self.rows = split_by_class(digits.target)
+        self.labels = torch.from_numpy(digits.target.astype(np.int64))  # (N,)
+        patches = patches_of(digits.images, patch)
+        trained = patches[self.rows["train"]]
+        self.patches = torch.from_numpy(((patches - trained.mean()) / trained.std()).astype(np.float32))
+        self.length = self.patches.shape[1]
+        self.context = self.length
+        self.positions = self.length
         self.features = self.patches.shape[2]
         if self.context > context:
             raise ValueError(f"data.patch={patch} needs data.context of at least {self.context}, not {context}")
         self.title = f"digits in {self.context} patches"
-        self.train_tokens = len(self.places["train"]) * self.context
-        self.yardsticks = {"chance": math.log(10)}
-        content = f"digits 1 {patch}".encode() + found.images.tobytes() + self.labels.numpy().tobytes()
+        self.train_tokens = len(self.rows["train"]) * self.context
+        self.yardsticks = {"chance": math.log(CLASSES)}
+        content = f"digits 1 {patch}".encode() + digits.images.tobytes() + self.labels.numpy().tobytes()
         self.fingerprint = hashlib.sha256(content).hexdigest()[:32]
 
     def batch(self, seed: int, step: int, size: int) -> Batch:
         """The next images of endless passes over the data, each in an order drawn from (seed, pass)."""
-        places = self.places["train"]
-        at = np.arange(step * size, (step + 1) * size)
-        orders = {i: generator("pass", seed, i).permutation(len(places)) for i in np.unique(at // len(places))}
-        rows = places[[orders[i // len(places)][i % len(places)] for i in at]]
-        return Batch({"tokens": self.patches[rows]}, self.labels[rows])
+        train = self.rows["train"]
+        orders: dict[int, np.ndarray] = {}  # by pass
+        chosen = []
+        for i in range(step * size, (step + 1) * size):
+            number, place = divmod(i, len(train))
+            if number not in orders:
+                orders[number] = generator("pass", seed, number).permutation(len(train))
+            chosen.append(train[orders[number][place]])
+        return Batch({"tokens": self.patches[chosen]}, self.labels[chosen])
 
     def held_out(self, split: str, tokens: int, length: int | None = None) -> HeldOut:
         """The first images of the split in its random order, with about `tokens` patches in total."""
         if length not in (None, self.length):
             raise ValueError(f"digits have {self.length} patches each and no other length, not {length}")
-        rows = self.places[split][: max(1, tokens // self.positions)]
+        rows = self.rows[split][: max(1, tokens // self.positions)]
         labels = self.labels[rows]
-        return HeldOut({"tokens": self.patches[rows]}, labels, labels.numpy(), [str(digit) for digit in range(10)])
+        names = [str(digit) for digit in range(CLASSES)]
+        return HeldOut({"tokens": self.patches[rows]}, labels, labels.numpy(), names)
+
+
+def patches_of(images: np.ndarray, side: int) -> np.ndarray:
+    """Patches and their pixels in reading order: (N, 8, 8) -> (N, T, side · side)."""
+    across = SIDE // side
+    patches = images.reshape(-1, across, side, across, side).swapaxes(2, 3)
+    return patches.reshape(-1, across * across, side * side)
 
 
 def split_by_class(labels: np.ndarray) -> dict[str, np.ndarray]:
     """Indices of each split in random order, with the same shares of every class."""
-    parts: dict[str, list[np.ndarray]] = {split: [] for split in SHARES}
+    parts: dict[str, list[np.ndarray]] = {"train": [], "val": [], "test": []}
     for label in np.unique(labels):
         members = generator("digits", label).permutation(np.flatnonzero(labels == label))
-        first, second = round(SHARES["train"] * len(members)), round((1 - SHARES["test"]) * len(members))
-        for split, part in zip(parts, np.split(members, [first, second]), strict=True):
-            parts[split].append(part)
+        val = round(VAL * len(members))
+        test = round(TEST * len(members))
+        parts["train"].append(members[:val])
+        parts["val"].append(members[val:test])
+        parts["test"].append(members[test:])
     return {split: generator("digits", split).permutation(np.concatenate(part)) for split, part in parts.items()}

@@ -6,13 +6,13 @@ import numpy as np
 from torch import Tensor
 
 from ablate.config.ranges import above
-from ablate.data.synthetic import Synthetic, ids, sizes
+from ablate.data.sequence import Synthetic, check_sizes, ids
 from ablate.data.task import IGNORE, generator
 
 
-def even(**given: int) -> None:
-    """Raise ValueError for odd settings."""
-    for name, value in given.items():
+def check_even(**settings: int) -> None:
+    """Raise ValueError for odd settings of `data`."""
+    for name, value in settings.items():
         if value % 2:
             raise ValueError(f"data.{name}={value} is odd; half of it are keys, so write an even number")
 
@@ -29,14 +29,16 @@ class MQAR(Synthetic):
     kinds = ("lm",)
 
     def __init__(self, kind: str, context: int, length: int, pairs: int, symbols: int, power_a: float):
-        sizes(1, pairs=pairs)
+        check_sizes(1, pairs=pairs)
         if symbols < 2 * pairs:
             least = f"data.pairs={pairs} needs data.symbols of at least {2 * pairs}"
             raise ValueError(f"data.symbols={symbols} has too few keys; {least}")
-        even(symbols=symbols)
-        self.pairs, self.half, self.power_a = pairs, symbols // 2, above("data.power_a", power_a, 0)
+        check_even(symbols=symbols)
+        self.pairs = pairs
+        self.half = symbols // 2
+        self.power_a = above("data.power_a", power_a, 0)
         super().__init__("mqar", kind, context, length, {"pairs": pairs, "symbols": symbols, "power_a": power_a})
-        self.outcomes(symbols, self.half)
+        self.set_outputs(symbols, self.half)
 
     def shortest(self) -> int:
         """The pairs, and the same number of places for queries."""
@@ -44,10 +46,13 @@ class MQAR(Synthetic):
 
     def examples(self, draw: np.random.Generator, size: int, split: str, length: int | None) -> tuple[Any, Tensor]:
         """Sequences with values as targets where their keys return."""
-        length, start = length or self.length, 2 * self.pairs
-        keys, values = (self.distinct(draw, size) + begin for begin in (0, self.half))
+        length = length or self.length
+        start = 2 * self.pairs  # of the queries
+        keys = self.distinct(draw, size)
+        values = self.half + self.distinct(draw, size)
         tokens = draw.integers(self.half, 2 * self.half, (size, length))
-        tokens[:, 0:start:2], tokens[:, 1:start:2] = keys, values
+        tokens[:, 0:start:2] = keys
+        tokens[:, 1:start:2] = values
         distance = np.arange(1, (length - start) // 2 + 1)
         # Gumbel top-k: the largest of log p + Gumbel noise are a draw without replacement.
         noise = (self.power_a - 1) * np.log(distance) + draw.gumbel(size=(size, len(distance)))
@@ -73,11 +78,11 @@ class Memorisation(Synthetic):
     kinds = ("lm",)
 
     def __init__(self, kind: str, context: int, length: int, symbols: int):
-        sizes(4, symbols=symbols)
-        even(symbols=symbols, length=length)
+        check_sizes(4, symbols=symbols)
+        check_even(symbols=symbols, length=length)
         self.half = symbols // 2
         super().__init__("memorisation", kind, context, length, {"symbols": symbols})
-        self.outcomes(symbols + 1, self.half)
+        self.set_outputs(symbols + 1, self.half)
         self.values = self.half + generator("memorisation", self.half).permutation(self.half)
 
     def shortest(self) -> int:
@@ -92,5 +97,6 @@ class Memorisation(Synthetic):
         keys = draw.integers(0, self.half, (size, length // 2))
         tokens = np.full((size, length), 2 * self.half)
         targets = np.full((size, length), IGNORE)
-        tokens[:, ::2], targets[:, 1::2] = keys, self.values[keys]
+        tokens[:, ::2] = keys
+        targets[:, 1::2] = self.values[keys]
         return {"tokens": ids(tokens)}, ids(targets)

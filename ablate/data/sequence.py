@@ -1,5 +1,8 @@
-"""Tasks that map a source to a target sequence: as one sequence for a decoder, or from encoder to decoder."""
+"""Tasks with generated examples, and those that map a source to a target sequence: as one sequence for a decoder, or
+from encoder to decoder."""
 
+import hashlib
+import json
 import math
 from typing import Any
 
@@ -7,47 +10,72 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ablate.data.synthetic import Synthetic, ids
-from ablate.data.task import IGNORE
+from ablate.config.ranges import at_least, at_most
+from ablate.data.task import IGNORE, Batch, HeldOut, Task, generator
 
+VERSION = 2  # raise it when the same parameters give other examples
+MOST = 10_000_000  # largest number of symbols, places or pairs, which are stored in tables
 PAD, BOS, SEP, EOS, FIRST = range(5)  # FIRST is the id of the first symbol
 LARGE = 10_000  # lengths with at least this many possible sources have separate ones in each split
 
 
-def joined(source: np.ndarray, target: np.ndarray, width: int) -> tuple[dict[str, Tensor], Tensor]:
-    """`BOS source SEP target EOS` with target and EOS scored: padded (B, S) and (B, T) -> (B, width)."""
-    rows, (S, T) = np.arange(len(source)), (source.shape[1], target.shape[1])
-    s, t = (source != PAD).sum(1), (target != PAD).sum(1)
-    line = np.full((len(rows), max(S + T + 3, width + 1)), PAD)
-    line[:, 0], line[:, 1 : S + 1] = BOS, source
-    np.put_along_axis(line, 2 + s[:, None] + np.arange(T), target, 1)
-    line[rows, 1 + s], line[rows, 2 + s + t] = SEP, EOS
-    tokens, targets = line[:, :width].copy(), line[:, 1 : width + 1].copy()
-    place = np.arange(width)
-    mask = place < (s + t + 2)[:, None]
-    tokens[~mask] = PAD  # EOS is never an input
-    targets[~mask | (place < 1 + s[:, None])] = IGNORE
-    return {"tokens": ids(tokens), "mask": torch.from_numpy(mask).float()}, ids(targets)
+class Synthetic(Task):
+    """Endless generated examples, seeded by (seed, step) in training, and by the split's name for held-out ones."""
 
+    metrics = {"accuracy": "max", "exact": "max", "loss": "min"}  # noqa: RUF012 (never written to)
+    token = "token"
+    train_tokens = None
 
-def separate(source: np.ndarray, target: np.ndarray) -> tuple[dict[str, Tensor], Tensor]:
-    """The source for an encoder, `BOS target` for a decoder, with `target EOS` scored: (B, S), (B, T) -> (B, T + 1)."""
-    rows, t = np.arange(len(source)), (target != PAD).sum(1)
-    tokens = np.concatenate([np.full((len(rows), 1), BOS), target], 1)
-    mask = np.arange(tokens.shape[1]) <= t[:, None]
-    targets = np.concatenate([target, np.full((len(rows), 1), PAD)], 1)
-    targets[rows, t] = EOS
-    targets[~mask] = IGNORE
-    masks = {"source_mask": torch.from_numpy(source != PAD).float(), "mask": torch.from_numpy(mask).float()}
-    return {"source": ids(source), "tokens": ids(tokens)} | masks, ids(targets)
+    def __init__(self, name: str, kind: str, context: int, length: int, parameters: dict[str, Any]):
+        """`context` is the maximal length in positions; `parameters` are all other settings of the examples."""
+        if length < self.shortest():
+            raise ValueError(f"data.length={length} is too short; {name} needs at least {self.shortest()}")
+        self.name = name
+        self.kind = kind
+        self.length = length
+        self.title = f"{name} at length {length}"
+        if kind == "seq2seq":
+            self.title += ", sequence to sequence"
+        self.context = self.span(length)
+        self.positions = self.width(length)
+        if self.context > context:
+            problem = f"data.length={length} needs data.context of at least {self.context}, not {context}"
+            raise ValueError(f"{problem}; write a shorter data.length or a larger data.context")
+        content = json.dumps([name, VERSION, kind, length, parameters], sort_keys=True)
+        self.fingerprint = hashlib.sha256(content.encode()).hexdigest()[:32]
 
+    def set_outputs(self, vocab: int, answers: int) -> None:
+        """Set the number of ids, and the number of possible answers for the chance level."""
+        self.vocab = vocab
+        self.outputs = vocab
+        self.yardsticks = {"chance": math.log(answers)}
 
-def blank(kind: str, source: int, target: int, context: int) -> dict[str, Tensor]:
-    """Zero inputs of one example of these widths, without masking."""
-    sizes = {"tokens": context} if kind == "lm" else {"source": source, "tokens": target + 1}
-    inputs = {name: torch.zeros((1, size), dtype=torch.long) for name, size in sizes.items()}
-    masks = {"source": "source_mask", "tokens": "mask"}
-    return inputs | {masks[name]: torch.ones(1, size) for name, size in sizes.items()}
+    def shortest(self) -> int:
+        """The smallest possible length."""
+        return 1
+
+    def width(self, length: int) -> int:
+        """Positions that a model computes for an example of this length."""
+        return self.span(length)
+
+    def examples(self, draw: np.random.Generator, size: int, split: str, length: int | None) -> tuple[Any, Tensor]:
+        """Inputs and targets, of one length or distributed as in training."""
+        raise NotImplementedError
+
+    def batch(self, seed: int, step: int, size: int) -> Batch:
+        """New examples for (seed, step)."""
+        inputs, targets = self.examples(generator("batch", seed, step), size, "train", None)
+        return Batch(inputs, targets)
+
+    def held_out(self, split: str, tokens: int, length: int | None = None) -> HeldOut:
+        """About `tokens` positions of examples, distributed as in training or of one length.  All lengths have the same
+        number of examples as the training length, from the same random draws where possible."""
+        if length is not None and length < self.shortest():
+            raise ValueError(f"{self.name} has no examples of length {length}; the shortest is {self.shortest()}")
+        count = max(1, tokens // self.width(self.length))
+        draw = generator("held out", self.fingerprint, split)
+        inputs, targets = self.examples(draw, count, split, length)
+        return HeldOut(inputs, targets, np.zeros(targets.shape, int), [self.title])
 
 
 class Sequence(Synthetic):
@@ -65,8 +93,8 @@ class Sequence(Synthetic):
         self.symbols = symbols
         self.kind = kind  # needed by `span`
         super().__init__(name, kind, context, length, parameters | {"symbols": symbols})
-        self.outcomes(FIRST + symbols, symbols + 1)  # any symbol or EOS
-        if not self.shared_out(np.arange(self.shortest(), length + 1)).any():
+        self.set_outputs(FIRST + symbols, symbols + 1)  # any symbol or EOS
+        if not self.has_separate_splits(np.arange(self.shortest(), length + 1)).any():
             self.notes = [f"{name} has fewer than {LARGE:,} sources of any length: held-out ones were seen in training"]
 
     def widths(self, length: int) -> tuple[int, int]:
@@ -79,14 +107,14 @@ class Sequence(Synthetic):
 
     def sources(self, draw: np.random.Generator, lengths: np.ndarray, width: int) -> np.ndarray:
         """Draw sources of these lengths, (B,) -> (B, width), padded."""
-        rows = draw.integers(FIRST, FIRST + self.symbols, (len(lengths), width))
-        return np.where(np.arange(width) < lengths[:, None], rows, PAD)
+        symbols = draw.integers(FIRST, FIRST + self.symbols, (len(lengths), width))
+        return np.where(np.arange(width) < lengths[:, None], symbols, PAD)
 
     def log_count(self, lengths: np.ndarray) -> np.ndarray:
         """Logarithm of the number of possible sources of each length."""
         return lengths * math.log(self.symbols)
 
-    def shared_out(self, lengths: np.ndarray) -> np.ndarray:
+    def has_separate_splits(self, lengths: np.ndarray) -> np.ndarray:
         """Whether each length has enough sources to give each split separate ones."""
         return self.log_count(lengths) >= math.log(LARGE)
 
@@ -96,9 +124,10 @@ class Sequence(Synthetic):
 
     def trained_on(self, length: int, examples: int) -> float:
         """1 − (1 − 1/N)^m for N sources and m training examples of the length; 0 if splits have separate sources."""
-        if self.shared_out(np.array([length]))[0]:
+        lengths = np.array([length])
+        if self.has_separate_splits(lengths)[0]:
             return 0.0
-        sources = math.exp(self.log_count(np.array([length]))[0])
+        sources = math.exp(self.log_count(lengths)[0])
         return 1 - (1 - 1 / sources) ** (examples * self.frequency(length))
 
     def answers(self, sources: np.ndarray, width: int) -> np.ndarray:
@@ -108,38 +137,114 @@ class Sequence(Synthetic):
     def span(self, length: int) -> int:
         """Positions of the longer of source and target at a length."""
         source, target = self.widths(length)
-        return source + target + 2 if self.kind == "lm" else max(source, target + 1)
+        if self.kind == "lm":
+            return source + target + 2
+        return max(source, target + 1)
 
     def width(self, length: int) -> int:
         """Positions of source and target together."""
         source, target = self.widths(length)
-        return source + target + (2 if self.kind == "lm" else 1)
+        if self.kind == "lm":
+            return source + target + 2
+        return source + target + 1
 
     def examples(self, draw: np.random.Generator, size: int, split: str, length: int | None) -> tuple[Any, Tensor]:
         """Draw sources with their answers, repeatedly until all sources belong to the split."""
-        lengths = self.lengths(draw, size) if length is None else np.full(size, length)
-        while length is None and split != "train" and not self.notes and not (large := self.shared_out(lengths)).all():
-            lengths[~large] = self.lengths(draw, int((~large).sum()))
-        length = length or self.length
-        width, answer = self.widths(length)
-        sources = self.sources(draw, lengths, width)
-        ours = self.shared_out(lengths)
-        while (wrong := ours & (sides(sources) != split)).any():
-            sources[wrong] = self.sources(draw, lengths[wrong], width)
-        targets = self.answers(sources, answer)
-        found = joined(sources, targets, self.span(length)) if self.kind == "lm" else separate(sources, targets)
-        return self.seen(found[0]), found[1]
+        if length is not None:
+            lengths = np.full(size, length)
+        else:
+            lengths = self.lengths(draw, size)
+            if split != "train" and not self.notes:
+                lengths = self.separate_lengths(draw, lengths)
+        longest = length or self.length
+        source_width, target_width = self.widths(longest)
+        sources = self.sources(draw, lengths, source_width)
+        separated = self.has_separate_splits(lengths)
+        while True:
+            wrong = separated & (splits_of(sources) != split)
+            if not wrong.any():
+                break
+            sources[wrong] = self.sources(draw, lengths[wrong], source_width)
+        targets = self.answers(sources, target_width)
+        if self.kind == "lm":
+            inputs, scored = join(sources, targets, self.span(longest))
+        else:
+            inputs, scored = separate(sources, targets)
+        return self.without_idle_masks(inputs), scored
 
-    def seen(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    def separate_lengths(self, draw: np.random.Generator, lengths: np.ndarray) -> np.ndarray:
+        """The lengths, those that have no separate held-out sources drawn anew."""
+        while True:
+            too_short = ~self.has_separate_splits(lengths)
+            if not too_short.any():
+                return lengths
+            lengths[too_short] = self.lengths(draw, int(too_short.sum()))
+
+    def without_idle_masks(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """The inputs, without masks if examples are never padded."""
-        return {name: tensor for name, tensor in inputs.items() if self.padded or "mask" not in name}
+        if self.padded:
+            return inputs
+        return {name: tensor for name, tensor in inputs.items() if "mask" not in name}
 
     def blank(self) -> dict[str, Tensor]:
         """Zero inputs of one example, without masking."""
-        return self.seen(blank(self.kind, *self.widths(self.length), self.context))
+        source, target = self.widths(self.length)
+        return self.without_idle_masks(blank(self.kind, source, target, self.context))
 
 
-def sides(rows: np.ndarray) -> np.ndarray:
+def join(source: np.ndarray, target: np.ndarray, width: int) -> tuple[dict[str, Tensor], Tensor]:
+    """`BOS source SEP target EOS` with target and EOS scored: padded (B, S) and (B, T) -> (B, width)."""
+    rows = np.arange(len(source))
+    S = source.shape[1]
+    T = target.shape[1]
+    s = (source != PAD).sum(1)
+    t = (target != PAD).sum(1)
+    line = np.full((len(rows), max(S + T + 3, width + 1)), PAD)
+    line[:, 0] = BOS
+    line[:, 1 : S + 1] = source
+    np.put_along_axis(line, 2 + s[:, None] + np.arange(T), target, 1)
+    line[rows, 1 + s] = SEP
+    line[rows, 2 + s + t] = EOS
+    tokens = line[:, :width].copy()
+    targets = line[:, 1 : width + 1].copy()
+    place = np.arange(width)
+    mask = place < (s + t + 2)[:, None]
+    tokens[~mask] = PAD  # EOS is never an input
+    targets[~mask | (place < 1 + s[:, None])] = IGNORE
+    return {"tokens": ids(tokens), "mask": torch.from_numpy(mask).float()}, ids(targets)
+
+
+def separate(source: np.ndarray, target: np.ndarray) -> tuple[dict[str, Tensor], Tensor]:
+    """The source for an encoder, `BOS target` for a decoder, with `target EOS` scored: (B, S), (B, T) -> (B, T + 1)."""
+    rows = np.arange(len(source))
+    t = (target != PAD).sum(1)
+    tokens = np.concatenate([np.full((len(rows), 1), BOS), target], 1)
+    mask = np.arange(tokens.shape[1]) <= t[:, None]
+    targets = np.concatenate([target, np.full((len(rows), 1), PAD)], 1)
+    targets[rows, t] = EOS
+    targets[~mask] = IGNORE
+    inputs = {
+        "source": ids(source),
+        "tokens": ids(tokens),
+        "source_mask": torch.from_numpy(source != PAD).float(),
+        "mask": torch.from_numpy(mask).float(),
+    }
+    return inputs, ids(targets)
+
+
+def blank(kind: str, source: int, target: int, context: int) -> dict[str, Tensor]:
+    """Zero inputs of one example of these widths, without masking."""
+    if kind == "lm":
+        return {"tokens": torch.zeros((1, context), dtype=torch.long), "mask": torch.ones(1, context)}
+    return {
+        "source": torch.zeros((1, source), dtype=torch.long),
+        "tokens": torch.zeros((1, target + 1), dtype=torch.long),
+        "source_mask": torch.ones(1, source),
+        "mask": torch.ones(1, target + 1),
+    }
+
+
+def splits_of(rows: np.ndarray) -> np.ndarray:
     """The split of each row of ids by its hash, which ignores padding: (B, S) -> (B,)."""
     weights = mix(np.arange(1, rows.shape[1] + 1, dtype=np.uint64)) | np.uint64(1)
     share = mix((rows.astype(np.uint64) * weights).sum(1, dtype=np.uint64)) % np.uint64(20)
@@ -151,3 +256,15 @@ def mix(x: np.ndarray) -> np.ndarray:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
+
+
+def check_sizes(least: int, **settings: int) -> None:
+    """Raise ValueError for settings of `data` below `least` or above `MOST`."""
+    for name, value in settings.items():
+        at_most(f"data.{name}", value, MOST)
+        at_least(f"data.{name}", value, least)
+
+
+def ids(array: np.ndarray) -> Tensor:
+    """Convert an array to a tensor of ids."""
+    return torch.from_numpy(array.astype(np.int64))

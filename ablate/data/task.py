@@ -17,8 +17,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 IGNORE = -100  # a target that is not scored; the default of cross_entropy
-KINDS = {"lm": "for a causal model", "mlm": "of masked tokens", "classification": "of classification"}
-KINDS |= {"seq2seq": "from sequence to sequence"}
+KINDS = {
+    "lm": "for a causal model",
+    "mlm": "of masked tokens",
+    "classification": "of classification",
+    "seq2seq": "from sequence to sequence",
+}
 SAMPLED = 16  # batches, spread over a run, that are checked for equal lengths
 
 
@@ -95,8 +99,8 @@ class Task:
 
     def changes_length(self, size: int, steps: int) -> bool:
         """Whether batches differ from `positions` in size, judging from a sample of a run's steps."""
-        shown = {step * (steps - 1) // (SAMPLED - 1) for step in range(SAMPLED)}
-        return any(batch_positions(self.batch(0, step, size)) != size * self.positions for step in sorted(shown))
+        sample = {index * (steps - 1) // (SAMPLED - 1) for index in range(SAMPLED)}
+        return any(batch_positions(self.batch(0, step, size)) != size * self.positions for step in sorted(sample))
 
     def training_text(self) -> list[np.ndarray] | None:
         """The token ids (N,) of each training document; None for tasks without text."""
@@ -104,11 +108,12 @@ class Task:
 
     def measured(self) -> dict[str, Metric]:
         """The metrics, with the training loss first.  Raises ValueError for an unknown metric."""
-        known = METRICS | self.own_metrics
-        if unknown := sorted(self.metrics.keys() - known.keys()):
-            how = f"write own_metrics = {{{unknown[0]!r}: Metric(...)}}, with ablate.data.metrics.Metric"
-            raise ValueError(f"nothing computes the metric {unknown[0]} of {type(self).__name__}; {how}")
-        return {name: known[name] for name in dict.fromkeys(("loss", *self.metrics))}
+        metrics = METRICS | self.own_metrics
+        for name in sorted(self.metrics):
+            if name not in metrics:
+                how = f"write own_metrics = {{{name!r}: Metric(...)}}, with ablate.data.metrics.Metric"
+                raise ValueError(f"nothing computes the metric {name} of {type(self).__name__}; {how}")
+        return {name: metrics[name] for name in ("loss", *self.metrics)}
 
     def metric_facts(self) -> dict[str, list[str] | dict[str, str]]:
         """The properties of its metrics as plain data; see Metric."""
@@ -131,8 +136,9 @@ class Task:
         """Zero inputs of one example, with masks of ones, for counting parameters and FLOPs."""
         import torch
 
-        size = (1, self.context) if self.features is None else (1, self.context, self.features)
-        return {"tokens": torch.zeros(size, dtype=torch.long if self.features is None else torch.float32)}
+        if self.features is None:
+            return {"tokens": torch.zeros((1, self.context), dtype=torch.long)}
+        return {"tokens": torch.zeros((1, self.context, self.features))}
 
 
 def generator(*key: object) -> np.random.Generator:
@@ -142,26 +148,35 @@ def generator(*key: object) -> np.random.Generator:
 
 
 def uniform(key: tuple[object, ...], first: int, count: int) -> np.ndarray:
-    """`count` numbers in [0, 1) from the `first` on of those that a key draws, without drawing those before."""
-    drawn = generator(*key)
-    drawn.bit_generator.advance(first // 4)  # type: ignore[attr-defined]  # Philox makes four at a time
-    return drawn.random(first % 4 + count)[first % 4 :]
+    """`count` numbers in [0, 1) of those that a key draws, from index `first` on, without drawing those before."""
+    draw = generator(*key)
+    draw.bit_generator.advance(first // 4)  # type: ignore[attr-defined]  # Philox makes four at a time
+    return draw.random(first % 4 + count)[first % 4 :]
 
 
 def build_task(config: Config) -> Any:
     """The task of a resolved configuration, in the kind that its model supports; reads or makes its cache.  Raises
     BadComponent for a task that the model does not support, ValueError for problems of the data."""
-    form = resolve("model", config.model._target_, config.user)
-    task = resolve("data", config.data.get("_target_", ""), config.user)
-    kind = next((kind for kind in form.kinds if kind in task.kinds), None)  # type: ignore[attr-defined]
-    if kind is None:
-        kinds = [" or ".join(KINDS[kind] for kind in one.kinds) for one in (task, form)]  # type: ignore[attr-defined]
-        raise BadComponent("data", f"{task.__name__} is a task {kinds[0]}, and {form.__name__} does tasks {kinds[1]}")
-    made = bind("data", config.data, {"kind": kind}, config.user)()
-    made.measured()  # raises ValueError for an unknown metric
-    at, first = config.data.get("solved_at"), next(iter(made.metrics))  # a run has solved a task from this value on
-    if at is not None and first not in made.metric_facts()["shares"]:
+    model: Any = resolve("model", config.model._target_, config.user)
+    task_class: Any = resolve("data", config.data.get("_target_", ""), config.user)
+    kinds = [kind for kind in model.kinds if kind in task_class.kinds]
+    if not kinds:
+        offered = " or ".join(KINDS[kind] for kind in task_class.kinds)
+        needed = " or ".join(KINDS[kind] for kind in model.kinds)
+        message = f"{task_class.__name__} is a task {offered}, and {model.__name__} does tasks {needed}"
+        raise BadComponent("data", message)
+    task = bind("data", config.data, {"kind": kinds[0]}, config.user)()
+    task.measured()  # raises ValueError for an unknown metric
+    check_solved_at(config.data.get("solved_at"), task)
+    return task
+
+
+def check_solved_at(solved_at: object, task: Task) -> None:
+    """Raise BadComponent for a `data.solved_at`, the value from which a run has solved a task, that is no share."""
+    if solved_at is None:
+        return
+    first = next(iter(task.metrics))
+    if first not in task.metric_facts()["shares"]:
         raise BadComponent("data.solved_at", f"is for shares, which {first}, its first metric, is not")
-    if at is not None and not (is_number(at) and 0 < at <= 1):
-        raise BadComponent("data.solved_at", f"must be above 0 and at most 1, not {at!r}")
-    return made
+    if not (is_number(solved_at) and 0 < solved_at <= 1):
+        raise BadComponent("data.solved_at", f"must be above 0 and at most 1, not {solved_at!r}")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tasks import build, task
 
-from ablate.data.dates import unambiguous
+from ablate.data.dates import refuse_ambiguous
 from ablate.data.sequence import BOS, EOS, FIRST, SEP
 from ablate.data.task import IGNORE
 
@@ -129,4 +129,4 @@ def test_what_is_no_setting_is_refused() -> None:
 def test_dates_that_nobody_could_tell_are_refused() -> None:
     assert "May" in refused(formats=["long", "medium"], years=[1998, 1999])
     with pytest.raises(ValueError, match=r"^data\.formats.*'1/1/50' is '2050' or '1950'"):
-        unambiguous(["1/1/50", "1/2/50", "1/1/50"], ["1950", "1950", "2050"], 1, "en_US")
+        refuse_ambiguous(["1/1/50", "1/2/50", "1/1/50"], ["1950", "1950", "2050"], 1, "en_US")

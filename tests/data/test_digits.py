@@ -20,7 +20,7 @@ def test_patches_are_the_pictures(patch: int, library: tuple[np.ndarray, np.ndar
     assert (it.context, it.features, it.outputs) == ((8 // patch) ** 2, patch**2, 10)
     found = it.held_out("val", 10**6)
     known = {image.tobytes(): label for image, label in zip(images, labels, strict=True)}
-    pixels = images[it.places["train"]]  # type: ignore[attr-defined]
+    pixels = images[it.rows["train"]]  # type: ignore[attr-defined]
     for patches, label in zip(found.inputs["tokens"].numpy(), found.targets.tolist(), strict=True):
         image = patches.reshape(8 // patch, 8 // patch, patch, patch).swapaxes(1, 2).reshape(8, 8)
         image = np.rint(image * pixels.std() + pixels.mean())
@@ -28,18 +28,18 @@ def test_patches_are_the_pictures(patch: int, library: tuple[np.ndarray, np.ndar
 
 
 def test_splits_share_no_picture_and_every_digit_alike(library: tuple[np.ndarray, np.ndarray]) -> None:
-    places = task("digits", "classification").places  # type: ignore[attr-defined]
-    everything = np.concatenate(list(places.values()))
+    rows = task("digits", "classification").rows  # type: ignore[attr-defined]
+    everything = np.concatenate(list(rows.values()))
     assert sorted(everything) == list(range(1797))
     for split, share in (("train", 0.7), ("val", 0.15), ("test", 0.15)):
-        counts = np.bincount(library[1][places[split]])
+        counts = np.bincount(library[1][rows[split]])
         assert (abs(counts - share * np.bincount(library[1])) <= 1).all()
     assert len(np.unique(library[0].reshape(1797, -1), axis=0)) == 1797  # else copies could be on both sides
 
 
 def test_a_pass_shows_every_picture_once() -> None:
     it = task("digits", "classification")
-    n = len(it.places["train"])  # type: ignore[attr-defined]
+    n = len(it.rows["train"])  # type: ignore[attr-defined]
     size = 100  # does not divide a pass: batches go across
     rows = torch.cat([it.batch(2, step, size).inputs["tokens"].flatten(1) for step in range(2 * n // size + 2)])
     first, second = rows[:n], rows[n : 2 * n]

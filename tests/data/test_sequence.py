@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 from tasks import build, task
 
-from ablate.data.sequence import BOS, EOS, FIRST, PAD, SEP, sides
+from ablate.data.sequence import BOS, EOS, FIRST, PAD, SEP, splits_of
 from ablate.data.task import IGNORE
 
 Row = list[int]
@@ -122,15 +122,15 @@ def test_every_source_of_some_length_belongs_to_one_split(name: str) -> None:
 
 def test_the_hash_shares_sources_out_evenly() -> None:
     rows = np.random.default_rng(0).integers(FIRST, FIRST + 26, (40_000, 6))
-    found = sides(rows)
+    found = splits_of(rows)
     counts = [(found == split).sum() for split in ("train", "val", "test")]
     assert stats.chisquare(counts, [36_000, 2000, 2000]).pvalue > 1e-4
     padded = np.concatenate([rows, np.zeros((len(rows), 9), int)], 1)
-    assert (sides(padded) == found).all(), "a source keeps its split at any width"
+    assert (splits_of(padded) == found).all(), "a source keeps its split at any width"
     for column in range(6):  # every symbol matters, near ones too
         other = rows.copy()
         other[:, column] = FIRST + (rows[:, column] - FIRST + 1) % 26
-        agree = (sides(other) == found).mean()
+        agree = (splits_of(other) == found).mean()
         assert abs(agree - (0.81 + 2 * 0.0025)) < 0.02
 
 
