@@ -2,13 +2,13 @@
 
     ablate data prepare data=text data.path=FILE data.tokenizer=gpt2 [--verify] [--config-dir DIR]
 
-A killed preparation goes on where it was.  --verify reads the source and every shard, and compares them with the index.
+A killed preparation begins again.  --verify reads every shard, and compares it with the index.
 Exit codes: 0 prepared, and as it was written; 1 files differ from the index; 2 the text cannot be prepared.
 """
 
 from ablate.config.errors import Refused
 from ablate.config.subcommands import Outcome, PlainParser, conclude
-from ablate.data.lm import LanguageModelling
+from ablate.data.language import LanguageModelling
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -31,10 +31,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{task.title}: {', '.join(f'{size:,} tokens of {split}' for split, size in sizes.items())}")
         where = f"in {corpus.folder}" if corpus.folder else "below 64 MB: read into memory, nothing to prepare"
         print(*task.notes, f"fingerprint {corpus.fingerprint}", where, sep="\n")
-        if corpus.renewed and corpus.folder:
-            print("its source, or what was prepared of it, had changed: prepared again")
-        same = not given.verify or (task.verified() and not corpus.renewed)
-        if given.verify and not corpus.renewed:
+        same = not given.verify or task.verified()
+        if given.verify:
             again = f"files differ from the index; remove {corpus.folder} and prepare it again"
             print("all files are as they were written" if same else again)
         return Outcome(int(not same), {"tokens": sizes, "fingerprint": corpus.fingerprint, "folder": corpus.folder})

@@ -26,7 +26,8 @@ BY_STEPS = "flops_total"  # the value of `match` that adjusts steps; the others 
 # How runs are carried out; no effect on results.
 PACE = ("train.parallel", "train.devices", "train.capture", "train.checkpoint_seconds", "train.memory")
 # Keys of a run that do not affect its training.
-NO_NUMBERS = (*PACE, "eval.lengths", "data.path", "data.name", "data.column", "data.held_out", "data.solved_at")
+SOURCES = ("data.path", "data.name", "data.column", "data.held_out", "data.validation", "data.test")
+NO_NUMBERS = (*PACE, *SOURCES, "eval.lengths", "data.solved_at")
 
 
 def at_least(low: float, high: float = math.inf) -> Any:

@@ -1,5 +1,5 @@
 """Tasks: batches determined by (seed, step), held-out examples, and reference losses.
 
-`task` is the base class.  Text tasks derive from `lm`, tasks with generated examples from `sequence.Synthetic`, and those from a
-source sequence to a target sequence from `sequence.Sequence`.
+`task.Task` is the base class.  Text tasks derive from `language.LanguageModelling`, tasks with generated examples from
+`sequence.Synthetic`, and those from a source to a target sequence from `sequence.Sequence`.
 """

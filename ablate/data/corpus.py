@@ -1,6 +1,7 @@
 """A corpus: documents, split without leakage and tokenised once into memory-mapped arrays."""
 
 import contextlib
+import dataclasses
 import fcntl
 import hashlib
 import json
@@ -9,24 +10,23 @@ import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ablate.config.errors import Corrupt
-from ablate.data.documents import Document
+from ablate.data.documents import Document, stamp
 from ablate.data.split import split_documents
-from ablate.data.tokenizer import SEPARATOR, checked_size, codec, learn, units
+from ablate.data.tokenizer import SEPARATOR, check_size, codec, learn, units
 from ablate.results.atomic import digest, file_digest, read_json, write_json
 
 SPLITS = ("train", "val", "test")
 BLOCK = 1_000_000  # tokens whose pairs are counted in one go
 COUNTED = 1 << 27  # training tokens that yardsticks are counted on, the first of each shard
 FORMAT = 4  # raise it when the tokens of the same documents change
-LAYOUT = 1  # raise it when the files of the cache change
+LAYOUT = 2  # raise it when the files of the cache change
 DAMAGED = (OSError, EOFError, ValueError, LookupError, TypeError)  # all errors that reading a damaged file can raise
 
 
@@ -40,27 +40,31 @@ class Shards:
     def __len__(self) -> int:
         return int(self.starts[-1])
 
-    def __getitem__(self, at: Any) -> np.ndarray:
+    def __getitem__(self, places: Any) -> np.ndarray:
         """The ids at places: a slice, or an array (..., T) whose last axis counts up by one."""
-        if isinstance(at, slice):
-            whole = self.part(*at.indices(len(self))[:2]).parts
-            return whole[0] if len(whole) == 1 else np.concatenate(whole)
-        rows = [self[int(row[0]) : int(row[0]) + len(row)] for row in at.reshape(-1, at.shape[-1])]
-        found = np.stack(rows).reshape(at.shape)
+        if isinstance(places, slice):
+            start, stop, _ = places.indices(len(self))
+            parts = self.part(start, stop).parts
+            return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        windows = places.reshape(-1, places.shape[-1])
+        rows = [self[int(window[0]) : int(window[0]) + len(window)] for window in windows]
+        ids = np.stack(rows).reshape(places.shape)
         for part in self.parts:  # pages that stay mapped count as this process's memory, in the end all of a file
             if isinstance(part, np.memmap):
                 part._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
-        return found
+        return ids
 
     def part(self, start: int, stop: int) -> "Shards":
         """The ids from `start` to before `stop`, without reading them."""
         first, last = np.searchsorted(self.starts[:-1], [start, max(start, stop - 1)], side="right") - 1
-        return Shards(
-            self.parts[i][max(0, start - self.starts[i]) : stop - self.starts[i]] for i in range(first, last + 1)
-        )
+        parts = []
+        for i in range(first, last + 1):
+            begin = self.starts[i]
+            parts.append(self.parts[i][max(0, start - begin) : stop - begin])
+        return Shards(parts)
 
 
-@dataclass
+@dataclasses.dataclass
 class Corpus:
     """Token streams of the three splits, and the documents in them."""
 
@@ -75,9 +79,34 @@ class Corpus:
     tokenizer: str
     state: str  # what the tokenizer is besides its name, for decoding
     unknown: dict[str, float]  # split -> share of words outside the vocabulary, for tokenizers that have such words
-    notes: list[str] = field(default_factory=list)  # what a user should know of how it was made
+    notes: list[str] = dataclasses.field(default_factory=list)  # what a user should know of how it was made
     folder: Path | None = None  # of a large one, with its index
-    renewed: bool = False  # whether it was made in place of an earlier one, whose files or source had changed
+
+
+class Unwritable(ValueError):
+    """The cache cannot be written: its disk is full, as a rule."""
+
+
+FACTS = ("fingerprint", "vocab", "by_document", "yardsticks", "bytes_per_token", "tokenizer", "unknown", "notes")
+planned: dict[Path, Corpus] = {}  # corpora of plans, by their folders in the cache, where they are not yet
+planning = False
+
+
+@contextlib.contextmanager
+def written_at_end() -> Iterator[None]:
+    """Make corpora in memory, and write them to the cache at the end; an error, such as of a plan that is refused,
+    leaves the cache as it was."""
+    global planning
+    planning = True
+    try:
+        yield
+    finally:
+        planning = False
+    for folder, corpus in planned.items():
+        with locked(folder):
+            if open_corpus(folder) is None:
+                save_corpus(folder, corpus)
+    planned.clear()
 
 
 def cache_folder() -> Path:
@@ -95,54 +124,62 @@ def cache_folder() -> Path:
     return folder
 
 
-def load_corpus(documents: Sequence[Document], tokenizer: str, vocab_size: int | None = None) -> Corpus:
-    """The corpus of these documents, from the cache or newly made.  Raises ValueError if they cannot be tokenised."""
-    size = checked_size(tokenizer, vocab_size)
-    fixed = learn(tokenizer, None, ()) if tokenizer.endswith(".json") else ""
-    content = hashlib.sha256(f"{FORMAT} {fixed or tokenizer} {size} {len(documents)}".encode())
-    for document in documents:
-        content.update(f"\n{document.name} {len(document.text)}\n".encode() + document.text)
-    fingerprint = content.hexdigest()[:32]
-    folder = folder_of(fingerprint)
-    return cached(
-        folder,
-        lambda: _make(folder, fingerprint, documents, tokenizer, size),
-        lambda _: {split: np.load(folder / f"{split}.npy", mmap_mode="r") for split in SPLITS},
-    )
-
-
 def folder_of(recipe: Any) -> Path:
     """The folder of the cache for the corpus of a recipe."""
     return cache_folder() / f"corpus-{digest(json.dumps([LAYOUT, recipe], sort_keys=True).encode())[:32]}"
 
 
-def cached(
-    folder: Path,
-    make: Callable[[], dict[str, Any]],
-    tokens: Callable[[dict[str, Any]], dict[str, Any]],
-    files: Iterable[Path] | None = None,
-    index: dict[str, Any] | None = None,
+def load_corpus(
+    documents: Sequence[Document],
+    tokenizer: str,
+    vocab_size: int | None = None,
+    held_out: Mapping[str, Sequence[Document]] | None = None,
 ) -> Corpus:
-    """The corpus in a folder of the cache, with the `tokens` of its index, if that is known or `current`; otherwise one
-    process makes it, and others wait.  Raises ValueError if it cannot be written."""
-    renewed = False
-    if (index := index or current(folder, files)) is None:
-        try:
-            with exclusive(folder.with_suffix(".lock")):
-                if (index := current(folder, files)) is None:
-                    renewed = (folder / "index.json").exists()
-                    index = make()
-        except OSError as error:
-            raise ValueError(unwritable(folder, error)) from None
-    return Corpus(
-        tokens=tokens(index),
-        names=json.loads((folder / "names.json").read_bytes()),
-        ends={split: np.load(folder / f"{split}.ends.npy", mmap_mode="r") for split in SPLITS},
-        state=(folder / "learned.txt").read_bytes().decode(),
-        folder=None if index["source"] is None else folder,
-        renewed=renewed,
-        **index["corpus"],
-    )
+    """The corpus of these documents, from the cache or newly made; `held_out` are documents of val and test, if they
+    are not to be chosen.  Raises ValueError if they cannot be tokenised."""
+    size = check_size(tokenizer, vocab_size)
+    fixed = learn(tokenizer, None, ()) if tokenizer.endswith(".json") else tokenizer
+    content = hashlib.sha256(f"{FORMAT} {fixed} {size} {len(documents)}".encode())
+    for split, group in {"train": documents, **(held_out or {})}.items():
+        if split != "train":
+            content.update(f"\n{split} {len(group)}".encode())
+        for document in group:
+            content.update(f"\n{document.name} {len(document.text)}\n".encode() + document.text)
+    fingerprint = content.hexdigest()[:32]
+    return cached(folder_of(fingerprint), lambda: make_corpus(fingerprint, documents, tokenizer, size, held_out))
+
+
+def cached(folder: Path, make: Callable[[], Corpus], tokens: dict[str, Any] | None = None) -> Corpus:
+    """The small corpus in a folder of the cache, with `tokens` if they lie elsewhere.  If it is not there, one process
+    makes it, and others wait.  Raises ValueError if it cannot be written."""
+    corpus = planned.get(folder) or open_corpus(folder, tokens)
+    if corpus is not None:
+        return corpus
+    if planning:
+        planned[folder] = make()
+        return planned[folder]
+    with locked(folder):
+        corpus = open_corpus(folder, tokens)
+        if corpus is None:
+            corpus = make()
+            save_corpus(folder, corpus)
+    return corpus
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder of the cache.  Raises Unwritable if something cannot be written there."""
+    try:
+        with exclusive(folder.with_suffix(".lock")):
+            yield
+    except OSError as error:
+        raise unwritable(folder, error) from None
+
+
+def unwritable(folder: Path, error: OSError) -> Unwritable:
+    """The error of a folder of the cache that cannot be made."""
+    why = error.strerror or f"{error}: is the disk full?"
+    return Unwritable(f"the corpus cannot be written in {folder.parent} ({why}); make room")
 
 
 @contextlib.contextmanager
@@ -154,109 +191,141 @@ def exclusive(lock: Path) -> Iterator[None]:
         yield
 
 
-def unwritable(folder: Path, error: OSError) -> str:
-    """Why a folder of the cache cannot be made: a full disk, as a rule."""
-    why = f"the corpus cannot be written in {folder.parent} ({error.strerror or f'{error}: is the disk full?'})"
-    return f"{why}; what is done is kept: make room, and the same command goes on from there"
-
-
-def current(folder: Path, files: Iterable[Path] | None, every: bool = False) -> dict[str, Any] | None:
-    """The index of a corpus in the cache, None if there is none or its files or the source's have changed.  Where only
-    times differ, in a small corpus, and with `every`, contents decide, and the index is renewed.  `files` is None if
-    they are unknown."""
+def open_corpus(folder: Path, tokens: dict[str, Any] | None = None, contents: bool = True) -> Corpus | None:
+    """The corpus in a folder of the cache, with `tokens` if they lie elsewhere; None if it is not there, or not as it
+    was written: its files have other sizes, or other `contents`."""
     try:
         index = read_json(folder / "index.json")
-        every, renewed = every or index["source"] is None, False
-        expected = {str(file): entry for file, entry in (index["source"] or {}).items()}
-        if files is not None and expected.keys() != {os.path.abspath(file) for file in files}:
-            return None
-        for name, entry in [*expected.items(), *((folder / name, entry) for name, entry in index["files"].items())]:
-            size, changed = stamp(name)
-            if size != entry[0]:
+        for name, (size, sha256) in index["files"].items():
+            if (folder / name).stat().st_size != size:
                 return None
-            if changed != entry[1] or every:
-                if file_digest(Path(name), size, changed) != entry[2]:
-                    return None
-                renewed, entry[1] = renewed or changed != entry[1], changed
+            if contents and sha256_of(folder / name) != sha256:
+                return None
+        if tokens is None:
+            tokens = {split: open_shards(folder, names) for split, names in index["shards"].items()}
+        return Corpus(
+            tokens=tokens,
+            names=json.loads((folder / "names.json").read_bytes()),
+            ends={split: np.load(folder / f"{split}.ends.npy") for split in SPLITS},
+            state=(folder / "learned.txt").read_bytes().decode(),
+            **index["corpus"],
+        )
     except (Corrupt, *DAMAGED):
         return None
-    if renewed:
-        with contextlib.suppress(OSError):  # a cache that may only be read
-            write_json(folder / "index.json", index)
-    return index
 
 
-def stamp(file: str | Path) -> list[int]:
-    """The size and the time of a file."""
-    status = os.stat(file)
-    return [status.st_size, status.st_mtime_ns]
+def sha256_of(file: Path) -> str:
+    """The digest of a file, computed again if its size or time has changed."""
+    return file_digest(file, *stamp(file))
 
 
-def entry(file: Path) -> list[Any]:
-    """The size, the time and the digest of a file."""
-    found = stamp(file)
-    return [*found, file_digest(file, *found)]
+def open_shards(folder: Path, names: list[str]) -> Any:
+    """The ids in files of a folder, on disk."""
+    arrays = [np.load(folder / name, mmap_mode="r") for name in names]
+    return arrays[0] if len(arrays) == 1 else Shards(arrays)
 
 
-def write_corpus(
-    folder: Path, arrays: dict[str, np.ndarray], names: dict[str, list[str]], state: str, index: dict[str, Any]
-) -> dict[str, Any]:
-    """Put a corpus of these arrays into the cache, whole or not at all; returns its index."""
-    shutil.rmtree(folder, ignore_errors=True)
+def is_as_written(folder: Path) -> bool:
+    """Whether all files of a corpus are as they were written; reads them all."""
+    file_digest.cache_clear()
+    return open_corpus(folder) is not None
+
+
+def save_corpus(folder: Path, corpus: Corpus) -> None:
+    """Put a corpus into the cache, whole or not at all; its tokens if they are in memory."""
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".making-") as temporary:
         work = Path(temporary) / "corpus"
         work.mkdir()
-        for name, array in arrays.items():
-            np.save(work / f"{name}.npy", array)
-        (work / "names.json").write_text(json.dumps(names))
-        (work / "learned.txt").write_bytes(state.encode())
-        index["files"] = {file.name: entry(file) for file in work.iterdir()}
-        write_json(work / "index.json", index)
+        shards = {}
+        for split, tokens in corpus.tokens.items():
+            if isinstance(tokens, np.ndarray):
+                shards[split] = [f"{split}.npy"]
+                np.save(work / f"{split}.npy", tokens)
+        write_index(work, corpus, shards)
+        shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):  # another process was faster
             work.rename(folder)
-    return index
 
 
-def _make(
-    folder: Path, fingerprint: str, documents: Sequence[Document], tokenizer: str, size: int | None
-) -> dict[str, Any]:
-    texts = [units(*document, tokenizer, SEPARATOR if len(documents) > 1 else "") for document in documents]
-    parts, by_document = split_documents([document.text for document in documents], [len(text) for text in texts])
-    pieces = {split: [texts[i][begin:end] for i, begin, end in parts[split]] for split in SPLITS}
-    names = {split: [documents[i].name for i, _, _ in parts[split]] for split in SPLITS}
-    state = learn(tokenizer, size, pieces["train"], [*pieces["val"], *pieces["test"]])
-    vocab, encode = codec(tokenizer, state)
-    coded = {split: [encode(piece) for piece in found] for split, found in pieces.items()}
-    empty = next(ids[:0] for found in coded.values() for ids in found)
-    streams = {split: np.concatenate([empty, *found]) for split, found in coded.items()}
-    ends = {f"{split}.ends": np.cumsum([len(ids) for ids in found], dtype=int) for split, found in coded.items()}
-    sizes = {
-        split: sum(len(piece if isinstance(piece, bytes) else piece.encode()) for piece in found)
-        for split, found in pieces.items()
-    }
+def write_index(work: Path, corpus: Corpus, shards: dict[str, list[str]]) -> None:
+    """Write what a corpus has besides its tokens, and the index of all files."""
+    for split, ends in corpus.ends.items():
+        np.save(work / f"{split}.ends.npy", ends)
+    (work / "names.json").write_text(json.dumps(corpus.names))
+    (work / "learned.txt").write_bytes(corpus.state.encode())
+    files = {file.name: [file.stat().st_size, sha256_of(file)] for file in sorted(work.iterdir()) if file.is_file()}
+    facts = {name: getattr(corpus, name) for name in FACTS}
+    write_json(work / "index.json", {"corpus": facts, "shards": shards, "files": files})
+
+
+def make_corpus(
+    fingerprint: str,
+    documents: Sequence[Document],
+    tokenizer: str,
+    size: int | None,
+    held_out: Mapping[str, Sequence[Document]] | None,
+) -> Corpus:
+    """Split and tokenise documents in memory."""
+    groups = {"train": documents, **(held_out or {})}
+    end = SEPARATOR if any(len(group) > 1 for group in groups.values()) else ""
+    texts = {split: [units(*document, tokenizer, end) for document in group] for split, group in groups.items()}
+    names = {split: [document.name for document in group] for split, group in groups.items()}
+    by_document = True
+    if held_out is None:
+        lengths = [len(text) for text in texts["train"]]
+        parts, by_document = split_documents([document.text for document in documents], lengths)
+        names = {split: [documents[i].name for i, _, _ in parts[split]] for split in SPLITS}
+        texts = {split: [texts["train"][i][start:stop] for i, start, stop in parts[split]] for split in SPLITS}
+    state = learn(tokenizer, size, texts["train"], [*texts["val"], *texts["test"]])
+    encoder = codec(tokenizer, state)
+    ids = {split: [encoder.encode(text) for text in texts[split]] for split in SPLITS}
+    dtype = next(part.dtype for split in SPLITS for part in ids[split])
+    tokens = {split: np.concatenate([np.empty(0, dtype), *ids[split]]) for split in SPLITS}
+    ends = {split: np.cumsum([len(part) for part in ids[split]], dtype=int) for split in SPLITS}
+    sizes = {split: sum(map(byte_length, texts[split])) for split in SPLITS}
     if tokenizer == "bpe":
         # Another release of the library may merge differently, so the merges are part of the data's fingerprint.
         fingerprint = digest(f"{fingerprint} {json.loads(state)['model']['merges']}".encode())[:32]
-    tokens = {split: Shards([stream]) for split, stream in streams.items()}
-    corpus = facts(tokenizer, vocab, tokens, sizes)
-    corpus |= {"fingerprint": fingerprint, "by_document": by_document}
-    return write_corpus(folder, streams | ends, names, state, {"source": None, "corpus": corpus})
+    facts = facts_of(tokenizer, encoder.vocab, tokens, sizes)
+    return Corpus(fingerprint=fingerprint, names=names, ends=ends, state=state, by_document=by_document, **facts)
 
 
-def facts(tokenizer: str, vocab: int, tokens: dict[str, Shards], sizes: dict[str, int]) -> dict[str, Any]:
-    """What an index says of tokens; `sizes` are the bytes of the text of each split, {} if unknown."""
-    lengths = {split: len(shards) for split, shards in tokens.items() if len(shards)}
-    share = min(1.0, COUNTED / max(1, len(tokens["train"])))
-    train = Shards(part[: math.ceil(share * len(part))] for part in tokens["train"].parts)
-    words = tokenizer == "word"  # they do not encode the whole text, so there are no bits per byte
-    zeros = {split: sum(int((part == 0).sum()) for part in tokens[split].parts) for split in lengths if words}
+def byte_length(text: str | bytes) -> int:
+    """The length of a text in UTF-8 bytes."""
+    return len(text if isinstance(text, bytes) else text.encode())
+
+
+def facts_of(tokenizer: str, vocab: int, tokens: dict[str, Any], sizes: dict[str, int]) -> dict[str, Any]:
+    """What follows from token ids, for a Corpus; `sizes` are the bytes of the text of each split, {} if unknown."""
+    lengths = {split: len(tokens[split]) for split in SPLITS if len(tokens[split])}
+    bytes_per_token = {}
+    unknown = {}
+    if tokenizer == "word":  # words do not encode the whole text, so there are no bits per byte
+        unknown = {split: count_of(0, tokens[split]) / length for split, length in lengths.items()}
+    elif sizes:
+        bytes_per_token = {split: sizes[split] / length for split, length in lengths.items()}
     return {
         "tokenizer": tokenizer,
         "vocab": vocab,
-        "yardsticks": yardsticks(train, tokens["test"][:], vocab),
-        "bytes_per_token": {split: sizes[split] / length for split, length in lengths.items() if sizes and not words},
-        "unknown": {split: count / lengths[split] for split, count in zeros.items()},
+        "tokens": tokens,
+        "yardsticks": yardsticks(first_tokens(tokens["train"]), tokens["test"][:], vocab),
+        "bytes_per_token": bytes_per_token,
+        "unknown": unknown,
     }
+
+
+def count_of(number: int, tokens: Any) -> int:
+    """How often an id occurs."""
+    parts = tokens.parts if isinstance(tokens, Shards) else [tokens]
+    return sum(int((part == number).sum()) for part in parts)
+
+
+def first_tokens(tokens: Any) -> Any:
+    """About `COUNTED` ids, the first of each shard."""
+    if not isinstance(tokens, Shards):
+        return tokens[:COUNTED]
+    share = min(1.0, COUNTED / max(1, len(tokens)))
+    return Shards(part[: math.ceil(share * len(part))] for part in tokens.parts)
 
 
 def yardsticks(train: Any, test: np.ndarray, vocab: int) -> dict[str, float]:
@@ -264,18 +333,19 @@ def yardsticks(train: Any, test: np.ndarray, vocab: int) -> dict[str, float]:
     Unigram counts start at 1; the bigram model interpolates: p(b|a) = (n(a, b) + p(b)) / (n(a) + 1)."""
     if len(train) < 2 or len(test) < 2:
         return {}
-    wanted, weight = np.unique(_pairs(test, vocab), return_counts=True)
-    after, found = np.zeros(vocab, np.int64), np.zeros(len(wanted), np.int64)
+    wanted, weight = np.unique(pairs_of(test, vocab), return_counts=True)
+    after = np.zeros(vocab, np.int64)  # how often each id has a next one
+    seen = np.zeros(len(wanted), np.int64)
     for start in range(0, len(train) - 1, BLOCK):
         part = train[start : start + BLOCK + 1]
         after += np.bincount(part[:-1], minlength=vocab)
-        pairs = _pairs(part, vocab)
-        at = np.minimum(np.searchsorted(wanted, pairs), len(wanted) - 1)
-        found += np.bincount(at[wanted[at] == pairs], minlength=len(wanted))
+        pairs = pairs_of(part, vocab)
+        places = np.minimum(np.searchsorted(wanted, pairs), len(wanted) - 1)
+        seen += np.bincount(places[wanted[places] == pairs], minlength=len(wanted))
     counts = after + 1.0
     counts[train[len(train) - 1 :]] += 1
     unigram = counts / counts.sum()
-    bigram = (found + unigram[wanted % vocab]) / (after[wanted // vocab] + 1)
+    bigram = (seen + unigram[wanted % vocab]) / (after[wanted // vocab] + 1)
     return {
         "uniform": float(np.log(vocab)),
         "unigram": float(-np.log(unigram[test]).mean()),
@@ -283,5 +353,6 @@ def yardsticks(train: Any, test: np.ndarray, vocab: int) -> dict[str, float]:
     }
 
 
-def _pairs(tokens: np.ndarray, vocab: int) -> np.ndarray:
+def pairs_of(tokens: np.ndarray, vocab: int) -> np.ndarray:
+    """Each id with the next one, as one number."""
     return tokens[:-1].astype(np.int64) * vocab + tokens[1:]

@@ -1,30 +1,40 @@
-"""Documents in files, read piece by piece: text, lines of JSON (also .gz and .zst), and Parquet."""
+"""Texts in files, read as streams: plain text, lines of JSON and Parquet, also compressed; and Python's own source."""
 
+import bz2
+import codecs
 import glob
 import gzip
 import io
-import mmap
+import lzma
 import os
+import sys
+import sysconfig
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from ablate.config.errors import one_line
 from ablate.config.extra import extra
 from ablate.config.files import parse_json
 from ablate.formatting import instead
 
-PIECE = 64 << 20  # bytes of a file that one process reads at a time
-PART = 1 << 16  # bytes; a text file of a large corpus is cut at line ends into documents of about this size
+PART = 1 << 16  # characters; a text file of a large corpus is cut at line ends into documents of about this size
 ROWS = 512  # rows of a table in memory at a time
 BUFFER = 1 << 20  # bytes of a Parquet file read at a time
-PACKING = 3  # bytes of text per byte of a compressed file, about
-PACKED = (".gz", ".zst")
+RATIO = 3  # bytes of text per byte of a compressed file, about
+OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+COMPRESSED = (*OPENERS, ".zst")
+KINDS = {".jsonl": "lines", ".ndjson": "lines", ".json": "json", ".parquet": "parquet"}
+ENCODINGS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}  # by how a file begins
 CONTROL = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b"))  # control characters, rare in text
+DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, UnicodeError)
+
+NOT_SOURCE = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "encodings", "_bundled"}
+GENERATED = ("_sysconfigdata", "topics.py")
+LARGEST = 100_000  # bytes at which a file of the standard library is cut: about 1 % of it
 
 
 class Document(NamedTuple):
@@ -34,19 +44,11 @@ class Document(NamedTuple):
     text: bytes
 
 
-class Part(NamedTuple):
-    """A part of a file: bytes, row groups of a Parquet file, or rows of a dataset."""
-
-    file: str
-    start: int
-    stop: int
-
-
 class Given(NamedTuple):
     """Documents in memory."""
 
     title: str
-    found: Sequence[Document]
+    documents: Sequence[Document]
 
     @property
     def words(self) -> str:
@@ -57,15 +59,21 @@ class Given(NamedTuple):
 @dataclass(frozen=True)
 class Files:
     """The documents of a file, of all files in a folder, or of those that match a glob pattern: each text file, and the
-    text in `column` of each line of JSON and each row of a Parquet file."""
+    text in `column` of each line of JSON and each row of a Parquet file.  `validation` and `test` name held-out files
+    in the same way."""
 
     path: str
     column: str = "text"
+    validation: str | None = None
+    test: str | None = None
 
     @property
     def title(self) -> str:
         """A name for the corpus."""
-        return Path(self.path).stem.strip("*").removesuffix(".jsonl") or "text"
+        name = Path(self.path).stem.strip("*")
+        for suffix in KINDS:
+            name = name.removesuffix(suffix)
+        return name or "text"
 
     @property
     def words(self) -> str:
@@ -73,154 +81,199 @@ class Files:
         return f"data.path={self.path}"
 
     @cached_property
-    def _files(self) -> list[Path]:
+    def files(self) -> dict[str, list[Path]]:
+        """The files of each split; those of `train` alone if the text is to be split.  Raises ValueError."""
         if not self.path:
             raise ValueError("data.path is empty; write data.path=FILE, FOLDER or 'GLOB'")
-        root = Path(self.path).expanduser()
-        try:
-            return find_files(root)
-        except OSError as error:
-            raise ValueError(f"data.path={str(root)[:200]} cannot be read ({error.strerror})") from None
+        if (self.validation is None) != (self.test is None):
+            raise ValueError("data.validation and data.test are files of their own; write both, or neither")
+        train = find_files(self.path, "data.path")
+        if self.validation is None or self.test is None:
+            return {"train": train}
+        val = find_files(self.validation, "data.validation")
+        test = find_files(self.test, "data.test")
+        held_out = {file.resolve() for file in [*val, *test]}
+        train = [file for file in train if file.resolve() not in held_out]
+        if not train:
+            raise ValueError(f"{self.words} has no file to train on beside those of data.validation and data.test")
+        if len(held_out) < len(val) + len(test):
+            raise ValueError("data.validation and data.test share a file; write different ones")
+        return {"train": train, "val": val, "test": test}
 
-    @cached_property
-    def _base(self) -> Path:
-        root = Path(self.path).expanduser()
-        return root if root.is_dir() else Path(os.path.commonpath([file.parent for file in self._files]))
-
-    def absolute(self) -> "Files":
-        """The same documents, whatever the current folder."""
-        return Files(os.path.abspath(Path(self.path).expanduser()), self.column)
-
-    def files(self) -> list[Path]:
-        """The files that hold it."""
-        return self._files
-
-    listed = files
+    def recipe(self) -> dict[str, Any]:
+        """What the text depends on: the files with their sizes and times, and the column."""
+        stamps = {
+            split: [[str(file.absolute()), *stamp(file)] for file in files] for split, files in self.files.items()
+        }
+        return {"files": stamps, "column": self.column}
 
     def size(self) -> int:
         """About how many bytes of text it has, judging from its files."""
-        return sum(_size(file) for file in self._files)
+        return sum(text_size(file) for files in self.files.values() for file in files)
 
-    def pieces(self) -> list[list[Part]]:
-        """Parts of files, in the order of the documents, of about `PIECE` bytes together."""
-        found, room = list[list[Part]](), 0
-        for file in self._files:
-            for ends in pairwise(_cuts(file)):
-                if room <= 0:
-                    found.append([])
-                    room = PIECE
-                found[-1].append(Part(str(file), *ends))
-                room -= min(PIECE, file.stat().st_size)
-        return found
+    @property
+    def splits(self) -> dict[str, list[Path]]:
+        """The files of each split."""
+        return self.files
 
-    def documents(self, part: Part, cut: bool = True) -> Iterator[Document]:
-        """The documents of a part that are not empty; long text files `cut` into parts.  Raises ValueError."""
-        file = Path(part.file)
-        name, kind = file.relative_to(self._base).as_posix(), _kind(file)
+    def parts(self) -> list[tuple[str, Any]]:
+        """The split and the path of each file."""
+        return [(split, file) for split, files in self.files.items() for file in files]
+
+    def documents(self, split: str, file: Path, cut: bool = False) -> Iterator[Document]:
+        """The documents of a file that are not empty; a text file is one, or many if it is to be `cut`.  Raises
+        ValueError."""
+        path = {"train": self.path, "val": self.validation, "test": self.test}[split] or self.path
+        root = Path(path).expanduser()
+        if not root.is_dir():
+            root = Path(os.path.commonpath([file.parent for file in self.files[split]]))
+        name = file.relative_to(root).as_posix()
         try:
-            if kind == "text":
-                parts = _parts(file, part) if cut and file.stat().st_size > 2 * PART else [("", file.read_bytes())]
-            else:
-                parts = (_rows if kind == "parquet" else _lines)(file, part, self.column)
-            for place, text in parts:
+            for place, text in read_texts(file, self.column, cut):
                 if text.strip():
-                    yield Document(name + place, _checked(text, file))
+                    refuse_binary(text, file)
+                    yield Document(name + place, text)
+        except DAMAGED as error:
+            raise ValueError(f"data.path: {file} is cut short or damaged ({one_line(error)[:120]})") from None
         except OSError as error:
             raise ValueError(f"data.path: {file} cannot be read ({error.strerror or one_line(error)[:120]})") from None
 
 
-def find_files(root: Path, key: str = "data.path") -> list[Path]:
-    """The files of a path, the value of `key`, sorted, without hidden files in folders."""
-    if root.is_file():
-        return [root]
-    if root.is_dir():
-        below = (file for file in sorted(root.rglob("*")) if file.is_file())
-        return [file for file in below if not any(part.startswith(".") for part in file.relative_to(root).parts)]
-    files = sorted(path for match in glob.glob(str(root), recursive=True) if (path := Path(match)).is_file())
-    if not files:
-        raise ValueError(f"{key}={root} does not exist; write {key}=FILE, FOLDER or 'GLOB'")
-    return files
+def find_files(path: str, key: str) -> list[Path]:
+    """The files of a path, the value of `key`, sorted, without hidden files in folders.  Raises ValueError."""
+    root = Path(path).expanduser()
+    try:
+        if root.is_file():
+            return [root]
+        if root.is_dir():
+            files = [file for file in root.rglob("*") if file.is_file() and not is_hidden(file.relative_to(root))]
+        else:
+            files = [Path(match) for match in glob.glob(str(root), recursive=True) if Path(match).is_file()]
+            if not files:
+                raise ValueError(f"{key}={root} does not exist; write {key}=FILE, FOLDER or 'GLOB'")
+        return sorted(files)
+    except OSError as error:
+        raise ValueError(f"{key}={str(root)[:200]} cannot be read ({error.strerror})") from None
 
 
-def _checked(text: bytes, file: Path) -> bytes:
+def is_hidden(file: Path) -> bool:
+    """Whether a name in a relative path begins with a dot."""
+    return any(part.startswith(".") for part in file.parts)
+
+
+def stamp(file: Path) -> list[int]:
+    """The size and the time of a file."""
+    status = file.stat()
+    return [status.st_size, status.st_mtime_ns]
+
+
+def kind_of(file: Path) -> str:
+    """`lines` of JSON, `json`, `parquet` or `text`, by the last part of its name that is no compression."""
+    suffixes = [suffix for suffix in file.suffixes if suffix not in COMPRESSED]
+    return KINDS.get(suffixes[-1], "text") if suffixes else "text"
+
+
+def text_size(file: Path) -> int:
+    """About how many bytes of text a file has."""
+    if kind_of(file) == "parquet":
+        metadata = open_parquet(file).metadata
+        return sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+    size = file.stat().st_size
+    return size * RATIO if file.suffix in COMPRESSED else size
+
+
+def refuse_binary(text: bytes, file: Path) -> None:
+    """Raise ValueError for bytes that are no text."""
     if b"\0" in text or len(text.translate(None, CONTROL)) < 0.9 * len(text):
         raise ValueError(f"data.path: {file} is binary, not text; name text files, in a folder with a 'GLOB'")
-    return text
 
 
-def _kind(file: Path) -> str:
-    suffixes = [suffix for suffix in file.suffixes if suffix not in PACKED]
-    return {".jsonl": "lines", ".ndjson": "lines", ".parquet": "parquet"}.get(suffixes[-1] if suffixes else "", "text")
+def read_texts(file: Path, column: str, cut: bool) -> Iterator[tuple[str, bytes]]:
+    """The texts of a file, each with its place in it."""
+    kind = kind_of(file)
+    if kind == "parquet":
+        yield from read_parquet(file, column)
+    elif kind == "lines" or (kind == "json" and begins_with_object(file)):
+        yield from read_lines(file, column)
+    elif kind == "json" and (rows := read_array(file)):
+        for i, row in enumerate(rows):
+            yield f":{i}", field_of(row, column, f"{file} at row {i}")
+    elif cut:
+        yield from cut_text(file)
+    else:
+        with open_text(file) as stream:
+            yield "", stream.read().encode(errors="surrogateescape")
 
 
-def _size(file: Path) -> int:
-    if _kind(file) == "parquet":
-        groups = _opened(file).metadata
-        return sum(groups.row_group(i).total_byte_size for i in range(groups.num_row_groups))
-    return file.stat().st_size * (PACKING if file.suffix in PACKED else 1)
-
-
-def _cuts(file: Path) -> list[int]:
-    """Where the pieces of a file begin, and the end of the last."""
-    length = file.stat().st_size
-    if _kind(file) == "parquet":
-        groups = _opened(file).metadata
-        ends = accumulate(groups.row_group(i).total_byte_size for i in range(groups.num_row_groups))
-        last = {end // PIECE: i + 1 for i, end in enumerate(ends)}  # of the groups that end in each `PIECE` bytes
-        return [0, *last.values()]
-    if not length or file.suffix in PACKED or (_kind(file) == "text" and length <= 2 * PART):
-        return [0, length or 1]
-    return [*range(0, length, PIECE), length]
-
-
-def _parts(file: Path, part: Part) -> Iterator[tuple[str, bytes]]:
-    """The documents of a long text that begin within a part: from one multiple of `PART` to the next, each moved to
-    the next line end, or without one to the next character."""
-    with open(file, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as text:
-
-        def begin(at: int) -> int:
-            if at in (0, len(text)) or at > len(text):
-                return min(at, len(text))
-            if (end := text.find(b"\n", at, at + PART)) >= 0:
-                return end + 1
-            return next((i for i in range(at, min(at + 4, len(text))) if text[i] & 0xC0 != 0x80), at)
-
-        for at in range(part.start, part.stop, PART):
-            yield f":{at}", text[begin(at) : begin(at + PART)]
-
-
-def _lines(file: Path, part: Part, column: str) -> Iterator[tuple[str, bytes]]:
-    """The texts of the lines of JSON that begin within a part."""
-    packed = file.suffix in PACKED
-    try:
-        with _stream(file) as stream:
-            at = max(0, part.start - 1)
-            if part.start:
-                stream.seek(at)
-                at += len(stream.readline())  # belongs to the part before
-            while (packed or at < part.stop) and (line := stream.readline()):
-                if line.strip():
-                    yield f":{at}", _field(line, column, f"{file} at byte {at}")
-                at += len(line)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"data.path: {file} is cut short or damaged ({error})") from None
-
-
-def _stream(file: Path) -> BinaryIO:
+def open_text(file: Path) -> TextIO:
+    """A file as text; bytes that are no UTF-8 are kept as surrogates."""
     if file.suffix == ".zst":
         arrow = extra("pyarrow", f"data.path={file}")
-        return io.BufferedReader(arrow.CompressedInputStream(str(file), "zstd"))
-    return gzip.open(file) if file.suffix == ".gz" else open(file, "rb")  # type: ignore[return-value]
+        stream: Any = io.BufferedReader(arrow.CompressedInputStream(str(file), "zstd"))
+    else:
+        stream = OPENERS.get(file.suffix, open)(file, "rb")
+    encoding = ENCODINGS.get(stream.peek(2)[:2], "utf-8")
+    return io.TextIOWrapper(stream, encoding, errors="surrogateescape", newline="\n")
 
 
-def _field(line: bytes, column: str, where: str) -> bytes:
+def cut_text(file: Path) -> Iterator[tuple[str, bytes]]:
+    """A text cut at line ends into documents of about `PART` characters, with their first bytes."""
+    start = 0
+    with open_text(file) as stream:
+        while text := stream.read(PART):
+            text += stream.readline(PART)  # the rest of the line, if it ends soon
+            document = text.encode(errors="surrogateescape")
+            yield f":{start}", document
+            start += len(document)
+
+
+def read_lines(file: Path, column: str) -> Iterator[tuple[str, bytes]]:
+    """The texts in lines of JSON, with the first bytes of the lines."""
+    start = 0
+    with open_text(file) as stream:
+        for text in stream:
+            line = text.encode(errors="surrogateescape")
+            if line.strip():
+                where = f"{file} at byte {start}"
+                try:
+                    row = parse_json(line)
+                except ValueError as error:
+                    raise ValueError(f"data.path: {where} is no line of JSON ({one_line(error)[:80]})") from None
+                yield f":{start}", field_of(row, column, where)
+            start += len(line)
+
+
+def begins_with_object(file: Path) -> bool:
+    """Whether the first line of a .json file is a whole JSON object, so that it holds lines of JSON."""
+    with open_text(file) as stream:
+        try:
+            return isinstance(parse_json(stream.readline()), dict)
+        except ValueError:
+            return False
+
+
+def read_array(file: Path) -> list[Any]:
+    """The rows of a .json file that is an array of objects; [] if it is anything else."""
+    with open_text(file) as stream:
+        text = stream.read(PART)
+        if not text.lstrip().startswith("["):
+            return []
+        text += stream.read()
     try:
-        row = parse_json(line)
-    except ValueError as error:
-        raise ValueError(f"data.path: {where} is no line of JSON ({one_line(error)[:80]})") from None
-    if not isinstance(row, dict) or column not in row:
-        there = instead(column, row) if isinstance(row, dict) else "each line must be an object"
-        raise ValueError(f"data.column={column} is not in {where}; {there}")
+        value = parse_json(text)
+    except ValueError:
+        return []
+    if all(isinstance(row, dict) for row in value):
+        return list(value)
+    return []
+
+
+def field_of(row: Any, column: str, where: str) -> bytes:
+    """The text of a row of JSON.  Raises ValueError if it has none."""
+    if not isinstance(row, dict):
+        raise ValueError(f"data.column={column} is not in {where}; each line must be an object")
+    if column not in row:
+        raise ValueError(f"data.column={column} is not in {where}; {instead(column, row)}")
     return as_bytes(row[column], column, where)
 
 
@@ -231,7 +284,8 @@ def as_bytes(text: Any, column: str, where: str) -> bytes:
     return (text or "").encode(errors="replace")  # JSON may hold half of a character
 
 
-def _opened(file: Path) -> Any:
+def open_parquet(file: Path) -> Any:
+    """A Parquet file.  Raises ValueError if it is none."""
     parquet = extra("pyarrow.parquet", f"data.path={file}")
     try:
         return parquet.ParquetFile(file, buffer_size=BUFFER, pre_buffer=False)  # else a row group is in memory whole
@@ -239,19 +293,38 @@ def _opened(file: Path) -> Any:
         raise ValueError(f"data.path: {file} is no Parquet file ({one_line(error)[:120]})") from None
 
 
-def _rows(file: Path, part: Part, column: str) -> Iterator[tuple[str, bytes]]:
-    """The texts of the rows in a part of a file."""
-    opened = _opened(file)
-    if column not in opened.schema_arrow.names:
-        raise ValueError(f"data.column={column} is not in {file}; {instead(column, opened.schema_arrow.names)}")
-    at = sum(opened.metadata.row_group(i).num_rows for i in range(part.start))
-    groups = range(part.start, part.stop)
-    try:
-        for batch in opened.iter_batches(ROWS, row_groups=groups, columns=[column]):
-            for text in batch.column(0).to_pylist():
-                yield f":{at}", as_bytes(text, column, str(file))
-                at += 1
-    except Exception as error:
-        if type(error) is ValueError:  # of as_bytes; pyarrow has its own kinds
-            raise
-        raise ValueError(f"data.path: {file} is cut short or damaged ({one_line(error)[:120]})") from None
+def read_parquet(file: Path, column: str) -> Iterator[tuple[str, bytes]]:
+    """The texts of a column of a Parquet file, with the numbers of their rows."""
+    table = open_parquet(file)
+    if column not in table.schema_arrow.names:
+        raise ValueError(f"data.column={column} is not in {file}; {instead(column, table.schema_arrow.names)}")
+    number = 0
+    batches = table.iter_batches(ROWS, columns=[column])
+    while True:
+        try:
+            texts = next(batches).column(0).to_pylist()
+        except StopIteration:
+            return
+        except Exception as error:  # pyarrow's errors, of any content
+            raise ValueError(f"data.path: {file} is cut short or damaged ({one_line(error)[:120]})") from None
+        for text in texts:
+            yield f":{number}", as_bytes(text, column, str(file))
+            number += 1
+
+
+def standard_library() -> Given:
+    """The modules of the running Python's standard library, in order of their paths, each cut at `LARGEST` bytes.
+    Python's version is in the name, since versions differ in text."""
+    root = Path(sysconfig.get_path("stdlib"))
+    paths: list[Path] = []
+    for folder, below, files in os.walk(root):
+        below[:] = [name for name in below if name not in NOT_SOURCE]  # site-packages can hold a million files
+        paths += [Path(folder, name) for name in files if name.endswith(".py") and not name.startswith(GENERATED)]
+    documents = []
+    for path in sorted(paths):
+        text = path.read_bytes()
+        if len(text) > LARGEST:
+            text = text[: text.rfind(b"\n", 0, LARGEST) + 1]
+        if text.strip() and b"\0" not in text:
+            documents.append(Document(path.relative_to(root).as_posix(), text))
+    return Given(f"stdlib-{sys.version_info.major}.{sys.version_info.minor}", documents)

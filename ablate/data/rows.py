@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -10,25 +10,29 @@ from typing import Any
 from ablate.config.errors import one_line
 from ablate.config.extra import extra
 from ablate.config.files import parse_json
-from ablate.data.documents import PIECE, ROWS, Document, Part, as_bytes
+from ablate.data.documents import ROWS, Document, as_bytes, stamp
 from ablate.formatting import instead
 
 PATIENCE = 5.0  # seconds to wait for the hub
+PART = 64 << 20  # bytes of text that one process reads at a time
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The texts of a column, row by row."""
+    """The texts of a column, row by row; of one split, or also of those for `validation` and `test`."""
 
     name: str
     config: str | None
     split: str
     column: str
+    validation: str | None = None
+    test: str | None = None
 
     @property
     def title(self) -> str:
         """See Files."""
-        return "-".join([Path(self.name).name, *([self.config] if self.config else [])])
+        name = Path(self.name).name
+        return f"{name}-{self.config}" if self.config else name
 
     @property
     def words(self) -> str:
@@ -36,65 +40,81 @@ class Rows:
         return f"data.name={self.name}"
 
     @cached_property
-    def _rows(self) -> Any:
+    def splits(self) -> dict[str, str]:
+        """The dataset's name of each split that is used.  Raises ValueError."""
         if not self.name:
             raise ValueError("data.name is empty; write the name of a dataset, or the folder of a saved one")
-        found = from_disk(self._folder, self.config) if self._folder else from_hub(self.name, self.config)
-        if not isinstance(found, dict):
-            found = {str(found.split) if found.split else "train": found}  # saved without a name
-        if self.split not in found:
-            raise ValueError(f"data.split={self.split} is not in {self.name}; {instead(self.split, found)}")
-        rows = found[self.split]
-        if self.column not in rows.column_names:
-            there = instead(self.column, rows.column_names)
-            raise ValueError(f"data.column={self.column} is not in {self.name}; {there}")
-        return rows.select_columns([self.column])
+        if self.validation is None and self.test is None:
+            return {"train": self.split}
+        if self.validation is None or self.test is None:
+            raise ValueError("data.validation and data.test are splits of the dataset; write both, or neither")
+        if len({self.split, self.validation, self.test}) < 3:
+            raise ValueError("data.split, data.validation and data.test name a split twice; write different ones")
+        return {"train": self.split, "val": self.validation, "test": self.test}
+
+    @cached_property
+    def rows(self) -> dict[str, Any]:
+        """The dataset of each split, of the column alone.  Raises ValueError."""
+        splits = self.splits
+        loaded = from_disk(self.folder, self.config) if self.folder is not None else from_hub(self.name, self.config)
+        if not isinstance(loaded, dict):
+            loaded = {str(loaded.split or "train"): loaded}  # saved without a name
+        columns = {}
+        for split, name in splits.items():
+            if name not in loaded:
+                key = {"train": "split", "val": "validation", "test": "test"}[split]
+                raise ValueError(f"data.{key}={name} is not in {self.name}; {instead(name, loaded)}")
+            if self.column not in loaded[name].column_names:
+                there = instead(self.column, loaded[name].column_names)
+                raise ValueError(f"data.column={self.column} is not in {self.name}; {there}")
+            columns[split] = loaded[name].select_columns([self.column])
+        return columns
 
     @property
-    def _folder(self) -> Path | None:
+    def folder(self) -> Path | None:
+        """The folder of a saved dataset; None for one of the hub."""
         folder = Path(self.name).expanduser().absolute()
-        return folder if self.name and folder.exists() else None
+        return folder if folder.exists() else None
 
-    def absolute(self) -> "Rows":
-        """See Files."""
-        return replace(self, name=str(self._folder or self.name))
-
-    def files(self) -> list[Path]:
-        """See Files."""
-        return [Path(file["filename"]) for file in self._rows.cache_files]
-
-    def listed(self) -> list[Path] | None:
-        """The same, without loading a library; None if that is not possible."""
-        if not self._folder:
-            return None  # of the hub: a dataset of a name does not change in the library's cache
-        split = self._folder / self.split
-        folder = split if split.is_dir() else self._folder
-        try:  # other .arrow files there are the library's cache
-            state = parse_json((folder / "state.json").read_text(encoding="utf-8"))
-            return sorted(folder / file["filename"] for file in state["_data_files"])
-        except (OSError, ValueError, LookupError, TypeError):
-            return self.files()  # says what is wrong with the folder
+    def recipe(self) -> dict[str, Any]:
+        """What the text depends on: of a saved dataset its files with their sizes and times, without loading a library;
+        one of the hub does not change in the library's cache."""
+        splits = self.splits
+        if self.folder is None:
+            return {"name": self.name, "config": self.config, "splits": splits, "column": self.column}
+        stamps = {}
+        for split, name in splits.items():
+            folder = self.folder / name if (self.folder / name).is_dir() else self.folder
+            try:  # other .arrow files there are the library's cache
+                state = parse_json((folder / "state.json").read_text(encoding="utf-8"))
+                files = sorted(folder / file["filename"] for file in state["_data_files"])
+                stamps[split] = [[str(file), *stamp(file)] for file in files]
+            except (OSError, ValueError, LookupError, TypeError):
+                break  # the library says what is wrong with the folder
+        return {"files": stamps, "splits": splits, "column": self.column}
 
     def size(self) -> int:
         """See Files."""
-        return int(self._rows.data.nbytes)
+        return sum(int(rows.data.nbytes) for rows in self.rows.values())
 
-    def pieces(self) -> list[list[Part]]:
-        """See Files."""
-        count = len(self._rows)
-        step = max(1, count * PIECE // max(1, self.size()))
-        file = str((self.files() or [Path(self.name)])[0])
-        return [[Part(file, start, min(start + step, count))] for start in range(0, count, step)]
+    def parts(self) -> list[tuple[str, Any]]:
+        """The split and the rows of each part."""
+        step = max(1, PART * sum(map(len, self.rows.values())) // max(1, self.size()))
+        parts: list[tuple[str, Any]] = []
+        for split, rows in self.rows.items():
+            for start in range(0, len(rows), step):
+                parts.append((split, range(start, min(start + step, len(rows)))))
+        return parts
 
-    def documents(self, part: Part, cut: bool = True) -> Iterator[Document]:
-        """See Files."""
-        at = part.start
-        for batch in self._rows.select(range(part.start, part.stop)).iter(ROWS):
-            for text in batch[self.column]:
-                encoded = as_bytes(text, self.column, self.name)
-                if encoded.strip():
-                    yield Document(f"{self.split}/{at}", encoded)
-                at += 1
+    def documents(self, split: str, rows: range, cut: bool = False) -> Iterator[Document]:
+        """The texts of some rows that are not empty."""
+        number = rows.start
+        for batch in self.rows[split].select(rows).iter(ROWS):
+            for value in batch[self.column]:
+                text = as_bytes(value, self.column, self.name)
+                if text.strip():
+                    yield Document(f"{self.splits[split]}/{number}", text)
+                number += 1
 
 
 def from_disk(folder: Path, config: str | None) -> Any:

@@ -1,13 +1,13 @@
 """Tokenisation: bytes, characters, byte-level byte-pair encoding, words, or a tokenizer made elsewhere."""
 
-import functools
 import itertools
 import json
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,20 +21,13 @@ LEAST = {"bpe": (257, "the bytes and the end of a text"), "word": (3, "<unk>, th
 LEARNED = ("byte", "char", "bpe", "word")
 PUBLISHED = ("gpt2", "r50k_base", "p50k_base", "cl100k_base", "o200k_base")  # of tiktoken
 ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]")  # names of the token that ends a document
-PATIENCE = 20.0  # seconds to wait for a download
+PATIENCE = 60.0  # seconds to wait for a download
 CHUNK = 100_000  # characters tokenised at once: each takes a hundred bytes or more of memory
 UNKNOWN = "<unk>"  # replaces words outside the vocabulary; cannot occur as a word itself
 WORD = re.compile(r"\w+|\n|[^\w\s]")
 
 
-class Codec(NamedTuple):
-    """A tokenizer: the number of its ids, and the ids (N,) of a piece of text, bytes for `byte` and else str."""
-
-    vocab: int
-    encode: Callable[[Any], np.ndarray]
-
-
-def checked_size(tokenizer: str, vocab_size: int | None) -> int | None:
+def check_size(tokenizer: str, vocab_size: int | None) -> int | None:
     """The vocabulary size to train, None if nothing is trained.  Raises ValueError for invalid combinations."""
     if tokenizer not in (*LEARNED, *PUBLISHED) and not tokenizer.endswith(".json"):
         hint = instead(tokenizer, [*LEARNED, *PUBLISHED])
@@ -65,59 +58,105 @@ def learn(tokenizer: str, vocab_size: int | None, train: Iterable[str], others: 
     """What a tokenizer is besides its name: the alphabet of all texts, the words of the train
     split by id as JSON, a tokenizer trained on the train split as JSON, the content of a tokenizer.json."""
     if tokenizer == "char":
-        seen = [np.unique(_points(text)) for text in itertools.chain(train, others)]
-        return "".join(map(chr, np.unique(np.concatenate(seen))))
-    if tokenizer == "bpe":
-        assert vocab_size
-        texts = (text.removesuffix(SEPARATOR) for text in train)
-        found = train_bpe((part for text in texts for part in chunks(text, CHUNK)), vocab_size)
-    elif tokenizer == "word":
+        alphabets = [np.unique(code_points(text)) for text in itertools.chain(train, others)]
+        return "".join(map(chr, np.unique(np.concatenate(alphabets)).tolist()))
+    if tokenizer == "word":
         assert vocab_size
         return json.dumps(vocabulary(train, vocab_size, SEPARATOR))
+    if tokenizer == "bpe":
+        assert vocab_size
+        library = train_bpe(pieces_of(train), vocab_size)
     elif tokenizer.endswith(".json"):
-        found = _from_file(Path(tokenizer).expanduser())
+        library = read_tokenizer(Path(tokenizer).expanduser())
     else:
         return ""
-    return json.dumps(json.loads(found.to_str()), ensure_ascii=False, sort_keys=True)  # not in a hash table's order
+    return json.dumps(json.loads(library.to_str()), ensure_ascii=False, sort_keys=True)  # not in a hash table's order
 
 
-def codec(tokenizer: str, state: str) -> Codec:
+class Bytes:
+    """Each byte is an id."""
+
+    vocab = 256
+
+    def encode(self, text: bytes) -> np.ndarray:
+        """The ids (N,) of a text."""
+        return np.frombuffer(text, np.uint8)
+
+
+class Characters:
+    """The ids of characters are their places in a sorted alphabet."""
+
+    def __init__(self, alphabet: str):
+        self.points = code_points(alphabet)
+        self.vocab = len(self.points)
+
+    def encode(self, text: str) -> np.ndarray:
+        """The ids (N,) of a text."""
+        return np.searchsorted(self.points, code_points(text)).astype(np.uint32)
+
+
+class Words:
+    """Words by their places in a vocabulary; 0 is `UNKNOWN`."""
+
+    def __init__(self, words: list[str]):
+        self.ids = {word: i for i, word in enumerate(words)}
+        self.vocab = len(words)
+
+    def encode(self, text: str) -> np.ndarray:
+        """The ids (N,) of a text."""
+        return np.fromiter((self.ids.get(word, 0) for word in words_of(text)), np.uint32)
+
+
+class Subwords:
+    """A tokenizer of a library, given `CHUNK` characters at a time; `end` is the id that stands for `SEPARATOR`, None
+    if the library encodes it as such."""
+
+    def __init__(self, vocab: int, ids_of: Callable[[str], list[int]], end: int | None):
+        self.vocab = vocab
+        self.ids_of = ids_of
+        self.end = end
+        self.dtype = np.uint16 if vocab <= 2**16 else np.uint32
+
+    def encode(self, text: str) -> np.ndarray:
+        """The ids (N,) of a text."""
+        ends = self.end is not None and text.endswith(SEPARATOR)
+        if ends:
+            text = text.removesuffix(SEPARATOR)
+        parts = [np.array(self.ids_of(part), self.dtype) for part in chunks(text, CHUNK)]
+        if ends:
+            parts.append(np.array([self.end], self.dtype))
+        return np.concatenate([np.empty(0, self.dtype), *parts])
+
+
+def codec(tokenizer: str, state: str) -> Bytes | Characters | Words | Subwords:
     """A tokenizer from its name and what it learned.  Raises ValueError if its library or its file is missing."""
     if tokenizer == "byte":
-        return Codec(256, lambda piece: np.frombuffer(piece, np.uint8))
+        return Bytes()
     if tokenizer == "char":
-        alphabet = _points(state)
-        return Codec(len(alphabet), lambda piece: np.searchsorted(alphabet, _points(piece)).astype(np.uint32))
+        return Characters(state)
     if tokenizer == "word":
-        ids = {word: i for i, word in enumerate(json.loads(state))}
-        return Codec(len(ids), lambda piece: encode(piece, ids))
+        return Words(json.loads(state))
     if tokenizer in PUBLISHED:
-        known = _published(tokenizer)
-        return _in_chunks(known.n_vocab, known.encode_ordinary, known.eot_token)
-    found = extra("tokenizers", f"data.tokenizer={tokenizer}").Tokenizer.from_str(state)
-    found.no_truncation()  # many a tokenizer.json says how a model's input is to be cut and padded
-    found.no_padding()
-    vocab, end = max(found.get_vocab().values()) + 1, None if tokenizer == "bpe" else _end_of(tokenizer, found)
-    return _in_chunks(vocab, lambda part: found.encode(part, add_special_tokens=False).ids, end)
+        encoding = published(tokenizer)
+        return Subwords(encoding.n_vocab, encoding.encode_ordinary, encoding.eot_token)
+    library = extra("tokenizers", f"data.tokenizer={tokenizer}").Tokenizer.from_str(state)
+    library.no_truncation()  # many a tokenizer.json says how a model's input is to be cut and padded
+    library.no_padding()
+    end = None if tokenizer == "bpe" else end_of_text(tokenizer, library)
+
+    def ids_of(text: str) -> list[int]:
+        return list(library.encode(text, add_special_tokens=False).ids)
+
+    return Subwords(max(library.get_vocab().values()) + 1, ids_of, end)
 
 
-def _in_chunks(vocab: int, ids_of: Callable[[str], list[int]], end: int | None) -> Codec:
-    """A codec that encodes `CHUNK` characters at a time; `end` is the id that stands for `SEPARATOR`, or None."""
-    kind = np.uint16 if vocab <= 2**16 else np.uint32
-
-    def encode(piece: str) -> np.ndarray:
-        text = piece if end is None else piece.removesuffix(SEPARATOR)
-        parts = [np.array(ids_of(part), kind) for part in chunks(text, CHUNK)]
-        return np.concatenate([*parts, np.array([end] * (len(text) < len(piece)), kind)])
-
-    return Codec(vocab, encode)
-
-
-def _points(text: str) -> np.ndarray:
+def code_points(text: str) -> np.ndarray:
+    """The Unicode numbers (N,) of a text's characters."""
     return np.frombuffer(text.encode("utf-32-le"), np.uint32)
 
 
-def _from_file(file: Path) -> Any:
+def read_tokenizer(file: Path) -> Any:
+    """The tokenizer of a tokenizer.json.  Raises ValueError."""
     library = extra("tokenizers", f"data.tokenizer={file}")
     if not file.is_file():
         raise ValueError(f"data.tokenizer={file} does not exist; name a tokenizer.json")
@@ -127,26 +166,41 @@ def _from_file(file: Path) -> Any:
         raise ValueError(f"data.tokenizer={file} is no tokenizer.json ({one_line(error)[:200]})") from None
 
 
-def _end_of(name: str, tokenizer: Any) -> int:
-    if not (known := [i for end in ENDS if (i := tokenizer.token_to_id(end)) is not None]):
-        problem = f"data.tokenizer={name} has no token for the end of a document"
-        raise ValueError(f"{problem}; it needs one of {listed(ENDS)}")
-    return int(known[0])
+def end_of_text(name: str, library: Any) -> int:
+    """The id that ends a document.  Raises ValueError if there is none."""
+    for end in ENDS:
+        number = library.token_to_id(end)
+        if number is not None:
+            return int(number)
+    problem = f"data.tokenizer={name} has no token for the end of a document"
+    raise ValueError(f"{problem}; it needs one of {listed(ENDS)}")
 
 
-def _published(name: str) -> Any:
-    """An encoding of tiktoken, which downloads its merges once."""
+def published(name: str) -> Any:
+    """An encoding of tiktoken, which downloads its merges once.  Raises ValueError if it cannot be downloaded."""
     library = extra("tiktoken", f"data.tokenizer={name}")
-    requests = extra("requests", f"data.tokenizer={name}")
-    get = requests.get
-    try:
-        requests.get = functools.partial(get, timeout=PATIENCE)  # tiktoken would wait for a silent server for ever
-        return library.get_encoding(name)
-    except Exception as error:  # of the network, the disk, or the file's checksum
-        where = "copy its cache folder from another machine and set TIKTOKEN_CACHE_DIR"
-        raise ValueError(f"data.tokenizer={name} cannot be downloaded ({one_line(error)[:120]}); {where}") from None
-    finally:
-        requests.get = get
+    results: list[Any] = []
+
+    def load() -> None:
+        try:
+            results.append(library.get_encoding(name))
+        except Exception as error:  # of the network, the disk, or the file's checksum
+            results.append(error)
+
+    loading = threading.Thread(target=load, daemon=True)  # the library waits for a silent server for ever
+    loading.start()
+    loading.join(PATIENCE)
+    if results and not isinstance(results[0], Exception):
+        return results[0]
+    why = one_line(results[0])[:120] if results else f"no answer within {PATIENCE:.0f} s"
+    where = "copy its cache folder from another machine and set TIKTOKEN_CACHE_DIR"
+    raise ValueError(f"data.tokenizer={name} cannot be downloaded ({why}); {where}")
+
+
+def pieces_of(texts: Iterable[str]) -> Iterator[str]:
+    """Texts without their ends, at most about `CHUNK` characters at a time."""
+    for text in texts:
+        yield from chunks(text.removesuffix(SEPARATOR), CHUNK)
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int) -> Any:
@@ -174,7 +228,7 @@ def chunks(text: str, size: int) -> list[str]:
 def words_of(text: str) -> Iterator[str]:
     """The words of a text: runs of letters, digits and underscores; other characters except spaces are single words.
     Case matters.  Line ends are words; spaces and tabs are not, so that decoding cannot restore them."""
-    return (found.group() for found in WORD.finditer(text))
+    return (match.group() for match in WORD.finditer(text))
 
 
 def vocabulary(texts: Iterable[str], size: int, end: str) -> list[str]:
@@ -182,8 +236,3 @@ def vocabulary(texts: Iterable[str], size: int, end: str) -> list[str]:
     counts = Counter(word for text in texts for word in words_of(text))
     del counts[end]
     return [UNKNOWN, end, *sorted(counts, key=lambda word: (-counts[word], word))[: size - 2]]
-
-
-def encode(text: str, ids: dict[str, int]) -> np.ndarray:
-    """The ids (N,) of a text's words, 0 for unknown words."""
-    return np.fromiter((ids.get(word, 0) for word in words_of(text)), np.uint32)

@@ -27,6 +27,7 @@ from ablate.config.groups import names_in
 from ablate.config.key_checks import idle_problems, study_problems, without_unit
 from ablate.config.overrides import chosen, key_of
 from ablate.config.schema import Config
+from ablate.data.corpus import Unwritable, written_at_end
 from ablate.execution.launcher import launcher_problems
 from ablate.formatting import grouped, listed
 from ablate.model.products import one_thread
@@ -79,8 +80,9 @@ def plan_again(plan: Plan) -> Plan:
 def _planning() -> Iterator[None]:
     with one_thread():
         try:
-            yield
-        except Failed as error:  # user code that has run before
+            with written_at_end():  # corpora of a plan that is refused are not
+                yield
+        except (Failed, Unwritable) as error:  # user code that has run before
             raise PlanError([Problem("", str(error))]) from None
 
 

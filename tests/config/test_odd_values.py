@@ -8,17 +8,17 @@ from conftest import latest
 
 from ablate.cli.main import command
 from ablate.config.groups import groups, noted
-from ablate.data import stdlib
+from ablate.data import language
 
 HUGE = "734543839430499934233706"
-DOCUMENTS = functools.cache(stdlib.stdlib_documents)  # of the task of all of them
+DOCUMENTS = functools.cache(language.standard_library)  # of the task of all of them
 
 
 @pytest.fixture
 def typed(tmp_path, monkeypatch, capsys):
     """Carries out a command line in this process, as a dry run; its exit code and what it wrote to stderr."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(stdlib, "stdlib_documents", DOCUMENTS)
+    monkeypatch.setattr(language, "standard_library", DOCUMENTS)
 
     def act(*words: str) -> tuple[int, list[str]]:
         monkeypatch.setattr("sys.argv", ["ablate", *words])

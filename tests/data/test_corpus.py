@@ -16,10 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ablate.config.errors import PlanError
 from ablate.data import corpus as module
-from ablate.data import stdlib
-from ablate.data.corpus import SPLITS, Corpus, cache_folder, load_corpus, yardsticks
+from ablate.data import documents as reading
+from ablate.data import language
+from ablate.data.corpus import SPLITS, Corpus, Shards, cache_folder, load_corpus, written_at_end, yardsticks
 from ablate.data.documents import Document
+from ablate.planning.plan import plan_study
 from ablate.results.atomic import write_json
 
 
@@ -175,7 +178,7 @@ def test_a_damaged_cache_met_by_several_is_made_once(own_cache: Path, monkeypatc
     whole.tokens = {split: np.array(stream) for split, stream in whole.tokens.items()}
     [index] = own_cache.glob("*/index.json")
     index.write_text("{}")
-    all_saw_it, write, read, written, found = threading.Barrier(4), module.write_corpus, module.current, [], []
+    all_saw_it, write, read, written, found = threading.Barrier(4), module.save_corpus, module.open_corpus, [], []
     waiting = threading.local()
 
     def slow_read(*given: Any) -> Any:
@@ -186,8 +189,8 @@ def test_a_damaged_cache_met_by_several_is_made_once(own_cache: Path, monkeypatc
                 waiting.done = True
                 all_saw_it.wait(10)
 
-    monkeypatch.setattr(module, "current", slow_read)
-    monkeypatch.setattr(module, "write_corpus", lambda *arguments: written.append(1) or write(*arguments))
+    monkeypatch.setattr(module, "open_corpus", slow_read)
+    monkeypatch.setattr(module, "save_corpus", lambda *arguments: written.append(1) or write(*arguments))
     threads = [threading.Thread(target=lambda: found.append(load_corpus(some_documents(), "byte"))) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -195,6 +198,39 @@ def test_a_damaged_cache_met_by_several_is_made_once(own_cache: Path, monkeypatc
         thread.join()
     assert len(found) == 4 and all(same(whole, other) for other in found)
     assert len(written) == 1 and made(own_cache) == [index.parent.name]
+
+
+def test_a_plan_writes_its_corpora_at_its_end_and_one_that_is_refused_none(own_cache: Path) -> None:
+    with pytest.raises(ValueError, match="refused"), written_at_end():
+        load_corpus(some_documents(), "byte")
+        raise ValueError("refused")
+    assert not list(own_cache.glob("*"))
+    with written_at_end():
+        planned = load_corpus(some_documents(), "byte")
+        assert load_corpus(some_documents(), "byte") is planned, "made once"
+        assert not list(own_cache.glob("*"))
+    assert len(made(own_cache)) == 1
+    assert same(planned, load_corpus(some_documents(), "byte"))
+
+
+def test_a_refused_command_leaves_a_fresh_cache_empty(own_cache: Path, text: Path) -> None:
+    words = ["data=text", f"data.path={text}", "scale=tiny", "data.context=16"]
+    with pytest.raises(PlanError):
+        plan_study([*words, "norm=ln,rms", "model.dim=64", "model.heads=7"])
+    with pytest.raises(PlanError):
+        plan_study([*words, "norm=ln,rms", "ffn.hiden=8"])
+    assert not list(own_cache.glob("corpus-*"))
+    plan_study([*words, "norm=ln,rms", "train.steps=4", "optim.warmup=1"])
+    assert list(own_cache.glob("corpus-*/index.json"))
+
+
+def test_shards_read_as_one() -> None:
+    whole = np.arange(100, dtype=np.uint16)
+    shards = Shards(np.split(whole, [10, 11, 11, 60]))
+    assert len(shards) == 100 and (shards[:] == whole).all() and (shards[7:65] == whole[7:65]).all()
+    at = np.array([[0], [8], [57], [90]]) + np.arange(10)
+    assert (shards[at] == whole[at]).all() and (shards.part(9, 61)[1:3] == whole[10:12]).all()
+    assert not len(shards[5:5])
 
 
 def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,13 +303,13 @@ def test_yardsticks_of_a_corpus() -> None:
 
 
 @pytest.fixture(scope="module")
-def library() -> stdlib.Stdlib:
+def library() -> language.Stdlib:
     """The task, from the cache that all tests share."""
-    return stdlib.Stdlib(64, "byte")
+    return language.Stdlib(64, "byte")
 
 
 def test_stdlib_is_source_alone() -> None:
-    documents = stdlib.stdlib_documents()
+    documents = reading.standard_library().documents
     names = [document.name for document in documents]
     assert len(names) == len(set(names)) > 400 and all(name.endswith(".py") for name in names)
     for name in names:
@@ -284,19 +320,21 @@ def test_stdlib_is_source_alone() -> None:
     total = sum(len(document.text) for document in documents)
     assert 8e6 < total < 14e6
     assert max(len(document.text) for document in documents) < 0.02 * total
-    assert stdlib.stdlib_documents() == documents
+    assert reading.standard_library().documents == documents
 
 
 def test_stdlib_is_never_cut_within_a_character(monkeypatch: pytest.MonkeyPatch) -> None:
-    places = [i for d in stdlib.stdlib_documents() for i, byte in enumerate(d.text) if byte >= 0xC2 and i > 1000]
+    places = [
+        i for d in reading.standard_library().documents for i, byte in enumerate(d.text) if byte >= 0xC2 and i > 1000
+    ]
     for place in sorted(places)[::200][:3]:
-        monkeypatch.setattr(stdlib, "LARGEST", place + 1)  # ends with the first byte of a character of several
-        for document in stdlib.stdlib_documents():
+        monkeypatch.setattr(reading, "LARGEST", place + 1)  # ends with the first byte of a character of several
+        for document in reading.standard_library().documents:
             assert len(document.text) <= place + 1
             document.text.decode()  # or else data.tokenizer=char would refuse the library
 
 
-def test_stdlib_as_a_task(library: stdlib.Stdlib) -> None:
+def test_stdlib_as_a_task(library: language.Stdlib) -> None:
     assert library.name == f"stdlib-{sys.version_info.major}.{sys.version_info.minor}"
     assert library.title.startswith("byte LM") and library.kind == "lm" and library.vocab == 256
     sizes = {split: len(library.corpus.tokens[split]) for split in SPLITS}

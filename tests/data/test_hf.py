@@ -10,7 +10,7 @@ from corpora import decoded
 from ablate.data import rows as rows_module
 from ablate.data.corpus import SPLITS
 from ablate.data.documents import Document
-from ablate.data.hf import HuggingFace
+from ablate.data.language import HuggingFace
 from ablate.data.prepare import corpus_of
 from ablate.data.rows import Rows
 
@@ -41,7 +41,7 @@ def saved(datasets: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def read_rows(*arguments: Any) -> list[Document]:
     """All documents of a column."""
     rows = Rows(*arguments)
-    return [document for piece in rows.pieces() for part in piece for document in rows.documents(part)]
+    return [document for split, part in rows.parts() for document in rows.documents(split, part)]
 
 
 def test_rows_are_documents(saved: Path) -> None:

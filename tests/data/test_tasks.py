@@ -181,7 +181,7 @@ OTHER: dict[str, Any] = {"length": 18, "symbols": 20, "pairs": 2, "power_a": 0.5
 OTHER |= {"source": "de_DE", "target": "fr_FR", "formats": ["full"], "years": [1990, 1993]}
 OTHER |= {"tokenizer": "char", "mask_rate": 0.3}
 NOT_CONTENT = ("path", "name", "config", "split", "column", "vocab_size", "solved_at", "_target_", "order")
-NOT_CONTENT += ("held_out", "dtype", "end")
+NOT_CONTENT += ("held_out", "dtype", "end", "validation", "test")
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name != "stdlib"])

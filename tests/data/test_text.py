@@ -1,13 +1,18 @@
 """`data=text`: files, folders and patterns, and one clear line for everything that is no text."""
 
+import bz2
+import gzip
+import json
+import lzma
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from corpora import write_rows
 
 from ablate.data.documents import Document, Files
-from ablate.data.text import Text
+from ablate.data.language import Text
 
 PROSE = "It was a bright cold day in April, and the clocks were striking thirteen.\n" * 40
 
@@ -15,7 +20,7 @@ PROSE = "It was a bright cold day in April, and the clocks were striking thirtee
 def read_documents(path: str) -> list[Document]:
     """All documents of a path, each text file whole."""
     source = Files(path)
-    return [document for piece in source.pieces() for part in piece for document in source.documents(part, cut=False)]
+    return [document for split, file in source.parts() for document in source.documents(split, file)]
 
 
 @pytest.fixture
@@ -64,6 +69,65 @@ def test_odd_names(tmp_path: Path) -> None:
         assert read_documents(str(tmp_path / name))[0].name == name
 
 
+ROWS = [f"{i}: {PROSE[i:]}" for i in range(30)]
+ARRAY = json.dumps([{"text": row} for row in ROWS], indent=1)
+
+
+@pytest.mark.parametrize(
+    "kind", ["jsonl", "json", "ndjson", "jsonl.gz", "json.gz", "jsonl.bz2", "json.xz", "jsonl.zst"]
+)
+def test_lines_of_json_are_documents_whatever_the_file_is_called(tmp_path: Path, kind: str) -> None:
+    folder = write_rows(tmp_path / "rows", kind, ROWS)
+    assert [document.text.decode() for document in read_documents(str(folder))] == ROWS
+
+
+# The ending of a file's name, its content, and the texts that are read.
+CONTENTS: dict[str, tuple[str, bytes, list[str]]] = {
+    "an array of objects": ("json", ARRAY.encode(), ROWS),
+    "another JSON file": ("json", b'{\n "name": "a"\n}', ['{\n "name": "a"\n}']),
+    "lines of JSON in UTF-16": ("jsonl", '{"text": "é"}\n{"text": "b"}\n'.encode("utf-16"), ["é", "b"]),
+    "UTF-16": ("txt", f"é {PROSE}".encode("utf-16"), [f"é {PROSE}"]),
+    "UTF-16 of the other order": ("txt", b"\xfe\xff" + PROSE.encode("utf-16-be"), [PROSE]),
+    "gzip": ("txt.gz", gzip.compress(PROSE.encode()), [PROSE]),
+    "bzip2": ("txt.bz2", bz2.compress(PROSE.encode()), [PROSE]),
+    "xz": ("txt.xz", lzma.compress(PROSE.encode()), [PROSE]),
+    "line ends of Windows": ("txt", PROSE.replace("\n", "\r\n").encode(), [PROSE.replace("\n", "\r\n")]),
+}
+
+
+@pytest.mark.parametrize("case", CONTENTS)
+def test_contents_are_read_as_what_they_are(tmp_path: Path, case: str) -> None:
+    ending, content, texts = CONTENTS[case]
+    file = tmp_path / f"a.{ending}"
+    file.write_bytes(content)
+    assert [document.text.decode() for document in read_documents(str(file))] == texts
+
+
+def test_a_column_of_a_json_file_is_not_ignored(tmp_path: Path) -> None:
+    folder = write_rows(tmp_path / "rows", "json", ROWS)
+    with pytest.raises(ValueError, match=r"data\.column=txt is not in .*did you mean text\?"):
+        Text(str(folder), 16, "byte", column="txt")
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz", "jsonl.bz2", "jsonl.xz", "jsonl.zst", "parquet"])
+def test_rows_that_cannot_be_read_are_a_line(tmp_path: Path, kind: str) -> None:
+    folder = write_rows(tmp_path / "rows", kind, ROWS)
+    for column, said in (("txt", "did you mean text?"), ("id", "data.column=id")):
+        with pytest.raises(ValueError) as caught:
+            Text(str(folder), 16, "byte", column=column)
+        assert said in str(caught.value)
+    (file,) = folder.iterdir()
+    file.write_bytes(file.read_bytes()[: file.stat().st_size * 2 // 3])
+    message = refused(str(folder))
+    assert any(word in message for word in ("cut short", "no line of JSON", "no Parquet", "cannot be read")), message
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, '{"text": "a"}\n[1]'])
+def test_a_line_that_is_no_object_is_named(tmp_path: Path, line: str) -> None:
+    (tmp_path / "bad.jsonl").write_text(line)
+    assert "JSON" in refused(str(tmp_path / "bad.jsonl")) or "object" in refused(str(tmp_path / "bad.jsonl"))
+
+
 PICTURE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" * 9
 # What lies where a text is asked for, by the names of its files ("" is the path itself), and what the refusal says.
 BAD: dict[str, tuple[dict[str, bytes], str]] = {
@@ -74,7 +138,7 @@ BAD: dict[str, tuple[dict[str, bytes], str]] = {
     "a folder with a binary": ({"good.txt": PROSE.encode(), "picture.png": PICTURE}, "picture.png"),
     "binary with zeros": ({"": PROSE.encode() + b"\0\1\2"}, "binary"),
     "binary without zeros": ({"": bytes(range(1, 32)) * 50}, "binary"),
-    "UTF-16": ({"": PROSE.encode("utf-16")}, ""),
+    "UTF-16 without its mark": ({"": PROSE.encode("utf-16-le")}, "binary"),
     "too short": ({"": b"x"}, "too short"),
     "too short to hold out": ({"": b"x" * 100}, "too short"),
 }
@@ -121,14 +185,15 @@ def test_non_utf8_needs_bytes(tmp_path: Path) -> None:
 
 def test_what_may_not_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file, and a path below a closed folder; root reads everything, so modes would not do."""
-    file, stat = tmp_path / "private.txt", os.stat
+    file = tmp_path / "private.txt"
     file.write_text(PROSE)
+    stat = os.stat
 
     def denied(*_: object, **__: object) -> Any:
         raise PermissionError(13, "Permission denied", str(file))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "read_bytes", denied)
+        patch.setattr("ablate.data.documents.open_text", denied)
         message = refused(str(file))
     assert "private.txt" in message and "Permission denied" in message
     monkeypatch.setattr(os, "stat", lambda path, *a, **k: (denied if str(path) == str(file) else stat)(path, *a, **k))

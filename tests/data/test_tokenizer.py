@@ -4,17 +4,19 @@ import hashlib
 import json
 import random
 import shutil
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from corpora import decoded
+from corpora import decoded, write_rows
 
 from ablate.config import extra as extra_module
 from ablate.config.extra import extra
 from ablate.data import tokenizer as module
 from ablate.data.corpus import SPLITS, Corpus, load_corpus
 from ablate.data.documents import Document
+from ablate.data.language import Text
 from ablate.data.tokenizer import chunks
 
 WORDS = ["ant", "bee", "crow", "dingo", "élan", "𝄞", "\t", "\n", "\n\n", "  ", "naïve.", "x=1"]
@@ -161,3 +163,80 @@ def test_a_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         bpe(library())
     with pytest.raises(ValueError, match=r"^data=digits needs scikit-learn, which is not installed"):
         extra("sklearn.datasets", "data=digits")
+
+
+def texts() -> list[str]:
+    """Texts that share little."""
+    pick = random.Random(0)
+    return [" ".join(f"{pick.choice(WORDS)}{pick.randrange(900)}" for _ in range(60)) for _ in range(200)]
+
+
+def saved_tokenizer(file: Path) -> Path:
+    """A tokenizer.json as another program writes it."""
+    library = pytest.importorskip("tokenizers")
+    made = library.Tokenizer(library.models.BPE())
+    made.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = library.decoders.ByteLevel()
+    alphabet = library.pre_tokenizers.ByteLevel.alphabet()
+    special = ["<|endoftext|>"]
+    trainer = library.trainers.BpeTrainer(vocab_size=500, special_tokens=special, initial_alphabet=alphabet)
+    made.train_from_iterator(texts(), trainer)
+    made.enable_truncation(8)  # for the inputs of the model that it was made with
+    made.enable_padding(length=1000)
+    made.save(str(file))
+    return file
+
+
+def test_an_existing_tokenizer_is_used_as_it_is(tmp_path: Path) -> None:
+    rows = texts()
+    file = saved_tokenizer(tmp_path / "tokenizer.json")
+    task = Text(str(write_rows(tmp_path / "rows", "jsonl", rows)), 16, str(file))
+    assert task.vocab == 500 and task.title == "tokenizer LM on rows"
+    library = pytest.importorskip("tokenizers").Tokenizer.from_file(str(file))
+    library.no_truncation()
+    library.no_padding()
+    expected = {tuple(library.encode(row).ids) for row in rows}
+    begin = 0
+    for end in task.corpus.ends["test"].tolist():
+        ids = task.corpus.tokens["test"][begin:end].tolist()
+        assert tuple(ids[:-1]) in expected and ids[-1] == 0, "each document, and the id of its end"
+        begin = end
+    renamed = file.rename(tmp_path / "other.json")
+    again = Text(str(tmp_path / "rows"), 16, str(renamed))
+    assert again.fingerprint == task.fingerprint, "what counts is its content"
+    with pytest.raises(ValueError, match="does not exist"):
+        Text(str(tmp_path / "rows"), 16, "missing.json")
+    renamed.write_text("{}")
+    with pytest.raises(ValueError, match=r"is no tokenizer\.json"):
+        Text(str(tmp_path / "rows"), 16, str(renamed))
+
+
+def test_the_tokenizer_of_gpt2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With tiktoken's own code, on an encoding that need not be downloaded."""
+    tiktoken = pytest.importorskip("tiktoken")
+    ranks = {bytes([i]): i for i in range(256)} | {b"an": 256, b"ant": 257}
+    small = tiktoken.Encoding("gpt2", pat_str=r"\S+|\s+", mergeable_ranks=ranks, special_tokens={"<|endoftext|>": 258})
+    monkeypatch.setattr(tiktoken, "get_encoding", lambda name: {"gpt2": small}[name])
+    task = Text(str(write_rows(tmp_path / "rows", "jsonl", texts())), 16, "gpt2")
+    test = task.corpus.tokens["test"][: task.corpus.ends["test"][0]].tolist()
+    assert task.vocab == 259 and test[-1] == 258 and decoded(task.corpus, test[:-1]) in texts()
+
+
+def test_a_tokenizer_that_cannot_be_downloaded_is_a_line_and_requests_stays_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tiktoken = pytest.importorskip("tiktoken")
+    requests = pytest.importorskip("requests")
+    get = requests.get
+
+    def unreachable(name: str) -> None:
+        assert requests.get is get
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(tiktoken, "get_encoding", unreachable)
+    with pytest.raises(ValueError, match=r"cannot be downloaded \(OSError: no route to host\).*TIKTOKEN_CACHE_DIR"):
+        module.published("p50k_base")
+    monkeypatch.setattr(module, "PATIENCE", 0.05)
+    monkeypatch.setattr(tiktoken, "get_encoding", lambda name: time.sleep(5))
+    with pytest.raises(ValueError, match=r"cannot be downloaded \(no answer within 0 s\)"):
+        module.published("p50k_base")

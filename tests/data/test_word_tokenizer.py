@@ -11,9 +11,9 @@ from corpora import decoded
 
 from ablate.data.corpus import SPLITS, load_corpus
 from ablate.data.documents import Document
-from ablate.data.mlm import MaskedText
-from ablate.data.text import Text
-from ablate.data.tokenizer import UNKNOWN, encode, vocabulary, words_of
+from ablate.data.language import Text
+from ablate.data.masked import MaskedText
+from ablate.data.tokenizer import UNKNOWN, Words, vocabulary, words_of
 
 SEVERAL = ["ant", "bee", "crow", "dingo", "élan", "naïve", "x_1", "don't"]
 RARE = [f"rare{i}" for i in range(300)]
@@ -50,8 +50,7 @@ def test_the_most_frequent_words_have_the_first_ids_and_ties_go_by_letters() -> 
     found = vocabulary(["b a b c\0", "c d b\0"], 5, "\0")
     assert found == [UNKNOWN, "\0", "b", "c", "a"]
     assert vocabulary(["b a b c\0"], 99, "\0") == [UNKNOWN, "\0", "b", "a", "c"]
-    ids = {word: i for i, word in enumerate(found)}
-    assert encode("d b <unk> c\0", ids).tolist() == [0, 2, 0, 0, 0, 3, 1]
+    assert Words(found).encode("d b <unk> c\0").tolist() == [0, 2, 0, 0, 0, 3, 1]
 
 
 @pytest.mark.parametrize("count", [1, 3, 150])

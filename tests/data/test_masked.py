@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from ablate.data.mlm import MaskedText
+from ablate.data.language import Text
+from ablate.data.masked import MaskedText
 from ablate.data.task import IGNORE, generator, uniform
-from ablate.data.text import Text
 
 
 @pytest.fixture(scope="module")

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ablate.config.ranges import within
-from ablate.data.documents import Files
-from ablate.data.lm import LanguageModelling
-from ablate.data.stdlib import stdlib_source
+from ablate.data.documents import Files, Given, standard_library
+from ablate.data.language import LanguageModelling
 from ablate.data.task import IGNORE, Batch, generator, uniform
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-MASKED, RANDOM = 0.8, 0.1  # shares of the chosen tokens; the others are not changed
+MASKED = 0.8  # share of the chosen tokens that the mask replaces
+RANDOM = 0.1  # share that a random token replaces; the others are not changed
 
 
 class MaskedText(LanguageModelling):
@@ -39,14 +39,19 @@ class MaskedText(LanguageModelling):
         mask_rate: float,
         column: str = "text",
         order: str = "random",
+        validation: str | None = None,
+        test: str | None = None,
     ):
         within("data.mask_rate", mask_rate, 0, 1, "(]")
-        source = stdlib_source() if path is None else Files(path, column)
+        source: Given | Files
+        source = standard_library() if path is None else Files(path, column, validation, test)
         super().__init__(source, context, tokenizer, vocab_size, order)
-        self.mask_rate, self.mask_token = mask_rate, self.corpus.vocab
-        self.vocab = self.outputs = self.corpus.vocab + 1  # the mask is never a target, but one table serves both
-        self.token = f"masked {tokenizer}"  # masked tokens do not encode the text: no bits per byte
-        self.bytes_per_token = {}
+        self.mask_rate = mask_rate
+        self.mask_token = self.corpus.vocab
+        self.vocab = self.corpus.vocab + 1  # the mask is never a target, but one table serves both
+        self.outputs = self.vocab
+        self.token = f"masked {tokenizer}"
+        self.bytes_per_token = {}  # masked tokens do not encode the text: no bits per byte
         content = f"mlm {self.fingerprint} {mask_rate} {MASKED} {RANDOM}"
         self.fingerprint = hashlib.sha256(content.encode()).hexdigest()[:32]
         self.yardsticks = {name: value for name, value in self.yardsticks.items() if name != "bigram"}  # sees one side
@@ -55,13 +60,19 @@ class MaskedText(LanguageModelling):
         """Windows as for language modelling, with masked places drawn from (seed, step)."""
         windows = super().batch(seed, step, size).targets
         draws = generator("mask", seed, step).random((3, *windows.shape))
-        return Batch(*self.corrupt(windows, draws, self.context))
+        inputs, targets = self.corrupt(windows, draws, self.context)
+        return Batch(inputs, targets)
 
     def examples(self, split: str, starts: np.ndarray, length: int, scored: int) -> tuple[dict[str, Tensor], Tensor]:
         """See LanguageModelling; the corruption of a place does not depend on the window's length."""
-        key, size = ("mask", self.corpus.fingerprint, split), len(self.corpus.tokens[split])
-        draws = [[uniform(key, row * size + int(start) + 1, length) for start in starts] for row in range(3)]
-        return self.corrupt(self.windows(split, starts, length)[1], np.array(draws), scored)
+        key = ("mask", self.corpus.fingerprint, split)
+        size = len(self.corpus.tokens[split])
+        windows = self.windows(split, starts, length)[1]
+        draws = np.empty((3, len(starts), length))
+        for row in range(3):
+            for i, start in enumerate(starts.tolist()):
+                draws[row, i] = uniform(key, row * size + start + 1, length)
+        return self.corrupt(windows, draws, scored)
 
     def corrupt(self, windows: Tensor, draws: np.ndarray, scored: int) -> tuple[dict[str, Tensor], Tensor]:
         """Inputs and targets of windows (B, T); draws (3, B, T) decide where to corrupt, how, and with which token.
@@ -76,8 +87,9 @@ class MaskedText(LanguageModelling):
         rank = where[:, -scored:].argsort(1).argsort(1)
         chosen = where < self.mask_rate
         chosen[:, -scored:] = rank < number
-        shown = torch.where(how < MASKED, self.mask_token, (what * self.corpus.vocab).long())
-        shown = torch.where(how < MASKED + RANDOM, shown, windows)
+        random_tokens = (what * self.corpus.vocab).long()
+        replaced = torch.where(how < MASKED, self.mask_token, random_tokens)
+        replaced = torch.where(how < MASKED + RANDOM, replaced, windows)
         targets = torch.where(chosen, windows, IGNORE)
         targets[:, : windows.shape[1] - scored] = IGNORE
-        return {"tokens": torch.where(chosen, shown, windows)}, targets
+        return {"tokens": torch.where(chosen, replaced, windows)}, targets

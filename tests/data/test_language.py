@@ -1,5 +1,6 @@
 """Batches from (seed, step) alone; held-out windows spread over all documents and laid to the right ones."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 from scipy import stats
 
 from ablate.data.documents import Document, Given
-from ablate.data.lm import LanguageModelling
+from ablate.data.language import LanguageModelling, Text, shuffled
 from ablate.data.task import IGNORE
 
 FIRST = 0x4E00  # of twenty thousand different characters
@@ -137,3 +138,24 @@ def test_a_length_is_no_more_than_the_split_allows() -> None:
 def test_tiny_contexts_have_a_target() -> None:
     found = ruler(context=1).held_out("val", 10, 4)
     assert ((found.targets != IGNORE).sum(1) == 1).all()
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 64, 1000, 4097])
+def test_a_shuffled_pass_has_each_window_once_in_another_order(count: int) -> None:
+    passes = shuffled(count, 3, 0, 3 * count).reshape(3, count)
+    assert (np.sort(passes, axis=1) == np.arange(count)).all()
+    assert (shuffled(count, 3, count // 2, count) == passes.ravel()[count // 2 :][:count]).all(), "random access"
+    if count >= 64:
+        assert (passes[0] != passes[1]).mean() > 0.9 and (shuffled(count, 4, 0, count) != passes[0]).mean() > 0.9
+        assert abs(np.corrcoef(passes[0], np.arange(count))[0, 1]) < 4 / count**0.5
+
+
+def test_shuffled_batches_are_windows_side_by_side(tmp_path: Path) -> None:
+    file = tmp_path / "count.txt"
+    file.write_text("".join(f"{i:04} " for i in range(4000)))
+    task = Text(str(file), 50, "byte", order="shuffled")
+    windows = (task.train_tokens - 1) // 50
+    seen = np.concatenate([task.batch(0, step, 8).inputs["tokens"].numpy() for step in range(-(-windows // 8))])[
+        :windows
+    ]
+    assert len(np.unique(seen, axis=0)) == windows and {bytes(row)[4:5] for row in seen.astype(np.uint8)} == {b" "}

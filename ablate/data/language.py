@@ -1,4 +1,4 @@
-"""Language modelling on a corpus: the base class of all text tasks."""
+"""`data=stdlib`, `text` and `hf`: language modelling, and the base class of all text tasks."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ablate.config.ranges import at_least
-from ablate.data.corpus import SPLITS, Corpus, current
+from ablate.data.corpus import SPLITS, Corpus, is_as_written
+from ablate.data.documents import Files, standard_library
 from ablate.data.prepare import corpus_of
+from ablate.data.rows import Rows
 from ablate.data.split import FACTOR
 from ablate.data.task import IGNORE, Batch, HeldOut, Task, generator
 from ablate.formatting import instead
-from ablate.results.atomic import file_digest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,12 +37,17 @@ class LanguageModelling(Task):
         at_least("data.context", context, 1)
         if order not in ORDERS:
             raise ValueError(f"data.order={order} is not a choice; {instead(order, ORDERS)}")
-        self.source, self.order = source, order
+        self.source = source
+        self.order = order
         self.corpus = self.read(source, tokenizer, vocab_size)
-        self.name, self.token = source.title, Path(tokenizer).stem
-        self.context = self.positions = self.length = context
+        self.name = source.title
+        self.token = Path(tokenizer).stem
         self.title = f"{self.token} {self.verb} on {self.name}"
-        self.vocab = self.outputs = self.corpus.vocab
+        self.context = context
+        self.positions = context
+        self.length = context
+        self.vocab = self.corpus.vocab
+        self.outputs = self.corpus.vocab
         self.fingerprint = self.corpus.fingerprint
         self.yardsticks = self.corpus.yardsticks
         self.bytes_per_token = self.corpus.bytes_per_token
@@ -63,10 +69,8 @@ class LanguageModelling(Task):
         return corpus_of(source, tokenizer, vocab_size)
 
     def verified(self) -> bool:
-        """Whether all files of a large corpus are as its index says; reads them all."""
-        file_digest.cache_clear()
-        made = self.corpus.folder
-        return made is None or current(made, self.source.listed(), every=True) is not None
+        """Whether all files of a large corpus are as they were written; reads them all."""
+        return self.corpus.folder is None or is_as_written(self.corpus.folder)
 
     def batch(self, seed: int, step: int, size: int) -> Batch:
         """`size` windows of the train split: `random` at offsets drawn from (seed, step); `shuffled` in an order drawn
@@ -74,15 +78,20 @@ class LanguageModelling(Task):
         if self.order == "random":
             starts = generator("batch", seed, step).integers(0, self.train_tokens - self.context, size=size)
         else:
-            starts = self.context * shuffled((self.train_tokens - 1) // self.context, seed, step * size, size)
+            windows = (self.train_tokens - 1) // self.context
+            starts = self.context * shuffled(windows, seed, step * size, size)
         tokens, targets = self.windows("train", starts, self.context)
         return Batch({"tokens": tokens}, targets)
 
     def training_text(self) -> list[np.ndarray]:
         """The token ids (N,) of each training document; of a large corpus, the first `TEXT` tokens."""
-        train, ends = self.corpus.tokens["train"], self.corpus.ends["train"]
-        stop = min(len(train), TEXT) if self.corpus.folder else len(train)
-        return [train[start:end] for start, end in pairwise([0, *ends[ends < stop].tolist(), stop])]
+        train = self.corpus.tokens["train"]
+        ends = self.corpus.ends["train"]
+        stop = len(train)
+        if self.corpus.folder is not None:
+            stop = min(stop, TEXT)
+        borders = [0, *ends[ends < stop].tolist(), stop]
+        return [train[start:end] for start, end in pairwise(borders)]
 
     def held_out(self, split: str, tokens: int, length: int | None = None) -> HeldOut:
         """Windows of about `tokens` tokens in total, evenly spaced over all documents of a held-out split.
@@ -94,10 +103,12 @@ class LanguageModelling(Task):
         shorter window.  Raises ValueError for a length below half a context or beyond the split's reach.
         """
         starts, scored = self.places(split, tokens, length)
-        length = length or self.context
+        if length is None:
+            length = self.context
         inputs, targets = self.examples(split, starts, length, scored)
-        owners = np.searchsorted(self.corpus.ends[split], starts[:, None] + np.arange(1, length + 1), side="right")
-        return HeldOut(inputs, targets, owners, self.corpus.names[split])
+        places = starts[:, None] + np.arange(1, length + 1)
+        documents = np.searchsorted(self.corpus.ends[split], places, side="right")
+        return HeldOut(inputs, targets, documents, self.corpus.names[split])
 
     def examples(self, split: str, starts: np.ndarray, length: int, scored: int) -> tuple[dict[str, Tensor], Tensor]:
         """Inputs and targets of held-out windows, of which the last `scored` targets count."""
@@ -107,7 +118,8 @@ class LanguageModelling(Task):
 
     def places(self, split: str, tokens: int, length: int | None) -> tuple[np.ndarray, int]:
         """The starts of held-out windows, and the number of scored targets at the end of each."""
-        last, context = len(self.corpus.tokens[split]) - 1, self.context
+        context = self.context
+        last = len(self.corpus.tokens[split]) - 1
         if length is None:
             count = min(max(1, tokens // context), (last - context) // context + 1)
             return np.linspace(0, last - context, count).astype(int), context
@@ -122,12 +134,58 @@ class LanguageModelling(Task):
 
     def windows(self, split: str, starts: np.ndarray, length: int) -> tuple[Tensor, Tensor]:
         """The tokens at `length` positions from each start, and those one position later."""
-        at = starts[:, None] + np.arange(length + 1)
         import torch  # imported here because fingerprints are computed without torch
 
-        window = torch.from_numpy(self.corpus.tokens[split][at].astype(np.int64))
+        places = starts[:, None] + np.arange(length + 1)
+        window = torch.from_numpy(self.corpus.tokens[split][places].astype(np.int64))
         # Contiguous for any batch size, as a compiled model expects.
         return window[:, :-1].contiguous(), window[:, 1:].clone()
+
+
+class Stdlib(LanguageModelling):
+    """The standard library of the running Python, without tests, generated files and code pages."""
+
+    def __init__(self, context: int, tokenizer: str, vocab_size: int | None = None, order: str = "random"):
+        super().__init__(standard_library(), context, tokenizer, vocab_size, order)
+
+
+class Text(LanguageModelling):
+    """The documents of a file, of all files in a folder, or of those that match a glob pattern; with files for
+    `validation` and `test`, these are held out as they are."""
+
+    def __init__(
+        self,
+        path: str,
+        context: int,
+        tokenizer: str,
+        vocab_size: int | None = None,
+        column: str = "text",
+        order: str = "random",
+        validation: str | None = None,
+        test: str | None = None,
+    ):
+        super().__init__(Files(path, column, validation, test), context, tokenizer, vocab_size, order)
+
+
+class HuggingFace(LanguageModelling):
+    """The rows of one split of a dataset as documents, which are split again into train, validation and test; or
+    its splits for `validation` and `test`, as they are."""
+
+    def __init__(
+        self,
+        name: str,
+        config: str | None,
+        split: str,
+        column: str,
+        context: int,
+        tokenizer: str,
+        vocab_size: int | None = None,
+        order: str = "random",
+        validation: str | None = None,
+        test: str | None = None,
+    ):
+        source = Rows(name, config, split, column, validation, test)
+        super().__init__(source, context, tokenizer, vocab_size, order)
 
 
 def shuffled(count: int, seed: int, first: int, size: int) -> np.ndarray:
@@ -136,19 +194,26 @@ def shuffled(count: int, seed: int, first: int, size: int) -> np.ndarray:
     A Feistel network of four rounds on the least even number of bits that holds `count`; numbers beyond `count` are
     sent through it again (Black & Rogaway 2002).
     """
-    half = max(1, ((count - 1).bit_length() + 1) // 2)
-    mask, found = np.uint64((1 << half) - 1), np.empty(size, np.int64)
+    half = max(1, ((count - 1).bit_length() + 1) // 2)  # bits
+    order = np.empty(size, np.int64)
     passes, places = np.divmod(np.arange(first, first + size), count)
-    for epoch in np.unique(passes):
-        keys = generator("order", seed, epoch).integers(0, 2**64, size=4, dtype=np.uint64)
-        at = places[passes == epoch].astype(np.uint64)
-        beyond = np.ones(len(at), bool)
-        while beyond.any():
-            left, right = at[beyond] >> np.uint64(half), at[beyond] & mask
-            for key in keys:
-                mixed = (right + key) * FACTOR
-                left, right = right, left ^ ((mixed ^ (mixed >> np.uint64(32))) * FACTOR >> np.uint64(64 - half))
-            at[beyond] = left << np.uint64(half) | right
-            beyond = at >= count
-        found[passes == epoch] = at
-    return found
+    for number in np.unique(passes):
+        keys = generator("order", seed, number).integers(0, 2**64, size=4, dtype=np.uint64)
+        inside = passes == number
+        values = feistel(places[inside].astype(np.uint64), keys, half)
+        while (values >= count).any():
+            beyond = values >= count
+            values[beyond] = feistel(values[beyond], keys, half)
+        order[inside] = values
+    return order
+
+
+def feistel(values: np.ndarray, keys: np.ndarray, half: int) -> np.ndarray:
+    """A permutation of the numbers of 2 · `half` bits, one round per key: L, R -> R, L xor f(R + key)."""
+    left = values >> np.uint64(half)
+    right = values & np.uint64((1 << half) - 1)
+    for key in keys:
+        mixed = (right + key) * FACTOR
+        mixed = (mixed ^ (mixed >> np.uint64(32))) * FACTOR
+        left, right = right, left ^ (mixed >> np.uint64(64 - half))
+    return left << np.uint64(half) | right
