@@ -83,6 +83,10 @@ class Corpus:
     folder: Path | None = None  # of a large one, with its index
 
 
+class Unprepared(Exception):
+    """A large text is not prepared, and the plan has not yet looked for all other mistakes."""
+
+
 class Unwritable(ValueError):
     """The cache cannot be written: its disk is full, as a rule."""
 
@@ -90,6 +94,7 @@ class Unwritable(ValueError):
 FACTS = ("fingerprint", "vocab", "by_document", "yardsticks", "bytes_per_token", "tokenizer", "unknown", "notes")
 planned: dict[Path, Corpus] = {}  # corpora of plans, by their folders in the cache, where they are not yet
 planning = False
+unprepared: list[str] | None = None  # texts that were asked for before they may be prepared; None if they may
 
 
 @contextlib.contextmanager
@@ -107,6 +112,17 @@ def written_at_end() -> Iterator[None]:
             if open_corpus(folder) is None:
                 save_corpus(folder, corpus)
     planned.clear()
+
+
+@contextlib.contextmanager
+def nothing_prepared() -> Iterator[list[str]]:
+    """Raise Unprepared for large texts, which take minutes to prepare, and list them."""
+    global unprepared
+    unprepared = []
+    try:
+        yield unprepared
+    finally:
+        unprepared = None
 
 
 def cache_folder() -> Path:

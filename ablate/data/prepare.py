@@ -20,6 +20,7 @@ import numpy as np
 from ablate.config.errors import one_line
 from ablate.config.extra import NotInstalled, extra, installed
 from ablate.config.import_path import cores, program
+from ablate.data import corpus as corpora
 from ablate.data.corpus import (
     SPLITS,
     Corpus,
@@ -65,6 +66,9 @@ def corpus_of(source: Source | Given, tokenizer: str, vocab_size: int | None) ->
     corpus = open_corpus(folder, contents=False)
     if corpus is None and source.size() < LARGE:
         return small_corpus(source, tokenizer, vocab_size)
+    if corpus is None and corpora.unprepared is not None:
+        corpora.unprepared.append(source.words)
+        raise corpora.Unprepared
     if corpus is None:
         with locked(folder):
             corpus = open_corpus(folder, contents=False)

@@ -27,7 +27,7 @@ from ablate.config.groups import names_in
 from ablate.config.key_checks import idle_problems, study_problems, without_unit
 from ablate.config.overrides import chosen, key_of
 from ablate.config.schema import Config
-from ablate.data.corpus import Unwritable, written_at_end
+from ablate.data.corpus import Unwritable, nothing_prepared, written_at_end
 from ablate.execution.launcher import launcher_problems
 from ablate.formatting import grouped, listed
 from ablate.model.products import one_thread
@@ -109,7 +109,10 @@ def check_cells(composition: Composition) -> Cells:
     """The cells of a composition: checked, matched, counted and tried out.  Raises PlanError."""
     settings, validator = composition.settings, Validator()
     raw = [cell.config for cell in composition.cells]
-    checked, problems = validator.validate(raw, composition.labels)
+    with nothing_prepared() as unprepared:  # until everything else is right
+        checked, problems = validator.validate(raw, composition.labels)
+    if unprepared and not problems:
+        checked, problems = validator.validate(raw, composition.labels)
     # What is wrong with the study's own keys and claims, given the cells that passed.
     command = composition.design.command
     problems += study_problems(settings) + about_metrics(command.request, checked)
@@ -167,7 +170,8 @@ def compose_cells(design: Design) -> Composition:
             problems = [*design.problems, *new] or [Problem("", first_line(error))]
     if problems:  # the valid overrides are checked, too, so that every mistake is reported at once
         cells = [] if any(key_of(each.key) == "user" for each in problems) else cells  # more would follow from that
-        checked, wrong = Validator().validate(cell.config for cell in cells)
+        with nothing_prepared():
+            checked, wrong = Validator().validate(cell.config for cell in cells)
         wrong = at_levels(wrong, cells, design.command) + about_metrics(design.command.request, checked)
         raise PlanError(problems + wrong + (study_problems(cells[0].config) if cells else []))
     cells = [cell._replace(choices=design.command.with_level_names(cell.choices)) for cell in cells]

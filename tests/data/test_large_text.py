@@ -20,11 +20,13 @@ from corpora import decoded, write_rows
 
 from ablate.cli.data import main
 from ablate.config import extra
+from ablate.config.errors import PlanError
 from ablate.data import documents, prepare
 from ablate.data.corpus import SPLITS, Corpus
 from ablate.data.documents import Files
 from ablate.data.language import HuggingFace, Text
 from ablate.data.split import place
+from ablate.planning.plan import plan_study
 
 pytest.importorskip("datasets")
 WORDS = ["ant", "bee", "crow", "dingo", "élan", "fox", "gnu", "hare", "ibis", "jay", "kite", "lynx"]
@@ -259,6 +261,19 @@ def test_a_full_disk_is_a_line_and_the_text_is_prepared_later(
         why = refused(folder)
     assert "cannot be written in" in why and "make room" in why
     assert Text(str(folder), 16, "byte").verified()
+
+
+def test_a_text_is_not_prepared_for_a_command_with_other_mistakes(tmp_path: Path) -> None:
+    folder = write_rows(tmp_path / "rows", "jsonl", texts(600))
+    words = ["data=text", f"data.path={folder}", "scale=tiny", "data.context=16", "norm=ln,rms"]
+    for mistake in ("ffn.hiden=8", "optim.lr=-1"):
+        with pytest.raises(PlanError) as caught:
+            plan_study([*words, mistake])
+        (problem,) = caught.value.problems
+        assert problem.key in mistake
+    assert not list((tmp_path / "cache").glob("corpus-*"))
+    plan_study([*words, "train.steps=4", "optim.warmup=1"])
+    assert list((tmp_path / "cache").glob("corpus-*/index.json"))
 
 
 def test_the_command_prepares_and_verifies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -173,45 +172,6 @@ def test_only_sizes_and_times_are_read_again(tmp_path: Path, monkeypatch: pytest
     write_shard(tmp_path, "nanogpt", ids[::-1].copy(), "train")
     os.utime(tmp_path / "train.bin", (1, 1))
     assert read(tmp_path).fingerprint != first.fingerprint
-
-
-def measured(*command: str) -> tuple[float, float]:
-    """Seconds on a CPU, and MB of memory at most, of a process of Python."""
-    process = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0, command
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
-
-
-@pytest.mark.slow
-def test_twenty_gigabytes_are_planned_and_trained_on_like_a_few_megabytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Shards with holes, which take no disk, are read once; a plan, and each run, opens their index."""
-    monkeypatch.setenv("ABLATE_RESULTS", str(tmp_path / "results"))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    for name in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"):  # with which freed memory is kept
-        monkeypatch.delenv(name, raising=False)
-    taken = {}
-    for name, size in (("small", 1 << 20), ("large", 10 << 30)):
-        (tmp_path / name).mkdir()
-        for i, shard in enumerate(("train_0", "train_1", "val")):
-            ids = np.random.default_rng(i).integers(0, 300, 200_000).astype(np.uint16)
-            with open(tmp_path / name / f"{shard}.bin", "wb") as file:
-                file.write(ids.tobytes())
-                file.truncate(size if shard != "val" else ids.nbytes)
-        words = ["data=tokens", f"data.path={tmp_path / name}", "data.vocab_size=300", "scale=tiny", "track=none"]
-        _, memory = measured("-m", "ablate", "data", "prepare", *words)
-        assert memory < 1000
-        sweep = ["-m", "ablate", "-m", *words, "norm=ln,rms", "seeds=1", "train.steps=20", "optim.warmup=2"]
-        taken[name] = [*measured(*sweep, "dry_run=true"), *measured(*sweep)]
-    planned, trained = (np.subtract(taken["large"][i : i + 2], taken["small"][i : i + 2]) for i in (0, 2))
-    print(taken)
-    assert max(planned[0], trained[0]) < 5 and max(planned[1], trained[1]) < 300, taken
-    begun = time.monotonic()
-    task = read(tmp_path / "large")
-    assert time.monotonic() - begun < 1 and task.train_tokens == 10 << 30
 
 
 @pytest.mark.slow

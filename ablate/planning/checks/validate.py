@@ -1,6 +1,5 @@
 """Checks each cell by itself: its keys, components, task and device; counts its cost."""
 
-import contextlib
 import dataclasses
 import importlib
 import json
@@ -25,6 +24,7 @@ from ablate.config.key_checks import check, readable_number
 from ablate.config.schema import BUILT, OWNED, RENAMED, VARIED, Config, typed
 from ablate.config.targets import BUILT_IN, here, package_problem, within
 from ablate.config.typed_json import parse
+from ablate.data.corpus import Unprepared
 from ablate.data.task import Task, build_task
 from ablate.formatting import first_of
 from ablate.model.build import build_init, ties
@@ -76,14 +76,20 @@ class Validator:
         self._user_problems(config.user)
         importlib.import_module("torch._dynamo")  # counting needs it, which would take each process a second
         if built_in:  # built here once, like the problems of packages, instead of in each process
-            with contextlib.suppress(BadComponent):
+            try:
                 self._task(resolve_auto(config))
+            except Unprepared:
+                return [], None
+            except BadComponent:
+                pass  # found again below
         try:
             plain = isolate_user_code(config, partial(self._described, config))
         except Failed as error:
             return [Problem("", str(error))], None
         if problems := [Problem(*row) for row in plain["problems"]]:
             return problems, None
+        if "task" not in plain:  # its text is not prepared
+            return [], None
         task = self._task(resolve_auto(config)) if built_in else user_code.DescribedTask(plain["task"])
         checked = dataclasses.replace(typed(plain["config"]), user=config.user)
         return [], Checked(checked, task, parse(Budget, plain["budget"]), plain["defaults"])
@@ -126,6 +132,8 @@ class Validator:
                     found.append(Problem("train.parts", f"{why}; leave it out, or write another norm"))
             except BadComponent as error:
                 found.append(Problem(error.key, first_line(error)))
+            except Unprepared:
+                pass
         return [*found, *_worker_problems(config)], checked
 
     def _user_problems(self, packages: list[str]) -> list[Problem]:
