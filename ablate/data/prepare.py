@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -201,16 +201,22 @@ def read_parts(parts: list[Any], source: Source, share: float) -> Iterator[dict[
 def training_sample(texts: Any, tokenizer: str) -> Iterator[str]:
     """Every n-th training document, about `SAMPLE` bytes in all."""
     step = 1 + texts.data.nbytes // SAMPLE
-    for row in texts.select(range(0, len(texts), step)):
-        if row["split"] == "train":
-            yield units(row["name"], row["text"], tokenizer, SEPARATOR)
+    for name, split, text in rows_of(texts.select(range(0, len(texts), step)), COLUMNS):
+        if split == "train":
+            yield units(name, text, tokenizer, SEPARATOR)
 
 
 def alphabet_of(texts: Any, tokenizer: str) -> Iterator[str]:
     """All texts, for the alphabet of a tokenizer by characters."""
     if tokenizer == "char":
-        for row in texts:
-            yield units(row["name"], row["text"], tokenizer)
+        for name, _, text in rows_of(texts, COLUMNS):
+            yield units(name, text, tokenizer)
+
+
+def rows_of(dataset: Any, columns: Iterable[str]) -> Iterator[tuple[Any, ...]]:
+    """The values of each row in some columns, read a batch at a time."""
+    for batch in dataset.iter(BATCH):
+        yield from zip(*(batch[column] for column in columns), strict=True)
 
 
 encoder_of = functools.lru_cache(1)(codec)
@@ -236,13 +242,12 @@ def write_corpus(work: Path, coded: Any, tokenizer: str, state: str, given: bool
     count = 1 + coded.data.nbytes // SHARD
     for number in range(count):
         ids: dict[str, list[bytes]] = {split: [] for split in SPLITS}
-        for rows in coded.shard(count, number, contiguous=True).iter(BATCH):
-            for name, split, document, size in zip(*(rows[column] for column in CODED), strict=True):
-                if split != "train":  # losses are kept per held-out document
-                    names[split].append(name)
-                lengths[split].append(len(document) // dtype.itemsize)
-                sizes[split] += size
-                ids[split].append(document)
+        for name, split, document, size in rows_of(coded.shard(count, number, contiguous=True), CODED):
+            if split != "train":  # losses are kept per held-out document
+                names[split].append(name)
+            lengths[split].append(len(document) // dtype.itemsize)
+            sizes[split] += size
+            ids[split].append(document)
         for split in SPLITS:
             if ids[split]:
                 shards[split].append(f"{split}-{number}.npy")

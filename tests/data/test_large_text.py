@@ -181,7 +181,7 @@ print(Text(sys.argv[1], 16, "char").fingerprint)
 
 
 def test_a_killed_preparation_leaves_no_process_and_is_made_again(tmp_path: Path) -> None:
-    folder = write_rows(tmp_path / "rows", "jsonl", texts(20_000))
+    folder = write_rows(tmp_path / "rows", "jsonl", texts(3_000))
     command = [sys.executable, "-c", PREPARE, str(folder)]
     process = subprocess.Popen(command)
     cache = tmp_path / "cache"
