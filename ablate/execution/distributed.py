@@ -22,6 +22,7 @@ from ablate.execution.signals import CHECKPOINT_SECONDS
 from ablate.execution.train_run import follow, train_run
 from ablate.formatting.streams import prepare, say
 from ablate.results.run import Run
+from ablate.results.user_files import compile_from_source
 from ablate.training.devices import configure_torch, task_of_job
 from ablate.training.ranks import RankLost, join
 
@@ -137,6 +138,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     orders, _ = take_streams()
     configure_torch()
+    compile_from_source()
     inbox = Inbox(orders)
     order = parse(RankOrder, json.loads(inbox.next()))
     with contextlib.suppress(RankLost):  # which the first process reports

@@ -30,6 +30,7 @@ from ablate.results.lease import LeaseLost, boot
 from ablate.results.records import Cell, Commit, Result, RunError
 from ablate.results.run import Run, lacking, now
 from ablate.results.run_key import provenance, run_key
+from ablate.results.user_files import CHANGED, local_modules, refuse_changed, refuse_unplanned
 from ablate.training.devices import device_name, peak_memory
 from ablate.training.divergence import Diverged, overfits
 from ablate.training.evaluation import add_length, setting_of
@@ -176,13 +177,18 @@ def train(this: Attempt, run: Run, cell: Cell, seed: int, should_stop: ShouldSto
     run.evaluation_file.unlink(missing_ok=True)
     config_text = yaml.safe_dump(config.with_value("seeds", [seed]).as_json(), sort_keys=False).encode()
     write_atomic(run.config_file, config_text, run.check)
-    # Before importing user code: the hash must be that of the code that will run.
-    if not run.path.endswith(run_key(config, seed, cell.task)):
-        raise RuntimeError("code or libraries changed after the plan was made; give the command again")
-    write_json(run.provenance_file, provenance(config, seed, cell.task).as_json(), run.check)
+    user_code = cell.user_code
+    if not run.path.endswith(run_key(config, seed, cell.task, user_code)):
+        raise RuntimeError(CHANGED)
+    write_json(run.provenance_file, provenance(config, seed, cell.task, user_code).as_json(), run.check)
 
+    modules_before = local_modules()
     ranks.from_first(TRAINING)
     trainer = new_trainer(run, config, seed, ranks)
+    if user_code:
+        refuse_changed(user_code, config.user)
+        refuse_unplanned(user_code, config.user, modules_before)
+        modules_before = local_modules()
     if trainer.task.fingerprint != cell.task:
         raise RuntimeError("the data changed after the plan was made; give the command again")
     this.trainer = trainer
@@ -195,6 +201,12 @@ def train(this: Attempt, run: Run, cell: Cell, seed: int, should_stop: ShouldSto
             this.files[run.weights_file.name] = save_weights(run, trainer.average.model)
     with trainer.clock.timed("evaluate"):
         evaluate_lengths(run, config, lambda: (trainer.average.model, trainer.task))
+    if user_code:
+        try:
+            refuse_unplanned(user_code, config.user, modules_before)
+        except RuntimeError:
+            run.checkpoint_file.unlink(missing_ok=True)  # a resumed run might not import the module again
+            raise
 
 
 def evaluate_lengths(run: Run, config: Config, load: Callable[[], tuple[nn.Module, Task]]) -> str:

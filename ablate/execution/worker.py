@@ -13,9 +13,9 @@ from ablate.execution.pool import Answer, Order, line, order_of
 from ablate.execution.signals import DiskFull
 from ablate.execution.train_run import train_run
 from ablate.formatting.streams import prepare, say
-from ablate.results.code_hash import code_of
 from ablate.results.run import Run
 from ablate.results.run_key import is_foreign, numbers
+from ablate.results.user_files import compile_from_source
 from ablate.training.devices import configure_torch
 from ablate.training.ranks import RankLost
 
@@ -26,7 +26,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the sweep, which closes this input
     orders, answers = take_streams()
     configure_torch()
-    code_of({})  # the code as it is now: a run is refused if it was planned with another
+    compile_from_source()
     inbox = Inbox(orders)
     while text := inbox.next():
         answer = carry_out(order_of(text), inbox.should_stop)

@@ -125,7 +125,7 @@ def bring(how: str, cell: Checked, reference: Checked, validator: Validator) -> 
         why = f", more than {EXTREME} times off its own width" if extreme and abs(left.difference) <= FAR else ""
         message = f"{percent(left.difference)} {quantity} against its reference at best, with {where}{why}"
         raise BadComponent("match", f"{message}; leave it out or write match=none")
-    return found._replace(defaults=cell.defaults, matched=left)
+    return found._replace(defaults=cell.defaults, matched=left, user_code=cell.user_code)
 
 
 def widen(cell: Checked, amount: Amount, target: float, validator: Validator) -> Checked:
@@ -232,7 +232,7 @@ def describe_cells(checked: list[Checked], raw: list[Config], layout: Layout) ->
                 label=labels[i],
                 levels=levels[i],
                 reference=levels[at[i]] == levels[i],
-                **{key: getattr(cell, key) for key in ("matched", "defaults", "config")},
+                **{key: getattr(cell, key) for key in ("matched", "defaults", "config", "user_code")},
                 **{key: getattr(cell.budget, key) for key in ("params", "flops_per_token")},
                 params_vs_reference=cell.budget.params / reference.params - 1,
                 shared_draws=shared_draws(cell.budget.shapes, reference.shapes),

@@ -84,7 +84,8 @@ def _is_current(run: PlannedRun, row: Cell, name: str) -> bool:
     """Whether a run would have the same key now, with reuse=same or, in the study `name`, with reuse=none."""
     private = dataclasses.replace(row.planned_config, reuse="none", study=name)
     configs = (dataclasses.replace(row.planned_config, reuse="same"), private)
-    return run.path.rpartition("/")[2] in {run_key(config, run.seed, row.task) for config in configs}
+    keys = {run_key(config, run.seed, row.task, row.user_code) for config in configs}
+    return run.path.rpartition("/")[2] in keys
 
 
 def begun(study: CheckedStudy) -> list[Manifest]:

@@ -23,6 +23,7 @@ from ablate.planning.earlier_runs import Earlier, read_earlier, with_registratio
 from ablate.planning.study import CheckedStudy, comparison_notes
 from ablate.results.records import FORMAT, Cell, Manifest, PlannedRun, Provenance, Sequential
 from ablate.results.run import Run, noted, now
+from ablate.results.run_key import FORMAT as KEY_FORMAT
 from ablate.results.run_key import provenance, run_key, settings, torch_version
 
 GPU_TIER = "gpu"  # what study files call the tier that is too large for a CPU
@@ -186,7 +187,8 @@ def plan_runs(study: CheckedStudy) -> Plan:
 
 def planned_run(row: Cell, seed: int) -> PlannedRun:
     """A cell's run with a seed."""
-    return PlannedRun(cell=row.id, seed=seed, path=f"{row.name}/{run_key(row.planned_config, seed, row.task)}")
+    key = run_key(row.planned_config, seed, row.task, row.user_code)
+    return PlannedRun(cell=row.id, seed=seed, path=f"{row.name}/{key}")
 
 
 def seed_notes(study: CheckedStudy, seen: list[int]) -> list[str]:
@@ -239,7 +241,8 @@ def timing_notes(results: Path, runs: list[PlannedRun], rows: list[Cell], status
         return []
     for run in runs:
         cell = cells[run.cell]
-        key = run_key(cell.planned_config.with_value("timing", "shared"), run.seed, cell.task)
+        shared = cell.planned_config.with_value("timing", "shared")
+        key = run_key(shared, run.seed, cell.task, cell.user_code)
         ended += statuses[run.path] == "missing" and Run(results, f"{cell.name}/{key}").result_file.exists()
     notes = ["timing=isolated: one run at a time, a seed's configurations in turn; let nothing else use the machine"]
     why = "with shared timing, which leaves their losses as they are and says nothing about speed; trained again"
@@ -279,14 +282,18 @@ def trained_again(earlier: Earlier, runs: list[PlannedRun], rows: list[Cell], st
     had = {(run.cell, run.seed): run.path for run in earlier.runs if run.path not in paths}
     reasons: dict[str, list[set[str]]] = {}
     moved = 0
+    of_earlier_format = 0
     for run in runs:
         if statuses[run.path] != "missing" or Run(results, run.path).provenance_file.exists():
             continue  # it has ended, or will resume
         cell = cells[run.cell]
-        planned = provenance(cell.planned_config, run.seed, cell.task)
+        planned = provenance(cell.planned_config, run.seed, cell.task, cell.user_code)
         old = Run(results, had.get((run.cell, run.seed), "none"))
         if old.provenance_file.exists() or old.result_file.exists():
             origin = noted(old.provenance)[0]
+            if origin and origin.format != KEY_FORMAT:
+                of_earlier_format += 1
+                continue
             names = changed_names(origin, planned) if origin else set()
             reasons.setdefault(_reason(origin, planned), []).append(names)
         else:  # runs on data of the same path, but none on its present content
@@ -294,6 +301,9 @@ def trained_again(earlier: Earlier, runs: list[PlannedRun], rows: list[Cell], st
             present = any(origin.data == planned.data for origin in origins)
             moved += not present and any(origin.source == planned.source for origin in origins)
     notes = []
+    if of_earlier_format:
+        verb = "is" if of_earlier_format == 1 else "are"
+        notes.append(f"{counted(of_earlier_format, 'run')} of an earlier format {verb} not reused")
     for reason, found in reasons.items():
         names = set().union(*found)
         how = [reason] * bool(reason) + [_by(names)] * bool(names or not reason)

@@ -2,18 +2,19 @@
 
 A definition is a top-level function, class or assignment.  It refers to every definition that one of its identifiers
 names in its module, directly or by an import.  Identifiers are not resolved by scope, so that a local variable with
-the name of a function counts as a reference: too much code may count, never too little.  Comments, docstrings,
-formatting and the place of a definition do not count.
+the name of a function counts as a reference: too much code may count, never too little.  Annotations are not followed.
+Comments, docstrings, formatting and the place of a definition do not count.
 
 Sources are read when this module is imported, so that the digest is of the code that runs, even if files are edited
 meanwhile.  Nothing here needs torch.
 """
 
 import ast
+import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -22,9 +23,26 @@ LOOP = ("ablate.training.trainer.Trainer", "ablate.training.trainer.new_trainer"
 # finds components and checks their arguments, and what writes results.  References to these are not followed.
 NEUTRAL = {"Config", "Seed", "stored", "typed", "resolve", "chosen_class", "argument_problems", "BadComponent"}
 NEUTRAL |= {"code_of_part", "compiled_code", "is_foreign", "record", "optional", "MetricsWriter", "write_atomic"}
-NEUTRAL |= {"set_aside", "digest", "SEAL", "seal_of", "write_sealed", "sum_of", "open_archive"}
+NEUTRAL |= {"set_aside", "digest", "SEAL", "seal_of", "sum_of"}
+IMPORT = "<import>"  # the name of the statements of a module that define nothing
 
 SOURCES = {path.relative_to(PACKAGE.parent).as_posix(): path.read_bytes() for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+@dataclasses.dataclass(frozen=True)
+class Definition:
+    """A digest of a definition's own source, and the identifier and qualified name of each definition it refers to."""
+
+    digest: str
+    references: list[tuple[str, str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Code:
+    """The code that a run depends on: a digest of all of it, and one of each definition by qualified name."""
+
+    content: str
+    definitions: dict[str, str]
 
 
 class Module:
@@ -32,32 +50,49 @@ class Module:
 
     def __init__(self, name: str, source: bytes, is_package: bool):
         self.definitions: dict[str, list[ast.stmt]] = {}
-        self.imports: dict[str, str] = {}  # the qualified name behind each local name
-        self.effects: list[ast.stmt] = []  # statements that may change what definitions compute when it is imported
+        self.imports: dict[str, list[str]] = {}  # the qualified names behind each local name
         self.package = name if is_package else name.rpartition(".")[0]
-        for statement in ast.parse(source).body:
+        body = ast.parse(source).body
+        for statement in body:
             self.add(statement)
+        self.at_import = [name for name in self.definitions if name == IMPORT or self.is_registered(name)]
 
     def add(self, statement: ast.stmt) -> None:
         """Index one top-level statement."""
         for node in ast.walk(statement):
             if isinstance(node, ast.Import | ast.ImportFrom):
-                self.imports |= imports_of(node, self.package)
-        names = defined_names(statement)
-        for name in names:
-            self.definitions.setdefault(name, []).append(statement)
-        is_registered = isinstance(statement, ast.FunctionDef) and bool(statement.decorator_list)
-        if is_registered or not (names or is_idle(statement)):
-            self.effects.append(statement)
+                for name, target in imports_of(node, self.package):
+                    self.imports.setdefault(name, []).append(target)
+        if not is_idle(statement):
+            for name in defined_names(statement) or [IMPORT]:
+                self.definitions.setdefault(name, []).append(statement)
+
+    def is_registered(self, name: str) -> bool:
+        """Whether a function has a decorator of this package, which may call it or keep it somewhere."""
+        for statement in self.definitions[name]:
+            decorators = statement.decorator_list if isinstance(statement, ast.FunctionDef) else []
+            for decorator in decorators:
+                for identifier in identifiers_of(decorator):
+                    targets = self.imports.get(identifier, [])
+                    if identifier in self.definitions or any(target.startswith("ablate.") for target in targets):
+                        return True
+        return False
 
 
-def imports_of(node: ast.Import | ast.ImportFrom, package: str) -> dict[str, str]:
-    """The qualified name behind each name that an import binds."""
+read_module = functools.lru_cache(maxsize=1000)(Module)  # sources that are edited in memory share the other modules
+
+
+def imports_of(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[tuple[str, str]]:
+    """Each name that an import binds, with the qualified name behind it."""
     if isinstance(node, ast.Import):
-        return {alias.asname or alias.name.partition(".")[0]: alias.name for alias in node.names}
-    above = package.split(".")[: -(node.level - 1) or None] if node.level else []
-    origin = ".".join([*above, *filter(None, [node.module])])
-    return {alias.asname or alias.name: f"{origin}.{alias.name}" for alias in node.names}
+        for alias in node.names:
+            yield alias.asname or alias.name.partition(".")[0], alias.name
+        return
+    folders = package.split(".")
+    above = folders[: len(folders) - node.level + 1] if node.level else []
+    origin = ".".join([*above, node.module] if node.module else above)
+    for alias in node.names:
+        yield alias.asname or alias.name, f"{origin}.{alias.name}"
 
 
 def defined_names(statement: ast.stmt) -> list[str]:
@@ -77,10 +112,37 @@ def defined_names(statement: ast.stmt) -> list[str]:
 
 def is_idle(statement: ast.stmt) -> bool:
     """Whether a statement only imports, documents, or runs as a script or for type checkers."""
-    if isinstance(statement, ast.If):
+    if isinstance(statement, ast.If) and not statement.orelse:
         return ast.unparse(statement.test) in ("TYPE_CHECKING", "__name__ == '__main__'")
     is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-    return is_text or isinstance(statement, ast.Import | ast.ImportFrom)
+    return is_text or isinstance(statement, ast.Import | ast.ImportFrom | ast.Pass)
+
+
+@functools.cache
+def source_of(statement: ast.stmt) -> str:
+    """A statement without docstrings, comments, formatting and imports."""
+    for node in ast.walk(statement):
+        for field in ("body", "orelse", "finalbody"):
+            block = getattr(node, field, None)
+            if isinstance(block, list) and block:
+                setattr(node, field, [inner for inner in block if not is_idle(inner)] or [ast.Pass()])
+    return ast.unparse(statement)
+
+
+@functools.cache
+def identifiers_of(node: ast.AST) -> frozenset[str]:
+    """Every name and attribute in a part of a syntax tree, but for annotations."""
+    identifiers = set()
+    todo = [node]
+    while todo:
+        inner = todo.pop()
+        if isinstance(inner, ast.Name):
+            identifiers.add(inner.id)
+        elif isinstance(inner, ast.Attribute):
+            identifiers.add(inner.attr)
+        annotations = [getattr(inner, "annotation", None), getattr(inner, "returns", None)]
+        todo += [child for child in ast.iter_child_nodes(inner) if child not in annotations]
+    return frozenset(identifiers)
 
 
 class Sources:
@@ -88,86 +150,117 @@ class Sources:
 
     def __init__(self, edited: Mapping[str, bytes] | None = None):
         self.sources = {**SOURCES, **(edited or {})}
-        self.module = functools.cache(self.read_module)
-        self.closure = functools.cache(self.find_closure)
+        self.module = functools.cache(self.find_module)
+        self.definition = functools.cache(self.find_definition)
+        self.code_of = functools.cache(self.find_code)
 
-    def read_module(self, name: str) -> Module | None:
+    def find_module(self, name: str) -> Module | None:
         """A module of this package, by its dotted name; None for other names."""
         path = name.replace(".", "/")
         for file in (f"{path}/__init__.py", f"{path}.py"):
             if file in self.sources:
-                return Module(name, self.sources[file], is_package=file.endswith("/__init__.py"))
+                return read_module(name, self.sources[file], file.endswith("/__init__.py"))
         return None
 
-    def find_closure(self, root: str) -> dict[str, str]:
-        """The source of every definition that a qualified name needs, by qualified name."""
-        sources: dict[str, str] = {}
-        todo = [root]
+    def resolve(self, qualified: str) -> list[str]:
+        """The definitions that a qualified name means, through imports; those of a whole module for its name."""
+        whole = self.module(qualified)
+        if whole:
+            return [f"{qualified}.{name}" for name in whole.definitions]
+        owner, _, name = qualified.rpartition(".")
+        module = self.module(owner)
+        if module is None or name in NEUTRAL:
+            return []
+        if name in module.definitions:
+            return [qualified]
+        if name == "*":
+            return self.resolve(owner)
+        targets = [target for target in module.imports.get(name, []) if target != qualified and not self.module(target)]
+        return [definition for target in targets for definition in self.resolve(target)]
+
+    def find_definition(self, qualified: str) -> Definition:
+        """A definition by its qualified name."""
+        owner, _, name = qualified.rpartition(".")
+        module = self.module(owner)
+        assert module
+        statements = module.definitions[name]
+        identifiers = sorted(frozenset[str]().union(*map(identifiers_of, statements)))
+        outside = []
+        references = []
+        for identifier in identifiers:
+            targets = [f"{owner}.{identifier}"] if identifier in module.definitions else []
+            for target in module.imports.get(identifier, []):
+                if self.module(target):  # its definitions are used as attributes
+                    targets += [f"{target}.{attribute}" for attribute in identifiers]
+                elif self.resolve(target):
+                    targets.append(target)
+                else:
+                    outside.append([identifier, target.rpartition(".")[2] if self.is_own(target) else target])
+            for target in targets:
+                references += [(identifier, definition) for definition in self.resolve(target)]
+        references += [(IMPORT, f"{owner}.{effect}") for effect in module.at_import]
+        references = [reference for reference in references if reference[1] != qualified]
+        names = sorted([identifier, definition.rpartition(".")[2]] for identifier, definition in references)
+        content = json.dumps([[source_of(statement) for statement in statements], outside, names])
+        return Definition(hashlib.sha256(content.encode()).hexdigest()[:16], references)
+
+    def is_own(self, qualified: str) -> bool:
+        """Whether a qualified name is of this package, which then is neutral."""
+        return qualified.startswith("ablate.")
+
+    def walk(self, roots: Iterable[str]) -> dict[str, Definition]:
+        """Every definition that some qualified names need, in the order in which a search meets them depth-first."""
+        definitions: dict[str, Definition] = {}
+        todo = [definition for root in roots for definition in self.resolve(root)][::-1]
         while todo:
             qualified = todo.pop()
-            owner, _, name = qualified.rpartition(".")
-            module = self.module(owner)
-            if module is None or qualified in sources or name in NEUTRAL:
-                continue
-            if name in module.definitions:
-                statements = [*module.definitions[name], *module.effects]
-                sources[qualified] = "\n".join(source_of(statement) for statement in statements)
-                todo += self.references(owner, module, statements)
-            elif name in module.imports:
-                todo.append(module.imports[name])
-        return sources
+            if qualified not in definitions:
+                definition = self.definition(qualified)
+                definitions[qualified] = definition
+                todo += [target for _, target in reversed(definition.references)]
+        return definitions
 
-    def references(self, owner: str, module: Module, statements: Iterable[ast.stmt]) -> list[str]:
-        """The qualified names that identifiers of some statements of a module may mean."""
-        identifiers: set[str] = set()
-        for statement in statements:
-            identifiers |= identifiers_of(statement)
-        names = [f"{owner}.{name}" for name in identifiers & module.definitions.keys()]
-        for name in identifiers & module.imports.keys():
-            target = module.imports[name]
-            names.append(target)
-            if self.module(target):  # its definitions are used as attributes
-                names += [f"{target}.{attribute}" for attribute in identifiers]
-        return names
+    def resolve_longest(self, qualified: str) -> list[str]:
+        """The definitions that the longest beginning of a qualified name means; of a package, those of its modules."""
+        while qualified and not self.module(qualified) and not self.resolve(qualified):
+            qualified = qualified.rpartition(".")[0]
+        folder = qualified.replace(".", "/")
+        if f"{folder}/__init__.py" not in self.sources:
+            return self.resolve(qualified)
+        files = [file for file in self.sources if file.startswith(f"{folder}/")]
+        modules = sorted({file.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for file in files})
+        return [definition for module in modules for definition in self.resolve(module)]
 
-    def used(self, roots: Iterable[str]) -> dict[str, str]:
-        """The source of every definition that some qualified names need."""
-        sources: dict[str, str] = {}
-        for root in roots:
-            sources |= self.closure(root)
-        return sources
+    def find_code(self, parts: tuple[tuple[str, str], ...], more: tuple[str, ...] = ()) -> Code:
+        """The code of a run with these `_target_`s, each with its path in the configuration, and of `more` names.
 
-
-@functools.cache
-def source_of(statement: ast.stmt) -> str:
-    """A statement without docstrings, comments and formatting."""
-    for node in ast.walk(statement):
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
-            body[0] = ast.Pass()
-    return ast.unparse(statement)
+        Definitions are numbered in the order of the walk, so that the digest holds which of them each one refers to,
+        and not where they stand.
+        """
+        further = [definition for name in more for definition in self.resolve_longest(name)]
+        roots = [*LOOP, *(target for _, target in parts), *further]
+        definitions = self.walk(roots)
+        numbers = {qualified: i for i, qualified in enumerate(definitions)}
+        graph = []
+        for definition in definitions.values():
+            references = [[identifier, numbers[target]] for identifier, target in definition.references]
+            graph.append([definition.digest, references])
+        chosen = [[path, [numbers[name] for name in self.resolve(target)]] for path, target in parts]
+        content = json.dumps([graph, chosen])
+        digests = {qualified: definitions[qualified].digest for qualified in sorted(definitions)}
+        return Code(hashlib.sha256(content.encode()).hexdigest(), digests)
 
 
-@functools.cache
-def identifiers_of(statement: ast.stmt) -> set[str]:
-    """Every name and attribute in a statement."""
-    identifiers = set()
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Name):
-            identifiers.add(node.id)
-        elif isinstance(node, ast.Attribute):
-            identifiers.add(node.attr)
-    return identifiers
+AS_IMPORTED = Sources()
 
 
-SOURCES_AS_IMPORTED = Sources()
+def code_of(parts: Mapping[str, str], more: Iterable[str] = ()) -> Code:
+    """The code of a run with these `_target_`s, by path in the configuration, and of `more` qualified names."""
+    return AS_IMPORTED.code_of(tuple(sorted(parts.items())), tuple(sorted(more)))
 
 
-def digest_of(sources: Iterable[str]) -> str:
-    """A digest of sources that does not depend on their order and place."""
-    return hashlib.sha256(json.dumps(sorted(set(sources))).encode()).hexdigest()
-
-
-def code_of_part(target: str) -> str:
-    """A digest of the code that one `_target_` of this package depends on, without the training loop."""
-    return digest_of(SOURCES_AS_IMPORTED.used([target]).values())
+def part_digest(target: str) -> str:
+    """A digest of the code of this package that one `_target_` depends on, without the training loop."""
+    definitions = AS_IMPORTED.walk([target])
+    digests = sorted({definition.digest for definition in definitions.values()})
+    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()

@@ -53,6 +53,20 @@ class Matched(Record):
     difference: Number
 
 
+class UserCode(Record):
+    """The user code that a cell imported when it was planned: a digest of each file's content, by name."""
+
+    packages: dict[str, str]  # every file of the packages that `user=` names
+    modules: dict[str, str]  # further local modules that were imported
+    ablate: list[str]  # names of ablate that it imports
+    versions: dict[str, str]  # of the installed distributions that it imports
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The digest of each file."""
+        return self.packages | self.modules
+
+
 class Cell(Leveled):
     """One resolved configuration without its seed, its cost, and what it shares with its reference.
 
@@ -71,6 +85,7 @@ class Cell(Leveled):
     notes: list[str] = dataclasses.field(default_factory=list)
     defaults: dict[str, Any] = dataclasses.field(default_factory=dict)  # arguments that no YAML sets, by dotted name
     config: Config | None = optional()
+    user_code: UserCode | None = optional(default=None)  # None if all of its components are built in
     written: str | None = optional(default=None)  # the planned label, if a user has given the cell another one
 
     @property
@@ -275,15 +290,19 @@ Metrics = dict[str, Number | None]  # None: not finite
 
 
 class Provenance(Record):
-    """Everything that a run's numbers depend on: settings (a hash), versions, data, and code (a hash)."""
+    """Everything that a run's numbers depend on: settings (a hash), versions, data, and code (a hash).
 
+    `format` is that of the key; 1 in all runs before it was written.
+    """
+
+    format: int = 1
     numbers: str = ""
     versions: dict[str, str | int]
     data: str = ""
     source: dict[str, Any] | None = None  # where the data came from
     study: str | None = None  # the only study that may use the run, under reuse=none or timing=isolated
     code: str = ""
-    definitions: dict[str, str] = dataclasses.field(default_factory=dict)  # each one's digest by its qualified name
+    definitions: dict[str, str] = dataclasses.field(default_factory=dict)  # digests by qualified name, or by file
 
 
 class RunError(Record):

@@ -1,4 +1,4 @@
-"""Run keys: the hash of everything that can change a run's numbers.  And the `_target_`s of saved configurations."""
+"""Run keys: the hash of everything that can change a run's numbers."""
 
 import contextlib
 import functools
@@ -13,16 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.depth import mapped, variants_of
-from ablate.config.schema import NO_NUMBERS, STUDY_KEYS, Config, typed
-from ablate.config.targets import BUILT_IN, CHOSEN, NAME, within
-from ablate.results.code_hash import PACKAGE, Code, find, sources
-from ablate.results.code_hash import code_of as code_of_parts
-from ablate.results.records import Provenance
+from ablate.config.schema import NO_NUMBERS, STUDY_KEYS, Config
+from ablate.config.targets import BUILT_IN, CHOSEN, within
+from ablate.results import code_digest
+from ablate.results.code_digest import PACKAGE, Code
+from ablate.results.records import Provenance, UserCode
 from ablate.results.tables import class_name
+from ablate.results.user_files import digests_of, find, local_modules, package_files
 
 CONSTANT = "ablate.training.schedule.Constant"
 MOE = "ablate.model.ffn.MoE"
 APART = ("data", "optim", "schedule", "step")  # compiled models are shared between cells that differ in these
+FORMAT = 2  # of keys
 KEYED = ("numbers", "versions", "data", "study", "code")  # the parts of a run's provenance that its key hashes
 
 
@@ -74,29 +76,34 @@ def cell_id(name: str, config: Config, fingerprint: str) -> str:
     return f"c{_digest([name, settings(config), fingerprint])[:10]}"
 
 
-def run_key(config: Config, seed: int, fingerprint: str) -> str:
-    """`s<seed>-<hash>`: the name of a run's folder."""
-    found = provenance(config, seed, fingerprint)
-    return f"s{seed}-{_digest([seed, {name: getattr(found, name) for name in KEYED}])[:16]}"
+def run_key(config: Config, seed: int, fingerprint: str, user_code: UserCode | None = None) -> str:
+    """`s<seed>-<hash>`: the name of a run's folder.  `user_code` is that of its cell."""
+    parts = provenance(config, seed, fingerprint, user_code)
+    digest = _digest([FORMAT, seed, {name: getattr(parts, name) for name in KEYED}])
+    return f"s{seed}-{digest[:16]}"
 
 
-def provenance(config: Config, seed: int, fingerprint: str) -> Provenance:
+def provenance(config: Config, seed: int, fingerprint: str, user_code: UserCode | None = None) -> Provenance:
     """Everything that a run's numbers depend on.  `source` and `definitions` are not part of the key."""
     import numpy
 
-    used, found = code_of(config), settings(config)
+    code = code_of(config, user_code)
+    found = settings(config)
     halves = {half: seed if found["seed"][half] is None else found["seed"][half] for half in ("init", "data")}
     versions: dict[str, str | int] = {"torch": torch_version(), "numpy": numpy.__version__, "threads": 1}
     for name in (class_name(config.embedding["_target_"]), *kernels_of(config)):
         versions |= library_versions(name)
+    if user_code:
+        versions |= user_code.versions
     return Provenance(
+        format=FORMAT,
         numbers=_digest(found | {"seed": found["seed"] | halves}),
         versions=versions,
         data=fingerprint,
         source=renamed(config.data, class_name),
         study=config.study if config.is_private else None,
-        code=used.content,
-        definitions=used.definitions,
+        code=code.content,
+        definitions=code.definitions,
     )
 
 
@@ -105,15 +112,33 @@ def kernels_of(config: Config) -> list[str]:
     return sorted({str(node["kernels"]) for node in variants_of(config.attention) if node.get("kernels")})
 
 
-def code_of(config: Config) -> Code:
-    """The code that a cell's runs use; variants that the cell does not use do not count."""
-    return code_of_parts(code_parts(config), config.user)
+def code_of(config: Config, user_code: UserCode | None = None) -> Code:
+    """The code that a cell's runs use; variants that the cell does not use do not count.  User code counts by file."""
+    parts = code_parts(config)
+    code = code_digest.code_of(parts, user_code.ablate if user_code else ())
+    foreign = {path: target for path, target in parts.items() if not within(target, BUILT_IN)}
+    if not foreign:
+        return code
+    files = user_code.files if user_code else {}
+    return Code(_digest([code.content, foreign, files]), code.definitions | files)
 
 
 def compiled_code(config: Config) -> str:
     """A digest of the code that a compiled model may consist of: that of its runs without the parts in APART."""
-    parts = {at: target for at, target in code_parts(config).items() if at.partition(".")[0] not in APART}
-    return code_of_parts(parts, config.user).content
+    parts = {path: target for path, target in code_parts(config).items() if path.partition(".")[0] not in APART}
+    content = code_digest.code_of(parts).content
+    return _digest([content, user_content(config.user)]) if config.user else content
+
+
+def code_of_part(target: str, user: Iterable[str] = ()) -> str:
+    """A digest of the code that one `_target_` depends on, without the training loop."""
+    content = code_digest.part_digest(target)
+    return content if within(target, BUILT_IN) else _digest([content, target, user_content(user)])
+
+
+def user_content(user: Iterable[str]) -> dict[str, str]:
+    """A digest of each file of user packages and of the local modules that this process has imported."""
+    return digests_of(package_files(user) | local_modules())
 
 
 def code_parts(config: Config) -> dict[str, str]:
@@ -176,24 +201,6 @@ def renamed(value: Any, rename: Callable[[str], str]) -> Any:
     if not isinstance(value, dict):
         return value
     return {key: rename(str(item)) if key == "_target_" else renamed(item, rename) for key, item in value.items()}
-
-
-def with_current_targets(config: Config, user: Iterable[str]) -> Config:
-    """A saved configuration with the `_target_`s of user packages updated to where these classes are now."""
-    user = list(user)
-    tops = {package.partition(".")[0] for package in user}
-
-    def now(target: str) -> str:
-        name, here = class_name(target), sources(user)
-        if within(target, [PACKAGE.name]) or not NAME.fullmatch(name):
-            return target
-        if [node[1] for node, _ in here.follow_name(target)] == [name]:
-            return target
-        found = [".".join(node) for top in tops for node in here.definitions_named([name], top)]
-        known = [one for one in found if within(one, user)]
-        return known[0] if len(known) == 1 else target  # unless exactly one has the name of a class that was moved
-
-    return typed(renamed(config.as_json(), now))
 
 
 def is_foreign(config: Any) -> bool:

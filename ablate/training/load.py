@@ -140,10 +140,6 @@ def load_run(folder: Path, user: Iterable[str] = ()) -> LoadedRun:
         for note in notes:
             warnings.warn(f"{note}; skipped", stacklevel=3)
     config = read_config(run.config_file)
-    if packages:
-        from ablate.results.run_key import with_current_targets
-
-        config = with_current_targets(config, packages)
     return LoadedRun(run, dataclasses.replace(config, user=packages), run.metrics()[0], result)
 
 

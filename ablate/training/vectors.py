@@ -19,8 +19,7 @@ from ablate.config.groups import default_settings
 from ablate.config.schema import Config
 from ablate.data.corpus import cache_folder, exclusive
 from ablate.results.atomic import write_atomic
-from ablate.results.code_hash import code_of_part
-from ablate.results.run_key import library_versions, torch_version
+from ablate.results.run_key import code_of_part, library_versions, torch_version
 from ablate.results.tables import class_name
 
 if TYPE_CHECKING:

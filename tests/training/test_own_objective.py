@@ -19,7 +19,6 @@ from ablate.model.build import build_model, initialised_model, keep_hidden
 from ablate.model.objective import Objective, pop_tensors, terms_of
 from ablate.planning.checks.small_models import VOCAB
 from ablate.planning.plan import plan_study
-from ablate.results.code_hash import code_of
 from ablate.results.run import Run
 from ablate.training.trainer import Trainer
 
@@ -118,13 +117,3 @@ def test_what_no_objective_is_given_is_refused(own: Any) -> None:
 
     with pytest.raises(BadComponent, match="asks for hidden states, and Bare keeps none"):
         keep_hidden(Bare(), Asking())
-
-
-def test_code_that_imports_ablate_has_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """CellSeed own sources hold the marks that references are written by."""
-    (tmp_path / "importing_ablate.py").write_text(
-        "import ablate\n\n\ndef teacher(path):\n    return ablate.load(path).model()\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    found = code_of({"objective": "importing_ablate.teacher"}, ["importing_ablate"])
-    assert "importing_ablate.teacher" in found.definitions

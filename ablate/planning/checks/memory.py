@@ -187,7 +187,7 @@ def needed(cell: Checked) -> float:
     parts = {key: whole[key] for key in (*BUILT, "model", "data")} | {"user": config.user}
     parts |= {"optim": [config.optim._target_, config.own("optim")], "step": whole["step"]}
     batch, device = config.train.part_rows, config.train.device
-    depends = [parts, facts_of(task), task.vocab, task.outputs, batch, device, code_of(config).content]
+    depends = [parts, facts_of(task), task.vocab, task.outputs, batch, device, code_of(config, cell.user_code).content]
     count = partial(_counts, config, task, cell.budget.params, batch, device)
     try:
         found = cached("memory", depends, lambda: isolate_user_code(config, count))

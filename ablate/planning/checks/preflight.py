@@ -82,7 +82,7 @@ def _tried(cell: Checked, specs: list[small_models.Spec]) -> Record:
     """What the first copy that runs shows, from the cache if it is there; a note if none runs."""
     config = cell.config
     data = [config.data["_target_"], *sorted(config.data)]
-    depends = [[[spec.config.as_json(), *spec[1:]] for spec in specs], data, code_of(config).content]
+    depends = [[[spec.config.as_json(), *spec[1:]] for spec in specs], data, code_of(config, cell.user_code).content]
     try:
         return cached("copies", depends, lambda: isolate_user_code(config, partial(_first_that_runs, specs)))
     except Failed as error:

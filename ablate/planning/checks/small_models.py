@@ -25,7 +25,7 @@ from ablate.model.build import build_objective, initialised_model
 from ablate.model.cost import Budget
 from ablate.model.dropout import rekey, step_seed
 from ablate.model.objective import terms_of
-from ablate.results.records import Matched
+from ablate.results.records import Matched, UserCode
 from ablate.results.run_key import is_foreign
 from ablate.training.step import Step, build_step
 
@@ -47,6 +47,7 @@ class Checked(NamedTuple):
     budget: Budget
     defaults: dict[str, Any] = {}  # noqa: RUF012 (of constructors, by dotted name; never written to)
     matched: Matched | None = None
+    user_code: UserCode | None = None
 
 
 class Spec(NamedTuple):

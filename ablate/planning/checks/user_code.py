@@ -23,8 +23,9 @@ from ablate.data.task import Task
 from ablate.execution.pool import how_it_died
 from ablate.planning.checks.child import ALMOST, become_subreaper, kill_children, start
 from ablate.results.atomic import read_json, write_json
-from ablate.results.code_hash import AS_IMPORTED
+from ablate.results.code_digest import SOURCES
 from ablate.results.run_key import is_foreign, parts_of, torch_version
+from ablate.results.user_files import compile_from_source, forget_local_modules
 
 Record = dict[str, Any]
 
@@ -34,7 +35,7 @@ FACTS = [
     *("name", "title", "kind", "kinds", "token", "metrics", "yardsticks", "train_tokens", "bytes_per_token", "notes"),
     *("vocab", "outputs", "features", "context", "positions", "length", "fingerprint"),
 ]
-OWN_CODE = hashlib.sha256(b"".join(AS_IMPORTED[file] for file in sorted(AS_IMPORTED))).hexdigest()
+OWN_CODE = hashlib.sha256(b"".join(SOURCES.values())).hexdigest()
 loads_user_code = False  # whether this process may
 SUBNORMAL = 5e-324  # processors can be set to take it for 0
 # Settings of the process on which every number depends: importing a module must not change them.
@@ -128,6 +129,8 @@ def answer(call: Callable[[], Any], channel: socket.socket) -> None:
     global loads_user_code
     loads_user_code, own = True, os.getpid()
     torch.set_num_threads(1)  # a forked process has no threads of its parent
+    forget_local_modules()
+    compile_from_source()
     become_subreaper()
     try:
         found = {"value": call()}

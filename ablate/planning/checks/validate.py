@@ -32,11 +32,14 @@ from ablate.model.cost import MOST, Budget, count, estimate
 from ablate.model.shape import ModelShape
 from ablate.model.transformer import Parts
 from ablate.planning.checks import user_code
+from ablate.planning.checks.rehearsal import rehearse
 from ablate.planning.checks.small_models import Checked as Checked
 from ablate.planning.checks.small_models import with_passes
 from ablate.planning.checks.user_code import Failed, cached, isolate_user_code, run_in_subprocess
-from ablate.results.run_key import LIBRARIES, is_foreign, kernels_of
+from ablate.results.records import UserCode
+from ablate.results.run_key import LIBRARIES, is_foreign, kernels_of, numbers
 from ablate.results.tables import class_name
+from ablate.results.user_files import record_user_code
 from ablate.training.devices import card_of, cards
 from ablate.training.optim import OFFERED, make_optimiser, rule_of
 from ablate.training.schedule import schedule_problems
@@ -92,7 +95,13 @@ class Validator:
             return [], None
         task = self._task(resolve_auto(config)) if built_in else user_code.DescribedTask(plain["task"])
         checked = dataclasses.replace(typed(plain["config"]), user=config.user)
-        return [], Checked(checked, task, parse(Budget, plain["budget"]), plain["defaults"])
+        cell = Checked(checked, task, parse(Budget, plain["budget"]), plain["defaults"])
+        if not is_foreign(numbers(checked)):  # a tracking service
+            return [], cell
+        record = plain["user_code"]
+        with contextlib.suppress(Failed):  # if its process dies, a note says that the cell could not be tried out
+            record = isolate_user_code(config, partial(rehearse, cell))
+        return [], cell._replace(user_code=parse(UserCode, record))
 
     def _described(self, config: Config) -> dict[str, Any]:
         """What `_examine` finds, as plain data."""
@@ -103,7 +112,8 @@ class Validator:
         if problems or checked is None:
             return {"problems": problems}
         whole = {"config": checked.config.as_json(), "budget": checked.budget.as_json(), "defaults": checked.defaults}
-        return whole | {"problems": [], "task": user_code.describe(checked.task, checked.config)}
+        whole |= {"task": user_code.describe(checked.task, checked.config)}
+        return whole | {"problems": [], "user_code": record_user_code(config.user).as_json()}
 
     def _examine(self, config: Config) -> tuple[list[Problem], Checked | None]:
         """The problems of a cell, and the checked and counted cell if it can be built."""

@@ -15,7 +15,7 @@ from ablate.model.dropout import Dropout
 from ablate.planning.checks import examine, preflight, small_models, user_code, validate
 from ablate.planning.checks.preflight import Signature, alike, refuse_equal
 from ablate.planning.plan import PlanError, check_study, plan_study
-from ablate.results.code_hash import Code
+from ablate.results.code_digest import Code
 from ablate.training.vectors import is_pretrained
 
 MINE = "user=[mistakes_of_mine]"
@@ -260,7 +260,7 @@ def test_what_was_found_is_kept_and_a_damaged_file_is_passed_over(plan, tmp_path
         file.write_text(file.read_text()[:-20] if "problems" in file.read_text() else "[]")
     plan("norm=ln,rms", "optim.lr=1e-3,2e-3")
     assert len(made) == len(counted) == 4
-    monkeypatch.setattr(preflight, "code_of", lambda config: Code("other", {}))
+    monkeypatch.setattr(preflight, "code_of", lambda *_: Code("other", {}))
     plan("norm=ln,rms", "optim.lr=1e-3,2e-3")
     assert len(made) == 6, "a copy is made again when the code changes"
 

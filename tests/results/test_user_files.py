@@ -1,0 +1,170 @@
+"""A run's key holds the content of user code; ways to change it are in `ways_to_change_code`."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ways_to_change_code
+from conftest import ROOT
+from test_components import CONFIG
+from ways_to_change_code import NOT_SEEN, WAYS, Way, native_module
+
+from ablate.config.schema import Config, typed
+from ablate.results import user_files
+from ablate.results.records import UserCode
+from ablate.results.run_key import code_of, run_key
+from ablate.results.user_files import imports_in, package_files, record_user_code, refuse_changed, refuse_unplanned
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Any]:
+    """What came of each way, by its name."""
+    command = [sys.executable, ways_to_change_code.__file__]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    printed = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+    return dict(json.loads(printed))
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+def test_a_change_of_user_code_is_another_key_or_is_listed_as_not_seen(way: Way, results: dict[str, Any]) -> None:
+    if "{native}" in way.file and not native_module():
+        pytest.skip("this Python has no native modules in files")
+    before, after = results[way.name]["values"]
+    assert (before == after) == way.same_value
+    assert results[way.name]["is_seen"] == way.is_seen
+
+
+def test_at_least_forty_ways_are_seen() -> None:
+    assert len(WAYS) == len({way.name for way in WAYS})
+    assert len(WAYS) - len(NOT_SEEN) >= 40
+
+
+FILES = {
+    "mine/__init__.py": "",
+    "mine/norms.py": "class Half: pass",
+    "mine/data/table.json": "[1]",
+    "mine/.hidden": "x",
+    "mine/.git/config": "x",
+    "mine/__pycache__/norms.pyc": "x",
+    "mine/old.pyc": "x",
+    "mine/out/runs/s0/result.json": "{}",
+    "mine/out/studies/s/manifest.json": "{}",
+}
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a package and of a helper beside it."""
+    for name, text in (FILES | {"beside_mine.py": "X = 1\n"}).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("mine", "mine.norms", "beside_mine"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return tmp_path
+
+
+def test_hidden_files_bytecode_and_results_in_a_package_do_not_count(mine: Path) -> None:
+    assert sorted(package_files(["mine.norms"])) == ["mine/__init__.py", "mine/data/table.json", "mine/norms.py"]
+
+
+def test_a_package_counts_where_it_stands(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = user_files.digests_of(package_files(["mine"]))
+    (mine / "other").mkdir()
+    (mine / "mine").rename(mine / "other" / "mine")
+    monkeypatch.syspath_prepend(str(mine / "other"))
+    assert user_files.digests_of(package_files(["mine"])) == first
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("import a.b\nimport c as d, e", {"a", "c", "e"}),
+        ("from a import b, c\nfrom . import d\nfrom .e import f", {"a.b", "a.c"}),
+        ("def f():\n    if x:\n        import a", {"a"}),
+        ("load('a.b', 'not a name', 'ablate')", {"a.b"}),
+        ("from ablate.model.norm import RMSNorm", {"ablate.model.norm.RMSNorm"}),
+        ("from ablate.model.norm import *", {"ablate.model.norm.*"}),
+        ("import ablate\nablate.load(x).model()", {"ablate.load"}),
+        ("import ablate.model.norm\nablate.model.norm.RMSNorm.forward", {"ablate.model.norm.RMSNorm.forward"}),
+        ("import ablate.model.norm as n\nn.RMSNorm(3)", {"ablate.model.norm.RMSNorm"}),
+        ("import ablate.model.norm as n\ngetattr(n, x)", {"ablate.model.norm"}),
+        ("getattr(import_module('ablate.model.norm'), x)", {"ablate.model.norm"}),
+    ],
+)
+def test_the_names_that_a_source_may_import(source: str, names: set[str]) -> None:
+    found = imports_in(source.encode())
+    assert {name for name in found if name in names or name.startswith("ablate")} == names
+
+
+def foreign(target: str = "mine.norms.Half") -> Config:
+    return typed(CONFIG | {"norm": {"_target_": target, "_partial_": True}})
+
+
+def user_code(**parts: Any) -> UserCode:
+    return UserCode(**({"packages": {}, "modules": {}, "ablate": [], "versions": {}} | parts))
+
+
+@pytest.mark.parametrize(
+    ("name", "needed", "not_needed"),
+    [
+        ("ablate.model.norm.ScaleNorm", "ablate.model.norm.ScaleNorm", "ablate.model.norm.GroupNorm"),
+        ("ablate.model.norm.ScaleNorm.forward", "ablate.model.norm.ScaleNorm", "ablate.model.norm.GroupNorm"),
+        ("ablate.model.norm", "ablate.model.norm.GroupNorm", "ablate.model.ffn.MoE"),
+        ("ablate.model.norm.*", "ablate.model.norm.GroupNorm", "ablate.model.ffn.MoE"),
+        ("ablate.model", "ablate.model.ffn.MoE", "ablate.data.dates.Dates"),
+    ],
+)
+def test_what_user_code_imports_of_ablate_counts(name: str, needed: str, not_needed: str) -> None:
+    definitions = code_of(foreign(), user_code(ablate=[name])).definitions
+    assert needed in definitions and not_needed not in definitions
+    assert needed not in code_of(foreign(), user_code()).definitions
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"packages": {"a": "1"}}, {"modules": {"a": "1"}}, {"versions": {"a": "1"}}, {"ablate": ["ablate.model.norm"]}],
+)
+def test_every_part_of_user_code_is_in_the_key(other: dict[str, Any]) -> None:
+    assert run_key(foreign(), 0, "f", user_code(**other)) != run_key(foreign(), 0, "f", user_code())
+
+
+def test_two_classes_of_one_bare_name_are_two() -> None:
+    one, two = (run_key(foreign(target), 0, "f", user_code()) for target in ("mine.one.Half", "mine.two.Half"))
+    assert one != two
+
+
+def test_a_module_that_training_alone_imports_is_refused_by_name(mine: Path) -> None:
+    planned = record_user_code(["mine"])
+    before = user_files.local_modules()
+    __import__("mine.norms")
+    refuse_unplanned(planned, ["mine"], before)
+    __import__("beside_mine")
+    refuse_unplanned(planned, ["mine"], user_files.local_modules())
+    with pytest.raises(
+        RuntimeError, match="imported beside_mine in training, not in the plan, so it is in no key; imp"
+    ):
+        refuse_unplanned(planned, ["mine"], before)
+    refuse_unplanned(record_user_code(["mine", "beside_mine"]), ["mine", "beside_mine"], before)
+
+
+@pytest.mark.parametrize(("file", "text"), [("mine/norms.py", "X = 2"), ("mine/new.py", ""), ("mine/norms.py", None)])
+def test_a_package_that_changed_since_the_plan_is_refused(file: str, text: str | None, mine: Path) -> None:
+    planned = record_user_code(["mine"])
+    refuse_changed(planned, ["mine"])
+    (mine / file).write_text(text) if text is not None else (mine / file).unlink()
+    with pytest.raises(RuntimeError, match="changed after the plan was made; give the command again"):
+        refuse_changed(planned, ["mine"])
+
+
+def test_a_helper_that_changed_since_the_plan_is_refused(mine: Path) -> None:
+    before = user_files.local_modules()
+    __import__("beside_mine")
+    planned = record_user_code(["mine"])
+    (mine / "beside_mine.py").write_text("X = 2\n")
+    with pytest.raises(RuntimeError, match="changed after the plan was made; give the command again"):
+        refuse_unplanned(planned, ["mine"], before)
