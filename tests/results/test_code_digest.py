@@ -17,7 +17,7 @@ from ablate.config.components import resolve
 from ablate.config.groups import groups
 from ablate.config.schema import VARIED, typed
 from ablate.config.targets import CHOSEN
-from ablate.data.synthetic import Synthetic
+from ablate.data.sequence import Synthetic
 from ablate.model.norm import RunningNorm
 from ablate.results.code_digest import IMPORT, LOOP, NEUTRAL, SOURCES, Sources, code_of
 from ablate.results.run_key import code_parts

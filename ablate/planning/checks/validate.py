@@ -1,5 +1,6 @@
 """Checks each cell by itself: its keys, components, task and device; counts its cost."""
 
+import contextlib
 import dataclasses
 import importlib
 import json
