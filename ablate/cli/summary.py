@@ -178,7 +178,9 @@ def _next_steps(study: Study, results: Path) -> list[str]:
     figures = "figures: ablate analyse"
     if results != Path("results"):
         figures += f" --results-dir {shlex.quote(str(results))}"
-    if len(manifest.cells) < 2 or manifest.confirms or naming.no_evidence(manifest):
+    has_result = study.runs[status == "done"]["cell"]
+    untrained = {cell.id for cell in manifest.cells} - set(has_result)
+    if len(manifest.cells) < 2 or manifest.confirms or naming.no_evidence(manifest) or (unfinished and untrained):
         return [*lines, figures]
     if (status == "done").any():
         return [*lines, f"next: {_more_seeds(manifest)}      {figures}"]

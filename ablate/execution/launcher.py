@@ -87,18 +87,16 @@ def run_in(workers: Sequence[dict[str, str]], orders: Sequence[Order]) -> list[A
     """Train runs in workers with these environments; a run whose worker died has failed, unless another process has
     taken it over.  Raises DiskFull and FailedAlike."""
     if workers:
-        answers = Pool(workers).run(orders)
-    else:
-        reason = "there are fewer devices here than train.devices, or the job's tasks cannot share them equally"
-        answers = [Answer(status="failed", died=reason)] * len(orders)
-    for order, answer in zip(orders, answers, strict=True):
-        if answer.died:
-            write_death(Run(Path(order.results), order.path), answer.died)
-    return answers
+        return Pool(workers, write_death).run(orders)
+    reason = "there are fewer devices here than train.devices, or the job's tasks cannot share them equally"
+    for order in orders:
+        write_death(order, reason)
+    return [Answer(status="failed", died=reason)] * len(orders)
 
 
-def write_death(run: Run, message: str) -> None:
-    """Write the result of a run whose worker died, unless another process trains it or has ended it."""
+def write_death(order: Order, message: str) -> None:
+    """Write the result of a run whose worker died, unless another process trains or has ended it.  Raises DiskFull."""
+    run = Run(Path(order.results), order.path)
     error = RunError(type="WorkerDied", message=message)
     result = Result(status="failed", final={}, error=error, ended=now())
     try:

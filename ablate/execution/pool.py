@@ -13,7 +13,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from ablate.config.import_path import program
@@ -128,8 +128,9 @@ class Worker:
 class Pool:
     """A worker for each environment, started when there is an order for it."""
 
-    def __init__(self, environments: Sequence[dict[str, str]]):
+    def __init__(self, environments: Sequence[dict[str, str]], report_death: Callable[[Order, str], None]):
         self.environments = environments
+        self.report_death = report_death  # called with how the worker of an order died
         self.free: queue.SimpleQueue[int] = queue.SimpleQueue()  # indices of environments without a run
         for index in range(len(environments)):
             self.free.put(index)
@@ -172,10 +173,14 @@ class Pool:
                     raise DiskFull(answer.full)
                 if answer.status == "interrupted" or (answer.died and self.closing):
                     continue  # a signal stopped the worker: another one goes on, unless the sweep ends
+                if answer.died:
+                    self.report_death(order, answer.died)
                 return answer
             return Answer(status="interrupted")
         except OSError as error:  # such as no process available; the next run may succeed
-            return Answer(status="failed", died=f"no worker could be started ({error})")
+            message = f"no worker could be started ({error})"
+            self.report_death(order, message)
+            return Answer(status="failed", died=message)
         finally:
             self.free.put(index)
 
@@ -203,7 +208,8 @@ class Pool:
 
 
 def refuse_more_failures(orders: Sequence[Order], futures: Sequence[Future[Answer]]) -> None:
-    """Raise FailedAlike if every configuration has a run that failed, all with the same error, and none that did not.
+    """Raise FailedAlike if every configuration of these orders has a run that failed, all with the same error, and none
+    that did not.
 
     A machine without a compiler fails every run, each after half a minute.
     """
@@ -218,7 +224,7 @@ def refuse_more_failures(orders: Sequence[Order], futures: Sequence[Future[Answe
     every_cell = failed_cells == {order.cell.id for order in orders}
     if every_cell and len(errors) == 1 and "" not in errors and not_started:
         runs = counted(not_started, "run")
-        raise FailedAlike(f"every configuration failed with the same error ({errors.pop()}); {runs} not trained")
+        raise FailedAlike(f"every run so far failed with the same error ({errors.pop()}); {runs} not trained")
 
 
 def how_it_died(code: int, which: str = "the worker process") -> str:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy
@@ -143,9 +143,13 @@ def attempt(run: Run, cell: Cell, seed: int, should_stop: ShouldStop, ranks: Ran
     except (LeaseLost, DiskFull, RankLost):
         raise
     except Diverged as error:
-        this.result = dataclasses.replace(this.result, status="diverged", error=described(error))
+        this.result = dataclasses.replace(
+            this.result, status="diverged", error=described(error, cell.planned_config.user)
+        )
     except BaseException as error:  # a component can raise SystemExit, too
-        this.result = dataclasses.replace(this.result, status="failed", error=described(error))
+        this.result = dataclasses.replace(
+            this.result, status="failed", error=described(error, cell.planned_config.user)
+        )
     cpu_seconds = cell.planned_config.train.devices * (time.process_time() - cpu_start)
     if this.trainer:
         cpu_seconds += this.trainer.clock.cpu_before
@@ -163,11 +167,27 @@ def attempt(run: Run, cell: Cell, seed: int, should_stop: ShouldStop, ranks: Ran
     return result.status
 
 
-def described(error: BaseException) -> RunError:
-    """An error as a result records it."""
+def described(error: BaseException, user: Iterable[str]) -> RunError:
+    """An error as a result records it; one that user code raised names the line there."""
     name = type(error).__name__
-    trace = "".join(traceback.format_exception(error))
-    return RunError(type=name, message=str(error).strip() or name, traceback=trace)
+    message = str(error).strip() or name
+    line = line_in(user, error)
+    if line:
+        message = f"{message} ({line})"
+    return RunError(type=name, message=message, traceback="".join(traceback.format_exception(error)))
+
+
+def line_in(packages: Iterable[str], error: BaseException) -> str:
+    """The last line of some packages in an error's traceback: "my_package/norms.py:19"; "" without one."""
+    tops = {package.partition(".")[0] for package in packages}
+    place = ""
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        module = frame.f_globals.get("__name__", "")
+        if module.partition(".")[0] in tops:
+            file = Path(frame.f_code.co_filename)
+            parts = len(module.split(".")) + (file.stem == "__init__")
+            place = f"{'/'.join(file.parts[-parts:])}:{number}"
+    return place
 
 
 def train(this: Attempt, run: Run, cell: Cell, seed: int, should_stop: ShouldStop, ranks: Ranks) -> None:

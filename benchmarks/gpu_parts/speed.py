@@ -38,7 +38,7 @@ def synchronisations(given: Given, found: Findings) -> None:
         if given.device == "cuda":
             torch.cuda.set_sync_debug_mode("warn")
         for _ in range(20):
-            made.update(made.progress.step)
+            made.train_step(made.progress.step)
             made.progress.step += 1
         if given.device == "cuda":
             torch.cuda.set_sync_debug_mode("default")

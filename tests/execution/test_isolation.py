@@ -1,6 +1,7 @@
 """What a component does to its process is named, and changes no other cell's numbers."""
 
 import functools
+import importlib
 import json
 import os
 import subprocess
@@ -203,6 +204,17 @@ class Python(nn.Module):
         return (x * self.weight * (1 + 0.1 * self.n)).to(x.dtype)
 
 
+class Always(nn.Module):
+    def __init__(self, dim: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.n = 0
+
+    def forward(self, x, mask=None):
+        self.n += 1
+        return (x * self.weight * (1 + 0.1 * self.n)).to(x.dtype)
+
+
 class Buffer(Python):
     def __init__(self, dim: int):
         super().__init__(dim)
@@ -212,10 +224,11 @@ class Buffer(Python):
 
 
 def test_state_that_no_checkpoint_has_is_refused(plan, refused, tmp_path, monkeypatch) -> None:
-    name = write_module(tmp_path, monkeypatch, COUNTING, "norm", {"python": "", "buffer": ""})
+    name = write_module(tmp_path, monkeypatch, COUNTING, "norm", {"python": "", "always": "", "buffer": ""})
     words = [f"user=[{name}]", "seeds=1"]
-    [line] = refused("norm=python", *words, config_dir=str(tmp_path / "conf"))
-    assert f"{name}.Python keeps state where no checkpoint has it" in line and "register_buffer" in line
+    for norm in ("python", "always"):  # in training alone, and at evaluation, too
+        [line] = refused(f"norm={norm}", *words, config_dir=str(tmp_path / "conf"))
+        assert f"{name}.{norm.title()} keeps state where no checkpoint has it" in line and "register_buffer" in line
     assert plan("norm=buffer", *words, config_dir=str(tmp_path / "conf")).manifest.cells
 
 
@@ -301,3 +314,30 @@ def test_a_run_is_stamped_with_the_commit_at_its_time(tmp_path: Path, monkeypatc
     assert train_run.git() == Commit(commit=second, dirty=False)
     file.with_name("new.py").write_text("")
     assert train_run.git() == Commit(commit=second, dirty=True)
+
+
+FAILING = """
+from torch import nn
+
+class Failing(nn.Module):
+    def __init__(self, dim: int):
+        super().__init__()
+
+    def forward(self, x, mask=None):
+        return explode(x)
+
+def explode(x):
+    raise RuntimeError("my norm exploded")
+"""
+
+
+def test_an_error_names_the_line_of_user_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = write_module(tmp_path, monkeypatch, FAILING, "norm", {"failing": ""})
+    module = importlib.import_module(name)
+    try:
+        module.Failing(4)(torch.ones(4))
+    except RuntimeError as error:
+        of_user_code = train_run.described(error, [name])
+        of_others = train_run.described(error, [])
+    assert of_user_code.message == f"my norm exploded ({name}.py:12)"
+    assert of_others.message == "my norm exploded"

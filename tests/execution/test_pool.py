@@ -46,8 +46,9 @@ def pool_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pool]:
         stopped: list[Any] = []
         trained: list[Order] = []
         monkeypatch.setattr(pool, "Worker", FakeWorker)
-        made = Pool([{}] * count)
-        vars(made).update(started=started, stopped=stopped, trained=trained)
+        deaths: list[tuple[str, str]] = []
+        made = Pool([{}] * count, lambda order, message: deaths.append((order.path, message)))
+        vars(made).update(started=started, stopped=stopped, trained=trained, deaths=deaths)
         return made
 
     return make
@@ -94,6 +95,20 @@ def test_otherwise_every_run_is_tried(answer, orders, pool_of):
     assert len(pool_of(1, answer).run(orders)) == len(orders)
 
 
+def test_how_a_worker_died_is_reported_before_the_other_runs_are_trained(orders, pool_of):
+    known_deaths = []
+
+    def answer(order: Order) -> Answer:
+        known_deaths.append(len(workers.deaths))
+        is_first = order.path == orders[0].path
+        return Answer(status="failed", last=True, died="killed") if is_first else Answer(status="done")
+
+    workers = pool_of(1, answer)
+    workers.run(orders[:2])
+    assert workers.deaths == [(orders[0].path, "killed")]
+    assert known_deaths == [0, 1]
+
+
 def test_an_interrupted_run_is_continued_by_another_worker(orders, pool_of):
     interrupted = iter([True])
 
@@ -130,7 +145,7 @@ def test_a_worker_that_is_being_started_when_the_sweep_ends_is_ended(monkeypatch
 
     closing = threading.Event()
     monkeypatch.setattr(pool, "Worker", SlowToStart)
-    workers = Pool([{}])
+    workers = Pool([{}], lambda order, message: None)
     thread = threading.Thread(target=workers.worker_at, args=(0,))
     thread.start()
     starting.wait()

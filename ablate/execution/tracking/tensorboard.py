@@ -83,7 +83,7 @@ class TensorBoard:
         for file in self.files.values():
             file.records.close()
         self.files.clear()
-        if self.folder:
+        if self.folder and self.folder.is_dir():
             say(f"TensorBoard: tensorboard --logdir {shlex.quote(str(self.folder))}")
 
     def _begin(self, run: TrackedRun, rows: list[Row]) -> None:

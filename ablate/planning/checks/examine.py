@@ -155,18 +155,18 @@ ALONE = ("unsteady", "rows")  # if one of these fails, later checks mean nothing
 NOTED = ("unsteady", "training", "batch")  # these give a note instead of a problem
 # Each check, and what is said of the component that fails it.
 CHECKS: dict[str, tuple[Check, str]] = {
-    "unsteady": (unsteady, "gives other outputs for the same inputs, at evaluation; what it sees cannot be tried out"),
+    "state": (
+        forgets_state,
+        "keeps state where no checkpoint has it: a run that is resumed would have other numbers; keep tensors in "
+        "buffers (register_buffer), and what a step keeps in its state_dict",
+    ),
+    "unsteady": (unsteady, "gives other outputs for the same inputs, at evaluation; the other checks were left out"),
     "anew": (inconstant, "is another model each time it is built; to know its layer it asks for `layer`"),
     "rows": (mixed_rows, "mixes rows: outputs of one example change with the others of its batch, at evaluation"),
     "ahead": (look_ahead, "looks ahead: outputs of a causal model change with later tokens; it must not see them"),
     "beyond": (ahead_beyond, "looks ahead at lengths beyond the context, at which eval.lengths has it tested"),
     "training": (train_ahead, "looks ahead in training: its training loss sees what is to be predicted"),
     "batch": (train_rows, "mixes rows in training: what it makes of an example depends on the others of its batch"),
-    "state": (
-        forgets_state,
-        "keeps state where no checkpoint has it: a run that is resumed would have other numbers; keep tensors in "
-        "buffers (register_buffer), and what a step keeps in its state_dict",
-    ),
     "padding": (read_padding, "reads padding: outputs at real positions change with padded ones; use its mask"),
 }
 

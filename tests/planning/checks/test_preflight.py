@@ -36,6 +36,7 @@ MISTAKES = {
         ["norm.strength=1 and norm.strength=2", SAME],
         ["position=rope and position=fixedbase", SAME],
     ],
+    f"norm=ln,drawing {SEPARATE}": [["norm: mistakes_of_mine.Drawing keeps state where no checkpoint has it"]],
     f"norm=ln,overtime,overbatch,counting,idle attention=mha,odd,edge {SEPARATE}": [
         ["norm: mistakes_of_mine.OverTime looks ahead"],
         ["norm: mistakes_of_mine.OverBatch mixes rows"],
@@ -79,15 +80,12 @@ def test_attention_that_ignores_the_padding_mask(plan: Any, small: list[str], fa
 def test_parts_that_are_noted_and_not_accused(plan: Any, faulty: str, here: None) -> None:
     """float32 where a part takes nothing else, and a note where nothing could be tried; parts that are never the same;
     rows that are mixed in training, which is a look ahead where later positions are mixed in."""
-    norms = "norm=ln,bn,single,broken,drawing,batchwise,windowwise"
+    norms = "norm=ln,bn,single,broken,batchwise,windowwise"
     made = plan(MINE, norms, "attention=mha,trained", "seeds=1", SEPARATE, config_dir=faulty)
-    assert len(made.manifest.cells) == 8
+    assert len(made.manifest.cells) == 7
     assert [note for note in made.notes if "tried out" in note] == [
-        "norm=broken: it could not be tried out on a small copy (RuntimeError: needs an accelerator)",
-        *[note for note in made.notes if "cannot be tried out" in note],
+        "norm=broken: it could not be tried out on a small copy (RuntimeError: needs an accelerator)"
     ]
-    [drawing] = [note for note in made.notes if "Drawing" in note]
-    assert "mistakes_of_mine.Drawing gives other outputs for the same inputs" in drawing
     mixing = {note.partition(": ")[0] for note in made.notes if "mixes rows in training" in note}
     assert mixing == {"norm=batchwise", "norm=windowwise"}
     ahead = [note.partition(" looks ahead in training")[0] for note in made.notes if "looks ahead" in note]
