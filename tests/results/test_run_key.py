@@ -29,7 +29,8 @@ NO_PART = {
         "train.checkpoint_seconds",
         "as CUDA graphs, passes have the numbers of the loop": "train.capture",
         "trained weights are tested at other lengths without training again": "eval.lengths",
-        "data count by content: the fingerprint": "data.path data.name data.column data.held_out",
+        "data count by content: the fingerprint": "data.path data.name data.column data.held_out "
+        "data.validation data.test",
         "how runs are judged": "data.solved_at margin",
         "tracking reads what training wrote": "track",
         "which runs and cells there are, and what is compared": "seeds seeds_max confirm design "
