@@ -105,7 +105,7 @@ def test_a_commit_is_of_the_code_and_only_what_belongs_to_it_counts_as_a_change(
     from ablate.execution import train_run as run_facts
 
     def dirty() -> bool:
-        found = run_facts.git.__wrapped__()
+        found = run_facts.git()
         assert found is not None and len(found.commit) == 40
         return bool(found.dirty)
 
@@ -119,7 +119,7 @@ def test_a_commit_is_of_the_code_and_only_what_belongs_to_it_counts_as_a_change(
     write("notes.md")
     committed(tmp_path, ".")
     monkeypatch.setattr(run_facts, "__file__", str(write(".venv/train_run.py")))
-    assert run_facts.git.__wrapped__() is None, "code that is installed below a repository is not of its commit"
+    assert run_facts.git() is None, "code that is installed below a repository is not of its commit"
     monkeypatch.setattr(run_facts, "__file__", str(code))
     assert not dirty()
     write("paper/draft of mine.tex")

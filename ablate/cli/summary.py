@@ -178,11 +178,12 @@ def _next_steps(study: Study, results: Path) -> list[str]:
     figures = "figures: ablate analyse"
     if results != Path("results"):
         figures += f" --results-dir {shlex.quote(str(results))}"
-    has_result = study.runs[status == "done"]["cell"]
-    untrained = {cell.id for cell in manifest.cells} - set(has_result)
-    if len(manifest.cells) < 2 or manifest.confirms or naming.no_evidence(manifest) or (unfinished and untrained):
+    if len(manifest.cells) < 2 or manifest.confirms or naming.no_evidence(manifest):
         return [*lines, figures]
-    if (status == "done").any():
+    cells_with_result = set(study.runs[status == "done"]["cell"])
+    if cells_with_result:
+        if unfinished and len(cells_with_result) < len(manifest.cells):
+            return [*lines, figures]  # no configuration is confirmed that has never trained
         return [*lines, f"next: {_more_seeds(manifest)}      {figures}"]
     if (status == "diverged").any():
         third = formatting.scientific(float(f"{min(config.optim.lr for config in manifest.configs) / 3:.1g}"))

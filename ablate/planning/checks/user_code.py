@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ablate.config.errors import Corrupt, one_line
 from ablate.config.schema import Config
+from ablate.config.targets import within
 from ablate.data.corpus import cache_folder
 from ablate.data.task import Task
 from ablate.execution.pool import how_it_died
@@ -96,9 +97,9 @@ def run_in_subprocess(call: Callable[[], Any], seconds: float = math.inf, about:
 
 def import_problems(config: Config) -> list[str]:
     """The settings of the process that importing a cell's user modules changes, as sentences."""
-    targets = [target for _, target in parts_of(config) if is_foreign({"_target_": target})]
+    modules = {target.rpartition(".")[0] for _, target in parts_of(config)}
     problems = []
-    for module in sorted({target.rpartition(".")[0] for target in targets}):
+    for module in sorted(module for module in modules if within(module, config.user)):  # nothing else may be imported
         before = {name: read() for name, read in SETTINGS.items()}
         try:
             importlib.import_module(module)

@@ -173,7 +173,7 @@ def test_a_ladder_is_told_with_its_worth_its_cost_and_its_trend(tmp_path: Path) 
     ):
         assert part in told, told
     (top,) = (line for line in text.splitlines() if line.startswith("| FFN: SwiGLU − ReLU MLP | 3 | 8 |"))
-    assert "×1.05" in top and "more |" in top
+    assert "×1.05" in top and " % [+" in top
 
 
 def test_a_ladder_without_worths_is_told_with_the_reason(tmp_path: Path) -> None:
