@@ -10,11 +10,13 @@ import os
 import queue
 import select
 import signal
+import socket
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import IO
 
 from ablate.config.import_path import program
 from ablate.config.typed_json import Record, parse
@@ -102,13 +104,12 @@ class Worker:
 
     def read_line(self) -> str:
         """The worker's next line; empty if it has died, even if a process that it started keeps its output open."""
-        assert self.process.stdout
-        output = select.poll()
-        output.register(self.process.stdout, select.POLLIN)
-        while not output.poll(1000 * POLL_SECONDS):
-            if self.process.poll() is not None and not output.poll(0):
+        output = self.process.stdout
+        assert output
+        while not readable(output, POLL_SECONDS):
+            if self.process.poll() is not None and not readable(output, 0):
                 return ""
-        return self.process.stdout.readline()
+        return output.readline()
 
     def stop(self, deadline: float) -> None:
         """Close the worker's input, wait until the deadline for it to exit, and kill what is left of its group."""
@@ -225,6 +226,13 @@ def refuse_more_failures(orders: Sequence[Order], futures: Sequence[Future[Answe
     if every_cell and len(errors) == 1 and "" not in errors and not_started:
         runs = counted(not_started, "run")
         raise FailedAlike(f"every run so far failed with the same error ({errors.pop()}); {runs} not trained")
+
+
+def readable(stream: socket.socket | IO[str], seconds: float) -> bool:
+    """Whether data or the end of a stream can be read within some seconds."""
+    poll = select.poll()
+    poll.register(stream, select.POLLIN)
+    return bool(poll.poll(1000 * seconds))
 
 
 def how_it_died(code: int, which: str = "the worker process") -> str:

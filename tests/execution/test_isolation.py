@@ -204,12 +204,7 @@ class Python(nn.Module):
         return (x * self.weight * (1 + 0.1 * self.n)).to(x.dtype)
 
 
-class Always(nn.Module):
-    def __init__(self, dim: int):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(dim))
-        self.n = 0
-
+class Always(Python):
     def forward(self, x, mask=None):
         self.n += 1
         return (x * self.weight * (1 + 0.1 * self.n)).to(x.dtype)

@@ -11,7 +11,6 @@ import ctypes
 import json
 import os
 import pickle
-import select
 import signal
 import socket
 import subprocess
@@ -20,10 +19,11 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ablate.config.import_path import start_importing
+from ablate.execution.pool import readable
 from ablate.formatting.streams import prepare
 
 FORKS = hasattr(os, "fork") and sys.platform != "darwin"
@@ -78,18 +78,18 @@ class Child:
         return self.code
 
 
-def start(body: Body, held: Iterable[int] = ()) -> Child:
+def start(body: Body) -> Child:
     """Start a process that calls `body` with its end of a channel and exits; it is killed if this process ends.
 
-    It leads a new process group, reads nothing, ignores Ctrl-C and prints to standard error; `held` file descriptors
-    are closed in it.  Only a body that can be pickled works on every system.
+    It leads a new process group, reads nothing, ignores Ctrl-C and prints to standard error.  Only a body that can be
+    pickled works on every system.
     """
     here, there = socket.socketpair()
     with there:
-        return forked(body, held, here, there) if FORKS else spawned(body, here, there)
+        return forked(body, here, there) if FORKS else spawned(body, here, there)
 
 
-def forked(body: Body, held: Iterable[int], here: socket.socket, there: socket.socket) -> Child:
+def forked(body: Body, here: socket.socket, there: socket.socket) -> Child:
     """`start` by forking this process."""
     flush()  # otherwise both processes would write the buffered output
     parent = os.getpid()
@@ -98,8 +98,6 @@ def forked(body: Body, held: Iterable[int], here: socket.socket, there: socket.s
         pid = os.fork()
     if pid == 0:
         here.close()
-        for number in held:
-            os.close(number)
         run_child(body, there, parent)
     with contextlib.suppress(OSError):
         os.setpgid(pid, pid)  # in both processes, so that it is done before any signal to the group
@@ -172,10 +170,9 @@ def become_subreaper() -> None:
     prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def kill_children(kept: Iterable[int]) -> None:
-    """Kill all children of this process except `kept`, and then their orphaned children."""
-    kept = set(kept)
-    while strays := [pid for pid in children() if pid not in kept]:
+def kill_children() -> None:
+    """Kill all children of this process, and then their orphaned children."""
+    while strays := children():
         for pid in strays:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -201,13 +198,6 @@ def parents() -> Iterator[tuple[int, int]]:
             pid, parent = map(int, line.split())
             if pid != ps.pid:
                 yield pid, parent
-
-
-def readable(channel: socket.socket | int, seconds: float) -> bool:
-    """Whether data or the end of the stream can be read within some seconds."""
-    poll = select.poll()
-    poll.register(channel, select.POLLIN)
-    return bool(poll.poll(1000 * seconds))
 
 
 def prctl(option: int, value: int) -> bool:

@@ -139,7 +139,7 @@ def answer(call: Callable[[], Any], channel: socket.socket) -> None:
         found = {"error": one_line(error)}
     if os.getpid() != own:  # a component forked this process
         os._exit(1)
-    kill_children([])  # before the parent reads the answer and kills this process
+    kill_children()  # before the parent reads the answer and kills this process
     channel.sendall(json.dumps(found, default=lambda number: number.item()).encode() + b"\n")  # of numpy or torch
 
 
