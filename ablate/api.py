@@ -15,9 +15,9 @@ from ablate.config.errors import Corrupt, PlanError, Problem, Refused, whole_lin
 from ablate.execution.signals import DiskFull, raising_disk_full
 from ablate.execution.tracking.sender import tracking
 from ablate.planning.runs import Plan, device_problem
-from ablate.results.manifest import log_look, outside, renew_manifest
-from ablate.results.run import now
-from ablate.results.study import Study, load_study
+from ablate.runs.folder import now
+from ablate.runs.manifest import log_look, outside, renew_manifest
+from ablate.runs.study import Study, load_study
 
 
 class Reporter(Protocol):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ablate.results.study import Study
+    from ablate.runs.study import Study
     from analysis.case import Case
 
 __all__ = ["plot", "report"]

@@ -7,7 +7,7 @@ from typing import Any
 import jinja2
 
 from ablate import evidence, formatting
-from ablate.results import naming
+from ablate.runs import naming
 
 TEMPLATES = Path(__file__).parent / "templates"
 

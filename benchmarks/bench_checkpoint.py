@@ -21,7 +21,7 @@ from common import ROOT
 
 from ablate import load
 from ablate.planning.plan import check_study
-from ablate.results.run import Run
+from ablate.runs.folder import Run
 from ablate.training.devices import configure_torch
 from ablate.training.trainer import Trainer
 

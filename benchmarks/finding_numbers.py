@@ -22,8 +22,8 @@ from scipy import stats
 
 from ablate import evidence, formatting
 from ablate.evidence.ladder import reference_rungs
-from ablate.results.kept_tables import read_tables
-from ablate.results.study import Study
+from ablate.runs.kept_tables import read_tables
+from ablate.runs.study import Study
 
 FOLDER = Path(__file__).parents[1] / "experiments" / "results"
 GUESS = math.log(256)  # of bytes

@@ -181,7 +181,7 @@ def study(folder: Path) -> Any:
     """A small study as a sweep leaves it, and its case."""
     from fake_studies import fabricate
 
-    from ablate.results.study import load_study
+    from ablate.runs.study import load_study
     from analysis.case import case_of
 
     if not (folder / "studies").exists():

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas
 
-from ablate.results.kept_tables import read_tables
+from ablate.runs.kept_tables import read_tables
 
 STUDIES = {"nope_lengths": ["test/accuracy@16"], "nope_exact": ["test/exact@9", "test/exact@10"]}
 FOLDER = Path(__file__).parents[1] / "experiments" / "results"

@@ -34,10 +34,10 @@ from ablate.cli.status import TICK, counts, endings, follow, table
 from ablate.cli.sweep import Terminal
 from ablate.config.errors import one_line
 from ablate.planning.runs import Plan
-from ablate.results.atomic import write_atomic
-from ablate.results.kept_tables import read_tables, write_tables
-from ablate.results.progress import Runs
-from ablate.results.study import load_study
+from ablate.runs.files import write_atomic
+from ablate.runs.kept_tables import read_tables, write_tables
+from ablate.runs.progress import Runs
+from ablate.runs.study import load_study
 from analysis import figures
 from analysis.case import Case, case_of
 from analysis.cli import output

@@ -36,10 +36,10 @@ from ablate.execution.train_run import git
 from ablate.formatting import instead
 from ablate.planning.earlier_runs import register, registered
 from ablate.planning.runs import is_hydras
-from ablate.results.kept_tables import INDEX, MANIFEST, VERDICTS, anywhere, read_tables, write_tables, write_verdicts
-from ablate.results.manifest import manifest_in
-from ablate.results.records import Manifest
-from ablate.results.study import Study, load_study
+from ablate.runs.kept_tables import INDEX, MANIFEST, VERDICTS, anywhere, read_tables, write_tables, write_verdicts
+from ablate.runs.manifest import manifest_in
+from ablate.runs.records import Manifest
+from ablate.runs.study import Study, load_study
 
 TABLES = Path("experiments") / "results"
 ENDED = ("done", "diverged")

@@ -23,16 +23,16 @@ from ablate.config.targets import NEEDED
 ABLATE = {
     "formatting": "",
     "config": "formatting",
-    "results": "formatting config",
+    "runs": "formatting config",
     "model": "config",
-    "data": "formatting config results",
-    "training": "formatting config results model data",
-    "evidence": "formatting config results",
-    "execution": "formatting config results model data training",
-    "planning": "formatting config results model data training evidence execution",
-    "api": "config results planning execution",
-    "cli": "__init__ formatting config results data evidence execution planning api",
-    "python": "formatting config results training evidence execution planning api cli",
+    "data": "formatting config runs",
+    "training": "formatting config runs model data",
+    "evidence": "formatting config runs",
+    "execution": "formatting config runs model data training",
+    "planning": "formatting config runs model data training evidence execution",
+    "api": "config runs planning execution",
+    "cli": "__init__ formatting config runs data evidence execution planning api",
+    "python": "formatting config runs training evidence execution planning api cli",
 }
 ANALYSIS = {
     "prose": "",
@@ -45,7 +45,7 @@ ANALYSIS = {
     "cli": "prose sources case writing figures webpage",
     "dashboard": "case writing figures cli",
 }
-FREE_OF_TORCH = "formatting config results evidence"  # what the analysis may import of ablate
+FREE_OF_TORCH = "formatting config runs evidence"  # what the analysis may import of ablate
 # Mappings of anything that may cross a border: the arguments of resolved components, whose constructors are the schema,
 COMPONENT_ARGUMENTS = "bind argument_problems defaults_of Cell.defaults Provenance.source layer_of mapped variants_of "
 COMPONENT_ARGUMENTS += "own_of make_optimiser Config.own"
@@ -126,7 +126,7 @@ def test_no_module_imports_itself_by_way_of_others():
         visit(module, ())
 
 
-WITHOUT_TORCH = ["ablate", "ablate.config.schema", "ablate.results", "ablate.evidence", "ablate.python"]
+WITHOUT_TORCH = ["ablate", "ablate.config.schema", "ablate.runs", "ablate.evidence", "ablate.python"]
 WITHOUT_TORCH += [f"ablate.cli.{name}" for name in ("summary", "status", "main")]
 WITHOUT_TORCH += ["ablate.execution.tracking.wandb", "analysis.cli.main", "analysis.cli.output"]
 WITHOUT_TORCH += ["analysis.dashboard.main", "analysis.dashboard.build"]

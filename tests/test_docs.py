@@ -15,7 +15,7 @@ from write_catalogue import SHOWN, pages
 
 from ablate.cli import main as subcommands
 from ablate.config.groups import groups
-from ablate.results import load_study
+from ablate.runs import load_study
 from analysis.case import case_of
 from analysis.case.figures_yaml import Edits
 from analysis.figures import KINDS

@@ -21,8 +21,8 @@ from shown_studies import claim
 
 from ablate.config.groups import groups
 from ablate.config.schema import NAMED
-from ablate.results.kept_tables import write_tables
-from ablate.results.study import load_study
+from ablate.runs.kept_tables import write_tables
+from ablate.runs.study import load_study
 from analysis import figures
 from analysis.case import case_of
 from analysis.cli import verify

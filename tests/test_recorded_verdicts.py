@@ -13,8 +13,8 @@ from statsmodels.stats.multitest import multipletests
 
 from ablate import evidence
 from ablate.evidence.proportions import is_solved
-from ablate.results.kept_tables import read_verdicts
-from ablate.results.records import ClaimVerdict
+from ablate.runs.kept_tables import read_verdicts
+from ablate.runs.records import ClaimVerdict
 
 # Claims that today's code gives another verdict, and the rule that changed it: (study, claim) to (verdict, rule).
 HOLM = "Holm's step-down decides, where the simultaneous interval did"

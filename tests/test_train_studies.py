@@ -18,8 +18,8 @@ from train_studies import Request, keep, known_before, with_history
 from ablate import evidence
 from ablate.config.groups import experiments
 from ablate.planning.plan import plan_study
-from ablate.results.kept_tables import read_tables, read_verdicts, write_tables
-from ablate.results.study import load_study
+from ablate.runs.kept_tables import read_tables, read_verdicts, write_tables
+from ablate.runs.study import load_study
 
 BENCHMARKS = str(ROOT / "benchmarks")
 

@@ -23,10 +23,10 @@ from ablate.config.files import read_plain, regular
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.data.corpus import cache_folder
 from ablate.formatting import counted
-from ablate.results.lease import take
-from ablate.results.manifest import manifest_of
-from ablate.results.records import Manifest
-from ablate.results.run import Run
+from ablate.runs.folder import Run
+from ablate.runs.lock import take
+from ablate.runs.manifest import manifest_of
+from ablate.runs.records import Manifest
 
 OLD = 3600  # seconds after which a temporary file counts as a leftover
 CHECKPOINTS, LEFTOVERS = "checkpoints of ended runs", "leftovers of interrupted writes"

@@ -8,9 +8,9 @@ import pandas
 
 from ablate import evidence, formatting
 from ablate.formatting import CROSSED, columns, counted
-from ablate.results import naming
-from ablate.results.records import Manifest
-from ablate.results.tables import named_rows
+from ablate.runs import naming
+from ablate.runs.records import Manifest
+from ablate.runs.tables import named_rows
 
 ROWS = 16  # the most effects that are listed; `ablate analyse` has all
 

@@ -5,10 +5,10 @@ from typing import Any
 
 from ablate.config.schema import NO_NUMBERS, STUDY_KEYS
 from ablate.formatting import flat, is_number, listed, show
-from ablate.results import naming
-from ablate.results.manifest import readable, studies
-from ablate.results.records import Cell, Manifest
-from ablate.results.tables import class_name
+from ablate.runs import naming
+from ablate.runs.manifest import readable, studies
+from ablate.runs.records import Cell, Manifest
+from ablate.runs.tables import class_name
 
 OF_STUDIES = ("design", "zip", "match", "tune", "margin", "tier")  # keys that change no numbers of a run
 NEAR = 3  # a study is similar to another one if at most so many settings differ

@@ -27,10 +27,10 @@ from ablate.config.groups import groups
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting import duration
 from ablate.formatting.streams import say, screen
-from ablate.results import progress
-from ablate.results.manifest import read_manifest, studies
-from ablate.results.progress import Round, Runs, find, polls, rounds_of, runs_of, together
-from ablate.results.records import Manifest
+from ablate.runs import progress
+from ablate.runs.manifest import read_manifest, studies
+from ablate.runs.progress import Round, Runs, find, polls, rounds_of, runs_of, together
+from ablate.runs.records import Manifest
 
 WIDTH = 160  # width of the table without a terminal
 NAMED = 4  # the most failed and damaged runs that are listed

@@ -18,10 +18,10 @@ from ablate.config.errors import Refused
 from ablate.config.removed import removed
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting.streams import say
-from ablate.results.manifest import choose_study, readable, studies, study_folder
-from ablate.results.progress import Round, base_of, progress, rounds_of, together
-from ablate.results.records import Manifest
-from ablate.results.run import Run, stamp
+from ablate.runs.folder import Run, stamp
+from ablate.runs.manifest import choose_study, readable, studies, study_folder
+from ablate.runs.progress import Round, base_of, progress, rounds_of, together
+from ablate.runs.records import Manifest
 
 FIGURES, EVENTS, ALONE = "figures", "tensorboard", "runs of no other study"
 LEVELS = 4  # of each factor that the list names

@@ -10,10 +10,10 @@ import pandas
 from ablate import evidence, formatting
 from ablate.cli.effect_text import ROWS, effect_lines, effect_rows, indented, more
 from ablate.formatting import CROSSED, counted, number, ranged
-from ablate.results import naming
-from ablate.results.records import Manifest
-from ablate.results.study import Study
-from ablate.results.tables import named_rows
+from ablate.runs import naming
+from ablate.runs.records import Manifest
+from ablate.runs.study import Study
+from ablate.runs.tables import named_rows
 
 NAMED = 6  # the most runs and notes that are listed
 

@@ -15,10 +15,10 @@ from ablate.formatting import columns, counted, epochs, first_of, percent, remai
 from ablate.formatting.streams import say
 from ablate.planning.only_variant import about_one_variant
 from ablate.planning.runs import Plan
-from ablate.results import naming
-from ablate.results.records import Cell, Manifest
-from ablate.results.run import untested
-from ablate.results.study import Study
+from ablate.runs import naming
+from ablate.runs.folder import untested
+from ablate.runs.records import Cell, Manifest
+from ablate.runs.study import Study
 
 DONE, FAILED, WRONG, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 MOST, HEAD, TAIL = 40, 20, 5  # up to MOST cells are all shown, else the first HEAD and the last TAIL

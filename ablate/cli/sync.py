@@ -4,8 +4,8 @@ import importlib
 
 from ablate.config.subcommands import Outcome, Parser, conclude, one_name, user_of
 from ablate.execution.tracking.sender import Sender
-from ablate.results.manifest import choose_study, manifest_of
-from ablate.results.run import Run
+from ablate.runs.folder import Run
+from ablate.runs.manifest import choose_study, manifest_of
 
 
 def main(arguments: list[str] | None = None) -> int:

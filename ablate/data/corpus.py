@@ -20,7 +20,7 @@ from ablate.config.errors import Corrupt
 from ablate.data.documents import Document, stamp
 from ablate.data.split import split_documents
 from ablate.data.tokenizer import SEPARATOR, check_size, codec, learn, units
-from ablate.results.atomic import digest, file_digest, read_json, write_json
+from ablate.runs.files import digest, file_digest, read_json, write_json
 
 SPLITS = ("train", "val", "test")
 BLOCK = 1_000_000  # tokens whose pairs are counted in one go

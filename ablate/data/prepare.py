@@ -38,7 +38,7 @@ from ablate.data.documents import Document, Files, Given
 from ablate.data.rows import Rows
 from ablate.data.split import place
 from ablate.data.tokenizer import SEPARATOR, check_size, codec, learn, units
-from ablate.results.atomic import digest
+from ablate.runs.files import digest
 
 LARGE = 64 << 20  # bytes of text from which it is prepared here; smaller ones are split by clusters
 HELD_OUT = 10_000_000  # tokens of a held-out split, about

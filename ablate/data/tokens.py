@@ -18,7 +18,7 @@ from ablate.data.corpus import Corpus, Shards, cached, facts_of, folder_of
 from ablate.data.documents import find_files, stamp
 from ablate.data.language import LanguageModelling
 from ablate.formatting import listed
-from ablate.results.atomic import digest
+from ablate.runs.files import digest
 
 HEADERS = {20240520: "uint16", 20240801: "uint32"}  # llm.c: the first of 256 int32; the third is the number of tokens
 HEADER = 1024  # bytes

@@ -14,9 +14,9 @@ from ablate.evidence.ladder import times
 from ablate.evidence.scores import lower_is_better
 from ablate.evidence.worth import worth_text
 from ablate.formatting import ESTIMATE_ONLY, MINUS, SPEED, counted, listed, number, p_words, plain, plus, show, span
-from ablate.results.naming import assigned, metric_words, named, no_evidence, scope, unit
-from ablate.results.records import ClaimEntry, CriterionEntry, Manifest
-from ablate.results.tables import named_rows
+from ablate.runs.naming import assigned, metric_words, named, no_evidence, scope, unit
+from ablate.runs.records import ClaimEntry, CriterionEntry, Manifest
+from ablate.runs.tables import named_rows
 
 # On which side of its signed margin a relation claims the difference to lie.
 CLAIMED = {"less": "below −", "greater": "above +", "not_greater": "below +", "not_less": "above −"}

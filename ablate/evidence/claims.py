@@ -22,10 +22,10 @@ from ablate.evidence.scores import StudyScores, scores_by_two_metrics, second_me
 from ablate.evidence.verdicts import MIN_SEEDS, no_verdict, sign_test_words, too_few_seeds, without_interval
 from ablate.evidence.worth import WORTH, Curves, Worth, curves_of, fits_in_steps, in_units, outside, worth
 from ablate.formatting import ESTIMATE_ONLY, MINUS, counted, decimals, number, p_words, ranks
-from ablate.results.naming import metric_words, no_evidence
-from ablate.results.records import ClaimEntry, ClaimVerdict, Manifest, StudyVerdicts
-from ablate.results.study import Study
-from ablate.results.tables import named_rows
+from ablate.runs.naming import metric_words, no_evidence
+from ablate.runs.records import ClaimEntry, ClaimVerdict, Manifest, StudyVerdicts
+from ablate.runs.study import Study
+from ablate.runs.tables import named_rows
 
 VERDICTS = {1: "supported", 0: "undecided", -1: "contradicted"}
 COLUMNS = ["name", "relation", "sentence", "metric", "n", "mean", "sd", "low", "high", "p", "p_holm", "margin"]

@@ -12,7 +12,7 @@ from ablate.evidence.estimates import groups_of
 from ablate.evidence.proportions import is_solved
 from ablate.evidence.scores import StudyScores, endpoints, is_share, lower_is_better
 from ablate.formatting import SPEED
-from ablate.results.records import TaskFacts
+from ablate.runs.records import TaskFacts
 
 # Places on the way from the best run (0) to the task's yardstick (1).
 MIDDLE = 0.5

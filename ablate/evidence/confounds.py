@@ -4,8 +4,8 @@ from ablate.config.depth import is_patterned, named_settings, spelled
 from ablate.config.schema import BY_STEPS, LAYERS, NO_NUMBERS, PLACED
 from ablate.evidence.contrasts import Contrast, contrasts
 from ablate.formatting import counted, flat, setting
-from ablate.results.naming import key_name
-from ablate.results.records import Cell, Manifest
+from ablate.runs.naming import key_name
+from ablate.runs.records import Cell, Manifest
 
 SECTIONS = ("norm", "ffn", "residual", "position", "attention", "init", "model", "data", "train", "optim")
 # A variant's rule decides its width, whose cost is shown elsewhere; the other settings do not change results.

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ablate.formatting import PER, grouped, is_number, show
-from ablate.results.naming import assigned, named
-from ablate.results.records import Cell, Manifest
+from ablate.runs.naming import assigned, named
+from ablate.runs.records import Cell, Manifest
 
 NAMES = ["kind", "factor", "level", "reference", "stratum", "label"]
 MIN_TREND_LEVELS = 3  # with two levels a trend is their difference

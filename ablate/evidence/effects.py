@@ -27,9 +27,9 @@ from ablate.evidence.verdicts import (
 )
 from ablate.evidence.worth import WORTH, Worth, curves_of, fits_in_steps, worth
 from ablate.formatting import CROSSED, ESTIMATE_ONLY, SPEED
-from ablate.results.naming import no_evidence
-from ablate.results.study import Study
-from ablate.results.tables import is_timed
+from ablate.runs.naming import no_evidence
+from ablate.runs.study import Study
+from ablate.runs.tables import is_timed
 
 STEP = "train/step_seconds"
 COLUMNS = [*NAMES, "n", "mean", "sd", "low", "high", "p", "p_bonferroni", "verdict", "note"]

@@ -21,8 +21,8 @@ from ablate.evidence.proportions import (
 )
 from ablate.evidence.scores import StudyScores, correlation, is_share
 from ablate.formatting import CROSSED, SPEED
-from ablate.results.records import Manifest
-from ablate.results.study import Study
+from ablate.runs.records import Manifest
+from ablate.runs.study import Study
 
 # From this number of paired seeds on, where the skewness of their differences is beyond the limit, the sign test and
 # the median's interval decide instead of Student's t.  Chosen before results; docs/statistics.md has its error rates.

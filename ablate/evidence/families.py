@@ -13,9 +13,9 @@ import numpy as np
 import pandas
 
 from ablate.formatting import counted
-from ablate.results.naming import no_evidence
-from ablate.results.records import Manifest
-from ablate.results.study import Study
+from ablate.runs.naming import no_evidence
+from ablate.runs.records import Manifest
+from ablate.runs.study import Study
 
 ALPHA = 0.05  # messages and docs also say 5 % and 95 % in words: change them together
 DECIDED = ("better", "worse", "negligible", "equivalent", "supported", "contradicted")  # conclusive verdicts

@@ -28,9 +28,9 @@ from ablate.evidence.scores import StudyScores, study_scores
 from ablate.evidence.verdicts import MIN_PAIRS, no_verdict
 from ablate.evidence.worth import WORTH, Curves, Worth, curves_of, worth, worth_words
 from ablate.formatting import columns, ends, known, listed, number, span
-from ablate.results.records import Cell, Manifest
-from ablate.results.study import Study
-from ablate.results.tables import named_rows
+from ablate.runs.records import Cell, Manifest
+from ablate.runs.study import Study
+from ablate.runs.tables import named_rows
 
 COLUMNS = ["label", "rung", "cell", "n", "compute", "cost", *WORTH, "multiplier", "low", "high", "alpha"]
 COLUMNS += ["trend", "trend_low", "trend_high", "why", "rates"]

@@ -24,9 +24,9 @@ from ablate.evidence.proportions import is_solved
 from ablate.evidence.scores import endpoints
 from ablate.evidence.verdicts import MIN_PAIRS, MIN_SEEDS, margin_of
 from ablate.formatting import MINUS, between, counted, first_of, listed, plain, size
-from ablate.results.naming import no_evidence
-from ablate.results.records import Manifest
-from ablate.results.tables import named_rows
+from ablate.runs.naming import no_evidence
+from ablate.runs.records import Manifest
+from ablate.runs.tables import named_rows
 
 POWER = 0.8
 MOST_SEEDS = 10_000  # up to which numbers of seeds are searched

@@ -20,7 +20,7 @@ import numpy as np
 import scipy
 
 from ablate.config.claims import plain_metric
-from ablate.results.records import SOLVED
+from ablate.runs.records import SOLVED
 
 MAX_BOUNDS = 4  # per cell; bounding cells separately takes one each, but ignores the pairing by seed
 

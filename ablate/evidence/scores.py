@@ -14,9 +14,9 @@ from ablate.config.schema import BY_STEPS
 from ablate.evidence.contrasts import reference_cell, strata
 from ablate.evidence.proportions import is_solved, wilson
 from ablate.formatting import SPEED, counted, first_of
-from ablate.results.naming import measured_as, named
-from ablate.results.records import SOLVED, STATUSES, Cell, Manifest, TaskFacts
-from ablate.results.study import Study
+from ablate.runs.naming import measured_as, named
+from ablate.runs.records import SOLVED, STATUSES, Cell, Manifest, TaskFacts
+from ablate.runs.study import Study
 
 MIN_SEEDS_OF_CORRELATION = 3
 SIZES = ("params", "params_vs_reference", "flops_per_token", "shared_draws")

@@ -6,8 +6,8 @@ from typing import Any
 from ablate import formatting
 from ablate.evidence.contrasts import contrasts
 from ablate.formatting import counted
-from ablate.results.naming import key_name
-from ablate.results.records import Manifest
+from ablate.runs.naming import key_name
+from ablate.runs.records import Manifest
 
 
 def common(manifest: Manifest) -> dict[str, list[float]]:

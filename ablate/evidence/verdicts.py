@@ -9,9 +9,9 @@ from ablate.evidence.collapse import Collapse
 from ablate.evidence.estimates import Comparison
 from ablate.evidence.families import ALPHA
 from ablate.formatting import CROSSED, counted
-from ablate.results.naming import no_evidence
-from ablate.results.records import MarginText
-from ablate.results.study import Study
+from ablate.runs.naming import no_evidence
+from ablate.runs.records import MarginText
+from ablate.runs.study import Study
 
 MIN_PAIRS = 3  # seeds that a verdict on paired differences needs; with two, t has one degree of freedom
 MIN_SEEDS = 5  # seeds that equivalent, negligible and verdicts on unpaired differences need

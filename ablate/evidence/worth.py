@@ -27,8 +27,8 @@ from ablate.evidence.proportions import is_solved
 from ablate.evidence.scores import StudyScores, study_scores
 from ablate.evidence.verdicts import MIN_PAIRS, MIN_SEEDS
 from ablate.formatting import SPEED, number
-from ablate.results.records import Manifest
-from ablate.results.study import Study
+from ablate.runs.records import Manifest
+from ablate.runs.study import Study
 
 TOO_FEW_STEPS = 0.5  # share of runs that learned nothing
 WORTH = ["worth", "worth_low", "worth_high", "worth_note"]

@@ -21,8 +21,8 @@ from ablate.execution.pool import Order, how_it_died
 from ablate.execution.signals import CHECKPOINT_SECONDS
 from ablate.execution.train_run import follow, train_run
 from ablate.formatting.streams import prepare, say
-from ablate.results.run import Run
-from ablate.results.user_files import compile_from_source
+from ablate.runs.folder import Run
+from ablate.runs.user_files import compile_from_source
 from ablate.training.devices import configure_torch, task_of_job
 from ablate.training.ranks import RankLost, join
 

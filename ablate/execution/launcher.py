@@ -33,10 +33,10 @@ from ablate.execution.pool import Answer, Order, Pool, line, order_of
 from ablate.execution.signals import handling_signals, raising_disk_full
 from ablate.formatting import instead
 from ablate.formatting.streams import say
-from ablate.results.atomic import no_link, write_json
-from ablate.results.lease import holder, take
-from ablate.results.records import Result, RunError
-from ablate.results.run import Run, now
+from ablate.runs.files import no_link, write_json
+from ablate.runs.folder import Run, now
+from ablate.runs.lock import holder, take
+from ablate.runs.records import Result, RunError
 from ablate.training.devices import TASKS, environments, task_of_job
 
 WAITING_ALONE = "timed runs need this machine for themselves; waiting until other sweeps have ended"

@@ -22,7 +22,7 @@ from ablate.config.import_path import program
 from ablate.config.typed_json import Record, parse
 from ablate.execution.signals import CHECKPOINT_SECONDS, DiskFull
 from ablate.formatting import counted
-from ablate.results.records import Cell
+from ablate.runs.records import Cell
 
 GRACE_SECONDS = CHECKPOINT_SECONDS + 1.5  # seconds for workers to write their checkpoints before they are killed
 POLL_SECONDS = 0.2  # seconds between checks whether a worker has died, and for Ctrl-C

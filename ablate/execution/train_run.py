@@ -25,12 +25,12 @@ from ablate.execution.signals import DiskFull, raising_disk_full
 from ablate.formatting.streams import say
 from ablate.model.cost import utilisation
 from ablate.model.products import use
-from ablate.results.atomic import Sum, set_aside, sum_of, write_atomic, write_json
-from ablate.results.lease import LeaseLost, boot
-from ablate.results.records import Cell, Commit, Result, RunError
-from ablate.results.run import Run, lacking, now
-from ablate.results.run_key import provenance, run_key
-from ablate.results.user_files import CHANGED, local_modules, refuse_changed, refuse_unplanned
+from ablate.runs.files import Sum, set_aside, sum_of, write_atomic, write_json
+from ablate.runs.folder import Run, lacking, now
+from ablate.runs.key import provenance, run_key
+from ablate.runs.lock import LeaseLost, boot
+from ablate.runs.records import Cell, Commit, Result, RunError
+from ablate.runs.user_files import CHANGED, local_modules, refuse_changed, refuse_unplanned
 from ablate.training.devices import device_name, peak_memory
 from ablate.training.divergence import Diverged, overfits
 from ablate.training.evaluation import add_length, setting_of

@@ -13,9 +13,9 @@ from ablate.execution.pool import Answer, Order, line, order_of
 from ablate.execution.signals import DiskFull
 from ablate.execution.train_run import train_run
 from ablate.formatting.streams import prepare, say
-from ablate.results.run import Run
-from ablate.results.run_key import is_foreign, numbers
-from ablate.results.user_files import compile_from_source
+from ablate.runs.folder import Run
+from ablate.runs.key import is_foreign, numbers
+from ablate.runs.user_files import compile_from_source
 from ablate.training.devices import configure_torch
 from ablate.training.ranks import RankLost
 

@@ -24,8 +24,8 @@ from ablate.planning.checks.preflight import refuse_equal
 from ablate.planning.checks.user_code import isolate_user_code, seen_lengths
 from ablate.planning.checks.validate import Checked, Validator
 from ablate.planning.study import Cells, Layout, describe_task
-from ablate.results.records import Cell, Matched, TaskFacts
-from ablate.results.run_key import batches, cell_id
+from ablate.runs.key import batches, cell_id
+from ablate.runs.records import Cell, Matched, TaskFacts
 
 STEP = 8  # widths that hardware likes
 CLOSE = 0.01  # relative difference that multiples of STEP must reach, and that needs no note

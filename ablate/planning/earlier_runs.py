@@ -17,10 +17,10 @@ from ablate.config.errors import Corrupt
 from ablate.config.schema import TUNING_SEEDS
 from ablate.config.typed_json import plain
 from ablate.planning.study import CheckedStudy
-from ablate.results.manifest import read_manifest, studies
-from ablate.results.records import Cell, ClaimEntry, ClaimText, Look, Manifest, PlannedRun, ValueEntry, ValueText
-from ablate.results.run import Run, noted, now, untested, why_without
-from ablate.results.run_key import run_key
+from ablate.runs.folder import Run, noted, now, untested, why_without
+from ablate.runs.key import run_key
+from ablate.runs.manifest import read_manifest, studies
+from ablate.runs.records import Cell, ClaimEntry, ClaimText, Look, Manifest, PlannedRun, ValueEntry, ValueText
 
 V = TypeVar("V")
 

@@ -33,11 +33,11 @@ from ablate.planning.earlier_runs import begun
 from ablate.planning.rounds import scored_plan
 from ablate.planning.runs import Plan, can_compile, lacks_device
 from ablate.planning.study import CheckedStudy
-from ablate.results.progress import makespan
-from ablate.results.records import Cell, PlannedRun
-from ablate.results.run import Run
-from ablate.results.run_key import settings
-from ablate.results.tables import class_name
+from ablate.runs.folder import Run
+from ablate.runs.key import settings
+from ablate.runs.progress import makespan
+from ablate.runs.records import Cell, PlannedRun
+from ablate.runs.tables import class_name
 from ablate.training.capture import UNCAPTURED
 from ablate.training.devices import configure_torch, environments
 from ablate.training.trainer import Trainer

@@ -5,7 +5,7 @@ import shlex
 from ablate.config.command import Command
 from ablate.config.overrides import chosen, key_of
 from ablate.config.schema import VARIED
-from ablate.results.records import Manifest
+from ablate.runs.records import Manifest
 
 ONLY = "only one variant"
 OTHER = {"norm": "rms", "ffn": "swiglu"}  # compared with the reference variant in the example

@@ -26,8 +26,8 @@ from ablate.planning.earlier_runs import read_earlier
 from ablate.planning.runs import Plan, plan_runs
 from ablate.planning.study import Cells, CheckedStudy, Layout
 from ablate.planning.tuning import tuned, tuning_problems
-from ablate.results.records import Cell, Manifest
-from ablate.results.study import Study, load_study
+from ablate.runs.records import Cell, Manifest
+from ablate.runs.study import Study, load_study
 
 # Times the steps, about evenly spaced in the logarithm, from the nearest to the last that is trained.
 FEWER = (0.8, 0.64, 0.5)

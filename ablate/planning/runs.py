@@ -21,10 +21,10 @@ from ablate.formatting import counted, first_of, grouped
 from ablate.planning import earlier_runs
 from ablate.planning.earlier_runs import Earlier, read_earlier, with_registrations
 from ablate.planning.study import CheckedStudy, comparison_notes
-from ablate.results.records import FORMAT, Cell, Manifest, PlannedRun, Provenance, Sequential
-from ablate.results.run import Run, noted, now
-from ablate.results.run_key import FORMAT as KEY_FORMAT
-from ablate.results.run_key import provenance, run_key, settings, torch_version
+from ablate.runs.folder import Run, noted, now
+from ablate.runs.key import FORMAT as KEY_FORMAT
+from ablate.runs.key import provenance, run_key, settings, torch_version
+from ablate.runs.records import FORMAT, Cell, Manifest, PlannedRun, Provenance, Sequential
 
 GPU_TIER = "gpu"  # what study files call the tier that is too large for a CPU
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ablate.config.claims import Claim, Criterion
 from ablate.config.schema import Config
 from ablate.formatting import first_of, scientific
-from ablate.results.records import SOLVED, Cell, ClaimEntry, TaskFacts
-from ablate.results.run_key import settings
+from ablate.runs.key import settings
+from ablate.runs.records import SOLVED, Cell, ClaimEntry, TaskFacts
 
 if TYPE_CHECKING:
     from ablate.planning.checks.validate import Checked

@@ -22,9 +22,9 @@ from ablate.planning.checks.validate import Checked
 from ablate.planning.earlier_runs import read_earlier
 from ablate.planning.runs import Plan, plan_runs
 from ablate.planning.study import Cells, CheckedStudy, Layout
-from ablate.results import records
-from ablate.results.records import TunedCell, Tuning
-from ablate.results.run import Run
+from ablate.runs import records
+from ablate.runs.folder import Run
+from ablate.runs.records import TunedCell, Tuning
 
 Grid = Sequence[Any]  # the values that are tried
 Scores = list[list[float | None]]  # of each cell, at each value

@@ -43,12 +43,12 @@ from ablate.execution.signals import DiskFull
 from ablate.formatting import instead
 from ablate.planning import runs
 from ablate.planning.only_variant import about_one_variant
-from ablate.results import naming
-from ablate.results import study as tables
-from ablate.results.kept_tables import holds_tables, read_tables
-from ablate.results.manifest import studies
-from ablate.results.progress import Runs
-from ablate.results.tables import named_rows
+from ablate.runs import naming
+from ablate.runs import study as tables
+from ablate.runs.kept_tables import holds_tables, read_tables
+from ablate.runs.manifest import studies
+from ablate.runs.progress import Runs
+from ablate.runs.tables import named_rows
 from ablate.training.load import LoadedRun, load_run, untrained
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class Plan(runs.Plan):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Study(tables.Study):
-    """The study that `ablate.run` and `ablate.load` return: see `ablate.results.study.Study` for its tables."""
+    """The study that `ablate.run` and `ablate.load` return: see `ablate.runs.study.Study` for its tables."""
 
     user: Sequence[str] = ()  # your packages that models of its runs may import
 

@@ -14,8 +14,8 @@ import torch
 
 from ablate.config.errors import first_line
 from ablate.config.files import is_of_reading, regular
-from ablate.results.atomic import digest, set_aside, write_atomic
-from ablate.results.run import MetricsWriter, Run
+from ablate.runs.files import digest, set_aside, write_atomic
+from ablate.runs.folder import MetricsWriter, Run
 from ablate.training.ranks import Ranks
 
 SHARE = 0.03  # of the time, at most, that checkpoints take

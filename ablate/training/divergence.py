@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 
 from ablate.config.schema import Train
-from ablate.results.records import Overfits
-from ablate.results.run import Row
+from ablate.runs.folder import Row
+from ablate.runs.records import Overfits
 from ablate.training.checkpoint import Progress
 
 DIVERGED = 1.1  # times the training loss of the first step

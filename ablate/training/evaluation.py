@@ -18,9 +18,9 @@ from ablate.config.schema import Config, Train
 from ablate.data.metrics import Metric, Scores, loss
 from ablate.data.task import IGNORE, Batch, HeldOut, Task
 from ablate.model.norm import running_norms
-from ablate.results.atomic import set_aside, write_json
-from ablate.results.records import Documents, Evaluation
-from ablate.results.run import Run
+from ablate.runs.files import set_aside, write_json
+from ablate.runs.folder import Run
+from ablate.runs.records import Documents, Evaluation
 from ablate.training.devices import is_out_of_memory, make_room, to_device
 
 CHUNK = 4096  # positions per forward pass on the CPU

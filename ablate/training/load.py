@@ -13,8 +13,8 @@ from ablate.config.files import read_plain
 from ablate.config.schema import Config
 from ablate.config.targets import allowed_packages
 from ablate.config.typed_json import stored
-from ablate.results.records import Result
-from ablate.results.run import Row, Run, noted, verify, why_without
+from ablate.runs.folder import Row, Run, noted, verify, why_without
+from ablate.runs.records import Result
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -82,7 +82,7 @@ class LoadedRun(NamedTuple):
     def task(self) -> Task:
         """The task that it was trained on.  Raises ValueError if the data have changed since, and ModuleNotFoundError
         if a package of the run's user components cannot be imported."""
-        from ablate.results.run_key import not_found
+        from ablate.runs.key import not_found
 
         missing = not_found(self.config.with_value("track", None))
         if missing:

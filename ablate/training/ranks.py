@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ablate.config.errors import first_line
-from ablate.results.atomic import write_atomic
+from ablate.runs.files import write_atomic
 
 CONNECT_SECONDS = 45.0  # for all ranks to find each other
 MESSAGE_TIMEOUT = datetime.timedelta(days=1)  # ranks wait for rank 0, which may wait for another host

@@ -14,9 +14,9 @@ from ablate.model.build import build_objective, initialised_model
 from ablate.model.dropout import step_seed
 from ablate.model.init import data_seed
 from ablate.model.products import use
-from ablate.results.records import Documents
-from ablate.results.run import MetricsWriter, Row, Run
-from ablate.results.run_key import compiled_code, is_foreign, numbers
+from ablate.runs.folder import MetricsWriter, Row, Run
+from ablate.runs.key import compiled_code, is_foreign, numbers
+from ablate.runs.records import Documents
 from ablate.training.checkpoint import Checkpointer, DamagedCheckpoint
 from ablate.training.clock import WARM_UP, Clock
 from ablate.training.compiling import compile_in_place

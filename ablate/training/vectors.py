@@ -18,9 +18,9 @@ from ablate.config.files import regular
 from ablate.config.groups import default_settings
 from ablate.config.schema import Config
 from ablate.data.corpus import cache_folder, exclusive
-from ablate.results.atomic import write_atomic
-from ablate.results.run_key import code_of_part, library_versions, torch_version
-from ablate.results.tables import class_name
+from ablate.runs.files import write_atomic
+from ablate.runs.key import code_of_part, library_versions, torch_version
+from ablate.runs.tables import class_name
 
 if TYPE_CHECKING:
     from ablate.model.embedding import Pretrained

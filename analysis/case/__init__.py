@@ -10,8 +10,8 @@ import numpy as np
 import pandas
 
 from ablate import evidence
-from ablate.results import naming
-from ablate.results.study import Study
+from ablate.runs import naming
+from ablate.runs.study import Study
 from analysis import stats
 from analysis.case.figures_yaml import FILE, NONE, edits_of, relabelled, shown_names
 

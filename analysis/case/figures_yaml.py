@@ -25,10 +25,10 @@ from ablate.config.files import parse_plain, read_regular
 from ablate.config.ladder import RUNG, at_other_rate
 from ablate.config.removed import removed
 from ablate.formatting import ACTING, instead, is_number, visible
-from ablate.results import naming
-from ablate.results.atomic import write_atomic
-from ablate.results.records import Cell, Manifest
-from ablate.results.study import Study
+from ablate.runs import naming
+from ablate.runs.files import write_atomic
+from ablate.runs.records import Cell, Manifest
+from ablate.runs.study import Study
 
 FILE = "figures.yaml"
 TEMPLATES = Path(__file__).parents[1] / "templates"

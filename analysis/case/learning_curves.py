@@ -4,9 +4,9 @@ import numpy as np
 import pandas
 
 from ablate import evidence
-from ablate.results.records import Manifest
-from ablate.results.study import Study
-from ablate.results.tables import is_timed
+from ablate.runs.records import Manifest
+from ablate.runs.study import Study
+from ablate.runs.tables import is_timed
 
 AXES = ("step", "tokens", "seconds")
 

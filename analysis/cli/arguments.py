@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import Refused
 from ablate.config.subcommands import Parser
-from ablate.results.kept_tables import holds_tables
-from ablate.results.manifest import refusing, study_folder
-from ablate.results.study import Study
+from ablate.runs.kept_tables import holds_tables
+from ablate.runs.manifest import refusing, study_folder
+from ablate.runs.study import Study
 
 if TYPE_CHECKING:
     from analysis.case import Case

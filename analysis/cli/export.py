@@ -11,7 +11,7 @@ from ablate import formatting
 from ablate.config.extra import installed
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting import show
-from ablate.results.atomic import write_atomic
+from ablate.runs.files import write_atomic
 from analysis.cli import arguments as arguments_
 from analysis.writing.tables import damage, runs_table, write_csv
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from ablate import formatting
 from ablate.config.errors import Refused
 from ablate.config.subcommands import Outcome, Parser, conclude
-from ablate.results.manifest import studies
-from ablate.results.tables import named_rows
+from ablate.runs.manifest import studies
+from ablate.runs.tables import named_rows
 from analysis.cli import arguments as arguments_
 
 if TYPE_CHECKING:

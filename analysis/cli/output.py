@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ablate.config.errors import Corrupt, Refused
-from ablate.results.atomic import read_json, write_atomic, write_json
+from ablate.runs.files import read_json, write_atomic, write_json
 from analysis import figures, webpage
 from analysis.case import Case
 from analysis.case.figures_yaml import FILE

@@ -11,8 +11,8 @@ from ablate.config.errors import Refused
 from ablate.config.files import read_regular
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting import visible
-from ablate.results.kept_tables import holds_tables
-from ablate.results.manifest import choose_study
+from ablate.runs.kept_tables import holds_tables
+from ablate.runs.manifest import choose_study
 from analysis import figures, sources
 from analysis.case import Case
 from analysis.case.figures_yaml import FILE

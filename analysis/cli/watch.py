@@ -8,7 +8,7 @@ import errno
 
 from ablate.config.errors import Refused
 from ablate.config.subcommands import Outcome, Parser, conclude
-from ablate.results.progress import find
+from ablate.runs.progress import find
 
 PORT = 8642
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ablate import evidence, formatting
-from ablate.results import naming
-from ablate.results.tables import named_rows
+from ablate.runs import naming
+from ablate.runs.tables import named_rows
 from analysis.case import Case
 from analysis.case.learning_curves import metrics_of
 from analysis.figures import KINDS

@@ -10,10 +10,10 @@ from ablate.config.depth import variants_of
 from ablate.config.errors import Corrupt, Refused, whole_line
 from ablate.config.extra import end_wandb, extra, nowhere, wandb_credentials, wandb_mode, wandb_settings
 from ablate.config.subcommands import Outcome, Parser, conclude
-from ablate.results import naming
-from ablate.results.atomic import read_json, write_json
-from ablate.results.manifest import choose_study, refusing, study_folder
-from ablate.results.study import load_study
+from ablate.runs import naming
+from ablate.runs.files import read_json, write_json
+from ablate.runs.manifest import choose_study, refusing, study_folder
+from ablate.runs.study import load_study
 from analysis.cli import arguments as arguments_
 
 FILE = "dashboard.json"  # among the figures what is sent; in the study's folder the ids of what was sent

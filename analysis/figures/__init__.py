@@ -14,9 +14,9 @@ from ablate import evidence, formatting
 from ablate.config.errors import Refused
 from ablate.config.removed import removed
 from ablate.formatting import instead, visible
-from ablate.results.atomic import write_atomic
-from ablate.results.records import Manifest
-from ablate.results.tables import named_rows
+from ablate.runs.files import write_atomic
+from ablate.runs.records import Manifest
+from ablate.runs.tables import named_rows
 from analysis.case import Case
 from analysis.case.figures_yaml import FILE, Edits, edits_of, shown_cells, write_defaults
 from analysis.figures.draw import style

@@ -10,8 +10,8 @@ from matplotlib.backends.backend_pdf import Op, PdfFile, PdfPages
 from matplotlib.figure import Figure
 
 from ablate import formatting
-from ablate.results import naming
-from ablate.results.records import Manifest
+from ablate.runs import naming
+from ablate.runs.records import Manifest
 from analysis.case import Case
 from analysis.case.figures_yaml import LETTERS, STYLES, Edits
 from analysis.figures.draw import style

@@ -12,7 +12,7 @@ import numpy as np
 import pandas
 
 from ablate.config.files import parse_json
-from ablate.results.study import Study
+from ablate.runs.study import Study
 from analysis.figures.kind import Page
 
 MARK = "ablate figure "

@@ -11,9 +11,9 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from ablate.results.kept_tables import holds_tables, read_tables
-from ablate.results.manifest import choose_study, refusing, studies, study_folder
-from ablate.results.study import Study, load_study
+from ablate.runs.kept_tables import holds_tables, read_tables
+from ablate.runs.manifest import choose_study, refusing, studies, study_folder
+from ablate.runs.study import Study, load_study
 
 Levels = Annotated[list[str], msgspec.Meta(min_length=1)]
 

@@ -9,7 +9,7 @@ from typing import Any
 from ablate import evidence
 from ablate.config.errors import Refused
 from ablate.formatting import show
-from ablate.results.records import Cell, Manifest
+from ablate.runs.records import Cell, Manifest
 from analysis.sources import Request, StudyDescription
 from analysis.sources.columns import some
 from analysis.sources.study_file import level_of

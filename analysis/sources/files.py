@@ -20,8 +20,8 @@ import pandas
 from ablate.config.errors import Corrupt, Refused
 from ablate.config.files import parse_json, read_plain, read_regular
 from ablate.formatting import is_number, unquoted, visible
-from ablate.results.records import STATUSES
-from ablate.results.study import Study
+from ablate.runs.records import STATUSES
+from ablate.runs.study import Study
 from analysis.sources import Request
 from analysis.sources.columns import KEYS, NUMBER, SHAPE, TIDY, direction, note, number, read_column, some
 from analysis.sources.logged import Logged, Run, logged, study_of

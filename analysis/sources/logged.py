@@ -12,10 +12,10 @@ import pandas
 from ablate import formatting
 from ablate.config.errors import Refused
 from ablate.formatting import flat, is_number, show, visible
-from ablate.results.naming import measured_as
-from ablate.results.records import Cell, PlannedRun, TaskFacts, Way
-from ablate.results.study import Study
-from ablate.results.tables import named_rows
+from ablate.runs.naming import measured_as
+from ablate.runs.records import Cell, PlannedRun, TaskFacts, Way
+from ablate.runs.study import Study
+from ablate.runs.tables import named_rows
 from analysis.sources import Request, columns
 from analysis.sources.columns import AXES, NUMBER, SHAPE, direction, levels, number, read_column
 from analysis.sources.design import TASK, arrange, label_of

@@ -17,7 +17,7 @@ from ablate.config.errors import Corrupt, Problem, Refused
 from ablate.config.files import read_plain
 from ablate.config.removed import removed
 from ablate.formatting import ACTING, instead, is_number, show, visible
-from ablate.results.records import ClaimEntry, Manifest, MarginEntry
+from ablate.runs.records import ClaimEntry, Manifest, MarginEntry
 from analysis.sources import StudyDescription
 from analysis.sources.columns import level
 

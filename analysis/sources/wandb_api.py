@@ -14,9 +14,9 @@ from ablate.config.errors import Corrupt, Refused, one_line, whole_line
 from ablate.config.extra import nowhere, wandb_credentials
 from ablate.config.removed import REMOVED
 from ablate.formatting import is_number, visible
-from ablate.results.atomic import read_json, write_json
-from ablate.results.run import now
-from ablate.results.study import Study
+from ablate.runs.files import read_json, write_json
+from ablate.runs.folder import now
+from ablate.runs.study import Study
 from analysis.sources import Request
 from analysis.sources.columns import note, number
 from analysis.sources.logged import Logged, Run, logged, study_of

@@ -4,7 +4,7 @@ import numpy as np
 import pandas
 
 from ablate import evidence
-from ablate.results.study import Study
+from ablate.runs.study import Study
 from analysis.stats.multi_task import aggregate, crossed, interactions, ranks
 
 

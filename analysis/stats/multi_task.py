@@ -15,9 +15,9 @@ from scipy import stats
 from ablate import evidence
 from ablate.evidence.collapse import score_of_a_guess
 from ablate.evidence.verdicts import MIN_SEEDS
-from ablate.results import naming
-from ablate.results.records import Cell, Manifest
-from ablate.results.study import Study
+from ablate.runs import naming
+from ablate.runs.records import Cell, Manifest
+from ablate.runs.study import Study
 
 RESAMPLES = 2000
 LEAST = 3  # tasks that an aggregate needs

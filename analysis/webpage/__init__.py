@@ -20,9 +20,9 @@ from markupsafe import Markup
 from ablate import evidence, formatting
 from ablate.config.claims import weighed
 from ablate.formatting import visible
-from ablate.results import naming
-from ablate.results.atomic import write_atomic
-from ablate.results.tables import named_rows
+from ablate.runs import naming
+from ablate.runs.files import write_atomic
+from ablate.runs.tables import named_rows
 from analysis import figures
 from analysis.case import Case
 from analysis.case.figures_yaml import TEMPLATES

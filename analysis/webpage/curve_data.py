@@ -7,9 +7,9 @@ import numpy as np
 import pandas
 
 from ablate.formatting import visible
-from ablate.results import naming
-from ablate.results.study import Study
-from ablate.results.tables import named_rows
+from ablate.runs import naming
+from ablate.runs.study import Study
+from ablate.runs.tables import named_rows
 from analysis import figures
 from analysis.case import Case
 from analysis.case.learning_curves import AXES, end_at_shares, logged, metrics_of, over_seeds

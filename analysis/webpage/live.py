@@ -13,10 +13,10 @@ import plotly.offline
 
 from ablate import evidence
 from ablate.config.errors import Refused
-from ablate.results import naming, progress
-from ablate.results.manifest import refusing, study_folder
-from ablate.results.records import Manifest
-from ablate.results.study import load_study
+from ablate.runs import naming, progress
+from ablate.runs.manifest import refusing, study_folder
+from ablate.runs.records import Manifest
+from ablate.runs.study import load_study
 from analysis.case import Case, case_of
 from analysis.webpage import asset, policy, render, script
 from analysis.webpage.curve_data import series

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from ablate.config.citations import Entry, short
 from ablate.formatting import grouped
-from ablate.results.records import Manifest
+from ablate.runs.records import Manifest
 from analysis.writing.latex import escape
 
 # Fields that need no escaping: text, balanced braces, accents and escaped signs.

@@ -14,9 +14,9 @@ from typing import Any
 
 from ablate import formatting
 from ablate.formatting import visible
-from ablate.results import naming
-from ablate.results.records import STATUSES
-from ablate.results.tables import named_rows
+from ablate.runs import naming
+from ablate.runs.records import STATUSES
+from ablate.runs.tables import named_rows
 from analysis.case import Case
 from analysis.prose import fields, macros
 from analysis.writing import tables

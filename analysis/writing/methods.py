@@ -14,9 +14,9 @@ from ablate.config.depth import is_patterned, names_of, spelled, variant_of, var
 from ablate.config.designs import RUNG
 from ablate.config.schema import BY_STEPS, LAYERS, NAMED, PLACED
 from ablate.formatting import flat, listed, ranged
-from ablate.results import naming
-from ablate.results.records import Cell, Manifest
-from ablate.results.tables import is_timed
+from ablate.runs import naming
+from ablate.runs.records import Cell, Manifest
+from ablate.runs.tables import is_timed
 from analysis.case import Case
 from analysis.prose import prose
 from analysis.writing import tables

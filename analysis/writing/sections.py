@@ -12,10 +12,10 @@ from ablate import evidence, formatting
 from ablate.config.designs import RUNG
 from ablate.config.schema import STUDY_KEYS
 from ablate.formatting import flat
-from ablate.results import naming
-from ablate.results.records import STATUSES, Manifest
-from ablate.results.study import Study
-from ablate.results.tables import named_rows
+from ablate.runs import naming
+from ablate.runs.records import STATUSES, Manifest
+from ablate.runs.study import Study
+from ablate.runs.tables import named_rows
 from analysis.case import Case
 from analysis.prose import prose
 from analysis.writing import methods, tables

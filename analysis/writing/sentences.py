@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 from ablate import evidence, formatting
-from ablate.results import naming
-from ablate.results.naming import level_name, scope
-from ablate.results.records import Manifest
-from ablate.results.tables import named_rows
+from ablate.runs import naming
+from ablate.runs.naming import level_name, scope
+from ablate.runs.records import Manifest
+from ablate.runs.tables import named_rows
 from analysis.case import Case
 from analysis.prose import prose
 

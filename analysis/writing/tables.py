@@ -9,11 +9,11 @@ import pandas
 
 from ablate import evidence, formatting
 from ablate.evidence.verdicts import MIN_SEEDS
-from ablate.results import naming
-from ablate.results.atomic import write_atomic
-from ablate.results.records import Manifest
-from ablate.results.study import Study
-from ablate.results.tables import is_timed, named_rows
+from ablate.runs import naming
+from ablate.runs.files import write_atomic
+from ablate.runs.records import Manifest
+from ablate.runs.study import Study
+from ablate.runs.tables import is_timed, named_rows
 from analysis.case import Case
 from analysis.case.figures_yaml import NONE
 from analysis.prose import fields, macros, prose, sentence

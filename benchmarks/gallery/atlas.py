@@ -18,10 +18,10 @@ from ablate.evidence.estimates import Estimate, compare, paired, weighted_sums
 from ablate.evidence.families import ALPHA
 from ablate.evidence.power import change_of
 from ablate.evidence.scores import StudyScores, study_scores
-from ablate.results.atomic import read_json
-from ablate.results.naming import measured_as, no_evidence
-from ablate.results.records import Manifest
-from ablate.results.study import Study
+from ablate.runs.files import read_json
+from ablate.runs.naming import measured_as, no_evidence
+from ablate.runs.records import Manifest
+from ablate.runs.study import Study
 
 RECORDED = Path(__file__).parents[2] / "tests" / "recorded"  # the sweep that the README shows
 BITS = "test/bpb"  # the loss in another unit

@@ -7,8 +7,8 @@ from pathlib import Path
 import pandas
 
 from ablate import evidence, formatting
-from ablate.results import naming
-from ablate.results.tables import named_rows
+from ablate.runs import naming
+from ablate.runs.tables import named_rows
 from analysis.case import Case
 from analysis.prose import prose
 from analysis.writing import tables

@@ -14,9 +14,9 @@ from ablate.config.errors import Refused
 from ablate.config.files import read_plain
 from ablate.config.groups import groups
 from ablate.config.schema import NAMED
-from ablate.results.kept_tables import holds_tables, read_tables
-from ablate.results.manifest import refusing
-from ablate.results.records import Manifest
+from ablate.runs.kept_tables import holds_tables, read_tables
+from ablate.runs.manifest import refusing
+from ablate.runs.records import Manifest
 from analysis import figures
 from analysis.case import Case, case_of
 from analysis.figures.kind import MOST

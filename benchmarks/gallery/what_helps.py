@@ -6,8 +6,8 @@ from typing import Any
 
 from ablate import evidence, formatting
 from ablate.evidence.tuned import common
-from ablate.results import naming
-from ablate.results.tables import named_rows
+from ablate.runs import naming
+from ablate.runs.tables import named_rows
 from analysis.writing.sheet import Sheet, markdown
 from gallery.studies import StudyFile, Trained
 

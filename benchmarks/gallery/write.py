@@ -13,7 +13,7 @@ from PIL import Image
 
 from ablate.config.errors import Refused
 from ablate.evidence.power import FILE
-from ablate.results.atomic import write_atomic
+from ablate.runs.files import write_atomic
 from analysis import figures
 from analysis.figures.draw import style
 from analysis.figures.kind import Page, page_of

@@ -98,7 +98,7 @@ def on(config: Config, device: str, precision: str, compiled: bool = False) -> C
 
 def trainer(given: Given, name: str, config: Config, seed: int = 0) -> Any:
     """A trainer of a resolved configuration, in a folder of its own, as a worker makes it."""
-    from ablate.results.run import Run
+    from ablate.runs.folder import Run
     from ablate.training.devices import configure_torch
     from ablate.training.trainer import Trainer
 

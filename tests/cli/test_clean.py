@@ -14,9 +14,9 @@ from fake_studies import fabricate
 
 from ablate.cli import clean
 from ablate.data.corpus import exclusive
-from ablate.results.atomic import write_json
-from ablate.results.manifest import read_manifest, study_folder, write_manifest
-from ablate.results.run import Run
+from ablate.runs.files import write_json
+from ablate.runs.folder import Run
+from ablate.runs.manifest import read_manifest, study_folder, write_manifest
 
 OLD = time.time() - 2 * clean.OLD
 

@@ -13,8 +13,8 @@ from one_run import sweep_here
 from ablate import __version__
 from ablate.cli.main import COMMANDS, command, main
 from ablate.config.groups import description, groups
-from ablate.results.manifest import newest_study, read_manifest
-from ablate.results.run import Run
+from ablate.runs.folder import Run
+from ablate.runs.manifest import newest_study, read_manifest
 from analysis.cli.main import main as analyse
 
 SWEEP = ["-m", "norm=ln,rms", "ffn=mlp,swiglu", "seeds=2"]

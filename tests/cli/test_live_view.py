@@ -22,10 +22,10 @@ from fake_studies import edit_json, edit_manifest, fabricate
 from rich.console import Console, Group
 
 from ablate.cli import status
-from ablate.results import progress
-from ablate.results.atomic import write_json
-from ablate.results.manifest import read_manifest
-from ablate.results.run import MetricsWriter, Run
+from ablate.runs import progress
+from ablate.runs.files import write_json
+from ablate.runs.folder import MetricsWriter, Run
+from ablate.runs.manifest import read_manifest
 
 
 def make_study(results: Path, labels: tuple[str, ...] = ("ln + mlp", "ln + swiglu"), seeds: int = 2) -> list[str]:

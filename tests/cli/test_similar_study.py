@@ -10,8 +10,8 @@ from fake_studies import edit_json, fabricate
 
 from ablate.cli.similar_study import changed_settings, similar_study
 from ablate.config.schema import NO_NUMBERS, STUDY_KEYS, Tune
-from ablate.results.manifest import read_manifest, study_folder
-from ablate.results.records import Manifest
+from ablate.runs.manifest import read_manifest, study_folder
+from ablate.runs.records import Manifest
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
@@ -75,7 +75,7 @@ def test_other_data_of_equal_settings_are_a_difference(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", [*STUDY_KEYS, *NO_NUMBERS])
 def test_the_keys_said_to_have_no_effect_have_none(plan: Callable[..., Any], key: str) -> None:
-    from ablate.results.run_key import numbers
+    from ablate.runs.key import numbers
 
     [cell] = plan("seeds=1").manifest.cells
     changed = cell.config.with_value(key, Tune(seeds=9) if key == "tune" else "other")

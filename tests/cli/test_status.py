@@ -21,9 +21,9 @@ from fake_studies import a_manifest, edit_manifest, fabricate
 
 from ablate.cli import status
 from ablate.config.groups import groups
-from ablate.results.atomic import write_json
-from ablate.results.manifest import read_manifest, write_manifest
-from ablate.results.run import Run
+from ablate.runs.files import write_json
+from ablate.runs.folder import Run
+from ablate.runs.manifest import read_manifest, write_manifest
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
@@ -140,7 +140,7 @@ def test_variants_of_ones_own_can_be_forgotten_too(tmp_path: Path) -> None:
 
 
 def test_watching_ends_when_all_runs_have(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("ablate.results.progress.TICK", 0.05)
+    monkeypatch.setattr("ablate.runs.progress.TICK", 0.05)
     runs = every(tmp_path)
 
     def go_on() -> None:
@@ -174,8 +174,8 @@ def test_watching_waits_for_the_first_study(tmp_path, monkeypatch, capsys):
 
 
 def test_watching_waits_for_the_next_look_of_a_sequence(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("ablate.results.progress.TICK", 0.02)
-    monkeypatch.setattr("ablate.results.progress.PLANNING", 0.3)
+    monkeypatch.setattr("ablate.runs.progress.TICK", 0.02)
+    monkeypatch.setattr("ablate.runs.progress.PLANNING", 0.3)
     looks = {"looks": [3, 5], "at": 3, "max": 5}
     fabricate(tmp_path, {"norm": ["ln", "rms"]}, sequential=looks)
     manifest, shown = read_manifest(tmp_path, "fabricated"), []

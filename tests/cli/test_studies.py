@@ -10,8 +10,8 @@ from fake_studies import edit_json, fabricate
 from test_clean import all_files
 
 from ablate.cli import clean, studies
-from ablate.results.manifest import read_manifest, study_folder
-from ablate.results.run import Run
+from ablate.runs.folder import Run
+from ablate.runs.manifest import read_manifest, study_folder
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 

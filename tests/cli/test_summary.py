@@ -10,10 +10,10 @@ from fake_studies import TASK, edit_json, fabricate, with_cells
 from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.evidence import is_share, lower_is_better
-from ablate.results.atomic import write_json
-from ablate.results.manifest import read_manifest
-from ablate.results.run import Run
-from ablate.results.study import Study, load_study
+from ablate.runs.files import write_json
+from ablate.runs.folder import Run
+from ablate.runs.manifest import read_manifest
+from ablate.runs.study import Study, load_study
 from analysis.case import case_of
 from analysis.writing import tables
 

@@ -11,7 +11,7 @@ from ablate.config.claims import Claim, applicable, metric_problems, read_claims
 from ablate.config.designs import DESIGNS
 from ablate.config.typed_json import parse
 from ablate.planning.earlier_runs import register
-from ablate.results.records import Cell, ClaimEntry, ClaimText
+from ablate.runs.records import Cell, ClaimEntry, ClaimText
 
 FACTORS = {"ffn": ["mlp", "gelu", "swiglu"], "norm": ["ln", "rms"], "optim.lr": [1e-3, 2e-3]}
 GOOD = {"less": [{"ffn": "swiglu"}, {"ffn": ["mlp", "gelu"]}], "metric": "test/loss"}

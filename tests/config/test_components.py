@@ -28,7 +28,7 @@ from ablate.data.task import build_task
 from ablate.model.build import build_model, offered, shape
 from ablate.model.shape import ModelShape
 from ablate.planning.plan import check_study
-from ablate.results.run import Run
+from ablate.runs.folder import Run
 from ablate.training.trainer import Trainer
 
 VOCAB = 11

@@ -8,7 +8,7 @@ from ablate.cli.sweep import preview
 from ablate.config.command import read_command
 from ablate.config.factors import arrange
 from ablate.planning.plan import PlanError
-from ablate.results.study import load_study
+from ablate.runs.study import load_study
 
 pytestmark = pytest.mark.usefixtures("untried", "uncounted")
 MANY = ["norm=ln,rms", "ffn=mlp,gelu,swiglu"]

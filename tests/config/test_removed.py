@@ -15,7 +15,7 @@ from fake_studies import fabricate
 from ablate.cli.main import main
 from ablate.config.errors import Refused
 from ablate.config.removed import REMOVED
-from ablate.results.study import load_study
+from ablate.runs.study import load_study
 from analysis import plot
 
 # The words of a command that gets an entry's message, where they are others than those of `words_of`.

@@ -11,8 +11,8 @@ from conftest import run_module
 from ablate.cli.sweep import preview, verdicts
 from ablate.config.errors import PlanError
 from ablate.planning.plan import plan_study
-from ablate.results.manifest import read_manifest
-from ablate.results.study import load_study
+from ablate.runs.manifest import read_manifest
+from ablate.runs.study import load_study
 
 TINY = ["design=ladder", "parametrization=mup", "ffn=mlp,swiglu", "norm=ln,rms", "scale=small", "seeds=2", "track=none"]
 

@@ -17,9 +17,9 @@ from ablate.config.command import read_command, value_text
 from ablate.config.factors import arrange
 from ablate.config.groups import experiments, groups
 from ablate.planning.plan import Plan, PlanError, compose_cells, plan_study
-from ablate.results.atomic import write_json
-from ablate.results.manifest import read_manifest
-from ablate.results.run import Run
+from ablate.runs.files import write_json
+from ablate.runs.folder import Run
+from ablate.runs.manifest import read_manifest
 
 pytestmark = pytest.mark.usefixtures("untried", "uncounted")
 GATED = {"less": [{"ffn": "swiglu"}, {"ffn": ["mlp", "gelu"]}], "metric": "test/loss"}

@@ -23,7 +23,7 @@ from ablate.data import language
 from ablate.data.corpus import SPLITS, Corpus, Shards, cache_folder, load_corpus, written_at_end, yardsticks
 from ablate.data.documents import Document
 from ablate.planning.plan import plan_study
-from ablate.results.atomic import write_json
+from ablate.runs.files import write_json
 
 
 @pytest.fixture(autouse=True)

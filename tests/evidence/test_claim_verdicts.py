@@ -22,8 +22,8 @@ from ablate.evidence.families import registered
 from ablate.evidence.proportions import exchanged_cells_p
 from ablate.formatting import number
 from ablate.planning import rounds
-from ablate.results.records import ClaimVerdict, CriterionEntry, ValueText
-from ablate.results.study import Study
+from ablate.runs.records import ClaimVerdict, CriterionEntry, ValueText
+from ablate.runs.study import Study
 
 
 def test_a_difference_is_that_of_the_means_of_both_sides_within_seeds():

@@ -10,8 +10,8 @@ from fake_studies import STEPS, TASK, Levels, study_of
 
 from ablate import evidence
 from ablate.evidence.collapse import score_of_a_guess
-from ablate.results.records import TaskFacts
-from ablate.results.study import Study
+from ablate.runs.records import TaskFacts
+from ablate.runs.study import Study
 
 COPY = TASK | {"metrics": {"accuracy": "max", "loss": "min"}, "yardsticks": {"chance": math.log(2)}}
 MARGIN = {"value": 0.02, "written": "2026-01-01", "registered": True, "earlier": []}

@@ -10,8 +10,8 @@ from fake_studies import study_of, with_cells
 from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.cli.sweep import preview
-from ablate.results.records import Cell
-from ablate.results.study import Study
+from ablate.runs.records import Cell
+from ablate.runs.study import Study
 from analysis.case import case_of
 from analysis.cli.main import _lines as printed
 from analysis.writing import tables

@@ -14,7 +14,7 @@ from ablate import evidence
 from ablate.config.designs import DESIGNS
 from ablate.evidence import Contrast, changes, contrasts
 from ablate.evidence.contrasts import slope
-from ablate.results.records import Manifest
+from ablate.runs.records import Manifest
 
 SHAPES = [(2, 2), (3, 2), (2, 3, 4), (2,) * 4, (2, 3, 2, 2, 2), (2,) * 6]
 Means = dict[str, float]

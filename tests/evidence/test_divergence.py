@@ -27,8 +27,8 @@ from ablate.evidence.proportions import (
     solved_interval,
 )
 from ablate.evidence.scores import scores
-from ablate.results.records import TaskFacts
-from ablate.results.study import Study
+from ablate.runs.records import TaskFacts
+from ablate.runs.study import Study
 
 GRID = {"norm": ["ln", "none"], "ffn": ["mlp", "swiglu"]}
 

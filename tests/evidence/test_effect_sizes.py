@@ -17,8 +17,8 @@ from statsmodels.stats.power import TTestPower
 from ablate import evidence
 from ablate.config.claims import Claim, metric_problems
 from ablate.config.typed_json import parse
-from ablate.results.run import Run
-from ablate.results.study import Study, load_study
+from ablate.runs.folder import Run
+from ablate.runs.study import Study, load_study
 
 GRID: dict[str, list[Any]] = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 NORM: dict[str, list[Any]] = {"norm": ["ln", "rms"]}

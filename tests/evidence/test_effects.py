@@ -15,7 +15,7 @@ from statsmodels.stats.multitest import multipletests
 
 from ablate import evidence
 from ablate.evidence.power import noncentral_power
-from ablate.results.study import Study, load_study
+from ablate.runs.study import Study, load_study
 
 PAIR = {"ffn": ["mlp", "swiglu"]}
 GRID = {"norm": ["ln", "rms"]} | PAIR

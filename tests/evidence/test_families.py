@@ -14,7 +14,7 @@ from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.config.typed_json import parse
 from ablate.python import Study
-from ablate.results.records import ClaimEntry, MarginEntry
+from ablate.runs.records import ClaimEntry, MarginEntry
 from analysis.case import case_of
 from analysis.cli.main import _lines
 from analysis.writing import methods, tables

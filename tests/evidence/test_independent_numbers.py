@@ -12,8 +12,8 @@ from independent_numbers import FILE, all_numbers
 
 from ablate import evidence
 from ablate.config.claims import Claim
-from ablate.results.records import ClaimEntry, Sequential
-from ablate.results.study import Study
+from ablate.runs.records import ClaimEntry, Sequential
+from ablate.runs.study import Study
 
 TABLE = pandas.read_csv(FILE)
 TABLES: dict[str, tuple[Callable[[Study], pandas.DataFrame], str]] = {

@@ -17,8 +17,8 @@ from ablate.cli.summary import summary
 from ablate.evidence.estimates import interval, paired, welch
 from ablate.evidence.families import looks_until
 from ablate.evidence.power import detectable, detectable_factor
-from ablate.results.records import Look, MarginEntry, Sequential
-from ablate.results.study import Study
+from ablate.runs.records import Look, MarginEntry, Sequential
+from ablate.runs.study import Study
 
 STUDIES = 10_000
 SEEDS = (3, 5)

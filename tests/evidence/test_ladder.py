@@ -16,9 +16,9 @@ from ablate.cli.summary import summary
 from ablate.config.claims import Claim
 from ablate.config.typed_json import parse
 from ablate.evidence.ladder import trend_of
-from ablate.results.manifest import flaws
-from ablate.results.records import ClaimEntry
-from ablate.results.study import Study
+from ablate.runs.manifest import flaws
+from ablate.runs.records import ClaimEntry
+from ablate.runs.study import Study
 
 DECADE = math.log(10)
 

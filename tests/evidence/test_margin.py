@@ -14,11 +14,11 @@ from ablate.evidence.families import undecided
 from ablate.evidence.worth import within
 from ablate.planning.earlier_runs import registered
 from ablate.planning.plan import plan_study
-from ablate.results.atomic import write_json
-from ablate.results.manifest import renew_manifest
-from ablate.results.records import MarginEntry, MarginText
-from ablate.results.run import Run
-from ablate.results.study import Study
+from ablate.runs.files import write_json
+from ablate.runs.folder import Run
+from ablate.runs.manifest import renew_manifest
+from ablate.runs.records import MarginEntry, MarginText
+from ablate.runs.study import Study
 
 EQUAL, SMALL = "equivalent", "negligible"
 PATTERN = np.array([-1.0, 1.0, -1.0, 1.0, 0.0]) / np.sqrt(4 / 5)  # over five seeds: mean 0, SD 1 but for n − 1

@@ -26,8 +26,8 @@ from ablate.evidence.power import (
     seeds_for_equality,
     usable,
 )
-from ablate.results.records import Manifest
-from ablate.results.study import Study
+from ablate.runs.records import Manifest
+from ablate.runs.study import Study
 
 FACTORS: dict[str, list[Any]] = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 

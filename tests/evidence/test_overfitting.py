@@ -9,8 +9,8 @@ from one_run import train, write_plan
 
 from ablate import evidence
 from ablate.cli.summary import summary
-from ablate.results.records import Overfits
-from ablate.results.study import load_study
+from ablate.runs.records import Overfits
+from ablate.runs.study import load_study
 from analysis.case import case_of
 from analysis.writing import tables
 from analysis.writing.methods import markdown

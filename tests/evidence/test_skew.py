@@ -10,7 +10,7 @@ from scipy import stats
 
 from ablate import evidence
 from ablate.evidence.estimates import SKEWNESS_LIMIT, estimate_of_differences, is_skewed
-from ablate.results.study import Study
+from ablate.runs.study import Study
 
 PAIR = {"norm": ["ln", "rms"]}
 

@@ -14,7 +14,7 @@ from scipy import stats
 from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.evidence.worth import Worth, factor_interval, outside, within
-from ablate.results.study import Study
+from ablate.runs.study import Study
 
 FACTORS = (0.8, 1.0, 1.25, 1.6)
 LOGS = np.log(FACTORS)

@@ -21,8 +21,8 @@ from conftest import SHAPE, STEPS, importing, latest, run_fresh
 from crashing_norm import STARTED, processes, wait_for
 from test_survival import numbers
 
-from ablate.results.lease import STALE
-from ablate.results.run import Run
+from ablate.runs.folder import Run
+from ablate.runs.lock import STALE
 
 pytestmark = pytest.mark.slow
 # Long enough for something to happen to a run in the midst of it.

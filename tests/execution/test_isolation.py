@@ -24,7 +24,7 @@ from ablate.execution import train_run
 from ablate.planning.checks import user_code
 from ablate.planning.checks.user_code import run_in_subprocess
 from ablate.planning.plan import plan_study
-from ablate.results.records import Commit
+from ablate.runs.records import Commit
 from ablate.training.devices import configure_torch
 
 ENDING = {

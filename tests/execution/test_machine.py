@@ -10,7 +10,7 @@ import pytest
 
 from ablate.execution import launcher as module
 from ablate.execution.launcher import reserve_machine
-from ablate.results.lease import take
+from ablate.runs.lock import take
 
 
 @pytest.fixture(autouse=True)

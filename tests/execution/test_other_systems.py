@@ -22,8 +22,8 @@ from ablate.execution.launcher import run_orders
 from ablate.planning.checks import child as fork
 from ablate.planning.checks import memory
 from ablate.planning.plan import plan_study
-from ablate.results import lease
-from ablate.results.run import Run
+from ablate.runs import lock as leases
+from ablate.runs.folder import Run
 from ablate.training.devices import environments
 
 # Python imports a module of this name before anything else.
@@ -140,10 +140,10 @@ def test_a_start_of_the_system_is_known_by_what_macos_calls_it(tmp_path: Path, m
 
     monkeypatch.setattr(Path, "read_text", gone)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert lease.boot.__wrapped__() == ""
+    assert leases.boot.__wrapped__() == ""
     (tmp_path / "sysctl").write_text('#!/bin/sh\n[ "$*" = "-n kern.bootsessionuuid" ] && echo ABC\n')
     (tmp_path / "sysctl").chmod(0o755)
-    assert lease.boot.__wrapped__() == "ABC"
+    assert leases.boot.__wrapped__() == "ABC"
 
 
 def test_without_the_kernel_s_account_all_memory_counts_as_free(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pytest
 from ablate.execution import launcher, pool
 from ablate.execution.pool import Answer, FailedAlike, Order, Pool
 from ablate.execution.signals import DiskFull
-from ablate.results.run import Run
+from ablate.runs.folder import Run
 
 pytestmark = pytest.mark.usefixtures("untried")
 

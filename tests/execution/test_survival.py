@@ -17,8 +17,8 @@ from one_run import carry_out, rows_of, sweep_here
 
 from ablate import api
 from ablate.planning.plan import Plan
-from ablate.results import lease as leases
-from ablate.results.run import Run
+from ablate.runs import lock as leases
+from ablate.runs.folder import Run
 
 SWEEP = ["-m", "norm=ln,bn", "train.steps=150", "train.eval_every=50", "train.checkpoint_seconds=0.1", "seeds=2"]
 

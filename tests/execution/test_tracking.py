@@ -37,9 +37,9 @@ from ablate.config.typed_json import stored
 from ablate.execution.tracking import sender as sender_module
 from ablate.execution.tracking.sender import Sender, TrackedRun, describe, make_tracker, named_settings, tracking
 from ablate.execution.tracking.wandb import WandB
-from ablate.results.atomic import read_json, write_json
-from ablate.results.manifest import read_manifest, study_folder
-from ablate.results.run import MetricsWriter, Run
+from ablate.runs.files import read_json, write_json
+from ablate.runs.folder import MetricsWriter, Run
+from ablate.runs.manifest import read_manifest, study_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = "norm-3fa94c"

@@ -11,7 +11,7 @@ from typing import Any
 
 from fake_studies import fabricate
 
-from ablate.results.study import load_study
+from ablate.runs.study import load_study
 from analysis.case import Case, case_of
 from analysis.cli.main import main
 

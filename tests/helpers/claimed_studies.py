@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from fake_studies import Levels, study_of
 
-from ablate.results.study import Study
+from ablate.runs.study import Study
 
 NOISE = np.random.default_rng(20).normal(0, 0.004, (40, 12))
 FFN = ["mlp", "gelu", "silu", "glu", "reglu", "swiglu"]

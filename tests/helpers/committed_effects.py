@@ -6,8 +6,8 @@ import pandas
 from conftest import ROOT
 
 from ablate import evidence
-from ablate.results.kept_tables import read_tables
-from ablate.results.study import Study
+from ablate.runs.kept_tables import read_tables
+from ablate.runs.study import Study
 
 FILE = ROOT / "tests" / "recorded" / "effects.csv"
 NAMES = ["label", "factor", "level", "reference", "stratum", "metric"]

@@ -16,12 +16,12 @@ from ablate.config.designs import DESIGNS
 from ablate.config.groups import default_settings
 from ablate.config.schema import VARIED
 from ablate.config.typed_json import parse, stored
-from ablate.results.atomic import SEAL, finite, read_json, seal_of
-from ablate.results.manifest import flaws, study_folder
-from ablate.results.records import Cell, Manifest, Result
-from ablate.results.run import Run
-from ablate.results.study import Study
-from ablate.results.tables import curves_of, in_one_sitting, run_row, speed_of
+from ablate.runs.files import SEAL, finite, read_json, seal_of
+from ablate.runs.folder import Run
+from ablate.runs.manifest import flaws, study_folder
+from ablate.runs.records import Cell, Manifest, Result
+from ablate.runs.study import Study
+from ablate.runs.tables import curves_of, in_one_sitting, run_row, speed_of
 
 COMPONENTS = {"norm": "ln", "ffn": "mlp", "residual": "pre", "position": "rope", "attention": "mha", "init": "gpt2"}
 STEPS = 800
@@ -193,7 +193,7 @@ def _result(
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """A file as `ablate.results.atomic.write_json` writes it, without waiting for the disk."""
+    """A file as `ablate.runs.files.write_json` writes it, without waiting for the disk."""
     plain = json.loads(json.dumps(finite(content), allow_nan=False))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(plain | {SEAL: seal_of(plain)}, ensure_ascii=False), encoding="utf-8")

@@ -8,7 +8,7 @@ import numpy as np
 from fake_studies import STEPS, study_of, with_cells, with_manifest
 
 from ablate.config.ladder import levels_of_rungs
-from ablate.results.study import Study
+from ablate.runs.study import Study
 
 COST = 1.05  # of swiglu, as a multiple of the reference's compute
 TOP = math.log(3 * 250_000 * 16 * 64 * 800)

@@ -10,8 +10,8 @@ from ablate import api
 from ablate.cli.sweep import Terminal, sweep
 from ablate.execution.train_run import train_run
 from ablate.planning.plan import Plan, plan_study
-from ablate.results.manifest import renew_manifest
-from ablate.results.run import Run
+from ablate.runs.folder import Run
+from ablate.runs.manifest import renew_manifest
 from ablate.training.devices import configure_torch
 
 VOLATILE = ("seconds",)

@@ -14,8 +14,8 @@ from ablate.config.depth import folder_choice
 from ablate.config.factors import arrange, cell_name
 from ablate.config.schema import Config
 from ablate.planning.plan import Composition, compose_cells
-from ablate.results.run_key import renamed, settings
-from ablate.results.tables import class_name
+from ablate.runs.key import renamed, settings
+from ablate.runs.tables import class_name
 
 FILE = Path(__file__).parents[1] / "recorded" / "commands.json"
 # The keys of a whole study that are recorded; results_dir, dry_run and user are this machine's.

@@ -24,10 +24,10 @@ from matplotlib.patches import ConnectionPatch, Patch
 from matplotlib.text import Text
 
 from ablate.cli.summary import summary
-from ablate.results.atomic import write_json
-from ablate.results.manifest import read_manifest
-from ablate.results.run import Run
-from ablate.results.study import load_study
+from ablate.runs.files import write_json
+from ablate.runs.folder import Run
+from ablate.runs.manifest import read_manifest
+from ablate.runs.study import load_study
 from analysis import figures
 from analysis.case import case_of
 from analysis.cli import output

@@ -9,7 +9,7 @@ from fake_studies import TASK, study_of
 from scipy import stats
 
 from ablate import evidence
-from ablate.results.study import Study
+from ablate.runs.study import Study
 
 DESIGNS: dict[str, dict[str, list[Any]]] = {
     "2x2": {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]},

@@ -30,8 +30,8 @@ from ablate.config.compose import Composer
 from ablate.config.groups import groups, read_groups
 from ablate.config.schema import COMPONENTS, Config
 from ablate.planning.checks.validate import Validator
-from ablate.results.run import Run
-from ablate.results.study import load_study
+from ablate.runs.folder import Run
+from ablate.runs.study import load_study
 from ablate.training.trainer import Trainer
 from analysis.case import case_of
 

@@ -280,7 +280,7 @@ def compose_a_cell() -> None:
     from ablate.config import targets
     from ablate.config.compose import Composer
     from ablate.config.groups import read_groups
-    from ablate.results.run_key import code_of
+    from ablate.runs.key import code_of
 
     targets.dependencies()
     with Composer(read_groups()) as composer:

@@ -324,8 +324,8 @@ def plain_config() -> Any:
 
 def compute(way: Way) -> tuple[str, str]:
     """What the part returns, imported anew, and a run's key."""
-    from ablate.results.run_key import run_key
-    from ablate.results.user_files import forget_local_modules, record_user_code
+    from ablate.runs.key import run_key
+    from ablate.runs.user_files import forget_local_modules, record_user_code
 
     forget_local_modules()
     for name in ("inst", "below"):
@@ -367,7 +367,7 @@ def attempt(way: Way, folder: Path) -> dict[str, Any]:
 
 def main() -> None:
     """Try all ways."""
-    from ablate.results.user_files import compile_from_source
+    from ablate.runs.user_files import compile_from_source
 
     compile_from_source()
     results = {}

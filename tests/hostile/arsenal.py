@@ -82,7 +82,7 @@ def edit_yaml(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 def edit_json(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change a JSON file as somebody would who wants it to pass for what the software wrote."""
-    from ablate.results.atomic import read_json, write_json
+    from ablate.runs.files import read_json, write_json
 
     content = read_json(file)
     change(content)
@@ -91,7 +91,7 @@ def edit_json(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 def raw_json(file: Path, content: Any) -> None:
     """Put any JSON in place of a file, an object with its checksum."""
-    from ablate.results.atomic import SEAL, seal_of
+    from ablate.runs.files import SEAL, seal_of
 
     file.write_text(json.dumps(content | {SEAL: seal_of(content)} if isinstance(content, dict) else content))
 

@@ -9,7 +9,7 @@ from conftest import SHAPE, STEPS
 from fake_studies import draw_effects_alone
 from one_run import train_runs, write_plan
 
-from ablate.results.manifest import read_manifest
+from ablate.runs.manifest import read_manifest
 from hostile.arsenal import CANARY, edit_json, forget, package
 
 STUDY = "theirs"

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from ablate.config.errors import Corrupt
-from ablate.results.atomic import read_json
-from ablate.results.manifest import read_manifest, study_folder
-from ablate.results.study import load_study
+from ablate.runs.files import read_json
+from ablate.runs.manifest import read_manifest, study_folder
+from ablate.runs.study import load_study
 from hostile.arsenal import raw_json
 from hostile.conftest import STUDY, Tried
 

@@ -15,8 +15,8 @@ from ablate.cli.main import command
 from ablate.config.errors import Corrupt
 from ablate.config.files import MOST_TEXT, parse_json, parse_plain, read_plain, read_regular
 from ablate.execution.worker import carry_out
-from ablate.results import lease as leases
-from ablate.results.run import Run
+from ablate.runs import lock as leases
+from ablate.runs.folder import Run
 from ablate.training.checkpoint import Checkpointer, Progress
 from ablate.training.vectors import load_vectors
 from analysis.cli.main import main as analyse

@@ -15,8 +15,8 @@ from ablate.config.errors import BadComponent, Corrupt
 from ablate.config.schema import COMPONENTS
 from ablate.execution.tracking import sender
 from ablate.execution.tracking.sender import Sender
-from ablate.results.manifest import study_folder
-from ablate.results.run import Run
+from ablate.runs.folder import Run
+from ablate.runs.manifest import study_folder
 from hostile.arsenal import PACKAGE, bullet, edit_json, edit_yaml, forget, tag, targets
 from hostile.conftest import STUDY, Tried
 

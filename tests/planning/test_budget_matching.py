@@ -14,7 +14,7 @@ from ablate.model.init import role_of
 from ablate.planning.cells import nearest_width
 from ablate.planning.checks import user_code
 from ablate.planning.plan import Plan
-from ablate.results.records import Cell, Matched
+from ablate.runs.records import Cell, Matched
 
 pytestmark = pytest.mark.usefixtures("untried")
 

@@ -12,7 +12,7 @@ from one_run import train, train_runs, write_plan
 
 from ablate.config.errors import BadComponent
 from ablate.planning.plan import Plan
-from ablate.results.atomic import read_json
+from ablate.runs.files import read_json
 from ablate.training.load import load_run
 
 NORMS = """
@@ -83,7 +83,7 @@ def test_a_cell_of_user_code_records_what_it_imports(plan: Any, code: UserCode) 
 
 def test_runs_of_an_earlier_format_are_named_in_one_line(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("ablate.results.run_key.FORMAT", 1)
+        patch.setattr("ablate.runs.key.FORMAT", 1)
         earlier = plan("norm=ln,rms", "seeds=1", "train.steps=2", "study=mine")
         end(earlier)
     again = plan("norm=ln,rms", "seeds=1", "train.steps=2", "study=mine")

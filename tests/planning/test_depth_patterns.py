@@ -7,7 +7,7 @@ import pytest
 from ablate.cli.sweep import preview
 from ablate.model.build import build_model
 from ablate.planning.checks import preflight, small_models
-from ablate.results.run_key import code_of
+from ablate.runs.key import code_of
 
 LAYERS = "model.layers=6"
 pytestmark = pytest.mark.usefixtures("untried", "uncounted")

@@ -22,8 +22,8 @@ from ablate.planning import plan as plan_
 from ablate.planning.checks import validate
 from ablate.planning.measured import Kernels
 from ablate.planning.plan import Plan
-from ablate.results.manifest import manifest_in
-from ablate.results.run import Run
+from ablate.runs.folder import Run
+from ablate.runs.manifest import manifest_in
 from ablate.training.trainer import Trainer
 
 FILES = experiments()

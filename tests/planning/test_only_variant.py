@@ -14,7 +14,7 @@ from ablate.cli.summary import summary
 from ablate.cli.sweep import preview
 from ablate.config.command import read_command
 from ablate.planning.only_variant import only_variant
-from ablate.results.study import load_study
+from ablate.runs.study import load_study
 
 pytestmark = pytest.mark.usefixtures("untried", "uncounted")
 

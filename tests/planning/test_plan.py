@@ -15,7 +15,7 @@ from ablate.config.overrides import quoted
 from ablate.execution.launcher import launch
 from ablate.execution.pool import Order, line, order_of
 from ablate.planning.plan import Plan
-from ablate.results.manifest import read_manifest
+from ablate.runs.manifest import read_manifest
 
 pytestmark = pytest.mark.usefixtures("untried", "uncounted")
 

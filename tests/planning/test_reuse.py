@@ -7,13 +7,13 @@ from conftest import ROOT, run_module
 from faulty_package import write as write_package
 from one_run import train_runs, write_plan
 
-import ablate.results.run_key
+import ablate.runs.key
 from ablate.planning.plan import Plan, PlanError
-from ablate.results.atomic import read_json, write_json
-from ablate.results.code_digest import Code
-from ablate.results.manifest import log_look, read_manifest
-from ablate.results.run import Run
-from ablate.results.run_key import provenance, run_key
+from ablate.runs.code_digest import Code
+from ablate.runs.files import read_json, write_json
+from ablate.runs.folder import Run
+from ablate.runs.key import provenance, run_key
+from ablate.runs.manifest import log_look, read_manifest
 
 
 def finish(planned: Plan, status: str = "done", ended: str = "2025-01-01") -> list[Run]:
@@ -33,7 +33,7 @@ def finish(planned: Plan, status: str = "done", ended: str = "2025-01-01") -> li
 @pytest.fixture
 def edit(monkeypatch):
     """Makes a definition another one, for the cells that use it, as an edit would; or all as they are."""
-    real = ablate.results.run_key.code_of
+    real = ablate.runs.key.code_of
 
     def edited(name: str | None, digest: str = "edited") -> None:
         def code_of(config, user_code=None):
@@ -42,7 +42,7 @@ def edit(monkeypatch):
                 return found
             return Code(f"{found.content}, {name} {digest}", found.definitions | {name: digest})
 
-        monkeypatch.setattr("ablate.results.run_key.code_of", code_of)
+        monkeypatch.setattr("ablate.runs.key.code_of", code_of)
 
     return edited
 
@@ -126,7 +126,7 @@ def test_a_worker_refuses_user_code_that_was_edited_after_the_plan(small, tmp_pa
     code = f"""
 import pathlib
 from ablate.planning.plan import plan_study
-from ablate.results.run import Run
+from ablate.runs.folder import Run
 from faulty_package import write as write_package
 from one_run import train_runs, write_plan
 from ablate.execution.launcher import run_orders

@@ -10,9 +10,9 @@ from one_run import write_plan
 from test_tuning import rounds, write
 
 from ablate.planning.plan import Plan
-from ablate.results.manifest import log_look, read_manifest
-from ablate.results.records import Look, Sequential
-from ablate.results.study import load_study
+from ablate.runs.manifest import log_look, read_manifest
+from ablate.runs.records import Look, Sequential
+from ablate.runs.study import load_study
 
 Score = Callable[[dict[str, Any], float, int], float | None]
 AUTO = ["norm=ln,rms", "seeds=auto"]

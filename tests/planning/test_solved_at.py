@@ -6,7 +6,7 @@ import pytest
 
 from ablate.config.errors import PlanError
 from ablate.planning.plan import check_study, plan_study
-from ablate.results.records import Manifest
+from ablate.runs.records import Manifest
 
 ASKED = ("norm=ln,rms", "scale=tiny")
 pytestmark = pytest.mark.usefixtures("untried", "uncounted")

@@ -12,11 +12,11 @@ from ablate.cli.status import main as status
 from ablate.cli.sweep import preview
 from ablate.config.schema import typed
 from ablate.planning.rounds import with_steps
-from ablate.results import run_key
-from ablate.results.code_digest import Code
-from ablate.results.manifest import read_manifest
-from ablate.results.progress import rounds_of, unsettled
-from ablate.results.study import load_study
+from ablate.runs import key as identity
+from ablate.runs.code_digest import Code
+from ablate.runs.manifest import read_manifest
+from ablate.runs.progress import rounds_of, unsettled
+from ablate.runs.study import load_study
 
 RATES = {0.001: 0.3, 0.01: 0.1}  # slopes by learning rate
 pytestmark = pytest.mark.usefixtures("untried", "uncounted")
@@ -158,7 +158,7 @@ def test_what_other_code_trained_is_no_longer_kept_beside_a_study(plan, monkeypa
     rounds(plan, *command, "step_equivalents=true", score=at_one_rate)
     for other in (["reuse=none"], ["seeds=[7,8]"]):
         assert plan(*command, *other).manifest.exchange == "s-exchange", "of the same code, whatever the runs are"
-    monkeypatch.setattr(run_key, "code_of", lambda *_: Code("edited", {}))
+    monkeypatch.setattr(identity, "code_of", lambda *_: Code("edited", {}))
     edited, asked = plan(*command), plan(*command, "step_equivalents=true")
     assert not edited.manifest.beside(), "its slope was measured by code that is gone"
     left = [note for note in edited.notes if "other code or versions" in note]

@@ -13,7 +13,7 @@ from ablate.planning import measured
 from ablate.planning.checks.child import children
 from ablate.planning.checks.user_code import Failed
 from ablate.planning.measured import Speed, expected_time, speed_of
-from ablate.results.progress import makespan
+from ablate.runs.progress import makespan
 
 SPEED = Speed(setup=1.0, step=10.0, evaluation=2.0, last=3.0)
 RUN = 1 + 6 * 10 + 2 * 2 + 3  # six steps; evaluations at steps 0 and 3, then the last ones

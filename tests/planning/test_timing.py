@@ -10,9 +10,9 @@ from test_reuse import finish, notes
 import ablate
 from ablate import evidence
 from ablate.config.errors import PlanError
-from ablate.results.run import Run
-from ablate.results.run_key import run_key
-from ablate.results.study import load_study
+from ablate.runs.folder import Run
+from ablate.runs.key import run_key
+from ablate.runs.study import load_study
 from analysis.stats import tables
 
 TIMED = "timing=isolated"

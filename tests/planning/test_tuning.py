@@ -17,9 +17,9 @@ from ablate.evidence.tuned import common
 from ablate.planning.checks.preflight import try_out
 from ablate.planning.plan import Plan, PlanError, check_study, plan_again, plan_study
 from ablate.planning.tuning import at_edge, choose, extended, remarks, tuned
-from ablate.results.atomic import write_json
-from ablate.results.run import Run
-from ablate.results.study import load_study
+from ablate.runs.files import write_json
+from ablate.runs.folder import Run
+from ablate.runs.study import load_study
 from analysis.case import case_of
 from analysis.writing import methods
 from analysis.writing.sheet import markdown

@@ -22,7 +22,7 @@ from ablate.cli.sweep import preview
 from ablate.config.errors import PlanError, Refused
 from ablate.config.overrides import parsed
 from ablate.python import Study, html_table, words_of
-from ablate.results.run import Run
+from ablate.runs.folder import Run
 from ablate.training.trainer import Trainer
 
 

@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from ablate.results.manifest import newest_study
-from ablate.results.study import load_study
+from ablate.runs.manifest import newest_study
+from ablate.runs.study import load_study
 
 COLUMNS = ["norm", "ffn", "seed", "status", "test/loss", "val/loss", "params", "batches"]
 

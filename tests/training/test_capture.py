@@ -8,7 +8,7 @@ import torch
 
 from ablate.planning import measured
 from ablate.planning.measured import speed_of
-from ablate.results.run import Run
+from ablate.runs.folder import Run
 from ablate.training import capture
 from ablate.training.trainer import Trainer
 

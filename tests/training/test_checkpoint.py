@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from ablate.results.run import MetricsWriter, Run
+from ablate.runs.folder import MetricsWriter, Run
 from ablate.training.checkpoint import Checkpointer, DamagedCheckpoint, Progress
 
 CPU = torch.device("cpu")

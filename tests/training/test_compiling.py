@@ -16,7 +16,7 @@ from torch import nn
 from torch._dynamo.exc import FailOnRecompileLimitHit
 
 from ablate.planning.plan import plan_study
-from ablate.results.run import Run
+from ablate.runs.folder import Run
 from ablate.training.compiling import FASTER, supported
 from ablate.training.trainer import Trainer
 

@@ -13,8 +13,8 @@ from test_docs import code
 
 from ablate.execution.train_run import train_run
 from ablate.planning.plan import plan_study
-from ablate.results.run import Run
-from ablate.results.study import load_study
+from ablate.runs.folder import Run
+from ablate.runs.study import load_study
 
 ROWS, LONG = 4, 16  # of the small study: rows of a batch, and data.context
 LENGTHS = [4, 4, 8, 8, 16, 16]  # of its six steps, from `start` 4 doubling each second

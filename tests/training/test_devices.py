@@ -21,7 +21,7 @@ from ablate.planning.checks import memory
 from ablate.planning.measured import expected_time
 from ablate.planning.plan import Plan
 from ablate.planning.runs import device_problem
-from ablate.results.run import Run
+from ablate.runs.folder import Run
 from ablate.training import devices
 from ablate.training.devices import TASKS, Card, cards, environments, task_of_job
 

@@ -9,7 +9,7 @@ import pytest
 from one_run import train, write_plan
 from test_weight_averaging import trainer
 
-from ablate.results.records import Overfits
+from ablate.runs.records import Overfits
 from ablate.training.checkpoint import Progress
 from ablate.training.divergence import Diverged, check_divergence, overfits
 from ablate.training.trainer import Interrupted

@@ -13,7 +13,7 @@ from ablate.config.schema import typed
 from ablate.data.task import IGNORE, Batch, HeldOut, Task, generator
 from ablate.model.build import initialised_model
 from ablate.model.norm import running_norms
-from ablate.results.records import Documents
+from ablate.runs.records import Documents
 from ablate.training.evaluation import (
     RECALIBRATION_BATCHES,
     Setting,

@@ -15,7 +15,7 @@ from ablate.data.task import IGNORE, Batch, HeldOut, build_task
 from ablate.model.build import build_objective, initialised_model
 from ablate.model.dropout import begin_at, rekey, seed_torch
 from ablate.model.objective import MultiToken, Objective
-from ablate.results.run_key import numbers
+from ablate.runs.key import numbers
 from ablate.training import gradients as gradients_module
 from ablate.training.devices import TooLarge, make_room
 from ablate.training.diagnostics import diagnose

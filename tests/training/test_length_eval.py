@@ -16,9 +16,9 @@ from ablate.execution import train_run
 from ablate.model import products
 from ablate.planning.checks.validate import length_problems
 from ablate.planning.plan import PlanError, plan_study
-from ablate.results.atomic import write_json
-from ablate.results.run import Run, lacking
-from ablate.results.study import load_study
+from ablate.runs.files import write_json
+from ablate.runs.folder import Run, lacking
+from ablate.runs.study import load_study
 from ablate.training import evaluation, trainer
 from analysis.case import case_of
 from analysis.writing import tables

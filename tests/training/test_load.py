@@ -13,8 +13,8 @@ from ablate.config.groups import groups
 from ablate.config.schema import typed
 from ablate.execution.train_run import save_weights
 from ablate.model.build import initialised_model
-from ablate.results.atomic import write_json
-from ablate.results.run import Run
+from ablate.runs.files import write_json
+from ablate.runs.folder import Run
 from ablate.training.load import LoadedRun
 
 FORMS = [

@@ -19,7 +19,7 @@ from ablate.model.build import build_model, initialised_model, keep_hidden
 from ablate.model.objective import Objective, pop_tensors, terms_of
 from ablate.planning.checks.small_models import VOCAB
 from ablate.planning.plan import plan_study
-from ablate.results.run import Run
+from ablate.runs.folder import Run
 from ablate.training.trainer import Trainer
 
 PAGE = "\n".join(["import torch", *code("own-step.md", "python")[3:5]])

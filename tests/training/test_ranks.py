@@ -16,8 +16,8 @@ from ablate.execution.train_run import follow, train_run
 from ablate.model.build import initialised_model
 from ablate.planning.checks.child import Child, start
 from ablate.planning.plan import Plan
-from ablate.results.lease import LeaseLost
-from ablate.results.run import Run
+from ablate.runs.folder import Run
+from ablate.runs.lock import LeaseLost
 from ablate.training import ranks as module
 from ablate.training.devices import configure_torch
 from ablate.training.ranks import RankLost, Ranks, join

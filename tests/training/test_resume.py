@@ -21,7 +21,7 @@ from one_run import after, carry_out, here, rows_of, train, trained_anew, write_
 from ablate.execution.signals import DiskFull, Terminated
 from ablate.execution.train_run import train_run
 from ablate.planning.plan import plan_study
-from ablate.results.run import Run
+from ablate.runs.folder import Run
 
 LONG = ["train.steps=12", "train.eval_every=4", "train.log_every=2", "train.checkpoint_seconds=0", "seeds=1"]
 

@@ -16,7 +16,7 @@ from ablate.data.task import IGNORE, HeldOut
 from ablate.model.build import initialised_model
 from ablate.model.dropout import rekey
 from ablate.model.norm import RunningNorm, running_norms
-from ablate.results.records import Documents
+from ablate.runs.records import Documents
 from ablate.training.evaluation import CHUNK, Setting, losses_by_document, positions_at_once, score, summarise
 
 VOCAB, WINDOWS, LENGTH = 11, 13, 12

@@ -19,9 +19,9 @@ from ablate.data.task import Batch
 from ablate.execution.train_run import train_run
 from ablate.model.objective import Objective
 from ablate.planning.plan import plan_study
-from ablate.results.kept_tables import read_tables, write_tables
-from ablate.results.run import Run
-from ablate.results.study import load_study
+from ablate.runs.folder import Run
+from ablate.runs.kept_tables import read_tables, write_tables
+from ablate.runs.study import load_study
 from ablate.training.gradients import Gradients
 from ablate.training.optim import SGD
 from ablate.training.step import SAM

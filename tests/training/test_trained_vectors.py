@@ -19,8 +19,8 @@ from ablate.data.task import build_task
 from ablate.model.build import initialised_model
 from ablate.planning.measured import expected_vectors, shape_of
 from ablate.planning.plan import check_study, plan_study
-from ablate.results.run import Run
-from ablate.results.run_key import run_key
+from ablate.runs.folder import Run
+from ablate.runs.key import run_key
 from ablate.training import vectors
 from ablate.training.trainer import Interrupted, Trainer
 from ablate.training.vectors import begin_with_vectors, load_vectors, train_or_load, vectors_file, without_vectors
@@ -158,7 +158,7 @@ def test_a_set_is_known_by_text_settings_seed_code_and_library(small, monkeypatc
     files.append(vectors_file(table, config, text, 0))
     monkeypatch.setattr(vectors, "library_versions", lambda _: {"gensim": "0"})
     files.append(vectors_file(table, config, text, 0))
-    monkeypatch.setattr("ablate.results.run_key.library_versions", lambda _: {"gensim": "0"})
+    monkeypatch.setattr("ablate.runs.key.library_versions", lambda _: {"gensim": "0"})
     assert len(set(files)) == len(files) and run_key(config, 0, "data") != key
 
 

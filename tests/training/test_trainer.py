@@ -25,8 +25,8 @@ from ablate.execution.train_run import with_facts
 from ablate.model.build import initialised_model
 from ablate.model.dropout import Dropout
 from ablate.planning.plan import check_study
-from ablate.results.records import Result
-from ablate.results.run import Run
+from ablate.runs.folder import Run
+from ablate.runs.records import Result
 from ablate.training import checkpoint, compiling, gradients
 from ablate.training import clock as clocks
 from ablate.training import trainer as loop

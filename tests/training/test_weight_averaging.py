@@ -12,7 +12,7 @@ from one_run import rows_of, trained_anew, write_plan
 import ablate
 from ablate.data.metrics import loss
 from ablate.planning.plan import plan_study
-from ablate.results.run import Run
+from ablate.runs.folder import Run
 from ablate.training import optim
 from ablate.training.diagnostics import diagnose
 from ablate.training.divergence import Diverged

@@ -27,13 +27,13 @@ from ablate.config.schema import NAMED, STUDY_KEYS, VARIED
 from ablate.config.typed_json import Record
 from ablate.execution.signals import received
 from ablate.formatting.streams import prepare, say
-from ablate.results.atomic import no_link, read_record, write_json
-from ablate.results.lease import take
-from ablate.results.manifest import read_manifest, study_folder
-from ablate.results.naming import tracked_id
-from ablate.results.records import Cell, Manifest, PlannedRun, Result
-from ablate.results.run import Run, noted, stamp
-from ablate.results.tables import class_name
+from ablate.runs.files import no_link, read_record, write_json
+from ablate.runs.folder import Run, noted, stamp
+from ablate.runs.lock import take
+from ablate.runs.manifest import read_manifest, study_folder
+from ablate.runs.naming import tracked_id
+from ablate.runs.records import Cell, Manifest, PlannedRun, Result
+from ablate.runs.tables import class_name
 
 POLL = 1.0  # seconds between looks at the results
 PATIENCE = 30.0  # seconds that the errors of a service may take until this process stops trying it

@@ -23,7 +23,7 @@ from ablate.config.schema import COMPONENTS
 from ablate.model.dropout import rekey
 from ablate.model.norm import running_norms
 from ablate.planning.checks.small_models import UPDATES, Spec, Trial, build, others, perturb, some_inputs, whole_numbers
-from ablate.results.run_key import is_foreign
+from ablate.runs.key import is_foreign
 
 FAR = 2.0  # nats from ln(outputs); tied embeddings under a last norm cost up to 1.7, logits of size 8 cost 60
 DRAWS = 32  # of dropout, to compare cells that look like the same network

@@ -25,8 +25,8 @@ from ablate.model.objective import terms_of
 from ablate.planning.checks.small_models import facts_of
 from ablate.planning.checks.user_code import cached, isolate_user_code
 from ablate.planning.checks.validate import Checked
-from ablate.results.records import Cell
-from ablate.results.run_key import code_of
+from ablate.runs.key import code_of
+from ablate.runs.records import Cell
 from ablate.training.capture import captures
 from ablate.training.devices import MEMORY, card_of, cards, environments
 from ablate.training.evaluation import positions_at_once

@@ -16,8 +16,8 @@ from ablate.planning.checks.examine import examine, many_times
 from ablate.planning.checks.memory import memory_problems
 from ablate.planning.checks.user_code import Failed, Record, cached, isolate_user_code
 from ablate.planning.checks.validate import Checked
-from ablate.results.records import Cell
-from ablate.results.run_key import code_of, numbers
+from ablate.runs.key import code_of, numbers
+from ablate.runs.records import Cell
 
 ROUNDING = 1e-10  # relative; more than another order of sums in float64 changes, and far below float32's precision
 AT_ONCE = 5  # seeds of `auto` before the first look

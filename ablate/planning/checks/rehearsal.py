@@ -7,8 +7,8 @@ import torch
 
 from ablate.data.task import build_task
 from ablate.planning.checks.small_models import SHORTEST, Checked, Trial, build, small, some_inputs
-from ablate.results.run_key import is_foreign
-from ablate.results.user_files import record_user_code
+from ablate.runs.key import is_foreign
+from ablate.runs.user_files import record_user_code
 from ablate.training.optim import build_optimiser
 
 

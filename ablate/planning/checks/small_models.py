@@ -25,8 +25,8 @@ from ablate.model.build import build_objective, initialised_model
 from ablate.model.cost import Budget
 from ablate.model.dropout import rekey, step_seed
 from ablate.model.objective import terms_of
-from ablate.results.records import Matched, UserCode
-from ablate.results.run_key import is_foreign
+from ablate.runs.key import is_foreign
+from ablate.runs.records import Matched, UserCode
 from ablate.training.step import Step, build_step
 
 HEAD = 16  # features of a head; fewer would leave rotary shares and bases nothing to turn

@@ -23,10 +23,10 @@ from ablate.data.corpus import cache_folder
 from ablate.data.task import Task
 from ablate.execution.pool import how_it_died
 from ablate.planning.checks.child import ALMOST, become_subreaper, kill_children, start
-from ablate.results.atomic import read_json, write_json
-from ablate.results.code_digest import SOURCES
-from ablate.results.run_key import is_foreign, parts_of, torch_version
-from ablate.results.user_files import compile_from_source, forget_local_modules
+from ablate.runs.code_digest import SOURCES
+from ablate.runs.files import read_json, write_json
+from ablate.runs.key import is_foreign, parts_of, torch_version
+from ablate.runs.user_files import compile_from_source, forget_local_modules
 
 Record = dict[str, Any]
 

@@ -37,10 +37,10 @@ from ablate.planning.checks.rehearsal import rehearse
 from ablate.planning.checks.small_models import Checked as Checked
 from ablate.planning.checks.small_models import with_passes
 from ablate.planning.checks.user_code import Failed, cached, isolate_user_code, run_in_subprocess
-from ablate.results.records import UserCode
-from ablate.results.run_key import LIBRARIES, is_foreign, kernels_of, numbers
-from ablate.results.tables import class_name
-from ablate.results.user_files import record_user_code
+from ablate.runs.key import LIBRARIES, is_foreign, kernels_of, numbers
+from ablate.runs.records import UserCode
+from ablate.runs.tables import class_name
+from ablate.runs.user_files import record_user_code
 from ablate.training.devices import card_of, cards
 from ablate.training.optim import OFFERED, make_optimiser, rule_of
 from ablate.training.schedule import schedule_problems

@@ -5,9 +5,9 @@ from typing import Any
 import pandas
 
 from ablate import evidence, formatting
-from ablate.results import naming
-from ablate.results.records import Cell
-from ablate.results.study import Study
+from ablate.runs import naming
+from ablate.runs.records import Cell
+from ablate.runs.study import Study
 from analysis.case import Case
 from analysis.figures.draw import style
 from analysis.prose import macros, prose

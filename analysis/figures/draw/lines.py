@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
-from ablate.results import naming
-from ablate.results.records import STATUSES, Cell, Manifest
-from ablate.results.tables import named_rows
+from ablate.runs import naming
+from ablate.runs.records import STATUSES, Cell, Manifest
+from ablate.runs.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import band, facets, legend, limits, name_at, spread, value_axis

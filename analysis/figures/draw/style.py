@@ -18,9 +18,9 @@ from matplotlib.textpath import text_to_path
 from ablate import evidence, formatting
 from ablate.config.designs import RUNG
 from ablate.formatting import is_number
-from ablate.results import naming
-from ablate.results.atomic import write_atomic
-from ablate.results.records import Manifest
+from ablate.runs import naming
+from ablate.runs.files import write_atomic
+from ablate.runs.records import Manifest
 
 DPI = 250
 VARYING = {"png": "Software", "pdf": "CreationDate"}  # metadata that would differ between equal figures

@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from ablate import formatting
 from ablate.config.claims import BOUNDED
 from ablate.evidence.claim_text import pairs
-from ablate.results import naming
-from ablate.results.tables import named_rows
+from ablate.runs import naming
+from ablate.runs.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import difference_ticks, estimate, limits, name_x, stacked

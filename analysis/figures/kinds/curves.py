@@ -8,8 +8,8 @@ import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ablate.results import naming
-from ablate.results.tables import named_rows
+from ablate.runs import naming
+from ablate.runs.tables import named_rows
 from analysis.case import Case
 from analysis.case.learning_curves import end_at_shares, logged, metrics_of, over_seeds
 from analysis.figures.draw import captions, style

@@ -8,7 +8,7 @@ import numpy as np
 import pandas
 from matplotlib.figure import Figure
 
-from ablate.results.study import Study
+from ablate.runs.study import Study
 from analysis.case import Case
 from analysis.case.learning_curves import over_seeds
 from analysis.figures.draw import captions, style

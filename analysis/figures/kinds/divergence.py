@@ -3,7 +3,7 @@
 import pandas
 from matplotlib.figure import Figure
 
-from ablate.results.tables import named_rows
+from ablate.runs.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import style
 from analysis.figures.draw.axes import dots_by_cell, name_x, stacked

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
 from ablate.formatting import ESTIMATE_ONLY
-from ablate.results import naming
-from ablate.results.tables import named_rows
+from ablate.runs import naming
+from ablate.runs.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import difference_ticks, name_x, stacked

@@ -4,8 +4,8 @@ import pandas
 from matplotlib.figure import Figure
 
 from ablate import evidence
-from ablate.results import naming
-from ablate.results.tables import named_rows
+from ablate.runs import naming
+from ablate.runs.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import log_axis

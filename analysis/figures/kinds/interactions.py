@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from ablate import evidence, formatting
-from ablate.results.records import Cell, Manifest
-from ablate.results.tables import named_rows
+from ablate.runs.records import Cell, Manifest
+from ablate.runs.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import name_ticks

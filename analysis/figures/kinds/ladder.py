@@ -13,8 +13,8 @@ from matplotlib.ticker import MaxNLocator
 from ablate import evidence
 from ablate.config.ladder import RUNG, number_of
 from ablate.formatting import listed
-from ablate.results import naming
-from ablate.results.tables import named_rows
+from ablate.runs import naming
+from ablate.runs.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import legend, limits, log_axis, reach

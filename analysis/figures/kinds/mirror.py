@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 from ablate import evidence, formatting
 from ablate.config.mirror import EPOCH, LENGTHS
 from ablate.formatting import flat
-from ablate.results import naming
-from ablate.results.records import STATUSES
-from ablate.results.tables import named_rows
+from ablate.runs import naming
+from ablate.runs.records import STATUSES
+from ablate.runs.tables import named_rows
 from analysis.case import Case
 from analysis.case.learning_curves import end_at_shares
 from analysis.figures.draw import captions, style

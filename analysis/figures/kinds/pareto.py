@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from ablate import evidence, formatting
-from ablate.results.study import Study
-from ablate.results.tables import is_timed, named_rows
+from ablate.runs.study import Study
+from ablate.runs.tables import is_timed, named_rows
 from analysis.case import Case
 from analysis.case.learning_curves import end_at_shares
 from analysis.figures.draw import captions, style

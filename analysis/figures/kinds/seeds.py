@@ -7,7 +7,7 @@ import pandas
 from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
-from ablate.results.tables import named_rows
+from ablate.runs.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import WHOLE, dots_by_cell, name_x, spread, stacked

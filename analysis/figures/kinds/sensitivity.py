@@ -5,8 +5,8 @@ import math
 import pandas
 
 from ablate import evidence, formatting
-from ablate.results.records import Tuning
-from ablate.results.tables import named_rows
+from ablate.runs.records import Tuning
+from ablate.runs.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.lines import axes_of, draw_lines, lines, swept

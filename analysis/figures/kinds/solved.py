@@ -6,8 +6,8 @@ import pandas
 from matplotlib.figure import Figure
 
 from ablate import evidence
-from ablate.results.records import Cell
-from ablate.results.study import Study
+from ablate.runs.records import Cell
+from ablate.runs.study import Study
 from analysis.case import Case
 from analysis.figures.draw import captions
 from analysis.figures.draw.axes import WHOLE, band, facets, legend

@@ -8,9 +8,9 @@ import pandas
 from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
-from ablate.results import naming
-from ablate.results.study import Study
-from ablate.results.tables import named_rows
+from ablate.runs import naming
+from ablate.runs.study import Study
+from ablate.runs.tables import named_rows
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import name_x, reach, stacked

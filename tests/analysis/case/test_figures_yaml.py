@@ -12,8 +12,8 @@ from shown_studies import claim
 
 from ablate import evidence
 from ablate.config.errors import Refused
-from ablate.results.records import Manifest
-from ablate.results.study import load_study
+from ablate.runs.records import Manifest
+from ablate.runs.study import load_study
 from analysis import figures
 from analysis.case import Case, case_of
 from analysis.case.figures_yaml import FILE, STYLES, cell_label, edits_of, write_defaults

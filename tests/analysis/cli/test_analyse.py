@@ -18,9 +18,9 @@ import ablate
 import analysis
 from ablate.config.errors import Refused
 from ablate.python import Study
-from ablate.results.kept_tables import write_tables
-from ablate.results.manifest import study_folder
-from ablate.results.study import load_study
+from ablate.runs.kept_tables import write_tables
+from ablate.runs.manifest import study_folder
+from ablate.runs.study import load_study
 from analysis import figures
 from analysis.case import case_of
 from analysis.cli.main import main

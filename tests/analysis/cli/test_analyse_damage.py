@@ -12,8 +12,8 @@ from fake_studies import fabricate
 
 from ablate import evidence
 from ablate.config.errors import Refused
-from ablate.results.atomic import read_json, write_json
-from ablate.results.manifest import read_manifest, study_folder
+from ablate.runs.files import read_json, write_json
+from ablate.runs.manifest import read_manifest, study_folder
 from analysis import sources
 from analysis.case import case_of
 from analysis.cli import arguments

@@ -9,7 +9,7 @@ import pytest
 from fake_studies import fabricate
 
 from ablate.formatting import quoted, unquoted
-from ablate.results.study import load_study
+from ablate.runs.study import load_study
 from analysis.cli.main import main
 from analysis.writing.tables import write_csv
 

@@ -13,8 +13,8 @@ from fake_studies import draw_effects_alone, fabricate
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from ablate.results.atomic import write_json
-from ablate.results.study import load_study
+from ablate.runs.files import write_json
+from ablate.runs.study import load_study
 from analysis import figures
 from analysis.case import case_of
 from analysis.cli.main import main

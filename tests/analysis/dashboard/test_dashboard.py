@@ -25,10 +25,10 @@ from ablate.config.extra import end_wandb
 from ablate.config.typed_json import stored
 from ablate.execution.tracking.sender import named_settings
 from ablate.formatting import verdict
-from ablate.results import naming
-from ablate.results.manifest import read_manifest, study_folder
-from ablate.results.study import load_study
-from ablate.results.tables import named_rows
+from ablate.runs import naming
+from ablate.runs.manifest import read_manifest, study_folder
+from ablate.runs.study import load_study
+from ablate.runs.tables import named_rows
 from analysis.case import case_of
 from analysis.dashboard import main as command
 from analysis.dashboard.build import build

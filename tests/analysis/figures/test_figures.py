@@ -24,8 +24,8 @@ from PIL import Image
 from shown_studies import claim
 
 from ablate import evidence
-from ablate.results.kept_tables import read_tables
-from ablate.results.study import Study, load_study
+from ablate.runs.kept_tables import read_tables
+from ablate.runs.study import Study, load_study
 from analysis import figures
 from analysis.case import Case, case_of
 from analysis.case.figures_yaml import Edits

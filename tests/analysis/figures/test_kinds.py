@@ -25,8 +25,8 @@ from statsmodels.stats.proportion import proportion_confint
 
 from ablate import evidence, formatting
 from ablate.config.ladder import levels_of_rungs
-from ablate.results.kept_tables import read_tables
-from ablate.results.study import load_study
+from ablate.runs.kept_tables import read_tables
+from ablate.runs.study import load_study
 from analysis import figures
 from analysis.case import Case, case_of
 from analysis.case.figures_yaml import Edits

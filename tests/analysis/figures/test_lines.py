@@ -15,10 +15,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
-from ablate.results.atomic import write_json
-from ablate.results.manifest import read_manifest
-from ablate.results.run import Run
-from ablate.results.study import Study, load_study
+from ablate.runs.files import write_json
+from ablate.runs.folder import Run
+from ablate.runs.manifest import read_manifest
+from ablate.runs.study import Study, load_study
 from analysis import figures
 from analysis.case import Case, case_of
 from analysis.case.figures_yaml import Edits

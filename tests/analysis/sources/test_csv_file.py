@@ -14,7 +14,7 @@ from fake_studies import fabricate, plain_score
 from ablate import evidence, formatting
 from ablate.config.claims import holds
 from ablate.config.errors import Refused
-from ablate.results.study import Study, load_study
+from ablate.runs.study import Study, load_study
 from analysis import figures
 from analysis.case import case_of
 from analysis.cli.main import main

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ablate import evidence
-from ablate.results.study import Study
+from ablate.runs.study import Study
 from analysis.cli.main import main
 from analysis.sources import Request
 from analysis.sources.files import read_runs

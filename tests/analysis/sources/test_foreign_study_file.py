@@ -16,8 +16,8 @@ from ablate import evidence
 from ablate.config.claims import Claim
 from ablate.config.errors import Refused
 from ablate.config.typed_json import parse
-from ablate.results.records import ClaimEntry, MarginEntry
-from ablate.results.study import Study, load_study
+from ablate.runs.records import ClaimEntry, MarginEntry
+from ablate.runs.study import Study, load_study
 from analysis import figures
 from analysis.case import case_of
 from analysis.cli.main import main

@@ -15,8 +15,8 @@ from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.config.errors import Refused
 from ablate.config.typed_json import parse
-from ablate.results.records import Cell
-from ablate.results.study import Study
+from ablate.runs.records import Cell
+from ablate.runs.study import Study
 from analysis.sources import Request
 from analysis.sources.files import read_runs
 

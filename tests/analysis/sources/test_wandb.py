@@ -16,7 +16,7 @@ from wandb_files import read_back
 from ablate import evidence
 from ablate.config.errors import Refused
 from ablate.execution.tracking.sender import Sender
-from ablate.results.study import Study, load_study
+from ablate.runs.study import Study, load_study
 from analysis.cli.main import main
 from analysis.sources import Request, wandb_api
 from analysis.sources.logged import study_of

@@ -8,7 +8,7 @@ import pytest
 from fake_studies import TASK, fabricate
 from scipy import stats as scipy_stats
 
-from ablate.results.study import load_study
+from ablate.runs.study import load_study
 from analysis import stats
 from analysis.case import case_of
 from analysis.writing.sheet import markdown

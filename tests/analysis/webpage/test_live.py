@@ -19,10 +19,10 @@ from crashing_norm import wait_for
 from fake_studies import edit_json, edit_manifest, fabricate
 from warm_python import Copy
 
-from ablate.results.atomic import write_json
-from ablate.results.manifest import study_folder
-from ablate.results.run import MetricsWriter, Run
-from ablate.results.study import load_study
+from ablate.runs.files import write_json
+from ablate.runs.folder import MetricsWriter, Run
+from ablate.runs.manifest import study_folder
+from ablate.runs.study import load_study
 from analysis.case import case_of
 from analysis.cli.watch import main
 from analysis.webpage import live

@@ -11,7 +11,7 @@ from analysed_studies import analysed
 from fake_studies import TASK, fabricate
 from shown_studies import TWO, claim
 
-from ablate.results.study import load_study
+from ablate.runs.study import load_study
 from analysis import webpage
 from analysis.case import Case, case_of
 from analysis.cli.main import main

@@ -9,7 +9,7 @@ from analysed_studies import analysed
 from browser import chromium, open_page, resize
 from fake_studies import TASK, fabricate
 
-from ablate.results.study import load_study
+from ablate.runs.study import load_study
 from analysis import webpage
 from analysis.case import case_of
 

@@ -11,7 +11,7 @@ from claimed_studies import entry
 from fake_studies import fabricate
 
 from ablate import formatting
-from ablate.results.study import load_study
+from ablate.runs.study import load_study
 from analysis.case import Case, case_of
 from analysis.writing import latex, latex_macros, sheet, tables
 from analysis.writing.sheet import Sheet

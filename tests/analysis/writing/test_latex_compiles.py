@@ -10,7 +10,7 @@ import pytest
 from fake_studies import fabricate
 from shown_studies import claim
 
-from ablate.results.study import load_study
+from ablate.runs.study import load_study
 from analysis.case import case_of
 from analysis.cli.output import write_paper
 from analysis.writing import tables

@@ -13,7 +13,7 @@ from fake_studies import edit_manifest, fabricate, whole
 from ablate.config.citations import papers
 from ablate.config.groups import read_groups
 from ablate.config.ladder import levels_of_rungs
-from ablate.results.study import load_study
+from ablate.runs.study import load_study
 from ablate.training.divergence import DIVERGED
 from analysis.case import Case, case_of
 from analysis.writing import methods

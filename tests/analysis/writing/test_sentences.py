@@ -16,8 +16,8 @@ from shown_studies import claim
 from ablate import evidence
 from ablate.config.typed_json import stored
 from ablate.formatting import p_text, p_words
-from ablate.results.records import Cell
-from ablate.results.study import Study, load_study
+from ablate.runs.records import Cell
+from ablate.runs.study import Study, load_study
 from analysis.case import Case, case_of
 from analysis.writing import sections, tables
 from analysis.writing.sentences import sentence, sentences

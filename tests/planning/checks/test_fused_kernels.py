@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ablate.planning.checks import validate
-from ablate.results.run_key import provenance
+from ablate.runs.key import provenance
 
 FLA = ("+attention.kernels=fla", "model.dim=64", "seeds=1")
 GPU = ("train.device=cuda", "train.compile=false")

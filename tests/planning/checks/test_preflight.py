@@ -15,7 +15,7 @@ from ablate.model.dropout import Dropout
 from ablate.planning.checks import examine, preflight, small_models, user_code, validate
 from ablate.planning.checks.preflight import Signature, alike, refuse_equal
 from ablate.planning.plan import PlanError, check_study, plan_study
-from ablate.results.code_digest import Code
+from ablate.runs.code_digest import Code
 from ablate.training.vectors import is_pretrained
 
 MINE = "user=[mistakes_of_mine]"

@@ -31,12 +31,12 @@ from ablate.config.errors import Corrupt
 from ablate.config.files import parse_json, read_regular
 from ablate.config.typed_json import Record
 from ablate.formatting import quoted, show, unquoted
-from ablate.results.atomic import Sum, read_record, sum_of, write_atomic, write_json
-from ablate.results.manifest import manifest_in, newer
-from ablate.results.records import Manifest, StudyVerdicts
-from ablate.results.run import verify_sum
-from ablate.results.study import Study
-from ablate.results.tables import DOCUMENT, EACH_STEP, by_document, curve_column, curves_of
+from ablate.runs.files import Sum, read_record, sum_of, write_atomic, write_json
+from ablate.runs.folder import verify_sum
+from ablate.runs.manifest import manifest_in, newer
+from ablate.runs.records import Manifest, StudyVerdicts
+from ablate.runs.study import Study
+from ablate.runs.tables import DOCUMENT, EACH_STEP, by_document, curve_column, curves_of
 
 if TYPE_CHECKING:
     import pandas

@@ -19,8 +19,8 @@ from ablate.config.schema import VARIED, typed
 from ablate.config.targets import CHOSEN
 from ablate.data.sequence import Synthetic
 from ablate.model.norm import RunningNorm
-from ablate.results.code_digest import IMPORT, LOOP, NEUTRAL, SOURCES, Sources, code_of
-from ablate.results.run_key import code_parts
+from ablate.runs.code_digest import IMPORT, LOOP, NEUTRAL, SOURCES, Sources, code_of
+from ablate.runs.key import code_parts
 
 PARTS = (*VARIED, "model", "data", "optim")
 VARIANTS = {
@@ -200,7 +200,7 @@ def test_a_shared_definition_counts_for_all_that_share_it(name: str) -> None:
 def test_a_neutral_name_is_one_definition_where_nothing_is_computed(name: str) -> None:
     """In the packages of settings and of files, which load neither torch nor NumPy."""
     module = qualified(name).rpartition(".")[0]
-    assert module.split(".")[1] in ("config", "results")
+    assert module.split(".")[1] in ("config", "runs")
     statements = ast.parse(SOURCES[file_of(name)]).body
     at_import = [ast.unparse(each) for each in statements if isinstance(each, ast.Import | ast.ImportFrom)]
     assert not any(text.split()[1].partition(".")[0] in ("torch", "numpy") for text in at_import)
@@ -307,7 +307,7 @@ def test_a_process_goes_by_the_code_that_it_imported(tmp_path: Path) -> None:
         (tmp_path / file).write_bytes(source)
     norm = package / "model" / "norm.py"
     program = (
-        "import pathlib, sys\nfrom ablate.results.code_digest import Sources, code_of\n"
+        "import pathlib, sys\nfrom ablate.runs.code_digest import Sources, code_of\n"
         "target = {'norm': 'ablate.model.norm.RMSNorm'}\n"
         f"pathlib.Path({str(norm)!r}).write_text('class RMSNorm: pass')\n"
         "print(code_of(target).content)\nassert 'torch' not in sys.modules\n"

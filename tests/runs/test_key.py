@@ -16,10 +16,10 @@ from ablate.config.components import RESERVED
 from ablate.config.groups import groups
 from ablate.config.schema import COMPONENTS, SECTIONS, VARIED, Config, typed
 from ablate.planning.plan import check_study
-from ablate.results import run_key as identity
-from ablate.results.code_digest import Code
-from ablate.results.run_key import batches, cell_id, is_foreign, numbers, renamed, run_key
-from ablate.results.tables import class_name
+from ablate.runs import key as identity
+from ablate.runs.code_digest import Code
+from ablate.runs.key import batches, cell_id, is_foreign, numbers, renamed, run_key
+from ablate.runs.tables import class_name
 
 # Settings that change no number of a run.
 NO_PART = {

@@ -14,8 +14,9 @@ from fake_studies import edit_json, fabricate, plain_score
 import ablate
 from ablate.config.errors import Corrupt
 from ablate.config.typed_json import parse
-from ablate.results.atomic import write_json
-from ablate.results.kept_tables import (
+from ablate.runs.files import write_json
+from ablate.runs.folder import Run
+from ablate.runs.kept_tables import (
     as_csv,
     from_csv,
     holds_tables,
@@ -25,9 +26,8 @@ from ablate.results.kept_tables import (
     write_tables,
     write_verdicts,
 )
-from ablate.results.records import StudyVerdicts
-from ablate.results.run import Run
-from ablate.results.study import Study, load_study
+from ablate.runs.records import StudyVerdicts
+from ablate.runs.study import Study, load_study
 from analysis import figures
 from analysis.case import case_of
 from analysis.figures.kind import page_of

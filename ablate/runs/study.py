@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from ablate.config.errors import Corrupt
 from ablate.formatting import counted
-from ablate.results import tables
-from ablate.results.manifest import newer, read_manifest
-from ablate.results.records import ClaimVerdict, Documents, Manifest
-from ablate.results.run import Run, noted
+from ablate.runs import tables
+from ablate.runs.folder import Run, noted
+from ablate.runs.manifest import newer, read_manifest
+from ablate.runs.records import ClaimVerdict, Documents, Manifest
 
 if TYPE_CHECKING:
     import pandas

@@ -13,8 +13,8 @@ from ablate.config.files import read_plain
 from ablate.config.groups import groups, names_in
 from ablate.config.schema import SECTIONS, VARIED
 from ablate.data.metrics import METRICS
-from ablate.results import naming
-from ablate.results.records import TaskFacts
+from ablate.runs import naming
+from ablate.runs.records import TaskFacts
 
 NAMES = names_in()
 LM = TaskFacts(token="byte", metrics={"loss": "min", "accuracy": "max"})

@@ -19,11 +19,11 @@ from ablate.cli import clean, status
 from ablate.config.errors import Corrupt, Unreadable
 from ablate.config.files import read_regular
 from ablate.planning.plan import plan_study
-from ablate.results import atomic
-from ablate.results.atomic import write_atomic, write_json
-from ablate.results.manifest import read_manifest, renew_manifest, study_folder
-from ablate.results.run import Run
-from ablate.results.study import load_study
+from ablate.runs import files
+from ablate.runs.files import write_atomic, write_json
+from ablate.runs.folder import Run
+from ablate.runs.manifest import read_manifest, renew_manifest, study_folder
+from ablate.runs.study import load_study
 
 STUDY = "damaged"
 
@@ -185,7 +185,7 @@ def failing_for(name: str) -> Callable[..., bytes]:
 def test_a_result_that_cannot_be_read_now_is_not_set_aside(results, planned, command, monkeypatch, capsys):
     further = plan_study(latest(*command, f"results_dir={results}", "eval.lengths=[8,24]"))
     with monkeypatch.context() as failing:
-        failing.setattr(atomic, "read_regular", failing_for("result.json"))
+        failing.setattr(files, "read_regular", failing_for("result.json"))
         assert train(further)[0] == "failed"
     assert "result.json cannot be read (Input/output error)" in capsys.readouterr().err
     assert not list(only(results).folder.glob("*.corrupt")) and not planned().todo
@@ -194,7 +194,7 @@ def test_a_result_that_cannot_be_read_now_is_not_set_aside(results, planned, com
 def test_a_manifest_that_cannot_be_read_now_is_not_replaced(results, planned, monkeypatch):
     file, plan = study_folder(results, STUDY) / "manifest.json", planned()
     before = file.read_bytes()
-    monkeypatch.setattr(atomic, "read_regular", failing_for("manifest.json"))
+    monkeypatch.setattr(files, "read_regular", failing_for("manifest.json"))
     with pytest.raises(Unreadable, match=r"manifest\.json cannot be read"):
         renew_manifest(results, plan.manifest)
     assert file.read_bytes() == before
@@ -205,7 +205,7 @@ def test_lengths_that_cannot_be_read_now_are_not_replaced(results, command, monk
     before = run.evaluation_file.read_bytes()
     further = plan_study(latest(*command, f"results_dir={results}", "eval.lengths=[8,24]"))
     with monkeypatch.context() as failing:
-        failing.setattr(atomic, "read_regular", failing_for("evaluation.json"))
+        failing.setattr(files, "read_regular", failing_for("evaluation.json"))
         assert train(further)[0] == "failed"
     assert run.evaluation_file.read_bytes() == before and not list(run.folder.glob("*.corrupt"))
 

@@ -11,7 +11,7 @@ from ablate.config.designs import RUNG
 from ablate.config.groups import names_in
 from ablate.config.schema import BY_STEPS, VARIED
 from ablate.formatting import ranged, setting, show, size, visible
-from ablate.results.records import Cell, Manifest
+from ablate.runs.records import Cell, Manifest
 
 FEW = 6  # a title lists at most this many factors by name
 SWITCHES = {"true": "on", "false": "off", "null": "none"}  # levels of a setting

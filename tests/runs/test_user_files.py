@@ -14,10 +14,10 @@ from test_components import CONFIG
 from ways_to_change_code import NOT_SEEN, WAYS, Way, native_module
 
 from ablate.config.schema import Config, typed
-from ablate.results import user_files
-from ablate.results.records import UserCode
-from ablate.results.run_key import code_of, run_key
-from ablate.results.user_files import imports_in, package_files, record_user_code, refuse_changed, refuse_unplanned
+from ablate.runs import user_files
+from ablate.runs.key import code_of, run_key
+from ablate.runs.records import UserCode
+from ablate.runs.user_files import imports_in, package_files, record_user_code, refuse_changed, refuse_unplanned
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from ablate.config.claims import Claim, Criterion, Level, Leveled, Levels, Numbe
 from ablate.config.mirror import Mirror
 from ablate.config.schema import Config
 from ablate.config.typed_json import Record, optional
-from ablate.results.atomic import Sum
+from ablate.runs.files import Sum
 
 FORMAT = 2  # version of the manifest format
 

@@ -10,10 +10,10 @@ from typing import IO, TypeVar
 
 from ablate.config.errors import Corrupt
 from ablate.config.files import read_regular, unreadable
-from ablate.results.atomic import Sum, file_digest, finite, no_link, read_record
-from ablate.results.lease import Holder, Lease, holder, take
-from ablate.results.records import Evaluation, Manifest, Metrics, Provenance, Result
-from ablate.results.tables import parse_lines
+from ablate.runs.files import Sum, file_digest, finite, no_link, read_record
+from ablate.runs.lock import Holder, Lease, holder, take
+from ablate.runs.records import Evaluation, Manifest, Metrics, Provenance, Result
+from ablate.runs.tables import parse_lines
 
 Row = dict[str, float]  # a logged step: step, tokens, seconds, and metrics
 V = TypeVar("V")

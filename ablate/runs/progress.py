@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from ablate.config.errors import Refused
 from ablate.config.files import regular
 from ablate.formatting import counted, duration, grouped, show
-from ablate.results.lease import Holder
-from ablate.results.manifest import choose_study, manifest_of, readable, refusing, studies, study_folder
-from ablate.results.records import Cell, Manifest, PlannedRun
-from ablate.results.run import Result, Run, noted, stamp
-from ablate.results.tables import parse_lines
+from ablate.runs.folder import Result, Run, noted, stamp
+from ablate.runs.lock import Holder
+from ablate.runs.manifest import choose_study, manifest_of, readable, refusing, studies, study_folder
+from ablate.runs.records import Cell, Manifest, PlannedRun
+from ablate.runs.tables import parse_lines
 
 TAIL = 16384  # bytes read from the end of a metrics file
 TICK = 2.0  # seconds between polls of a study

@@ -17,7 +17,7 @@ from ablate.config.errors import Corrupt
 from ablate.config.files import parse_plain, read_regular
 from ablate.config.schema import NO_NUMBERS, VARIED
 from ablate.formatting import SPEED, counted, first_of
-from ablate.results.records import Cell, Commit, Documents, Manifest, Metrics, Result
+from ablate.runs.records import Cell, Commit, Documents, Manifest, Metrics, Result
 
 if TYPE_CHECKING:
     import pandas

@@ -12,10 +12,10 @@ from fake_studies import edit_manifest, fabricate, whole
 from ablate.cli.summary import summary
 from ablate.config.removed import REMOVED
 from ablate.config.typed_json import parse, stored
-from ablate.results.atomic import read_json
-from ablate.results.manifest import manifest_in, newer, read_manifest, study_folder, write_manifest
-from ablate.results.records import Manifest, UserCode
-from ablate.results.study import load_study
+from ablate.runs.files import read_json
+from ablate.runs.manifest import manifest_in, newer, read_manifest, study_folder, write_manifest
+from ablate.runs.records import Manifest, UserCode
+from ablate.runs.study import load_study
 
 COMMITTED = sorted((ROOT / "experiments" / "results").glob("*/manifest.json"))
 

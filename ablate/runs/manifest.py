@@ -14,10 +14,10 @@ from ablate.config.key_checks import fraction_of
 from ablate.config.schema import OWNED
 from ablate.config.typed_json import unread
 from ablate.formatting import SPEED, instead
-from ablate.results.atomic import no_link, read_record, set_aside, write_json
-from ablate.results.lease import take
-from ablate.results.naming import measured_as
-from ablate.results.records import FORMAT, Look, Manifest
+from ablate.runs.files import no_link, read_record, set_aside, write_json
+from ablate.runs.lock import take
+from ablate.runs.naming import measured_as
+from ablate.runs.records import FORMAT, Look, Manifest
 
 
 def study_folder(results: Path, study: str) -> Path:

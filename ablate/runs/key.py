@@ -15,11 +15,11 @@ from typing import Any
 from ablate.config.depth import mapped, variants_of
 from ablate.config.schema import NO_NUMBERS, STUDY_KEYS, Config
 from ablate.config.targets import BUILT_IN, CHOSEN, within
-from ablate.results import code_digest
-from ablate.results.code_digest import PACKAGE, Code
-from ablate.results.records import Provenance, UserCode
-from ablate.results.tables import class_name
-from ablate.results.user_files import digests_of, find, local_modules, package_files
+from ablate.runs import code_digest
+from ablate.runs.code_digest import PACKAGE, Code
+from ablate.runs.records import Provenance, UserCode
+from ablate.runs.tables import class_name
+from ablate.runs.user_files import digests_of, find, local_modules, package_files
 
 CONSTANT = "ablate.training.schedule.Constant"
 MOE = "ablate.model.ffn.MoE"

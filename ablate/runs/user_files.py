@@ -18,8 +18,8 @@ from pathlib import Path
 from types import ModuleType
 
 from ablate.config.targets import NAME, OWN_PACKAGES
-from ablate.results.code_digest import PACKAGE
-from ablate.results.records import UserCode
+from ablate.runs.code_digest import PACKAGE
+from ablate.runs.records import UserCode
 
 INSTALLED = {"site-packages", "dist-packages"}
 PYTHON = sysconfig.get_path("stdlib") + os.sep

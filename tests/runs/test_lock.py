@@ -16,20 +16,19 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from ablate.results import lease as leases
-from ablate.results.atomic import write_atomic
-from ablate.results.lease import Lease, LeaseLost, holder
-from ablate.results.run import MetricsWriter, Run
+from ablate.runs import lock as leases
+from ablate.runs.files import write_atomic
+from ablate.runs.folder import MetricsWriter, Run
+from ablate.runs.lock import Lease, LeaseLost, holder
 
 ELSEWHERE = """
 import errno, fcntl, os, socket, sys, time
 from pathlib import Path
-from ablate.results import lease
-from ablate.results.atomic import write_atomic
-from ablate.results.run import MetricsWriter
-from ablate.results.run import Run
+from ablate.runs import lock as leases
+from ablate.runs.files import write_atomic
+from ablate.runs.folder import MetricsWriter, Run
 socket.gethostname = lambda: sys.argv[2]
-lease.BEAT, lease.STALE = 0.2, 1.5
+leases.BEAT, leases.STALE = 0.2, 1.5
 def no_locks(*_):
     raise OSError(errno.ENOLCK, "no locks available")
 fcntl.flock = no_locks
@@ -62,7 +61,7 @@ def attempt(write):
     try:
         write()
         print("written", flush=True)
-    except lease.LeaseLost:
+    except leases.LeaseLost:
         print("lost", flush=True)
 
 with run.lock(lambda: False, "cuda:3") as mine:
