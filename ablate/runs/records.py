@@ -292,9 +292,10 @@ Metrics = dict[str, Number | None]  # None: not finite
 class Provenance(Record):
     """Everything that a run's numbers depend on: settings (a hash), versions, data, and code (a hash).
 
-    `format` is that of the key; 1 in all runs before it was written.
+    `format` is that of the key; 1 in all runs before it was written.  Since format 2 each file of a run has its key.
     """
 
+    key: str | None = optional(default=None)
     format: int = 1
     numbers: str = ""
     versions: dict[str, str | int]
@@ -338,6 +339,7 @@ class Documents(Record):
 class Result(Record):
     """The outcome of a run: its status, the metrics of its last step, and facts about the run, None where unknown."""
 
+    key: str | None = optional(default=None)  # of its run; runs of format 1 have none
     status: Status
     final: Metrics
     error: RunError | None = None
@@ -371,6 +373,7 @@ class Result(Record):
 class Evaluation(Record):
     """Metrics added after a run's result, such as those at other lengths, and the versions that they depend on."""
 
+    key: str | None = optional(default=None)  # of its run; runs of format 1 have none
     metrics: Metrics = dataclasses.field(default_factory=dict)
     torch: str | None = None
     data_fingerprint: str | None = None
