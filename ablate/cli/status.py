@@ -138,7 +138,7 @@ def _line(rounds: list[Round]) -> str:
 
 def table(runs: Runs, width: int, height: int, bars: bool = True) -> Group:
     """A table of running runs that fits a terminal, and the number of those left out."""
-    running, rates = runs.by_state().get("running", []), runs.rates()
+    running, expected = runs.by_state().get("running", []), runs.expected_seconds()
     names, bars = [name for name, least in COLUMNS.items() if width >= least], bars and width >= BAR
     shown = Table.grid(padding=(0, 2, 0, 0))
     shown.show_header = True
@@ -147,7 +147,7 @@ def table(runs: Runs, width: int, height: int, bars: bool = True) -> Group:
         side: Literal["left", "right"] = "left" if name in ("run", "where") else "right"
         shown.add_column(name, justify=side, no_wrap=True, overflow="ellipsis", min_width=least)
     for run in running[: max(1, height - 6)]:
-        cells = dict(zip(COLUMNS, map(printable, run.row(rates)), strict=True))
+        cells = dict(zip(COLUMNS, map(printable, run.row(expected)), strict=True))
         bar = [ProgressBar(run.steps, run.pace.step, width=20)] * bars
         shown.add_row(*(Text(cells[name]) for name in names), *bar)
     hidden = len(running) - shown.row_count

@@ -303,11 +303,12 @@ def _show(runs: Runs, stop: threading.Event) -> None:
         from IPython.display import display
 
         file, cell = io.StringIO(), display({"text/plain": ""}, raw=True, display_id=True)
-    with tqdm(total=sum(run.steps for run in runs), bar_format=FORMAT, file=file) as bar:
+    with tqdm(total=sum(run.steps or 0 for run in runs), bar_format=FORMAT, file=file) as bar:
         while not last:
             last = stop.wait(TICK)
             runs.poll()
-            bar.n = sum(run.steps if run.result else min(run.pace.step, run.steps) for run in runs)
+            steps = [run.steps or 0 if run.result else min(run.pace.step, run.steps or 0) for run in runs]
+            bar.n = sum(steps)
             bar.set_description_str(counts(runs))
             if cell:
                 cell.update({"text/plain": str(bar)}, raw=True)

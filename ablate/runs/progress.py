@@ -1,4 +1,7 @@
-"""Progress of studies, read from the files of their runs: the state and speed of each run, and the time left."""
+"""Progress of studies, read from the files of their runs: the state of each run, the time left, and both in words.
+
+A run's configuration, FLOPs and number of steps may be unknown, as those of another program's runs are.
+"""
 
 import contextlib
 import heapq
@@ -8,8 +11,9 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ablate.config.errors import Refused
 from ablate.config.files import regular
@@ -24,56 +28,116 @@ TAIL = 16384  # bytes read from the end of a metrics file
 TICK = 2.0  # seconds between polls of a study
 PLANNING = 30.0  # seconds to wait for a command with seeds=auto to plan further runs
 STATES = ("done", "diverged", "failed", "running", "interrupted", "queued")
-# Rounds other than the study itself, by the key of their manifest that names the study.
-ROUNDS = {"tunes": "tuning", "exchange_of": "other numbers of steps"}
+KINDS = ("tuning", "other numbers of steps", "study")  # of rounds, in order of training
 
-Rates = dict[str | None, float]  # FLOP/s of one process by cell; under None for all cells together
+Seconds = dict[str, float]  # of training a whole run, by its cell
 
 
-class Pace(NamedTuple):
-    """A running run's step, its last losses as text, and its speed (None: not known yet).  `tokens_per_second` covers
-    training only; `steps_per_second` includes evaluations."""
+@dataclass(frozen=True)
+class Pace:
+    """What a run has logged: its last step, its seconds so far, its last losses as text, and its speed (None: not known
+    yet).  `tokens_per_second` covers training only; `steps_per_second` includes evaluations."""
 
     step: int = 0
+    seconds: float = 0.0
     train: str = ""
     val: str = ""
     tokens_per_second: float | None = None
     steps_per_second: float | None = None
 
 
-class RunState:
-    """A run and its last known state on disk.  With `again`, the files are from before the sweep: a failed run is about
-    to be retried."""
+def read_pace(file: Path) -> Pace:
+    """The pace of a run from the end of its metrics file; torn lines are ignored."""
+    rows = [row for row in last_rows(file) if isinstance(row.get("step"), int)]
+    if not rows:
+        return Pace()
+    seconds = rows[-1].get("seconds")
+    speeds = [per_second(before, after, "tokens") for before, after in itertools.pairwise(rows)]
+    known = [speed for speed in speeds if speed is not None]
+    return Pace(
+        step=rows[-1]["step"],
+        seconds=float(seconds) if isinstance(seconds, int | float) else 0.0,
+        train=last_value(rows, "train/loss"),
+        val=last_value(rows, "val/loss"),
+        tokens_per_second=statistics.median_high(known) if known else None,  # leaves out intervals with an evaluation
+        steps_per_second=per_second(rows[min(1, len(rows) - 1)], rows[-1], "step"),  # the first one has compilation
+    )
 
-    def __init__(self, results: Path, cell: Cell, planned: PlannedRun, metric: str, again: bool):
-        self.run, self.metric, self.cell = Run(results, planned.path), metric, cell.id
-        self.name, train = f"{cell.label} s{planned.seed}", cell.planned_config.train
-        self.steps = max(1, train.steps)
-        self.flops = float(cell.flops_per_token or 1) * float(cell.tokens_per_step or 1)  # per step
+
+def last_rows(file: Path) -> list[dict[str, Any]]:
+    """The rows in the last TAIL bytes of a metrics file."""
+    try:
+        with open(file, "rb", opener=regular) as opened:
+            size = opened.seek(0, os.SEEK_END)
+            opened.seek(max(0, size - TAIL))
+            lines = opened.read(TAIL).split(b"\n")
+    except OSError:
+        return []
+    if size > TAIL:
+        lines = lines[1:]  # the first one is cut
+    rows, _ = parse_lines(lines)
+    return rows
+
+
+def last_value(rows: list[dict[str, Any]], name: str) -> str:
+    """The last logged value of a metric as text; empty if there is none."""
+    values = [row[name] for row in rows if name in row]
+    if not values:
+        return ""
+    return f"{values[-1]:.3f}" if isinstance(values[-1], float | int) else "not finite"
+
+
+def per_second(first: dict[str, Any], last: dict[str, Any], name: str) -> float | None:
+    """How fast a logged number grows from one row to another; None if unknown."""
+    with contextlib.suppress(KeyError, TypeError, ZeroDivisionError):
+        speed = (last[name] - first[name]) / (last["seconds"] - first["seconds"])
+        if speed > 0:
+            return float(speed)
+    return None
+
+
+class RunState:
+    """A run and its last known state on disk."""
+
+    def __init__(self, results: Path, cell: Cell, planned: PlannedRun, metric: str):
+        self.run = Run(results, planned.path)
+        self.name = f"{cell.label} s{planned.seed}"
+        self.cell = cell
+        self.metric = metric
+        self.steps = cell.config.train.steps if cell.config else None
         self.holder: Holder | None = None
-        self.seen_result: object = None
-        self.seen_metrics: object = None
-        self.pace, self.damage = Pace(), list[str]()
         self.result: Result | None = None
-        if self.poll() and again and self.result and self.result.status == "failed":
-            self.result, self.pace = None, Pace()
-            self.poll()
+        self.damage: list[str] = []
+        self.pace = Pace()
+        self.result_stamp: object = None
+        self.poll()
 
     def poll(self) -> bool:
-        """Read the files again; returns whether the run has ended since the last poll."""
-        found = stamp(self.run.result_file)
-        if fresh := found != self.seen_result:
-            self.seen_result, self.result, self.damage = found, None, []
+        """Read what has changed on disk; returns whether the run has ended since the last poll."""
+        result_stamp = stamp(self.run.result_file)
+        is_new = result_stamp != self.result_stamp
+        if is_new:
+            self.result_stamp = result_stamp
+            self.result = None
+            self.damage = []
             with contextlib.suppress(OSError):
                 self.result, self.damage = noted(self.run.result)
-        if self.result:
-            self.pace = Pace(self.result.steps or 0)
-            return fresh
-        found = stamp(self.run.metrics_file)
-        if found != self.seen_metrics:
-            self.seen_metrics, self.pace = found, read_pace(self.run.metrics_file)
+        if self.result is None:
+            self.follow()
+            return False
+        self.pace = Pace(self.result.steps or 0)
+        return is_new
+
+    def follow(self) -> None:
+        """Read the pace of a run that has not ended, and who trains it."""
+        self.pace = read_pace(self.run.metrics_file)
         self.holder = self.run.holder()
-        return False
+
+    def forget_failure(self) -> None:
+        """Count a failed run as not ended: it is about to be trained again."""
+        if self.result and self.result.status == "failed":
+            self.result = None
+            self.follow()
 
     def state(self) -> str:
         """One of STATES: how it ended, running, interrupted (it has a checkpoint and no holder), or queued."""
@@ -83,31 +147,37 @@ class RunState:
             return "running"
         return "interrupted" if self.run.checkpoint_file.exists() else "queued"
 
-    def work(self) -> tuple[float, float] | None:
-        """FLOPs and seconds of the run, so far if it has not ended; None if unknown."""
-        if not self.result:
-            pace = self.pace
-            return (self.flops * pace.step, pace.step / pace.steps_per_second) if pace.steps_per_second else None
-        steps, seconds = self.result.steps, self.result.seconds or {}
-        total, setup = seconds.get("total"), seconds.get("setup", 0.0)  # setup is long for a process's first run
-        if self.result.status == "failed" or steps is None or total is None:
+    def whole_seconds(self) -> float | None:
+        """Seconds that training the whole run takes, by its own speed; None if unknown."""
+        if self.result is None:
+            if self.steps is None or self.pace.steps_per_second is None:
+                return None
+            return self.steps / self.pace.steps_per_second
+        seconds = self.result.seconds or {}
+        total = seconds.get("total")
+        if self.result.status != "done" or total is None:
             return None
-        return self.flops * steps, total - setup
+        return total - seconds.get("setup", 0.0)  # setup is long for the first run of a process
 
-    def seconds_left(self, rates: Rates, state: str = "running") -> float | None:
-        """Estimated seconds until it ends: by its own pace, else its cell's, else the study's, else None."""
-        steps = self.steps if state == "queued" else max(0, self.steps - self.pace.step)  # queued: all steps
-        if self.pace.steps_per_second:
-            return steps / self.pace.steps_per_second
-        rate = rates.get(self.cell) or rates.get(None)
-        return steps * self.flops / rate if rate else None
+    def seconds_left(self, expected: Seconds) -> float | None:
+        """Seconds until it ends, by its own speed, else by the time that runs of its cell are `expected` to take."""
+        whole = self.whole_seconds() or expected.get(self.cell.id)
+        if whole is None:
+            return None
+        if self.state() == "queued":  # it begins with the first step, whatever was logged before
+            return whole
+        if self.steps is None:
+            return max(0.0, whole - self.pace.seconds)
+        return whole * max(0.0, 1 - self.pace.step / self.steps)
 
-    def row(self, rates: Rates) -> tuple[str, ...]:
+    def row(self, expected: Seconds) -> tuple[str, ...]:
         """A running run in a table: name, step, training and validation loss, tokens per second, time left, where."""
-        pace, seconds = self.pace, self.seconds_left(rates)
+        pace = self.pace
+        step = str(pace.step) if self.steps is None else f"{pace.step}/{self.steps}"
         speed = f"{pace.tokens_per_second:,.0f}" if pace.tokens_per_second else ""
+        seconds = self.seconds_left(expected)
         left = "" if seconds is None else duration(seconds)
-        return self.name, f"{pace.step}/{self.steps}", pace.train, pace.val, speed, left, self.where()
+        return self.name, step, pace.train, pace.val, speed, left, self.where()
 
     def ending(self) -> str:
         """How the run ended, in a few words."""
@@ -126,8 +196,10 @@ class RunState:
 
     def where(self) -> str:
         """The host, process and device that hold it; empty if none does."""
-        held = self.holder
-        return f"{held.host.partition('.')[0]}:{held.pid} {held.device}".rstrip() if held else ""
+        if self.holder is None:
+            return ""
+        host = self.holder.host.partition(".")[0]
+        return f"{host}:{self.holder.pid} {self.holder.device}".rstrip()
 
 
 class Runs(list[RunState]):
@@ -135,8 +207,8 @@ class Runs(list[RunState]):
 
     def poll(self) -> list[RunState]:
         """Poll all runs; returns those that have ended since the last poll, in order."""
-        fresh = [run for run in self if run.poll()]
-        return sorted(fresh, key=lambda run: str(run.result.ended if run.result else ""))
+        ended = [run for run in self if run.poll()]
+        return sorted(ended, key=lambda run: str(run.result.ended if run.result else ""))
 
     def ended(self) -> int:
         """The number of ended runs."""
@@ -146,78 +218,66 @@ class Runs(list[RunState]):
         """The runs in each state."""
         return grouped((run.state(), run) for run in self)
 
-    def rates(self) -> Rates:
-        """The speed of one process, from the work of all runs so far."""
-        sums: dict[str | None, tuple[float, float]] = {}
-        for run in self:
-            more = run.work() or (0.0, 0.0)
-            for name in (run.cell, None):
-                flops, seconds = sums.get(name, (0.0, 0.0))
-                sums[name] = flops + more[0], seconds + more[1]
-        return {name: flops / seconds for name, (flops, seconds) in sums.items() if flops > 0 and seconds > 0}
+    def expected_seconds(self) -> Seconds:
+        """Seconds of a whole run of each cell: the mean over its runs; of a cell without a timed run, by the time of
+        all others in proportion to FLOPs, or as long as theirs if FLOPs are unknown."""
+        cells = {run.cell.id: run.cell for run in self}
+        flops = {name: cell.training_flops for name, cell in cells.items()}
+        if not all(0 < value < math.inf for value in flops.values()):
+            flops = dict.fromkeys(cells, 1.0)
+        timed = grouped((run.cell.id, seconds) for run in self if (seconds := run.whole_seconds()) is not None)
+        if not timed:
+            return {}
+        all_seconds = sum(map(sum, timed.values()))
+        all_flops = sum(flops[name] * len(seconds) for name, seconds in timed.items())
+        expected = {name: flops[name] * all_seconds / all_flops for name in cells}
+        return expected | {name: statistics.mean(seconds) for name, seconds in timed.items()}
 
     def left(self) -> str:
         """The time until all have ended, in words; empty if unknown.  Waiting runs take the places of running ones; if
         none is running, it is the sum of their times."""
-        rates, found = self.rates(), self.by_state()
-        running = [run.seconds_left(rates) for run in found.get("running", [])]
-        waiting = [run.seconds_left(rates, one) for one in ("interrupted", "queued") for run in found.get(one, [])]
-        known = [seconds for seconds in running + waiting if seconds is not None]
-        if len(known) < len(running + waiting) or not known:
+        expected = self.expected_seconds()
+        by_state = self.by_state()
+        running = by_state.get("running", [])
+        todo = [*running, *by_state.get("interrupted", []), *by_state.get("queued", [])]
+        times = []
+        for run in todo:
+            seconds = run.seconds_left(expected)
+            if seconds is None:
+                return ""
+            times.append(seconds)
+        if not times:
             return ""
         if not running:
-            return f"{duration(sum(known))} of computing left"
-        return f"about {duration(makespan(known, len(running)))} left"
-
-
-def runs_of(results: Path, manifest: Manifest, paths: Sequence[str] | None = None) -> Runs:
-    """The runs of a study, or only those at `paths`, which a sweep is about to train."""
-    cells = {cell.id: cell for cell in manifest.cells}
-    metric = {key: manifest.endpoint or f"test/{task.measured}" for key, task in manifest.tasks.items()}
-    runs = manifest.runs if paths is None else [run for run in manifest.runs if run.path in set(paths)]
-    chosen = [(run, cells[run.cell]) for run in runs]
-    return Runs(RunState(results, cell, run, metric[cell.task], paths is not None) for run, cell in chosen)
-
-
-def read_pace(file: Path) -> Pace:
-    """The pace of a run from the end of its metrics file; ignores torn lines."""
-    lines = list[bytes]()
-    with contextlib.suppress(OSError), open(file, "rb", opener=regular) as handle:
-        cut = handle.seek(0, os.SEEK_END) > TAIL
-        handle.seek(-TAIL if cut else 0, os.SEEK_END if cut else os.SEEK_SET)
-        lines = handle.read(TAIL).split(b"\n")[cut:]
-    rows = [row for row in parse_lines(lines)[0] if isinstance(row.get("step"), int)]
-    if not rows:
-        return Pace()
-    # The median over intervals ignores those with an evaluation or the first steps.
-    slopes = [slope for pair in itertools.pairwise(rows) if (slope := _slope(*pair, "tokens")) is not None]
-    tokens = statistics.median_high(slopes) if slopes else None
-    steps = _slope(rows[1], rows[-1], "step") if len(rows) > 2 else None  # the first interval includes compilation
-    return Pace(rows[-1]["step"], _last(rows, "train/loss"), _last(rows, "val/loss"), tokens, steps)
-
-
-def _last(rows: list[dict[str, Any]], name: str) -> str:
-    values = [row[name] for row in rows if name in row]
-    return "" if not values else f"{values[-1]:.3f}" if isinstance(values[-1], float | int) else "not finite"
-
-
-def _slope(before: dict[str, Any], after: dict[str, Any], name: str) -> float | None:
-    with contextlib.suppress(KeyError, TypeError, ZeroDivisionError):
-        slope = (after[name] - before[name]) / (after["seconds"] - before["seconds"])
-        return float(slope) if slope > 0 else None
-    return None
+            return f"{duration(sum(times))} of computing left"
+        return f"about {duration(makespan(times, len(running)))} left"
 
 
 def makespan(seconds: Iterable[float], workers: int) -> float:
     """Seconds until the last job ends, if the first free worker takes the next one."""
     ends = [0.0] * workers
-    for one in seconds:
-        heapq.heapreplace(ends, ends[0] + one)
+    for time_of_job in seconds:
+        heapq.heapreplace(ends, ends[0] + time_of_job)
     return max(ends)
 
 
-class Round(NamedTuple):
-    """A study on disk and its role for the requested one: tuning, references for other steps, or the study itself."""
+def runs_of(results: Path, manifest: Manifest, paths: Sequence[str] | None = None) -> Runs:
+    """The runs of a study, or only those at `paths`, which a sweep is about to train: earlier failures do not count."""
+    cells = {cell.id: cell for cell in manifest.cells}
+    runs = Runs()
+    for planned in manifest.runs:
+        if paths is None or planned.path in paths:
+            cell = cells[planned.cell]
+            metric = manifest.endpoint or f"test/{manifest.tasks[cell.task].measured}"
+            runs.append(RunState(results, cell, planned, metric))
+            if paths is not None:
+                runs[-1].forget_failure()
+    return runs
+
+
+@dataclass(frozen=True)
+class Round:
+    """A study on disk and its role for the requested one, one of KINDS."""
 
     kind: str
     manifest: Manifest
@@ -226,26 +286,32 @@ class Round(NamedTuple):
 
 def base_of(manifest: Manifest) -> str:
     """The study that a manifest is a round of, for example the one that it tunes; else itself."""
-    return next(filter(None, (getattr(manifest, key) for key in ROUNDS)), manifest.study)
+    return manifest.tunes or manifest.exchange_of or manifest.study
+
+
+def kind_of(manifest: Manifest) -> str:
+    """The kind of round that a manifest is of, one of KINDS."""
+    if manifest.tunes:
+        return "tuning"
+    return "other numbers of steps" if manifest.exchange_of else "study"
 
 
 def rounds_of(results: Path, base: str) -> list[Round]:
     """The rounds of a study on disk, in order of training.  Raises Refused."""
-    found = []
+    rounds = []
     for name in studies(results):
         if not name.startswith(base):  # a round's name begins with its study's
             continue
         manifest = manifest_of(results, name) if name == base else readable(results, name)
         if manifest and base_of(manifest) == base:
-            kind = next((words for key, words in ROUNDS.items() if getattr(manifest, key)), "study")
             with refusing(study_folder(results, name)):
-                found.append(Round(kind, manifest, runs_of(results, manifest)))
-    return sorted(found, key=lambda one: [*ROUNDS.values(), "study"].index(one.kind))
+                rounds.append(Round(kind_of(manifest), manifest, runs_of(results, manifest)))
+    return sorted(rounds, key=lambda step: KINDS.index(step.kind))
 
 
 def together(rounds: list[Round]) -> Runs:
     """The runs of all rounds."""
-    return Runs(run for one in rounds for run in one.runs)
+    return Runs(run for step in rounds for run in step.runs)
 
 
 def is_planned(rounds: list[Round]) -> bool:
@@ -255,49 +321,63 @@ def is_planned(rounds: list[Round]) -> bool:
 
 def is_over(rounds: list[Round]) -> bool:
     """Whether the study is planned and all runs of all rounds have ended."""
-    return is_planned(rounds) and all(run.result for one in rounds for run in one.runs)
+    runs = together(rounds)
+    return is_planned(rounds) and runs.ended() == len(runs)
 
 
 def unsettled(rounds: list[Round]) -> bool:
     """Whether its command may add runs after all have ended: further looks of seeds=auto, or runs of references
     for other numbers of steps."""
     manifest = rounds[-1].manifest
-    more = len(manifest.seeds) < max(manifest.sequential.looks if manifest.sequential else (), default=0)
-    there = [one.manifest.seeds for one in rounds if one.manifest.exchange_of == manifest.study]
-    # The manifest may keep such runs of earlier commands.
-    requested = manifest.cells[0].planned_config.step_equivalents or manifest.design == "ladder"
-    return more or (bool(requested and manifest.exchange) and manifest.seeds not in there)
+    if manifest.sequential and len(manifest.seeds) < max(manifest.sequential.looks, default=0):
+        return True
+    config = manifest.cells[0].config
+    # The manifest may keep references of earlier commands, which this one does not train.
+    requested = manifest.design == "ladder" or (config is not None and config.step_equivalents)
+    if not (requested and manifest.exchange):
+        return False
+    references = [step.manifest for step in rounds if step.manifest.exchange_of == manifest.study]
+    return all(reference.seeds != manifest.seeds for reference in references)
 
 
 def find(results: Path, name: str | None) -> str:
     """The study of this name, or of the round of this name; without a name the newest.  Raises Refused."""
-    bases: set[str] = set()
+    bases = set()
     if name is not None and name not in studies(results):  # perhaps only its tuning is on disk
-        bases = {base_of(manifest) for one in studies(results) if (manifest := readable(results, one))}
+        manifests = [readable(results, study) for study in studies(results)]
+        bases = {base_of(manifest) for manifest in manifests if manifest}
     chosen = choose_study(results, name, bases)
     return chosen if chosen in bases else base_of(manifest_of(results, chosen))
 
 
 def progress(runs: Runs) -> str:
     """The number of runs in each state and the time left, in one line."""
-    number = {state: len(runs) for state, runs in runs.by_state().items()}
-    parts = [f"{number.get(state, 0)} {state}" for state in STATES if state in number or state == "done"]
-    left = "" if runs.ended() == len(runs) else f", {runs.left() or 'time left unknown'}"
-    return f"{counted(len(runs), 'run')}: {', '.join(parts)}{left}"
+    by_state = runs.by_state()
+    parts = []
+    for state in STATES:
+        if state in by_state or state == "done":
+            parts.append(f"{len(by_state.get(state, []))} {state}")
+    line = f"{counted(len(runs), 'run')}: {', '.join(parts)}"
+    if runs.ended() == len(runs):
+        return line
+    return f"{line}, {runs.left() or 'time left unknown'}"
 
 
 def standing(rounds: list[Round]) -> list[str]:
     """What a study compares, and the number of runs in each state: of each round, then of all."""
     manifest = rounds[-1].manifest
-    factors = " ".join(f"{key}={','.join(map(show, levels))}" for key, levels in manifest.factors.items())
-    size = f"{counted(len(manifest.cells), 'configuration')} × {counted(len(manifest.seeds), 'seed')}"
-    looks = manifest.sequential.looks if manifest.sequential else []
-    auto = f"interim analyses at {', '.join(map(str, looks))} seeds" * bool(looks)
-    tasks = ", ".join(dict.fromkeys(task.title or key for key, task in manifest.tasks.items()))
-    lines = ["; ".join(filter(None, [f"{base_of(manifest)}: {factors}".rstrip(": "), size, auto, tasks]))]
+    factors = [f"{key}={','.join(map(show, levels))}" for key, levels in manifest.factors.items()]
+    parts = [f"{base_of(manifest)}: {' '.join(factors)}" if factors else base_of(manifest)]
+    parts.append(f"{counted(len(manifest.cells), 'configuration')} × {counted(len(manifest.seeds), 'seed')}")
+    if manifest.sequential and manifest.sequential.looks:
+        parts.append(f"interim analyses at {', '.join(map(str, manifest.sequential.looks))} seeds")
+    tasks = dict.fromkeys(task.title or key for key, task in manifest.tasks.items())
+    parts.append(", ".join(tasks))
+    lines = ["; ".join(parts)]
     if len(rounds) > 1 or not is_planned(rounds):
-        lines += [f"{one.kind} ({one.manifest.study}): {progress(one.runs)}" for one in rounds]
-    lines += [] if is_planned(rounds) else ["the study itself is planned when this has ended"]
+        lines += [f"{step.kind} ({step.manifest.study}): {progress(step.runs)}" for step in rounds]
+    if not is_planned(rounds):
+        lines.append("the study itself is planned when this has ended")
     return [*lines, progress(together(rounds))]
 
 
@@ -308,25 +388,28 @@ def damage(runs: Runs) -> list[str]:
 
 def idle(rounds: list[Round]) -> str:
     """How to go on if nothing is running and runs are left; else empty."""
-    waits = not is_over(rounds) and "running" not in together(rounds).by_state()
+    if is_over(rounds) or "running" in together(rounds).by_state():
+        return ""
     how = f"if no job waits in a launcher's queue, go on with: {rounds[-1].manifest.command}"
-    return f"nothing is running; {how}" * waits
+    return f"nothing is running; {how}"
 
 
 def polls(results: Path, base: str, rest: Callable[[float], object] = time.sleep) -> Iterator[list[Round]]:
     """The rounds of a study until it is over, `rest`ing for TICK seconds between polls.  Raises Refused."""
-    seen, rounds, since = None, list[Round](), math.inf
+    rounds: list[Round] = []
+    manifest_stamps = None
+    over_since = math.inf
     while True:
-        found = {file: stamp(file) for file in sorted((results / "studies").glob("*/manifest.json"))}
-        if found != seen:
-            seen, rounds = found, rounds_of(results, base)
+        stamps = {file: stamp(file) for file in sorted((results / "studies").glob("*/manifest.json"))}
+        if stamps == manifest_stamps:
+            together(rounds).poll()
+        else:
+            manifest_stamps = stamps
+            rounds = rounds_of(results, base)
             if not rounds:
                 raise Refused(f"{base} is no longer in {results}")
-        else:
-            for one in rounds:
-                one.runs.poll()
         yield rounds
-        since = min(since, time.monotonic()) if is_over(rounds) else math.inf
-        if time.monotonic() - since >= (PLANNING if unsettled(rounds) else 0):
+        over_since = min(over_since, time.monotonic()) if is_over(rounds) else math.inf
+        if time.monotonic() - over_since >= (PLANNING if unsettled(rounds) else 0):
             return
         rest(TICK)

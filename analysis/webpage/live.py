@@ -58,8 +58,8 @@ class Live:
             except Refused as error:
                 return {"problem": str(error)}
             runs, manifest = progress.together(rounds), rounds[-1].manifest
-            fresh = self._judge(manifest, (manifest, [(run.seen_result, run.seen_metrics) for run in runs]))
-            states, rates = runs.by_state(), runs.rates()
+            fresh = self._judge(manifest, (manifest, [(run.result_stamp, run.pace) for run in runs]))
+            states, expected = runs.by_state(), runs.expected_seconds()
             lost = [*states.get("failed", []), *states.get("diverged", [])]
             over = progress.is_over(rounds) and not progress.unsettled(rounds)
             report = f"every run has ended; the report: ablate analyse {manifest.study}"
@@ -70,7 +70,7 @@ class Live:
                 "counts": [runs.ended(), len(runs)],
                 "over": over and fresh,
                 "next": report if over else progress.idle(rounds),
-                "running": [run.row(rates) for run in states.get("running", [])],
+                "running": [run.row(expected) for run in states.get("running", [])],
                 "lost": [(run.name, run.ending(), str(run.run.result_file)) for run in lost[:MOST]],
                 "unlisted": max(0, len(lost) - MOST),
                 "damaged": progress.damage(runs)[:MOST],

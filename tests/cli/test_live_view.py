@@ -48,7 +48,8 @@ def log(results: Path, path: str, until: int, **row: Any) -> None:
 def end(results: Path, path: str, status: str = "done") -> None:
     error = {"type": "ValueError", "message": "it \x1b[31mbroke\nbadly"} if status == "failed" else None
     final = {"test/loss": 2.00712} if status == "done" else {}
-    result = {"status": status, "final": final, "steps": 40, "seconds": {"total": 8.1}, "error": error}
+    steps = 100 if status == "done" else 40
+    result = {"status": status, "final": final, "steps": steps, "seconds": {"total": 8.1}, "error": error}
     write_json(Run(results, path).result_file, result | {"ended": str(time.time())})
 
 
@@ -125,19 +126,19 @@ def test_time_left_is_that_of_the_places_that_runs_have(tmp_path: Path) -> None:
     status.endings(runs)
     assert status.counts(runs).endswith("1 queued, about 14 s left"), "the third one takes the first free place"
     Run(tmp_path, paths[1]).metrics_file.unlink()
-    end(tmp_path, paths[1], "done")  # 40 steps in 8.1 s: two processes' pace counts by what each has done
+    end(tmp_path, paths[1], "done")  # in 8.1 s, the running one takes 10: the last takes their mean
     status.endings(runs)
-    assert status.counts(runs).endswith("1 running, 1 queued, about 18 s left")
+    assert status.counts(runs).endswith("1 running, 1 queued, about 13 s left")
 
 
 def test_time_left_of_runs_that_nobody_trains_is_a_sum(tmp_path: Path) -> None:
     paths = make_study(tmp_path, labels=("a", "b", "c"), seeds=1)
-    end(tmp_path, paths[0], "done")  # 40 steps in 8.1 s
-    log(tmp_path, paths[1], 50)  # ten steps a second; 90 steps in 13.1 s are the pace of the third
+    end(tmp_path, paths[0], "done")  # in 8.1 s
+    log(tmp_path, paths[1], 50)  # ten steps a second: 5 s to go; the third takes 9.05 s
     Run(tmp_path, paths[1]).checkpoint_file.write_text("")
     Run(tmp_path, paths[1]).lease_file.unlink()
     counts = status.counts(runs_of(tmp_path, paths))
-    assert counts == "1/3 ended, 0 diverged, 0 failed, 0 running, 1 interrupted, 1 queued, 20 s of computing left"
+    assert counts == "1/3 ended, 0 diverged, 0 failed, 0 running, 1 interrupted, 1 queued, 14 s of computing left"
 
 
 def test_a_pace_leaves_out_the_first_interval_and_counts_evaluations(tmp_path: Path) -> None:
