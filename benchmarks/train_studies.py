@@ -36,7 +36,7 @@ from ablate.execution.train_run import git
 from ablate.formatting import instead
 from ablate.planning.earlier_runs import register, registered
 from ablate.planning.runs import is_hydras
-from ablate.runs.kept_tables import INDEX, MANIFEST, VERDICTS, anywhere, read_tables, write_tables, write_verdicts
+from ablate.runs.kept_tables import INDEX, MANIFEST, VERDICTS, portable, read_tables, write_tables, write_verdicts
 from ablate.runs.manifest import manifest_in
 from ablate.runs.records import Manifest
 from ablate.runs.study import Study, load_study
@@ -179,7 +179,7 @@ def with_history(study: Study, folder: Path) -> Study:
     """A study to replace its tables in a folder: results that these had shown count as seen.  If only the time has
     changed, the old time is kept, so that the files stay the same."""
     beside = {role: with_history(other, folder / role) for role, other in study.beside.items()}
-    manifest = anywhere(study.manifest)
+    manifest = portable(study.manifest)
     with contextlib.suppress(OSError, Corrupt):
         known = manifest_in(folder / MANIFEST)
         manifest = known_before(manifest, known)

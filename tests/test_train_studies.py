@@ -113,7 +113,8 @@ def test_what_has_not_changed_is_kept_in_the_same_words(tmp_path) -> None:
     def written(**changes: str) -> dict[str, bytes]:
         changed = replace(study, manifest=replace(study.manifest, **changes))
         folder = tmp_path / "kept"
-        return {file.name: file.read_bytes() for file in write_tables(with_history(changed, folder), folder)}
+        write_tables(with_history(changed, folder), folder)
+        return {file.name: file.read_bytes() for file in folder.iterdir()}
 
     first = written(updated="2026-01-01")
     assert written(updated="2026-02-02") == first, "only the time is another"

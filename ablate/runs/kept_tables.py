@@ -14,9 +14,7 @@ Numbers have full precision.  Nothing here needs torch, and nothing that is read
 
 from __future__ import annotations
 
-import csv
 import io
-import itertools
 import json
 import math
 import re
@@ -24,8 +22,7 @@ import shlex
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import Corrupt
 from ablate.config.files import parse_json, read_regular
@@ -41,10 +38,15 @@ from ablate.runs.tables import DOCUMENT, EACH_STEP, by_document, curve_column, c
 if TYPE_CHECKING:
     import pandas
 
-INDEX, MANIFEST, RUNS, CURVES, DOCUMENTS = "tables.json", "manifest.json", "runs.csv", "curves.csv", "documents.csv"
-VERDICTS, LADDER = "verdicts.json", "ladder.csv"
-COMPANIONS = {"exchange": f"exchange/{INDEX}"}
-RUN_COLUMNS = ["cell", "label", "seed", "path"]  # the columns of curves that identify a run
+INDEX = "tables.json"
+MANIFEST = "manifest.json"
+RUNS = "runs.csv"
+CURVES = "curves.csv"
+DOCUMENTS = "documents.csv"
+VERDICTS = "verdicts.json"
+LADDER = "ladder.csv"
+EXCHANGE = f"exchange/{INDEX}"
+RUN = ["cell", "seed"]  # the columns that identify a run
 ABOVE = re.compile(r"[^\s()]*/(?=(runs|studies)/)")  # the machine-specific start of a path in results
 
 
@@ -61,60 +63,120 @@ def holds_tables(folder: Path) -> bool:
     return (folder / INDEX).is_file() or all((folder / name).is_file() for name in (MANIFEST, RUNS))
 
 
-def write_tables(study: Study, folder: Path) -> list[Path]:
-    """Write the tables of a study into a folder, replacing those in it; returns the files."""
+def write_tables(study: Study, folder: Path) -> None:
+    """Write the tables of a study into a folder, replacing those in it."""
     levels = {name: study.runs[name].map(show) for name in study.manifest.factors if name in study.runs}
-    losses = study.documents.set_axis([f"{cell}/{seed}" for cell, seed in study.documents], axis=1)
-    # Of curves each run's evaluations and its first and last row, identified by cell and seed alone.
-    known = [*map(curve_column, study.manifest.factors), "label", "path"]
-    curves = study.curves.drop(columns=known, errors="ignore")
-    logged = [name for name in curves if name not in (*RUN_COLUMNS, *EACH_STEP) and not name.startswith("train/")]
-    ends = [~curves.duplicated(["cell", "seed"], keep=keep) for keep in ("first", "last")]
-    curves = curves[curves[logged].notna().any(axis=1) | ends[0] | ends[1]]
-    found = {RUNS: study.runs.assign(**levels), CURVES: curves, DOCUMENTS: losses.reset_index()}
-    tables = {name: table for name, table in found.items() if len(table)}
-    write_json(folder / MANIFEST, anywhere(study.manifest).as_json())
-    for name in found:
-        if name in tables:
-            write_atomic(folder / name, as_csv(tables[name]))
-        else:
+    documents = study.documents.set_axis([f"{cell}/{seed}" for cell, seed in study.documents], axis=1)
+    tables = {RUNS: study.runs.assign(**levels), CURVES: evaluations(study), DOCUMENTS: documents.reset_index()}
+    names = [MANIFEST]
+    texts = {}
+    write_json(folder / MANIFEST, portable(study.manifest).as_json())
+    for name, table in tables.items():
+        if table.empty:
             (folder / name).unlink(missing_ok=True)
-    inner = [file for role, other in study.beside.items() for file in write_tables(other, folder / role)]
-    names = [MANIFEST, *tables, *(COMPANIONS[role] for role in study.beside)]
+            continue
+        write_atomic(folder / name, as_csv(table))
+        names.append(name)
+        texts[name] = texts_of(table)
+    if "exchange" in study.beside:
+        write_tables(study.beside["exchange"], folder / "exchange")
+        names.append(EXCHANGE)
     sums = {name: sum_of((folder / name).read_bytes()) for name in names}
-    texts = {name: texts_of(table) for name, table in tables.items()}
     notes = [ABOVE.sub("", note) for note in study.notes]
     write_json(folder / INDEX, Index(files=sums, texts=texts, notes=notes).as_json())
-    return [*(folder / name for name in (MANIFEST, *tables, INDEX)), *inner]
+
+
+def evaluations(study: Study) -> pandas.DataFrame:
+    """The rows of curves with an evaluation, and the first and the last one of each run, without what runs.csv has."""
+    factors = [curve_column(name) for name in study.manifest.factors]
+    curves = study.curves.drop(columns=[*factors, "label", "path"], errors="ignore")
+    evaluated = [name for name in curves if name not in (*RUN, *EACH_STEP) and not name.startswith("train/")]
+    is_evaluation = curves[evaluated].notna().any(axis=1)
+    is_first = ~curves.duplicated(RUN, keep="first")
+    is_last = ~curves.duplicated(RUN, keep="last")
+    return curves[is_evaluation | is_first | is_last]
+
+
+def portable(manifest: Manifest) -> Manifest:
+    """A manifest without paths of one machine: those of its results and of the user's variants."""
+    cells = []
+    for cell in manifest.cells:
+        config = replace(cell.config, results_dir="results") if cell.config else None
+        cells.append(replace(cell, config=config))
+    words: list[str] = []
+    for word in shlex.split(manifest.command):
+        if words and words[-1] == "--config-dir":
+            words.append(Path(word).name)
+        elif not word.startswith("results_dir="):
+            words.append(word)
+    return replace(manifest, cells=cells, command=shlex.join(words))
 
 
 def read_tables(folder: Path) -> Study:
     """Read a study from its folder of tables.  Raises `Corrupt`, which names the missing or damaged file."""
     file = folder / INDEX
     try:
-        kept = read_record(Index, file)
+        index = read_record(Index, file)
     except FileNotFoundError:
         raise Corrupt(f"{file} is missing: without it the tables cannot be verified") from None
-    if not {MANIFEST, RUNS} <= kept.files.keys() <= {MANIFEST, RUNS, CURVES, DOCUMENTS, *COMPANIONS.values()}:
+    if not {MANIFEST, RUNS} <= index.files.keys() <= {MANIFEST, RUNS, CURVES, DOCUMENTS, EXCHANGE}:
         raise Corrupt(f"{file} is damaged: it was changed after it was written")
-    for name, written in kept.files.items():
+    for name, written in index.files.items():
         verify_sum(folder / name, written, "the study's tables are not whole")
     manifest = manifest_in(folder / MANIFEST)
     tables = {}
-    for name in (name for name in kept.files if name.endswith(".csv")):
-        try:
-            tables[name] = from_csv(read_regular(folder / name), kept.texts.get(name, []))
-        except ValueError as error:
-            raise Corrupt(f"{folder / name} cannot be read as a table ({error})") from None
+    for name in index.files:
+        if name.endswith(".csv"):
+            tables[name] = read_csv(folder / name, index.texts.get(name, []))
     try:
-        runs, curves, losses = _restored(tables, manifest)
+        runs = with_levels(tables[RUNS], manifest)
+        curves = with_runs(tables[CURVES], runs, manifest) if CURVES in tables else curves_of([])
+        documents = by_run(tables[DOCUMENTS]) if DOCUMENTS in tables else by_document({})
     except (KeyError, ValueError) as error:
         raise Corrupt(f"{file} is of tables that do not fit its study ({error})") from None
-    beside = {role: read_tables(folder / role) for role, name in COMPANIONS.items() if name in kept.files}
-    notes = list(dict.fromkeys([*kept.notes, *newer(manifest)]))
     verdicts = read_verdicts(folder)
-    judged = verdicts.claims if verdicts else {}
-    return Study(manifest, runs, curves, notes, beside, losses, verdicts=judged, figures=read_figures(folder))
+    return Study(
+        manifest,
+        runs,
+        curves,
+        notes=list(dict.fromkeys([*index.notes, *newer(manifest)])),
+        beside={"exchange": read_tables(folder / "exchange")} if EXCHANGE in index.files else {},
+        documents=documents,
+        verdicts=verdicts.claims if verdicts else {},
+        figures=read_figures(folder),
+    )
+
+
+def with_levels(runs: pandas.DataFrame, manifest: Manifest) -> pandas.DataFrame:
+    """Runs with the levels of the manifest in place of the texts in the CSV: 1e-05 is a number, null is None."""
+    import pandas
+
+    levels = {cell.id: cell.levels for cell in manifest.cells}
+    for name in manifest.factors:
+        if name in runs:
+            runs[name] = pandas.Series([levels[cell].get(name) for cell in runs["cell"]])
+    return runs
+
+
+def with_runs(curves: pandas.DataFrame, runs: pandas.DataFrame, manifest: Manifest) -> pandas.DataFrame:
+    """Curves with the columns of runs that identify each row."""
+    columns = {name: curve_column(name) for name in manifest.factors if name in runs}
+    of_runs = runs[[*RUN, "label", "path", *columns]].rename(columns=columns)
+    logged = [name for name in curves if name not in RUN]
+    curves = curves.merge(of_runs, on=RUN, how="left")
+    return curves[[*logged, "cell", "label", "seed", "path", *columns.values()]]
+
+
+def by_run(table: pandas.DataFrame) -> pandas.DataFrame:
+    """Losses by document, with a column per cell and seed."""
+    import pandas
+
+    losses = table.set_index(list(DOCUMENT))
+    runs = []
+    for name in losses:
+        cell, _, seed = name.rpartition("/")
+        runs.append((cell, int(seed)))
+    return losses.set_axis(pandas.MultiIndex.from_tuples(runs, names=RUN), axis=1)
 
 
 def read_figures(folder: Path) -> dict[str, pandas.DataFrame]:
@@ -143,71 +205,49 @@ def write_verdicts(verdicts: StudyVerdicts, folder: Path) -> None:
     write_json(folder / VERDICTS, verdicts.as_json())
 
 
-def anywhere(manifest: Manifest) -> Manifest:
-    """A manifest without paths of one machine: those of its results and of the user's variants."""
-    cells = [replace(cell, config=replace(cell.planned_config, results_dir="results")) for cell in manifest.cells]
-    typed = [word for word in shlex.split(manifest.command) if not word.startswith("results_dir=")]
-    words = itertools.pairwise(["", *typed])
-    typed = [Path(word).name if before == "--config-dir" else word for before, word in words]
-    return replace(manifest, cells=cells, command=shlex.join(typed))
-
-
-def _restored(tables: dict[str, pandas.DataFrame], manifest: Manifest) -> tuple[pandas.DataFrame, ...]:
-    """Runs, curves and documents as in `Study`, with typed levels from the manifest in place of those in the CSV: 1e-05
-    is a number, null is None."""
-    import pandas
-
-    runs, curves, losses = tables[RUNS], curves_of([]), by_document({})
-    of_cells = {cell.id: cell.levels for cell in manifest.cells}
-    columns = {name: curve_column(name) for name in manifest.factors if name in runs}
-    levels = {name: [of_cells[cell].get(name, math.nan) for cell in runs["cell"]] for name in columns}
-    runs = runs.assign(**{name: pandas.Series(column) for name, column in levels.items()})
-    if CURVES in tables:
-        of_runs = runs.set_index(["cell", "seed"])[["label", "path", *columns]].rename(columns=columns)
-        curves = tables[CURVES].join(of_runs, on=["cell", "seed"])
-        last = [*RUN_COLUMNS, *columns.values()]
-        curves = curves[[*(name for name in curves if name not in last), *last]]
-    if DOCUMENTS in tables:
-        losses = tables[DOCUMENTS].set_index(list(DOCUMENT))
-        whose = [(cell, int(seed)) for cell, _, seed in (name.rpartition("/") for name in losses)]
-        losses = losses.set_axis(pandas.MultiIndex.from_tuples(whose, names=("cell", "seed")), axis=1)
-    return runs, curves, losses
-
-
 def texts_of(table: pandas.DataFrame) -> list[str]:
     """The columns that hold at least one text."""
     return [str(name) for name in table if any(isinstance(value, str) for value in table[name])]
 
 
 def as_csv(table: pandas.DataFrame) -> bytes:
-    """A table as CSV; `from_csv` with `texts_of` the table restores it exactly."""
-    texts, rows = texts_of(table), list[str]()
-    as_text = lambda value: quoted(value) if isinstance(value, str) else ""  # noqa: E731
-    as_number = lambda value: "" if isinstance(value, float) and math.isnan(value) else json.dumps(value)  # noqa: E731
-    columns = [map(as_text if name in texts else as_number, table[name].tolist()) for name in table]
-    # With its own line ends, the writer quotes a lone \r, which would end a row.
-    csv.writer(SimpleNamespace(write=rows.append)).writerows([map(quoted, table), *zip(*columns, strict=True)])
-    return "".join(row.removesuffix("\r\n") + "\n" for row in rows).encode()
-
-
-def from_csv(data: bytes, texts: Collection[str]) -> pandas.DataFrame:
-    """Read a table from CSV; `texts` names its columns of text.  Raises ValueError if it is malformed."""
+    """A table as CSV; `read_csv` with `texts_of` the table restores it."""
     import pandas
 
+    texts = texts_of(table)
+    columns = {}
+    for name in table:
+        field = text_field if name in texts else json_field
+        columns[quoted(name)] = [field(value) for value in table[name].tolist()]
+    return pandas.DataFrame(columns).to_csv(index=False, lineterminator="\n").encode()
+
+
+def text_field(value: Any) -> str:
+    """A text in a CSV, where it is no formula of a spreadsheet; what is no text is empty.  A carriage return, which
+    would end a row, becomes a line feed."""
+    return str(quoted(value.replace("\r", "\n"))) if isinstance(value, str) else ""
+
+
+def json_field(value: Any) -> str:
+    """A number, true, false or null in a CSV; NaN is empty."""
+    is_nan = isinstance(value, float) and math.isnan(value)
+    return "" if is_nan else json.dumps(value)
+
+
+def read_csv(file: Path, texts: Collection[str]) -> pandas.DataFrame:
+    """The table in a CSV that `as_csv` wrote; `texts` names its columns of text.  Raises `Corrupt`."""
+    import pandas
+
+    columns = {}
     try:
-        rows = list(csv.reader(io.StringIO(data.decode(), newline=""), strict=True))
-    except csv.Error as error:
-        raise ValueError(str(error)) from None
-    names = [unquoted(name) for name in rows[0]] if rows else []
-    if len(set(names)) < len(names) or any(len(row) != len(names) for row in rows):
-        raise ValueError("its rows and its columns do not fit")
-    found = {}
-    for name, fields in zip(names, zip(*rows[1:], strict=True) if rows[1:] else ([] for _ in names), strict=True):
-        if name in texts:
-            found[name] = pandas.Series([unquoted(field) if field else None for field in fields])
-            continue
-        values = parse_json(f"[{','.join(field or 'NaN' for field in fields)}]")
-        if len(values) != len(fields) or not all(isinstance(each, int | float | None) for each in values):
-            raise ValueError("a column of numbers holds something else")
-        found[name] = pandas.Series(values, dtype=object if None in values else None)
-    return pandas.DataFrame(found)
+        table = pandas.read_csv(io.BytesIO(read_regular(file)), dtype=str, keep_default_na=False)
+        for name, fields in table.items():
+            if unquoted(name) in texts:
+                values = [unquoted(field) if field else None for field in fields]
+                columns[unquoted(name)] = pandas.Series(values)
+            else:
+                values = parse_json(f"[{','.join(field or 'NaN' for field in fields)}]")
+                columns[unquoted(name)] = pandas.Series(values, dtype=object if None in values else None)
+        return pandas.DataFrame(columns)
+    except ValueError as error:
+        raise Corrupt(f"{file} cannot be read as a table ({error})") from None
