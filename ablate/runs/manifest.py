@@ -7,16 +7,12 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ablate.config.claims import weighed
-from ablate.config.designs import DESIGNS, RUNG
 from ablate.config.errors import Corrupt, Refused, Unreadable
-from ablate.config.key_checks import fraction_of
 from ablate.config.schema import OWNED
 from ablate.config.typed_json import unread
-from ablate.formatting import SPEED, instead
+from ablate.formatting import instead
 from ablate.runs.files import no_link, read_record, set_aside, write_json
 from ablate.runs.lock import take
-from ablate.runs.naming import measured_as
 from ablate.runs.records import FORMAT, Look, Manifest
 
 
@@ -51,11 +47,12 @@ def manifest_in(file: Path) -> Manifest:
 
 def newer(manifest: Manifest) -> list[str]:
     """A note if a newer version wrote the manifest, with the entries that are ignored; empty ones say nothing."""
-    own = tuple(f"config.{section}" for section in OWNED)  # may hold arguments of user classes
-    entries = {name: entry for name, entry in unread(manifest).items() if not name.endswith(own)}
-    names = ", ".join(name for name, entry in entries.items() if entry)
-    note = f"the manifest of {manifest.study} was written by a newer ablate" + f"; ignored: {names}" * bool(names)
-    return [note] * bool(names or (manifest.format or 0) > FORMAT)
+    sections = tuple(f"config.{section}" for section in OWNED)  # may hold arguments of user classes
+    ignored = [name for name, entry in unread(manifest).items() if entry and not name.endswith(sections)]
+    note = f"the manifest of {manifest.study} was written by a newer ablate"
+    if ignored:
+        return [f"{note}; ignored: {', '.join(ignored)}"]
+    return [note] if (manifest.format or 0) > FORMAT else []
 
 
 def write_manifest(results: Path, manifest: Manifest) -> None:
@@ -63,48 +60,62 @@ def write_manifest(results: Path, manifest: Manifest) -> None:
     write_json(study_folder(results, manifest.study) / "manifest.json", manifest.as_json())
 
 
-def renew_manifest(results: Path, manifest: Manifest) -> None:
-    """Write the manifest of a new plan; looks logged since planning are kept, and a damaged manifest is set aside."""
-    folder = study_folder(results, manifest.study)
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Let no other process change a study's manifest meanwhile."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w", opener=no_link) as file:
         take(file, lambda: True)
-        known: list[Look] = []
+        yield
+
+
+def renew_manifest(results: Path, manifest: Manifest) -> None:
+    """Write the manifest of a new plan; looks logged since planning are kept, and a damaged manifest is set aside."""
+    folder = study_folder(results, manifest.study)
+    with locked(folder):
+        looks = list(manifest.looks)
         try:
-            known = read_manifest(results, manifest.study).looks
+            for look in read_manifest(results, manifest.study).looks:
+                if look.study is None and look not in looks:
+                    looks.append(look)
         except FileNotFoundError:
             pass
         except Unreadable:
             raise
         except Corrupt:
             set_aside(folder / "manifest.json")
-        since = [look for look in known if look.study is None and look not in manifest.looks]
-        write_manifest(results, dataclasses.replace(manifest, looks=manifest.looks + since))
+        write_manifest(results, dataclasses.replace(manifest, looks=looks))
 
 
 def log_look(results: Path, manifest: Manifest, when: str) -> None:
     """Log in the manifest on disk that results of these seeds have been seen, so that the seeds stay in the study."""
-    with open(study_folder(results, manifest.study) / "lock", "w", opener=no_link) as file:
-        take(file, lambda: True)
+    looked = manifest.sequential
+    look = Look(seeds=manifest.seeds, planned=looked.looks if looked else None, when=when)
+    with locked(study_folder(results, manifest.study)):
         current = read_manifest(results, manifest.study)  # which another command may have written meanwhile
-        sequence = manifest.sequential  # of seeds=auto: this look is one of its looks
-        look = Look(seeds=manifest.seeds, planned=sequence.looks if sequence else None, when=when)
-        if any(dataclasses.replace(known, when=when) == look for known in current.looks):
+        if any(dataclasses.replace(earlier, when=when) == look for earlier in current.looks):
             return
-        at = current.sequential
-        if at and sequence and at.looks == sequence.looks:
-            at = dataclasses.replace(at, at=max(at.at, sequence.at))
-        # A run that was replanned meanwhile, for example for other code, replaces this one.
-        known = {(run.cell, run.seed) for run in current.runs}
-        runs = current.runs + [run for run in manifest.runs if (run.cell, run.seed) not in known]
-        looks, seeds = [*current.looks, look], sorted({*current.seeds, *manifest.seeds})
-        write_manifest(results, dataclasses.replace(current, looks=looks, sequential=at, seeds=seeds, runs=runs))
+        sequential = current.sequential
+        if sequential and looked and sequential.looks == looked.looks:
+            sequential = dataclasses.replace(sequential, at=max(sequential.at, looked.at))
+        planned = {(run.cell, run.seed) for run in current.runs}  # perhaps again, for other code
+        further = [run for run in manifest.runs if (run.cell, run.seed) not in planned]
+        changed = dataclasses.replace(
+            current,
+            looks=[*current.looks, look],
+            sequential=sequential,
+            seeds=sorted({*current.seeds, *manifest.seeds}),
+            runs=[*current.runs, *further],
+        )
+        write_manifest(results, changed)
 
 
 def newest_study(results: Path) -> str | None:
     """The study whose manifest was written last, or None."""
-    manifests = (Path(results) / "studies").glob("*/manifest.json")
-    return max(((path.stat().st_mtime, path.parent.name) for path in manifests), default=(0.0, None))[1]
+    manifests = list((Path(results) / "studies").glob("*/manifest.json"))
+    if not manifests:
+        return None
+    return max(manifests, key=lambda file: (file.stat().st_mtime, file.parent.name)).parent.name
 
 
 def studies(results: Path) -> list[str]:
@@ -146,58 +157,41 @@ def manifest_of(results: Path, study: str) -> Manifest:
 
 
 def flaws(manifest: Manifest) -> Iterator[str]:
-    """The inconsistencies of a manifest, each as the end of a sentence."""
-    yield from (f"has no {name}" for name in ("cells", "runs") if not getattr(manifest, name))
-    named = (manifest.study, manifest.confirms, manifest.tunes, manifest.exchange_of, manifest.exchange)
-    yield from (f"names the study {name!r}" for name in named if name is not None and not is_name(name))
+    """What is wrong with the names and the cells of a manifest, each as the end of a sentence."""
+    for name in (manifest.study, manifest.confirms, manifest.tunes, manifest.exchange_of, manifest.exchange):
+        if name is not None and not is_name(name):
+            yield f"names the study {name!r}"
+    for entry in ("cells", "runs"):
+        if not getattr(manifest, entry):
+            yield f"has no {entry}"
+    for factor, levels in manifest.factors.items():
+        if not levels:
+            yield f"has no levels of its factor {factor}"
+    for factor, level in manifest.reference.items():
+        if level not in manifest.factors.get(factor, ()):
+            yield f"has the reference {factor}={level}, which is no level of its factors"
     for task in manifest.tasks.values():
-        yield from [f"has no metrics of its task {task.name}"] * (not task.metrics)
-        yield from [f"has no train_tokens of its task {task.name}"] * (task.train_tokens == 0)
-    if manifest.design not in DESIGNS:
-        yield f"has the design {manifest.design!r}, which is none of {', '.join(DESIGNS)}"
-    if manifest.design == "ladder" and RUNG not in manifest.factors:
-        yield "is a ladder without rungs"
-    if manifest.sequential and not manifest.sequential.looks:
-        yield "has no looks in its sequential"
-    if manifest.margin and isinstance(manifest.margin.value, str) and fraction_of(manifest.margin.value) is None:
-        yield f"has the margin {manifest.margin.value!r}, which is no number and no share of the steps"
-    factors, components = manifest.factors, manifest.components
-    yield from (f"has no levels of its factor {name}" for name, levels in factors.items() if not levels)
-    yield from (f"has a component {name}, which is no factor of it" for name in components if name not in factors)
-    wrong = [(name, level) for name, level in manifest.reference.items() if level not in factors.get(name, ())]
-    yield from (f"has the reference {name}={level}, which is no level of its factors" for name, level in wrong)
-    measured = {name for task in manifest.tasks.values() for name in task.metrics}
-    for name, entry in [*manifest.claims.items(), *manifest.withdrawn.items()]:
-        for claim in (entry.claim, *(old.claim for old in entry.earlier)):
-            yield from [f"has a claim {name} that {claim.flaw}"] if claim.flaw else []
-        if name in manifest.claims and not all(weighed(entry.claim, manifest.cells)):
-            yield f"has a claim {name} that its cells cannot test"
-        for metric in entry.claim.metrics:
-            if measured_as(metric) not in measured and metric not in SPEED:
-                yield f"has a claim {name} about {metric}, which none of its tasks measures"
-    if criterion := manifest.replicated.value if manifest.replicated else None:
-        names, needed = criterion.of, criterion.needed
-        lost = [name for name in names if name not in manifest.claims]
-        yield from (f"has a replication criterion with an unknown claim {name}" for name in lost)
-        yield from [f"counts as replicated by {needed} of {len(names)} claims"] * (not 1 <= needed <= len(names))
-    seeds = (*manifest.seeds, *(run.seed for run in manifest.runs))
-    yield from (f"has the invalid seed {seed}" for seed in seeds if not 0 <= seed < 2**63)
+        if not task.metrics or task.train_tokens == 0:
+            yield f"has no metrics or no train_tokens of its task {task.name}"
     for cell in manifest.cells:
         if not is_name(cell.name):
             yield f"has a cell with the name {cell.name!r}, which can name no folder"
-        for size in ("params", "flops_per_token", "tokens_per_step"):
-            if not 0 <= (getattr(cell, size) or 0) < math.inf:
-                yield f"has a cell {cell.label} with the {size} {getattr(cell, size)}"
-        if manifest.factors.keys() - cell.levels:
-            yield f"has no levels of its cell {cell.label}"
         if cell.task not in manifest.tasks:
             yield f"has no task of its cell {cell.label}"
+        if manifest.factors.keys() - cell.levels:
+            yield f"has no levels of its cell {cell.label}"
+        for size in (cell.params, cell.flops_per_token, cell.tokens_per_step):
+            if size is not None and not 0 <= size < math.inf:
+                yield f"has a cell {cell.label} with the size {size}"
+    cells = {cell.id for cell in manifest.cells}
     for run in manifest.runs:
         parts = run.path.split("/")  # <cell>/<run>, which cannot lead elsewhere
         if len(parts) != 2 or not all(map(is_name, parts)):
             yield f"has a run whose path is {run.path!r}, no folder of its results"
-    known = {cell.id for cell in manifest.cells}
-    yield from (f"has a run of an unknown cell {run.cell}" for run in manifest.runs if run.cell not in known)
+        if run.cell not in cells:
+            yield f"has a run of an unknown cell {run.cell}"
+        if not 0 <= run.seed < 2**63:
+            yield f"has the invalid seed {run.seed}"
 
 
 def is_name(text: str) -> bool:
@@ -207,11 +201,8 @@ def is_name(text: str) -> bool:
 
 def outside(results: Path, paths: list[str]) -> str | None:
     """The first of these runs whose folder is outside of the results by a symbolic link, or None."""
-    base, runs = os.path.realpath(results), results / "runs"
-
-    def leads_out(path: str) -> bool:
-        return not os.path.realpath(runs / path).startswith(base + os.sep)
-
-    cells = {cell for cell in {path.partition("/")[0] for path in paths} if leads_out(cell)}  # once each: it takes time
-    linked = (path for path in paths if path.partition("/")[0] in cells or (runs / path).is_symlink())
-    return next(filter(leads_out, linked), None)
+    base = os.path.realpath(results) + os.sep
+    for path in paths:
+        if not os.path.realpath(results / "runs" / path).startswith(base):
+            return path
+    return None

@@ -79,40 +79,57 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
 
     manifest = manifest or read_manifest(results, study)
     cells = {cell.id: cell for cell in manifest.cells}
-    planned = list({(run.cell, run.seed): run for run in manifest.runs}.values())
+    planned = {(run.cell, run.seed): run for run in manifest.runs}
+    notes = []
     twice = len(manifest.runs) - len(planned)
-    notes = [f"{counted(twice, 'planned run')} with the cell and seed of another; the last counts"] * bool(twice)
-    rows, steps, checked = [], [], tables.Planned()
-    tested, without_steps = dict[tables.CellSeed, Documents](), 0
-    for one in planned:
-        cell, run = cells[one.cell], Run(results, one.path)
-        result, result_notes = noted(run.result)
-        if result and (why := checked.other(cell, one.seed, result, run.config_file)):
-            result, result_notes = None, [f"{run.result_file} is of another run: {why}; left out"]
-        evaluation, evaluation_notes = noted(run.evaluation) if result else (None, [])
-        read, metrics_notes = noted(run.metrics) if curves and (result or not run.result_file.exists()) else (None, [])
-        logged, torn = read or ([], 0)
-        torn_notes = [f"{run.metrics_file}: {counted(torn, 'torn line')} skipped"] * bool(torn)
-        notes += [*result_notes, *metrics_notes, *torn_notes, *evaluation_notes]
-        owner = {"cell": one.cell, "label": cell.label, "seed": one.seed, "path": one.path}
+    if twice:
+        notes.append(f"{counted(twice, 'planned run')} with the cell and seed of another; the last counts")
+    rows = []
+    logs = []
+    tested: dict[tables.CellSeed, Documents] = {}
+    unlogged = 0
+    for cell_and_seed, planned_run in planned.items():
+        cell = cells[planned_run.cell]
+        run = Run(results, planned_run.path)
+        result, damage = noted(run.result)
+        evaluation, evaluation_damage = noted(run.evaluation) if result else (None, [])
+        notes += [*damage, *evaluation_damage]
+        owner = {"cell": cell.id, "label": cell.label, "seed": planned_run.seed, "path": planned_run.path}
         rows.append(owner | tables.run_row(cell, result, evaluation) | tables.speed_of(manifest, result))
-        without_steps += bool(curves and not logged and result and result.status != "failed")
-        test = (result.documents or {}).get("test") if curves and result and result.status == "done" else None
-        if test and test.name and len(test.name) == len(test.tokens) == len(test.loss):
-            tested[one.cell, one.seed] = test
-        if logged:
-            owner |= {tables.curve_column(name): level for name, level in cell.levels.items()}
-            steps.append((owner, tables.by_column(logged)))
+        if not curves:
+            continue
+        if result or not run.result_file.exists():  # the log of a damaged result does not count
+            logged, log_notes = read_log(run)
+            notes += log_notes
+            if logged:
+                levels = {tables.curve_column(name): level for name, level in cell.levels.items()}
+                logs.append((owner | levels, tables.table_of(logged)))
+            elif result and result.status != "failed":
+                unlogged += 1
+        documents = (result.documents or {}).get("test") if result and result.status == "done" else None
+        if documents and documents.name and len(documents.name) == len(documents.tokens) == len(documents.loss):
+            tested[cell_and_seed] = documents
     runs, timing_notes = tables.in_one_sitting(pandas.DataFrame(rows))
-    order = ["cell", "label", "seed", "status", *manifest.factors]
-    runs = runs[order + [column for column in runs if column not in order]]
-    beside, lost = dict[str, Study](), []
+    first = ["cell", "label", "seed", "status", *manifest.factors]
+    runs = runs[first + [column for column in runs if column not in first]]
+    notes += timing_notes
+    if unlogged:
+        notes.append(f"{counted(unlogged, 'ended run')} without logged steps: no learning curve of them is shown")
+    notes += tables.mixed(runs)
+    beside = {}
     for role, name in manifest.beside().items():
         try:
             beside[role] = load_study(results, name, curves=False)
         except (OSError, Corrupt) as error:
-            lost.append(f"{role} cannot be read ({error})")
-    unlogged = f"{counted(without_steps, 'ended run')} without logged steps: no learning curve of them is shown"
-    notes += [*timing_notes, *[unlogged] * bool(without_steps)]
-    notes += [*checked.notes, *tables.mixed(runs), *lost, *newer(manifest)]
-    return Study(manifest, runs, tables.curves_of(steps), notes, beside, tables.by_document(tested), results)
+            notes.append(f"{role} cannot be read ({error})")
+    notes += newer(manifest)
+    return Study(manifest, runs, tables.curves_of(logs), notes, beside, tables.by_document(tested), results)
+
+
+def read_log(run: Run) -> tuple[list[tables.Row], list[str]]:
+    """The logged steps of a run, and notes on what is damaged."""
+    metrics, damage = noted(run.metrics)
+    rows, torn = metrics or ([], 0)
+    if torn:
+        damage.append(f"{run.metrics_file}: {counted(torn, 'torn line')} skipped")
+    return rows, damage

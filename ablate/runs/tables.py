@@ -1,31 +1,23 @@
-"""Tables from the files of runs: logged steps, results, speed, losses by document; checks that a run is as planned."""
+"""Tables from the files of runs: logged steps, results, speed, losses by document."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
-import re
 from collections import namedtuple
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ablate.config.errors import Corrupt
-from ablate.config.files import parse_plain, read_regular
-from ablate.config.schema import NO_NUMBERS, VARIED
-from ablate.formatting import SPEED, counted, first_of
+from ablate.formatting import SPEED, counted, first_of, grouped
 from ablate.runs.records import Cell, Commit, Documents, Manifest, Metrics, Result
 
 if TYPE_CHECKING:
     import pandas
 
-SEED = re.compile(rb"^seeds:\n- (\d+)\n", re.MULTILINE)
-SECTIONS = (*VARIED, "model", "data", "train", "optim")
-# Settings that may differ between two studies that share a run: see run_key.numbers.
-CARRIED = {*NO_NUMBERS, "ffn.mult", "ffn.multiple_of", "optim.min_lr_ratio"}
 NAMED = 4
 EACH_STEP = ("step", "tokens", "seconds", "lr", "grad_norm")  # logged between evaluations, too, like train/…
 
@@ -42,33 +34,44 @@ def named_rows(table: pandas.DataFrame) -> Iterator[Any]:
 
 def parse_lines(lines: list[bytes]) -> tuple[list[Row], int]:
     """The JSON objects in these lines, in order, and how many torn lines were skipped."""
-    given, found = [line for line in lines if line.strip()], list[Row]()
-    for line in given:
+    rows = []
+    torn = 0
+    for line in lines:
+        if not line.strip():
+            continue
+        row = None
         with contextlib.suppress(ValueError, RecursionError):
-            found += [row] if isinstance(row := msgspec.json.decode(line), dict) else []
-    return found, len(given) - len(found)
+            row = msgspec.json.decode(line)
+        if isinstance(row, dict):
+            rows.append(row)
+        else:
+            torn += 1
+    return rows, torn
 
 
-def by_column(rows: list[Row]) -> dict[str, list[Any]]:
-    """Logged rows by column, in a fifth of the memory; null is a number that was not finite."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: [math.nan if (value := row.get(name)) is None else value for row in rows] for name in names}
+def table_of(rows: list[Row]) -> pandas.DataFrame:
+    """What a run has logged; null is a number that was not finite."""
+    import pandas
+
+    columns = {}
+    for name in dict.fromkeys(itertools.chain(*rows)):
+        values = [row.get(name) for row in rows]
+        columns[name] = [math.nan if value is None else value for value in values]
+    return pandas.DataFrame(columns)
 
 
-def curves_of(runs: list[tuple[Row, dict[str, list[Any]]]]) -> pandas.DataFrame:
-    """A row per logged row of all runs, each given by the columns that identify it and what it logged by column."""
-    import numpy as np
+def curves_of(runs: list[tuple[Row, pandas.DataFrame]]) -> pandas.DataFrame:
+    """A row per logged row of all runs, each given by the columns that identify it and what it has logged."""
     import pandas
 
     if not runs:
         return pandas.DataFrame(columns=["cell", "seed", "step"])
-    counts = [max(map(len, logged.values()), default=0) for _, logged in runs]
     owners = pandas.DataFrame([owner for owner, _ in runs])
-    owners = owners.take(np.repeat(np.arange(len(runs)), counts)).reset_index(drop=True)
-    logged = [(logged, [math.nan] * count) for (_, logged), count in zip(runs, counts, strict=True)]
-    names = dict.fromkeys(name for each, _ in logged for name in each if name not in owners)
-    columns = {name: [value for each, lacking in logged for value in each.get(name, lacking)] for name in names}
-    return pandas.DataFrame(columns, index=owners.index).join(owners)
+    logged = pandas.concat(
+        [table.drop(columns=owners.columns, errors="ignore") for _, table in runs], keys=owners.index
+    )
+    owner_of_row = owners.loc[logged.index.get_level_values(0)]
+    return logged.reset_index(drop=True).join(owner_of_row.reset_index(drop=True))
 
 
 def curve_column(factor: str) -> str:
@@ -80,51 +83,28 @@ def run_row(cell: Cell, result: Result | None, evaluation: Metrics | None) -> Ro
     """The row of a run of `cell` in the table of runs; `result` is None if the run has not ended."""
     known = result or Result(status="failed", final={})  # of which nothing else is known
     git = known.git or Commit()
-    row: Row = cell.levels | {"params": cell.params, "flops_per_token": cell.flops_per_token, "batches": cell.batches}
-    row |= {"status": result.status if result else "missing", "error": known.error.message if known.error else None}
-    row |= {"steps": known.steps, "seconds": (known.seconds or {}).get("total"), "cpu_seconds": known.cpu_seconds}
-    row |= {"device": known.device, "overfits": known.overfits.times if known.overfits else None}
-    row |= {"torch": (known.versions or {}).get("torch"), "ended": known.ended}
-    row |= {"commit": git.commit, "dirty": git.dirty}
-    row |= {} if known.vectors_seconds is None else {"vectors_seconds": known.vectors_seconds}
-    return row | (known.final | (evaluation or {}) if known.status == "done" else {})
-
-
-class Planned:
-    """Checks that runs on disk are those planned; a configuration that many seeds share is parsed once."""
-
-    def __init__(self) -> None:
-        self.read: dict[bytes, Row] = {}
-        self.notes: list[str] = []
-
-    def other(self, cell: Cell, seed: int, result: Result, file: Path) -> str:
-        """How a result or its saved configuration differs from the planned run; "" if it does not."""
-        text = b""
-        with contextlib.suppress(OSError):
-            text = read_regular(file)
-        facts = {"params": (result.params, cell.params), "data_fingerprint": (result.data_fingerprint, cell.task)}
-        facts["seed"] = (int(trained[1]) if (trained := SEED.search(text)) else None, seed)
-        for name, (one, planned) in facts.items():
-            if one is not None and one != planned:
-                return f"its {name} is {one} where {planned} is planned"
-        text = SEED.sub(b"", text)
-        if text not in self.read:
-            config = None
-            try:
-                config = parse_plain(text, str(file)) if text else {}
-            except Corrupt as error:
-                self.notes.append(f"{error}; its settings were not compared")
-            self.read[text] = config if isinstance(config, dict) else {}
-        settings = cell.config.as_json() if cell.config else {}
-        for section in SECTIONS:
-            parts = (self.read[text].get(section), settings.get(section))
-            used, wanted = (part if isinstance(part, dict) else {} for part in parts)
-            for name in used.keys() & wanted.keys():
-                key = f"{section}.{name}"
-                same = name == "_target_" and class_name(used[name]) == class_name(wanted[name])
-                if not same and used[name] != wanted[name] and key not in CARRIED:
-                    return f"its {key} is {used[name]} where {wanted[name]} is planned"
-        return ""
+    row = {
+        **cell.levels,
+        "params": cell.params,
+        "flops_per_token": cell.flops_per_token,
+        "batches": cell.batches,
+        "status": result.status if result else "missing",
+        "error": known.error.message if known.error else None,
+        "steps": known.steps,
+        "seconds": (known.seconds or {}).get("total"),
+        "cpu_seconds": known.cpu_seconds,
+        "device": known.device,
+        "overfits": known.overfits.times if known.overfits else None,
+        "torch": (known.versions or {}).get("torch"),
+        "ended": known.ended,
+        "commit": git.commit,
+        "dirty": git.dirty,
+    }
+    if known.vectors_seconds is not None:
+        row["vectors_seconds"] = known.vectors_seconds
+    if known.status == "done":
+        row |= known.final | (evaluation or {})
+    return row
 
 
 def class_name(target: Any) -> str:
@@ -134,16 +114,16 @@ def class_name(target: Any) -> str:
 
 def mixed(runs: pandas.DataFrame) -> Iterator[str]:
     """A sentence for each property that runs of a study should share but do not: torch's version, kind of device."""
-    for column, what in (("torch", "the version of torch"), ("device", "the device")):
-        known = runs[column].dropna().astype(str)
-        # "2 × cpu x86_64" is a run on two of what "cpu x86_64" is one of.
-        kinds = known.str.replace(r"^\d+ × ", "", regex=True).str.split().str[0] if column == "device" else known
+    torch = runs["torch"].dropna().astype(str)
+    device = runs["device"].dropna().astype(str)
+    device = device.str.replace(r"^\d+ × ", "", regex=True).str.split().str[0]  # "cpu" of "2 × cpu x86_64"
+    for what, kinds in (("the version of torch", torch), ("the device", device)):
         counts = kinds.value_counts()
         if len(counts) > 1:
-            odd = runs.loc[kinds[kinds != counts.index[0]].index]
-            named = first_of((f"{run.label} seed {run.seed}" for run in named_rows(odd)), NAMED)
-            each = ", ".join(f"{name} ({counted(count, 'run')})" for name, count in counts.items())
-            yield f"runs differ in {what}: {each}; the fewer: {named}; kept"
+            fewer = runs.loc[kinds.index[kinds != counts.index[0]]]
+            named = first_of((f"{run.label} seed {run.seed}" for run in named_rows(fewer)), NAMED)
+            numbers = ", ".join(f"{name} ({counted(count, 'run')})" for name, count in counts.items())
+            yield f"runs differ in {what}: {numbers}; the fewer: {named}; kept"
 
 
 def is_timed(manifest: Manifest) -> bool:
@@ -151,14 +131,17 @@ def is_timed(manifest: Manifest) -> bool:
     return manifest.timing == "isolated"
 
 
-def speed_of(manifest: Manifest, result: Result | None) -> dict[str, Any]:
+def speed_of(manifest: Manifest, result: Result | None) -> Row:
     """The columns with speed and sitting of a run in a timed study; empty for other studies."""
     if not is_timed(manifest):
         return {}
-    timed = result if result and result.timing == "isolated" else None
-    found = {metric: getattr(timed, metric.removeprefix("train/"), None) for metric in SPEED}
-    own = f", continued {timed.started}" if timed and timed.resumed else ""  # in several sittings, as no partner was
-    return found | {"sitting": f"{timed.sitting}{own}" if timed and timed.sitting else None}
+    if result is None or result.timing != "isolated":
+        return dict.fromkeys((*SPEED, "sitting"))
+    row: Row = {metric: getattr(result, metric.removeprefix("train/")) for metric in SPEED}
+    row["sitting"] = result.sitting
+    if result.sitting and result.resumed:  # in several sittings, as no partner was
+        row["sitting"] = f"{result.sitting}, continued {result.started}"
+    return row
 
 
 def in_one_sitting(runs: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]:
@@ -166,12 +149,15 @@ def in_one_sitting(runs: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]
     if "sitting" not in runs:
         return runs, []
     sittings = runs.groupby("seed")["sitting"].nunique()
-    interrupted = [int(seed) for seed in sittings[sittings > 1].index]
-    known = runs.drop(columns="sitting")
-    known.loc[known["seed"].isin(interrupted), list(SPEED)] = None
-    which = f"{counted(len(interrupted), 'seed')} ({', '.join(map(str, interrupted))})"
-    note = f"the runs of {which} were not timed in one go, for the study was interrupted; their speed is left out"
-    return known, [note] * bool(interrupted)
+    seeds = sittings.index[sittings > 1]
+    runs = runs.drop(columns="sitting")
+    if seeds.empty:
+        return runs, []
+    runs.loc[runs["seed"].isin(seeds), list(SPEED)] = None
+    which = f"{counted(len(seeds), 'seed')} ({', '.join(map(str, seeds))})"
+    return runs, [
+        f"the runs of {which} were not timed in one go, for the study was interrupted; their speed is left out"
+    ]
 
 
 CellSeed = tuple[str, int]  # a cell and a seed
@@ -181,18 +167,15 @@ DOCUMENT = ("text", "name", "tokens")
 def by_document(tested: dict[CellSeed, Documents]) -> pandas.DataFrame:
     """Mean losses (documents × runs): a row per `text`, `name` and scored `tokens`, a column per cell and seed.  Runs
     tested on other documents have rows of their own, with another `text`.  NaN: not tested on, or not finite."""
-    import numpy as np
     import pandas
 
-    texts: dict[tuple[tuple[str, ...], tuple[int, ...]], dict[CellSeed, Documents]] = {}
-    for whose, found in tested.items():
-        texts.setdefault((tuple(found.name), tuple(found.tokens)), {})[whose] = found
-    rows = [(i, *each) for i, (names, tokens) in enumerate(texts) for each in zip(names, tokens, strict=True)]
-    losses, start = np.full((len(rows), len(tested)), np.nan), 0
-    places = {whose: i for i, whose in enumerate(tested)}
-    for (names, _), runs in texts.items():
-        for whose, found in runs.items():
-            losses[start : start + len(names), places[whose]] = np.array(found.loss, dtype=float)
-        start += len(names)
-    index = pandas.MultiIndex.from_tuples(rows, names=DOCUMENT)
-    return pandas.DataFrame(losses, index, pandas.MultiIndex.from_tuples(tested, names=("cell", "seed")))
+    runs = pandas.MultiIndex.from_tuples(tested, names=("cell", "seed"))
+    texts = grouped(((tuple(documents.name), tuple(documents.tokens)), run) for run, documents in tested.items())
+    tables: list[pandas.DataFrame] = []
+    for (names, tokens), tested_on_it in texts.items():
+        index = pandas.MultiIndex.from_arrays([[len(tables)] * len(names), names, tokens], names=DOCUMENT)
+        losses = {run: tested[run].loss for run in tested_on_it}
+        tables.append(pandas.DataFrame(losses, index, dtype=float).reindex(columns=runs))
+    if not tables:
+        return pandas.DataFrame(index=pandas.MultiIndex.from_tuples([], names=DOCUMENT), columns=runs, dtype=float)
+    return pandas.concat(tables)

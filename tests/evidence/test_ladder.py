@@ -16,7 +16,6 @@ from ablate.cli.summary import summary
 from ablate.config.claims import Claim
 from ablate.config.typed_json import parse
 from ablate.evidence.ladder import trend_of
-from ablate.runs.manifest import flaws
 from ablate.runs.records import ClaimEntry
 from ablate.runs.study import Study
 
@@ -188,8 +187,3 @@ def test_a_claim_without_a_worth_has_no_verdict_and_says_why() -> None:
     assert row.verdict == "undecided" and "2 runs diverged against 0" in row.note
     row = claimed(climbed(lambda c: 0.2, rates=lambda ffn, rate: 0.02 - 0.04 * (ffn == "swiglu")), above=1.1)
     assert row.verdict == "supported" and "better at half the rate (optim.lr=" in row.note
-
-
-def test_a_manifest_of_a_ladder_has_rungs() -> None:
-    manifest = study_of({"ffn": ["mlp", "swiglu"]}).manifest
-    assert [*flaws(replace(manifest, design="ladder"))] == ["is a ladder without rungs"]

@@ -19,13 +19,6 @@ from hostile.arsenal import raw_json
 from hostile.conftest import STUDY, Tried
 
 Manifest = dict[str, Any]
-SIDES = [{"norm": "ln"}, {"norm": "rms"}]
-
-
-def said(claim: dict[str, Any]) -> dict[str, Any]:
-    """What a manifest holds of a claim."""
-    return {"claim": claim, "written": "2025-01-02T00:00:00+00:00", "registered": True, "earlier": []}
-
 
 MISTAKES: dict[str, Callable[[Manifest], object]] = {
     "runs as strings": lambda m: m.update(runs=[run["path"] for run in m["runs"]]),
@@ -39,27 +32,16 @@ MISTAKES: dict[str, Callable[[Manifest], object]] = {
     "a factor without levels": lambda m: m.update(factors={"norm": 7}),
     "an unknown reference": lambda m: m.update(reference={"norm": "nothing"}),
     "a reference of no factor": lambda m: m.update(reference={"nothing": "ln"}),
-    "components of no factor": lambda m: m.update(components=["ffn"]),
     "seeds as texts": lambda m: m.update(seeds=["0"]),
     "a run of no cell": lambda m: m["runs"][0].update(cell="nothing"),
     "a cell that cannot be a key": lambda m: m["runs"][0].update(cell=["c"]),
     "a study's name above": lambda m: m.update(study="../../../tmp"),
     "an exchange above": lambda m: m.update(exchange="../../.."),
     "exchange as a list": lambda m: m.update(exchange=["x"]),
-    "a claim of no relation": lambda m: m.update(claims={"a": said({})}),
-    "a claim about no cell": lambda m: m.update(claims={"a": said({"less": [{"norm": "ln"}, {"norm": "nothing"}]})}),
-    "a claim about what nothing measures": lambda m: m.update(claims={"a": said({"less": SIDES, "metric": "x"})}),
-    "a claim about what one side lacks": lambda m: m.update(
-        claims={"a": said({"less": SIDES, "metric": ["test/loss", "x"]})}
-    ),
-    "a claim without its margin": lambda m: m.update(withdrawn={"a": said({"equivalent": SIDES})}),
     "a seed that is none": lambda m: m["runs"][0].update(seed=-1),
     "a size that is none": lambda m: m["cells"][0].update(params=float("nan")),
     "a text without tokens": lambda m: next(iter(m["tasks"].values())).update(train_tokens=0),
     "no seeds": lambda m: m.pop("seeds"),
-    "a design of no name": lambda m: m.update(design="nope"),
-    "looks that are none": lambda m: m.update(sequential={"looks": [], "at": 5}),
-    "a margin of words": lambda m: m.update(margin={"value": "x %", "written": "", "registered": True, "earlier": []}),
     "no runs": lambda m: m.update(runs=[]),
 }
 

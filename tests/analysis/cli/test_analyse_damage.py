@@ -43,19 +43,10 @@ def first(results: Path) -> Path:
     return results / "runs" / read_manifest(results, "fabricated").runs[0].path
 
 
-def configure(run: Path, lr: float, seed: int) -> None:
-    (run / "config.yaml").write_text(f"optim:\n  lr: {lr}\nseeds:\n- {seed}\n")
-
-
-OTHER = "is of another run: its"
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "torn": (lambda run: (run / "result.json").write_text('{"status": "do'), "is not readable as JSON"),
     "list": (lambda run: (run / "result.json").write_text("[1, 2]"), "holds no JSON object"),
     "status": (lambda run: change(run / "result.json", status="splendid"), "has status that cannot be read"),
-    "params": (lambda run: change(run / "result.json", params=7), "its params is 7 where 123456 is planned; left out"),
-    "data": (lambda run: change(run / "result.json", data_fingerprint="x"), f"{OTHER} data_fingerprint is x where f0"),
-    "seed": (lambda run: configure(run, 0.001, 5), f"{OTHER} seed is 5 where 0 is planned; left out"),
-    "setting": (lambda run: configure(run, 0.5, 0), f"{OTHER} optim.lr is 0.5 where 0.001 is planned; left out"),
 }
 
 
@@ -72,14 +63,6 @@ def test_a_damaged_or_foreign_run_is_named_counted_and_left_out(results: Path, d
     assert evidence.effects(study)["n"].eq(2).all()  # each has this run on one side
     said = remarks(study)
     assert f"note: {note}" in said and any("1 run missing: ln + mlp seed 0" in line for line in said)
-
-
-def test_a_torn_configuration_is_not_compared_and_said(results: Path) -> None:
-    (first(results) / "config.yaml").write_text("optim: [")
-    study = read(results, None)
-    (note,) = study.notes
-    assert note.startswith(f"{first(results).relative_to(results) / 'config.yaml'} is not readable as YAML")
-    assert (study.runs["status"] == "done").all()
 
 
 def test_logged_lines_that_are_torn_or_gone(results: Path) -> None:
