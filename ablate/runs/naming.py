@@ -59,7 +59,7 @@ def standing(title: str, factor: str, level: str, name: str) -> str:
 def paper_labels(manifest: Manifest) -> dict[str, str]:
     """What papers call a study's factors, its levels (by factor=level) and its metrics; else their keys, as in runs of
     other programs.  Levels that would have one name keep their keys."""
-    known = {} if manifest.source else names_in() | {key: visible(name) for key, name in manifest.names.items()}
+    known = {} if manifest.is_foreign else names_in() | {key: visible(name) for key, name in manifest.names.items()}
     found = {}
     for factor, levels in manifest.factors.items():
         found[factor] = " + ".join(known.get(key, key) for key in factor.split("+"))
@@ -89,7 +89,7 @@ def _level_name(factor: str, level: Any, known: Mapping[str, str]) -> str:
 
 def metric_name(manifest: Manifest, *metrics: str) -> str:
     """Metrics as a heading, "test loss (nats per byte)"; where keys are shown, "test/loss, nats per byte"."""
-    if manifest.source or not manifest.shown:
+    if manifest.is_foreign or not manifest.shown:
         return " or ".join(manifest.shown.get(metric) or metric + unit(manifest, metric) for metric in metrics)
     words = {metric: with_unit(manifest, metric, metric_words(manifest, metric)) for metric in metrics}
     return " or ".join(manifest.shown.get(metric, text) for metric, text in words.items())

@@ -205,7 +205,8 @@ class Manifest(Record):
 
     format: int | None = optional(default=None)
     study: str
-    source: str | None = optional(default=None)  # the file or project of runs of other programs
+    source: str | None = optional(default=None)  # the file or project that runs of another program were read from
+    program: str | None = optional(default=None)  # the command of another program that trains its runs
     created: str = ""
     updated: str = ""
     command: str = ""
@@ -247,6 +248,11 @@ class Manifest(Record):
     replicated: CriterionEntry | None = optional(default=None)
     effects: MarginEntry | None = optional(default=None)  # "all": effects get verdicts in addition to registered claims
     margin: MarginEntry | None = None
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another program trained its runs."""
+        return bool(self.source or self.program)
 
     def passes(self, cell: Cell) -> float | None:
         """How often a cell sees the training data; None if the data never repeat, or if its steps are unknown."""

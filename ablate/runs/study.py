@@ -69,7 +69,9 @@ class Study:
         other programs, where such names can mean anything."""
         if self.manifest.source or not {"device", "cpu_seconds", "seconds"} <= {*self.runs}:
             return ""
-        return "cpu_seconds" if all("cpu" in device for device in self.runs["device"].dropna()) else "seconds"
+        devices = self.runs["device"].dropna()
+        is_cpu = len(devices) > 0 and devices.str.contains("cpu").all()
+        return "cpu_seconds" if is_cpu else "seconds"
 
 
 def load_study(results: Path, study: str, manifest: Manifest | None = None, curves: bool = True) -> Study:
