@@ -6,25 +6,18 @@ model = ablate.load("results/runs/...").model()             # a run that has end
 model = ablate.build("norm=rms", "ffn=swiglu")              # an untrained model
 """
 
-import sys
-
-if sys.argv[:1] == ["-m"]:  # Python has put the current folder first
-    from ablate.config.import_path import leave_current_folder
-
-    leave_current_folder()
-
-from typing import TYPE_CHECKING, Any
-
-from ablate.config.errors import PlanError
-
+TYPE_CHECKING = False  # nothing is imported here: with `python -m ablate` the current folder is still on the path
 if TYPE_CHECKING:
+    from typing import Any
+
+    from ablate.config.errors import PlanError
     from ablate.python import build, load, plan, run
 
 __all__ = ["PlanError", "build", "load", "plan", "run"]
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """The functions at first use: what they need takes longer to load than `import ablate` may take."""
     if name in __all__:
         from ablate import python

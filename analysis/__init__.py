@@ -5,20 +5,10 @@ analysis.plot(study, "effects")     # a Matplotlib figure, as `ablate analyse` d
 analysis.report(study)              # writes everything that `ablate analyse` does; returns the path of report.html
 """
 
-from __future__ import annotations
-
-import sys
-
-if sys.argv[:1] == ["-m"]:  # `python -m` puts the current folder first on the import path
-    from ablate.config.import_path import leave_current_folder
-
-    leave_current_folder()
-
-import os
-from pathlib import Path
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # nothing is imported here: with `python -m analysis` the current folder is still on the path
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from matplotlib.figure import Figure
 
     from ablate.runs.study import Study
@@ -27,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["plot", "report"]
 
 
-def plot(study: Study, figure: str, to: Path | str | None = None) -> Figure:
+def plot(study: "Study", figure: str, to: "Path | str | None" = None) -> "Figure":
     """One figure of a study by its kind, with the user's changes in the folder's figures.yaml.  `to` is that folder, by
     default RESULTS/figures/STUDY.  Raises `Refused`, which lists the kinds, for an unknown one."""
     from analysis import figures
@@ -35,7 +25,7 @@ def plot(study: Study, figure: str, to: Path | str | None = None) -> Figure:
     return figures.plot(_case(study, to), figure)
 
 
-def report(study: Study, to: Path | str | None = None) -> Path:
+def report(study: "Study", to: "Path | str | None" = None) -> "Path":
     """Write figures, tables and report.html of a study, as `ablate analyse` does; returns the path of the page.  `to`
     is the output folder, by default RESULTS/figures/STUDY.  Raises `Refused`."""
     from analysis.cli.output import write
@@ -46,7 +36,10 @@ def report(study: Study, to: Path | str | None = None) -> Path:
     return case.folder / NAME
 
 
-def _case(study: Study, to: Path | str | None) -> Case:
+def _case(study: "Study", to: "Path | str | None") -> "Case":
+    import os
+    from pathlib import Path
+
     from analysis.cli import arguments
 
     results = study.results or Path(os.environ.get("ABLATE_RESULTS", "results"))

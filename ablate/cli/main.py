@@ -6,10 +6,12 @@ trained, 130 interrupted, 143 ended by SIGTERM.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import re
 import sys
 import textwrap
+from argparse import Namespace
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,18 +19,32 @@ from typing import TYPE_CHECKING
 from ablate import __version__
 from ablate.config.import_path import find_here, leave_current_folder
 from ablate.execution.signals import handling_signals, ignore_signals
-from ablate.formatting.streams import exit_with
+from ablate.formatting.streams import echo, exit_with
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-
     from ablate.config.subcommands import Outcome
 
-ORDER: tuple[str, ...] = ("norm", "ffn", "residual", "position", "attention", "init")  # order of groups in --help
-ORDER += ("model", "data", "scale", "optim", "track", "preset")
-COMMANDS = {name: f"ablate.cli.{name}" for name in ("status", "clean", "sync", "data")}
-COMMANDS |= {"analyse": "analysis.cli.main", "studies": "ablate.cli.studies", "dashboard": "analysis.dashboard.main"}
-COMMANDS |= {"watch": "analysis.cli.watch"}
+COMMANDS = {
+    "analyse": "analysis.cli.main",
+    "clean": "ablate.cli.clean",
+    "dashboard": "analysis.dashboard.main",
+    "data": "ablate.cli.data",
+    "status": "ablate.cli.status",
+    "studies": "ablate.cli.studies",
+    "sync": "ablate.cli.sync",
+    "watch": "analysis.cli.watch",
+}
+ALIASES = {"analyze": "analyse"}
+# What people try in place of a command, with what to write.
+TRIED = dict.fromkeys(("train", "run", "sweep", "start"), "to train write ablate -m norm=ln,rms")
+TRIED |= {"plan": "to see a plan write ablate -m norm=ln,rms dry_run=true", "list": "write ablate studies"}
+TRIED |= dict.fromkeys(("report", "figures", "plot", "results", "compare"), "write ablate analyse")
+TRIED |= {name: f"write ablate analyse {name}" for name in ("export", "verify")}
+TRIED |= {"--config-name": "leave it out; settings of your own are a study file: +experiment=NAME --config-dir DIR"}
+SIMILAR = 0.7  # of difflib, from which a hint is given: "plan" and "clean" have 0.67
+# The order of groups in the help.
+GROUPS = ["norm", "ffn", "residual", "position", "attention", "init"]
+GROUPS += ["model", "data", "scale", "optim", "track", "preset"]
 
 
 def main(*first: str) -> None:
@@ -37,13 +53,14 @@ def main(*first: str) -> None:
     leave_current_folder()
     user = " ".join(word.partition("=")[2] for word in words if word.lstrip("+").startswith("user="))
     find_here(re.findall(r"[\w.]+", user))  # packages, which are validated later
-    if words and words[0] in COMMANDS:
-        exit_with(lambda: importlib.import_module(COMMANDS[words[0]]).main(words[1:]))
+    name = ALIASES.get(words[0], words[0]) if words else ""
+    if name in COMMANDS:
+        exit_with(lambda: importlib.import_module(COMMANDS[name]).main(words[1:]))
     exit_after_training(lambda: command(words))
 
 
 def exit_after_training(act: Callable[[], int]) -> None:
-    """Exit with the code of a command that trains: signals end it early, a closed pipe does not."""
+    """Exit with the code of a command that trains: signals end it early."""
 
     def trained() -> int:
         try:
@@ -56,12 +73,12 @@ def exit_after_training(act: Callable[[], int]) -> None:
         finally:  # also after Terminated, which is a SystemExit
             ignore_signals()
 
-    exit_with(trained, raises=False)
+    exit_with(trained)
 
 
 def command(words: list[str]) -> int:
     """Print the version, help or a configuration, or run a study; returns the exit code."""
-    from ablate.config.subcommands import Outcome, PlainParser, conclude
+    from ablate.config.subcommands import PlainParser, conclude
 
     parser = PlainParser("ablate", "", add_help=False, allow_abbrev=False)
     parser.add_argument("words", nargs="*")
@@ -70,73 +87,135 @@ def command(words: list[str]) -> int:
     parser.add_argument("-c", "--cfg")
     parser.add_argument("-h", "--help", action="store_true")
     parser.add_argument("--version", action="store_true")
-    given, others = parser.parse_known_intermixed_args(words)
-    if given.version:
-        print(f"ablate {__version__}")
+    options, unknown = parser.parse_known_intermixed_args(words)
+    if options.version:
+        echo(f"ablate {__version__}")
         return 0
-    nothing = not (given.words or others or given.cfg)  # a bare `ablate` trains nothing
-    if nothing or given.help or given.words[:1] == ["help"]:
-        asked = [word for word in given.words if word != "help" and "=" not in word]
-
-        def shown() -> Outcome:
-            text = help_text((given.config_dir or [None])[0], asked)
-            print(text)
-            return Outcome(0, text)
-
-        return conclude("ablate", given.json, shown)
-    return conclude("ablate", given.json, lambda: study(given, words, others))
+    is_empty = not (options.words or unknown or options.cfg)  # a bare `ablate` trains nothing
+    if is_empty or options.help or options.words[:1] == ["help"]:
+        return conclude("ablate", options.json, lambda: show_help(options))
+    return conclude("ablate", options.json, lambda: study(options, words, unknown))
 
 
-def study(given: Namespace, words: list[str], others: list[str]) -> Outcome:
-    """Print the configuration (--cfg) or a dry run, or train; `others` are no options of ours.  Raises PlanError."""
+def study(options: Namespace, words: list[str], unknown: list[str]) -> Outcome:
+    """Print the configuration (--cfg) or a dry run, or train.  `unknown` are no options of ours.  Raises PlanError."""
     from ablate import api
     from ablate.cli.sweep import dry_run, sweep
     from ablate.config.errors import PlanError, Problem
-    from ablate.config.key_checks import TAKEN, suggestion
+
+    problem = misplaced(options, words, unknown)
+    if problem:
+        raise PlanError([Problem(*problem)])
+    folder = options.config_dir[0] if options.config_dir else None
+    if options.cfg:
+        return show_configuration(options.words, folder, options.cfg)
+    plan = api.plan(options.words, folder)
+    return dry_run(plan) if plan.dry_run else sweep(plan)
+
+
+def misplaced(options: Namespace, words: list[str], unknown: list[str]) -> tuple[str, str] | None:
+    """A word that is no key=value and no option, or an option written twice, and what to write instead."""
     from ablate.config.removed import removed
+
+    gone = removed(f"ablate {words[0]}")
+    if gone:
+        return words[0], gone
+    if unknown:
+        option, _, value = unknown[0].partition("=")
+        following = words[words.index(unknown[0]) + 1 :][:1]
+        if not value and following and not re.match("-|.*=", following[0]):
+            value = following[0]
+        return option, f"no such option; {instead_of(option, value)}"
+    for word in options.words:
+        if word.startswith("="):
+            return word, "stands alone; write key=value without spaces around =, as in norm=ln,rms"
+    if options.words and re.fullmatch(r"\w[\w-]*", options.words[0]):
+        return options.words[0], f"no such command; {instead_of(options.words[0])}"
+    if options.config_dir and options.config_dir[1:]:
+        return "--config-dir", "is given twice; there is one folder of your own variants"
+    return None
+
+
+def instead_of(word: str, value: str = "") -> str:
+    """What to write instead of a word that is no command, or of an option with a value."""
+    from ablate.config.groups import named_elsewhere
+    from ablate.config.key_checks import SWITCHES
+    from ablate.config.schema import KEYS, SECTIONS
+
+    if word in TRIED:
+        return TRIED[word]
+    name = word.strip("-").replace("-", "_")
+    keys = {key: key for key in KEYS if key not in SECTIONS}
+    names = named_elsewhere() | keys
+    if not word.startswith("-"):
+        names |= {command: command for command in COMMANDS}
+    near = difflib.get_close_matches(name, names, 1, SIMILAR)
+    if not near:
+        return "see ablate --help"
+    meant = names[near[0]]
+    if meant in COMMANDS and meant not in keys:
+        return f"did you mean {meant}?"
+    if not value or meant != name:  # a key of another name may have another unit
+        value = "true" if meant in SWITCHES else "VALUE"
+    return f"write {meant}={value}"
+
+
+def show_configuration(words: list[str], folder: str | None, part: str) -> Outcome:
+    """Print a part of the configuration, as `--cfg` does.  Raises PlanError."""
+    import yaml
+
+    from ablate.config.subcommands import Outcome
+    from ablate.planning.plan import configuration_of
+
+    text = configuration_of(words, folder, part)
+    echo(text.rstrip())
+    return Outcome(0, yaml.safe_load(text))
+
+
+def show_help(options: Namespace) -> Outcome:
+    """Print the help.  Raises PlanError."""
     from ablate.config.subcommands import Outcome
 
-    if words and (gone := removed(f"ablate {words[0]}")):
-        raise PlanError([Problem(words[0], gone)])
-    if others:
-        option, _, value = others[0].partition("=")
-        [after, *_] = [*words[words.index(others[0]) + 1 :], "-"]
-        value = value or after * (not re.match("-|.*=", after))
-        raise PlanError([Problem(option, f"no such option; {suggestion(option.strip('-').replace('-', '_'), value)}")])
-    if spaced := next((word for word in given.words if word.startswith("=")), None):
-        raise PlanError([Problem(spaced, "stands alone; write key=value without spaces around =, as in norm=ln,rms")])
-    if given.words and re.fullmatch(r"\w[\w-]*", given.words[0]):
-        spelt = {name: name for name in COMMANDS} | {name: f"analyse {name}" for name in TAKEN}
-        raise PlanError([Problem(given.words[0], f"no such command; {suggestion(given.words[0], choices=spelt)}")])
-    folder, *more = given.config_dir or [None]
-    if more:
-        raise PlanError([Problem("--config-dir", "is given twice; there is one folder of your own variants")])
-    if given.cfg:
-        from ablate.planning.plan import configuration_of
-
-        print(configuration_of(given.words, folder, given.cfg), end="")
-        return Outcome(0)
-    plan = api.plan(given.words, folder)
-    return dry_run(plan) if plan.dry_run else sweep(plan)
+    asked = [word for word in options.words if word != "help" and "=" not in word]
+    text = help_text(options.config_dir[0] if options.config_dir else None, asked)
+    echo(text)
+    return Outcome(0, text)
 
 
 def help_text(folder: str | None, asked: Collection[str] = ()) -> str:
     """Usage, the variants of every group, and the keys; of groups that are `asked` for, each variant's first line.
     Raises PlanError for a word that is no group."""
+    from ablate.config.groups import experiments, groups
+
+    variants = groups(folder) | {"+experiment": experiments(folder)}
+    order = [group for group in GROUPS if group in variants]
+    order += [group for group in variants if group not in GROUPS]
+    if asked:
+        return described(variants, order, asked)
+    wide = textwrap.TextWrapper(110, subsequent_indent=" " * 18, break_on_hyphens=False)
+    lines = [wide.fill(f"  {group:<16}{', '.join(variants[group])}") for group in order]
+    text = Path(__file__).with_name("help.txt").read_text("utf-8")
+    return text.replace("<groups>", "\n".join(lines)).rstrip()
+
+
+def described(variants: dict[str, dict[str, Path]], order: list[str], asked: Collection[str]) -> str:
+    """The groups that are asked for, with the first line of each variant.  Raises PlanError."""
     from ablate.config.errors import PlanError, Problem
-    from ablate.config.groups import description, experiments, groups, named_elsewhere
+    from ablate.config.groups import description, named_elsewhere
     from ablate.formatting import instead
 
-    found = groups(folder) | {"+experiment": experiments(folder)}
-    order = sorted(found, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
-    names = [group.lstrip("+") for group in order]
-    also = {other: name for other, name in named_elsewhere().items() if name in names}
-    if lost := [word for word in asked if word.lstrip("+") not in names]:
-        other = f"is a command; write ablate {lost[0]} --help" if lost[0] in COMMANDS else ""
-        raise PlanError([Problem(f"help {lost[0]}", other or f"no such group; {instead(lost[0], names, also)}")])
-    if known := [group for group in order if group in asked or group.lstrip("+") in asked]:
-        rows = {group: [f"  {name:<15} {description(file)}" for name, file in found[group].items()] for group in known}
-        return "\n".join("\n".join([group, *rows[group]]) for group in known)
-    wide = textwrap.TextWrapper(110, subsequent_indent=" " * 18, break_on_hyphens=False)
-    wrapped = (wide.fill(f"  {group:<16}{', '.join(found[group])}") for group in order)
-    return Path(__file__).with_name("help.txt").read_text("utf-8").replace("<groups>", "\n".join(wrapped)).rstrip()
+    names = {group.lstrip("+"): group for group in order}
+    for word in asked:
+        if word.lstrip("+") in names:
+            continue
+        if word in COMMANDS:
+            raise PlanError([Problem(f"help {word}", f"is a command; write ablate {word} --help")])
+        also = {other: name for other, name in named_elsewhere().items() if name in names}
+        raise PlanError([Problem(f"help {word}", f"no such group; {instead(word, names, also)}")])
+    wanted = {names[word.lstrip("+")] for word in asked}
+    lines = []
+    for group in order:
+        if group in wanted:
+            lines.append(group)
+            lines += [f"  {name:<15} {description(file)}" for name, file in variants[group].items()]
+    return "\n".join(lines)

@@ -6,6 +6,7 @@ Exit codes: 0 shown; 2 no such study; 130 Ctrl-C.
 """
 
 import contextlib
+import io
 import os
 import shlex
 import sys
@@ -26,7 +27,7 @@ from ablate.config.errors import first_line
 from ablate.config.groups import groups
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting import duration
-from ablate.formatting.streams import say, screen
+from ablate.formatting.streams import echo, say
 from ablate.runs import progress
 from ablate.runs.manifest import read_manifest, studies
 from ablate.runs.progress import Round, Runs, find, polls, rounds_of, runs_of, together
@@ -58,10 +59,10 @@ def show_one(results: Path, name: str | None) -> list[dict[str, object]]:
     """Print the progress of a study; returns its runs by round."""
     rounds = rounds_of(results, find(results, name))
     terminal = sys.stdout.isatty()
-    console = Console(width=None if terminal else WIDTH, highlight=False)
-    with console.capture() as capture:
-        console.print(report(rounds, console.width), soft_wrap=not terminal)
-    print("\n".join(line.rstrip() for line in capture.get().splitlines()), file=screen())
+    page = io.StringIO()
+    console = Console(file=page, width=None if terminal else WIDTH, highlight=False)
+    console.print(report(rounds, console.width), soft_wrap=not terminal)
+    echo("\n".join(line.rstrip() for line in page.getvalue().splitlines()))
     return list(progress_of_runs(rounds))
 
 
@@ -76,12 +77,12 @@ def progress_of_runs(rounds: list[Round]) -> Iterator[dict[str, object]]:
 def watch(results: Path, name: str | None) -> None:
     """Show the progress of a study until all runs have ended: a live view on a terminal, else lines."""
     if (results.is_dir() or not results.exists()) and not studies(results):  # its command may not have planned it yet
-        print(f"no study in {results} yet; waiting for one (Ctrl-C ends)", flush=True)
+        echo(f"no study in {results} yet; waiting for one (Ctrl-C ends)")
         while not studies(results):
             time.sleep(progress.TICK)
     base = find(results, name)
     if is_terminal():
-        console = Console(file=screen(), highlight=False)
+        console = Console(highlight=False)
         with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
             for rounds in polls(results, base):
                 live.update(report(rounds, *console.size), refresh=True)
@@ -96,7 +97,7 @@ def watch(results: Path, name: str | None) -> None:
             lines.append(line)
             printed, last = time.monotonic(), line
         for line in lines:
-            print(printable(line), flush=True)
+            echo(printable(line))
 
 
 def report(rounds: list[Round], width: int, height: int = 1000) -> Group:
@@ -203,13 +204,15 @@ def printable(text: str) -> str:
 def _show(runs: Runs, stop: threading.Event) -> None:
     try:
         (_show_table if is_terminal() else _show_lines)(runs, stop)
-    except Exception as error:  # for example a closed pipe; the sweep must go on
-        with contextlib.suppress(OSError):
-            say(f"the live view stopped ({type(error).__name__}: {error})")
+    except BrokenPipeError:
+        return  # nobody reads it; the sweep goes on
+    except Exception as error:
+        say(f"the live view stopped ({type(error).__name__}: {error})")
 
 
 def _show_table(runs: Runs, stop: threading.Event) -> None:
-    console, last = Console(file=screen()), False
+    console = Console()
+    last = False
     with Live(console=console, auto_refresh=False, transient=True, vertical_overflow="crop") as live:
         while not last:
             last = stop.wait(TICK)
@@ -227,5 +230,5 @@ def _show_lines(runs: Runs, stop: threading.Event) -> None:
         if not lines and not last and time.monotonic() - printed >= HEARTBEAT:
             lines = [counts(runs)]
         for line in lines:
-            print(line, flush=True)
+            echo(line)
             printed = time.monotonic()

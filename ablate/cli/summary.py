@@ -1,6 +1,7 @@
 """The text at the end of a sweep: configurations, effects with verdicts, their scope, what to do next."""
 
 import math
+import os
 import shlex
 from pathlib import Path
 from typing import Any
@@ -176,7 +177,7 @@ def _next_steps(study: Study, results: Path) -> list[str]:
     if unfinished:
         lines.append(f"the same command again trains the {counted(unfinished, 'run')} without a number")
     figures = "figures: ablate analyse"
-    if results != Path("results"):
+    if results != Path(os.environ.get("ABLATE_RESULTS", "results")):
         figures += f" --results-dir {shlex.quote(str(results))}"
     if len(manifest.cells) < 2 or manifest.confirms or naming.no_evidence(manifest):
         return [*lines, figures]

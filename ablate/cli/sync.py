@@ -4,6 +4,7 @@ import importlib
 
 from ablate.config.subcommands import Outcome, Parser, conclude, one_name, user_of
 from ablate.execution.tracking.sender import Sender
+from ablate.formatting.streams import echo
 from ablate.runs.folder import Run
 from ablate.runs.manifest import choose_study, manifest_of
 
@@ -21,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
         study = choose_study(options.results_dir, one_name(names))
         runs = manifest_of(options.results_dir, study).runs
         lines = send(Sender(options.results_dir, study, user), [run.path for run in runs])
-        print("\n".join(lines), flush=True)
+        echo("\n".join(lines))
         if options.dashboard:
             dashboard = importlib.import_module("analysis.dashboard.main").dashboard
             lines += dashboard(options.results_dir, study).result["lines"]

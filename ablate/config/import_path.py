@@ -1,12 +1,16 @@
 """Restricts imports from the current folder, which may be somebody's results, to the packages that `user=` names.
 
-Also how other processes of this package are started, and how many fit on this machine.
+Also how other processes of this package are started, and how many fit on this machine.  It imports only what Python has
+loaded before: anything else might come from the current folder.
 """
 
+import importlib.machinery
 import os
 import sys
-from collections.abc import Iterable
-from importlib.machinery import ModuleSpec, PathFinder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 HOME = os.path.realpath(f"{__file__}/../../..")  # the folder of this package: a checkout or site-packages
 
@@ -14,28 +18,34 @@ HOME = os.path.realpath(f"{__file__}/../../..")  # the folder of this package: a
 class UserPackages:
     """A finder for `sys.meta_path` that finds only the named packages in one folder."""
 
-    def __init__(self, folder: str, names: Iterable[str]):
-        self.folder, self.names = folder, sorted({name.partition(".")[0] for name in names})
+    def __init__(self, folder: str, names: "Iterable[str]"):
+        self.folder = folder
+        self.names = sorted({name.partition(".")[0] for name in names})
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: object = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
         """The spec of a named top-level package; Python finds its submodules through it."""
-        return PathFinder.find_spec(name, [self.folder]) if path is None and name in self.names else None
+        if path is not None or name not in self.names:
+            return None
+        return importlib.machinery.PathFinder.find_spec(name, [self.folder])
 
 
 def leave_current_folder() -> None:
-    """Remove the current folder from `sys.path` unless PYTHONPATH names it or this package is in it."""
+    """Remove the current folder from `sys.path`, where `python -m` or an empty entry of PYTHONPATH put it, unless
+    PYTHONPATH names it or this package is in it."""
     os.environ["PYTHONSAFEPATH"] = "1"  # for child processes, such as those of launchers
-    here, library = current_folder(), os.path.dirname(os.__file__)
-    named = map(os.path.abspath, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
-    if here and here not in (HOME, *named):
-        ahead = sys.path.index(library) if library in sys.path else len(sys.path)  # installed packages come after it
-        # `python -m` or an empty entry of PYTHONPATH put it there.
-        sys.path[:ahead] = [entry for entry in sys.path[:ahead] if os.path.abspath(entry) != here]
+    here = current_folder()
+    named = [os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    if not here or here == HOME or here in named:
+        return
+    library = os.path.dirname(os.__file__)
+    before_library = sys.path.index(library) if library in sys.path else len(sys.path)  # installed packages come later
+    kept = [entry for entry in sys.path[:before_library] if os.path.abspath(entry) != here]
+    sys.path[:before_library] = kept
 
 
-def find_here(packages: Iterable[str]) -> None:
+def find_here(packages: "Iterable[str]") -> None:
     """Let Python find these packages in the current folder unless they are installed."""
-    others = [one for one in sys.meta_path if not isinstance(one, UserPackages)]
+    others = [finder for finder in sys.meta_path if not isinstance(finder, UserPackages)]
     sys.meta_path[:] = [*others, UserPackages(current_folder(), packages)]
 
 
@@ -50,11 +60,10 @@ def current_folder() -> str:
 def start_importing() -> str:
     """A Python statement that gives another interpreter this one's import path."""
     path = [os.path.abspath(entry) for entry in sys.path]
-    found = [f"UserPackages({one.folder!r}, {one.names!r})" for one in sys.meta_path if isinstance(one, UserPackages)]
-    return (
-        f"import sys; sys.path[:] = {path!r}; from ablate.config.import_path import UserPackages; "
-        f"sys.meta_path += [{', '.join(found)}]"
-    )
+    finders = [finder for finder in sys.meta_path if isinstance(finder, UserPackages)]
+    added = ", ".join(f"UserPackages({finder.folder!r}, {finder.names!r})" for finder in finders)
+    imported = "from ablate.config.import_path import UserPackages"
+    return f"import sys; sys.path[:] = {path!r}; {imported}; sys.meta_path += [{added}]"
 
 
 def program(module: str) -> list[str]:

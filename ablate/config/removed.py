@@ -41,6 +41,7 @@ REMOVED: dict[str, str] = {
     "preset=qwen2": "is no longer a preset; write +preset=qwen3 attention=gqa attention.bias=true",
     "preset=qwen2_moe": "is no longer a preset; write +preset=mixtral attention=mha attention.bias=true ffn.shared=2",
     "preset=xglm": "is no longer a preset; write +preset=gpt2 position=sinusoidal model.scale_embeddings=true",
+    "wandb.mode": "is no key; write track=none for no W&B, track=wandb for W&B",
     "residual.first_norm": "is no longer a key; leave it out",
 }
 

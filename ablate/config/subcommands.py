@@ -17,7 +17,8 @@ from ablate.config.extra import NotInstalled
 from ablate.config.removed import removed
 from ablate.config.targets import allowed_packages
 from ablate.config.typed_json import Record
-from ablate.formatting import instead
+from ablate.formatting import instead, visible
+from ablate.formatting.streams import say
 
 SCHEMA = 2  # raised when a name is removed or changes its meaning, not when names are added
 
@@ -32,17 +33,25 @@ class PlainParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Exit with one line, without the usage, that says what to write instead."""
         what, _, rest = message.removeprefix("argument ").partition(": ")
-        word, options = rest.split(" ")[0], [name for each in self._actions for name in each.option_strings]
         if what == "unrecognized arguments":
-            why = f"no such option; {instead(word, options)}" if word[:1] == "-" else "is one word too many"
-            message = f"{word}: {removed(f'{self.prog} {word}') or why}"
+            word = rest.split(" ")[0]
+            message = f"{word}: {self._why_unknown(word)}"
         elif what == "the following arguments are required":
-            needed = [str(each.metavar) for each in self._actions if each.required]
-            message = f"{rest} is missing; write {self.prog} {' '.join(needed)}"
+            needed = " ".join(str(action.metavar) for action in self._actions if action.required)
+            message = f"{rest} is missing; write {self.prog} {needed}"
         elif rest == "expected one argument":
             name = what.rpartition("/")[2]
-            message = f"{name} takes a value; write {name} {self._option_string_actions[name].metavar or 'VALUE'}"
-        self.exit(2, f"{self.prog}: {message}\n")
+            metavar = self._option_string_actions[name].metavar or "VALUE"
+            message = f"{name} takes a value; write {name} {metavar}"
+        self.exit(2, f"{self.prog}: {visible(message)}\n")
+
+    def _why_unknown(self, word: str) -> str:
+        gone = removed(f"{self.prog} {word}")
+        if gone:
+            return gone
+        if not word.startswith("-"):
+            return "is one word too many"
+        return f"no such option; {instead(word, self._option_string_actions)}"
 
 
 class Parser(PlainParser):
@@ -56,15 +65,17 @@ class Parser(PlainParser):
 
 def user_of(words: Iterable[str]) -> tuple[list[str], list[str]]:
     """Split words into those other than `user=[my_package]` and the packages that it allows.  Raises Refused."""
-    others, packages = list[str](), list[str]()
+    others: list[str] = []
+    packages: list[str] = []
     for word in words:
         key, _, value = word.partition("=")
         if key != "user":
             others.append(word)
-        elif not (value.startswith("[") and value.endswith("]")):
+            continue
+        if not (value.startswith("[") and value.endswith("]")):
             raise Refused(f"{word} takes a list; write 'user=[{value.strip('[]') or 'my_package'}]'")
-        else:
-            packages += [name for part in value[1:-1].split(",") if (name := part.strip().strip("\"'"))]
+        names = [part.strip().strip("\"'") for part in value[1:-1].split(",")]
+        packages += [name for name in names if name]
     try:
         return others, allowed_packages(packages)
     except ValueError as error:
@@ -72,10 +83,18 @@ def user_of(words: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def one_name(names: list[str]) -> str | None:
-    """The given name, or None.  Raises Refused if there are several."""
+    """The only one of some names, or None.  Raises Refused if there are several."""
     if len(names) > 1:
         raise Refused(f"{' and '.join(names)} are several; write one")
     return names[0] if names else None
+
+
+class Outcome(NamedTuple):
+    """The outcome of a command: exit code, result, and remarks such as warnings and errors."""
+
+    code: int
+    result: object = None
+    remarks: list[str] = []  # noqa: RUF012
 
 
 def conclude(prog: str, as_json: bool, act: Callable[[], Outcome]) -> int:
@@ -99,9 +118,7 @@ def conclude(prog: str, as_json: bool, act: Callable[[], Outcome]) -> int:
 def _outcome_of(prog: str, act: Callable[[], Outcome]) -> Outcome:
     """The outcome that `act` returns, or that of the error it raises, which is printed on standard error."""
     try:
-        outcome = act()
-        sys.stdout.flush()
-        return outcome
+        return act()
     except PlanError as error:
         return refused(prog, [str(problem) for problem in error.problems])
     except (Refused, Corrupt, NotInstalled) as error:
@@ -117,22 +134,16 @@ def _outcome_of(prog: str, act: Callable[[], Outcome]) -> Outcome:
 
 def refused(prog: str, problems: list[str]) -> Outcome:
     """The outcome of a command that cannot be carried out; prints the problems on standard error."""
-    print(*(f"{prog}: {problem}" for problem in problems), sep="\n", file=sys.stderr)
+    for problem in problems:
+        say(problem, prog)
     return Outcome(2, remarks=problems)
-
-
-class Outcome(NamedTuple):
-    """The outcome of a command: exit code, result, and remarks such as warnings and errors."""
-
-    code: int
-    result: object = None
-    remarks: list[str] = []  # noqa: RUF012
 
 
 def document(prog: str, outcome: Outcome) -> str:
     """The JSON of an outcome: schema, command, exit_code, remarks, result."""
-    head = {"schema": SCHEMA, "command": prog, "exit_code": outcome.code, "remarks": outcome.remarks}
-    return json.dumps(head | {"result": plain(outcome.result)}, ensure_ascii=False, allow_nan=False, indent=1)
+    found = {"schema": SCHEMA, "command": prog, "exit_code": outcome.code, "remarks": outcome.remarks}
+    found["result"] = plain(outcome.result)
+    return json.dumps(found, allow_nan=False, indent=1)  # in ASCII, which every encoding has
 
 
 def plain(value: object) -> Any:
@@ -144,9 +155,9 @@ def plain(value: object) -> Any:
     if hasattr(value, "_asdict"):
         return plain(value._asdict())
     if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(each) for each in value]
+        return [plain(item) for item in value]
     if hasattr(value, "item"):  # a NumPy scalar
         value = value.item()
     if isinstance(value, float):

@@ -178,7 +178,7 @@ def unversioned(task: str) -> str:
 
 
 def noise_lines(manifest: Manifest) -> list[str]:
-    """The noise to expect in a study, the effects that its seeds can detect, and the seeds that its margin needs."""
+    """The effects that a study's seeds can detect, with the noise to expect, and the seeds that its margin needs."""
     family = [contrast for contrast in contrasts(manifest) if contrast.kind != "cell"]
     single = [contrast for contrast in family if contrast.kind in SINGLE]
     if no_evidence(manifest) or not single:
@@ -206,13 +206,13 @@ def noise_lines(manifest: Manifest) -> list[str]:
     source = f"from {first_of(sources_in_words(manifest, estimates), 2)}"
     if factors_without_noise:
         source += f"; none known of {listed(list(dict.fromkeys(factors_without_noise)))}"
-    noise = f"noise: SD of an effect about {between(smallest, largest)} ({source})"
+    noise = f"SD of an effect about {between(smallest, largest)}, {source}"
     if manifest.design == "ladder":  # what its changes are worth also depends on what more steps bring
-        return [*lines, noise]
+        return [*lines, f"noise: {noise}"]
     if n < MIN_PAIRS:
-        return [*lines, f"{noise}; fewer than {MIN_PAIRS} seeds find nothing"]
+        return [*lines, f"fewer than {MIN_PAIRS} seeds find nothing ({noise})"]
     detected = between(findable(smallest, n, level), findable(largest, n, level))
-    lines.append(f"{noise}; smallest effect that {counted(n, 'seed')} find with 80 % power: {detected}")
+    lines.append(f"smallest effect that {counted(n, 'seed')} find with 80 % power: {detected} ({noise})")
     margin = margin_of(manifest.margin).size
     if math.isfinite(margin) and not factors_without_noise:
         seeds = seeds_for_equality(margin, largest, level)

@@ -18,22 +18,21 @@ import contextlib
 import dataclasses
 import functools
 import io
-import itertools
 import os
 import sys
 import threading
-import traceback
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from html import escape
 from pathlib import Path, PurePath
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from ablate import api, evidence, formatting
 from ablate.cli.effect_text import effect_lines, effect_sentence, verdict_word
+from ablate.cli.preview import preview, table
 from ablate.cli.status import counts, follow
-from ablate.cli.sweep import heads, preview, row
 from ablate.config.command import value_text
 from ablate.config.errors import PlanError, Problem, Refused
 from ablate.config.overrides import key_of
@@ -47,7 +46,7 @@ from ablate.runs import naming
 from ablate.runs import study as tables
 from ablate.runs.kept_tables import holds_tables, read_tables
 from ablate.runs.manifest import studies
-from ablate.runs.progress import Runs
+from ablate.runs.progress import Runs, RunState
 from ablate.runs.tables import named_rows
 from ablate.training.load import LoadedRun, load_run, untrained
 
@@ -56,12 +55,11 @@ if TYPE_CHECKING:
     from torch import nn
 
 FIRST = ["label", "mean", "low", "high", "n", "verdict"]  # columns of effects that are read first
-SHOWN = 16  # the most rows in a representation; the tables have all
+ROWS = 16  # the most rows in a representation; the tables have all
 TICK = 0.5  # seconds between polls
 FORMAT = "{percentage:3.0f} % {bar:30} {desc}"
 OF_STUDIES = ("seed", "seeds", "seeds_max", "confirm", "dry_run")
 ONE_VALUE = (*WHOLE, "eval")  # sections and keys that cannot be swept, so that a list is a single value
-HOW = 'write each as a separate string, as in ablate.run("norm=ln,rms", seeds=5)'
 
 
 def plan(*words: str, config_dir: str | None = None, **keys: object) -> Plan:
@@ -101,15 +99,21 @@ def build(*words: str, config_dir: str | None = None, seed: int = 0, **keys: obj
 
     from ablate.planning.plan import check_cell
 
-    given, own = words_of(words, keys), words_of([], {"seed": seed})[0].removeprefix("seed=")
-    about = "is of a study; build makes one model, whose seed is a keyword: build(..., seed=5)"
-    wrong = [Problem(key, about) for key in map(key_of, given) if key in OF_STUDIES]
-    wrong += [Problem("seed", f"must be a whole number ≥ 0, not {own}")] * (not own.isdecimal())
-    if wrong:
-        raise PlanError(wrong)
+    words_of_cell = words_of(words, keys)
+    problems = []
+    for word in words_of_cell:
+        if key_of(word) in OF_STUDIES:
+            message = "is of a study; build makes one model, whose seed is a keyword: build(..., seed=5)"
+            problems.append(Problem(key_of(word), message))
+    seed = seed.item() if hasattr(seed, "item") else seed  # of NumPy
+    if type(seed) is not int or seed < 0:
+        problems.append(Problem("seed", f"must be a whole number ≥ 0, not {seed}"))
+    if problems:
+        raise PlanError(problems)
     folder = os.path.abspath(config_dir) if config_dir else None
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):  # even if the caller has set another default
-        return untrained(check_cell([*given, f"seeds=[{own}]", "dry_run=true"], folder).config, int(own))
+        cell = check_cell([*words_of_cell, f"seeds=[{seed}]", "dry_run=true"], folder)
+        return untrained(cell.config, seed)
 
 
 def load(path: str | Path, user: Iterable[str] = ()) -> LoadedRun | Study:
@@ -121,18 +125,24 @@ def load(path: str | Path, user: Iterable[str] = ()) -> LoadedRun | Study:
     """
     results = Path(os.environ.get("ABLATE_RESULTS", "results"))
     for folder in (Path(path).resolve(), (results / "studies" / path).resolve()):
-        if any((folder / name).exists() for name in ("config.yaml", "result.json")):
+        if (folder / "config.yaml").exists() or (folder / "result.json").exists():
             return load_run(folder, user)
-        if (kept := holds_tables(folder)) or (folder / "manifest.json").exists():
-            study = read_tables(folder) if kept else tables.load_study(folder.parents[1], folder.name)
-            for note in study.notes:
-                warnings.warn(note, stacklevel=2)
-            return Study(**vars(study), user=allowed_packages(user))
+        if holds_tables(folder):
+            study = read_tables(folder)
+        elif (folder / "manifest.json").exists():
+            study = tables.load_study(folder.parents[1], folder.name)
+        else:
+            continue
+        for note in study.notes:
+            warnings.warn(note, stacklevel=2)
+        return Study(**vars(study), user=allowed_packages(user))
+    message = f"{path} is no run and no study; "
+    message += "name a folder results/runs/<cell>/s<seed>-<key> or results/studies/<study>"
     parent = Path(path).parent
-    there = studies(parent.parent if parent.name == "studies" else results)
-    how = "name a folder results/runs/<cell>/s<seed>-<key> or results/studies/<study>"
-    how += f"; {instead(Path(path).name, there)}" * bool(there)
-    raise FileNotFoundError(f"{path} is no run and no study; {how}")
+    names = studies(parent.parent if parent.name == "studies" else results)
+    if names:
+        message += f"; {instead(Path(path).name, names)}"
+    raise FileNotFoundError(message)
 
 
 def words_of(words: Sequence[str], keys: Mapping[str, object]) -> list[str]:
@@ -142,38 +152,48 @@ def words_of(words: Sequence[str], keys: Mapping[str, object]) -> list[str]:
     seeds=[3, 7].  A tuple is a list as a single value: **{"optim.betas": (0.9, 0.95)}.  Values are strings, numbers,
     booleans, None, paths, and lists and mappings of these.  Raises PlanError with all invalid ones.
     """
-    problems = [Problem("", f"{word!r} is no word; {HOW}") for word in words if not isinstance(word, str)]
-    found = [word for word in words if isinstance(word, str)]
-    option = "is an option of the command line; leave -m out, and write others as keywords: config_dir=..."
-    problems += [Problem(word, option) for word in found if word.startswith("-")]
+    problems = []
+    texts = []
+    for word in words:
+        if not isinstance(word, str):
+            how = 'write each as a separate string, as in ablate.run("norm=ln,rms", seeds=5)'
+            problems.append(Problem("", f"{word!r} is no word; {how}"))
+        elif word.startswith("-"):
+            how = "leave -m out, and write others as keywords: config_dir=..."
+            problems.append(Problem(word, f"is an option of the command line; {how}"))
+        else:
+            texts.append(word)
     for key, value in keys.items():
-        several = isinstance(value, list | range) and key.lstrip("+").partition(".")[0] not in ONE_VALUE
+        section = key.lstrip("+").partition(".")[0]
+        values = [value]
+        if isinstance(value, list | range) and section not in ONE_VALUE:
+            values = list(value)
+        if not values:
+            problems.append(Problem(key, "is an empty list; write at least one value"))
+            continue
         try:
-            if several and not value:
-                raise ValueError("is an empty list; write at least one value")
-            texts = (value_text(_plain(each)) for each in (value if several else [value]))  # type: ignore[attr-defined]
-            found.append(f"{key}={','.join(texts)}")
+            texts.append(f"{key}={','.join(value_text(_plain(item)) for item in values)}")
         except ValueError as error:
             problems.append(Problem(key, str(error)))
     if problems:
         raise PlanError(problems)
-    return found
+    return texts
 
 
 def _plain(value: object) -> object:
     """A value converted to plain types.  Raises ValueError if that is not possible."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | range):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     if isinstance(value, PurePath):
         return str(value)
-    if (item := getattr(value, "item", None)) and getattr(value, "ndim", None) == 0:  # a scalar of NumPy or torch
-        value = item()
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # a scalar of NumPy or torch
+        value = value.item()
     if value is None or type(value) in (bool, int, float, str):
         return value
-    shown = repr(value).partition("\n")[0][:40]
-    raise ValueError(f"{shown} cannot be written down; write a string, a number, True or False, or a list of these")
+    text = repr(value).partition("\n")[0][:40]
+    raise ValueError(f"{text} cannot be written down; write a string, a number, True or False, or a list of these")
 
 
 class Plan(runs.Plan):
@@ -183,8 +203,8 @@ class Plan(runs.Plan):
         return preview(self)
 
     def _repr_html_(self) -> str:
-        below = preview(self).partition("\n\n")[2].splitlines()
-        return html_table(heads(self), [row(self, cell) for cell in self.manifest.cells]) + paragraph(below)
+        above, _, below = preview(self).split("\n\n")
+        return paragraph(above) + html_table(table(self)) + paragraph(below)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -197,14 +217,19 @@ class Study(tables.Study):
     def effects(self) -> pandas.DataFrame:
         """The effects in the study's metric, one row per contrast, with a column for each factor.  A factor's column
         holds its level in all cells on the side of the contrast's level; None if they differ."""
-        found, cells = evidence.effects(self), {cell.id: cell.levels for cell in self.manifest.cells}
-        sides = [[cells[cell] for cell in contrast.side(1)] for contrast in evidence.contrasts(self.manifest)]
-        columns = {}
-        for factor in [name for name in self.manifest.factors if name not in found]:
-            levels = [[cell.get(factor) for cell in side] for side in sides]
-            columns[factor] = [each[0] if each and each.count(each[0]) == len(each) else None for each in levels]
-        rest = found.columns.difference(FIRST, sort=False)
-        return found.assign(**columns)[[*FIRST, *columns, *rest]]
+        effects = evidence.effects(self)
+        levels = {cell.id: cell.levels for cell in self.manifest.cells}
+        columns: dict[str, list[object]] = {}
+        for factor in self.manifest.factors:
+            if factor in effects:
+                continue
+            columns[factor] = []
+            for contrast in evidence.contrasts(self.manifest):
+                side = [levels[cell].get(factor) for cell in contrast.side(1)]
+                is_one_level = bool(side) and all(level == side[0] for level in side)
+                columns[factor].append(side[0] if is_one_level else None)
+        others = effects.columns.difference(FIRST, sort=False)
+        return effects.assign(**columns)[[*FIRST, *columns, *others]]
 
     def run(self, cell: str, seed: int, user: Iterable[str] | None = None) -> LoadedRun:
         """A run by its cell's label or id and its seed, with its configuration, steps, result and `model()`.
@@ -213,67 +238,74 @@ class Study(tables.Study):
         study has no such run, and FileNotFoundError if the run has not begun or the study was read from tables without
         runs.
         """
-        labels = {one.id: one.label for one in self.manifest.cells}
-        found = [run for run in self.manifest.runs if cell in (run.cell, labels[run.cell]) and run.seed == seed]
-        if not found:
-            there = dict.fromkeys(labels.values()) if cell not in (*labels, *labels.values()) else self.manifest.seeds
-            raise KeyError(f"no run of {cell} with seed {seed}; {instead(str(cell), map(str, there))}")
-        if self.results is None:
-            raise FileNotFoundError(f"{self.manifest.study} was read from kept tables, which hold no runs")
-        return load_run(self.results / "runs" / found[0].path, self.user if user is None else user)
+        labels = {planned.id: planned.label for planned in self.manifest.cells}
+        for planned in self.manifest.runs:
+            if planned.seed == seed and cell in (planned.cell, labels[planned.cell]):
+                if self.results is None:
+                    raise FileNotFoundError(f"{self.manifest.study} was read from kept tables, which hold no runs")
+                return load_run(self.results / "runs" / planned.path, self.user if user is None else user)
+        is_cell = cell in labels or cell in labels.values()
+        choices = map(str, self.manifest.seeds) if is_cell else dict.fromkeys(labels.values())
+        raise KeyError(f"no run of {cell} with seed {seed}; {instead(str(cell), choices)}")
 
     def __repr__(self) -> str:
         cells = evidence.cells(self)
         places = formatting.decimals([cells["sd"].max()])
         rows = [("configuration", evidence.endpoint(self.manifest))]
-        for cell in named_rows(cells.head(SHOWN)):
+        for cell in named_rows(cells.head(ROWS)):
             mean = formatting.number(cell.mean, places) if cell.n else ""
-            spread = f" ± {formatting.number(cell.sd, places)} SD (n = {cell.n})" if cell.n > 1 else ""
-            rows.append((cell.name, ", ".join(filter(None, [mean + spread, *formatting.lost(cell)]))))
-        effects = [
-            *evidence.claim_lines(self.manifest, evidence.claims(self)),
-            *effect_lines(self.manifest, self.effects),
-        ]
-        tested = evidence.families(self.manifest, int(self.effects["family"].sum()))
-        effects += filter(None, [tested, evidence.unadjusted(self.manifest)])
-        effects += about_one_variant(self.manifest)
-        return "\n".join([self._title(), *formatting.columns(rows), *self._below(cells), *effects])
+            if cell.n > 1:
+                mean += f" ± {formatting.number(cell.sd, places)} SD (n = {cell.n})"
+            rows.append((cell.name, ", ".join(filter(None, [mean, *formatting.lost(cell)]))))
+        lines = [self._title(), *formatting.columns(rows), *self._left_out(cells)]
+        lines += evidence.claim_lines(self.manifest, evidence.claims(self))
+        lines += effect_lines(self.manifest, self.effects)
+        lines.append(evidence.families(self.manifest, int(self.effects["family"].sum())))
+        lines.append(evidence.unadjusted(self.manifest))
+        lines += about_one_variant(self.manifest)
+        return "\n".join(filter(None, lines))
 
     def _repr_html_(self) -> str:
-        shown = evidence.headline(self.effects)
-        rows = [
-            (effect_sentence(self.manifest, effect), formatting.over(effect), verdict_word(effect))
-            for effect in named_rows(shown.head(SHOWN))
-        ]
-        heads = (f"effect on {evidence.endpoint(self.manifest)}", "over", "verdict")
+        import pandas
+
+        effects = evidence.headline(self.effects)
+        rows = []
+        for effect in named_rows(effects.head(ROWS)):
+            rows.append((effect_sentence(self.manifest, effect), formatting.over(effect), verdict_word(effect)))
+        heads = [f"effect on {evidence.endpoint(self.manifest)}", "over", "verdict"]
         above = [self._title(), *evidence.claim_lines(self.manifest, evidence.claims(self))]
-        below = [*self._below(shown), evidence.unadjusted(self.manifest), *about_one_variant(self.manifest)]
-        return paragraph(above) + html_table(heads, rows) + paragraph(list(filter(None, below)))
+        below = [*self._left_out(effects), evidence.unadjusted(self.manifest), *about_one_variant(self.manifest)]
+        shown = html_table(pandas.DataFrame(rows, columns=heads))
+        return paragraph("\n".join(above)) + shown + paragraph("\n".join(filter(None, below)))
 
     def _title(self) -> str:
         status = self.runs["status"].value_counts()
         ended = ", ".join(f"{count} {name}" for name, count in status.items())
-        return (
-            f"{naming.title(self.manifest)}: {formatting.counted(len(self.manifest.cells), 'configuration')}, {ended}"
-        )
+        size = formatting.counted(len(self.manifest.cells), "configuration")
+        return f"{naming.title(self.manifest)}: {size}, {ended}"
 
-    def _below(self, table: pandas.DataFrame) -> list[str]:
+    def _left_out(self, rows: pandas.DataFrame) -> list[str]:
         """Lines with the number of rows left out and the number of notes."""
-        lines = [f"… {len(table) - SHOWN} more"] * (len(table) > SHOWN)
-        notes = formatting.counted(len(self.notes), "note")
-        return lines + [f"{notes} of what is damaged or missing: .notes"] * bool(self.notes)
+        lines = []
+        if len(rows) > ROWS:
+            lines.append(f"… {len(rows) - ROWS} more")
+        if self.notes:
+            lines.append(f"{formatting.counted(len(self.notes), 'note')} of what is damaged or missing: .notes")
+        return lines
 
 
-def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Rows of texts as an HTML table; texts are escaped."""
-    lines = [("th", heads), *(("td", row) for row in rows)]
-    cells = ("".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts) for tag, texts in lines)
-    return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"
+def html_table(texts: pandas.DataFrame) -> str:
+    """A table of texts in HTML; texts are escaped."""
+    import pandas
+
+    with pandas.option_context("display.max_colwidth", None):
+        return texts.to_html(index=False, border=0)
 
 
-def paragraph(lines: Iterable[str]) -> str:
+def paragraph(text: str) -> str:
     """Lines of text as an HTML paragraph."""
-    return f"<p>{'<br>'.join(map(escape, lines))}</p>"
+    lines = escape(text).replace("\n", "<br>")
+    return f"<p>{lines}</p>"
 
 
 class Bar:
@@ -281,9 +313,12 @@ class Bar:
 
     def remark(self, text: str) -> None:
         """Issue a warning about the line that called ablate."""
-        frames = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_stack(sys._getframe()))
-        own = itertools.takewhile(lambda name: name.partition(".")[0] == "ablate", frames)
-        warnings.warn(text, stacklevel=1 + len(list(own)))
+        depth = 1
+        frame: FrameType | None = sys._getframe()
+        while frame and frame.f_globals.get("__name__", "").partition(".")[0] == "ablate":
+            frame = frame.f_back
+            depth += 1
+        warnings.warn(text, stacklevel=depth)
 
     def training(self, plan: runs.Plan) -> AbstractContextManager[None]:
         """Show the progress bar on a terminal or in a notebook."""
@@ -298,17 +333,25 @@ class Bar:
 def _show(runs: Runs, stop: threading.Event) -> None:
     from tqdm import tqdm
 
-    last, file, cell = False, sys.stderr, None
+    file = sys.stderr
+    cell = None
     if "ipykernel" in sys.modules:  # a saved notebook would keep each state of a line on standard error
         from IPython.display import display
 
-        file, cell = io.StringIO(), display({"text/plain": ""}, raw=True, display_id=True)
+        file = io.StringIO()
+        cell = display({"text/plain": ""}, raw=True, display_id=True)
     with tqdm(total=sum(run.steps or 0 for run in runs), bar_format=FORMAT, file=file) as bar:
-        while not last:
-            last = stop.wait(TICK)
+        is_last = False
+        while not is_last:
+            is_last = stop.wait(TICK)
             runs.poll()
-            steps = [run.steps or 0 if run.result else min(run.pace.step, run.steps or 0) for run in runs]
-            bar.n = sum(steps)
+            bar.n = sum(steps_done(run) for run in runs)
             bar.set_description_str(counts(runs))
             if cell:
                 cell.update({"text/plain": str(bar)}, raw=True)
+
+
+def steps_done(run: RunState) -> int:
+    """The steps of a run that are trained, or will not be."""
+    steps = run.steps or 0
+    return steps if run.result else min(run.pace.step, steps)

@@ -11,6 +11,7 @@ from ablate import formatting
 from ablate.config.extra import installed
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting import show
+from ablate.formatting.streams import echo
 from ablate.runs.files import write_atomic
 from analysis.cli import arguments as arguments_
 from analysis.writing.tables import damage, runs_table, write_csv
@@ -30,14 +31,15 @@ def _export(given: argparse.Namespace) -> Outcome:
     folder = arguments_.folder_of(study, given.results_dir, given.to)
     folder.mkdir(parents=True, exist_ok=True)
     files = [write_csv(runs_table(study), folder / "runs.csv")]
-    print(f"{files[0]}  {formatting.counted(len(study.runs), 'run')}")
+    echo(f"{files[0]}  {formatting.counted(len(study.runs), 'run')}")
     if study.curves.empty:
-        print("no curves: nothing was logged")
+        echo("no curves: nothing was logged")
     else:
         curves = study.curves  # Parquet columns have one type, so levels of mixed types become texts
         mixed = [name for name in study.manifest.factors if name in curves and curves[name].dtype == object]
         curves = curves.assign(**{name: curves[name].map(show) for name in mixed})
         files.append(write_atomic(folder / "curves.parquet", curves.to_parquet(index=False)))
-        print(f"{files[-1]}  {formatting.counted(len(curves), 'logged step')}")
-    print("\n".join(damage(study)), end="\n" * bool(study.notes))
+        echo(f"{files[-1]}  {formatting.counted(len(curves), 'logged step')}")
+    if study.notes:
+        echo("\n".join(damage(study)))
     return Outcome(0, {"study": study.manifest.study, "files": files, "notes": study.notes})

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ablate import formatting
 from ablate.config.errors import Refused
 from ablate.config.subcommands import Outcome, Parser, conclude
+from ablate.formatting.streams import echo
 from ablate.runs.manifest import studies
 from ablate.runs.tables import named_rows
 from analysis.cli import arguments as arguments_
@@ -58,13 +59,13 @@ def _analyse(given: argparse.Namespace) -> Outcome:
     files, old = output.write(case, folder)
     if not (given.study or study.manifest.source):
         others = "; others: `ablate studies`" * (len(studies(given.results_dir)) > 1)
-        print(f"newest study: {study.manifest.study}{others}")
-    print("\n".join(_lines(case)))
+        echo(f"newest study: {study.manifest.study}{others}")
+    echo("\n".join(_lines(case)))
     for key, value in case.words.items():
-        print(f"{key}={value} is kept in {folder / FILE}")
+        echo(f"{key}={value} is kept in {folder / FILE}")
     if old:
-        print(f"removed, of an earlier analysis: {', '.join(old)}")
-    print(f"{formatting.counted(len(files), 'file')} in {folder}; to read: {files[-1]}")
+        echo(f"removed, of an earlier analysis: {', '.join(old)}")
+    echo(f"{formatting.counted(len(files), 'file')} in {folder}; to read: {files[-1]}")
     plain = case.plain or case  # with keys, for other programs
     tables = {"cells": plain.cells, "effects": plain.effects, "claims": plain.claims, "notes": study.notes}
     tables |= {"ladder": plain.further["ladder"]} if "ladder" in plain.further else {}

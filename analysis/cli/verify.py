@@ -11,6 +11,7 @@ from ablate.config.errors import Refused
 from ablate.config.files import read_regular
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting import visible
+from ablate.formatting.streams import echo
 from ablate.runs.kept_tables import holds_tables
 from ablate.runs.manifest import choose_study
 from analysis import figures, sources
@@ -46,7 +47,7 @@ def _verify(given: argparse.Namespace, usual: Path) -> Outcome:
     now = None if table is None else stamp_of(name, table, page_of(case.study.manifest, edits), case.study)
     changed = _changed(stamped, now, case) if now and stamped.get("runs") and now.get("runs") else None
     differences = prose("verify.txt", was=stamped, now=now, changed=changed)
-    print("\n".join(f"{file}: {line}" for line in differences or [f"matches {stamped['study']}"]))
+    echo("\n".join(f"{file}: {line}" for line in differences or [f"matches {stamped['study']}"]))
     return Outcome(1 if differences else 0, {"file": file, "study": stamped["study"], "differences": differences})
 
 

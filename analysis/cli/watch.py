@@ -8,6 +8,7 @@ import errno
 
 from ablate.config.errors import Refused
 from ablate.config.subcommands import Outcome, Parser, conclude
+from ablate.formatting.streams import echo
 from ablate.runs.progress import find
 
 PORT = 8642
@@ -35,6 +36,6 @@ def _watch(given: argparse.Namespace) -> Outcome:
         other = PORT + (given.port == PORT)
         raise Refused(f"--port {given.port} {why}; write another, such as --port {other}") from None
     with server:
-        print(f"{study}: http://{HOST}:{server.server_port}/ (Ctrl-C ends)", flush=True)
+        echo(f"{study}: http://{HOST}:{server.server_port}/ (Ctrl-C ends)")
         server.serve_forever()
     return Outcome(0)

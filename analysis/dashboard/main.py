@@ -10,6 +10,7 @@ from ablate.config.depth import variants_of
 from ablate.config.errors import Corrupt, Refused, whole_line
 from ablate.config.extra import end_wandb, extra, nowhere, wandb_credentials, wandb_mode, wandb_settings
 from ablate.config.subcommands import Outcome, Parser, conclude
+from ablate.formatting.streams import echo
 from ablate.runs import naming
 from ablate.runs.files import read_json, write_json
 from ablate.runs.manifest import choose_study, refusing, study_folder
@@ -76,7 +77,7 @@ def dashboard(results: Path, name: str | None) -> Outcome:
     if known:
         write_json(file, known)
     lines = [f"{why}; view and report are in {folder / FILE}; to send them: ablate dashboard {name}"] if why else lines
-    print("\n".join(lines))
+    echo("\n".join(lines))
     return Outcome(0, place | {"sent": not why, "lines": lines, "file": folder / FILE})
 
 

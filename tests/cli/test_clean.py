@@ -170,6 +170,15 @@ def test_weights_and_corpora_go_only_when_asked_for(results: Path, capsys: pytes
     assert not vectors.exists() and lock.exists(), "whoever trains may hold the lock"
 
 
+def test_the_cache_is_cleaned_without_a_study(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
+    corpus = put(tmp_path / "cache" / ("0a" * 16) / "train.npy", 5000)
+    assert command(tmp_path / "results") == 2 and corpus.exists()
+    assert command(tmp_path / "results", "--cache") == 0 and corpus.exists()
+    assert "tokenised corpora: 1, 5.0 kB" in capsys.readouterr().out
+    assert command(tmp_path / "results", "--cache", "--yes") == 0 and not corpus.exists()
+
+
 def test_a_removal_that_was_cut_off_is_finished(results: Path) -> None:
     """But no study of such a name, with its figures, and no link."""
     folder, named = run_of(results, 0).folder, ".a.tmp"

@@ -1,6 +1,8 @@
 """The command line end to end: its commands, what a sweep leaves on disk, what the same does again."""
 
+import dataclasses
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +13,9 @@ from fake_studies import draw_effects_alone
 from one_run import sweep_here
 
 from ablate import __version__
-from ablate.cli.main import COMMANDS, command, main
+from ablate.cli.main import COMMANDS, command, help_text, main
 from ablate.config.groups import description, groups
+from ablate.config.schema import KEYS, SECTIONS
 from ablate.runs.folder import Run
 from ablate.runs.manifest import newest_study, read_manifest
 from analysis.cli.main import main as analyse
@@ -72,8 +75,9 @@ def test_dry_run_shows_the_plan_and_writes_nothing(small, tmp_path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     assert command([*SWEEP, *small, "dry_run=true"]) == 0
     said = capsys.readouterr().out
-    line = said.splitlines()[1]
-    assert "ln + mlp (reference)" in line and "100 %" in line and "8 runs, 8 to do" in said
+    lines = said.splitlines()
+    assert lines[0] == "4 configurations × 2 seeds = 8 runs, 8 to do"
+    assert "ln + mlp (reference)" in lines[5] and "100 %" in lines[5]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -90,6 +94,19 @@ def test_help_lists_every_variant(capsys):
             assert description(file), f"{file} does not say what it is"
     for word, told in (("activations", "did you mean ffn"), ("status", "status --help"), ("frob", "there are norm")):
         assert command(["help", word]) == 2 and told in capsys.readouterr().err
+
+
+def test_help_has_every_key() -> None:
+    sections = {f"{name}.{field.name}" for name in SECTIONS for field in dataclasses.fields(SECTIONS[name])}
+    keys = {key for key in {*KEYS} - SECTIONS.keys() - groups().keys() | sections if "_target_" not in key}
+    text = help_text(None)
+    assert [key for key in sorted(keys) if not re.search(rf"(?<![\w.]){re.escape(key)}(?!\w)", text)] == []
+
+
+def test_the_configuration_as_json_has_every_section(capfd) -> None:
+    assert command(["--cfg", "job", "norm=rms", "--json"]) == 0
+    configuration = json.loads(capfd.readouterr().out)["result"]
+    assert configuration["norm"]["_target_"] == "ablate.model.norm.RMSNorm" and configuration["train"]["steps"] > 0
 
 
 @pytest.mark.parametrize("words", [[], ["-m"], ["--json"]])
@@ -110,10 +127,37 @@ def test_every_command_is_in_the_help_and_a_misspelt_one_is_named(capsys):
     shown = capsys.readouterr().out
     assert all(f"ablate {name}" in shown for name in COMMANDS)
     assert command(["--version"]) == 0 and capsys.readouterr().out == f"ablate {__version__}\n"
-    for word, meant in (("statsu", "mean status?"), ("verify", "mean analyse verify?"), ("dry_run", "dry_run=true")):
-        assert command([word]) == 2
-        wrong = capsys.readouterr().err
-        assert meant in wrong and wrong.count("\n") == 1
+
+
+# A word that is no command, and what its message says to write.
+NO_COMMANDS = {
+    "statsu": "did you mean status?",
+    "verify": "write ablate analyse verify",
+    "report": "write ablate analyse",
+    "train": "to train write ablate -m norm=ln,rms",
+    "run": "to train write ablate -m norm=ln,rms",
+    "plan": "to see a plan write ablate -m norm=ln,rms dry_run=true",
+    "dry_run": "write dry_run=true",
+    "norm": "write norm=VALUE",
+    "frobnicate": "see ablate --help",
+    "--seeds 3": "write seeds=3",
+    "--lr 3": "write optim.lr=VALUE",
+    "--config-name=mine": "leave it out; settings of your own are a study file",
+}
+
+
+@pytest.mark.parametrize(("words", "message"), NO_COMMANDS.items())
+def test_a_word_that_is_no_command_gets_a_hint_that_helps_or_none(words: str, message: str, capsys) -> None:
+    assert command(words.split()) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"ablate: {words.split()[0].split('=')[0]}: no such ") and message in line
+
+
+def test_analyze_is_analyse(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(sys, "argv", ["ablate", "analyze", "--help"])
+    with pytest.raises(SystemExit):
+        main()
+    assert capsys.readouterr().out.startswith("usage: ablate analyse ")
 
 
 def test_a_command_has_its_own_help(monkeypatch, capsys):

@@ -9,7 +9,7 @@ import pytest
 from fake_studies import edit_json, fabricate
 from test_clean import all_files
 
-from ablate.cli import clean, studies
+from ablate.cli import studies
 from ablate.runs.folder import Run
 from ablate.runs.manifest import read_manifest, study_folder
 
@@ -62,7 +62,7 @@ def test_what_is_deleted_is_what_nobody_else_uses(results: Path, capsys) -> None
     """Runs first, so that the same command goes on after an interruption; nothing of a study that is being trained."""
     shared, *alone = (Run(results, run.path) for run in read_manifest(results, "s").runs)
     before, lines = all_files(results), said(results, capsys, "delete", "s")
-    assert lines[-1] == clean.UNSURE and all_files(results) == before
+    assert lines[-1] == "nothing was removed; add --yes to remove it" and all_files(results) == before
     assert f"  runs of no other study: {len(alone)}, " in "\n".join(lines)
     (results / "studies" / "linked").symlink_to(study_folder(results, "other"))
     assert not any("stay for now" in line for line in said(results, capsys, "delete", "other")), "s has its run"

@@ -69,6 +69,12 @@ def test_question_tier_claims_and_what_is_confirmed_are_named(tmp_path: Path) ->
     assert "confirm=" not in said and said.splitlines()[-1] == f"figures: ablate analyse --results-dir {tmp_path}"
 
 
+def test_the_command_for_figures_names_the_results_folder_only_where_it_must(tmp_path: Path, monkeypatch) -> None:
+    assert text(tmp_path).endswith(f"figures: ablate analyse --results-dir {tmp_path}")
+    monkeypatch.setenv("ABLATE_RESULTS", str(tmp_path))
+    assert text(tmp_path, study="again").endswith("figures: ablate analyse")
+
+
 def test_several_passes_and_large_models_in_scope(tmp_path: Path) -> None:
     name = fabricate(tmp_path, GRID, tasks={"f0": TASK | {"train_tokens": 100_000, "yardsticks": {}}})
     study = with_cells(load_study(tmp_path, name), lambda i, cell: {} if i else {"params": 124_000_000})

@@ -3,8 +3,8 @@
 import pytest
 from one_run import write_plan
 
+from ablate.cli.preview import preview
 from ablate.cli.summary import summary
-from ablate.cli.sweep import preview
 from ablate.config.command import read_command
 from ablate.config.factors import arrange
 from ablate.planning.plan import PlanError

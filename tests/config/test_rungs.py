@@ -8,7 +8,8 @@ import pandas
 import pytest
 from conftest import run_module
 
-from ablate.cli.sweep import preview, verdicts
+from ablate.cli.preview import preview
+from ablate.cli.sweep import verdicts
 from ablate.config.errors import PlanError
 from ablate.planning.plan import plan_study
 from ablate.runs.manifest import read_manifest

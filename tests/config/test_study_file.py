@@ -12,7 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from one_run import carry_out, here, write_plan
 
 from ablate.cli.main import help_text
-from ablate.cli.sweep import preview
+from ablate.cli.preview import preview
 from ablate.config.command import read_command, value_text
 from ablate.config.factors import arrange
 from ablate.config.groups import experiments, groups

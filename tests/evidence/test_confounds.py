@@ -8,8 +8,8 @@ import pytest
 from fake_studies import study_of, with_cells
 
 from ablate import evidence
+from ablate.cli.preview import preview
 from ablate.cli.summary import summary
-from ablate.cli.sweep import preview
 from ablate.runs.records import Cell
 from ablate.runs.study import Study
 from analysis.case import case_of
@@ -85,7 +85,7 @@ def test_the_key_fixed_for_all_gives_both_sides_the_same(plan: Any) -> None:
     loose, same = plan("ffn=mlp,swiglu"), plan("ffn=mlp,swiglu", "ffn.bias=true")
     assert lines(loose) == [f"ffn: swiglu − mlp also differs in {BIAS}"] and lines(same) == []
     hint = "to give all the same bias write ffn.bias=true"
-    assert f"\nffn: swiglu − mlp also differs in {BIAS}\n{hint}\n" in preview(loose)
+    assert f"\nffn: swiglu − mlp also differs in {BIAS}\n{hint}" in preview(loose)
     assert "to give all" not in preview(same)
     assert [cell.config.ffn["bias"] for cell in same.manifest.cells] == [True] * 2
 

@@ -190,8 +190,9 @@ def test_the_plan_says_what_its_seeds_find_and_how_many_its_margin_needs(monkeyp
     factors = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu"]}
     manifest = planned(factors, seeds=range(6), margin={"value": 0.01})
     noise, needed = lines(monkeypatch, manifest, rows({}, {"factor": "ffn", "change": "ffn: glu − mlp", "sd": 0.02}))
-    assert "0.010 to 0.020 (from 20 seeds of norm: rms − ln and ffn: glu − mlp at scale=tiny); smallest effect" in noise
-    sizes = [float(number) for number in re.findall(r"[\d.]+", noise.partition("with 80 % power:")[2])]
+    assert "0.010 to 0.020, from 20 seeds of norm: rms − ln and ffn: glu − mlp at scale=tiny)" in noise
+    found = noise.partition("with 80 % power: ")[2].partition(" (")[0]
+    sizes = [float(number) for number in found.split(" to ")]
     assert sizes == pytest.approx([findable(sd, 6, 0.05 / 2) for sd in (0.01, 0.02)], abs=5e-4)
     assert f"{seeds_for_equality(0.01, 0.02, 0.05 / 2)} seeds would show equality within 0.01" in needed
 
@@ -212,6 +213,6 @@ def test_looks_are_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
     sequence = {"looks": [5, 8, 12, 20], "at": 5, "max": 20}
     (found,) = lines(monkeypatch, planned(seeds=range(5), sequential=sequence), rows({}))
     size = float(re.findall(r"with 80 % power: ([\d.]+)", found)[0])
-    assert "; smallest effect that 20 seeds find" in found and size == pytest.approx(
+    assert "smallest effect that 20 seeds find" in found and size == pytest.approx(
         findable(0.01, 20, 0.05 / 4), abs=5e-4
     )

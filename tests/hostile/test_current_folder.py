@@ -26,7 +26,7 @@ from analysis.figures.draw import style
 # Several command lines in one process, as the console script of an installation has one.
 SCRIPT = """
 import sys
-from ablate.cli.main import main
+from ablate.__main__ import main
 
 for line in sys.argv[1:]:
     sys.argv[1:] = eval(line)
@@ -106,6 +106,31 @@ def test_python_m_leaves_the_folder_before_it_loads_anything(module: str, folder
     done = run_fresh(module, *["status"] * (module == "ablate"), cwd=folder, PYTHONPATH=os.pathsep)
     assert done.returncode == 2 and done.stderr.startswith("ablate"), done.stderr
     assert [*(folder.parent / "executed").iterdir()] == []
+
+
+def test_the_console_script_loads_nothing_of_an_empty_entry_of_pythonpath(folder: Path) -> None:
+    """As an installation's script begins, but for what the script itself imports."""
+    for name in ("ablate", "analysis", "sitecustomize", "usercustomize"):
+        (folder / f"{name}.py").unlink()
+    for name in ("re", "collections", "textwrap", "argparse", "difflib"):
+        (folder / f"{name}.py").write_text(f"open({str(folder.parent / 'executed' / name)!r}, 'w')\n")
+    script = "import sys; sys.argv[:] = ['ablate', 'status']; from ablate.__main__ import main; main()"
+    path = os.pathsep.join(["", str(ROOT)])
+    environment = os.environ | {"PYTHONPATH": path}
+    done = subprocess.run([sys.executable, "-P", "-c", script], cwd=folder, env=environment, capture_output=True)
+    assert done.returncode == 2 and done.stderr.startswith(b"ablate status: "), done.stderr
+    assert [*(folder.parent / "executed").iterdir()] == []
+
+
+@pytest.mark.parametrize("imported", ["ablate", "analysis"])
+def test_a_module_of_the_user_finds_its_siblings(imported: str, tmp_path: Path) -> None:
+    """`python -m package.train`, whose package imports ours, still has the current folder on its path."""
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text(f"import {imported}\n")
+    (tmp_path / "package" / "train.py").write_text("import sibling\n")
+    (tmp_path / "sibling.py").write_text("print('found')\n")
+    done = run_fresh("package.train", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "found\n"), done.stderr
 
 
 def test_a_matplotlibrc_of_the_folder_changes_no_figure() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ablate.cli import sweep
+from ablate.cli import preview
 from ablate.config.errors import PlanError, Problem
 from ablate.config.groups import read_groups
 from ablate.config.overrides import parse
@@ -101,19 +101,19 @@ def test_the_level_whose_constructor_fails_is_named(tmp_path: Path, monkeypatch:
 @pytest.mark.usefixtures("untried", "uncounted")
 def test_a_plan_of_many_cells_is_short(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first and the last rows, how many lie between; what is noted of many cells alike, once."""
-    monkeypatch.setattr(sweep, "MOST", 5)
-    monkeypatch.setattr(sweep, "HEAD", 3)
-    monkeypatch.setattr(sweep, "TAIL", 2)
+    monkeypatch.setattr(preview, "MOST", 5)
+    monkeypatch.setattr(preview, "HEAD", 3)
+    monkeypatch.setattr(preview, "TAIL", 2)
     planned = plan("norm=ln,rms,scale", "ffn=mlp,gelu", "seeds=1")
     labels = [cell.label for cell in planned.manifest.cells]
     planned = replace(planned, notes=[*(f"{label}: is odd" for label in labels), "all: are even", "ln + mlp: is last"])
-    lines = sweep.preview(planned).splitlines()
-    first = [line.split("  ")[0].removesuffix(" (reference)") for line in lines[1:7]]
+    lines = preview.preview(planned).splitlines()
+    first = [line.split("  ")[0].removesuffix(" (reference)") for line in lines[5:11]]
     assert first == [*labels[:3], "… 1 more configuration between; --json has all", *labels[-2:]]
     notes = [f"{', '.join(labels[:4])} and 2 more: is odd", "all: are even", "ln + mlp: is last"]
-    assert lines[-4:] == [*notes, "dry run: nothing was trained or written"]
-    monkeypatch.setattr(sweep, "MOST", 6)
-    assert len(sweep.preview(planned).splitlines()) == len(lines)
+    assert lines[-3:] == notes
+    monkeypatch.setattr(preview, "MOST", 6)
+    assert len(preview.preview(planned).splitlines()) == len(lines)
 
 
 def test_a_list_of_numbers_holds_numbers() -> None:

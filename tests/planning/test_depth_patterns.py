@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ablate.cli.sweep import preview
+from ablate.cli.preview import preview
 from ablate.model.build import build_model
 from ablate.planning.checks import preflight, small_models
 from ablate.runs.key import code_of

@@ -10,8 +10,8 @@ from one_run import here, sweep_here
 import ablate
 from ablate import api
 from ablate.cli.main import command
+from ablate.cli.preview import preview
 from ablate.cli.summary import summary
-from ablate.cli.sweep import preview
 from ablate.config.command import read_command
 from ablate.planning.only_variant import only_variant
 from ablate.runs.study import load_study

@@ -8,8 +8,8 @@ import pytest
 from test_tuning import rounds
 
 from ablate import evidence
+from ablate.cli.preview import preview
 from ablate.cli.status import main as status
-from ablate.cli.sweep import preview
 from ablate.config.schema import typed
 from ablate.planning.rounds import with_steps
 from ablate.runs import key as identity

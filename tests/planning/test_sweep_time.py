@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from test_tuning import rounds
 
-from ablate.cli.sweep import preview
+from ablate.cli.preview import preview
 from ablate.planning import measured
 from ablate.planning.checks.child import children
 from ablate.planning.checks.user_code import Failed

@@ -9,8 +9,8 @@ from fake_studies import edit_json
 from one_run import carry_out, sweep_here, write_plan
 
 from ablate import evidence
+from ablate.cli.preview import preview
 from ablate.cli.summary import summary
-from ablate.cli.sweep import preview
 from ablate.config.errors import Refused
 from ablate.config.groups import CONF
 from ablate.evidence.tuned import common

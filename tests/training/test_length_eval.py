@@ -9,8 +9,8 @@ from one_run import carry_out, train_runs, write_plan
 from test_components import CONFIG, component
 
 from ablate import load
+from ablate.cli.preview import preview
 from ablate.cli.summary import summary
-from ablate.cli.sweep import preview
 from ablate.config.schema import typed
 from ablate.execution import train_run
 from ablate.model import products

@@ -12,7 +12,7 @@ from typing import Any
 from ablate.config.extra import end_wandb, nowhere, wandb_mode, wandb_project_problem, wandb_settings
 from ablate.execution.tracking.sender import Row, TrackedRun
 from ablate.formatting import show
-from ablate.formatting.streams import Stream, say
+from ablate.formatting.streams import say
 
 EXIT_CODES = {"done": 0, "failed": 1, "diverged": 2}  # W&B shows nonzero codes as failed
 LONGEST_NAME = 128  # characters that W&B takes
@@ -152,7 +152,7 @@ def with_nan(row: Row) -> Row:
 @contextlib.contextmanager
 def silent_children() -> Iterator[None]:
     """Silence the errors of processes started in this context: W&B's service prints long tracebacks when it crashes."""
-    with os.fdopen(os.dup(2), "w") as stderr, contextlib.redirect_stderr(Stream(stderr, raises=False)):
+    with os.fdopen(os.dup(2), "w", errors="replace") as stderr, contextlib.redirect_stderr(stderr):
         with open(os.devnull, "w") as silent:
             os.dup2(silent.fileno(), 2)
         try:
