@@ -48,6 +48,14 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache of a test's own; hidden, so that no folder of texts has it as one."""
+    folder = tmp_path / ".cache"
+    monkeypatch.setenv("ABLATE_CACHE", str(folder))
+    return folder
+
+
 @pytest.fixture(scope="session", autouse=True)
 def composed_once() -> Iterator[None]:
     """Each choice of shipped variants is composed once for all tests: it depends on files that no test changes."""

@@ -4,14 +4,15 @@ import math
 
 import numpy as np
 
-from ablate.data.sequence import FIRST, PAD, Sequence, check_sizes
+from ablate.config.ranges import at_least
+from ablate.data.sequence import FIRST, PAD, Sequence, check_symbols
 
 
 class Copy(Sequence):
     """The source itself (Graves 2014, arXiv 1410.5401)."""
 
     def __init__(self, kind: str, context: int, length: int, symbols: int):
-        check_sizes(2, symbols=symbols)
+        check_symbols(symbols, 2)
         super().__init__(type(self).__name__.lower(), kind, context, length, symbols, {})
 
     def answers(self, sources: np.ndarray, width: int) -> np.ndarray:  # (B, S) -> (B, S)
@@ -46,9 +47,8 @@ class SelectiveCopy(Sequence):
     padded = False
 
     def __init__(self, kind: str, context: int, length: int, tokens: int, symbols: int):
-        check_sizes(1, tokens=tokens)
-        check_sizes(3, symbols=symbols)  # noise and two others
-        self.tokens = tokens
+        check_symbols(symbols, 3)  # noise and two others
+        self.tokens = at_least("data.tokens", tokens, 1)
         super().__init__("selective_copy", kind, context, length, symbols, {"tokens": tokens})
         self.set_outputs(FIRST + symbols, symbols)  # any symbol but noise, or EOS
 

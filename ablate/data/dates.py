@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from ablate.config.extra import extra
-from ablate.data.sequence import FIRST, PAD, blank, join, separate
+from ablate.data.sequence import FIRST, PAD, blank, encode
 from ablate.data.task import Batch, HeldOut, Task, generator
 from ablate.formatting import instead
 
@@ -26,7 +26,8 @@ class Dates(Task):
     token = "char"
 
     def __init__(self, kind: str, context: int, source: str, target: str, formats: list[str], years: list[int]):
-        check_formats(formats)
+        if not formats or not set(formats) <= set(FORMATS):
+            raise ValueError(f"data.formats={formats} is no choice; write some of [{', '.join(FORMATS)}]")
         self.kind = kind
         self.formats = len(formats)
         self.days = days_of(years)
@@ -37,19 +38,6 @@ class Dates(Task):
         sources = write_dates("source", source, tuple(years), tuple(formats))
         targets = write_dates("target", target, tuple(years), tuple(formats))
         refuse_ambiguous(sources, targets, self.formats, source)
-        self.encode(sources, targets)
-        if self.context > context:
-            needs = f"data.context of at least {self.context}, not {context}"
-            raise ValueError(f"data.source={source} to data.target={target} needs {needs}")
-        content = "\n".join([f"dates 1 {kind}", *sources, *targets])
-        self.fingerprint = hashlib.sha256(content.encode()).hexdigest()[:32]
-        self.split_days = split_by_hash(self.days)
-        if not all(len(days) for days in self.split_days.values()):
-            raise ValueError(f"data.years={years} has too few days to hold any out; write more years")
-        self.train_tokens = len(self.split_days["train"]) * self.formats * self.positions
-
-    def encode(self, sources: Sequence[str], targets: Sequence[str]) -> None:
-        """Set the tables of ids, and the sizes that follow from the texts."""
         alphabet = sorted(set("".join([*sources, *targets])))
         self.vocab = FIRST + len(alphabet)
         self.outputs = self.vocab
@@ -59,12 +47,18 @@ class Dates(Task):
         S = self.sources.shape[1]
         T = self.targets.shape[1]
         self.length = T
-        if self.kind == "lm":
-            self.context = max(len(a) + len(b) for a, b in zip(sources, targets, strict=True)) + 2
+        self.context = max(S, T + 1)
+        self.positions = S + T + 1
+        if kind == "lm":
+            self.context = 2 + int(((self.sources != PAD).sum(1) + (self.targets != PAD).sum(1)).max())
             self.positions = self.context
-        else:
-            self.context = max(S, T + 1)
-            self.positions = S + T + 1
+        if self.context > context:
+            needs = f"data.context of at least {self.context}, not {context}"
+            raise ValueError(f"data.source={source} to data.target={target} needs {needs}")
+        content = "\n".join([f"dates 1 {kind}", *sources, *targets])
+        self.fingerprint = hashlib.sha256(content.encode()).hexdigest()[:32]
+        self.split_days = split_by_hash(self.days)
+        self.train_tokens = len(self.split_days["train"]) * self.formats * self.positions
 
     def batch(self, seed: int, step: int, size: int) -> Batch:
         """Random days and formats, drawn from (seed, step)."""
@@ -90,42 +84,26 @@ class Dates(Task):
 
     def examples(self, rows: np.ndarray) -> tuple[dict[str, Tensor], Tensor]:
         """Inputs and targets of rows of the (day, format) table."""
-        if self.kind == "lm":
-            return join(self.sources[rows], self.targets[rows], self.context)
-        return separate(self.sources[rows], self.targets[rows])
+        return encode(self.kind, self.sources[rows], self.targets[rows], self.context)
 
     def blank(self) -> dict[str, Tensor]:
         """Zero inputs of one example, without masking."""
-        return blank(self.kind, self.sources.shape[1], self.targets.shape[1], self.context)
+        return blank(self.batch(0, 0, 1))
 
 
 def split_by_hash(days: Sequence[datetime.date]) -> dict[str, np.ndarray]:
     """The indices of the days of each split."""
     share = np.array([hashlib.sha256(day.isoformat().encode()).digest()[0] / 256 for day in days])
-    return {
-        "train": np.flatnonzero(share < 0.9),
-        "val": np.flatnonzero((share >= 0.9) & (share < 0.95)),
-        "test": np.flatnonzero(share >= 0.95),
-    }
-
-
-def check_formats(formats: list[str]) -> None:
-    """Raise ValueError if a format is unknown or repeated, or if there are none."""
-    choices = ", ".join(FORMATS)
-    for name in formats:
-        if name not in FORMATS:
-            raise ValueError(f"data.formats={name} is not a choice; write some of {choices}")
-    if not formats or len(set(formats)) < len(formats):
-        raise ValueError(f"data.formats={formats} must name each format once; write some of {choices}")
+    split = np.select([share < 0.9, share < 0.95], ["train", "val"], "test")
+    return {name: np.flatnonzero(split == name) for name in ("train", "val", "test")}
 
 
 def days_of(years: list[int]) -> list[datetime.date]:
     """All days from the first year to the last.  Raises ValueError for an invalid range."""
     if len(years) != 2 or not 1 <= years[0] <= years[1] <= 9998:
         raise ValueError(f"data.years={years} is no range; write [first,last] with 1 <= first <= last <= 9998")
-    first = datetime.date(years[0], 1, 1)
-    end = datetime.date(years[1] + 1, 1, 1)
-    return [first + datetime.timedelta(days=i) for i in range((end - first).days)]
+    days: list[datetime.date] = np.arange(f"{years[0]:04}", f"{years[1] + 1:04}", dtype="datetime64[D]").tolist()
+    return days
 
 
 @functools.lru_cache(2)

@@ -54,13 +54,12 @@ class Digits(Task):
     def batch(self, seed: int, step: int, size: int) -> Batch:
         """The next images of endless passes over the data, each in an order drawn from (seed, pass)."""
         train = self.rows["train"]
-        orders: dict[int, np.ndarray] = {}  # by pass
-        chosen = []
-        for i in range(step * size, (step + 1) * size):
-            number, place = divmod(i, len(train))
-            if number not in orders:
-                orders[number] = generator("pass", seed, number).permutation(len(train))
-            chosen.append(train[orders[number][place]])
+        passes, places = np.divmod(np.arange(step * size, (step + 1) * size), len(train))
+        chosen = np.empty(size, int)
+        for number in np.unique(passes):
+            order = generator("pass", seed, number).permutation(len(train))
+            inside = passes == number
+            chosen[inside] = train[order[places[inside]]]
         return Batch({"tokens": self.patches[chosen]}, self.labels[chosen])
 
     def held_out(self, split: str, tokens: int, length: int | None = None) -> HeldOut:

@@ -25,12 +25,10 @@ PART = 1 << 16  # characters; a text file of a large corpus is cut at line ends 
 ROWS = 512  # rows of a table in memory at a time
 BUFFER = 1 << 20  # bytes of a Parquet file read at a time
 RATIO = 3  # bytes of text per byte of a compressed file, about
-OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-COMPRESSED = (*OPENERS, ".zst")
 KINDS = {".jsonl": "lines", ".ndjson": "lines", ".json": "json", ".parquet": "parquet"}
 ENCODINGS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}  # by how a file begins
 CONTROL = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b"))  # control characters, rare in text
-DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, UnicodeError)
+UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError, UnicodeError)
 
 NOT_SOURCE = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "encodings", "_bundled"}
 GENERATED = ("_sysconfigdata", "topics.py")
@@ -81,62 +79,64 @@ class Files:
         return f"data.path={self.path}"
 
     @cached_property
-    def files(self) -> dict[str, list[Path]]:
+    def splits(self) -> dict[str, list[Path]]:
         """The files of each split; those of `train` alone if the text is to be split.  Raises ValueError."""
         if not self.path:
             raise ValueError("data.path is empty; write data.path=FILE, FOLDER or 'GLOB'")
-        if (self.validation is None) != (self.test is None):
-            raise ValueError("data.validation and data.test are files of their own; write both, or neither")
         train = find_files(self.path, "data.path")
-        if self.validation is None or self.test is None:
+        if self.validation is None and self.test is None:
             return {"train": train}
+        if self.validation is None or self.test is None:
+            raise ValueError("data.validation and data.test are files of their own; write both, or neither")
         val = find_files(self.validation, "data.validation")
         test = find_files(self.test, "data.test")
         held_out = {file.resolve() for file in [*val, *test]}
+        if len(held_out) < len(val) + len(test):
+            raise ValueError("data.validation and data.test share a file; write different ones")
         train = [file for file in train if file.resolve() not in held_out]
         if not train:
             raise ValueError(f"{self.words} has no file to train on beside those of data.validation and data.test")
-        if len(held_out) < len(val) + len(test):
-            raise ValueError("data.validation and data.test share a file; write different ones")
         return {"train": train, "val": val, "test": test}
 
     def recipe(self) -> dict[str, Any]:
         """What the text depends on: the files with their sizes and times, and the column."""
-        stamps = {
-            split: [[str(file.absolute()), *stamp(file)] for file in files] for split, files in self.files.items()
-        }
-        return {"files": stamps, "column": self.column}
+        files = {}
+        for split in self.splits:
+            files[split] = [[str(file.absolute()), *stamp(file)] for file in self.splits[split]]
+        return {"files": files, "column": self.column}
 
     def size(self) -> int:
-        """About how many bytes of text it has, judging from its files."""
-        return sum(text_size(file) for files in self.files.values() for file in files)
-
-    @property
-    def splits(self) -> dict[str, list[Path]]:
-        """The files of each split."""
-        return self.files
+        """About how many bytes of text it has, judging from the sizes of its files."""
+        size = 0
+        for _, (file, _) in self.parts():
+            compressed = file.suffix in OPENERS or kind_of(file) == "parquet"
+            size += file.stat().st_size * (RATIO if compressed else 1)
+        return size
 
     def parts(self) -> list[tuple[str, Any]]:
-        """The split and the path of each file."""
-        return [(split, file) for split, files in self.files.items() for file in files]
+        """The split of each file, and the file with its name in the corpus."""
+        parts: list[tuple[str, Any]] = []
+        for split, path in {"train": self.path, "val": self.validation, "test": self.test}.items():
+            files = self.splits.get(split, [])
+            root = Path(path or "").expanduser()
+            if files and not root.is_dir():
+                root = Path(os.path.commonpath([file.parent for file in files]))
+            for file in files:
+                parts.append((split, (file, file.relative_to(root).as_posix())))
+        return parts
 
-    def documents(self, split: str, file: Path, cut: bool = False) -> Iterator[Document]:
+    def documents(self, split: str, part: tuple[Path, str], cut: bool = False) -> Iterator[Document]:
         """The documents of a file that are not empty; a text file is one, or many if it is to be `cut`.  Raises
         ValueError."""
-        path = {"train": self.path, "val": self.validation, "test": self.test}[split] or self.path
-        root = Path(path).expanduser()
-        if not root.is_dir():
-            root = Path(os.path.commonpath([file.parent for file in self.files[split]]))
-        name = file.relative_to(root).as_posix()
+        file, name = part
         try:
             for place, text in read_texts(file, self.column, cut):
                 if text.strip():
                     refuse_binary(text, file)
                     yield Document(name + place, text)
-        except DAMAGED as error:
-            raise ValueError(f"data.path: {file} is cut short or damaged ({one_line(error)[:120]})") from None
-        except OSError as error:
-            raise ValueError(f"data.path: {file} cannot be read ({error.strerror or one_line(error)[:120]})") from None
+        except UNREADABLE as error:
+            why = f"it may be cut short or damaged ({one_line(error)[:120]})"
+            raise ValueError(f"data.path: {file} cannot be read; {why}") from None
 
 
 def find_files(path: str, key: str) -> list[Path]:
@@ -169,17 +169,8 @@ def stamp(file: Path) -> list[int]:
 
 def kind_of(file: Path) -> str:
     """`lines` of JSON, `json`, `parquet` or `text`, by the last part of its name that is no compression."""
-    suffixes = [suffix for suffix in file.suffixes if suffix not in COMPRESSED]
+    suffixes = [suffix for suffix in file.suffixes if suffix not in OPENERS]
     return KINDS.get(suffixes[-1], "text") if suffixes else "text"
-
-
-def text_size(file: Path) -> int:
-    """About how many bytes of text a file has."""
-    if kind_of(file) == "parquet":
-        metadata = open_parquet(file).metadata
-        return sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
-    size = file.stat().st_size
-    return size * RATIO if file.suffix in COMPRESSED else size
 
 
 def refuse_binary(text: bytes, file: Path) -> None:
@@ -205,13 +196,18 @@ def read_texts(file: Path, column: str, cut: bool) -> Iterator[tuple[str, bytes]
             yield "", stream.read().encode(errors="surrogateescape")
 
 
+def open_zstd(file: Path, mode: str) -> Any:
+    """A file compressed by Zstandard, decompressed."""
+    arrow = extra("pyarrow", f"data.path={file}")
+    return io.BufferedReader(arrow.CompressedInputStream(str(file), "zstd"))
+
+
+OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": open_zstd}
+
+
 def open_text(file: Path) -> TextIO:
     """A file as text; bytes that are no UTF-8 are kept as surrogates."""
-    if file.suffix == ".zst":
-        arrow = extra("pyarrow", f"data.path={file}")
-        stream: Any = io.BufferedReader(arrow.CompressedInputStream(str(file), "zstd"))
-    else:
-        stream = OPENERS.get(file.suffix, open)(file, "rb")
+    stream = OPENERS.get(file.suffix, open)(file, "rb")
     encoding = ENCODINGS.get(stream.peek(2)[:2], "utf-8")
     return io.TextIOWrapper(stream, encoding, errors="surrogateescape", newline="\n")
 
@@ -284,32 +280,21 @@ def as_bytes(text: Any, column: str, where: str) -> bytes:
     return (text or "").encode(errors="replace")  # JSON may hold half of a character
 
 
-def open_parquet(file: Path) -> Any:
-    """A Parquet file.  Raises ValueError if it is none."""
-    parquet = extra("pyarrow.parquet", f"data.path={file}")
-    try:
-        return parquet.ParquetFile(file, buffer_size=BUFFER, pre_buffer=False)  # else a row group is in memory whole
-    except Exception as error:  # pyarrow's errors, of any content
-        raise ValueError(f"data.path: {file} is no Parquet file ({one_line(error)[:120]})") from None
-
-
 def read_parquet(file: Path, column: str) -> Iterator[tuple[str, bytes]]:
     """The texts of a column of a Parquet file, with the numbers of their rows."""
-    table = open_parquet(file)
-    if column not in table.schema_arrow.names:
-        raise ValueError(f"data.column={column} is not in {file}; {instead(column, table.schema_arrow.names)}")
+    parquet = extra("pyarrow.parquet", f"data.path={file}")
+    arrow_error = extra("pyarrow", "").ArrowException
     number = 0
-    batches = table.iter_batches(ROWS, columns=[column])
-    while True:
-        try:
-            texts = next(batches).column(0).to_pylist()
-        except StopIteration:
-            return
-        except Exception as error:  # pyarrow's errors, of any content
-            raise ValueError(f"data.path: {file} is cut short or damaged ({one_line(error)[:120]})") from None
-        for text in texts:
-            yield f":{number}", as_bytes(text, column, str(file))
-            number += 1
+    try:
+        table = parquet.ParquetFile(file, buffer_size=BUFFER, pre_buffer=False)  # else a row group is in memory whole
+        if column not in table.schema_arrow.names:
+            raise ValueError(f"data.column={column} is not in {file}; {instead(column, table.schema_arrow.names)}")
+        for batch in table.iter_batches(ROWS, columns=[column]):
+            for text in batch.column(0).to_pylist():
+                yield f":{number}", as_bytes(text, column, str(file))
+                number += 1
+    except arrow_error as error:
+        raise ValueError(f"data.path: {file} is damaged or no Parquet file ({one_line(error)[:120]})") from None
 
 
 def standard_library() -> Given:

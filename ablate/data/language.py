@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ablate.config.ranges import at_least
-from ablate.data.corpus import SPLITS, Corpus, is_as_written
+from ablate.data.corpus import SPLITS, Corpus, is_as_written, windows
 from ablate.data.documents import Files, standard_library
 from ablate.data.prepare import corpus_of
 from ablate.data.rows import Rows
@@ -52,10 +52,6 @@ class LanguageModelling(Task):
         self.yardsticks = self.corpus.yardsticks
         self.bytes_per_token = self.corpus.bytes_per_token
         self.notes = self.corpus.notes
-        if self.corpus.unknown:
-            shares = ", ".join(f"{100 * share:.2g} % of {split}" for split, share in self.corpus.unknown.items())
-            note = f"words beyond the {self.vocab:,} of the vocabulary are <unk>: {shares}"
-            self.notes = [*self.notes, f"{note}; predicting it counts as right"]
         self.train_tokens: int = len(self.corpus.tokens["train"])
         for split in SPLITS:
             size = len(self.corpus.tokens[split])
@@ -136,8 +132,8 @@ class LanguageModelling(Task):
         """The tokens at `length` positions from each start, and those one position later."""
         import torch  # imported here because fingerprints are computed without torch
 
-        places = starts[:, None] + np.arange(length + 1)
-        window = torch.from_numpy(self.corpus.tokens[split][places].astype(np.int64))
+        ids = windows(self.corpus.tokens[split], starts, length + 1)
+        window = torch.from_numpy(ids.astype(np.int64))
         # Contiguous for any batch size, as a compiled model expects.
         return window[:, :-1].contiguous(), window[:, 1:].clone()
 

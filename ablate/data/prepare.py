@@ -1,6 +1,7 @@
-"""Texts of 64 MB and more: tokenised once by `datasets`, in a process per core, into memory-mapped shards with an
-index.  Documents are held out by a hash of their content; near-copies of them are not looked for."""
+"""The corpus of a text.  Texts of 64 MB and more are tokenised once by `datasets`, in a process per core, into files of
+ids with an index; documents are held out by a hash of their content, and near-copies of them are not looked for."""
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -11,40 +12,39 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ablate.config.errors import one_line
-from ablate.config.extra import NotInstalled, extra, installed
+from ablate.config.extra import NotInstalled, extra
 from ablate.config.import_path import cores, program
 from ablate.data import corpus as corpora
 from ablate.data.corpus import (
     SPLITS,
     Corpus,
+    Shards,
     facts_of,
     folder_of,
     load_corpus,
     locked,
     open_corpus,
-    open_shards,
-    sha256_of,
+    replaced,
     unwritable,
     write_index,
 )
-from ablate.data.documents import Document, Files, Given
+from ablate.data.documents import Document, Files, Given, stamp
 from ablate.data.rows import Rows
 from ablate.data.split import place
 from ablate.data.tokenizer import SEPARATOR, check_size, codec, learn, units
-from ablate.runs.files import digest
+from ablate.runs.files import digest, file_digest
 
-LARGE = 64 << 20  # bytes of text from which it is prepared here; smaller ones are split by clusters
+LARGE = 64 << 20  # bytes of text from which it is prepared on disk; smaller ones are split by clusters
 HELD_OUT = 10_000_000  # tokens of a held-out split, about
 PER_TOKEN = {"byte": 1, "char": 1}  # bytes of text, for the size of held-out splits; 4 for other tokenizers
 SAMPLE = 100_000_000  # bytes of training text that a vocabulary is learned from
-SHARD = 128 << 20  # bytes of ids whose splits share a number
 BATCH = 100  # documents that a process tokenises at a time
 FORMAT = 3  # raise it when the tokens of the same documents change
 NOTE = "near-copies of held-out documents are not searched for in the training text, since it has 64 MB or more"
@@ -55,70 +55,59 @@ Source = Files | Rows
 
 def corpus_of(source: Source | Given, tokenizer: str, vocab_size: int | None) -> Corpus:
     """The corpus of these documents, from the cache or newly made.  Of a large one only the index is read, if its files
-    have the sizes and times that they had.  Raises ValueError."""
+    have the sizes that they had.  Raises ValueError."""
     size = check_size(tokenizer, vocab_size)
     if isinstance(source, Given):
-        return load_corpus(source.documents, tokenizer, vocab_size)
+        return load_corpus({"train": source.documents}, tokenizer, size)
     recipe = source.recipe() | {"format": FORMAT, "tokenizer": tokenizer, "size": size, "held_out": HELD_OUT}
     if tokenizer.endswith(".json"):
         recipe["learned"] = digest(learn(tokenizer, None, ()).encode())
     folder = folder_of(recipe)
     corpus = open_corpus(folder, contents=False)
     if corpus is None and source.size() < LARGE:
-        return small_corpus(source, tokenizer, vocab_size)
-    if corpus is None and corpora.unprepared is not None:
-        corpora.unprepared.append(source.words)
-        raise corpora.Unprepared
+        return small_corpus(source, tokenizer, size)
     if corpus is None:
+        if corpora.unprepared is not None:
+            corpora.unprepared.append(source.words)
+            raise corpora.Unprepared
         with locked(folder):
             corpus = open_corpus(folder, contents=False)
             if corpus is None:
                 prepare_in_process(folder, source, tokenizer, size)
                 corpus = open_corpus(folder, contents=False)
-    assert corpus is not None
-    return dataclasses.replace(corpus, folder=folder)
+        assert corpus is not None
+    tokens = {split: Shards([ids]) for split, ids in corpus.tokens.items()}
+    return dataclasses.replace(corpus, tokens=tokens, folder=folder)
 
 
-def small_corpus(source: Source, tokenizer: str, vocab_size: int | None) -> Corpus:
+def small_corpus(source: Source, tokenizer: str, size: int | None) -> Corpus:
     """The corpus of documents that fit into memory."""
-    documents: dict[str, list[Document]] = {}
+    documents: dict[str, list[Document]] = {split: [] for split in source.splits}
     for split, part in source.parts():
-        documents.setdefault(split, []).extend(source.documents(split, part))
-    train = documents.pop("train", [])
-    if not train:
+        documents[split].extend(source.documents(split, part))
+    if not documents["train"]:
         raise ValueError(f"{source.words} is empty; name what has text in it")
-    if not documents:
-        return load_corpus(train, tokenizer, vocab_size)
-    corpus = load_corpus(train, tokenizer, vocab_size, documents)
-    return dataclasses.replace(corpus, notes=[*corpus.notes, GIVEN])
+    corpus = load_corpus(documents, tokenizer, size)
+    if len(documents) == 1:
+        return corpus
+    return dataclasses.replace(corpus, notes=[GIVEN, *corpus.notes])
 
 
 def prepare_in_process(folder: Path, source: Source, tokenizer: str, size: int | None) -> None:
-    """Prepare a corpus in a process of its own, which ends with this one.  Raises ValueError."""
-    installed("datasets", f"{source.words}, a text of 64 MB or more,", "data")
+    """Prepare a corpus in a process of its own.  Raises ValueError."""
     print(f"ablate: {source.title}: preparing the text, once, in {folder.parent}", file=sys.stderr, flush=True)
-    order = [str(folder), type(source).__name__, dataclasses.asdict(source), tokenizer, size]
-    process = subprocess.Popen(
-        [*program("ablate.data.prepare"), json.dumps(order)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
+    order = json.dumps([str(folder), type(source).__name__, dataclasses.asdict(source), tokenizer, size])
+    command = [*program("ablate.data.prepare"), order]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, start_new_session=True) as process:
         assert process.stdout
         message = process.stdout.read().strip()
-        code = process.wait()
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    if code:
-        raise ValueError(message or f"the process that prepared {source.words} ended with code {code}; try again")
+    if process.returncode:
+        raise ValueError(message or f"the process that prepared {source.words} was killed; try again")
 
 
 def main() -> None:
-    """The process that prepares a corpus; its parent holds its standard input."""
+    """The process that prepares a corpus; it ends when its standard input does, which its parent holds."""
     threading.Thread(target=end_with_parent, daemon=True).start()
     folder, kind, settings, tokenizer, size = json.loads(sys.argv[-1])
     source: Source = Files(**settings) if kind == "Files" else Rows(**settings)
@@ -149,74 +138,52 @@ def explain(error: Exception, folder: Path) -> str:
 
 def prepare(folder: Path, source: Source, tokenizer: str, size: int | None) -> None:
     """Prepare a corpus from the beginning, and put it into the cache whole."""
-    datasets = extra("datasets", source.words)
+    datasets = extra("datasets", f"{source.words}, a text of 64 MB or more,")
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
-    work = folder.with_suffix(".making")
-    shutil.rmtree(work, ignore_errors=True)  # what a killed process has left
-    temporary = work / "datasets"
-    temporary.mkdir(parents=True)
     share = min(0.05, HELD_OUT * PER_TOKEN.get(tokenizer, 4) / source.size())
     parts = source.parts()
-    texts = datasets.Dataset.from_generator(
-        read_parts,
-        features=datasets.Features({name: datasets.Value(kind) for name, kind in COLUMNS.items()}),
-        cache_dir=str(temporary),
-        gen_kwargs={"parts": parts, "source": source, "share": share},
-        num_proc=min(cores(), len(parts)),
-    )
-    state = learn(tokenizer, size, training_sample(texts, tokenizer), alphabet_of(texts, tokenizer))
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # from here on there is a process per core
-    coded = texts.map(
-        encode_batch,
-        batched=True,
-        batch_size=BATCH,
-        writer_batch_size=BATCH,
-        remove_columns=["text"],
-        features=datasets.Features({name: datasets.Value(kind) for name, kind in CODED.items()}),
-        fn_kwargs={"tokenizer": tokenizer, "state": state},
-        num_proc=min(cores(), len(texts)),
-        cache_file_name=str(temporary / "coded.arrow"),
-    )
-    write_corpus(work, coded, tokenizer, state, len(source.splits) > 1)
-    shutil.rmtree(temporary)
-    shutil.rmtree(folder, ignore_errors=True)
-    work.rename(folder)
-
-
-COLUMNS = {"name": "string", "split": "string", "text": "binary"}
-CODED = {"name": "string", "split": "string", "ids": "binary", "bytes": "int64"}
+    with replaced(folder) as work:
+        temporary = work / "datasets"
+        columns = {"name": "string", "split": "string", "text": "binary"}
+        texts = datasets.Dataset.from_generator(
+            read_parts,
+            features=datasets.Features({name: datasets.Value(kind) for name, kind in columns.items()}),
+            cache_dir=str(temporary),
+            gen_kwargs={"parts": parts, "source": source, "share": share},
+            num_proc=min(cores(), len(parts)),
+        )
+        state = learn(tokenizer, size, training_sample(texts, tokenizer))
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # from here on there is a process per core
+        coded = texts.map(
+            encode_batch,
+            batched=True,
+            batch_size=BATCH,
+            writer_batch_size=BATCH,
+            remove_columns=["text"],
+            fn_kwargs={"tokenizer": tokenizer, "state": state},
+            num_proc=min(cores(), len(texts)),
+        )
+        write_corpus(work, coded, tokenizer, state, GIVEN if len(source.splits) > 1 else NOTE)
+        shutil.rmtree(temporary)
 
 
 def read_parts(parts: list[Any], source: Source, share: float) -> Iterator[dict[str, Any]]:
     """The documents of some parts of a source, with their splits."""
-    given = len(source.splits) > 1
     for split, part in parts:
         for document in source.documents(split, part, cut=True):
-            if not given:
+            if len(source.splits) == 1:
                 split = place(hashlib.sha256(document.text).digest(), share)
             yield {"name": document.name, "split": split, "text": document.text}
 
 
 def training_sample(texts: Any, tokenizer: str) -> Iterator[str]:
-    """Every n-th training document, about `SAMPLE` bytes in all."""
-    step = 1 + texts.data.nbytes // SAMPLE
-    for name, split, text in rows_of(texts.select(range(0, len(texts), step)), COLUMNS):
-        if split == "train":
-            yield units(name, text, tokenizer, SEPARATOR)
-
-
-def alphabet_of(texts: Any, tokenizer: str) -> Iterator[str]:
-    """All texts, for the alphabet of a tokenizer by characters."""
-    if tokenizer == "char":
-        for name, _, text in rows_of(texts, COLUMNS):
-            yield units(name, text, tokenizer)
-
-
-def rows_of(dataset: Any, columns: Iterable[str]) -> Iterator[tuple[Any, ...]]:
-    """The values of each row in some columns, read a batch at a time."""
-    for batch in dataset.iter(BATCH):
-        yield from zip(*(batch[column] for column in columns), strict=True)
+    """What a tokenizer learns from: every n-th training document, about `SAMPLE` bytes in all; for an alphabet, all."""
+    step = 1 if tokenizer == "char" else 1 + texts.data.nbytes // SAMPLE
+    for rows in texts.select(range(0, len(texts), step)).iter(BATCH):
+        for name, split, text in zip(rows["name"], rows["split"], rows["text"], strict=True):
+            if split == "train" or tokenizer == "char":
+                yield units(name, text, tokenizer, SEPARATOR)
 
 
 encoder_of = functools.lru_cache(1)(codec)
@@ -231,42 +198,37 @@ def encode_batch(rows: dict[str, list[Any]], tokenizer: str, state: str) -> dict
     return {"ids": ids, "bytes": [len(text) + 1 for text in rows["text"]]}
 
 
-def write_corpus(work: Path, coded: Any, tokenizer: str, state: str, given: bool) -> None:
-    """Write the shards of each split and the index.  Raises ValueError if a split has no document."""
+def write_corpus(work: Path, coded: Any, tokenizer: str, state: str, note: str) -> None:
+    """Write the ids of each split and the index.  Raises ValueError if a split has no document."""
     encoder = codec(tokenizer, state)
-    dtype = encoder.encode(units("", b"", tokenizer, SEPARATOR)).dtype
     names: dict[str, list[str]] = {split: [] for split in SPLITS}
     lengths: dict[str, list[int]] = {split: [] for split in SPLITS}
     sizes = dict.fromkeys(SPLITS, 0)
-    shards: dict[str, list[str]] = {split: [] for split in SPLITS}
-    count = 1 + coded.data.nbytes // SHARD
-    for number in range(count):
-        ids: dict[str, list[bytes]] = {split: [] for split in SPLITS}
-        for name, split, document, size in rows_of(coded.shard(count, number, contiguous=True), CODED):
-            if split != "train":  # losses are kept per held-out document
-                names[split].append(name)
-            lengths[split].append(len(document) // dtype.itemsize)
-            sizes[split] += size
-            ids[split].append(document)
-        for split in SPLITS:
-            if ids[split]:
-                shards[split].append(f"{split}-{number}.npy")
-                np.save(work / shards[split][-1], np.frombuffer(b"".join(ids[split]), dtype))
-    if not all(shards.values()):
-        lacking = [split for split in SPLITS if not shards[split]]
-        raise ValueError(
-            f"the text has too few documents: none for {lacking[0]}; cut them into more, as text files are"
-        )
-    tokens = {split: open_shards(work, shards[split]) for split in SPLITS}
-    digests = [[sha256_of(work / name) for name in shards[split]] for split in SPLITS]
-    content = [FORMAT, encoder.vocab, dtype.name, digests]
+    with contextlib.ExitStack() as stack:
+        files = {split: stack.enter_context(open(work / f"{split}.bin", "wb")) for split in SPLITS}
+        for rows in coded.iter(BATCH):
+            for name, split, ids, size in zip(rows["name"], rows["split"], rows["ids"], rows["bytes"], strict=True):
+                files[split].write(ids)
+                lengths[split].append(len(ids) // encoder.dtype.itemsize)
+                sizes[split] += size
+                if split != "train":  # losses are kept per held-out document
+                    names[split].append(name)
+    for split in SPLITS:
+        if not lengths[split]:
+            raise ValueError(f"the text has too few documents: none for {split}; cut them into more")
+    tokens = {split: np.memmap(work / f"{split}.bin", encoder.dtype, "r") for split in SPLITS}
+    digests = []
+    for split in SPLITS:
+        file = work / f"{split}.bin"
+        digests.append(file_digest(file, *stamp(file)))
+    facts = facts_of(tokenizer, encoder.vocab, tokens, sizes)
+    facts["notes"].insert(0, note)
     corpus = Corpus(
-        fingerprint=digest(json.dumps(content).encode())[:32],
+        fingerprint=digest(json.dumps([FORMAT, encoder.vocab, encoder.dtype.name, digests]).encode())[:32],
         names=names,
         ends={split: np.cumsum(lengths[split]) for split in SPLITS},
         state=state,
         by_document=True,
-        notes=[GIVEN if given else NOTE],
-        **facts_of(tokenizer, encoder.vocab, tokens, sizes),
+        **facts,
     )
-    write_index(work, corpus, shards)
+    write_index(work, corpus)

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ablate.config.ranges import above
-from ablate.data.sequence import Synthetic, check_sizes, ids
+from ablate.config.ranges import above, at_least
+from ablate.data.sequence import Synthetic, check_symbols, ids
 from ablate.data.task import IGNORE, generator
 
 
@@ -29,12 +29,9 @@ class MQAR(Synthetic):
     kinds = ("lm",)
 
     def __init__(self, kind: str, context: int, length: int, pairs: int, symbols: int, power_a: float):
-        check_sizes(1, pairs=pairs)
-        if symbols < 2 * pairs:
-            least = f"data.pairs={pairs} needs data.symbols of at least {2 * pairs}"
-            raise ValueError(f"data.symbols={symbols} has too few keys; {least}")
+        self.pairs = at_least("data.pairs", pairs, 1)
+        check_symbols(symbols, 2 * pairs)
         check_even(symbols=symbols)
-        self.pairs = pairs
         self.half = symbols // 2
         self.power_a = above("data.power_a", power_a, 0)
         super().__init__("mqar", kind, context, length, {"pairs": pairs, "symbols": symbols, "power_a": power_a})
@@ -78,7 +75,7 @@ class Memorisation(Synthetic):
     kinds = ("lm",)
 
     def __init__(self, kind: str, context: int, length: int, symbols: int):
-        check_sizes(4, symbols=symbols)
+        check_symbols(symbols, 4)
         check_even(symbols=symbols, length=length)
         self.half = symbols // 2
         super().__init__("memorisation", kind, context, length, {"symbols": symbols})

@@ -9,12 +9,11 @@ from typing import Any
 
 from ablate.config.errors import one_line
 from ablate.config.extra import extra
-from ablate.config.files import parse_json
 from ablate.data.documents import ROWS, Document, as_bytes, stamp
 from ablate.formatting import instead
 
 PATIENCE = 5.0  # seconds to wait for the hub
-PART = 64 << 20  # bytes of text that one process reads at a time
+PART = 10_000  # rows that one process reads at a time
 
 
 @dataclass(frozen=True)
@@ -44,6 +43,8 @@ class Rows:
         """The dataset's name of each split that is used.  Raises ValueError."""
         if not self.name:
             raise ValueError("data.name is empty; write the name of a dataset, or the folder of a saved one")
+        if self.config is not None and self.folder is not None:
+            raise ValueError(f"data.config={self.config} is for datasets of the hub, and {self.name} is a folder")
         if self.validation is None and self.test is None:
             return {"train": self.split}
         if self.validation is None or self.test is None:
@@ -55,20 +56,19 @@ class Rows:
     @cached_property
     def rows(self) -> dict[str, Any]:
         """The dataset of each split, of the column alone.  Raises ValueError."""
-        splits = self.splits
-        loaded = from_disk(self.folder, self.config) if self.folder is not None else from_hub(self.name, self.config)
+        loaded = self.load()
         if not isinstance(loaded, dict):
             loaded = {str(loaded.split or "train"): loaded}  # saved without a name
-        columns = {}
-        for split, name in splits.items():
+        rows = {}
+        for split, name in self.splits.items():
             if name not in loaded:
                 key = {"train": "split", "val": "validation", "test": "test"}[split]
                 raise ValueError(f"data.{key}={name} is not in {self.name}; {instead(name, loaded)}")
-            if self.column not in loaded[name].column_names:
-                there = instead(self.column, loaded[name].column_names)
-                raise ValueError(f"data.column={self.column} is not in {self.name}; {there}")
-            columns[split] = loaded[name].select_columns([self.column])
-        return columns
+            columns = loaded[name].column_names
+            if self.column not in columns:
+                raise ValueError(f"data.column={self.column} is not in {self.name}; {instead(self.column, columns)}")
+            rows[split] = loaded[name].select_columns([self.column])
+        return rows
 
     @property
     def folder(self) -> Path | None:
@@ -76,22 +76,33 @@ class Rows:
         folder = Path(self.name).expanduser().absolute()
         return folder if folder.exists() else None
 
+    def load(self) -> Any:
+        """The dataset, or several by split: from its folder, from the library's cache, or from the hub.  Raises
+        ValueError."""
+        datasets = extra("datasets", "data=hf")
+        try:
+            if self.folder is not None:
+                return datasets.load_from_disk(str(self.folder))
+            try:
+                with offline():
+                    return datasets.load_dataset(self.name, self.config)
+            except Exception:  # not cached, or incomplete
+                if not answers():
+                    raise
+            return datasets.load_dataset(self.name, self.config)
+        except Exception as error:  # of the library: a folder can hold anything, and the hub refuse it
+            why = one_line(error)[:200]
+        where = "write a folder of save_to_disk, or a dataset of the hub that is on this machine or can be reached"
+        raise ValueError(f"data.name={self.name} cannot be loaded ({why}); {where}")
+
     def recipe(self) -> dict[str, Any]:
         """What the text depends on: of a saved dataset its files with their sizes and times, without loading a library;
         one of the hub does not change in the library's cache."""
-        splits = self.splits
-        if self.folder is None:
-            return {"name": self.name, "config": self.config, "splits": splits, "column": self.column}
-        stamps = {}
-        for split, name in splits.items():
-            folder = self.folder / name if (self.folder / name).is_dir() else self.folder
-            try:  # other .arrow files there are the library's cache
-                state = parse_json((folder / "state.json").read_text(encoding="utf-8"))
-                files = sorted(folder / file["filename"] for file in state["_data_files"])
-                stamps[split] = [[str(file), *stamp(file)] for file in files]
-            except (OSError, ValueError, LookupError, TypeError):
-                break  # the library says what is wrong with the folder
-        return {"files": stamps, "splits": splits, "column": self.column}
+        files = []
+        if self.folder is not None:  # other .arrow files there are the library's cache
+            for file in sorted([*self.folder.rglob("data-*.arrow"), *self.folder.rglob("state.json")]):
+                files.append([str(file), *stamp(file)])
+        return {"dataset": [self.name, self.config, self.splits, self.column], "files": files}
 
     def size(self) -> int:
         """See Files."""
@@ -99,11 +110,10 @@ class Rows:
 
     def parts(self) -> list[tuple[str, Any]]:
         """The split and the rows of each part."""
-        step = max(1, PART * sum(map(len, self.rows.values())) // max(1, self.size()))
         parts: list[tuple[str, Any]] = []
         for split, rows in self.rows.items():
-            for start in range(0, len(rows), step):
-                parts.append((split, range(start, min(start + step, len(rows)))))
+            for start in range(0, len(rows), PART):
+                parts.append((split, range(start, min(start + PART, len(rows)))))
         return parts
 
     def documents(self, split: str, rows: range, cut: bool = False) -> Iterator[Document]:
@@ -115,38 +125,6 @@ class Rows:
                 if text.strip():
                     yield Document(f"{self.splits[split]}/{number}", text)
                 number += 1
-
-
-def from_disk(folder: Path, config: str | None) -> Any:
-    """Load a dataset, or several by split, written by `save_to_disk`."""
-    if config is not None:
-        raise ValueError(f"data.config={config} is for datasets of the hub, and {folder} is a folder; leave it null")
-    datasets = extra("datasets", "data=hf")
-    try:
-        return datasets.load_from_disk(str(folder))
-    except Exception as error:  # a folder can hold anything
-        raise ValueError(f"data.name={folder} holds no dataset of save_to_disk ({one_line(error)[:200]})") from None
-
-
-def from_hub(name: str, config: str | None) -> Any:
-    """Load a dataset from the local cache, or from the hub if it answers within `PATIENCE`."""
-    if name.startswith(("/", ".", "~")):
-        raise ValueError(f"data.name={name} does not exist; write a folder of save_to_disk, or a dataset of the hub")
-    datasets = extra("datasets", "data=hf")
-    try:
-        with offline():
-            return datasets.load_dataset(name, config)
-    except Exception as error:  # not cached, or incomplete
-        missing = one_line(error)[:200]
-    if not answers():
-        raise ValueError(
-            f"data.name={name} is not on this machine, and the hub does not answer ({missing}); "
-            "write the folder of a dataset saved with save_to_disk"
-        )
-    try:
-        return datasets.load_dataset(name, config)
-    except Exception as error:  # no such dataset, no such configuration, no permission, no space
-        raise ValueError(f"data.name={name} data.config={config} cannot be loaded ({one_line(error)[:200]})") from None
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from ablate.config.ranges import at_least, at_most
 from ablate.data.task import IGNORE, Batch, HeldOut, Task, generator
 
 VERSION = 2  # raise it when the same parameters give other examples
-MOST = 10_000_000  # largest number of symbols, places or pairs, which are stored in tables
+MOST = 10_000_000  # symbols
 PAD, BOS, SEP, EOS, FIRST = range(5)  # FIRST is the id of the first symbol
 LARGE = 10_000  # lengths with at least this many possible sources have separate ones in each split
 
@@ -37,7 +37,7 @@ class Synthetic(Task):
         if kind == "seq2seq":
             self.title += ", sequence to sequence"
         self.context = self.span(length)
-        self.positions = self.width(length)
+        self.positions = self.context
         if self.context > context:
             problem = f"data.length={length} needs data.context of at least {self.context}, not {context}"
             raise ValueError(f"{problem}; write a shorter data.length or a larger data.context")
@@ -54,10 +54,6 @@ class Synthetic(Task):
         """The smallest possible length."""
         return 1
 
-    def width(self, length: int) -> int:
-        """Positions that a model computes for an example of this length."""
-        return self.span(length)
-
     def examples(self, draw: np.random.Generator, size: int, split: str, length: int | None) -> tuple[Any, Tensor]:
         """Inputs and targets, of one length or distributed as in training."""
         raise NotImplementedError
@@ -72,7 +68,7 @@ class Synthetic(Task):
         number of examples as the training length, from the same random draws where possible."""
         if length is not None and length < self.shortest():
             raise ValueError(f"{self.name} has no examples of length {length}; the shortest is {self.shortest()}")
-        count = max(1, tokens // self.width(self.length))
+        count = max(1, tokens // self.positions)
         draw = generator("held out", self.fingerprint, split)
         inputs, targets = self.examples(draw, count, split, length)
         return HeldOut(inputs, targets, np.zeros(targets.shape, int), [self.title])
@@ -93,6 +89,8 @@ class Sequence(Synthetic):
         self.symbols = symbols
         self.kind = kind  # needed by `span`
         super().__init__(name, kind, context, length, parameters | {"symbols": symbols})
+        if kind == "seq2seq":
+            self.positions = sum(self.widths(length)) + 1
         self.set_outputs(FIRST + symbols, symbols + 1)  # any symbol or EOS
         if not self.has_separate_splits(np.arange(self.shortest(), length + 1)).any():
             self.notes = [f"{name} has fewer than {LARGE:,} sources of any length: held-out ones were seen in training"]
@@ -141,55 +139,38 @@ class Sequence(Synthetic):
             return source + target + 2
         return max(source, target + 1)
 
-    def width(self, length: int) -> int:
-        """Positions of source and target together."""
-        source, target = self.widths(length)
-        if self.kind == "lm":
-            return source + target + 2
-        return source + target + 1
-
     def examples(self, draw: np.random.Generator, size: int, split: str, length: int | None) -> tuple[Any, Tensor]:
         """Draw sources with their answers, repeatedly until all sources belong to the split."""
+        longest = length or self.length
+        source_width, target_width = self.widths(longest)
         if length is not None:
             lengths = np.full(size, length)
         else:
             lengths = self.lengths(draw, size)
-            if split != "train" and not self.notes:
-                lengths = self.separate_lengths(draw, lengths)
-        longest = length or self.length
-        source_width, target_width = self.widths(longest)
-        sources = self.sources(draw, lengths, source_width)
+            while split != "train" and not self.notes:
+                too_short = ~self.has_separate_splits(lengths)
+                if not too_short.any():
+                    break
+                lengths[too_short] = self.lengths(draw, int(too_short.sum()))
         separated = self.has_separate_splits(lengths)
-        while True:
-            wrong = separated & (splits_of(sources) != split)
-            if not wrong.any():
-                break
+        sources = self.sources(draw, lengths, source_width)
+        while (wrong := separated & (splits_of(sources) != split)).any():
             sources[wrong] = self.sources(draw, lengths[wrong], source_width)
-        targets = self.answers(sources, target_width)
-        if self.kind == "lm":
-            inputs, scored = join(sources, targets, self.span(longest))
-        else:
-            inputs, scored = separate(sources, targets)
-        return self.without_idle_masks(inputs), scored
-
-    def separate_lengths(self, draw: np.random.Generator, lengths: np.ndarray) -> np.ndarray:
-        """The lengths, those that have no separate held-out sources drawn anew."""
-        while True:
-            too_short = ~self.has_separate_splits(lengths)
-            if not too_short.any():
-                return lengths
-            lengths[too_short] = self.lengths(draw, int(too_short.sum()))
-
-    def without_idle_masks(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The inputs, without masks if examples are never padded."""
-        if self.padded:
-            return inputs
-        return {name: tensor for name, tensor in inputs.items() if "mask" not in name}
+        inputs, scored = encode(self.kind, sources, self.answers(sources, target_width), self.span(longest))
+        if not self.padded:
+            inputs = {name: tensor for name, tensor in inputs.items() if "mask" not in name}
+        return inputs, scored
 
     def blank(self) -> dict[str, Tensor]:
         """Zero inputs of one example, without masking."""
-        source, target = self.widths(self.length)
-        return self.without_idle_masks(blank(self.kind, source, target, self.context))
+        return blank(self.batch(0, 0, 1))
+
+
+def encode(kind: str, source: np.ndarray, target: np.ndarray, width: int) -> tuple[dict[str, Tensor], Tensor]:
+    """Inputs and targets of padded sources and targets: as one sequence of `width` positions, or as two."""
+    if kind == "lm":
+        return join(source, target, width)
+    return separate(source, target)
 
 
 def join(source: np.ndarray, target: np.ndarray, width: int) -> tuple[dict[str, Tensor], Tensor]:
@@ -232,16 +213,13 @@ def separate(source: np.ndarray, target: np.ndarray) -> tuple[dict[str, Tensor],
     return inputs, ids(targets)
 
 
-def blank(kind: str, source: int, target: int, context: int) -> dict[str, Tensor]:
-    """Zero inputs of one example of these widths, without masking."""
-    if kind == "lm":
-        return {"tokens": torch.zeros((1, context), dtype=torch.long), "mask": torch.ones(1, context)}
-    return {
-        "source": torch.zeros((1, source), dtype=torch.long),
-        "tokens": torch.zeros((1, target + 1), dtype=torch.long),
-        "source_mask": torch.ones(1, source),
-        "mask": torch.ones(1, target + 1),
-    }
+def blank(batch: Batch) -> dict[str, Tensor]:
+    """Inputs of the shapes of a batch: zeros, and masks of ones."""
+    inputs = {}
+    for name, tensor in batch.inputs.items():
+        fill = 1 if "mask" in name else 0
+        inputs[name] = torch.full(tensor.shape, fill, dtype=tensor.dtype)
+    return inputs
 
 
 def splits_of(rows: np.ndarray) -> np.ndarray:
@@ -258,11 +236,10 @@ def mix(x: np.ndarray) -> np.ndarray:
     return x ^ (x >> np.uint64(31))
 
 
-def check_sizes(least: int, **settings: int) -> None:
-    """Raise ValueError for settings of `data` below `least` or above `MOST`."""
-    for name, value in settings.items():
-        at_most(f"data.{name}", value, MOST)
-        at_least(f"data.{name}", value, least)
+def check_symbols(symbols: int, least: int) -> None:
+    """Raise ValueError for a number of symbols that is too small, or too large for tables of them."""
+    at_most("data.symbols", symbols, MOST)
+    at_least("data.symbols", symbols, least)
 
 
 def ids(array: np.ndarray) -> Tensor:

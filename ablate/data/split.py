@@ -1,19 +1,16 @@
 """Splits documents into training and held-out ones so that no held-out text has near-duplicates in training."""
 
-import functools
 import hashlib
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import combinations, pairwise
 
 import numpy as np
 
 WORDS = 12  # words per shingle: about three lines of code
-SPACE = np.isin(np.arange(256), list(b" \t\n\r\v\f"))
-GAP = re.compile(rb"[ \t\n\r\v\f]")
-BLOCK = 1 << 20  # bytes
+WORD = re.compile(rb"\S+")
 LONG = 64  # bytes; longer strings without white space are not words
+CHARACTER = re.compile(rb"(?s).[\x80-\xbf]*")  # of UTF-8
 FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, and thus invertible modulo 2^64
 SHARE = 0.2  # documents that share more of their shingles than this go to the same split
 COMMON = 100  # a shingle in more documents than this is boilerplate, which does not count as duplication
@@ -70,50 +67,34 @@ def near_duplicates(texts: Sequence[bytes]) -> list[list[int]]:
     from scipy.sparse.csgraph import connected_components
 
     sets = [shingles(text) for text in texts]
-    links = linked_pairs(sets)
-    graph = coo_array((np.ones(len(links)), np.array(links, int).reshape(-1, 2).T), (len(texts), len(texts)))
+    sizes = np.array([len(documents) for documents in sets])
+    document = np.repeat(np.arange(len(sets)), sizes)  # of each shingle
+    _, shingle, count = np.unique(np.concatenate(sets), return_inverse=True, return_counts=True)
+    rare = count[shingle] <= COMMON
+    has = coo_array((np.ones(rare.sum(), int), (document[rare], shingle[rare])), (len(sets), len(count))).tocsr()
+    shared = has @ has.T  # (N, N)
+    # Of common shingles all pairs are too many; copies of one text are neighbours in every list of documents.
+    order = np.lexsort((document[~rare], shingle[~rare]))
+    common = shingle[~rare][order]
+    owner = document[~rare][order]
+    same = common[1:] == common[:-1]
+    neighbours = coo_array((np.ones(same.sum(), int), (owner[:-1][same], owner[1:][same])), shared.shape).tocsr()
+    links = coo_array(shared.shape, dtype=int)
+    for counts, share in ((shared, SHARE), (shared + neighbours, BOILERPLATE)):
+        pairs = counts.tocoo()
+        above = pairs.data > share * np.minimum(sizes[pairs.row], sizes[pairs.col])
+        links = links + coo_array((pairs.data[above], (pairs.row[above], pairs.col[above])), shared.shape)
     clusters: dict[int, list[int]] = defaultdict(list)
-    for i, cluster in enumerate(connected_components(graph, directed=False)[1].tolist()):
+    for i, cluster in enumerate(connected_components(links, directed=False)[1].tolist()):
         clusters[cluster].append(i)
     return list(clusters.values())
-
-
-def linked_pairs(sets: Sequence[np.ndarray]) -> list[tuple[int, int]]:
-    """The pairs of sets of shingles that share too many."""
-    rare: Counter[tuple[int, int]] = Counter()  # shared shingles of each pair
-    common: Counter[tuple[int, int]] = Counter()
-    for owners in owners_of_shared(sets):
-        if len(owners) <= COMMON:
-            rare.update(combinations(owners, 2))
-        else:  # too many pairs; copies of one text are neighbours in every list
-            common.update(pairwise(owners))
-    links = []
-    for (a, b), count in rare.items():
-        if count > SHARE * min(len(sets[a]), len(sets[b])):
-            links.append((a, b))
-    for (a, b), count in common.items():
-        if count + rare[a, b] > BOILERPLATE * min(len(sets[a]), len(sets[b])):
-            links.append((a, b))
-    return links
-
-
-def owners_of_shared(sets: Sequence[np.ndarray]) -> Iterator[list[int]]:
-    """For each shingle in several documents, their indices in order."""
-    hashes = np.concatenate(sets)
-    order = np.argsort(hashes, kind="stable")
-    hashes = hashes[order]
-    owners = np.repeat(np.arange(len(sets)), [len(documents) for documents in sets])[order].tolist()
-    starts = np.flatnonzero(np.r_[True, hashes[1:] != hashes[:-1]])
-    ends = np.r_[starts[1:], len(hashes)]
-    several = ends - starts > 1
-    for start, end in zip(starts[several].tolist(), ends[several].tolist(), strict=True):
-        yield owners[start:end]
 
 
 def shingles(text: bytes) -> np.ndarray:
     """Unique hashes of all runs of `WORDS` words, Σ hash(word i) · FACTOR^(WORDS − 1 − i) mod 2^64.  A shorter text is
     one run.  Line breaks and indentation do not matter."""
-    hashes = np.concatenate([word_hashes(block) for block in blocks_of(text)])
+    # Other numbers in each process, but the same words are equal in all of them.
+    hashes = np.fromiter(map(hash, words_of(text)), np.int64).astype(np.uint64)
     width = min(WORDS, len(hashes))
     sums = np.zeros(len(hashes) - width + 1, dtype=np.uint64)
     for i in range(width):
@@ -121,52 +102,11 @@ def shingles(text: bytes) -> np.ndarray:
     return np.unique(sums)
 
 
-def blocks_of(text: bytes) -> list[bytes]:
-    """A text cut at white space after each `BLOCK` bytes, since hashing takes a hundred bytes of memory per byte."""
-    blocks = []
-    start = 0
-    while start < len(text):
-        gap = GAP.search(text, start + BLOCK)
-        end = gap.start() if gap else len(text)
-        blocks.append(text[start:end])
-        start = end
-    return blocks or [text]
-
-
-def word_hashes(text: bytes) -> np.ndarray:
-    """A hash of each string between white space, Σ byte j · FACTOR^j mod 2^64, mixed; of each character in too long
-    ones, for scripts without spaces.  Equal in every process, which Python's hash of bytes is not."""
-    letters = np.frombuffer(text, np.uint8)
-    starts, ends = word_borders(letters)
-    powers, inverses = powers_of_factor(max(16, len(letters).bit_length()))
-    terms = (letters + np.uint64(1)) * powers[: len(letters)]
-    sums = np.r_[np.uint64(0), np.cumsum(terms, dtype=np.uint64)]
-    hashes = (sums[ends] - sums[starts]) * inverses[starts]
-    return (hashes ^ (hashes >> np.uint64(29))) * FACTOR
-
-
-def word_borders(letters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The first byte of each word and one past its last; words longer than `LONG` are cut into characters."""
-    inside = np.r_[False, ~SPACE[letters], False]
-    first = np.flatnonzero(inside[1:-1] & ~inside[:-2])
-    last = np.flatnonzero(inside[1:-1] & ~inside[2:]) + 1
-    pieces = [first]
-    for i in np.flatnonzero(last - first > LONG):
-        places = np.arange(first[i], last[i])
-        pieces.append(places[letters[places] & 0xC0 != 0x80])  # not the inner bytes of a character
-    starts = np.unique(np.concatenate(pieces))
-    word = np.searchsorted(first, starts, side="right") - 1
-    ends = np.minimum(last[word], np.append(starts[1:], len(letters)))
-    return starts, ends
-
-
-@functools.lru_cache(maxsize=2)
-def powers_of_factor(bits: int) -> tuple[np.ndarray, np.ndarray]:
-    """FACTOR^j and FACTOR^−j mod 2^64 for j < 2^bits."""
-    inverse = np.uint64(pow(int(FACTOR), -1, 1 << 64))
-    return powers_of(FACTOR, 1 << bits), powers_of(inverse, 1 << bits)
-
-
-def powers_of(base: np.uint64, count: int) -> np.ndarray:
-    """base^j mod 2^64 for j < count."""
-    return np.multiply.accumulate(np.r_[np.uint64(1), np.full(count - 1, base)], dtype=np.uint64)
+def words_of(text: bytes) -> Iterator[bytes]:
+    """The strings between white space; the characters of too long ones, for scripts without spaces."""
+    for match in WORD.finditer(text):
+        word = match.group()
+        if len(word) > LONG:
+            yield from CHARACTER.findall(word)
+        else:
+            yield word

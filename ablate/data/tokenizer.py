@@ -13,14 +13,15 @@ import numpy as np
 
 from ablate.config.errors import one_line
 from ablate.config.extra import extra
+from ablate.config.ranges import at_least
 from ablate.formatting import instead, listed
 
 SEPARATOR = "\0"  # ends each document if there are several
 SIZES = {"bpe": 1024, "word": 8192}  # default vocabulary sizes
-LEAST = {"bpe": (257, "the bytes and the end of a text"), "word": (3, "<unk>, the end of a text and a word")}
+LEAST = {"bpe": 257, "word": 3}  # the bytes and the end of a text; <unk>, the end of a text and a word
 LEARNED = ("byte", "char", "bpe", "word")
 PUBLISHED = ("gpt2", "r50k_base", "p50k_base", "cl100k_base", "o200k_base")  # of tiktoken
-ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]")  # names of the token that ends a document
+ENDS = (SEPARATOR, "<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]")  # of a document
 PATIENCE = 60.0  # seconds to wait for a download
 CHUNK = 100_000  # characters tokenised at once: each takes a hundred bytes or more of memory
 UNKNOWN = "<unk>"  # replaces words outside the vocabulary; cannot occur as a word itself
@@ -34,13 +35,12 @@ def check_size(tokenizer: str, vocab_size: int | None) -> int | None:
         raise ValueError(f"data.tokenizer={tokenizer!r} is not a choice; {hint} (or name a tokenizer.json)")
     if tokenizer not in SIZES:
         if vocab_size is not None:
-            where = f"is for data.tokenizer={' or '.join(SIZES)}, not {tokenizer}"
+            where = f"is for data.tokenizer=bpe or word, not {tokenizer}"
             raise ValueError(f"data.vocab_size={vocab_size} {where}; leave it null")
         return None
-    least, what = LEAST[tokenizer]
-    if vocab_size is not None and vocab_size < least:
-        raise ValueError(f"data.vocab_size={vocab_size} is too small; {what} take {least}")
-    return vocab_size or SIZES[tokenizer]
+    if vocab_size is None:
+        return SIZES[tokenizer]
+    return at_least("data.vocab_size", vocab_size, LEAST[tokenizer])
 
 
 def units(name: str, text: bytes, tokenizer: str, end: str = "") -> Any:
@@ -77,6 +77,7 @@ class Bytes:
     """Each byte is an id."""
 
     vocab = 256
+    dtype = np.dtype(np.uint8)
 
     def encode(self, text: bytes) -> np.ndarray:
         """The ids (N,) of a text."""
@@ -85,6 +86,8 @@ class Bytes:
 
 class Characters:
     """The ids of characters are their places in a sorted alphabet."""
+
+    dtype = np.dtype(np.uint32)
 
     def __init__(self, alphabet: str):
         self.points = code_points(alphabet)
@@ -98,6 +101,8 @@ class Characters:
 class Words:
     """Words by their places in a vocabulary; 0 is `UNKNOWN`."""
 
+    dtype = np.dtype(np.uint32)
+
     def __init__(self, words: list[str]):
         self.ids = {word: i for i, word in enumerate(words)}
         self.vocab = len(words)
@@ -108,24 +113,22 @@ class Words:
 
 
 class Subwords:
-    """A tokenizer of a library, given `CHUNK` characters at a time; `end` is the id that stands for `SEPARATOR`, None
-    if the library encodes it as such."""
+    """A tokenizer of a library, given `CHUNK` characters at a time; the id `end` stands for `SEPARATOR`."""
 
-    def __init__(self, vocab: int, ids_of: Callable[[str], list[int]], end: int | None):
+    def __init__(self, vocab: int, ids_of: Callable[[str], list[int]], end: int):
         self.vocab = vocab
         self.ids_of = ids_of
         self.end = end
-        self.dtype = np.uint16 if vocab <= 2**16 else np.uint32
+        self.dtype = np.dtype(np.uint16 if vocab <= 2**16 else np.uint32)
 
     def encode(self, text: str) -> np.ndarray:
         """The ids (N,) of a text."""
-        ends = self.end is not None and text.endswith(SEPARATOR)
-        if ends:
-            text = text.removesuffix(SEPARATOR)
-        parts = [np.array(self.ids_of(part), self.dtype) for part in chunks(text, CHUNK)]
-        if ends:
-            parts.append(np.array([self.end], self.dtype))
-        return np.concatenate([np.empty(0, self.dtype), *parts])
+        ids = [np.empty(0, self.dtype)]
+        for part in chunks(text.removesuffix(SEPARATOR), CHUNK):
+            ids.append(np.array(self.ids_of(part), self.dtype))
+        if text.endswith(SEPARATOR):
+            ids.append(np.array([self.end], self.dtype))
+        return np.concatenate(ids)
 
 
 def codec(tokenizer: str, state: str) -> Bytes | Characters | Words | Subwords:
@@ -142,12 +145,11 @@ def codec(tokenizer: str, state: str) -> Bytes | Characters | Words | Subwords:
     library = extra("tokenizers", f"data.tokenizer={tokenizer}").Tokenizer.from_str(state)
     library.no_truncation()  # many a tokenizer.json says how a model's input is to be cut and padded
     library.no_padding()
-    end = None if tokenizer == "bpe" else end_of_text(tokenizer, library)
 
     def ids_of(text: str) -> list[int]:
         return list(library.encode(text, add_special_tokens=False).ids)
 
-    return Subwords(max(library.get_vocab().values()) + 1, ids_of, end)
+    return Subwords(max(library.get_vocab().values()) + 1, ids_of, end_of_text(tokenizer, library))
 
 
 def code_points(text: str) -> np.ndarray:
@@ -172,29 +174,28 @@ def end_of_text(name: str, library: Any) -> int:
         number = library.token_to_id(end)
         if number is not None:
             return int(number)
-    problem = f"data.tokenizer={name} has no token for the end of a document"
-    raise ValueError(f"{problem}; it needs one of {listed(ENDS)}")
+    raise ValueError(f"data.tokenizer={name} has no end of a document; it needs one of {listed(ENDS[1:])}")
 
 
 def published(name: str) -> Any:
     """An encoding of tiktoken, which downloads its merges once.  Raises ValueError if it cannot be downloaded."""
     library = extra("tiktoken", f"data.tokenizer={name}")
-    results: list[Any] = []
+    encodings = []
+    problems = [f"no answer within {PATIENCE:.0f} s"]
 
     def load() -> None:
         try:
-            results.append(library.get_encoding(name))
+            encodings.append(library.get_encoding(name))
         except Exception as error:  # of the network, the disk, or the file's checksum
-            results.append(error)
+            problems.append(one_line(error)[:120])
 
     loading = threading.Thread(target=load, daemon=True)  # the library waits for a silent server for ever
     loading.start()
     loading.join(PATIENCE)
-    if results and not isinstance(results[0], Exception):
-        return results[0]
-    why = one_line(results[0])[:120] if results else f"no answer within {PATIENCE:.0f} s"
+    if encodings:
+        return encodings[0]
     where = "copy its cache folder from another machine and set TIKTOKEN_CACHE_DIR"
-    raise ValueError(f"data.tokenizer={name} cannot be downloaded ({why}); {where}")
+    raise ValueError(f"data.tokenizer={name} cannot be downloaded ({problems[-1]}); {where}")
 
 
 def pieces_of(texts: Iterable[str]) -> Iterator[str]:

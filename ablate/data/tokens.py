@@ -7,7 +7,7 @@ import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from ablate.config.ranges import at_least, within
 from ablate.data.corpus import Corpus, Shards, cached, facts_of, folder_of
 from ablate.data.documents import find_files, stamp
 from ablate.data.language import LanguageModelling
-from ablate.formatting import listed
 from ablate.runs.files import digest
 
 HEADERS = {20240520: "uint16", 20240801: "uint32"}  # llm.c: the first of 256 int32; the third is the number of tokens
@@ -26,12 +25,10 @@ NUMPY = b"\x93NUMPY"
 HELD_OUT = re.compile("(?<![a-z])(val|test)")  # how words begin in the names of held-out shards
 WIDTHS = ("int64", "uint32", "uint16", "uint8")  # of raw shards, the widest first
 KINDS = (*WIDTHS, "int32")
-CHOICES = f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"
 SAMPLE = 1 << 16  # bytes of a raw shard that its width is found from
 BLOCK = 1 << 22  # bytes of a shard that are read at a time
 MANY = 32  # ids, of which every second is not small by chance
 SLOW = 1 << 30  # bytes that take a while to read
-SCORED = 10_000_000  # test tokens that yardsticks are computed on
 NOTE = "held-out shards are taken as they are: copies of training text in them are not looked for"
 
 
@@ -52,7 +49,7 @@ class Tokens(LanguageModelling):
         if end is not None:
             within("data.end", end, 0, vocab_size, "[)")
         if dtype not in (None, *KINDS):
-            raise ValueError(f"data.dtype={dtype} is not a choice; write {CHOICES}, or null")
+            raise ValueError(f"data.dtype={dtype} is not a choice; write one of {', '.join(KINDS)}, or null")
         super().__init__(TokenFiles(path, held_out, vocab_size, end, dtype), context, "token", None, order)
 
     def read(self, source: Any, tokenizer: str, vocab_size: int | None) -> Corpus:
@@ -64,15 +61,6 @@ class Tokens(LanguageModelling):
         """Whether all shards hold what they held; reads them all."""
         files = self.source.files()
         return self.fingerprint == self.source.read_all(files, self.source.open_all(files)).fingerprint
-
-
-class Content(NamedTuple):
-    """What a shard holds: its smallest id, the largest at even places and at odd ones, and the file's digest."""
-
-    least: int
-    even: int
-    odd: int
-    sha256: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,8 +89,8 @@ class TokenFiles:
         arrays = self.open_all(files)
         stamps = [[str(file.absolute()), *stamp(file)] for file in arrays]
         folder = folder_of([dataclasses.asdict(self), stamps])
-        corpus = cached(folder, lambda: self.read_all(files, arrays), {})
-        tokens = splits_of(files, arrays, int(corpus.ends["val"][-1]))
+        corpus = cached(folder, lambda: self.read_all(files, arrays))
+        tokens = tokens_of(files, arrays, int(corpus.ends["val"][-1]))
         return dataclasses.replace(corpus, tokens=tokens, folder=folder)
 
     def files(self) -> dict[str, list[Path]]:
@@ -112,143 +100,117 @@ class TokenFiles:
             held_out = [file for file in files if HELD_OUT.search(file.stem.lower())]
         else:
             held_out = find_shards(self.held_out, "data.held_out")
+        if not held_out:
+            where = f"data.held_out={self.held_out}" if self.held_out else f"{self.words} with val or test in its name"
+            raise ValueError(f"there is no shard (.bin or .npy) of {where}; write data.held_out=FILE or 'GLOB'")
         resolved = {file.resolve() for file in held_out}
         train = [file for file in files if file.resolve() not in resolved]
         if not train:
             raise ValueError(f"{self.words} has no shard (.bin or .npy) to train on")
-        if not held_out:
-            why = f"{self.words} has no shard with val or test in its name"
-            if self.held_out is not None:
-                why = f"data.held_out={self.held_out} has no shard (.bin or .npy)"
-            raise ValueError(f"{why}; write data.held_out=FILE or 'GLOB'")
         test = [file for file in held_out if "test" in HELD_OUT.findall(file.stem.lower())] or held_out
         val = [file for file in held_out if file not in test] or test
         return {"train": train, "val": val, "test": test}
 
     def open_all(self, splits: dict[str, list[Path]]) -> dict[Path, np.ndarray]:
-        """The ids in each shard, on disk.  Raises ValueError if they are not of one kind."""
-        files = dict.fromkeys(file for split in splits for file in splits[split])
-        arrays = {}
-        raw = []
-        for file in files:
-            array = open_with_header(file)
-            if array is None:
-                raw.append(file)
-            elif self.dtype not in (None, array.dtype.name):
-                raise ValueError(
-                    f"data.dtype={self.dtype}, and {file} says that it holds {array.dtype.name}; leave it null"
-                )
-            else:
-                arrays[file] = array
-        if raw:
-            width = self.dtype or self.find_width(raw)
-            for file in raw:
-                arrays[file] = open_raw(file, width)
-        kinds = sorted({array.dtype.name for array in arrays.values()})
-        if len(kinds) > 1:
-            raise ValueError(f"{self.words} has shards of {listed(kinds)}; name shards of one kind")
-        return {file: arrays[file] for file in files}
+        """The ids in each shard, on disk.  Raises ValueError."""
+        return {file: self.open(file) for files in splits.values() for file in files}
 
-    def find_width(self, files: list[Path]) -> str:
-        """The type of raw ids: the widest at which all of a sample are below the vocabulary.  Types that hold less than
-        the vocabulary are not tried, but uint16 as the usual one.  Raises ValueError."""
-        samples = []
-        for file in files:
-            with open(file, "rb") as opened:
-                sample = opened.read(SAMPLE)
-            samples.append(sample[: len(sample) // 8 * 8])
-        sample = b"".join(samples)
-        usual = "uint16" if self.vocab_size <= 1 << 16 else "uint32"
-        if not sample:
-            return usual
+    def open(self, file: Path) -> np.ndarray:
+        """The ids in a shard, on disk.  Raises ValueError."""
+        with open(file, "rb") as opened:
+            head = opened.read(HEADER)
+        magic = int.from_bytes(head[:4], "little")
+        if head.startswith(NUMPY):
+            ids = open_numpy(file)
+        elif len(head) == HEADER and magic in HEADERS:
+            ids = open_raw(file, HEADERS[magic], HEADER)
+            count = int.from_bytes(head[8:12], "little")
+            if len(ids) != count:
+                raise ValueError(f"{file} is cut short: its header says {count:,} ids, and it holds {len(ids):,}")
+        else:
+            ids = open_raw(file, self.dtype or self.width_of(file))
+        if self.dtype not in (None, ids.dtype.name):
+            raise ValueError(f"data.dtype={self.dtype}, and {file} holds {ids.dtype.name}; leave it null")
+        return ids
+
+    def width_of(self, file: Path) -> str:
+        """The type of raw ids: the widest that holds the vocabulary and at which all of a sample are below it.  Raises
+        ValueError."""
         for width in WIDTHS:
-            if np.iinfo(width).max + 1 < self.vocab_size:
-                break
-            ids = np.frombuffer(sample, width)
-            if int(ids.min()) >= 0 and int(ids.max()) < self.vocab_size:
+            ids = np.fromfile(file, width, SAMPLE // np.dtype(width).itemsize)
+            if np.iinfo(width).max + 1 >= self.vocab_size and ((ids >= 0) & (ids < self.vocab_size)).all():
                 return width
-        most = int(np.frombuffer(sample, usual).max())
+        usual = "uint16" if self.vocab_size <= 1 << 16 else "uint32"
+        most = int(np.fromfile(file, usual, SAMPLE // np.dtype(usual).itemsize).max())
         why = f"its ids go up to {most:,} as {usual}, beyond data.vocab_size={self.vocab_size}"
-        raise ValueError(f"{files[0]}: {why}; it is of another vocabulary, or write data.dtype={CHOICES}")
+        raise ValueError(f"{file}: {why}; it is of another vocabulary, or write data.dtype={', '.join(KINDS)}")
 
     def read_all(self, files: dict[str, list[Path]], arrays: dict[Path, np.ndarray]) -> Corpus:
         """Read all shards: check the ids, and compute what is known of them.  Raises ValueError."""
-        contents = {}
         total = sum(array.nbytes for array in arrays.values())
         if total > SLOW:
             print(f"ablate: {self.title}: reading {total / 1e9:.0f} GB of tokens, once", file=sys.stderr, flush=True)
         with ThreadPoolExecutor(cores()) as pool:
-            try:
-                for file, content in zip(arrays, pool.map(read_shard, arrays, arrays.values()), strict=True):
-                    self.check(file, arrays[file], content)
-                    contents[file] = content
-            except ValueError:
-                pool.shutdown(cancel_futures=True)
-                raise
+            digests = dict(zip(arrays, pool.map(self.read_shard, arrays, arrays.values()), strict=True))
         half = sum(len(arrays[file]) for file in files["test"]) // 2
         if files["val"] == files["test"]:  # cut at the end of a document, if there is one inside
-            ends = self.ends(Shards(arrays[file] for file in files["test"]))[:-1]
-            if len(ends):
-                half = int(ends[np.abs(ends - half).argmin()])
-        tokens = splits_of(files, arrays, half)
-        held_out_ends = {split: self.ends(tokens[split]) for split in ("val", "test")}
-        if self.end is not None and len(held_out_ends["test"]) < 2:
+            inner = self.ends(tokens_of(files, arrays, 0)["test"])[:-1]
+            if len(inner):
+                half = int(inner[np.abs(inner - half).argmin()])
+        tokens = tokens_of(files, arrays, half)
+        ends = {split: self.ends(tokens[split]) for split in ("val", "test")}
+        if self.end is not None and len(ends["test"]) < 2:
             raise ValueError(f"data.end={self.end} ends no document within the test split; leave it null")
-        names = {split: [f"document {i}" for i in range(len(ends))] for split, ends in held_out_ends.items()}
-        digests = [[contents[file].sha256 for file in files[split]] for split in files]
-        scored = tokens | {"test": Shards([tokens["test"][:SCORED]])}
+        names = {split: [f"document {i}" for i in range(len(ends[split]))] for split in ends}
+        content = [[[digests[file] for file in files[split]] for split in files], half, self.vocab_size]
+        facts = facts_of("token", self.vocab_size, tokens, {})
+        facts["notes"] = [NOTE]
         return Corpus(
-            fingerprint=digest(json.dumps([digests, half, self.vocab_size]).encode())[:32],
+            fingerprint=digest(json.dumps(content).encode())[:32],
             names={"train": []} | names,
-            ends={"train": np.array([len(tokens["train"])])} | held_out_ends,
+            ends={"train": np.array([len(tokens["train"])])} | ends,
             state="",
             by_document=self.end is not None,
-            notes=[NOTE],
-            **facts_of("token", self.vocab_size, scored, {}),
+            **facts,
         )
 
-    def check(self, file: Path, array: np.ndarray, content: Content) -> None:
-        """Raise ValueError for ids that cannot be."""
-        most = max(content.even, content.odd)
-        if most >= self.vocab_size or content.least < 0:
-            why = f"its ids go up to {most:,}, beyond data.vocab_size={self.vocab_size}"
-            if content.least < 0:
-                why = f"its ids go down to {content.least:,}"
+    def read_shard(self, file: Path, array: np.ndarray) -> str:
+        """The digest of a shard.  Raises ValueError for ids that cannot be."""
+        least = 0
+        even = 0  # the largest at even places
+        odd = 0
+        with open(file, "rb") as opened:  # not through the memory map, whose pages count as this process's memory
+            total = hashlib.sha256(opened.read(array.offset))  # type: ignore[attr-defined]
+            while block := opened.read(BLOCK):
+                total.update(block)
+                ids = np.frombuffer(block, array.dtype)
+                least = min(least, int(ids.min()))
+                even = max(even, int(ids[::2].max()))
+                odd = max(odd, int(ids[1::2].max(initial=0)))
+        if least < 0:
+            raise ValueError(f"{file}: its ids go down to {least:,}; write another data.dtype")
+        if max(even, odd) >= self.vocab_size:
+            why = f"its ids go up to {max(even, odd):,}, beyond data.vocab_size={self.vocab_size}"
             raise ValueError(f"{file}: {why}; it is of another vocabulary, or data.dtype is another")
-        small, large = sorted([content.even, content.odd])
+        small = min(even, odd)
+        large = max(even, odd)
         if len(array) >= MANY and (small == 0 < large or small < 256 <= large):
             why = f"every second id is {'0' if small == 0 else 'below 256'}, as if ids were wider than {array.dtype}"
             raise ValueError(f"{file}: {why}; write another data.dtype, or leave it null")
+        return total.hexdigest()
 
-    def ends(self, shards: Shards) -> np.ndarray:
+    def ends(self, tokens: Shards) -> np.ndarray:
         """One past the last token of each document of a held-out split, which also ends the last."""
-        ends = [np.array([len(shards)])]
+        ends = [np.array([len(tokens)])]
         if self.end is not None:
-            for start, part in zip(shards.starts, shards.parts, strict=False):
-                ends.append(start + 1 + np.flatnonzero(part == self.end))
+            for start in range(0, len(tokens), BLOCK):
+                ends.append(start + 1 + np.flatnonzero(tokens[start : start + BLOCK] == self.end))
         return np.unique(np.concatenate(ends))
 
 
 def find_shards(path: str, key: str) -> list[Path]:
     """The shards of a path, the value of `key`."""
     return [file for file in find_files(path, key) if file.suffix in (".bin", ".npy")]
-
-
-def open_with_header(file: Path) -> np.ndarray | None:
-    """The ids of a shard that says what it holds, on disk; None for a raw one.  Raises ValueError."""
-    with open(file, "rb") as opened:
-        head = opened.read(HEADER)
-    if head.startswith(NUMPY):
-        return open_numpy(file)
-    if len(head) < HEADER:
-        return None
-    magic, _, count = np.frombuffer(head[:12], np.int32).tolist()
-    if magic not in HEADERS:
-        return None
-    array = open_raw(file, HEADERS[magic], HEADER)
-    if len(array) != count:
-        raise ValueError(f"{file} is empty or cut short: its header says {count:,} ids, and it holds {len(array):,}")
-    return array
 
 
 def open_numpy(file: Path) -> np.ndarray:
@@ -258,39 +220,23 @@ def open_numpy(file: Path) -> np.ndarray:
     except (ValueError, EOFError, SyntaxError) as error:  # its header can hold anything
         raise ValueError(f"{file} is cut short or no array of NumPy ({one_line(error)[:120]})") from None
     if array.ndim != 1 or array.dtype.name not in KINDS:
-        raise ValueError(f"{file} holds {array.dtype.name} {array.shape}, not a row of {CHOICES}")
+        raise ValueError(f"{file} holds {array.dtype.name} {array.shape}, not a row of {', '.join(KINDS)}")
     return array
 
 
 def open_raw(file: Path, kind: str, start: int = 0) -> np.ndarray:
     """The ids of a shard from a byte on, on disk.  Raises ValueError if its size is not that of whole ids."""
-    size = file.stat().st_size
-    if size <= start or (size - start) % np.dtype(kind).itemsize:
+    size = file.stat().st_size - start
+    if size <= 0 or size % np.dtype(kind).itemsize:
         raise ValueError(f"{file} is empty or cut short: its {size:,} bytes are not the {kind} of a shard")
     return np.memmap(file, kind, "r", offset=start)
 
 
-def read_shard(file: Path, array: np.ndarray) -> Content:
-    """Read a shard whole."""
-    least = 0
-    even = 0
-    odd = 0
-    with open(file, "rb") as opened:  # not through the memory map, whose pages count as this process's memory
-        total = hashlib.sha256(opened.read(array.offset))  # type: ignore[attr-defined]
-        while block := opened.read(BLOCK):
-            total.update(block)
-            ids = np.frombuffer(block, array.dtype)
-            least = min(least, int(ids.min()))
-            even = max(even, int(ids[::2].max()))
-            odd = max(odd, int(ids[1::2].max(initial=0)))
-    return Content(least, even, odd, total.hexdigest())
-
-
-def splits_of(files: dict[str, list[Path]], arrays: dict[Path, np.ndarray], half: int) -> dict[str, Shards]:
+def tokens_of(files: dict[str, list[Path]], arrays: dict[Path, np.ndarray], half: int) -> dict[str, Shards]:
     """The tokens of each split; `half` of the held-out ones are for validation if names do not say which."""
     tokens = {split: Shards(arrays[file] for file in files[split]) for split in files}
     if files["val"] == files["test"]:
-        held_out = tokens["test"]
-        tokens["val"] = held_out.part(0, half)
-        tokens["test"] = held_out.part(half, len(held_out))
+        parts = tokens["test"].parts
+        tokens["val"] = Shards(parts, 0, half)
+        tokens["test"] = Shards(parts, half)
     return tokens

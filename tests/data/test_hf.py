@@ -1,15 +1,13 @@
 """`data=hf`: datasets saved on disk; no hub is asked for anything, and none that is asked can make anybody wait."""
 
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-from corpora import decoded
+from corpora import some_texts, texts_of
 
-from ablate.data import rows as rows_module
+from ablate.data import rows as module
 from ablate.data.corpus import SPLITS
-from ablate.data.documents import Document
 from ablate.data.language import HuggingFace
 from ablate.data.prepare import corpus_of
 from ablate.data.rows import Rows
@@ -21,49 +19,46 @@ def datasets() -> Any:
     return pytest.importorskip("datasets")
 
 
-def rows(count: int, seed: int) -> list[str]:
-    """Texts that share nothing, and one that is blank."""
-    pick = random.Random(seed)
-    return ["".join(pick.choices("abcd é\n", k=120)) for _ in range(count)] + [" "]
-
-
 @pytest.fixture(scope="module")
 def saved(datasets: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset of two splits, and one without a split of its own."""
+    """A dataset of two splits, one without a name, and a blank one."""
     folder = tmp_path_factory.mktemp("saved")
-    parts = {name: {"text": rows(150, seed), "label": [0] * 151} for seed, name in enumerate(("train", "more"))}
-    made = {name: datasets.Dataset.from_dict(part) for name, part in parts.items()}
-    datasets.DatasetDict(made).save_to_disk(str(folder / "several"))
-    made["more"].save_to_disk(str(folder / "single"))
+    parts = {}
+    for seed, name in enumerate(("train", "more")):
+        texts = [*some_texts(150, seed), " "]
+        parts[name] = datasets.Dataset.from_dict({"text": texts, "label": [0] * len(texts)})
+    datasets.DatasetDict(parts).save_to_disk(str(folder / "several"))
+    parts["more"].save_to_disk(str(folder / "single"))
+    datasets.Dataset.from_dict({"text": ["", " "]}).save_to_disk(str(folder / "blank"))
+    (folder / "empty").mkdir()
     return folder
 
 
-def read_rows(*arguments: Any) -> list[Document]:
-    """All documents of a column."""
+def read_rows(*arguments: Any) -> list[str]:
+    """The texts of a column."""
     rows = Rows(*arguments)
-    return [document for split, part in rows.parts() for document in rows.documents(split, part)]
+    return [document.text.decode() for split, part in rows.parts() for document in rows.documents(split, part)]
 
 
 def test_rows_are_documents(saved: Path) -> None:
-    task = HuggingFace(str(saved / "several"), None, "train", "text", 16, "byte", None)
-    texts = {f"train/{i}": text for i, text in enumerate(rows(150, 0)[:-1])}
-    assert task.corpus.by_document and sorted(n for s in SPLITS for n in task.corpus.names[s]) == sorted(texts)
-    begin = 0
-    for name, end in zip(task.corpus.names["test"], task.corpus.ends["test"], strict=True):
-        assert decoded(task.corpus, task.corpus.tokens["test"][begin:end]) == texts[name] + "\0"
-        begin = end
-    assert task.title == "byte LM on several" and task.kind == "lm"
-    task = HuggingFace(str(saved / "several"), None, "train", "text", 16, "bpe", 300)
-    assert task.title == "bpe LM on several" and task.vocab == task.outputs == 300 and task.token == "bpe"
+    task = HuggingFace(str(saved / "several"), None, "train", "text", 16, "byte")
+    documents = {name: text for split in SPLITS for name, text in texts_of(task.corpus, split).items()}
+    assert documents == {f"train/{i}": text + "\0" for i, text in enumerate(some_texts(150, 0))}
+    assert task.title == "byte LM on several" and task.corpus.by_document
 
 
-def test_splits_are_apart(saved: Path) -> None:
-    first, second = (read_rows(str(saved / "several"), None, split, "text") for split in ("train", "more"))
-    assert [d.text.decode() for d in second] == rows(150, 1)[:-1] and not set(first) & set(second)
-    assert [d.text for d in read_rows(str(saved / "single"), None, "train", "text")] == [d.text for d in second]
+def test_rows_are_of_the_split_that_is_named(saved: Path) -> None:
+    assert read_rows(str(saved / "several"), None, "more", "text") == some_texts(150, 1)
+    assert read_rows(str(saved / "single"), None, "train", "text") == some_texts(150, 1)
+
+
+def test_rows_are_read_in_parts(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PART", 40)
+    assert read_rows(str(saved / "several"), None, "train", "text") == some_texts(150, 0)
 
 
 def refused(*arguments: Any) -> str:
+    """The line that refuses a dataset."""
     with pytest.raises(ValueError) as caught:
         corpus_of(Rows(*arguments), "byte", None)
     message = str(caught.value)
@@ -71,37 +66,56 @@ def refused(*arguments: Any) -> str:
     return message
 
 
-def test_what_is_not_there_is_named(saved: Path, datasets: Any, tmp_path: Path) -> None:
-    several = str(saved / "several")
-    assert "data.split=mor" in refused(several, None, "mor", "text")
-    assert "did you mean more?" in refused(several, None, "mor", "text")
-    assert "did you mean text?" in refused(several, None, "train", "txt")
-    assert "data.column=label" in refused(several, None, "train", "label")
-    assert "data.config=x" in refused(several, "x", "train", "text")
-    assert "data.split=test" in refused(str(saved / "single"), None, "test", "text")
-    assert "does not exist" in refused(str(tmp_path / "nothing"), None, "train", "text")
-    assert "save_to_disk" in refused(str(tmp_path), None, "train", "text")
-    assert "data.name" in refused("", None, "train", "text")
-    datasets.Dataset.from_dict({"text": ["", " "]}).save_to_disk(str(tmp_path / "blank"))
-    assert "is empty" in refused(str(tmp_path / "blank"), None, "train", "text")
+# Name, configuration, split and column of a dataset, and what the refusal says.
+REFUSED = [
+    ("several", None, "mor", "text", "data.split=mor is not in"),
+    ("several", None, "mor", "text", "did you mean more?"),
+    ("several", None, "train", "txt", "did you mean text?"),
+    ("several", None, "train", "label", "data.column=label"),
+    ("several", "x", "train", "text", "data.config=x"),
+    ("single", None, "test", "text", "data.split=test"),
+    ("nothing", None, "train", "text", "cannot be loaded"),
+    ("empty", None, "train", "text", "write a folder of save_to_disk"),
+    ("blank", None, "train", "text", "is empty"),
+]
 
 
-def test_without_a_hub_there_is_one_line_at_once(datasets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library is only ever asked while it is kept from the network."""
+@pytest.mark.parametrize(("name", "config", "split", "column", "words"), REFUSED)
+def test_what_is_not_there_is_named(
+    saved: Path, name: str, config: str | None, split: str, column: str, words: str
+) -> None:
+    assert words in refused(str(saved / name), config, split, column)
+
+
+def test_an_empty_name_is_refused() -> None:
+    assert "data.name is empty" in refused("", None, "train", "text")
+
+
+@pytest.mark.parametrize("answers", [False, True])
+def test_the_hub_is_asked_only_if_it_answers(datasets: Any, monkeypatch: pytest.MonkeyPatch, answers: bool) -> None:
+    """The library looks at its cache first, kept from the network."""
     from huggingface_hub import constants
 
+    online = (datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE)
     asked = []
 
-    def look(*_: Any) -> Any:
+    def load(*_: Any) -> Any:
         asked.append((datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE))
-        raise FileNotFoundError("nowhere\nat all")
+        if asked[-1] == (True, True):
+            raise FileNotFoundError("nowhere\nat all")
+        return datasets.DatasetDict({"train": datasets.Dataset.from_dict({"text": some_texts(3)})})
 
-    before = (datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE)
-    monkeypatch.setattr(datasets, "load_dataset", look)
-    monkeypatch.setattr(rows_module, "answers", lambda: False)
-    message = refused("some/name", None, "train", "text")
-    assert "data.name=some/name is not on this machine" in message and "nowhere" in message
-    assert asked == [(True, True)] and before == (datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    monkeypatch.setattr(module, "answers", lambda: answers)
+    if answers:
+        assert read_rows("some/name", "small", "train", "text") == some_texts(3)
+    else:
+        assert "data.name=some/name cannot be loaded (FileNotFoundError: nowhere)" in refused(
+            "some/name", None, "train", "text"
+        )
+    assert asked[0] == (True, True) and len(asked) == 1 + answers
+    assert online[1] == constants.HF_HUB_OFFLINE and not datasets.config.HF_HUB_OFFLINE
 
 
 def test_the_hub_is_asked_with_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,25 +128,8 @@ def test_the_hub_is_asked_with_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(utils, "get_session", Session)
-    assert not rows_module.answers()
+    assert not module.answers()
     monkeypatch.setattr(Session, "head", lambda *_, timeout: None)
-    assert rows_module.answers()
+    assert module.answers()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert not rows_module.answers()
-
-
-def test_a_hub_that_answers_is_asked_once(datasets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = datasets.Dataset.from_dict({"text": rows(3, 0)})
-    calls: list[bool] = []
-
-    def load(*_: Any) -> Any:
-        calls.append(datasets.config.HF_HUB_OFFLINE)
-        if len(calls) == 1:
-            raise ConnectionError("offline")
-        return datasets.DatasetDict({"train": made})
-
-    monkeypatch.setattr(datasets, "load_dataset", load)
-    monkeypatch.setattr(rows_module, "answers", lambda: True)
-    assert len(read_rows("some/name", "small", "train", "text")) == 3 and calls[0] and len(calls) == 2
-    monkeypatch.setattr(datasets, "load_dataset", lambda *_: (_ for _ in ()).throw(ValueError("no such config")))
-    assert "cannot be loaded" in refused("some/name", "huge", "train", "text")
+    assert not module.answers()

@@ -1,8 +1,6 @@
 """Texts of 64 MB and more: equal in every format, held out by content, prepared once, also after a kill."""
 
 import json
-import os
-import random
 import resource
 import signal
 import subprocess
@@ -14,43 +12,34 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from corpora import decoded, write_rows
+from corpora import decoded, flip, some_texts, streams, write_rows
 
 from ablate.cli.data import main
-from ablate.config import extra
 from ablate.config.errors import PlanError
+from ablate.config.extra import NotInstalled
 from ablate.data import documents, prepare
 from ablate.data.corpus import SPLITS, Corpus
-from ablate.data.documents import Files
-from ablate.data.language import HuggingFace, Text
+from ablate.data.language import HuggingFace, LanguageModelling, Text
 from ablate.data.split import place
 from ablate.planning.plan import plan_study
 
-pytest.importorskip("datasets")
-WORDS = ["ant", "bee", "crow", "dingo", "élan", "fox", "gnu", "hare", "ibis", "jay", "kite", "lynx"]
-
-
-def texts(count: int = 300, seed: int = 0) -> list[str]:
-    """Documents that share nothing."""
-    pick = random.Random(seed)
-    return [" ".join(f"{pick.choice(WORDS)}{pick.randrange(900)}" for _ in range(60)) for _ in range(count)]
+datasets = pytest.importorskip("datasets")
+PROCESS = prepare.prepare_in_process
 
 
 @pytest.fixture(autouse=True)
-def every_text_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty cache; everything counts as large, and is prepared in this process."""
-    (tmp_path / "cache").mkdir()
-    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
+def every_text_is_large(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything counts as large, and is prepared in this process."""
     monkeypatch.setattr(prepare, "LARGE", 0)
     monkeypatch.setattr(prepare, "prepare_in_process", prepare.prepare)
     monkeypatch.setattr(prepare, "cores", lambda: 1)
 
 
-def streams(corpus: Corpus) -> dict[str, list[int]]:
-    """The ids of each split."""
-    return {split: corpus.tokens[split][:].tolist() for split in SPLITS}
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    """A folder with lines of JSON."""
+    return write_rows(tmp_path / "rows", "jsonl", some_texts())
 
 
 def documents_of(corpus: Corpus, split: str) -> list[str]:
@@ -59,157 +48,150 @@ def documents_of(corpus: Corpus, split: str) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["txt", "jsonl.gz", "parquet"])
-def test_every_format_gives_the_batches_of_lines_of_json(tmp_path: Path, kind: str) -> None:
-    first = Text(str(write_rows(tmp_path / "lines", "jsonl", texts())), 16, "byte")
-    other = Text(str(write_rows(tmp_path / "other", kind, texts())), 16, "byte")
-    assert streams(other.corpus) == streams(first.corpus)
+def test_every_format_gives_the_batches_of_lines_of_json(tmp_path: Path, rows: Path, kind: str) -> None:
+    first = Text(str(rows), 16, "byte")
+    other = Text(str(write_rows(tmp_path / "other", kind, some_texts())), 16, "byte")
+    assert streams(other.corpus) == streams(first.corpus) and other.fingerprint == first.fingerprint
     assert other.batch(3, 7, 8).targets.equal(first.batch(3, 7, 8).targets)
     assert other.yardsticks == first.yardsticks
 
 
-@pytest.mark.parametrize("tokenizer", ["byte", "char", "word", "bpe"])
-def test_documents_are_held_out_by_their_content_and_none_is_lost(tmp_path: Path, tokenizer: str) -> None:
-    corpus = Text(str(write_rows(tmp_path / "rows", "jsonl", texts())), 16, tokenizer).corpus
-    found = {split: documents_of(corpus, split) for split in SPLITS}
-    if tokenizer == "word":  # does not encode spaces
-        assert sum(map(len, found.values())) == 300
-        return
-    assert sorted(text for split in SPLITS for text in found[split]) == sorted(texts())
+@pytest.mark.parametrize("tokenizer", ["byte", "char", "bpe"])
+def test_documents_are_held_out_by_their_content_and_none_is_lost(rows: Path, tokenizer: str) -> None:
+    corpus = Text(str(rows), 16, tokenizer).corpus
+    texts = {split: documents_of(corpus, split) for split in SPLITS}
+    assert sorted(text for split in SPLITS for text in texts[split]) == sorted(some_texts())
     for split in SPLITS:
-        assert {place(sha256(text.encode()).digest()) for text in found[split]} == {split}
-    lengths = np.diff([0, *corpus.ends["train"].tolist()])
-    assert len(lengths) == len(found["train"]) and len(corpus.names["test"]) == len(found["test"])
-    line = (tmp_path / "rows" / "a.jsonl").read_bytes()[int(corpus.names["test"][0].split(":")[1]) :].split(b"\n")[0]
-    assert json.loads(line)["text"] == found["test"][0], "a document is named by its place in the file"
+        assert {place(sha256(text.encode()).digest()) for text in texts[split]} == {split}
+        assert len(corpus.ends[split]) == len(texts[split])
 
 
-def test_given_splits_are_used_as_they_are_in_large_and_small_texts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_words_are_counted_in_a_large_text(rows: Path) -> None:
+    task = Text(str(rows), 16, "word")
+    assert sum(len(documents_of(task.corpus, split)) for split in SPLITS) == 300
+    assert task.notes[0] == prepare.NOTE and "<unk>" in task.notes[1]
+
+
+def test_a_document_is_named_by_its_place_in_the_file(rows: Path) -> None:
+    corpus = Text(str(rows), 16, "byte").corpus
+    name, start = corpus.names["test"][0].split(":")
+    line = (rows / name).read_bytes()[int(start) :].split(b"\n")[0]
+    assert json.loads(line)["text"] == documents_of(corpus, "test")[0]
+
+
+GIVEN = {"train": some_texts(50), "val": some_texts(9, 1), "test": [*some_texts(9, 2), some_texts(50)[0]]}  # a copy
+
+
+def given_text(folder: Path) -> LanguageModelling:
+    """A text with files for validation and test, which a pattern names as well."""
+    files = {split: write_rows(folder / split, "jsonl", texts) for split, texts in GIVEN.items()}
+    return Text(f"{folder}/*/*.jsonl", 16, "byte", validation=str(files["val"]), test=str(files["test"]))
+
+
+def given_dataset(folder: Path) -> LanguageModelling:
+    """A dataset with splits for validation and test."""
+    parts = {f"my {split}": datasets.Dataset.from_dict({"text": texts}) for split, texts in GIVEN.items()}
+    datasets.DatasetDict(parts).save_to_disk(str(folder / "saved"))
+    saved = str(folder / "saved")
+    return HuggingFace(saved, None, "my train", "text", 16, "byte", validation="my val", test="my test")
+
+
+@pytest.mark.parametrize("task", [given_text, given_dataset])
+@pytest.mark.parametrize("limit", [0, 10**9], ids=["large", "small"])
+def test_splits_of_ones_own_are_used_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: Any, limit: int
 ) -> None:
-    given = {"train": texts(50), "val": texts(9, 1), "test": [*texts(9, 2), texts(50)[0]]}  # with a copy
-    paths = {split: str(write_rows(tmp_path / split, "jsonl", rows)) for split, rows in given.items()}
-    for limit in (0, 10**9):
-        monkeypatch.setattr(prepare, "LARGE", limit)
-        task = Text(paths["train"], 16, "byte", validation=paths["val"], test=paths["test"])
-        for split in SPLITS:
-            assert documents_of(task.corpus, split) == given[split]
-        assert task.notes == [prepare.GIVEN]
-    with pytest.raises(ValueError, match="write both, or neither"):
-        Text(paths["train"], 16, "byte", test=paths["test"])
-    with pytest.raises(ValueError, match="no file to train on"):
-        Text(paths["val"], 16, "byte", validation=paths["val"], test=paths["test"])
-    whole = Text(f"{tmp_path}/*/*.jsonl", 16, "byte", validation=paths["val"], test=paths["test"])
-    assert documents_of(whole.corpus, "train") == given["train"], "a held-out file is not trained on"
+    monkeypatch.setattr(prepare, "LARGE", limit)
+    given = task(tmp_path)
+    assert {split: documents_of(given.corpus, split) for split in SPLITS} == GIVEN
+    assert given.notes == [prepare.GIVEN]
 
 
-def test_given_splits_of_a_dataset_are_used_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import datasets
-
-    given = {"train": texts(50), "validation": texts(9, 1), "test": texts(9, 2)}
-    parts = {split: datasets.Dataset.from_dict({"text": rows}) for split, rows in given.items()}
-    datasets.DatasetDict(parts).save_to_disk(str(tmp_path / "saved"))
-    for limit in (0, 10**9):
-        monkeypatch.setattr(prepare, "LARGE", limit)
-        task = HuggingFace(
-            str(tmp_path / "saved"), None, "train", "text", 16, "byte", validation="validation", test="test"
-        )
-        assert [documents_of(task.corpus, split) for split in SPLITS] == list(given.values())
+HELD_OUT = {
+    "write both, or neither": {"test": "rows"},
+    "share a file": {"validation": "rows", "test": "rows"},
+    "no file to train on": {"validation": "rows", "test": "more"},
+}
 
 
-def test_rows_of_a_dataset_are_its_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import datasets
+@pytest.mark.parametrize("words", HELD_OUT)
+def test_splits_of_ones_own_that_do_not_fit_are_refused(rows: Path, words: str) -> None:
+    write_rows(rows.parent / "more", "jsonl", some_texts(3))
+    settings = {key: str(rows.parent / name) for key, name in HELD_OUT[words].items()}
+    assert words in refused(rows, **settings)
 
-    datasets.Dataset.from_dict({"text": texts()}).save_to_disk(str(tmp_path / "saved"), num_shards=3)
+
+def test_rows_of_a_dataset_are_its_lines(tmp_path: Path, rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets.Dataset.from_dict({"text": some_texts()}).save_to_disk(str(tmp_path / "saved"), num_shards=3)
     task = HuggingFace(str(tmp_path / "saved"), None, "train", "text", 16, "byte")
-    lines = Text(str(write_rows(tmp_path / "rows", "jsonl", texts())), 16, "byte")
-    assert streams(task.corpus) == streams(lines.corpus)
-    monkeypatch.setattr("ablate.data.rows.from_disk", None)  # a second plan loads no library
+    assert streams(task.corpus) == streams(Text(str(rows), 16, "byte").corpus)
+    monkeypatch.setattr("ablate.data.rows.Rows.load", None)  # a second plan loads no library
     again = HuggingFace(str(tmp_path / "saved"), None, "train", "text", 16, "byte")
     assert again.fingerprint == task.fingerprint
 
 
-@pytest.mark.parametrize("text", ["one line é of a text\n" * 500, "é" * 4000, f"{'a' * 1300}\n" * 9])
-def test_a_text_file_is_cut_at_line_ends_and_nothing_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
-    monkeypatch.setattr(documents, "PART", 500)
-    file = tmp_path / "a.txt"
-    file.write_text(text)
-    parts = [document.text.decode() for document in Files(str(file)).documents("train", file, cut=True)]
-    assert "".join(parts) == text and len(parts) > 3
-    assert all(part.endswith("\n") or len(part) >= 500 for part in parts[:-1])
+def test_a_large_text_file_is_cut_into_documents_at_line_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "PART", 100)
+    text = "".join(f"line {i}\n" for i in range(3000))
+    (tmp_path / "long.txt").write_text(text)
+    corpus = Text(str(tmp_path / "long.txt"), 16, "byte").corpus
+    parts = [part for split in SPLITS for part in documents_of(corpus, split)]
+    assert len("".join(parts)) == len(text) and all(part.endswith("\n") and len(part) < 120 for part in parts)
+    for name, part in zip(corpus.names["test"], documents_of(corpus, "test"), strict=True):
+        assert text[int(name.split(":")[1]) :].startswith(part)
 
 
-def test_ids_are_the_same_however_they_lie_in_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = write_rows(tmp_path / "rows", "jsonl", texts())
-    expected = Text(str(folder), 16, "char")
-    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path))
-    monkeypatch.setattr(prepare, "SHARD", 30_000)
-    monkeypatch.setattr(prepare, "cores", lambda: 2)
-    task = Text(str(folder), 16, "char")
-    assert task.corpus.folder and len(list(task.corpus.folder.glob("train-*.npy"))) > 2
-    assert streams(task.corpus) == streams(expected.corpus)
-    assert task.batch(0, 1, 4).targets.equal(expected.batch(0, 1, 4).targets)
-
-
-def test_a_prepared_text_is_read_from_its_index_until_its_files_change(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = write_rows(tmp_path / "rows", "txt", texts(150))
-    first = Text(str(folder), 16, "byte")
-    assert first.notes == ["near-copies of held-out documents are not searched for in the training text, "
-                           "since it has 64 MB or more"]  # fmt: skip
+def test_it_is_prepared_once_and_again_when_a_file_changes(rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Text(str(rows), 16, "byte")
+    file = rows / "a.jsonl"
+    text = file.read_text()
     with monkeypatch.context() as patch:
         patch.setattr(prepare, "prepare_in_process", None)
-        patch.setattr(Files, "documents", None)
-        assert Text(str(folder), 16, "byte").fingerprint == first.fingerprint
-    file = folder / "00000.txt"
-    text = file.read_text()
-    file.write_text(text[::-1])
-    assert Text(str(folder), 16, "byte").fingerprint != first.fingerprint, "an edit of the same size"
+        assert Text(str(rows), 16, "byte").fingerprint == first.fingerprint
+    file.write_text(text.replace("ant", "tan"))
+    assert Text(str(rows), 16, "byte").fingerprint != first.fingerprint, "an edit of the same size"
     file.write_text(text)
-    assert Text(str(folder), 16, "byte").fingerprint == first.fingerprint, "the same text at another time"
+    assert Text(str(rows), 16, "byte").fingerprint == first.fingerprint, "the same text at another time"
 
 
 PREPARE = """
 import sys
-from ablate.data import documents, prepare
+from ablate.data import prepare
 prepare.LARGE = 0
 from ablate.data.language import Text
 print(Text(sys.argv[1], 16, "char").fingerprint)
 """
 
 
-def test_a_killed_preparation_leaves_no_process_and_is_made_again(tmp_path: Path) -> None:
-    folder = write_rows(tmp_path / "rows", "jsonl", texts(3_000))
+def test_a_killed_preparation_leaves_no_process_and_is_made_again(tmp_path: Path, empty_cache: Path) -> None:
+    folder = write_rows(tmp_path / "many", "jsonl", some_texts(3_000))
     command = [sys.executable, "-c", PREPARE, str(folder)]
     process = subprocess.Popen(command)
-    cache = tmp_path / "cache"
-    while not list(cache.glob("*.making/datasets/*")):
+    while not list(empty_cache.glob("*.making/datasets/*")):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
     deadline = time.monotonic() + 30
-    while running(str(cache)) and time.monotonic() < deadline:
+    while running(str(empty_cache)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not running(str(cache))
+    assert not running(str(empty_cache))
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert "preparing the text, once" in done.stderr
-    assert [path.suffix for path in cache.glob("corpus-*") if path.is_dir()] == [""]
+    assert [path.suffix for path in empty_cache.glob("corpus-*") if path.is_dir()] == [""]
     assert done.stdout.strip() == Text(str(folder), 16, "char").fingerprint
 
 
 def running(argument: str) -> list[str]:
-    """The processes whose command line has an argument."""
-    found = []
+    """The processes that prepare a corpus whose command line has an argument."""
+    commands = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             command = file.read_bytes().decode(errors="replace")
         except OSError:  # it has ended meanwhile
             continue
         if argument in command and "ablate.data.prepare" in command:
-            found.append(command)
-    return found
+            commands.append(command)
+    return commands
 
 
 def refused(path: Path, **more: Any) -> str:
@@ -220,22 +202,21 @@ def refused(path: Path, **more: Any) -> str:
     return str(caught.value)
 
 
-def test_an_error_of_the_process_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(prepare, "LARGE", 0)
-    folder = write_rows(tmp_path / "rows", "jsonl", texts(60))
-    with open(folder / "a.jsonl", "a") as file:
+def test_an_error_of_the_process_is_a_line(rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepare, "prepare_in_process", PROCESS)
+    with open(rows / "a.jsonl", "a") as file:
         file.write("no JSON\n")
-    assert "is no line of JSON" in refused(folder)
-    monkeypatch.setattr(extra.importlib.util, "find_spec", lambda name: None)
-    why = refused(folder)
-    assert "a text of 64 MB or more, needs datasets, which is not installed" in why
+    assert "is no line of JSON" in refused(rows)
+
+
+def test_a_missing_library_is_a_line(rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(NotInstalled, match="a text of 64 MB or more, needs datasets, which is not installed"):
+        Text(str(rows), 16, "byte")
 
 
 def test_a_text_without_enough_documents_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="too few documents"):
-        Text(str(write_rows(tmp_path / "rows", "jsonl", texts(2))), 16, "byte")
+    assert "too few documents" in refused(write_rows(tmp_path / "rows", "jsonl", some_texts(2)))
 
 
 @contextmanager
@@ -249,48 +230,46 @@ def room(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.parametrize("large", [True, False])
+@pytest.mark.parametrize("limit", [0, 10**9], ids=["large", "small"])
 def test_a_full_disk_is_a_line_and_the_text_is_prepared_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool
+    rows: Path, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    monkeypatch.undo()
-    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(prepare, "LARGE", 0 if large else 10**9)
-    folder = write_rows(tmp_path / "rows", "jsonl", texts(300))
+    monkeypatch.setattr(prepare, "LARGE", limit)
+    monkeypatch.setattr(prepare, "prepare_in_process", PROCESS)
     with room(6000):
-        why = refused(folder)
-    assert "cannot be written in" in why and "make room" in why
-    assert Text(str(folder), 16, "byte").verified()
+        message = refused(rows)
+    assert "cannot be written in" in message and "make room" in message
+    assert Text(str(rows), 16, "byte").verified()
 
 
-def test_a_text_is_not_prepared_for_a_command_with_other_mistakes(tmp_path: Path) -> None:
-    folder = write_rows(tmp_path / "rows", "jsonl", texts(600))
-    words = ["data=text", f"data.path={folder}", "scale=tiny", "data.context=16", "norm=ln,rms"]
-    for mistake in ("ffn.hiden=8", "optim.lr=-1"):
-        with pytest.raises(PlanError) as caught:
-            plan_study([*words, mistake])
-        (problem,) = caught.value.problems
-        assert problem.key in mistake
-    assert not list((tmp_path / "cache").glob("corpus-*"))
+@pytest.mark.parametrize("mistake", ["ffn.hiden=8", "optim.lr=-1"])
+def test_a_text_is_not_prepared_for_a_command_with_other_mistakes(rows: Path, empty_cache: Path, mistake: str) -> None:
+    words = ["data=text", f"data.path={rows}", "scale=tiny", "data.context=16", "norm=ln,rms"]
+    with pytest.raises(PlanError) as caught:
+        plan_study([*words, mistake])
+    (problem,) = caught.value.problems
+    assert problem.key in mistake
+    assert not list(empty_cache.glob("corpus-*"))
     plan_study([*words, "train.steps=4", "optim.warmup=1"])
-    assert list((tmp_path / "cache").glob("corpus-*/index.json"))
+    assert list(empty_cache.glob("corpus-*/index.json"))
 
 
-def test_the_command_prepares_and_verifies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = write_rows(tmp_path / "rows", "jsonl", texts(600))
-    words = ["prepare", "data=text", f"data.path={folder}", "scale=tiny", "data.context=16"]
+def test_the_command_prepares_and_verifies(rows: Path, empty_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["prepare", "data=text", f"data.path={rows}", "scale=tiny", "data.context=16"]
     assert main([*words, "--verify"]) == 0
     printed = capsys.readouterr().out
     assert "byte LM on rows: " in printed and "all files are as they were written" in printed
-    (shard,) = (tmp_path / "cache").glob("corpus-*/train-0.npy")
-    status = shard.stat()
-    data = bytearray(shard.read_bytes())
-    data[-3] ^= 1
-    shard.write_bytes(data)
-    os.utime(shard, ns=(status.st_atime_ns, status.st_mtime_ns))
+    (ids,) = empty_cache.glob("corpus-*/train.bin")
+    flip(ids)
     assert main(words) == 0 and main([*words, "--verify"]) == 1
     assert "differ from the index" in capsys.readouterr().out
-    shard.write_bytes(b"")
-    assert main([*words, "--verify"]) == 0, "a shard that was cut is made again"
-    assert main(["prepare", "data=copy"]) == 2 and "has no text to prepare" in capsys.readouterr().err
-    assert main(["prepare", "data=text", "data.path=nowhere"]) == 2 and "does not exist" in capsys.readouterr().err
+    ids.write_bytes(b"")
+    assert main([*words, "--verify"]) == 0, "a file that was cut is made again"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(["data=copy"], "has no text to prepare"), (["data=text", "data.path=nowhere"], "does not exist")],
+)
+def test_what_cannot_be_prepared_is_a_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prepare", *words]) == 2 and message in capsys.readouterr().err

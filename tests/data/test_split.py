@@ -3,7 +3,7 @@
 import json
 import random
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain
 
 import pytest
 
@@ -25,7 +25,7 @@ def text(*parts: list[str]) -> bytes:
 
 def split(texts: Sequence[bytes]) -> tuple[Parts, bool]:
     """`split_documents` of byte tokens."""
-    return split_documents(texts, [len(t) for t in texts])
+    return split_documents(texts, [len(document) for document in texts])
 
 
 def sides(texts: Sequence[bytes]) -> dict[bytes, str]:
@@ -38,11 +38,10 @@ def sides(texts: Sequence[bytes]) -> dict[bytes, str]:
 OTHERS = [text(lines(i)) for i in range(250)]
 
 
-def test_every_document_is_whole_on_one_side_in_about_ninety_five_and_five_hundredths() -> None:
+def test_documents_are_whole_on_one_side_in_shares_of_90_5_and_5_hundredths() -> None:
     texts = [text(lines(i, 3)) for i in range(2000)]
     parts, whole = split(texts)
-    assert whole and list(parts) == ["train", "val", "test"]
-    assert sorted(row for rows in parts.values() for row in rows) == [(i, 0, len(t)) for i, t in enumerate(texts)]
+    assert whole and sorted(chain(*parts.values())) == [(i, 0, len(document)) for i, document in enumerate(texts)]
     for name, share in (("train", 0.9), ("val", 0.05), ("test", 0.05)):
         assert parts[name] == sorted(parts[name])
         assert abs(len(parts[name]) - 2000 * share) < 4.5 * (2000 * share * (1 - share)) ** 0.5, name
@@ -63,42 +62,41 @@ def copies(i: int) -> list[bytes]:
     ]
 
 
-def test_planted_near_duplicates_never_straddle() -> None:
-    groups = [copies(i) for i in range(60)]
-    found = sides([*OTHERS, *(t for group in groups for t in group)])
-    together = [{found[t] for t in group} for group in groups]
-    assert all(len(names) == 1 for names in together)
-    assert {"train", "val", "test"} == {name for names in together for name in names}  # each side has some
+TEMPLATE = lines("template")
+# Groups of near-duplicates: many small ones, and one of hundreds, such as of templates and vendored files.
+GROUPS = {
+    "of six": [copies(i) for i in range(60)],
+    "of hundreds": [[text([*TEMPLATE[:20], f"copy {i}", *TEMPLATE[20:]]) for i in range(150)]],
+}
+
+
+@pytest.mark.parametrize("groups", GROUPS)
+def test_near_duplicates_are_on_one_side(groups: str) -> None:
+    found = sides([*OTHERS, *chain(*GROUPS[groups])])
+    names = [{found[document] for document in group} for group in GROUPS[groups]]
+    assert all(len(group) == 1 for group in names)
+    assert len(names) == 1 or {"train", "val", "test"} == set().union(*names)
 
 
 def test_clusters_are_held_out_as_often_as_single_documents() -> None:
     """Else the held-out text would be of another kind than the training text: nothing that has a relative."""
     groups = [[text(lines(i, 12)), text(lines(i, 11)), text(lines(i, 10))] for i in range(500)]
-    found = sides([t for group in groups for t in group])
+    found = sides([*chain(*groups)])
     held_out = sum(found[group[0]] != "train" for group in groups)
-    assert abs(held_out - 50) < 4.5 * (500 * 0.1 * 0.9) ** 0.5, f"{held_out} of 500 clusters are held out"
-
-
-def test_hundreds_of_near_duplicates_never_straddle() -> None:
-    """Templates and vendored files come in hundreds of near-copies."""
-    original = lines("template")
-    near = [text([*original[:20], f"copy {i}", *original[20:]]) for i in range(150)]
-    found = sides([*OTHERS, *near])
-    assert len({found[t] for t in near}) == 1
+    assert abs(held_out - 50) < 4.5 * (500 * 0.1 * 0.9) ** 0.5
 
 
 def test_a_licence_makes_nobody_a_duplicate() -> None:
-    header = lines("licence", 12)
-    texts = [text(header, lines(i)) for i in range(300)]
+    texts = [text(lines("licence", 12), lines(i)) for i in range(300)]
     assert sorted(near_duplicates(texts)) == [[i] for i in range(300)]
 
 
-def closure(texts: Sequence[bytes]) -> set[frozenset[int]]:
+def clusters_of_pairs(texts: Sequence[bytes]) -> set[frozenset[int]]:
     """Clusters by comparing every pair, with the definition written once more."""
     sets = []
-    for t in texts:
-        kept = t.decode().split()
-        sets.append({tuple(kept[i : i + 12]) for i in range(len(kept) - 11)} or {tuple(kept)})
+    for document in texts:
+        words = document.decode().split()
+        sets.append({tuple(words[i : i + 12]) for i in range(len(words) - 11)} or {tuple(words)})
     clusters = [{i} for i in range(len(texts))]
     for a in range(len(texts)):
         for b in range(a):
@@ -110,19 +108,21 @@ def closure(texts: Sequence[bytes]) -> set[frozenset[int]]:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_clusters_are_those_of_comparing_every_pair(seed: int) -> None:
-    pick, pool = random.Random(seed), lines(f"pool {seed}", 400)
+    pick = random.Random(seed)
+    pool = lines(f"pool {seed}", 400)
     texts = []
     for i in range(80):
-        start, length = pick.randrange(380), pick.choice([1, 2, 3, 10, 20])
+        start = pick.randrange(380)
+        length = pick.choice([1, 2, 3, 10, 20])
         texts.append(text(lines((seed, i), pick.randrange(25)), pool[start : start + length]))
     texts += [texts[0], texts[1]]
-    found = near_duplicates(texts)
-    assert sorted(i for cluster in found for i in cluster) == list(range(82))
-    assert {frozenset(cluster) for cluster in found} == closure(texts)
-    assert 1 < len(found) < 82
+    clusters = near_duplicates(texts)
+    assert sorted(chain(*clusters)) == list(range(82)) and 1 < len(clusters) < 82
+    assert {frozenset(cluster) for cluster in clusters} == clusters_of_pairs(texts)
 
 
 def hashes(*words: object, between: str = " ") -> set[int]:
+    """The shingles of words."""
     return set(shingles(between.join(map(str, words)).encode()).tolist())
 
 
@@ -133,64 +133,48 @@ def test_shingles_are_of_twelve_words_whatever_stands_between_them() -> None:
     assert not hashes(1, 2) & hashes(2, 1) and not hashes(*range(12)) & hashes(*range(11), 12)
 
 
-@pytest.mark.parametrize("size", [1, 7, 1000])
-def test_a_long_text_is_hashed_in_blocks(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    text = " ".join(map(str, range(500))) + "\n " + "é" * 300
-    whole = hashes(text)
-    monkeypatch.setattr("ablate.data.split.BLOCK", size)
-    assert hashes(text) == whole
-
-
 def test_texts_without_spaces_are_compared_by_their_characters() -> None:
     pick = random.Random(0)
     texts = ["".join(chr(0x4E00 + pick.randrange(3000)) for _ in range(300)) for _ in range(20)]
     texts += [texts[0][:150] + chr(0x4E00 + 4000) + texts[0][151:]]
-    found = near_duplicates([t.encode() for t in texts])
-    assert sorted(map(len, found)) == [1] * 19 + [2] and {0, 20} in map(set, found)
+    clusters = near_duplicates([document.encode() for document in texts])
+    assert sorted(map(len, clusters)) == [1] * 19 + [2] and [0, 20] in clusters
 
 
-def test_neither_order_nor_names_nor_others_decide() -> None:
-    before, shuffled = sides([*OTHERS, *(t for i in range(40) for t in copies(i)[:2])]), [*OTHERS]
+def test_neither_order_nor_other_documents_decide() -> None:
+    before = sides([*OTHERS, *chain(*(copies(i)[:2] for i in range(40)))])
+    shuffled = [*OTHERS]
     random.Random(0).shuffle(shuffled)
     more = sides([text(lines(f"new {i}")) for i in range(100)] + shuffled)
     fewer = sides(OTHERS[100:])
-    assert all(before[t] == more[t] for t in OTHERS)
-    assert all(before[t] == fewer[t] for t in OTHERS[100:])
+    assert all(before[document] == more[document] for document in OTHERS)
+    assert all(before[document] == fewer[document] for document in OTHERS[100:])
 
 
 def digest() -> str:
     """Clusters and sides of texts with near-copies among them, for test_every_process.py."""
-    texts = [*OTHERS[:60], *(t for i in range(8) for t in copies(i))]
+    texts = [*OTHERS[:60], *chain(*GROUPS["of six"][:8])]
     return json.dumps([near_duplicates(texts), split(texts)])
 
 
-@pytest.mark.parametrize("length", [1, 19, 20, 100, 12345])
-def test_one_text_is_cut_by_position_in_tokens_not_bytes(length: int) -> None:
-    parts, whole = split_documents([b"x"], [length])
+@pytest.mark.parametrize("lengths", [[1], [19], [20], [12345], [100, 300, 7]])
+def test_a_few_texts_are_each_cut_by_position_in_tokens_not_bytes(lengths: list[int]) -> None:
+    parts, whole = split_documents([f"text {i}".encode() for i in range(len(lengths))], lengths)
     assert not whole
-    ((_, start, first),), ((_, again, second),), ((_, third, end),) = parts["train"], parts["val"], parts["test"]
-    assert (start, again, third, end) == (0, first, second, length)
-    assert abs(first - 0.9 * length) <= 1 and abs(second - 0.95 * length) <= 1
-
-
-def test_a_few_texts_are_each_cut_by_position() -> None:
-    texts = OTHERS[:3]
-    parts, whole = split(texts)
-    assert not whole
-    for i, t in enumerate(texts):
-        ends = [0, int(0.9 * len(t)), int(0.95 * len(t)), len(t)]
-        assert [row for rows in parts.values() for row in rows if row[0] == i] == [
-            (i, *pair) for pair in pairwise(ends)
+    for i, length in enumerate(lengths):
+        cuts = [0, int(0.9 * length), int(0.95 * length), length]
+        assert [parts[name][i] for name in ("train", "val", "test")] == [
+            (i, cuts[0], cuts[1]),
+            (i, cuts[1], cuts[2]),
+            (i, cuts[2], cuts[3]),
         ]
 
 
 def test_a_few_texts_with_near_duplicates_do_not_leak() -> None:
     """A second edition of a book must not bring the first one's held-out end into training."""
-    book, second = lines("book", 400), lines("second edition", 400)
-    texts = [text(book), text(book, second), text(lines("another", 300))]
+    texts = [text(lines("book", 400)), text(lines("book", 400), lines("more", 400)), text(lines("another", 300))]
     parts, _ = split(texts)
-    seen = set().union(*(shingles(texts[i][begin:end]).tolist() for i, begin, end in parts["train"]))
-    for name in ("val", "test"):
-        for i, begin, end in parts[name]:
-            held_out = set(shingles(texts[i][begin:end]).tolist())
-            assert len(held_out & seen) <= 0.2 * len(held_out), f"{name} of text {i} stands in train"
+    trained = set().union(*(shingles(texts[i][start:end]).tolist() for i, start, end in parts["train"]))
+    for i, start, end in parts["val"] + parts["test"]:
+        held_out = set(shingles(texts[i][start:end]).tolist())
+        assert len(held_out & trained) <= 0.2 * len(held_out)

@@ -4,7 +4,6 @@ import bz2
 import gzip
 import json
 import lzma
-import os
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,17 @@ from ablate.data.language import Text
 PROSE = "It was a bright cold day in April, and the clocks were striking thirteen.\n" * 40
 
 
-def read_documents(path: str) -> list[Document]:
+def read_documents(path: Path | str) -> list[Document]:
     """All documents of a path, each text file whole."""
-    source = Files(path)
-    return [document for split, file in source.parts() for document in source.documents(split, file)]
+    source = Files(str(path))
+    return [document for split, part in source.parts() for document in source.documents(split, part)]
 
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
     """A folder with texts of many kinds, and things that are none."""
     root = tmp_path / "library"
-    for name in ("b.txt", "a.md", "deep/er/c.txt", "deep/b.txt", ".hidden", ".git/objects.txt"):
+    for name in ("b.txt", "a.md", "deep/er/c.txt", "deep/b.txt", ".hidden", ".git/objects.txt", "odd [1] ü 100%.txt"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(f"{name}\n{PROSE}")
     (root / "empty.txt").write_text("")
@@ -35,50 +34,36 @@ def library(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_file(library: Path) -> None:
-    (document,) = read_documents(str(library / "b.txt"))
-    assert document.name == "b.txt" and document.text == (library / "b.txt").read_bytes()
-    task = Text(str(library / "b.txt"), 16, "byte")
-    assert task.name == "b" and task.title == "byte LM on b"
+# What data.path names in that folder, which is the home and the current one, and the documents in order.
+PATHS: dict[str, list[str]] = {
+    "": ["a.md", "b.txt", "deep/b.txt", "deep/er/c.txt", "odd [1] ü 100%.txt"],
+    "b.txt": ["b.txt"],
+    "~/b.txt": ["b.txt"],
+    "~/b*.txt": ["b.txt"],
+    "deep": ["b.txt", "er/c.txt"],
+    "**/b.txt": ["b.txt", "deep/b.txt"],
+    "odd [1] ü 100%.txt": ["odd [1] ü 100%.txt"],
+}
 
 
-def test_a_folder_is_read_in_order_without_hidden_and_empty_files(library: Path) -> None:
-    names = [document.name for document in read_documents(str(library))]
-    assert names == ["a.md", "b.txt", "deep/b.txt", "deep/er/c.txt"]
-
-
-def test_a_pattern(library: Path) -> None:
-    found = read_documents(str(library / "**" / "*.txt"))
-    assert [document.text.split(b"\n")[0] for document in found] == [b"b.txt", b"deep/b.txt", b"deep/er/c.txt"]
-    assert [document.text.split(b"\n")[0] for document in read_documents(str(library / "*.txt"))] == [b"b.txt"]
-    names = [document.name for document in read_documents(str(library / "**" / "b.txt"))]
-    assert len(names) == len(set(names)) == 2, "losses are kept per document, under its name"
-
-
-def test_home_and_relative_paths(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("path", PATHS)
+def test_a_path_is_a_file_a_folder_or_a_pattern(library: Path, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(library))
-    assert len(read_documents("~/b.txt")) == len(read_documents("~/b*.txt")) == 1
     monkeypatch.chdir(library)
-    assert len(read_documents("b.txt")) == len(read_documents("*.md")) == 1
-    assert len(read_documents("deep")) == 2
-
-
-def test_odd_names(tmp_path: Path) -> None:
-    for name in ("odd [1].txt", "a b.txt", "ü.txt", "100%.txt"):
-        (tmp_path / name).write_text(PROSE)
-        assert read_documents(str(tmp_path / name))[0].name == name
+    documents = read_documents(path or library)
+    assert [document.name for document in documents] == PATHS[path]
+    assert all(document.text.split(b"\n")[0].decode().endswith(document.name) for document in documents)
 
 
 ROWS = [f"{i}: {PROSE[i:]}" for i in range(30)]
 ARRAY = json.dumps([{"text": row} for row in ROWS], indent=1)
+LINES = ["jsonl", "json", "ndjson", "jsonl.gz", "json.gz", "jsonl.bz2", "json.xz", "jsonl.zst"]
 
 
-@pytest.mark.parametrize(
-    "kind", ["jsonl", "json", "ndjson", "jsonl.gz", "json.gz", "jsonl.bz2", "json.xz", "jsonl.zst"]
-)
+@pytest.mark.parametrize("kind", LINES)
 def test_lines_of_json_are_documents_whatever_the_file_is_called(tmp_path: Path, kind: str) -> None:
     folder = write_rows(tmp_path / "rows", kind, ROWS)
-    assert [document.text.decode() for document in read_documents(str(folder))] == ROWS
+    assert [document.text.decode() for document in read_documents(folder)] == ROWS
 
 
 # The ending of a file's name, its content, and the texts that are read.
@@ -100,101 +85,78 @@ def test_contents_are_read_as_what_they_are(tmp_path: Path, case: str) -> None:
     ending, content, texts = CONTENTS[case]
     file = tmp_path / f"a.{ending}"
     file.write_bytes(content)
-    assert [document.text.decode() for document in read_documents(str(file))] == texts
+    assert [document.text.decode() for document in read_documents(file)] == texts
 
 
-def test_a_column_of_a_json_file_is_not_ignored(tmp_path: Path) -> None:
-    folder = write_rows(tmp_path / "rows", "json", ROWS)
-    with pytest.raises(ValueError, match=r"data\.column=txt is not in .*did you mean text\?"):
-        Text(str(folder), 16, "byte", column="txt")
+def refused(path: Path | str, **settings: Any) -> str:
+    """What is said of a path that cannot be used: one line that names data.path or the file."""
+    with pytest.raises(ValueError) as caught:
+        Text(**{"path": str(path), "context": 64, "tokenizer": "byte"} | settings)
+    message = str(caught.value)
+    assert "\n" not in message and len(message) < 400
+    assert "data." in message or Path(path).name in message, message
+    return message
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz", "jsonl.bz2", "jsonl.xz", "jsonl.zst", "parquet"])
+@pytest.mark.parametrize("kind", ["json", "jsonl", "jsonl.gz", "jsonl.bz2", "jsonl.xz", "jsonl.zst", "parquet"])
 def test_rows_that_cannot_be_read_are_a_line(tmp_path: Path, kind: str) -> None:
     folder = write_rows(tmp_path / "rows", kind, ROWS)
-    for column, said in (("txt", "did you mean text?"), ("id", "data.column=id")):
-        with pytest.raises(ValueError) as caught:
-            Text(str(folder), 16, "byte", column=column)
-        assert said in str(caught.value)
+    assert "did you mean text?" in refused(folder, column="txt")
+    assert "data.column=id" in refused(folder, column="id")
     (file,) = folder.iterdir()
     file.write_bytes(file.read_bytes()[: file.stat().st_size * 2 // 3])
-    message = refused(str(folder))
-    assert any(word in message for word in ("cut short", "no line of JSON", "no Parquet", "cannot be read")), message
-
-
-@pytest.mark.parametrize("line", ["[" * 100_000, '{"text": "a"}\n[1]'])
-def test_a_line_that_is_no_object_is_named(tmp_path: Path, line: str) -> None:
-    (tmp_path / "bad.jsonl").write_text(line)
-    assert "JSON" in refused(str(tmp_path / "bad.jsonl")) or "object" in refused(str(tmp_path / "bad.jsonl"))
+    message = refused(folder)
+    assert any(words in message for words in ("cut short", "no line of JSON", "damaged")), message
 
 
 PICTURE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" * 9
 # What lies where a text is asked for, by the names of its files ("" is the path itself), and what the refusal says.
 BAD: dict[str, tuple[dict[str, bytes], str]] = {
     "missing": ({}, "does not exist"),
-    "empty": ({"": b""}, ""),
-    "blank": ({"": b" \n\t \r\n"}, ""),
-    "a folder of hidden files": ({".secret": PROSE.encode()}, ""),
+    "blank": ({"": b" \n\t \r\n"}, "is empty"),
+    "a folder of hidden files": ({".secret": PROSE.encode()}, "is empty"),
     "a folder with a binary": ({"good.txt": PROSE.encode(), "picture.png": PICTURE}, "picture.png"),
     "binary with zeros": ({"": PROSE.encode() + b"\0\1\2"}, "binary"),
     "binary without zeros": ({"": bytes(range(1, 32)) * 50}, "binary"),
     "UTF-16 without its mark": ({"": PROSE.encode("utf-16-le")}, "binary"),
     "too short": ({"": b"x"}, "too short"),
     "too short to hold out": ({"": b"x" * 100}, "too short"),
+    "a line that is deep": ({"a.jsonl": b"[" * 100_000}, "no line of JSON"),
+    "a line that is no object": ({"a.jsonl": b'{"text": "a"}\n[1]'}, "must be an object"),
 }
-
-
-def refused(path: str, tokenizer: str = "byte") -> str:
-    """What is said of a path that cannot be used: one line that names data.path or the file."""
-    with pytest.raises(ValueError) as caught:
-        Text(path, 64, tokenizer)
-    message = str(caught.value)
-    assert "\n" not in message and len(message) < 400
-    assert "data.path" in message or Path(path).name in message, message
-    return message
 
 
 @pytest.mark.parametrize("kind", BAD)
 def test_what_is_no_text_is_refused(tmp_path: Path, kind: str) -> None:
-    files, said = BAD[kind]
+    files, words = BAD[kind]
     for name, content in files.items():
-        file = tmp_path / "input.txt" / name
+        file = tmp_path / "input" / name
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(content)
-    assert said in refused(str(tmp_path / "input.txt"))
-    refused(str(tmp_path / "input.txt"), "char")
+    assert words in refused(tmp_path / "input")
 
 
-def test_what_names_no_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "does not exist" in refused(str(tmp_path / "*.txt"))
-    (tmp_path / "folder.txt").mkdir()
-    refused(str(tmp_path / "*.txt"))
-    refused("it was a bright cold day " * 40)
-    (tmp_path / "a.txt").write_text(PROSE)
-    monkeypatch.chdir(tmp_path)
-    refused("")  # `data.path=` is a slip, and must not read the folder that the user happens to be in
+def test_an_empty_path_is_refused_and_not_the_current_folder(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(library)
+    assert "is empty" in refused("")
 
 
-def test_non_utf8_needs_bytes(tmp_path: Path) -> None:
+def test_a_text_that_is_no_utf8_needs_bytes(tmp_path: Path) -> None:
     file = tmp_path / "latin.txt"
     file.write_bytes(PROSE.encode() + "café".encode("latin-1") + PROSE.encode())
-    message = refused(str(file), "char")
+    message = refused(file, tokenizer="char")
     assert "latin.txt" in message and "data.tokenizer=byte" in message
     assert Text(str(file), 16, "byte").vocab == 256
 
 
-def test_what_may_not_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file, and a path below a closed folder; root reads everything, so modes would not do."""
+def test_a_file_that_may_not_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root reads everything, so modes would not do."""
     file = tmp_path / "private.txt"
     file.write_text(PROSE)
-    stat = os.stat
 
-    def denied(*_: object, **__: object) -> Any:
+    def denied(file: Path) -> Any:
         raise PermissionError(13, "Permission denied", str(file))
 
-    with monkeypatch.context() as patch:
-        patch.setattr("ablate.data.documents.open_text", denied)
-        message = refused(str(file))
+    monkeypatch.setattr("ablate.data.documents.open_text", denied)
+    message = refused(file)
     assert "private.txt" in message and "Permission denied" in message
-    monkeypatch.setattr(os, "stat", lambda path, *a, **k: (denied if str(path) == str(file) else stat)(path, *a, **k))
-    refused(str(file))

@@ -1,80 +1,59 @@
-"""Byte-pair encoding: trained on the train split alone, the same everywhere, and back to the text it came from."""
+"""Tokenizers: learned from the train split alone, back to the text, the same everywhere; those made elsewhere."""
 
 import hashlib
 import json
-import random
 import shutil
 import time
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
-from corpora import decoded, write_rows
+from corpora import WORDS, decoded, load, some_documents, some_texts, texts_of, write_rows
 
 from ablate.config import extra as extra_module
-from ablate.config.extra import extra
 from ablate.data import tokenizer as module
-from ablate.data.corpus import SPLITS, Corpus, load_corpus
-from ablate.data.documents import Document
+from ablate.data.corpus import SPLITS
 from ablate.data.language import Text
-from ablate.data.tokenizer import chunks
+from ablate.data.masked import MaskedText
+from ablate.data.tokenizer import UNKNOWN, Words, chunks, vocabulary, words_of
 
-WORDS = ["ant", "bee", "crow", "dingo", "élan", "𝄞", "\t", "\n", "\n\n", "  ", "naïve.", "x=1"]
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache for each test."""
-    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+pytestmark = pytest.mark.usefixtures("empty_cache")
 
 
-def library(count: int = 150) -> list[Document]:
-    """Documents of few words, each in an order of its own."""
-    pick = random.Random(3)
-    return [Document(f"d{i}", " ".join(pick.choices(WORDS, k=80)).encode()) for i in range(count)]
-
-
-def bpe(documents: list[Document], size: int | None = 400) -> Corpus:
-    return load_corpus(documents, "bpe", size)
-
-
-@pytest.mark.parametrize(
-    ("tokenizer", "count"), [("byte", 150), *((name, count) for name in ("char", "bpe") for count in (1, 3, 150))]
-)
+@pytest.mark.parametrize("count", [1, 3, 150])
+@pytest.mark.parametrize("tokenizer", ["byte", "char", "bpe"])
 def test_ids_decode_to_the_text(tokenizer: str, count: int) -> None:
-    documents = library(count)
-    texts = {document.name: document.text.decode() for document in documents}
-    corpus = load_corpus(documents, tokenizer)
+    documents = some_documents(count)
+    corpus = load(documents, tokenizer)
+    whole = Counter[str]()
     for split in SPLITS:
-        begin = 0
-        for name, end in zip(corpus.names[split], corpus.ends[split], strict=True):
-            text = decoded(corpus, corpus.tokens[split][begin:end])
+        for name, text in texts_of(corpus, split).items():
+            whole[name] += len(text.removesuffix("\0").encode())
+            (original,) = [document.text.decode() for document in documents if document.name == name]
             if corpus.by_document:
-                assert text == texts[name] + "\0"
+                assert text == original + "\0"
             elif tokenizer != "byte":  # which may be cut within a character
-                assert text.removesuffix("\0") in texts[name]
-            begin = end
-        if tokenizer == "bpe" and corpus.by_document:  # the end of a document is a token of its own
-            assert (np.flatnonzero(corpus.tokens[split] == 0) == corpus.ends[split] - 1).all()
-    if count == 1:  # a text that is cut by position is whole again
-        assert "".join(decoded(corpus, corpus.tokens[split]) for split in SPLITS) == texts["d0"]
+                assert text.removesuffix("\0") in original
+    if tokenizer != "byte":
+        assert whole == {document.name: len(document.text) for document in documents}
 
 
-def test_only_the_train_split_is_learned_from() -> None:
-    """What only held-out documents have stays in single bytes, and changing them changes no merge."""
-    corpus = bpe(library())
-    held_out = {name for split in ("val", "test") for name in corpus.names[split]}
-    texts = [d.text.decode() for d in library() if d.name not in held_out]
-    assert module.learn("bpe", 400, texts) == corpus.state
-    zebras = ["zebra zebra " * 500]
-    state = module.learn("bpe", 400, texts, zebras)
-    assert state.count("zebra") == 0 < state.count("dingo")
-    assert len(module.codec("bpe", state).encode(zebras[0])) == len(zebras[0])
+def test_characters_are_numbered_by_their_order() -> None:
+    assert load(some_documents(), "char").state == "".join(sorted({*"".join(WORDS), " ", "\0"}))
+
+
+@pytest.mark.parametrize("tokenizer", ["bpe", "word"])
+def test_only_the_train_split_is_learned_from(tokenizer: str) -> None:
+    corpus = load(some_documents(), tokenizer, 300)
+    train = texts_of(load(some_documents(), "char"), "train").values()
+    assert module.learn(tokenizer, 300, train, ["zebra zebra " * 500]) == corpus.state
 
 
 # Blank lines and indentation, other white space, white space of other scripts, no letters, apostrophes.
 ODD = [
+    "",
     "\n\n\n    ",
     " \n \t\r\n  ",
     "\u3000\x85\x1c\xa0 \u2028x",
@@ -83,75 +62,80 @@ ODD = [
 ]
 
 
-def test_ids_are_those_of_the_library_on_the_whole_text() -> None:
-    """Long texts are learnt from and encoded in pieces; where they are cut no word goes across."""
-    (document,) = library(1)
-    plain = document.text.decode() * 2
-    for text in (plain, *(f"{odd}{plain[:300]}{odd}".join(plain.split("ant")) for odd in ODD)):
-        tokenizer = module.train_bpe([text], 350)
-        for size in (1, 10, 10**6):
-            parts = chunks(text, size)
-            assert "".join(parts) == text and (len(parts) == 1) == (size == 10**6)
-            assert [i for part in parts for i in tokenizer.encode(part).ids] == tokenizer.encode(text).ids
-            assert module.train_bpe(parts, 350).to_str() == tokenizer.to_str()
-        assert max(map(len, chunks(text, 10))) < 200
+@pytest.mark.parametrize("odd", ODD)
+def test_a_text_in_pieces_gives_the_ids_of_the_library_on_the_whole(odd: str) -> None:
+    """Where texts are cut no word goes across."""
+    (document,) = some_documents(1)
+    text = f"{odd}{document.text.decode()}{odd}".join((document.text.decode() * 2).split("ant"))
+    tokenizer = module.train_bpe([text], 350)
+    for size in (1, 10, 10**6):
+        parts = chunks(text, size)
+        assert "".join(parts) == text and (len(parts) == 1) == (size == 10**6)
+        assert [i for part in parts for i in tokenizer.encode(part).ids] == tokenizer.encode(text).ids
+        assert module.train_bpe(parts, 350).to_str() == tokenizer.to_str()
+    assert max(map(len, chunks(text, 10))) < 200
 
 
-def test_a_text_is_learnt_from_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the library is given at once is bounded, blank lines or not."""
-    given = list[str]()
-    learn = module.train_bpe
-    monkeypatch.setattr(module, "train_bpe", lambda texts, size: learn((given.append(t) or t for t in texts), size))
+def test_a_text_is_learned_from_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces: list[str] = []
+    train = module.train_bpe
+    monkeypatch.setattr(module, "train_bpe", lambda texts, size: train(pieces.extend(texts) or pieces, size))
     text = "a line of text\n\n    another one\n\n" * 7_000
     module.learn("bpe", 300, [text])
-    assert "".join(given) == text and len(text) > 2 * module.CHUNK > 2 * max(map(len, given)) - 200
+    assert "".join(pieces) == text and len(text) > 2 * module.CHUNK > 2 * max(map(len, pieces)) - 200
 
 
 def test_the_size_is_what_is_asked_for() -> None:
-    assert bpe(library(), 300).vocab == 300 and bpe(library(), 257).vocab == 257
-    assert load_corpus(library(), "bpe").fingerprint == bpe(library(), 1024).fingerprint
-    assert bpe(library(), 300).fingerprint != bpe(library(), 301).fingerprint
-    assert all(int(stream.max()) < 300 for stream in bpe(library(), 300).tokens.values())
-    with pytest.raises(ValueError, match=r"^data\.vocab_size=256 is too small; .*257"):
-        bpe(library(), 256)
+    for size in (257, 300):
+        corpus = load(some_documents(), "bpe", size)
+        assert corpus.vocab == size > max(int(corpus.tokens[split].max()) for split in SPLITS)
+    assert load(some_documents(), "bpe").fingerprint == load(some_documents(), "bpe", 1024).fingerprint
+    assert load(some_documents(), "bpe", 300).fingerprint != load(some_documents(), "bpe", 301).fingerprint
 
 
-@pytest.mark.parametrize("tokenizer", ["byte", "char"])
-def test_a_size_that_has_no_effect_is_refused(tokenizer: str) -> None:
-    with pytest.raises(ValueError, match=rf"^data\.vocab_size=500 is for data\.tokenizer=bpe or word, not {tokenizer}"):
-        load_corpus(library(), tokenizer, 500)
+SIZES = [("bpe", 256, "must be ≥ 257"), ("word", 2, "must be ≥ 3"), ("word", -1, "must be ≥ 3")]
+SIZES += [
+    (tokenizer, 500, f"=500 is for data.tokenizer=bpe or word, not {tokenizer}") for tokenizer in ("byte", "char")
+]
 
 
-def test_fingerprints_tell_merges_apart(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("tokenizer", "size", "words"), SIZES)
+def test_a_size_that_cannot_be_is_refused(tokenizer: str, size: int, words: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        load(some_documents(3), tokenizer, size)
+    assert str(caught.value).startswith("data.vocab_size") and words in str(caught.value)
+
+
+def test_a_tokenizer_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"data\.tokenizer='words'.*did you mean word"):
+        load(some_documents(3), "words")
+
+
+def test_fingerprints_tell_merges_apart(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another release of the library could merge in another order."""
-    before = bpe(library())
+    before = load(some_documents(), "bpe")
     state = json.loads(before.state)
     state["model"]["merges"].reverse()
-    shutil.rmtree(own_cache)
+    shutil.rmtree(empty_cache)
     monkeypatch.setattr("ablate.data.corpus.learn", lambda *_: json.dumps(state))
-    assert bpe(library()).fingerprint != before.fingerprint
+    assert load(some_documents(), "bpe").fingerprint != before.fingerprint
 
 
 def digest() -> str:
     """Everything that training and encoding come to, for test_every_process.py."""
-    corpus = bpe(library())
-    found = hashlib.sha256((corpus.fingerprint + corpus.state).encode())
+    corpus = load(some_documents(), "bpe", 400)
+    total = hashlib.sha256((corpus.fingerprint + corpus.state).encode())
     for split in SPLITS:
-        found.update(np.ascontiguousarray(corpus.tokens[split]).tobytes())
-    return found.hexdigest()
+        total.update(np.ascontiguousarray(corpus.tokens[split]).tobytes())
+    return total.hexdigest()
 
 
-def test_bytes_per_token() -> None:
-    documents = library()
-    total = sum(len(document.text) + 1 for document in documents)
-    for tokenizer in ("byte", "char", "bpe"):
-        corpus = load_corpus(documents, tokenizer)
-        sizes = {split: len(corpus.tokens[split]) for split in SPLITS}
-        assert sum(corpus.bytes_per_token[split] * sizes[split] for split in SPLITS) == pytest.approx(total)
-        texts = {split: decoded(corpus, corpus.tokens[split]).encode() for split in SPLITS}
-        for split in SPLITS:
-            assert corpus.bytes_per_token[split] == pytest.approx(len(texts[split]) / sizes[split])
-    assert load_corpus(documents, "byte").bytes_per_token == dict.fromkeys(SPLITS, 1.0)
+@pytest.mark.parametrize("tokenizer", ["byte", "char", "bpe"])
+def test_bytes_per_token(tokenizer: str) -> None:
+    corpus = load(some_documents(), tokenizer)
+    for split in SPLITS:
+        size = sum(len(text.encode()) for text in texts_of(corpus, split).values())
+        assert corpus.bytes_per_token[split] == pytest.approx(size / len(corpus.tokens[split]))
 
 
 def test_a_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,55 +144,46 @@ def test_a_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(extra_module.importlib, "import_module", missing)
     with pytest.raises(ValueError, match=r"^data\.tokenizer=bpe needs tokenizers.*pip install -e '\.\[data\]'$"):
-        bpe(library())
-    with pytest.raises(ValueError, match=r"^data=digits needs scikit-learn, which is not installed"):
-        extra("sklearn.datasets", "data=digits")
-
-
-def texts() -> list[str]:
-    """Texts that share little."""
-    pick = random.Random(0)
-    return [" ".join(f"{pick.choice(WORDS)}{pick.randrange(900)}" for _ in range(60)) for _ in range(200)]
+        load(some_documents(), "bpe")
 
 
 def saved_tokenizer(file: Path) -> Path:
     """A tokenizer.json as another program writes it."""
     library = pytest.importorskip("tokenizers")
-    made = library.Tokenizer(library.models.BPE())
-    made.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = library.decoders.ByteLevel()
+    tokenizer = library.Tokenizer(library.models.BPE())
+    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = library.decoders.ByteLevel()
     alphabet = library.pre_tokenizers.ByteLevel.alphabet()
     special = ["<|endoftext|>"]
     trainer = library.trainers.BpeTrainer(vocab_size=500, special_tokens=special, initial_alphabet=alphabet)
-    made.train_from_iterator(texts(), trainer)
-    made.enable_truncation(8)  # for the inputs of the model that it was made with
-    made.enable_padding(length=1000)
-    made.save(str(file))
+    tokenizer.train_from_iterator(some_texts(), trainer)
+    tokenizer.enable_truncation(8)  # for the inputs of the model that it was made with
+    tokenizer.enable_padding(length=1000)
+    tokenizer.save(str(file))
     return file
 
 
-def test_an_existing_tokenizer_is_used_as_it_is(tmp_path: Path) -> None:
-    rows = texts()
+def test_a_tokenizer_made_elsewhere_is_used_as_it_is(tmp_path: Path) -> None:
     file = saved_tokenizer(tmp_path / "tokenizer.json")
-    task = Text(str(write_rows(tmp_path / "rows", "jsonl", rows)), 16, str(file))
-    assert task.vocab == 500 and task.title == "tokenizer LM on rows"
+    rows = write_rows(tmp_path / "rows", "jsonl", some_texts())
+    task = Text(str(rows), 16, str(file))
     library = pytest.importorskip("tokenizers").Tokenizer.from_file(str(file))
     library.no_truncation()
     library.no_padding()
-    expected = {tuple(library.encode(row).ids) for row in rows}
-    begin = 0
-    for end in task.corpus.ends["test"].tolist():
-        ids = task.corpus.tokens["test"][begin:end].tolist()
-        assert tuple(ids[:-1]) in expected and ids[-1] == 0, "each document, and the id of its end"
-        begin = end
-    renamed = file.rename(tmp_path / "other.json")
-    again = Text(str(tmp_path / "rows"), 16, str(renamed))
-    assert again.fingerprint == task.fingerprint, "what counts is its content"
-    with pytest.raises(ValueError, match="does not exist"):
-        Text(str(tmp_path / "rows"), 16, "missing.json")
-    renamed.write_text("{}")
-    with pytest.raises(ValueError, match=r"is no tokenizer\.json"):
-        Text(str(tmp_path / "rows"), 16, str(renamed))
+    expected = {(*library.encode(text).ids, 0) for text in some_texts()}  # and the id of a document's end
+    test = task.corpus.tokens["test"]
+    borders = [0, *task.corpus.ends["test"].tolist()]
+    assert all(tuple(test[start:end].tolist()) in expected for start, end in pairwise(borders))
+    assert task.vocab == 500 and task.title == "tokenizer LM on rows"
+    assert Text(str(rows), 16, str(file.rename(tmp_path / "other.json"))).fingerprint == task.fingerprint
+
+
+@pytest.mark.parametrize(("content", "words"), [(None, "does not exist"), ("{}", "is no tokenizer.json")])
+def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path, content: str | None, words: str) -> None:
+    if content is not None:
+        (tmp_path / "tokenizer.json").write_text(content)
+    with pytest.raises(ValueError, match=words):
+        load(some_documents(3), str(tmp_path / "tokenizer.json"))
 
 
 def test_the_tokenizer_of_gpt2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,26 +192,68 @@ def test_the_tokenizer_of_gpt2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     ranks = {bytes([i]): i for i in range(256)} | {b"an": 256, b"ant": 257}
     small = tiktoken.Encoding("gpt2", pat_str=r"\S+|\s+", mergeable_ranks=ranks, special_tokens={"<|endoftext|>": 258})
     monkeypatch.setattr(tiktoken, "get_encoding", lambda name: {"gpt2": small}[name])
-    task = Text(str(write_rows(tmp_path / "rows", "jsonl", texts())), 16, "gpt2")
+    task = Text(str(write_rows(tmp_path / "rows", "jsonl", some_texts())), 16, "gpt2")
     test = task.corpus.tokens["test"][: task.corpus.ends["test"][0]].tolist()
-    assert task.vocab == 259 and test[-1] == 258 and decoded(task.corpus, test[:-1]) in texts()
+    assert task.vocab == 259 and test[-1] == 258 and decoded(task.corpus, test[:-1]) in some_texts()
 
 
-def test_a_tokenizer_that_cannot_be_downloaded_is_a_line_and_requests_stays_as_it_is(
-    monkeypatch: pytest.MonkeyPatch,
+def unreachable(name: str) -> None:
+    raise OSError("no route to host")
+
+
+@pytest.mark.parametrize(
+    ("get_encoding", "words"),
+    [(unreachable, "OSError: no route to host"), (lambda name: time.sleep(5), "no answer within 0 s")],
+)
+def test_a_tokenizer_that_cannot_be_downloaded_is_a_line(
+    monkeypatch: pytest.MonkeyPatch, get_encoding: object, words: str
 ) -> None:
-    tiktoken = pytest.importorskip("tiktoken")
-    requests = pytest.importorskip("requests")
-    get = requests.get
-
-    def unreachable(name: str) -> None:
-        assert requests.get is get
-        raise OSError("no route to host")
-
-    monkeypatch.setattr(tiktoken, "get_encoding", unreachable)
-    with pytest.raises(ValueError, match=r"cannot be downloaded \(OSError: no route to host\).*TIKTOKEN_CACHE_DIR"):
-        module.published("p50k_base")
+    monkeypatch.setattr(pytest.importorskip("tiktoken"), "get_encoding", get_encoding)
     monkeypatch.setattr(module, "PATIENCE", 0.05)
-    monkeypatch.setattr(tiktoken, "get_encoding", lambda name: time.sleep(5))
-    with pytest.raises(ValueError, match=r"cannot be downloaded \(no answer within 0 s\)"):
+    with pytest.raises(ValueError, match=rf"cannot be downloaded \({words}\).*TIKTOKEN_CACHE_DIR"):
         module.published("p50k_base")
+
+
+WORDS_OF = {
+    "Ant bee  BEE\tx_1 7": ["Ant", "bee", "BEE", "x_1", "7"],
+    "don't (stop).\n\n": ["don", "'", "t", "(", "stop", ")", ".", "\n", "\n"],
+    "naïve élan\r\n𝄞=1.5": ["naïve", "élan", "\n", "𝄞", "=", "1", ".", "5"],
+    "end\0": ["end", "\0"],
+    " \t": [],
+}
+
+
+@pytest.mark.parametrize("text", WORDS_OF)
+def test_words_are_what_stands_between_spaces_and_other_signs(text: str) -> None:
+    assert list(words_of(text)) == WORDS_OF[text]
+
+
+def test_the_most_frequent_words_have_the_first_ids_and_ties_go_by_letters() -> None:
+    words = vocabulary(["b a b c\0", "c d b\0"], 5, "\0")
+    assert words == [UNKNOWN, "\0", "b", "c", "a"]
+    assert vocabulary(["b a b c\0"], 99, "\0") == [UNKNOWN, "\0", "b", "a", "c"]
+    assert Words(words).encode("d b <unk> c\0").tolist() == [0, 2, 0, 0, 0, 3, 1]
+
+
+def test_ids_stand_for_words_and_unknown_ones() -> None:
+    documents = some_documents()
+    corpus = load(documents, "word", 9)
+    assert corpus.vocab == 9 and not corpus.bytes_per_token
+    vocabulary = json.loads(corpus.state)
+    texts = {document.name: document.text.decode() + "\0" for document in documents}
+    for split in SPLITS:
+        for name, text in texts_of(corpus, split).items():
+            expected = [word if word in vocabulary else UNKNOWN for word in words_of(texts[name])]
+            assert text == " ".join(expected)
+
+
+@pytest.mark.parametrize("task", [Text, MaskedText])
+def test_a_task_of_words_says_what_is_unknown(tmp_path: Path, task: type) -> None:
+    file = tmp_path / "words.txt"
+    file.write_text(some_documents(1)[0].text.decode() * 40)
+    more = [0.5] if task is MaskedText else []
+    words = task(str(file), 8, "word", 6, *more)
+    (note,) = words.notes
+    share = 100 * np.mean(np.asarray(words.corpus.tokens["val"]) == 0)
+    assert f"{share:.2g} % of val" in note and UNKNOWN in note and "word" in words.token
+    assert task(str(file), 8, "char", None, *more).notes == []

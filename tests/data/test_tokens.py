@@ -1,24 +1,18 @@
 """Tokens of other programs: in every format, of every width, and refused where they cannot be what is said."""
 
 import os
-import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from corpora import streams
 
 from ablate.data import language
-from ablate.data.corpus import SPLITS, Corpus
+from ablate.data.corpus import SPLITS
 from ablate.data.tokens import Tokens
 
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty cache, which is hidden and thus no shard."""
-    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / ".cache"))
+pytestmark = pytest.mark.usefixtures("empty_cache")
 
 
 def write_shard(folder: Path, kind: str, ids: np.ndarray, name: str) -> None:
@@ -40,9 +34,12 @@ def read(folder: Path, **more: Any) -> Tokens:
     return Tokens(str(folder), **settings | more)
 
 
-def streams(corpus: Corpus) -> dict[str, list[int]]:
-    """The ids of each split."""
-    return {split: corpus.tokens[split][:].tolist() for split in SPLITS}
+def refused(folder: Path, **more: Any) -> str:
+    """The line that refuses a folder's shards."""
+    with pytest.raises(ValueError) as caught:
+        read(folder, **more)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "uint32"])
@@ -58,10 +55,34 @@ def test_every_format_gives_the_same_batches(tmp_path: Path, dtype: str) -> None
     first = tasks["nanogpt"]
     assert np.concatenate([first.corpus.tokens[split][:] for split in SPLITS]).tolist() == ids.tolist()
     assert first.train_tokens == 5000
-    assert first.corpus.tokens["val"][:][-1] == 7 and set(first.held_out("test", 200).names)
     for task in tasks.values():
         assert streams(task.corpus) == streams(first.corpus) and task.yardsticks == first.yardsticks
         assert task.batch(1, 2, 4).targets.equal(first.batch(1, 2, 4).targets)
+
+
+def test_held_out_tokens_are_halved_at_the_end_of_a_document(tmp_path: Path) -> None:
+    ids = np.random.default_rng(0).integers(0, 300, 4000).astype(np.uint16)
+    write_shard(tmp_path, "nanogpt", ids[:3000], "train")
+    write_shard(tmp_path, "nanogpt", ids[3000:], "val")
+    corpus = read(tmp_path, end=7).corpus
+    assert np.concatenate([corpus.tokens["val"][:], corpus.tokens["test"][:]]).tolist() == ids[3000:].tolist()
+    for split in ("val", "test"):
+        tokens = corpus.tokens[split][:]
+        assert abs(len(tokens) - 500) < 300
+        assert corpus.ends[split].tolist() == sorted({*(1 + np.flatnonzero(tokens == 7)).tolist(), len(tokens)})
+    assert corpus.tokens["val"][:][-1] == 7
+
+
+def test_names_say_what_shards_are_for(tmp_path: Path) -> None:
+    for i, name in enumerate(
+        ("latest_retrieval", "my_val", "test_0", "shard-val-1")
+    ):  # no word begins with val or test
+        write_shard(tmp_path, "nanogpt", np.full(100, i, np.uint16), name)
+    assert {split: set(ids) for split, ids in streams(read(tmp_path).corpus).items()} == {
+        "train": {0},
+        "val": {1, 3},
+        "test": {2},
+    }
 
 
 @pytest.mark.parametrize("dtype", ["int64", "int32", "uint32", "uint16", "uint8"])
@@ -88,77 +109,73 @@ MISREAD = {
 
 @pytest.mark.parametrize("case", MISREAD)
 def test_ids_that_cannot_be_are_refused(tmp_path: Path, case: str) -> None:
-    dtype, most, vocab, asked, said = MISREAD[case]
+    dtype, most, vocab, asked, words = MISREAD[case]
     ids = np.random.default_rng(0).integers(min(0, most), max(1, most), 4000)
     ids[:2] = [most, 1] if most < 0 else [most - 1, 1]
     for name in ("train", "val"):
         write_shard(tmp_path, "nanogpt", ids.astype(dtype), name)
-    assert said in why(tmp_path, vocab_size=vocab, dtype=asked)
+    assert words in refused(tmp_path, vocab_size=vocab, dtype=asked)
 
 
-def why(folder: Path, **more: Any) -> str:
-    """The line that refuses a folder's shards."""
-    with pytest.raises(ValueError) as caught:
-        read(folder, **more)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+IDS = np.arange(300, dtype=np.uint16)
+RAW = IDS.tobytes()
+HEAD = np.array([20240520, 1, 300] + [0] * 253, np.int32).tobytes()
+# The content of train.bin, settings, and the refusal.
+REFUSED: dict[str, tuple[bytes, dict[str, Any], str]] = {
+    "empty": (b"", {}, "train.bin is empty or cut short"),
+    "part of an id": (b"\1\2\3", {}, "train.bin is empty or cut short"),
+    "less than its header says": (HEAD + RAW[:-2], {}, "train.bin is cut short: its header says 300"),
+    "another type than its header's": (HEAD + RAW, {"dtype": "uint32"}, "holds uint16; leave it null"),
+    "no type": (RAW, {"dtype": "int8"}, "write one of int64, uint32, uint16, uint8, int32, or null"),
+    "an end beyond the vocabulary": (RAW, {"end": 300}, "data.end must be in [0, 300)"),
+    "an end of no document": (RAW, {"end": 299}, "ends no document"),
+    "no vocabulary": (RAW, {"vocab_size": 0}, "data.vocab_size must be"),
+    "held-out shards that are not there": (RAW, {"held_out": "nowhere"}, "data.held_out=nowhere does not exist"),
+    "arrays of NumPy that are no rows": (b"\x93NUMPY\1\0", {}, "train.bin is cut short or no array of NumPy"),
+}
 
 
-def test_what_cannot_be_read_is_a_line(tmp_path: Path) -> None:
-    assert "no shard (.bin or .npy)" in why(tmp_path)
-    ids = np.arange(300, dtype=np.uint16)
-    write_shard(tmp_path, "nanogpt", ids, "latest_retrieval")  # has no word that begins with val or test
-    assert "data.held_out=FILE" in why(tmp_path)
-    assert "data.held_out=nowhere does not exist" in why(tmp_path, held_out="nowhere")
-    write_shard(tmp_path, "nanogpt", ids, "val")
-    assert "write int64, uint32, uint16, uint8 or int32, or null" in why(tmp_path, dtype="int8")
-    assert "data.end" in why(tmp_path, end=300) and "data.vocab_size" in why(tmp_path, vocab_size=0)
-    assert "ends no document" in why(tmp_path, end=299)
-    write_shard(tmp_path, "llm.c", ids.astype(np.uint32), "train_2")
-    assert "shards of uint16 and uint32" in why(tmp_path)
-    assert "holds uint32; leave it null" in why(tmp_path, dtype="uint16")
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_read_is_a_line(tmp_path: Path, case: str) -> None:
+    content, settings, words = REFUSED[case]
+    (tmp_path / "train.bin").write_bytes(content)
+    write_shard(tmp_path, "nanogpt", IDS, "val")
+    assert words in refused(tmp_path, **settings)
 
 
-@pytest.mark.parametrize("content", ["less by an id", b"\1\2\3", b""])
-def test_a_shard_that_is_cut_short_is_named(tmp_path: Path, content: bytes | str) -> None:
-    for name in ("train_2", "val"):
-        write_shard(tmp_path, "llm.c" if content == "less by an id" else "nanogpt", np.arange(300, dtype="u2"), name)
-    file = tmp_path / "train_2.bin"
-    file.write_bytes(file.read_bytes()[:-2] if isinstance(content, str) else content)
-    assert "train_2.bin is empty or cut short" in why(tmp_path)
-
-
-def test_an_array_of_numpy_that_is_no_row_of_ids_is_named(tmp_path: Path) -> None:
-    write_shard(tmp_path, "numpy", np.arange(300, dtype=np.uint16), "val")
+def test_an_array_of_numpy_of_another_shape_is_named(tmp_path: Path) -> None:
+    write_shard(tmp_path, "numpy", IDS, "val")
     np.save(tmp_path / "train.npy", np.zeros((2, 3)))
-    assert "float64 (2, 3)" in why(tmp_path)
-    (tmp_path / "train.npy").write_bytes((tmp_path / "train.npy").read_bytes()[:-3])
-    assert "train.npy is cut short" in why(tmp_path)
+    assert "float64 (2, 3)" in refused(tmp_path)
 
 
+def test_a_folder_without_shards_of_both_kinds_is_refused(tmp_path: Path) -> None:
+    assert "there is no shard" in refused(tmp_path)
+    write_shard(tmp_path, "nanogpt", IDS, "train")
+    assert "write data.held_out=FILE" in refused(tmp_path)
+    (tmp_path / "train.bin").rename(tmp_path / "val.bin")
+    assert "no shard (.bin or .npy) to train on" in refused(tmp_path)
+
+
+@pytest.mark.parametrize("held_out", ["b.bin", "tokens/../b.bin", "link.bin"])
 def test_a_held_out_shard_is_not_trained_on_however_it_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_out: str
 ) -> None:
-    folder = tmp_path / "tokens"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
+    (tmp_path / "tokens").mkdir()
+    monkeypatch.chdir(tmp_path)
     for name, size in (("a", 1000), ("b", 300)):
-        write_shard(folder, "nanogpt", np.arange(size, dtype=np.uint16), name)
-    (folder / "link.bin").symlink_to(folder / "b.bin")
-    for held_out in ("b.bin", str(folder / "b.bin"), "link.bin"):
-        task = read(Path("."), held_out=held_out, vocab_size=1000)
-        assert task.train_tokens == 1000, held_out
-    assert len(task.training_text()[0]) == 1000
+        write_shard(tmp_path, "nanogpt", np.arange(size, dtype=np.uint16), name)
+    (tmp_path / "link.bin").symlink_to(tmp_path / "b.bin")
+    assert read(Path("."), held_out=held_out, vocab_size=1000).train_tokens == 1000
 
 
 def test_vectors_are_trained_on_the_beginning_of_a_large_corpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("train", "val"):
-        write_shard(tmp_path, "nanogpt", np.arange(1000, dtype=np.uint16), name)
-    task = read(tmp_path, vocab_size=1000)
-    monkeypatch.setattr(language, "TEXT", 300)
-    assert [len(text) for text in task.training_text()] == [300]
+        write_shard(tmp_path, "nanogpt", IDS, name)
+    monkeypatch.setattr(language, "TEXT", 100)
+    assert [text.tolist() for text in read(tmp_path).training_text()] == [IDS[:100].tolist()]
 
 
 def test_only_sizes_and_times_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,27 +184,8 @@ def test_only_sizes_and_times_are_read_again(tmp_path: Path, monkeypatch: pytest
         write_shard(tmp_path, "nanogpt", ids, name)
     first = read(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("ablate.data.tokens.read_shard", None)
+        patch.setattr("ablate.data.tokens.TokenFiles.read_all", None)
         assert read(tmp_path).fingerprint == first.fingerprint
     write_shard(tmp_path, "nanogpt", ids[::-1].copy(), "train")
     os.utime(tmp_path / "train.bin", (1, 1))
-    assert read(tmp_path).fingerprint != first.fingerprint
-
-
-@pytest.mark.slow
-def test_the_model_of_gpt2_is_planned_on_shards_of_its_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ABLATE_RESULTS", str(tmp_path / "results"))
-    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / ".cache"))
-    for i, (name, size) in enumerate((("train_0", 3_000_000), ("train_1", 1_000_000), ("val", 100_000))):
-        ids = np.random.default_rng(i).integers(0, 50257, size).astype(np.uint16)
-        ids[::1000] = 50256
-        write_shard(tmp_path, "llm.c", ids, name)
-    words = ["data=tokens", f"data.path={tmp_path}", "data.vocab_size=50257", "data.end=50256", "scale=gpt2"]
-    words += ["norm=ln,rms", "train.device=cuda", "train.memory=h100", "track=none", "dry_run=true"]
-    command = [sys.executable, "-m", "ablate", "-m", *words]
-    shown = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE).stdout
-    assert "123,6" in shown and " of 80 GB (h100)" in shown
-    steps, tokens, passes = re.search(r"([\d,]+) steps of ([\d,]+) tokens \(([\d.]+) epochs", shown).groups()  # type: ignore[union-attr]
-    assert float(passes) == pytest.approx(
-        float(f"{steps}e0".replace(",", "")) * int(tokens.replace(",", "")) / 4e6, rel=0.1
-    )
+    assert read(tmp_path).fingerprint != first.fingerprint and not first.verified()

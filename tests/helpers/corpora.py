@@ -4,14 +4,63 @@ import bz2
 import gzip
 import json
 import lzma
-from collections.abc import Iterable
+import os
+import random
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
 
 from ablate.config.extra import extra
-from ablate.data.corpus import Corpus
+from ablate.data.corpus import SPLITS, Corpus
+from ablate.data.documents import Document, Given
+from ablate.data.prepare import corpus_of
 from ablate.data.tokenizer import PUBLISHED
+
+WORDS = ["ant", "bee", "crow", "dingo", "élan", "𝄞", "\t", "\n", "\n\n", "  ", "naïve.", "x=1"]
+
+
+def some_documents(count: int = 150, seed: int = 3) -> list[Document]:
+    """Documents of few words, each in an order of its own."""
+    pick = random.Random(seed)
+    return [Document(f"d{i}", " ".join(pick.choices(WORDS, k=80)).encode()) for i in range(count)]
+
+
+def some_texts(count: int = 300, seed: int = 0) -> list[str]:
+    """Texts that share nothing."""
+    pick = random.Random(seed)
+    words = WORDS[:5]
+    return [" ".join(f"{pick.choice(words)}{pick.randrange(900)}" for _ in range(60)) for _ in range(count)]
+
+
+def load(documents: Sequence[Document], tokenizer: str = "byte", size: int | None = None) -> Corpus:
+    """The corpus of documents that are to be split."""
+    return corpus_of(Given("some", documents), tokenizer, size)
+
+
+def streams(corpus: Corpus) -> dict[str, list[int]]:
+    """The ids of each split."""
+    return {split: corpus.tokens[split][:].tolist() for split in SPLITS}
+
+
+def texts_of(corpus: Corpus, split: str) -> dict[str, str]:
+    """The documents of a split as their ids are decoded, by their names."""
+    texts = {}
+    begin = 0
+    for name, end in zip(corpus.names[split], corpus.ends[split].tolist(), strict=True):
+        texts[name] = decoded(corpus, corpus.tokens[split][begin:end])
+        begin = end
+    assert begin == len(corpus.tokens[split])
+    return texts
+
+
+def flip(file: Path) -> None:
+    """Flip a bit in the middle of a file, and leave its time as it is."""
+    status = file.stat()
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def decoded(corpus: Corpus, ids: Iterable[int]) -> str:
