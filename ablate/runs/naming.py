@@ -40,90 +40,138 @@ def assigned(manifest: Manifest, factor: str, level: Any) -> str:
 
 def level_name(manifest: Manifest, factor: str, level: str) -> str:
     """A factor's value for use in a sentence: SwiGLU, learning rate 3e-3; norm=none where keys are shown."""
-    shown = named(manifest, level, factor)
-    alone = factor in manifest.components and (level not in NEEDS_FACTOR or shown != level)
-    return shown if alone else assigned(manifest, factor, level)
+    name = named(manifest, level, factor)
+    stands_alone = factor in manifest.components and (level not in NEEDS_FACTOR or name != level)
+    return name if stands_alone else assigned(manifest, factor, level)
 
 
 def key_name(manifest: Manifest, key: str) -> str:
     """A key in words, "learning rate", also if it is no factor; the key itself where keys are shown."""
-    return manifest.shown.get(key, (names_in() | manifest.names).get(key, key) if manifest.shown else key)
+    if not manifest.shown:
+        return key
+    return manifest.shown.get(key) or paper_names(manifest).get(key, key)
 
 
 def standing(title: str, factor: str, level: str, name: str) -> str:
     """The name of a variant, or of keys that change together; the level of a setting, with the setting's title."""
-    alone = name != level and ("." not in factor or "+" in factor)
-    return name if alone else f"{title} {name}"
+    is_setting = "." in factor and "+" not in factor
+    return f"{title} {name}" if is_setting or name == level else name
+
+
+def paper_names(manifest: Manifest) -> dict[str, str]:
+    """What papers and the user's folder call variants, keys and metrics; nothing for another program's runs."""
+    if manifest.is_foreign:
+        return {}
+    return names_in() | {key: visible(name) for key, name in manifest.names.items()}
 
 
 def paper_labels(manifest: Manifest) -> dict[str, str]:
-    """What papers call a study's factors, its levels (by factor=level) and its metrics; else their keys, as in runs of
-    other programs.  Levels that would have one name keep their keys."""
-    known = {} if manifest.is_foreign else names_in() | {key: visible(name) for key, name in manifest.names.items()}
-    found = {}
+    """What papers call a study's factors, its levels (by factor=level) and its metrics; else their keys.  Levels that
+    would have one name keep their keys."""
+    names = paper_names(manifest)
+    labels = {}
     for factor, levels in manifest.factors.items():
-        found[factor] = " + ".join(known.get(key, key) for key in factor.split("+"))
-        names = {show(level): _level_name(factor, level, known) if known else show(level) for level in levels}
-        counts = Counter(names.values())
-        found |= {f"{factor}={level}": name if counts[name] == 1 else level for level, name in names.items()}
-    scored = dict.fromkeys(name for task in manifest.tasks.values() for name in task.metrics)
-    metrics = ["train/loss", *(f"{split}/{name}" for split in ("val", "test") for name in scored)]
-    return found | {name: with_unit(manifest, name, _metric_words(name, known)) if known else name for name in metrics}
+        labels[factor] = " + ".join(names.get(key, key) for key in factor.split("+"))
+        of_levels = {show(level): _level_name(factor, level, names) if names else show(level) for level in levels}
+        counts = Counter(of_levels.values())
+        for level, name in of_levels.items():
+            labels[f"{factor}={level}"] = name if counts[name] == 1 else level
+    metrics = ["train/loss"]
+    for split in ("val", "test"):
+        for task in manifest.tasks.values():
+            metrics += [f"{split}/{name}" for name in task.metrics]
+    for metric in metrics:
+        labels[metric] = with_unit(manifest, metric, _metric_words(metric, names)) if names else metric
+    return labels
 
 
-def _level_name(factor: str, level: Any, known: Mapping[str, str]) -> str:
+def _level_name(factor: str, level: Any, names: Mapping[str, str]) -> str:
+    """What papers call a level of a factor."""
     if "+" in factor:  # keys that change together
-        pairs = unzipped(factor, level).items()
-        each = [standing(known.get(key, key), key, value, _level_name(key, value, known)) for key, value in pairs]
-        return ", ".join(each) or show(level)
+        parts = []
+        for key, value in unzipped(factor, level).items():
+            parts.append(standing(names.get(key, key), key, value, _level_name(key, value, names)))
+        return ", ".join(parts) or show(level)
     if "." in factor or factor == RUNG:
         return SWITCHES.get(show(level), setting(level))
-    choice, texts = show(level), []  # 2 × Sliding window (window 4) + MHA for 2window(window=4)+mha
-    for name, times in items_of(choice, {key.partition("=")[2] for key in known if key.startswith(f"{factor}=")}):
-        shown = known.get(f"{factor}={variant_of(name)}")
-        given = ", ".join(f"{known.get(f'{factor}.{key}', key)} {value}".strip() for key, value in settings_of(name))
-        shown = name if shown is None else shown + f" ({given})" * bool(given)
-        texts.append(f"{times} × {shown}" if (times or 1) > 1 else shown + " …" * (times is None))
-    return " + ".join(texts + ["…"] * choice.endswith(AGAIN))
+    return _variant_name(factor, show(level), names)
+
+
+def _variant_name(group: str, choice: str, names: Mapping[str, str]) -> str:
+    """What papers call a variant: 2 × Sliding window (window 4) + MHA for 2window(window=4)+mha."""
+    variants = {key.partition("=")[2] for key in names if key.startswith(f"{group}=")}
+    parts = []
+    for variant, times in items_of(choice, variants):
+        name = names.get(f"{group}={variant_of(variant)}")
+        settings = [f"{names.get(f'{group}.{key}', key)} {value}".strip() for key, value in settings_of(variant)]
+        if name is None:
+            name = variant
+        elif settings:
+            name = f"{name} ({', '.join(settings)})"
+        if times is None:
+            name = f"{name} …"
+        elif times > 1:
+            name = f"{times} × {name}"
+        parts.append(name)
+    if choice.endswith(AGAIN):
+        parts.append("…")
+    return " + ".join(parts)
 
 
 def metric_name(manifest: Manifest, *metrics: str) -> str:
     """Metrics as a heading, "test loss (nats per byte)"; where keys are shown, "test/loss, nats per byte"."""
-    if manifest.is_foreign or not manifest.shown:
-        return " or ".join(manifest.shown.get(metric) or metric + unit(manifest, metric) for metric in metrics)
-    words = {metric: with_unit(manifest, metric, metric_words(manifest, metric)) for metric in metrics}
-    return " or ".join(manifest.shown.get(metric, text) for metric, text in words.items())
+    names = []
+    for metric in metrics:
+        name = manifest.shown.get(metric)
+        if name is None and (manifest.is_foreign or not manifest.shown):
+            name = metric + unit(manifest, metric)
+        names.append(name or with_unit(manifest, metric, metric_words(manifest, metric)))
+    return " or ".join(names)
 
 
 def metric_words(manifest: Manifest, metric: str) -> str:
     """A metric in a sentence: "test loss", "test accuracy at length 128"."""
     if ", " in metric:  # of a claim about two
-        return " − ".join(metric_words(manifest, each) for each in metric.split(", "))
+        return " − ".join(metric_words(manifest, part) for part in metric.split(", "))
     plain, _, length = metric.partition("@")
-    label = manifest.shown.get(plain, "").removesuffix(with_unit(manifest, metric, ""))
-    return (label or _metric_words(plain, names_in() | manifest.names)) + f" at length {length}" * bool(length)
+    words = manifest.shown.get(plain, "").removesuffix(with_unit(manifest, metric, ""))
+    words = words or _metric_words(plain, names_in() | manifest.names)
+    return f"{words} at length {length}" if length else words
 
 
-def _metric_words(metric: str, known: Mapping[str, str]) -> str:
+def _metric_words(metric: str, names: Mapping[str, str]) -> str:
     split, _, name = metric.partition("/")
-    return known.get(metric) or f"{SPLITS.get(split, split)} {known.get(name, name)}".strip()
+    return names.get(metric) or f"{SPLITS.get(split, split)} {names.get(name, name)}".strip()
 
 
 def with_unit(manifest: Manifest, metric: str, words: str) -> str:
     """A metric in words with its unit in parentheses, if it has one."""
-    found = unit(manifest, metric).removeprefix(", ")
-    return words + f" ({found})" * bool(found)
+    name = unit(manifest, metric).removeprefix(", ")
+    return f"{words} ({name})" if name else words
+
+
+def unit(manifest: Manifest, metric: str) -> str:
+    """The unit to append to a metric's name: ", nats per byte" for a loss, empty for most others."""
+    name = metric.partition(",")[0].partition("@")[0].partition("/")[2]  # of a pair of compared metrics the first
+    if name == "step_seconds":
+        return ", s"
+    tasks = [task for task in manifest.tasks.values() if name in task.metrics]
+    ranked_by_it = [task for task in tasks if next(iter(task.metrics)) == name]
+    tasks = ranked_by_it or tasks
+    tokens = dict.fromkeys(task.token for task in tasks)
+    units = {task.units[name] for task in tasks if name in task.units}
+    return f", {units.pop()} per {', '.join(tokens)}" if len(units) == 1 and any(tokens) else ""
 
 
 def title(manifest: Manifest) -> str:
     """The factors of a study, and its design unless it is a grid: "norm × ffn", "norm, ffn, init one at a time"."""
-    factors, design = [named(manifest, name) for name in manifest.factors if name != RUNG], manifest.design
+    factors = [named(manifest, name) for name in manifest.factors if name != RUNG]
     if not factors:
-        return str(manifest.study)
-    if design == "grid":
+        return manifest.study
+    if manifest.design == "grid":
         return " × ".join(factors)
     varied = ", ".join(factors) if len(factors) <= FEW else f"{len(factors)} factors"
-    return f"{varied}, {design.replace('_', ' ')}"
+    return f"{varied}, {manifest.design.replace('_', ' ')}"
 
 
 def question_lines(manifest: Manifest) -> list[str]:
@@ -134,17 +182,18 @@ def question_lines(manifest: Manifest) -> list[str]:
 
 def role(manifest: Manifest) -> str:
     """How a study serves another one; empty for an independent study."""
-    roles = {
-        "confirms": "confirmation of {} on fresh seeds",
-        "tunes": "tuning of {}, by the validation split; it chooses settings and is no evidence",
-        "exchange_of": "references of {} for other numbers of steps; no effects of variants",
-    }
-    return next((text.format(name) for key, text in roles.items() if (name := getattr(manifest, key))), "")
+    if manifest.confirms:
+        return f"confirmation of {manifest.confirms} on fresh seeds"
+    if manifest.tunes:
+        return f"tuning of {manifest.tunes}, by the validation split; it chooses settings and is no evidence"
+    if manifest.exchange_of:
+        return f"references of {manifest.exchange_of} for other numbers of steps; no effects of variants"
+    return ""
 
 
 def no_evidence(manifest: Manifest) -> bool:
     """Whether a study's differences are no effects of variants: tuning, references for other numbers of steps."""
-    return any((manifest.tunes, manifest.exchange_of))
+    return bool(manifest.tunes or manifest.exchange_of)
 
 
 def tracked_id(study: str, name: str) -> str:
@@ -159,17 +208,19 @@ def tracked_key(factor: str) -> str:
         return f"{factor}.value"
     if not name:
         return f"{group}.variant" if group in ("model", "data", "optim") else group
-    return f"components.{factor}" if group in VARIED else f"seed_{name}" if group == "seed" else factor
+    if group == "seed":
+        return f"seed_{name}"
+    return f"components.{factor}" if group in VARIED else factor
 
 
 def matched(manifest: Manifest) -> str:
     """A sentence on the matched quantity and the largest deviation from it; empty without matching."""
-    found = [cell.matched for cell in manifest.cells if cell.matched]
-    if manifest.match == "none" or not found:
+    budgets = [cell.matched for cell in manifest.cells if cell.matched]
+    if manifest.match == "none" or not budgets:
         return ""
-    left = max(abs(each.difference) for each in found)
+    deviation = max(abs(budget.difference) for budget in budgets)
     chosen = "steps" if manifest.match == BY_STEPS else "widths"
-    return f"{chosen} matched: {found[0].quantity} within {left * 100:.2g} %"
+    return f"{chosen} matched: {budgets[0].quantity} within {deviation * 100:.2g} %"
 
 
 def notes(cells: Iterable[Cell]) -> list[str]:
@@ -177,25 +228,14 @@ def notes(cells: Iterable[Cell]) -> list[str]:
     return list(dict.fromkeys(note for cell in cells for note in cell.notes))
 
 
-def unit(manifest: Manifest, metric: str) -> str:
-    """The unit to append to a metric's name: ", nats per byte" for a loss, empty for most others."""
-    name = metric.partition(",")[0].partition("@")[0].partition("/")[2]  # of a pair of compared metrics the first
-    if name == "step_seconds":
-        return ", s"
-    tasks = [task for task in manifest.tasks.values() if name in task.metrics]
-    tasks = [task for task in tasks if next(iter(task.metrics)) == name] or tasks  # prefer tasks that rank by it
-    tokens = ", ".join(dict.fromkeys(task.token for task in tasks))
-    units = {task.units.get(name) for task in tasks} - {None}
-    return f", {units.pop()} per {tokens}" if tokens and len(units) == 1 else ""
-
-
 def scope(manifest: Manifest, among: Iterable[str], base: Iterable[str]) -> str:
     """The setting of a finding on cells: "0.8 M parameters, stdlib-3.11, 2000 steps"; parameters of `base`."""
     cells = {cell.id: cell for cell in manifest.cells}
-    found = [cells[name] for name in among]
-    counts = [cells[name].params for name in base]
-    params = sorted({int(count) for count in counts if count is not None})
-    parts = [f"{ranged(map(size, params))} parameters"] if params else []
-    steps = sorted({cell.config.train.steps for cell in found if cell.config is not None})
-    parts.append(ranged(manifest.tasks[cell.task].name for cell in found))
-    return ", ".join([*parts, *([f"{ranged(map(str, steps))} steps"] if steps else [])])
+    compared = [cells[name] for name in among]
+    params = {int(cells[name].params or 0) for name in base}
+    steps = {cell.config.train.steps for cell in compared if cell.config}
+    parts = [f"{ranged(map(size, sorted(params - {0})))} parameters"] if params - {0} else []
+    parts.append(ranged(manifest.tasks[cell.task].name for cell in compared))
+    if steps:
+        parts.append(f"{ranged(map(str, sorted(steps)))} steps")
+    return ", ".join(parts)
