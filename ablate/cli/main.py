@@ -100,7 +100,8 @@ def command(words: list[str]) -> int:
 def study(options: Namespace, words: list[str], unknown: list[str]) -> Outcome:
     """Print the configuration (--cfg) or a dry run, or train.  `unknown` are no options of ours.  Raises PlanError."""
     from ablate import api
-    from ablate.cli.sweep import dry_run, sweep
+    from ablate.cli.plan_progress import showing_progress
+    from ablate.cli.sweep import dry_run, expected_cost, sweep
     from ablate.config.errors import PlanError, Problem
 
     problem = misplaced(options, words, unknown)
@@ -109,8 +110,10 @@ def study(options: Namespace, words: list[str], unknown: list[str]) -> Outcome:
     folder = options.config_dir[0] if options.config_dir else None
     if options.cfg:
         return show_configuration(options.words, folder, options.cfg)
-    plan = api.plan(options.words, folder)
-    return dry_run(plan) if plan.dry_run else sweep(plan)
+    with showing_progress():
+        plan = api.plan(options.words, folder)
+        cost = expected_cost(plan) if plan.dry_run else None
+    return dry_run(plan, cost) if cost else sweep(plan)
 
 
 def misplaced(options: Namespace, words: list[str], unknown: list[str]) -> tuple[str, str] | None:

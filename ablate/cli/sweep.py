@@ -1,6 +1,7 @@
 """Trains a study on the command line, or shows its plan (`dry_run=true`): output and the exit code."""
 
 import contextlib
+import dataclasses
 from contextlib import AbstractContextManager
 
 from ablate import api, evidence
@@ -12,6 +13,7 @@ from ablate.config.subcommands import Outcome
 from ablate.execution.signals import DiskFull, Terminated
 from ablate.formatting.streams import echo, say
 from ablate.planning.only_variant import about_one_variant
+from ablate.planning.reporting import report
 from ablate.planning.runs import Plan
 from ablate.runs.folder import untested
 from ablate.runs.study import Study
@@ -99,16 +101,27 @@ def verdicts(study: Study) -> dict[str, object]:
     return result | {"replicated": evidence.replication(manifest, claims), "notes": study.notes}
 
 
-def dry_run(plan: Plan) -> Outcome:
-    """Print a plan with its expected cost and the command that trains it; `--json` has its configurations and runs."""
-    time = ""
-    vectors: list[str] = []
-    if plan.todo:  # else torch is not imported
-        from ablate.planning.measured import expected_time, expected_vectors
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """The expected time of a plan's training, and the cost of training vectors, as lines."""
 
-        time = expected_time(plan)
-        vectors = expected_vectors(plan)
-    echo(f"{preview(plan, time, vectors)}\n{next_step(plan)}")
+    time: str
+    vectors: list[str]
+
+
+def expected_cost(plan: Plan) -> Cost:
+    """What a plan costs on this machine."""
+    if not plan.todo:  # torch is not imported
+        return Cost("", [])
+    from ablate.planning.measured import expected_time, expected_vectors
+
+    report("timing a few steps")
+    return Cost(expected_time(plan), expected_vectors(plan))
+
+
+def dry_run(plan: Plan, cost: Cost) -> Outcome:
+    """Print a plan with its cost and the command that trains it; `--json` has its configurations and runs."""
+    echo(f"{preview(plan, cost.time, cost.vectors)}\n{next_step(plan)}")
     keys = ("id", "label", "reference", "params", "flops_per_token", "shared_draws", "levels", "notes")
     cells = []
     for cell in plan.manifest.cells:
@@ -117,4 +130,4 @@ def dry_run(plan: Plan) -> Outcome:
     for run in plan.manifest.runs:
         runs.append({"cell": run.cell, "seed": run.seed, "path": run.path, "status": plan.statuses[run.path]})
     result = {"study": plan.manifest.study, "folder": str(plan.folder), "cells": cells, "runs": runs, "todo": plan.todo}
-    return Outcome(0, result | {"time": time, "vectors": vectors}, [*plan.manifest.remarks, *plan.notes])
+    return Outcome(0, result | {"time": cost.time, "vectors": cost.vectors}, [*plan.manifest.remarks, *plan.notes])

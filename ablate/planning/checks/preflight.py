@@ -16,6 +16,7 @@ from ablate.planning.checks.examine import examine, many_times
 from ablate.planning.checks.memory import memory_problems
 from ablate.planning.checks.user_code import Failed, Record, cached, isolate_user_code
 from ablate.planning.checks.validate import Checked
+from ablate.planning.reporting import reported
 from ablate.runs.key import code_of, numbers
 from ablate.runs.records import Cell
 
@@ -34,7 +35,7 @@ def try_out(rows: list[Cell], checked: list[Checked], settings: Config) -> list[
     kept, positions = small_models.distinguishing(checked)
     with one_thread():
         records = []
-        for cell in checked:  # small, then of the cell's own size; each in float64, then in float32
+        for cell in reported(checked, "trying"):  # small, then of the cell's own size; each in float64, then in float32
             sizes = small_models.small(cell, kept, positions), small_models.full(cell, positions)
             records.append(_tried(cell, [spec for one in sizes for spec in (one, one._replace(double=False))]))
         problems = [Problem(*row) for record in records for row in record["problems"]]

@@ -37,6 +37,7 @@ from ablate.planning.checks.rehearsal import rehearse
 from ablate.planning.checks.small_models import Checked as Checked
 from ablate.planning.checks.small_models import with_passes
 from ablate.planning.checks.user_code import Failed, cached, isolate_user_code, run_in_subprocess
+from ablate.planning.reporting import reported
 from ablate.runs.key import LIBRARIES, is_foreign, kernels_of, numbers
 from ablate.runs.records import UserCode
 from ablate.runs.tables import class_name
@@ -66,7 +67,7 @@ class Validator:
         that only some cells have begins with their labels."""
         configs = list(configs)
         passed, wrong = list[Checked](), dict[Problem, list[str]]()
-        for config, label in zip(configs, labels or [""] * len(configs), strict=True):
+        for config, label in zip(reported(configs, "checking"), labels or [""] * len(configs), strict=True):
             found, cell = (self._in_subprocess if is_foreign(config) else self._examine)(config)
             for problem in dict.fromkeys(found):
                 wrong.setdefault(problem, []).append(label)
