@@ -1,5 +1,7 @@
 """Handwritten digits: the pictures behind the patches, the splits, and passes over them."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -7,58 +9,54 @@ from tasks import build, task
 
 
 @pytest.fixture(scope="module", autouse=True)
-def library() -> tuple[np.ndarray, np.ndarray]:
+def digits() -> Any:
     """Pictures and labels."""
-    found = pytest.importorskip("sklearn.datasets").load_digits()
-    return found.images, found.target
+    return pytest.importorskip("sklearn.datasets").load_digits()
 
 
 @pytest.mark.parametrize("patch", [2, 8])
-def test_patches_are_the_pictures(patch: int, library: tuple[np.ndarray, np.ndarray]) -> None:
-    it = build("digits", "classification", patch=patch)
-    images, labels = library
-    assert (it.context, it.features, it.outputs) == ((8 // patch) ** 2, patch**2, 10)
-    found = it.held_out("val", 10**6)
-    known = {image.tobytes(): label for image, label in zip(images, labels, strict=True)}
-    pixels = images[it.rows["train"]]  # type: ignore[attr-defined]
-    for patches, label in zip(found.inputs["tokens"].numpy(), found.targets.tolist(), strict=True):
+def test_patches_are_the_pictures(patch: int, digits: Any) -> None:
+    built: Any = build("digits", "classification", patch=patch)
+    assert (built.context, built.features, built.outputs) == ((8 // patch) ** 2, patch**2, 10)
+    labels = {image.tobytes(): label for image, label in zip(digits.images, digits.target, strict=True)}
+    pixels = digits.images[built.rows["train"]]
+    held_out = built.held_out("val", 10**6)
+    for patches, label in zip(held_out.inputs["tokens"].numpy(), held_out.targets.tolist(), strict=True):
         image = patches.reshape(8 // patch, 8 // patch, patch, patch).swapaxes(1, 2).reshape(8, 8)
         image = np.rint(image * pixels.std() + pixels.mean())
-        assert known[image.tobytes()] == label
+        assert labels[image.tobytes()] == label
 
 
-def test_splits_share_no_picture_and_every_digit_alike(library: tuple[np.ndarray, np.ndarray]) -> None:
+def test_splits_share_no_picture_and_have_every_digit_as_often(digits: Any) -> None:
     rows = task("digits", "classification").rows  # type: ignore[attr-defined]
-    everything = np.concatenate(list(rows.values()))
-    assert sorted(everything) == list(range(1797))
+    assert sorted(np.concatenate(list(rows.values()))) == list(range(1797))
     for split, share in (("train", 0.7), ("val", 0.15), ("test", 0.15)):
-        counts = np.bincount(library[1][rows[split]])
-        assert (abs(counts - share * np.bincount(library[1])) <= 1).all()
-    assert len(np.unique(library[0].reshape(1797, -1), axis=0)) == 1797  # else copies could be on both sides
+        counts = np.bincount(digits.target[rows[split]])
+        assert (abs(counts - share * np.bincount(digits.target)) <= 1).all()
+    assert len(np.unique(digits.images.reshape(1797, -1), axis=0)) == 1797  # else copies could be on both sides
 
 
 def test_a_pass_shows_every_picture_once() -> None:
-    it = task("digits", "classification")
-    n = len(it.rows["train"])  # type: ignore[attr-defined]
+    built: Any = task("digits", "classification")
+    n = len(built.rows["train"])
     size = 100  # does not divide a pass: batches go across
-    rows = torch.cat([it.batch(2, step, size).inputs["tokens"].flatten(1) for step in range(2 * n // size + 2)])
-    first, second = rows[:n], rows[n : 2 * n]
-    for one in (first, second):
-        assert len(torch.unique(one, dim=0)) == n
-    assert not torch.equal(first, second)
-    assert not torch.equal(first[:size], it.batch(3, 0, size).inputs["tokens"].flatten(1))
+    rows = torch.cat([built.batch(2, step, size).inputs["tokens"].flatten(1) for step in range(2 * n // size + 2)])
+    assert len(torch.unique(rows[:n], dim=0)) == len(torch.unique(rows[n : 2 * n], dim=0)) == n
+    assert not torch.equal(rows[:n], rows[n : 2 * n])
+    assert not torch.equal(rows[:size], built.batch(3, 0, size).inputs["tokens"].flatten(1))
 
 
 def test_documents_are_the_digits() -> None:
-    found = task("digits", "classification").held_out("test", 10**6)
-    assert found.names == [str(i) for i in range(10)] and (found.documents == found.targets.numpy()).all()
-    some = task("digits", "classification").held_out("test", 16 * 60)
-    assert len(some.targets) == 60 and len(set(some.targets.tolist())) == 10
+    held_out = task("digits", "classification").held_out("test", 16 * 60)
+    assert held_out.names == [str(i) for i in range(10)] and (held_out.documents == held_out.targets.numpy()).all()
+    assert len(held_out.targets) == 60 and len(set(held_out.targets.tolist())) == 10
 
 
-@pytest.mark.parametrize("patch", [0, -2, 3])
-def test_patches_that_do_not_fit_are_refused(patch: int) -> None:
-    with pytest.raises(ValueError, match=rf"^data\.patch={patch} must divide"):
-        build("digits", "classification", patch=patch)
-    with pytest.raises(ValueError, match=r"^data\.patch=2 needs data\.context of at least 16, not 15"):
-        build("digits", "classification", context=15)
+REFUSED = [({"patch": patch}, rf"data\.patch={patch} must divide") for patch in (0, -2, 3)]
+REFUSED += [({"context": 15}, r"data\.patch=2 needs data\.context of at least 16, not 15")]
+
+
+@pytest.mark.parametrize(("settings", "message"), REFUSED)
+def test_patches_that_do_not_fit_are_refused(settings: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        build("digits", "classification", **settings)
