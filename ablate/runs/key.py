@@ -48,9 +48,9 @@ def numbers(config: Config) -> dict[str, Any]:
 
 def with_width(ffn: dict[str, Any]) -> dict[str, Any]:
     """An FFN's settings without `mult` and `multiple_of` if its width is set, as built-in FFNs then ignore them."""
-    given = ffn.get("hidden") is not None and not is_foreign(ffn)  # a user's class may use them in another way
-    rule = ("mult", "multiple_of") if given else ()
-    return {key: value for key, value in ffn.items() if key not in rule}
+    if ffn.get("hidden") is None or is_foreign(ffn):  # a user's class may use them in another way
+        return ffn
+    return {key: value for key, value in ffn.items() if key not in ("mult", "multiple_of")}
 
 
 def with_shared_gate(ffn: dict[str, Any]) -> dict[str, Any]:
@@ -66,9 +66,11 @@ def settings(config: Config) -> dict[str, Any]:
 
 def batches(config: Config, fingerprint: str) -> str:
     """Hash of what determines a seed's batches: cells with equal values see the same ones, and their seeds pair."""
-    shared = [config.data.get("context"), config.train.batch_size, config.seed.data]
-    shared += [order for order in [config.data.get("order", "random")] if order != "random"]
-    return _digest([fingerprint, *shared])[:16]
+    shared = [fingerprint, config.data.get("context"), config.train.batch_size, config.seed.data]
+    order = config.data.get("order", "random")
+    if order != "random":
+        shared.append(order)
+    return _digest(shared)[:16]
 
 
 def cell_id(name: str, config: Config, fingerprint: str) -> str:
@@ -88,8 +90,11 @@ def provenance(config: Config, seed: int, fingerprint: str, user_code: UserCode 
     import numpy
 
     code = code_of(config, user_code)
-    found = settings(config)
-    halves = {half: seed if found["seed"][half] is None else found["seed"][half] for half in ("init", "data")}
+    keyed = settings(config)
+    seeds = dict(keyed["seed"])
+    for half in ("init", "data"):
+        if seeds[half] is None:
+            seeds[half] = seed
     versions: dict[str, str | int] = {"torch": torch_version(), "numpy": numpy.__version__, "threads": 1}
     for name in (class_name(config.embedding["_target_"]), *kernels_of(config)):
         versions |= library_versions(name)
@@ -97,7 +102,7 @@ def provenance(config: Config, seed: int, fingerprint: str, user_code: UserCode 
         versions |= user_code.versions
     return Provenance(
         format=FORMAT,
-        numbers=_digest(found | {"seed": found["seed"] | halves}),
+        numbers=_digest(keyed | {"seed": seeds}),
         versions=versions,
         data=fingerprint,
         source=renamed(config.data, class_name),
@@ -144,14 +149,15 @@ def user_content(user: Iterable[str]) -> dict[str, str]:
 def code_parts(config: Config) -> dict[str, str]:
     """The parts that a cell's runs use besides the training loop: `_target_`s by path, and the classes that words
     choose; for user code, which may choose any of them, all."""
-    return dict(parts_of(numbers(config))) | {
-        f"{group}.{key}={word}": target
-        for group, keys in CHOSEN.items()
-        for node in variants_of(getattr(config, group))
-        for key, words in keys.items()
-        for word, target in words.items()
-        if str(node.get(key)) == word or not within(node["_target_"], [PACKAGE.name])
-    }
+    parts = dict(parts_of(numbers(config)))
+    for group, keys in CHOSEN.items():
+        for node in variants_of(getattr(config, group)):
+            is_user_code = not within(node["_target_"], [PACKAGE.name])
+            for key, classes in keys.items():
+                for word, target in classes.items():
+                    if is_user_code or str(node.get(key)) == word:
+                        parts[f"{group}.{key}={word}"] = target
+    return parts
 
 
 def _digest(value: Any) -> str:
@@ -164,11 +170,12 @@ LIBRARIES = {"Word2Vec": ("gensim",), "fla": ("fla-core", "triton")}
 
 def torch_version() -> str:
     """`torch.__version__`, read from torch's version.py, since importing torch takes a second."""
-    loaded, spec = sys.modules.get("torch"), importlib.util.find_spec("torch")
-    file = Path(spec.origin).with_name("version.py") if spec and spec.origin else None
-    written = re.search(r"^__version__ = '(.+)'$", file.read_text(), re.MULTILINE) if file and not loaded else None
-    if written:
-        return written[1]
+    spec = None if "torch" in sys.modules else importlib.util.find_spec("torch")
+    if spec and spec.origin:
+        source = Path(spec.origin).with_name("version.py").read_text()
+        written = re.search(r"^__version__ = '(.+)'$", source, re.MULTILINE)
+        if written:
+            return written[1]
     import torch
 
     return str(torch.__version__)
@@ -177,21 +184,26 @@ def torch_version() -> str:
 @functools.cache
 def library_versions(name: str) -> dict[str, str]:
     """The versions of the libraries that a class (by its name) or kernels depend on; "" if not installed."""
-    found = dict.fromkeys(LIBRARIES.get(name, ()), "")
-    for library in found:
+    versions = dict.fromkeys(LIBRARIES.get(name, ()), "")
+    for library in versions:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[library] = importlib.metadata.version(library)
-    return found
+            versions[library] = importlib.metadata.version(library)
+    return versions
 
 
-def parts_of(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
+def parts_of(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
     """Each `_target_` in a configuration, or in a part of one, with its dotted path."""
-    value = value.as_json() if isinstance(value, Config) else value
-    for key, item in value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ()):
+    if isinstance(value, Config):
+        value = value.as_json()
+    if isinstance(value, dict):
+        items = list(value.items())
+    else:
+        items = list(enumerate(value)) if isinstance(value, list) else []
+    for key, item in items:
         if key == "_target_":
-            yield at, str(item)
+            yield path, str(item)
         if isinstance(item, dict | list):
-            yield from parts_of(item, f"{at}.{key}".lstrip("."))
+            yield from parts_of(item, f"{path}.{key}".lstrip("."))
 
 
 def renamed(value: Any, rename: Callable[[str], str]) -> Any:
@@ -210,6 +222,6 @@ def is_foreign(config: Any) -> bool:
 
 def not_found(config: Config) -> list[str]:
     """The user packages that the `_target_`s of a configuration need and Python cannot find."""
-    targets = [target for _, target in parts_of(config)]
-    tops = {target.partition(".")[0] for target in targets} & {package.partition(".")[0] for package in config.user}
-    return sorted(top for top in tops if find(top) is None)
+    needed = {target.partition(".")[0] for _, target in parts_of(config)}
+    user = {package.partition(".")[0] for package in config.user}
+    return sorted(package for package in needed & user if find(package) is None)
