@@ -228,7 +228,9 @@ def is_as_written(folder: Path) -> bool:
 
 def save_corpus(folder: Path, corpus: Corpus) -> None:
     """Put a corpus into the cache, its tokens if they are in memory."""
-    with replaced(folder) as work:
+    # In a folder of this process alone: where file servers have no locks, several may do the same.
+    parent = tempfile.TemporaryDirectory(dir=folder.parent, prefix=".making-")
+    with parent as temporary, replaced(folder, Path(temporary) / "corpus") as work:
         for split, tokens in corpus.tokens.items():
             if isinstance(tokens, np.ndarray):
                 tokens.tofile(work / f"{split}.bin")
@@ -236,15 +238,15 @@ def save_corpus(folder: Path, corpus: Corpus) -> None:
 
 
 @contextlib.contextmanager
-def replaced(folder: Path) -> Iterator[Path]:
-    """A new folder to write to, which takes the place of `folder` when it is whole."""
-    work = folder.with_suffix(".making")
+def replaced(folder: Path, work: Path) -> Iterator[Path]:
+    """A new folder `work`, which takes the place of `folder` when it is whole."""
     shutil.rmtree(work, ignore_errors=True)  # what a killed process has left
     work.mkdir()
     try:
         yield work
         shutil.rmtree(folder, ignore_errors=True)
-        work.rename(folder)
+        with contextlib.suppress(OSError):  # another process was faster
+            work.rename(folder)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 

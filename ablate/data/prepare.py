@@ -143,7 +143,7 @@ def prepare(folder: Path, source: Source, tokenizer: str, size: int | None) -> N
         datasets.disable_progress_bars()
     share = min(0.05, HELD_OUT * PER_TOKEN.get(tokenizer, 4) / source.size())
     parts = source.parts()
-    with replaced(folder) as work:
+    with replaced(folder, folder.with_suffix(".making")) as work:
         temporary = work / "datasets"
         columns = {"name": "string", "split": "string", "text": "binary"}
         texts = datasets.Dataset.from_generator(

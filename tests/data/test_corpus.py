@@ -147,6 +147,21 @@ def test_a_damaged_cache_met_by_several_is_made_once(empty_cache: Path, monkeypa
     assert len(written) == 1 and folders(empty_cache) == [index.parent.name]
 
 
+def test_processes_without_locks_make_a_corpus_side_by_side(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on file servers that have none."""
+    write_index = module.write_index
+
+    def meanwhile(work: Path, corpus: Corpus) -> None:
+        monkeypatch.setattr(module, "write_index", write_index)
+        load(some_documents())
+        write_index(work, corpus)
+
+    monkeypatch.setattr(module.fcntl, "flock", lambda *_: None)
+    monkeypatch.setattr(module, "write_index", meanwhile)
+    assert same(load(some_documents()), load(some_documents()))
+    assert len(folders(empty_cache)) == 1
+
+
 def test_corpora_of_a_plan_are_written_at_its_end(empty_cache: Path) -> None:
     with written_at_end():
         planned = load(some_documents())
