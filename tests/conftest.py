@@ -99,6 +99,14 @@ def estimated(memory_that_suffices: Callable[..., float], monkeypatch: pytest.Mo
 
 
 @pytest.fixture(scope="session", autouse=True)
+def plans_without_progress() -> Iterator[None]:
+    """No plan made in a test's own process says that it takes long, however busy the machine is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ablate.cli.plan_progress.PATIENCE", 1e9)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def disks_that_never_fail() -> Iterator[None]:
     """No file of a test has to survive the machine: to wait for the disk is a third of what it takes to write one."""
     with pytest.MonkeyPatch.context() as patch:

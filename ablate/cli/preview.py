@@ -154,4 +154,7 @@ def next_step(plan: Plan) -> str:
     if not plan.todo:
         return f"{nothing}; all runs have ended"
     words = [word for word in shlex.split(plan.manifest.command) if not word.startswith("dry_run=")]
-    return f"{nothing}; to train the {counted(len(plan.todo), 'run')}: {shlex.join(words)}"
+    runs = f"the {counted(len(plan.todo), 'run')}"
+    if plan.more:
+        runs += " and those of later rounds"
+    return f"{nothing}; to train {runs}: {shlex.join(words)}"

@@ -4,7 +4,6 @@ Numbers have a typographic minus, and no sign if they round to zero.
 """
 
 import difflib
-import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -48,7 +47,10 @@ def number(value: float, places: int, signed: bool = False) -> str:
 def plus(value: float, form: str) -> str:
     """A finite number in a format, with its sign unless it rounds to zero: +0.13, −1.67, 0.00."""
     text = f"{abs(value):{form}}"
-    return ("" if float(text) == 0 else MINUS if value < 0 else "+") + text
+    if float(text) == 0:
+        return text
+    sign = MINUS if value < 0 else "+"
+    return sign + text
 
 
 def percent(fraction: float) -> str:
@@ -63,7 +65,10 @@ def remainder(fraction: float) -> str:
 
 def p_text(p: float) -> str:
     """A p-value, with more digits if small or just below 5 %: 0.031, 0.0497, 0.0003, "< 0.0001"; "–" for NaN."""
-    return "< 0.0001" if p < 1e-4 else number(p, 4 if p < 1e-3 or 0.0495 <= p < 0.05 else 3)
+    if p < 1e-4:
+        return "< 0.0001"
+    needs_a_digit_more = p < 1e-3 or 0.0495 <= p < 0.05
+    return number(p, 4 if needs_a_digit_more else 3)
 
 
 def span(mean: float, low: float, high: float, places: int) -> str:
@@ -91,15 +96,22 @@ def plain(size: float) -> str:
 
 def columns(rows: Sequence[Sequence[str]], numeric: bool = False) -> list[str]:
     """Rows as lines of aligned columns, two spaces apart; with `numeric`, all but the first are right-aligned."""
-    first, *rest = [max(map(len, column)) for column in zip(*rows, strict=True)] or [0]
-    justify = str.rjust if numeric else str.ljust
-    return ["  ".join([row[0].ljust(first), *map(justify, row[1:], rest)]).rstrip() for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        texts = []
+        for place, (text, width) in enumerate(zip(row, widths, strict=True)):
+            texts.append(text.rjust(width) if numeric and place > 0 else text.ljust(width))
+        lines.append("  ".join(texts).rstrip())
+    return lines
 
 
 def show(level: Any) -> str:
     """A factor's level as on the command line: 0.001, true, null, swiglu."""
-    if isinstance(level, bool) or level is None:
-        return {True: "true", False: "false", None: "null"}[level]
+    if level is None:
+        return "null"
+    if isinstance(level, bool):
+        return "true" if level else "false"
     return f"{level:.6g}" if isinstance(level, float) else str(level)
 
 
@@ -110,10 +122,14 @@ def setting(value: Any) -> str:
 
 def size(params: float) -> str:
     """A number of parameters: 812, 4.3 k, 0.12 M, 124 M."""
-    if params < 1e4:
-        return f"{params / 1e3:.1f} k" if params >= 1000 else str(params)
     millions = params / 1e6
-    return f"{millions:.{2 if millions < 10 else 1 if millions < 100 else 0}f} M"
+    if params < 1000:
+        return str(params)
+    if params < 1e4:
+        return f"{params / 1e3:.1f} k"
+    if millions < 10:
+        return f"{millions:.2f} M"
+    return f"{millions:.1f} M" if millions < 100 else f"{millions:.0f} M"
 
 
 def epochs(passes: float | None) -> str:
@@ -122,7 +138,7 @@ def epochs(passes: float | None) -> str:
         return "fresh data"
     if passes < 0.01:
         return f"{passes:.1g} epochs"
-    return f"{passes:.{2 if passes < 1 else 1}f} epochs"
+    return f"{passes:.2f} epochs" if passes < 1 else f"{passes:.1f} epochs"
 
 
 def duration(seconds: float) -> str:
@@ -137,24 +153,38 @@ def duration(seconds: float) -> str:
 
 def verdict(row: Any, assigned: Callable[[str, str], str] = "{}={}".format) -> str:
     """The verdict of a row of effects in words, or why there is none; `assigned` names a level of a factor."""
-    word = row.verdict
-    if word in ("better", "worse"):
-        lower = bool(row.lower_is_better) == (word == "better")
-        named = row.metric.split("/")[-1]
-        sides = {"interaction": "together than the two alone predict", "trend": f"{named} {levels_of(row)[-1]}"}
-        way = f"{'lower' if lower else 'higher'} {sides.get(row.kind, named)}"
-        timed = row.metric in SPEED and row.kind not in sides
-        words = f"{row.verdict} ({('faster' if word == 'better' else 'slower') if timed else way})"
-        words = crossed(row, word, assigned) or words
-    elif word in ("equivalent", "negligible"):
-        words = f"{row.verdict} ({'' if word == 'equivalent' else 'a difference '}within {margin(row)})"
-    elif row.verdict == "undecided" and not row.note:
-        words = f"undecided (not shown within {margin(row)})" if margin(row) else "undecided"
-    else:
-        words = "no verdict" if row.verdict == "withheld" else row.verdict
+    words = verdict_words(row, assigned)
     if row.verdict == "withheld" and row.diverged + row.diverged_reference:
         return f"{words}: {row.note}; diverged ranked worst: {ranks(row)}"
     return f"{words}: {row.note}" if row.note else words
+
+
+def verdict_words(row: Any, assigned: Callable[[str, str], str]) -> str:
+    """The verdict of a row of effects without its note."""
+    if row.verdict in ("better", "worse"):
+        return crossed(row, row.verdict, assigned) or f"{row.verdict} ({direction(row)})"
+    if row.verdict == "equivalent":
+        return f"equivalent (within {margin(row)})"
+    if row.verdict == "negligible":
+        return f"negligible (a difference within {margin(row)})"
+    if row.verdict == "undecided" and margin(row) and not row.note:
+        return f"undecided (not shown within {margin(row)})"
+    return "no verdict" if row.verdict == "withheld" else str(row.verdict)
+
+
+def direction(row: Any) -> str:
+    """What is better or worse of a row of effects: "lower loss", "faster"."""
+    is_better = row.verdict == "better"
+    if row.metric in SPEED and row.kind not in CROSSED:
+        return "faster" if is_better else "slower"
+    is_lower = bool(row.lower_is_better) == is_better
+    way = "lower" if is_lower else "higher"
+    metric = row.metric.split("/")[-1]
+    if row.kind == "interaction":
+        return f"{way} together than the two alone predict"
+    if row.kind == "trend":
+        return f"{way} {metric} {levels_of(row)[-1]}"
+    return f"{way} {metric}"
 
 
 ENCLOSED = re.compile(r"""'[^']*'|"[^"]*"|\([^][(){}'"]*\)|\[[^][(){}'"]*\]|\{[^][(){}'"]*\}""")  # innermost
@@ -163,32 +193,45 @@ ENCLOSED = re.compile(r"""'[^']*'|"[^"]*"|\([^][(){}'"]*\)|\[[^][(){}'"]*\]|\{[^
 def split(text: str, separator: str) -> list[str]:
     """The parts of a text between separators outside of brackets and quotes."""
     masked = text
-    while (hidden := ENCLOSED.sub(lambda found: "_" * len(found[0]), masked)) != masked:
+    while True:
+        hidden = ENCLOSED.sub(lambda enclosed: "_" * len(enclosed[0]), masked)
+        if hidden == masked:
+            break
         masked = hidden
-    cuts = [(0, 0), *(found.span() for found in re.finditer(re.escape(separator), masked)), (len(text), 0)]
-    return [text[end:start] for (_, end), (start, _) in itertools.pairwise(cuts)]
+    parts = []
+    start = 0
+    for cut in re.finditer(re.escape(separator), masked):
+        parts.append(text[start : cut.start()])
+        start = cut.end()
+    return [*parts, text[start:]]
 
 
 def levels_of(row: Any, column: str = "level") -> list[str]:
     """The level, or the `reference`, of each factor of a row of effects."""
-    text, count = str(getattr(row, column)), row.factor.count(" x ") + 1
-    found = split(text, ", ") if count > 1 else [text]
-    return found if len(found) == count else text.split(", ")  # of other programs, with a quote that is an apostrophe
+    text = str(getattr(row, column))
+    count = row.factor.count(" x ") + 1
+    if count == 1:
+        return [text]
+    levels = split(text, ", ")
+    return levels if len(levels) == count else text.split(", ")  # of other programs, with a quote that is an apostrophe
 
 
 def crossed(row: Any, word: str, assigned: Callable[[str, str], str]) -> str:
     """A decided interaction of two levels: "interaction: residual=post fares worse with optim.warmup=0"; else empty."""
-    factors = getattr(row, "factor", "").split(" x ")
-    levels = levels_of(row) if row.kind == "interaction" else []
-    if row.note or len(factors) != 2 or len(levels) != 2:  # several levels combined
+    if row.note or row.kind != "interaction":
         return ""
-    one, other = map(assigned, factors, levels)
-    return f"interaction: {one} fares {word} with {other}"
+    factors = row.factor.split(" x ")
+    levels = levels_of(row)
+    if len(factors) != 2 or len(levels) != 2:  # several levels combined
+        return ""
+    first = assigned(factors[0], levels[0])
+    second = assigned(factors[1], levels[1])
+    return f"interaction: {first} fares {word} with {second}"
 
 
 def over(row: Any) -> str:
     """The number of seeds of a row: "n = 5", "unpaired, n = 5"."""
-    return f"{'' if row.paired else 'unpaired, '}n = {row.n}"
+    return f"n = {row.n}" if row.paired else f"unpaired, n = {row.n}"
 
 
 def margin(row: Any) -> str:
@@ -216,7 +259,8 @@ def lost(row: Any) -> list[str]:
 
 def ranks(row: Any) -> str:
     """The number of seeds with the level lower or higher than the reference: "lower 0, higher 2, tied 1"."""
-    return f"lower {row.lower}, higher {row.higher}" + f", tied {row.tied}" * bool(row.tied)
+    text = f"lower {row.lower}, higher {row.higher}"
+    return f"{text}, tied {row.tied}" if row.tied else text
 
 
 def rough(share: float) -> str:
@@ -231,19 +275,26 @@ def counted(n: int, noun: str) -> str:
 
 def p_words(p: float, correction: str = "") -> str:
     """A p-value for a sentence: "Holm p = 0.0003", "p < 0.0001"; empty if there is none."""
-    return f"{correction} p {'= ' * (p >= 1e-4)}{p_text(p)}".strip() if known(p) else ""
+    if not known(p):
+        return ""
+    equals = "= " if p >= 1e-4 else ""  # else "< 0.0001"
+    return f"{correction} p {equals}{p_text(p)}".strip()
 
 
 def listed(names: Iterable[str]) -> str:
     """Names as an enumeration: "a", "a and b", "a, b and c"."""
     names = list(names)
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    if len(names) < 2:
+        return "".join(names)
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def first_of(names: Iterable[str], most: int) -> str:
     """The first names of a list and the number of others: "a, b and 3 more"."""
     names = list(names)
-    return listed([*names[:most], *[f"{len(names) - most} more"] * (len(names) > most)])
+    if len(names) > most:
+        return listed([*names[:most], f"{len(names) - most} more"])
+    return listed(names)
 
 
 def ranged(values: Iterable[str]) -> str:
@@ -267,25 +318,36 @@ MOST = 12  # the most names that are listed
 
 def nearest(name: str, choices: Iterable[str], also: Mapping[str, str] = MappingProxyType({})) -> str | None:
     """The choice that is most similar, in upper or lower case, or None; `also` has other names of choices."""
-    known = {other.lower(): choice for other, choice in also.items()} | {each.lower(): each for each in choices}
-    return next((known[near] for near in difflib.get_close_matches(name.lower(), known, 1)), None)
+    meant = {other.lower(): choice for other, choice in also.items()}
+    meant |= {choice.lower(): choice for choice in choices}
+    near = difflib.get_close_matches(name.lower(), meant, 1)
+    return meant[near[0]] if near else None
 
 
 def instead(name: str, choices: Iterable[str], also: Mapping[str, str] = MappingProxyType({})) -> str:
     """What to write instead of an unknown name, as the end of a line: the most similar choice, else the choices."""
-    there = list(dict.fromkeys(choices))
-    if near := nearest(name, there, also):
+    names = list(dict.fromkeys(choices))
+    near = nearest(name, names, also)
+    if near:
         return f"did you mean {near}?"
-    verb = "are" if there[1:] else "is only"
-    return f"there {verb} {', '.join(there[:MOST])}" + ", …" * (len(there) > MOST) if there else "there is none"
+    if not names:
+        return "there is none"
+    if len(names) == 1:
+        return f"there is only {names[0]}"
+    further = ", …" if len(names) > MOST else ""
+    return f"there are {', '.join(names[:MOST])}{further}"
 
 
 def flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Nested settings by dotted name; empty mappings are dropped."""
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     for key, value in settings.items():
-        found |= flat(value, f"{above}{key}.") if isinstance(value, Mapping) else {f"{above}{key}": value}
-    return found
+        name = f"{above}{key}"
+        if isinstance(value, Mapping):
+            by_name |= flat(value, f"{name}.")
+        else:
+            by_name[name] = value
+    return by_name
 
 
 K = TypeVar("K")
@@ -294,10 +356,10 @@ V = TypeVar("V")
 
 def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     """The values of each key; keys and values stay in their order."""
-    found: dict[K, list[V]] = {}
+    groups: dict[K, list[V]] = {}
     for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return found
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def is_number(value: Any) -> TypeGuard[int | float]:
@@ -312,11 +374,14 @@ NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 def quoted(value: Any) -> Any:
     """A value for a spreadsheet: texts that would be read as a formula get an apostrophe in front.  Numbers stay
     numbers.  A text that already has such an apostrophe gets another, so that `unquoted` is exact."""
-    if not isinstance(value, str) or NUMBER.fullmatch(value):
-        return value
-    return f"'{value}" if RISKY.match(value.lstrip("'")) else value
+    return f"'{value}" if is_risky(value) and not NUMBER.fullmatch(value) else value
 
 
 def unquoted(value: Any) -> Any:
     """The inverse of `quoted`."""
-    return value[1:] if isinstance(value, str) and value.startswith("'") and RISKY.match(value.lstrip("'")) else value
+    return value[1:] if is_risky(value) and value.startswith("'") else value
+
+
+def is_risky(value: Any) -> TypeGuard[str]:
+    """Whether a spreadsheet would read a value as a formula, but for apostrophes in front."""
+    return isinstance(value, str) and bool(RISKY.match(value.lstrip("'")))
