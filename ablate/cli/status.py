@@ -48,30 +48,33 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser("ablate status", "Where a study stands: what has ended, runs, waits or failed.")
     parser.add_argument("study", nargs="?", metavar="STUDY", help="its name; without one the newest")
     parser.add_argument("--watch", action="store_true", help="repeat every 2 s until all runs have ended")
-    given = parser.parse_args(arguments)
-    if given.json and given.watch:
+    options = parser.parse_args(arguments)
+    if options.json and options.watch:
         parser.error("--json shows once where a study stands; leave out --watch")
-    show = watch if given.watch else show_one
-    return conclude(parser.prog, given.json, lambda: Outcome(0, show(given.results_dir, given.study)))
+    show = watch if options.watch else show_one
+    return conclude(parser.prog, options.json, lambda: Outcome(0, show(options.results_dir, options.study)))
 
 
 def show_one(results: Path, name: str | None) -> list[dict[str, object]]:
     """Print the progress of a study; returns its runs by round."""
     rounds = rounds_of(results, find(results, name))
-    terminal = sys.stdout.isatty()
+    is_wide = not sys.stdout.isatty()
     page = io.StringIO()
-    console = Console(file=page, width=None if terminal else WIDTH, highlight=False)
-    console.print(report(rounds, console.width), soft_wrap=not terminal)
+    console = Console(file=page, width=WIDTH if is_wide else None, highlight=False)
+    console.print(report(rounds, console.width), soft_wrap=is_wide)
     echo("\n".join(line.rstrip() for line in page.getvalue().splitlines()))
-    return list(progress_of_runs(rounds))
+    return states(rounds)
 
 
-def progress_of_runs(rounds: list[Round]) -> Iterator[dict[str, object]]:
+def states(rounds: list[Round]) -> list[dict[str, object]]:
     """The state of each run of a study, and its last logged step if it is running, for `--json`."""
-    for one in rounds:
-        for run in one.runs:
-            of = {"study": one.manifest.study, "round": one.kind, "path": run.run.path, "name": run.name}
-            yield of | {"state": run.state(), "step": run.pace.step, "steps": run.steps}
+    entries: list[dict[str, object]] = []
+    for one_round in rounds:
+        for run in one_round.runs:
+            entry: dict[str, object] = {"study": one_round.manifest.study, "round": one_round.kind}
+            entry |= {"path": run.run.path, "name": run.name, "state": run.state()}
+            entries.append(entry | {"step": run.pace.step, "steps": run.steps})
+    return entries
 
 
 def watch(results: Path, name: str | None) -> None:
@@ -81,36 +84,64 @@ def watch(results: Path, name: str | None) -> None:
         while not studies(results):
             time.sleep(progress.TICK)
     base = find(results, name)
-    if is_terminal():
-        console = Console(highlight=False)
-        with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
-            for rounds in polls(results, base):
-                live.update(report(rounds, *console.size), refresh=True)
+    if not is_terminal():
+        watch_as_lines(results, base)
         return
+    console = Console(highlight=False)
+    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+        for rounds in polls(results, base):
+            live.update(report(rounds, *console.size), refresh=True)
+
+
+def watch_as_lines(results: Path, base: str) -> None:
+    """Print a line for each run that ends, and one on the study now and then, until all have ended."""
     shown: dict[str, str] | None = None
-    printed, last = -HEARTBEAT, ""
+    last_line = ""
+    last_time = -HEARTBEAT
     for rounds in polls(results, base):
         ended = {run.run.path: f"{run.name} {run.ending()}" for run in together(rounds) if run.result}
-        lines = [] if shown is None else [line for path, line in ended.items() if shown.get(path) != line]
-        shown, line = ended, f"{base}: {_line(rounds)}"
-        if lines or (progress.is_over(rounds) and line != last) or time.monotonic() - printed >= HEARTBEAT:
+        lines = []
+        if shown is not None:  # what ended before is not listed
+            lines = [line for path, line in ended.items() if shown.get(path) != line]
+        shown = ended
+        line = f"{base}: {round_line(rounds)}"
+        is_news = bool(lines) or (progress.is_over(rounds) and line != last_line)
+        if is_news or time.monotonic() - last_time >= HEARTBEAT:
             lines.append(line)
-            printed, last = time.monotonic(), line
-        for line in lines:
-            echo(printable(line))
+            last_line = line
+            last_time = time.monotonic()
+        for text in lines:
+            echo(printable(text))
+
+
+def round_line(rounds: list[Round]) -> str:
+    """The progress of a study in one line."""
+    text = progress.progress(together(rounds))
+    return text if progress.is_planned(rounds) else f"{rounds[-1].kind}, {text}"
 
 
 def report(rounds: list[Round], width: int, height: int = 1000) -> Group:
     """The progress of a study for a terminal of this size."""
-    everything, above = together(rounds), progress.standing(rounds)
-    failed = [run for run in everything if run.result and run.result.status == "failed"]
-    why = [f"failed: {run.name}: {first_line(run.error())} · {run.run.result_file}" for run in failed]
-    below = [*_first(why, "failed"), *_first(progress.damage(everything), "damaged")]
-    below += filter(None, [progress.idle(rounds), not_compared(rounds[-1].manifest)])
-    lines: list[RenderableType] = [Text(printable(line)) for line in above]
-    if "running" in everything.by_state():
-        lines.append(table(everything, width, height - len(above) - len(below), bars=False))
-    return Group(*lines, *(Text(printable(line)) for line in below))
+    runs = together(rounds)
+    failures = []
+    for run in runs:
+        if run.result and run.result.status == "failed":
+            failures.append(f"failed: {run.name}: {first_line(run.error())} · {run.run.result_file}")
+    above = progress.standing(rounds)
+    below = [*first_lines(failures, "failed"), *first_lines(progress.damage(runs), "damaged")]
+    below += [line for line in (progress.idle(rounds), not_compared(rounds[-1].manifest)) if line]
+    parts: list[RenderableType] = [Text(printable(line)) for line in above]
+    if "running" in runs.by_state():
+        parts.append(table(runs, width, height - len(above) - len(below), bars=False))
+    parts += [Text(printable(line)) for line in below]
+    return Group(*parts)
+
+
+def first_lines(lines: list[str], kind: str) -> list[str]:
+    """The first of some lines, and how many more there are of their kind."""
+    if len(lines) <= NAMED:
+        return lines
+    return [*lines[:NAMED], f"and {len(lines) - NAMED} more {kind}"]
 
 
 def not_compared(manifest: Manifest) -> str:
@@ -119,61 +150,67 @@ def not_compared(manifest: Manifest) -> str:
     with contextlib.suppress(ValueError):  # no --config-dir, or an unclosed quotation
         words = shlex.split(manifest.command)
         folder = words[words.index("--config-dir", 0, -1) + 1]
-    known, parts = groups(folder), []
+    all_groups = groups(folder)
+    parts = []
     for factor in manifest.components:
-        found, levels = known.get(factor, {}), map(str, manifest.factors.get(factor, ()))
-        compared = {variant_of(name) for level in levels for name in names_of(level, found)}
-        missing = [variant for variant in found if variant not in compared]
-        parts += [f"{factor}: {', '.join(missing)}"] if missing else []
+        variants = all_groups.get(factor, {})
+        compared = set()
+        for level in manifest.factors.get(factor, ()):
+            compared.update(variant_of(name) for name in names_of(str(level), variants))
+        others = [variant for variant in variants if variant not in compared]
+        if others:
+            parts.append(f"{factor}: {', '.join(others)}")
     return f"not compared: {'; '.join(parts)}" if parts else ""
-
-
-def _first(lines: list[str], kind: str) -> list[str]:
-    return [*lines[:NAMED], f"and {len(lines) - NAMED} more {kind}"] if len(lines) > NAMED else lines
-
-
-def _line(rounds: list[Round]) -> str:
-    before = "" if progress.is_planned(rounds) else f"{rounds[-1].kind}, "
-    return before + progress.progress(together(rounds))
 
 
 def table(runs: Runs, width: int, height: int, bars: bool = True) -> Group:
     """A table of running runs that fits a terminal, and the number of those left out."""
-    running, expected = runs.by_state().get("running", []), runs.expected_seconds()
-    names, bars = [name for name, least in COLUMNS.items() if width >= least], bars and width >= BAR
-    shown = Table.grid(padding=(0, 2, 0, 0))
-    shown.show_header = True
+    running = runs.by_state().get("running", [])
+    expected = runs.expected_seconds()
+    names = [name for name, least_width in COLUMNS.items() if width >= least_width]
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.show_header = True
     for name in names:
         least = None if name == "run" else len(name)  # only this column may shrink
         side: Literal["left", "right"] = "left" if name in ("run", "where") else "right"
-        shown.add_column(name, justify=side, no_wrap=True, overflow="ellipsis", min_width=least)
+        grid.add_column(name, justify=side, no_wrap=True, overflow="ellipsis", min_width=least)
     for run in running[: max(1, height - 6)]:
-        cells = dict(zip(COLUMNS, map(printable, run.row(expected)), strict=True))
-        bar = [ProgressBar(run.steps, run.pace.step, width=20)] * bars
-        shown.add_row(*(Text(cells[name]) for name in names), *bar)
-    hidden = len(running) - shown.row_count
-    return Group(shown, *[Text(f"and {hidden} more running")] * bool(hidden))
+        texts = dict(zip(COLUMNS, map(printable, run.row(expected)), strict=True))
+        cells: list[RenderableType] = [Text(texts[name]) for name in names]
+        if bars and width >= BAR:
+            cells.append(ProgressBar(run.steps, run.pace.step, width=20))
+        grid.add_row(*cells)
+    hidden = len(running) - grid.row_count
+    return Group(grid, Text(f"and {hidden} more running")) if hidden else Group(grid)
 
 
 def counts(runs: Runs) -> str:
     """The progress of a sweep in one line."""
-    number = {state: len(found) for state, found in runs.by_state().items()}
+    by_state = runs.by_state()
     parts = [f"{runs.ended()}/{len(runs)} ended"]
-    parts += [f"{number.get(state, 0)} {state}" for state in ("diverged", "failed", "running")]
-    parts += [f"{number['interrupted']} interrupted"] if "interrupted" in number else []
-    return ", ".join([*parts, f"{number.get('queued', 0)} queued", *filter(None, [runs.left()])])
+    for state in ("diverged", "failed", "running", "interrupted", "queued"):
+        count = len(by_state.get(state, []))
+        if count or state != "interrupted":
+            parts.append(f"{count} {state}")
+    if runs.left():
+        parts.append(runs.left())
+    return ", ".join(parts)
 
 
 def endings(runs: Runs) -> list[tuple[str, str]]:
     """Poll all runs; returns status and a line for each that has ended since the last poll."""
-    fresh, lines = runs.poll(), list[tuple[str, str]]()
-    for i, run in enumerate(fresh, runs.ended() - len(fresh) + 1):
+    ended = runs.poll()
+    lines: list[tuple[str, str]] = []
+    for number, run in enumerate(ended, runs.ended() - len(ended) + 1):
         assert run.result
-        count = f"[{i:{len(str(len(runs)))}}/{len(runs)}]"
+        digits = len(str(len(runs)))
+        line = f"[{number:{digits}}/{len(runs)}] {run.name} {run.ending()}"
         seconds = (run.result.seconds or {}).get("total")
-        took = f"  {duration(seconds)}" if seconds is not None else ""
-        again = "  resumed" if run.result.resumed else ""
-        lines.append((run.result.status, printable(f"{count} {run.name} {run.ending()}{took}{again}")))
+        if seconds is not None:
+            line += f"  {duration(seconds)}"
+        if run.result.resumed:
+            line += "  resumed"
+        lines.append((run.result.status, printable(line)))
     return lines
 
 
@@ -181,8 +218,9 @@ def endings(runs: Runs) -> list[tuple[str, str]]:
 def follow(results: Path, study: str, paths: list[str], show: Show | None = None) -> Iterator[None]:
     """Show the progress of the runs at `paths` from a thread until the context ends; `show` defaults to the live view.
     Enter it before the runs begin.  Raises what `read_manifest` raises; later errors only end the view."""
-    runs, stop = runs_of(results, read_manifest(results, study), paths), threading.Event()
-    thread = threading.Thread(target=show or _show, args=(runs, stop), daemon=True)
+    runs = runs_of(results, read_manifest(results, study), paths)
+    stop = threading.Event()
+    thread = threading.Thread(target=show or live_view, args=(runs, stop), daemon=True)
     thread.start()
     try:
         yield
@@ -201,34 +239,41 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
-def _show(runs: Runs, stop: threading.Event) -> None:
+def live_view(runs: Runs, stop: threading.Event) -> None:
+    """Show runs until the event is set: as a table on a terminal, else as lines."""
     try:
-        (_show_table if is_terminal() else _show_lines)(runs, stop)
+        if is_terminal():
+            show_table(runs, stop)
+        else:
+            show_lines(runs, stop)
     except BrokenPipeError:
         return  # nobody reads it; the sweep goes on
     except Exception as error:
         say(f"the live view stopped ({type(error).__name__}: {error})")
 
 
-def _show_table(runs: Runs, stop: threading.Event) -> None:
+def show_table(runs: Runs, stop: threading.Event) -> None:
+    """A table of what is running, above which runs that did not succeed are listed."""
     console = Console()
-    last = False
+    is_last = False
     with Live(console=console, auto_refresh=False, transient=True, vertical_overflow="crop") as live:
-        while not last:
-            last = stop.wait(TICK)
+        while not is_last:
+            is_last = stop.wait(TICK)
             for status, line in endings(runs):
                 if status != "done":
                     console.print(Text(line))
             live.update(Group(table(runs, *console.size), Text(counts(runs))), refresh=True)
 
 
-def _show_lines(runs: Runs, stop: threading.Event) -> None:
-    printed, last = time.monotonic(), False
-    while not last:
-        last = stop.wait(TICK)
+def show_lines(runs: Runs, stop: threading.Event) -> None:
+    """A line for each run that ends, or on all of them where none has ended for a while."""
+    last_time = time.monotonic()
+    is_last = False
+    while not is_last:
+        is_last = stop.wait(TICK)
         lines = [line for _, line in endings(runs)]
-        if not lines and not last and time.monotonic() - printed >= HEARTBEAT:
+        if not lines and not is_last and time.monotonic() - last_time >= HEARTBEAT:
             lines = [counts(runs)]
         for line in lines:
             echo(line)
-            printed = time.monotonic()
+            last_time = time.monotonic()
