@@ -154,7 +154,7 @@ def not_compared(manifest: Manifest) -> str:
     parts = []
     for factor in manifest.components:
         variants = all_groups.get(factor, {})
-        compared = set()
+        compared: set[str] = set()
         for level in manifest.factors.get(factor, ()):
             compared.update(variant_of(name) for name in names_of(str(level), variants))
         others = [variant for variant in variants if variant not in compared]
