@@ -1,19 +1,16 @@
 """The study on disk that is nearest to a new one, and the settings in which they differ."""
 
 from pathlib import Path
-from typing import Any
 
 from ablate.config.schema import NO_NUMBERS, STUDY_KEYS
 from ablate.formatting import flat, is_number, listed, show
 from ablate.runs import naming
 from ablate.runs.manifest import readable, studies
-from ablate.runs.records import Cell, Manifest
+from ablate.runs.records import Manifest
 from ablate.runs.tables import class_name
 
 OF_STUDIES = ("design", "zip", "match", "tune", "margin", "tier")  # keys that change no numbers of a run
 NEAR = 3  # a study is similar to another one if at most so many settings differ
-ABSENT = "absent"
-Change = tuple[Any, Any]  # the old and the new value of a setting
 
 
 def similar_study(results: Path, manifest: Manifest) -> str:
@@ -28,7 +25,7 @@ def similar_study(results: Path, manifest: Manifest) -> str:
         other = readable(results, name)
         if other is None or other.factors != manifest.factors or naming.role(other):
             continue
-        changes = [change_text(key, change) for key, change in changed_settings(other, manifest).items()]
+        changes = changed_settings(other, manifest)
         if len(changes) < fewest:
             fewest = len(changes)
             how = f"but for {listed(changes)}" if changes else "in all settings"
@@ -36,68 +33,35 @@ def similar_study(results: Path, manifest: Manifest) -> str:
     return nearest
 
 
-def changed_settings(old: Manifest, new: Manifest) -> dict[str, Change]:
-    """The settings that differ between the cells of two studies with equal levels, or between the first cells if no
-    levels are equal.  Of a component with another class only the class, as `norm._target_`."""
-    old_cells = {levels_text(cell): cell for cell in reversed(old.cells)}
-    pairs = [(old_cells[levels_text(cell)], cell) for cell in new.cells if levels_text(cell) in old_cells]
-    changes: dict[str, Change] = {}
-    for before, after in pairs or [(old.cells[0], new.cells[0])]:
-        for key, change in changes_of(before, after).items():
-            changes.setdefault(key, change)
-        if before.task != after.task and not any(key.startswith("data.") for key in changes):
-            changes.setdefault("data", (task_text(old, before), task_text(new, after)))
-    other_classes = {key.partition(".")[0] for key in changes if key.endswith("._target_")}
-    for key in list(changes):
-        if key.partition(".")[0] in other_classes and not key.endswith("._target_"):
-            del changes[key]
+def changed_settings(old: Manifest, new: Manifest) -> list[str]:
+    """The settings in which the references of two studies differ: "optim.lr 0.001 → 0.003".  Of a component of another
+    class only the class: "norm RMSNorm → ScaleNorm"."""
+    before = reference_settings(old)
+    after = reference_settings(new)
+    differing = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+    other_classes = {key for key in differing if "." not in key}
+    changes = []
+    for key in differing:
+        group = key.partition(".")[0]
+        if key in other_classes or group not in other_classes:
+            changes.append(f"{key} {before.get(key, 'absent')} → {after.get(key, 'absent')}")
     return changes
 
 
-def levels_text(cell: Cell) -> str:
-    """A cell's levels as a text that does not depend on the order of the factors."""
-    return str(sorted(cell.levels.items()))
-
-
-def changes_of(old: Cell, new: Cell) -> dict[str, Change]:
-    """The settings of two cells that differ and count."""
-    before = flat(old.planned_config.as_json())
-    after = flat(new.planned_config.as_json())
-    changes = {}
-    for key in dict.fromkeys([*before, *after]):
-        old_value = before.get(key, ABSENT)
-        new_value = after.get(key, ABSENT)
-        if old_value == new_value or not counts(key):
+def reference_settings(manifest: Manifest) -> dict[str, str]:
+    """The settings of the reference that change numbers or how a study compares them, as texts; a component's class by
+    the component's name, and the data with their fingerprint."""
+    cell = next((cell for cell in manifest.cells if cell.reference), manifest.cells[0])
+    settings = {"data.fingerprint": f"{manifest.tasks[cell.task].name} ({cell.task[:8]})"}
+    for key, value in flat(cell.planned_config.as_json()).items():
+        group, _, name = key.partition(".")
+        is_of_study = group in OF_STUDIES
+        if not is_of_study and (group in STUDY_KEYS or key in NO_NUMBERS):
             continue
-        if key.endswith("._target_") and class_name(old_value) == class_name(new_value):
-            continue  # its code has moved
-        changes[key] = (old_value, new_value)
-    return changes
-
-
-def counts(key: str) -> bool:
-    """Whether a setting changes the numbers of a run, or how a study compares them."""
-    section = key.partition(".")[0]
-    if section in OF_STUDIES:
-        return True
-    return section not in STUDY_KEYS and key not in NO_NUMBERS
-
-
-def task_text(manifest: Manifest, cell: Cell) -> str:
-    """The name of a cell's task with the start of its fingerprint."""
-    return f"{manifest.tasks[cell.task].name} ({cell.task[:8]})"
-
-
-def change_text(key: str, change: Change) -> str:
-    """A changed setting: "optim.lr 0.001 → 0.003"."""
-    old, new = change
-    if key.endswith("._target_"):
-        return f"{key.removesuffix('._target_')} {class_name(old)} → {class_name(new)}"
-    return f"{key} {value_text(old)} → {value_text(new)}"
-
-
-def value_text(value: Any) -> str:
-    """A setting's value, a large number with commas."""
-    if is_number(value) and abs(value) >= 1000 and float(value).is_integer():
-        return f"{int(value):,}"
-    return show(value)
+        if name == "_target_":
+            settings[group] = class_name(value)  # its code may have moved
+        elif is_number(value) and abs(value) >= 1000 and float(value).is_integer():
+            settings[key] = f"{int(value):,}"
+        else:
+            settings[key] = show(value)
+    return settings
