@@ -194,7 +194,7 @@ def is_locked(lock: Path) -> bool:
     """Whether a process of this host has locked a file; also if that cannot be found out."""
     try:
         with open(lock, opener=regular) as file:
-            return take(file, lambda: False, fcntl.LOCK_SH) is False
+            return not take(file, lambda: False, fcntl.LOCK_SH)
     except FileNotFoundError:
         return False
     except OSError:

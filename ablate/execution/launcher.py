@@ -33,9 +33,9 @@ from ablate.execution.pool import Answer, Order, Pool, line, order_of
 from ablate.execution.signals import handling_signals, raising_disk_full
 from ablate.formatting import instead
 from ablate.formatting.streams import say
-from ablate.runs.files import no_link, write_json
+from ablate.runs.files import no_link
 from ablate.runs.folder import Run, now
-from ablate.runs.lock import holder, take
+from ablate.runs.lock import read_lease, take
 from ablate.runs.records import Result, RunError
 from ablate.training.devices import TASKS, environments, task_of_job
 
@@ -66,7 +66,7 @@ def run_orders(orders: Sequence[Order]) -> list[Answer]:
 def waiting_for(order: Order) -> str:
     """A sentence on a run that another process trains."""
     run = Run(Path(order.results), order.path)
-    lease = holder(run.lease_file)
+    lease = read_lease(run.lease_file)
     process = f"process {lease.pid} on {lease.host}" if lease else "another process"
     return f"waiting for {order.cell.label}, seed {order.seed}, which {process} trains"
 
@@ -102,7 +102,7 @@ def write_death(order: Order, message: str) -> None:
     try:
         with raising_disk_full(run.result_file), run.lock(lambda: False) as is_locked:
             if is_locked and not run.result_file.exists():
-                write_json(run.result_file, result.as_json(), run.check)
+                run.write(run.result_file, result)
     except OSError as problem:
         say(f"{run.result_file} cannot be written ({problem.strerror})")
 

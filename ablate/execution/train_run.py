@@ -25,7 +25,7 @@ from ablate.execution.signals import DiskFull, raising_disk_full
 from ablate.formatting.streams import say
 from ablate.model.cost import utilisation
 from ablate.model.products import use
-from ablate.runs.files import Sum, set_aside, sum_of, write_atomic, write_json
+from ablate.runs.files import Sum, set_aside, sum_of, write_atomic
 from ablate.runs.folder import Run, lacking, now
 from ablate.runs.key import provenance, run_key
 from ablate.runs.lock import LeaseLost, boot
@@ -89,9 +89,9 @@ def follow(order: Order, should_stop: ShouldStop, ranks: Ranks, folder: Path) ->
 
 def complete_run(run: Run, cell: Cell, seed: int, should_stop: ShouldStop, ranks: Ranks) -> str:
     """Train a locked run, or if it is done evaluate it at the lengths that are missing."""
-    for file in run.folder.iterdir():
-        if not file.is_file() and not file.is_dir():  # such as a pipe, which would block its reader
-            put_aside(run, Corrupt(f"{file} is no file", file))
+    for file in run.files:
+        if os.path.lexists(file) and not file.is_file():  # such as a pipe, which would block its reader
+            say(f"{file} is no file; set aside as {set_aside(file).name}")
     config = cell.planned_config
     try:
         result = run.result()
@@ -103,14 +103,14 @@ def complete_run(run: Run, cell: Cell, seed: int, should_stop: ShouldStop, ranks
         say(str(error))
         return "failed"
     except Corrupt as error:
-        put_aside(run, error)
+        put_aside(run, error, error.file or run.result_file, "trained again")
     return attempt(run, cell, seed, should_stop, ranks)
 
 
-def put_aside(run: Run, error: Corrupt) -> None:
-    """Report and set aside the damaged file of a run that will be trained again."""
-    file = set_aside(error.file or run.result_file)
-    say(f"{error}; set aside as {file.name}, trained again")
+def put_aside(run: Run, error: Corrupt, file: Path, action: str) -> None:
+    """Report and set aside the damaged file of a run that will be trained or tested again."""
+    run.check()
+    say(f"{error}; set aside as {set_aside(file).name}, {action}")
 
 
 def saved_model(run: Run, config: Config) -> tuple[nn.Module, Task]:
@@ -158,7 +158,7 @@ def attempt(run: Run, cell: Cell, seed: int, should_stop: ShouldStop, ranks: Ran
     result = dataclasses.replace(result, files=this.files or None, cpu_seconds=round(cpu_seconds, 2), ended=now())
     try:
         with raising_disk_full(run.folder):
-            write_json(run.result_file, result.as_json(), run.check)
+            run.write(run.result_file, result)
     except OSError as error:
         say(f"{run.result_file} cannot be written ({error.strerror})")
         return "failed"
@@ -193,6 +193,7 @@ def line_in(packages: Iterable[str], error: BaseException) -> str:
 def train(this: Attempt, run: Run, cell: Cell, seed: int, should_stop: ShouldStop, ranks: Ranks) -> None:
     """Train a run to its last step, save its weights, and evaluate it at other lengths.  Raises any error."""
     config = cell.planned_config
+    run.check()
     run.result_file.unlink(missing_ok=True)
     run.evaluation_file.unlink(missing_ok=True)
     config_text = yaml.safe_dump(config.with_value("seeds", [seed]).as_json(), sort_keys=False).encode()
@@ -200,7 +201,7 @@ def train(this: Attempt, run: Run, cell: Cell, seed: int, should_stop: ShouldSto
     user_code = cell.user_code
     if not run.path.endswith(run_key(config, seed, cell.task, user_code)):
         raise RuntimeError(CHANGED)
-    write_json(run.provenance_file, provenance(config, seed, cell.task, user_code).as_json(), run.check)
+    provenance_sum = run.write(run.provenance_file, provenance(config, seed, cell.task, user_code))
 
     modules_before = local_modules()
     ranks.from_first(TRAINING)
@@ -213,6 +214,7 @@ def train(this: Attempt, run: Run, cell: Cell, seed: int, should_stop: ShouldSto
         raise RuntimeError("the data changed after the plan was made; give the command again")
     this.trainer = trainer
     this.files[run.config_file.name] = sum_of(config_text)
+    this.files[run.provenance_file.name] = provenance_sum
 
     final = trainer.train(should_stop)
     this.result = dataclasses.replace(this.result, final=dict(final), overfits=overfits(run.metrics()[0]))
@@ -234,6 +236,12 @@ def evaluate_lengths(run: Run, config: Config, load: Callable[[], tuple[nn.Modul
 
     The run's result does not change.
     """
+    try:
+        run.evaluation()
+    except Unreadable:
+        raise
+    except Corrupt as error:
+        put_aside(run, error, run.evaluation_file, "tested again")
     lengths = lacking(run, config.eval.lengths)
     status = "done"
     model_and_task = None
@@ -258,7 +266,7 @@ def save_weights(run: Run, model: nn.Module) -> Sum:
         if tensor.data_ptr() not in saved:  # tied parameters are stored once, under the first name
             saved.add(tensor.data_ptr())
             tensors[name] = tensor.cpu().contiguous()
-    weights = save(tensors)
+    weights = save(tensors, {"key": run.key})
     write_atomic(run.weights_file, weights, run.check)
     return sum_of(weights)
 

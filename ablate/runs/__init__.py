@@ -1,4 +1,4 @@
-"""Results on disk: run keys, runs, manifests, studies, tables, leases, atomic writes.  Needs no torch."""
+"""Results on disk: run keys, runs, manifests, studies, tables, locks, atomic writes.  Needs no torch."""
 
 from ablate.runs.folder import Run
 from ablate.runs.manifest import newest_study, read_manifest

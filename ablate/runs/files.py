@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-import itertools
 import json
 import os
 from collections.abc import Callable
@@ -14,6 +13,15 @@ import msgspec
 from ablate.config.errors import Corrupt
 from ablate.config.files import parse_json, read_regular, regular, unreadable
 from ablate.config.typed_json import Record, T, parse
+
+SEAL = "sha256"  # the entry of a JSON object with the digest of all others
+
+
+class Sum(Record):
+    """Size and digest of a file, as a run's result records them."""
+
+    bytes: int
+    sha256: str
 
 
 def no_link(path: str, flags: int) -> int:
@@ -40,11 +48,14 @@ def write_atomic(path: Path, data: bytes, check: Callable[[], None] = lambda: No
         temporary.unlink(missing_ok=True)
 
 
-def write_json(path: Path, value: dict[str, Any], check: Callable[[], None] = lambda: None) -> None:
-    """Write `value` atomically as strict JSON with its checksum; numbers that are not finite become null."""
-    plain = finite(value)
-    text = json.dumps(plain | {SEAL: seal_of(plain)}, indent=1, ensure_ascii=False)
-    write_atomic(path, text.encode() + b"\n", check)
+def write_json(path: Path, value: dict[str, Any], check: Callable[[], None] = lambda: None) -> Sum:
+    """Write `value` atomically as strict JSON with its checksum; numbers that are not finite become null.  Returns size
+    and digest of the file."""
+    content = finite(value)
+    content[SEAL] = seal_of(content)
+    data = json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n"
+    write_atomic(path, data, check)
+    return sum_of(data)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -74,24 +85,22 @@ def read_record(kind: type[T], file: Path) -> T:
 
 def set_aside(path: Path) -> Path:
     """Rename a corrupt file to the first free `<name>.corrupt[-n]` in its folder, and return the new path."""
-    targets = (path.with_name(f"{path.name}.corrupt" + f"-{n}" * (n > 1)) for n in itertools.count(1))
-    return path.rename(next(target for target in targets if not target.exists()))
+    target = path.with_name(f"{path.name}.corrupt")
+    number = 1
+    while target.exists():
+        number += 1
+        target = path.with_name(f"{path.name}.corrupt-{number}")
+    return path.rename(target)
 
 
 def finite(value: Any) -> Any:
     """A value as it is read back from JSON, in which every number that is not finite is None."""
-    plain = lambda x: str(x) if isinstance(x, str) else float(x)  # noqa: E731 (torch's version, NumPy's numbers)
     return msgspec.json.decode(msgspec.json.encode(value, enc_hook=plain))
 
 
-SEAL = "sha256"  # the entry of a JSON object with the digest of all others
-
-
-class Sum(Record):
-    """Size and digest of a file, as a run's result records them."""
-
-    bytes: int
-    sha256: str
+def plain(value: Any) -> str | float:
+    """A text or number of another library, such as torch's version or NumPy's numbers, as Python's own."""
+    return str(value) if isinstance(value, str) else float(value)
 
 
 def digest(data: bytes) -> str:
@@ -111,7 +120,7 @@ def seal_of(value: dict[str, Any]) -> str:
 
 
 @functools.lru_cache(maxsize=100_000)
-def file_digest(file: Path, *_: int) -> str:
+def file_digest(file: Path, *stamp: int) -> str:
     """The digest of a file, cached until one of the other arguments changes: its time, size or inode."""
     with open(file, "rb", opener=regular) as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -383,3 +383,8 @@ class Evaluation(Record):
     metrics: Metrics = dataclasses.field(default_factory=dict)
     torch: str | None = None
     data_fingerprint: str | None = None
+
+    @property
+    def versions(self) -> tuple[str | None, str | None]:
+        """What its metrics depend on besides the run: torch and the data."""
+        return self.torch, self.data_fingerprint

@@ -97,7 +97,7 @@ class Checkpointer:
             if "PytorchStreamReader" not in str(error):  # full memory is no damage
                 raise
             raise self.refused(f"it is damaged: {first_line(error)}", path) from None
-        if state.pop("run") != self.run.folder.name:
+        if state.pop("run") != self.run.key:
             raise self.refused("it is of another run", path)
         progress = Progress(**state.pop("progress"))
         log = self.run.metrics_file

@@ -13,12 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.config.errors import Corrupt, Unreadable
 from ablate.config.schema import Config, Train
 from ablate.data.metrics import Metric, Scores, loss
 from ablate.data.task import IGNORE, Batch, HeldOut, Task
 from ablate.model.norm import running_norms
-from ablate.runs.files import set_aside, write_json
 from ablate.runs.folder import Run
 from ablate.runs.records import Documents, Evaluation
 from ablate.training.devices import is_out_of_memory, make_room, to_device
@@ -227,16 +225,8 @@ def add_length(run: Run, model: nn.Module, task: Task, setting: Setting, length:
     of a run's key: new lengths evaluate the saved weights, and nothing is trained again."""
     metrics = at_lengths(copy.deepcopy(model), task, setting, [length])
     evaluation = Evaluation(torch=torch.__version__, data_fingerprint=task.fingerprint)
-    try:
-        earlier = run.evaluation(evaluation)
-    except Unreadable:
-        raise
-    except Corrupt:
-        earlier = {}
-        with contextlib.suppress(FileNotFoundError):
-            set_aside(run.evaluation_file)
-    evaluation = dataclasses.replace(evaluation, metrics={**earlier, **metrics})
-    write_json(run.evaluation_file, evaluation.as_json(), run.check)
+    earlier = run.evaluation(evaluation)
+    run.write(run.evaluation_file, dataclasses.replace(evaluation, metrics={**earlier, **metrics}))
 
 
 def following(task: Task, seed: int, step: int, size: int) -> Iterator[Batch]:

@@ -64,8 +64,7 @@ class LoadedRun(NamedTuple):
 
     def weights(self) -> dict[str, Tensor]:
         """The saved tensors, as training wrote them.  Raises `Corrupt`."""
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
+        from safetensors import SafetensorError, safe_open
 
         file = self.run.weights_file
         try:
@@ -73,7 +72,10 @@ class LoadedRun(NamedTuple):
                 verify(self.result, file)
             if file.exists() and not file.is_file():
                 raise Corrupt(f"{file} is no file", file)
-            return dict(load_file(file))
+            with safe_open(file, framework="pt") as saved:
+                key = (saved.metadata() or {}).get("key", self.run.key)
+                self.run.check_key(file, key)
+                return {name: saved.get_tensor(name) for name in saved.keys()}  # noqa: SIM118
         except (Corrupt, SafetensorError) as error:
             damaged = error if isinstance(error, Corrupt) else Corrupt(f"{file} is damaged: {error}", file)
             damaged.add_note(f"rename it to {file.name}.corrupt, and the study's command trains the run again")

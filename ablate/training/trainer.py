@@ -95,7 +95,7 @@ class Trainer:
         self.checkpointer = Checkpointer(self.run, parts, self.config.train.checkpoint_seconds)
         progress = self.checkpointer.load(self.device)
         self.progress = self.checkpointer.share(progress, self.ranks, self.device)
-        self.metrics = MetricsWriter(self.run.metrics_file, self.progress.offset, self.run.check)
+        self.metrics = MetricsWriter(self.run, self.progress.offset)
 
     def train(self, should_stop: Callable[[], bool]) -> dict[str, float]:
         """Train to the last step and return its metrics.  Raises Interrupted and Diverged."""

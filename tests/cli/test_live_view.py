@@ -39,7 +39,7 @@ def log(results: Path, path: str, until: int, **row: Any) -> None:
     """Write a run's metrics, ten steps and a second a row, and the lease of the process that trains it."""
     run = Run(results, path)
     write_json(run.lease_file, {"host": "node7.cluster", "pid": 123, "device": "cpu"})
-    writer = MetricsWriter(run.metrics_file)
+    writer = MetricsWriter(run)
     for step in range(0, until + 1, 10):
         writer.write({"step": step, "tokens": 640 * step, "seconds": step / 10, "train/loss": 4.5} | row)
     writer.close()

@@ -19,11 +19,12 @@ from conftest import ROOT, read_terminal
 from crashing_norm import STARTED
 from fake_studies import a_manifest, edit_manifest, fabricate
 
-from ablate.cli import status
+from ablate.cli import clean, status, studies
 from ablate.config.groups import groups
 from ablate.runs.files import write_json
 from ablate.runs.folder import Run
 from ablate.runs.manifest import read_manifest, write_manifest
+from ablate.runs.study import load_study
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
@@ -65,6 +66,22 @@ def test_each_state_is_counted_and_what_runs_is_shown(tmp_path: Path, capsys: py
     assert lines[4] == f"failed: ln s2: RuntimeError: shapes do not fit · {runs[2].result_file}"
     others = [name for name in groups()["norm"] if name not in ("ln", "rms")]
     assert lines[5:] == [f"not compared: norm: {', '.join(others)}"]
+
+
+def listing(results: Path) -> dict[Path, int]:
+    """Everything in a folder with its modification time; a folder's changes with each file that comes or goes."""
+    return {path: path.lstat().st_mtime_ns for path in (results, *results.rglob("*"))}
+
+
+def test_looking_at_studies_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = every(tmp_path)
+    before = listing(tmp_path)
+    for look in (status.main, studies.main, clean.main):
+        assert look(["--results-dir", str(tmp_path)]) == 0
+    assert "1 running" in capsys.readouterr().out
+    assert load_study(tmp_path, "fabricated").runs["status"].tolist().count("missing") == 3
+    assert runs[3].holder().pid == 123
+    assert listing(tmp_path) == before
 
 
 def progress(results: Path) -> str:

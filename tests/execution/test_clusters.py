@@ -172,7 +172,7 @@ def test_a_ray_cluster_of_two_nodes(words, ours, tmp_path):
 
 
 def test_a_host_frozen_past_its_lease_is_succeeded_by_another_and_writes_nothing_after(words, ours, tmp_path):
-    """Two hosts see one folder over a file system that shares no locks between them."""
+    """Two hosts see one folder over a file system whose locks exclude processes of one host only."""
     if why := no_hosts("bindfs"):
         pytest.skip(why)
     shared, disk = tmp_path / "shared", tmp_path / "disk"

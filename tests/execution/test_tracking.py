@@ -81,7 +81,7 @@ def make_study(results: Path, seeds: int = 2, track: Any = WANDB) -> list[str]:
 
 def log(results: Path, path: str, steps: range, loss: float = 4.0) -> None:
     """Write a run's metrics up to the last of `steps`, as training does."""
-    writer = MetricsWriter(Run(results, path).metrics_file)
+    writer = MetricsWriter(Run(results, path))
     for step in steps:
         writer.write({"step": step, "tokens": 64 * step, "seconds": step / 10, "train/loss": loss - step / 100})
     writer.close()

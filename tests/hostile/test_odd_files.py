@@ -4,18 +4,14 @@ import dataclasses
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from one_run import train, write_plan
 
 from ablate import load
 from ablate.cli.main import command
 from ablate.config.errors import Corrupt
 from ablate.config.files import MOST_TEXT, parse_json, parse_plain, read_plain, read_regular
-from ablate.execution.worker import carry_out
-from ablate.runs import lock as leases
 from ablate.runs.folder import Run
 from ablate.training.checkpoint import Checkpointer, Progress
 from ablate.training.vectors import load_vectors
@@ -41,39 +37,6 @@ def test_a_pipe_in_place_of_a_runs_file_keeps_nobody_waiting(place: Path, folder
         (folder / "result.json").unlink(missing_ok=True)
         with pytest.raises(Corrupt, match=r"config\.yaml is gone or damaged"):
             load(folder)
-
-
-def test_a_run_with_pipes_in_it_is_trained(place: Path, plan: Any, capfd: pytest.CaptureFixture[str]) -> None:
-    planned, names = plan("seeds=1"), ["metrics.jsonl", "checkpoint.pt", "result.json", "weights.safetensors"]
-    folder = planned.results / "runs" / planned.manifest.runs[0].path
-    folder.mkdir(parents=True)
-    for name in names:
-        pipe_at(folder / name)
-    write_plan(planned)
-    assert train(planned)[0] == "done"
-    printed = capfd.readouterr().err
-    for name in names:
-        assert (folder / f"{name}.corrupt").is_fifo()
-        assert f"{name} is no file; set aside as {name}.corrupt" in printed
-
-
-@pytest.mark.parametrize(
-    ("name", "put", "why"),
-    [
-        ("lock", os.mkdir, "Is a directory"),
-        ("lock", os.mkfifo, "it is no file"),
-        ("lease.json", os.mkdir, "Is a directory"),
-    ],
-)
-def test_a_run_that_cannot_be_locked_is_a_line(name, put, why, place, plan, capfd, monkeypatch) -> None:
-    planned = plan("seeds=1")
-    folder = planned.results / "runs" / planned.manifest.runs[0].path
-    folder.mkdir(parents=True)
-    put(folder / name)
-    monkeypatch.setattr(leases, "STALE", 0)
-    os.utime(folder / name, (0, 0))
-    answer = carry_out(planned.orders()[0], lambda: False)
-    assert answer.status == "failed" and capfd.readouterr().err == f"ablate: {folder / name} cannot be used: {why}\n"
 
 
 @pytest.mark.parametrize("name", ["checkpoint.pt", "metrics.jsonl"])

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import random
 import resource
 import shutil
@@ -11,16 +12,19 @@ from pathlib import Path
 import pytest
 from conftest import SHAPE, STEPS, latest
 from fake_studies import fabricate
-from one_run import rows_of, train, write_plan
+from one_run import after, rows_of, train, train_runs, write_plan
 from safetensors.torch import load_file, save_file
 
 from ablate import load
 from ablate.cli import clean, status
 from ablate.config.errors import Corrupt, Unreadable
 from ablate.config.files import read_regular
-from ablate.planning.plan import plan_study
+from ablate.execution.train_run import train_run
+from ablate.execution.worker import carry_out
+from ablate.planning.plan import Plan, plan_study
 from ablate.runs import files
-from ablate.runs.files import write_atomic, write_json
+from ablate.runs import lock as leases
+from ablate.runs.files import read_json, write_atomic, write_json
 from ablate.runs.folder import Run
 from ablate.runs.manifest import read_manifest, renew_manifest, study_folder
 from ablate.runs.study import load_study
@@ -78,31 +82,233 @@ def only(results: Path) -> Run:
     return Run(results, run.path)
 
 
-DAMAGES = {
-    "an edited score": ("result.json", lambda file: edit(file, lambda told: told["final"].update({"test/loss": 1.0}))),
-    "a bit of a logged step": ("metrics.jsonl", lambda file: flip(file, 60)),
-    "an edited setting": ("config.yaml", lambda file: file.write_text(file.read_text().replace("0.003", "0.004"))),
+def truncate(file: Path, other: Path) -> None:
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) * 2 // 3])
+
+
+def replace_by(make: Callable[[Path], object]) -> Callable[[Path, Path], None]:
+    """Harm that puts something else in the place of a file."""
+
+    def harm(file: Path, other: Path) -> None:
+        file.unlink(missing_ok=True)
+        make(file)
+
+    return harm
+
+
+def huge(file: Path) -> None:
+    """A file of 8 GB that takes no space."""
+    file.touch()
+    os.truncate(file, 2**33)
+
+
+HARM: dict[str, Callable[[Path, Path], object]] = {
+    "truncated": truncate,
+    "a flipped bit": lambda file, other: flip(file, file.stat().st_size // 2),
+    "empty": replace_by(Path.touch),
+    "that of another run": lambda file, other: shutil.copyfile(other, file),
+    "nested 30,000 deep": replace_by(lambda file: file.write_bytes(b"[" * 30_000)),
+    "huge": replace_by(huge),
+    "a directory": replace_by(Path.mkdir),
+    "a link to a device": replace_by(lambda file: file.symlink_to("/dev/zero")),
+    "a pipe": replace_by(os.mkfifo),
 }
+LENGTHS = "eval.lengths=[8]"
+SEEDS = ["norm=ln", f"seeds={len(HARM)}", f"study={STUDY}"]  # a run for each kind of harm
 
 
-@pytest.mark.parametrize("what", DAMAGES)
-def test_it_is_named_everywhere_and_trained_again(what, whole, results, planned, capsys):
-    run, (name, harm), there = only(results), DAMAGES[what], ["--results-dir", str(results)]
-    harm(run.folder / name)
-    study = load_study(results, STUDY)
-    assert study.runs["status"].tolist() == ["missing"]
-    assert "test/loss" not in study.runs or study.runs["test/loss"].isna().all()
-    assert len([note for note in study.notes if name in note]) == 1
-    assert status.main([STUDY, *there]) == 0 and f"/{name} is " in capsys.readouterr().out
+@pytest.fixture(scope="module")
+def several(text, tmp_path_factory) -> Callable[..., Plan]:
+    """Plans a study of a run for each kind of harm, with these further words."""
+    words = [*SHAPE, *STEPS, "data=text", f"data.path={text}", *SEEDS, LENGTHS]
+
+    def plan(results: Path, *more: str) -> Plan:
+        return plan_study(latest(*words, *more, f"results_dir={results}"))
+
+    return plan
+
+
+@pytest.fixture(scope="module")
+def ended(several, tmp_path_factory) -> Path:
+    """The results of a study whose runs have ended."""
+    results = tmp_path_factory.mktemp("ended") / "results"
+    planned = several(results)
+    write_plan(planned)
+    assert set(train_runs(planned)) == {"done"}
+    return results
+
+
+@pytest.fixture(scope="module")
+def interrupted(several, tmp_path_factory) -> Path:
+    """The results of a study whose runs were interrupted after three steps."""
+    results = tmp_path_factory.mktemp("interrupted") / "results"
+    planned = several(results)
+    write_plan(planned)
+    for order in planned.orders():
+        assert train_run(order, after(4)) == "interrupted"
+    return results
+
+
+def harm_each(results: Path, name: str) -> dict[str, Run]:
+    """Harm the file of this name in each run of a study, in another way in each."""
+    runs = [Run(results, run.path) for run in read_manifest(results, STUDY).runs]
+    contents = [(run.folder / name).read_bytes() for run in runs]
+    for i, (run, harm) in enumerate(zip(runs, HARM, strict=True)):
+        other = results / "of another run"
+        other.write_bytes(contents[i - 1])
+        HARM[harm](run.folder / name, other)
+    return dict(zip(HARM, runs, strict=True))
+
+
+def check_whole(runs: dict[str, Run], ended: Path, results: Path) -> None:
+    """Each run has the numbers of one whose files were never harmed."""
+    for harm, run in runs.items():
+        undisturbed = Run(ended, run.path)
+        assert run.result().final == undisturbed.result().final, harm
+        assert run.evaluation().items() >= undisturbed.evaluation().items(), harm
+        assert rows_of(run) == rows_of(undisturbed), harm
+        assert load(run.folder).weights().keys() == load(undisturbed.folder).weights().keys(), harm
+        assert not list(run.folder.glob(".*")), harm
+
+
+ENDED = ["result.json", "config.yaml", "provenance.json", "metrics.jsonl", "evaluation.json", "weights.safetensors"]
+
+
+@pytest.mark.parametrize("name", ENDED)
+def test_each_harm_to_a_file_of_an_ended_run_is_named_and_mended_by_the_same_command(
+    name, ended, several, tmp_path, capfd
+):
+    results = shutil.copytree(ended, tmp_path / "results")
+    runs = harm_each(results, name)
+    # Weights are read where they are tested at further lengths.
+    further = ["eval.lengths=[8,24]"] if name == "weights.safetensors" else []
+    again = several(results, *further)
+    assert again.todo == [run.path for run in runs.values()]
+    answers = [carry_out(order, lambda: False) for order in again.orders()]
+    assert {answer.status for answer in answers} == {"done"}
+    said = capfd.readouterr().err.splitlines()
+    for harm, run in runs.items():
+        lines = [line for line in said if str(run.folder / name) in line]
+        assert lines and "set aside" in lines[0], (harm, said)
+        assert list(run.folder.glob("*.corrupt")), harm
+    assert "Traceback" not in "".join(said)
+    check_whole(runs, ended, results)
+    assert not several(results, *further).todo
+
+
+STARTED = ["checkpoint.pt", "metrics.jsonl", "config.yaml", "provenance.json", "lease.json", "lock"]
+
+
+@pytest.mark.parametrize("name", STARTED)
+def test_each_harm_to_a_file_of_an_interrupted_run_is_mended_or_refused_in_a_line(
+    name, ended, interrupted, several, tmp_path, capfd, monkeypatch
+):
+    results = shutil.copytree(interrupted, tmp_path / "results")
+    for run in read_manifest(results, STUDY).runs:  # as a process of another host that was killed leaves it
+        (results / "runs" / run.path / "lease.json").write_text('{"host": "another", "pid": 7}')
+        (results / "runs" / run.path / "lock").write_text("nothing is read here")
+    monkeypatch.setattr(leases, "STALE", -1)
+    runs = harm_each(results, name)
+    again = several(results)
+    assert again.todo == [run.path for run in runs.values()]
+    refused = {}
+    for order, (harm, run) in zip(again.orders(), list(runs.items()), strict=True):
+        answer = carry_out(order, lambda: False)
+        said = capfd.readouterr().err
+        assert "Traceback" not in said
+        if answer.status != "done":
+            assert said.count("\n") == 1 and f"{run.folder / name} cannot be used: " in said, said
+            refused[harm] = runs.pop(harm)
+        elif name in ("checkpoint.pt", "metrics.jsonl"):
+            assert f"{run.folder / name} " in said and "set aside as" in said, (harm, said)
+    assert set(refused) == REFUSED.get(name, set())
+    check_whole(runs, ended, results)
+
+
+REFUSED = {"lock": {"a directory", "a link to a device", "a pipe"}, "lease.json": {"a directory"}}
+
+
+def with_a_file_of_another(results: Path, copy: Path, name: str) -> Run:
+    """The first run of a copy of a study, with the file of this name that its second run has."""
+    first, second = [Run(copy, run.path) for run in read_manifest(shutil.copytree(results, copy), STUDY).runs[:2]]
+    shutil.copyfile(second.folder / name, first.folder / name)
+    return first
+
+
+@pytest.mark.parametrize("name", ["result.json", "config.yaml", "provenance.json", "metrics.jsonl"])
+def test_a_run_with_a_file_of_another_is_in_no_table_and_named_by_every_reader(name, ended, tmp_path, capsys):
+    run = with_a_file_of_another(ended, tmp_path / "results", name)
+    study = load_study(tmp_path / "results", STUDY)
+    assert study.runs["status"].tolist() == ["missing"] + ["done"] * (len(HARM) - 1)
+    assert study.runs["test/loss"].isna().tolist() == [True] + [False] * (len(HARM) - 1)
+    assert [str(run.folder / name) in note for note in study.notes] == [True]
+    assert status.main([STUDY, "--results-dir", str(tmp_path / "results")]) == 0
+    assert f"{run.folder / name} is " in capsys.readouterr().out
     with pytest.raises(Corrupt, match=name):
         load(run.folder)
-    again = planned()
-    assert again.todo == [run.path] and any(f"/{name} is " in note and "trained again" in note for note in again.notes)
-    assert train(again)[0] == "done"
-    [line] = [line for line in capsys.readouterr().err.splitlines() if "trained again" in line]
-    assert f"/{name} is " in line and "set aside as" in line and list(run.folder.glob("*.corrupt"))
-    assert run.result().final == only(whole).result().final and rows_of(run) == rows_of(only(whole))
-    assert not planned().todo
+
+
+def test_another_run_s_tests_at_lengths_are_in_no_table(ended, tmp_path):
+    run = with_a_file_of_another(ended, tmp_path / "results", "evaluation.json")
+    study = load_study(tmp_path / "results", STUDY)
+    assert set(study.runs["status"]) == {"done"}
+    assert study.runs["test/loss@8"].isna().tolist() == [True] + [False] * (len(HARM) - 1)
+    assert [f"{run.evaluation_file} is of another run, s1-" in note for note in study.notes] == [True]
+    with pytest.warns(UserWarning, match=r"evaluation\.json is of another run, s1-.*; skipped"):
+        load(run.folder)
+
+
+def test_another_run_s_steps_are_in_no_curve_of_a_run_that_has_not_ended(interrupted, tmp_path):
+    run = with_a_file_of_another(interrupted, tmp_path / "results", "metrics.jsonl")
+    study = load_study(tmp_path / "results", STUDY)
+    assert set(study.curves["seed"]) == {*range(1, len(HARM))}
+    assert [f"{run.metrics_file} is of another run, s1-" in note for note in study.notes] == [True]
+
+
+def test_weights_of_another_run_are_not_loaded_though_no_checksum_is_listed(ended, tmp_path):
+    run = with_a_file_of_another(ended, tmp_path / "results", "weights.safetensors")
+    edit_result(run, lambda result: result.pop("files"))
+    with pytest.raises(Corrupt, match=r"weights\.safetensors is of another run, s1-"):
+        load(run.folder).weights()
+
+
+def edit_result(run: Run, change: Callable[[dict], object]) -> None:
+    """Change a result as the version of ablate that wrote it would have written it."""
+    content = read_json(run.result_file)
+    change(content)
+    write_json(run.result_file, content)
+
+
+KEYED = ["provenance.json", "result.json", "evaluation.json"]
+
+
+def test_files_of_a_run_from_before_keys_were_written_are_read(ended, tmp_path):
+    copy = shutil.copytree(ended, tmp_path / "results")
+    run = Run(copy, read_manifest(copy, STUDY).runs[0].path)
+    final, evaluation, rows = run.result().final, run.evaluation(), run.metrics()
+    edit_result(run, lambda result: result.pop("files"))
+    for name in KEYED:
+        content = read_json(run.folder / name)
+        assert content.pop("key") == run.key
+        write_json(run.folder / name, content)
+    log = run.metrics_file.read_text()
+    assert log.startswith(f'{{"key": "{run.key}", "step": 0, ')
+    run.metrics_file.write_text(log.replace(f'"key": "{run.key}", ', ""))
+    assert (run.result().final, run.evaluation(), run.metrics()) == (final, evaluation, rows)
+    assert not load_study(copy, STUDY).notes
+
+
+@pytest.mark.parametrize("name", KEYED[1:])
+def test_a_file_without_a_key_is_of_no_run_whose_provenance_has_one(name, ended, tmp_path):
+    copy = shutil.copytree(ended, tmp_path / "results")
+    run = Run(copy, read_manifest(copy, STUDY).runs[0].path)
+    content = read_json(run.folder / name)
+    del content["key"]
+    write_json(run.folder / name, content)
+    with pytest.raises(Corrupt, match=f"{name} has no key, so it is not of this run"):
+        run.result()
+        run.evaluation()
 
 
 def test_no_bit_of_a_result_changes_a_number_in_silence(results):
@@ -148,16 +354,6 @@ def test_a_run_whose_weights_were_set_aside_is_trained_again(results, planned):
     assert again.todo == [run.path] and any("weights.safetensors was damaged" in note for note in again.notes)
     assert train(again)[0] == "done" and not planned().todo
     assert load(run.folder).model()
-
-
-def test_damaged_weights_that_are_to_be_tested_are_set_aside_and_trained_again(results, command, capsys):
-    run = only(results)
-    flip(run.weights_file, 3000)
-    further = plan_study(latest(*command, f"results_dir={results}", "eval.lengths=[8,24]"))
-    assert further.todo == [run.path] and train(further)[0] == "done"
-    [line] = [line for line in capsys.readouterr().err.splitlines() if "trained again" in line]
-    assert "weights.safetensors is damaged" in line and "set aside as weights.safetensors.corrupt" in line
-    assert "test/loss@24" in run.evaluation()
 
 
 def test_removed_weights_are_not_explained_by_what_was_not_asked_for(results, planned):
@@ -230,21 +426,12 @@ def test_what_came_after_a_result_replaces_nothing(tmp_path):
     assert study.runs["test/loss"].tolist() == before and [said in note for note in study.notes] == [True]
 
 
-def test_a_missing_tensor_is_reported_and_edited_lengths_are_measured_again(results, planned):
+def test_a_missing_tensor_is_reported(results):
     run = only(results)
-    before = run.evaluation()
-    edit(run.evaluation_file, lambda written: written["metrics"].update({"test/loss@8": 1.0}))
-    study = load_study(results, STUDY)
-    assert "test/loss@8" not in study.runs and any("evaluation.json is damaged" in note for note in study.notes)
-    again = planned()
-    assert again.statuses == {run.path: "untested"}
-    assert train(again)[0] == "done" and run.evaluation() == before
     tensors = load_file(run.weights_file)
     del tensors["blocks.0.ffn.up.weight"]
     save_file(tensors, run.weights_file)
-    result = json.loads(run.result_file.read_text())
-    del result["files"], result["sha256"]
-    write_json(run.result_file, result)
+    edit_result(run, lambda result: result.pop("files"))
     missing = rf"{run.weights_file} has no blocks\.0\.ffn\.up\.weight, which the model needs.*command again"
     with pytest.raises(ValueError, match=missing):
         load(run.folder).model()

@@ -1,4 +1,4 @@
-"""Leases: hosts that share a folder and no locks train a run once, and whoever lost a run writes nothing more to it."""
+"""The lock of a run: one process trains it, and whoever has lost a run writes nothing more to it."""
 
 import dataclasses
 import errno
@@ -11,52 +11,34 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from conftest import ROOT
 
+from ablate.cli.main import command
+from ablate.execution.train_run import save_weights
 from ablate.runs import lock as leases
 from ablate.runs.files import write_atomic
 from ablate.runs.folder import MetricsWriter, Run
-from ablate.runs.lock import Lease, LeaseLost, holder
+from ablate.runs.lock import Holder, Lease, LeaseLost, holder, read_lease
+from ablate.runs.records import Evaluation, Provenance, Result
 
-ELSEWHERE = """
-import errno, fcntl, os, socket, sys, time
+PROGRAM = """
+import fcntl, socket, sys
 from pathlib import Path
 from ablate.runs import lock as leases
 from ablate.runs.files import write_atomic
 from ablate.runs.folder import MetricsWriter, Run
-socket.gethostname = lambda: sys.argv[2]
+from ablate.runs.records import Result
 leases.BEAT, leases.STALE = 0.2, 1.5
-def no_locks(*_):
-    raise OSError(errno.ENOLCK, "no locks available")
-fcntl.flock = no_locks
+if len(sys.argv) > 2:
+    socket.gethostname = lambda: sys.argv[2]
+    fcntl.flock = lambda *_: None  # as on a mount with localflock
 run = Run(Path(sys.argv[1]), "cell/s0")
-"""
 
-
-@pytest.fixture
-def quick(monkeypatch):
-    monkeypatch.setattr(leases, "BEAT", 0.2)
-    monkeypatch.setattr(leases, "STALE", 1.5)
-
-
-@pytest.fixture
-def run(tmp_path, quick) -> Run:
-    run = Run(tmp_path, "cell/s0")
-    run.folder.mkdir(parents=True)
-    return run
-
-
-def on_host(name: str, results: Path, program: str) -> subprocess.Popen:
-    """A process that believes itself on another host, whose file system has no locks."""
-    command = [sys.executable, "-c", ELSEWHERE + program, str(results), name]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
-HOLD = """
 def attempt(write):
     try:
         write()
@@ -64,104 +46,189 @@ def attempt(write):
     except leases.LeaseLost:
         print("lost", flush=True)
 
-with run.lock(lambda: False, "cuda:3") as mine:
-    writer = MetricsWriter(run.metrics_file, 0, run.check)
-    print(mine, flush=True)
+with run.lock(lambda: False, "cuda:3") as is_locked:
+    writer = MetricsWriter(run)
+    print(is_locked, flush=True)
     sys.stdin.readline()
     attempt(lambda: writer.write({"step": 2}))
     attempt(lambda: write_atomic(run.checkpoint_file, b"old", run.check))
-    attempt(lambda: MetricsWriter(run.metrics_file, 0, run.check))
+    attempt(lambda: run.write(run.result_file, Result(status="done", final={})))
+    attempt(lambda: MetricsWriter(run))
 """
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A run, in a process whose leases go stale soon."""
+    monkeypatch.setattr(leases, "BEAT", 0.2)
+    monkeypatch.setattr(leases, "STALE", 1.5)
+    run = Run(tmp_path, "cell/s0")
+    run.folder.mkdir(parents=True)
+    return run
+
+
+def start(run: Run, *host: str) -> subprocess.Popen:
+    """A process that holds a run, on this host or on another one that shares no locks with it."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(run.folder.parents[2]), *host],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "True\n"
+    return process
+
+
+def soon(seconds: float = 30) -> Callable[[], bool]:
+    """Whether to go on waiting."""
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() < end
+
+
+def never() -> bool:
+    return False
+
+
+def elsewhere(run: Run, age: float = 0) -> Holder:
+    """A lease of another host, whose last heartbeat was some seconds ago."""
+    lease = Holder(host="node7", pid=1, token="theirs")
+    run.lease_file.write_text(json.dumps(lease.as_json()))
+    os.utime(run.lease_file, (time.time() - age, time.time() - age))
+    return lease
 
 
 def test_a_lease_says_who_holds_a_run_and_goes_when_it_ends(run):
     assert run.holder() is None
-    with run.lock(lambda: False, "cuda:1") as mine:
-        assert mine
+    with run.lock(never, "cuda:1") as is_locked:
+        assert is_locked
         held = run.holder()
-        assert (held.pid, held.device) == (os.getpid(), "cuda:1") and held.host and held.started
+        assert (held.pid, held.device) == (os.getpid(), "cuda:1") and held.host and held.token
         run.check()
     assert run.holder() is None and sorted(path.name for path in run.folder.iterdir()) == ["lock"]
 
 
+def test_a_process_of_this_host_is_kept_out_until_the_holder_is_killed_and_no_longer(run):
+    process = start(run)
+    with run.lock(never) as is_locked:
+        assert not is_locked and run.holder().pid == process.pid
+    process.kill()
+    process.wait()
+    assert run.lease_file.exists() and run.holder() is None
+    with run.lock(never) as is_locked:
+        assert is_locked
+
+
+def test_a_stopped_process_keeps_its_lock_on_this_host(run):
+    process = start(run)
+    os.kill(process.pid, signal.SIGSTOP)
+    with run.lock(soon(3)) as is_locked:
+        assert not is_locked and read_lease(run.lease_file).pid == process.pid
+    os.kill(process.pid, signal.SIGCONT)
+    assert process.communicate("\n", timeout=30)[0] == "written\n" * 4
+
+
 def test_another_host_is_kept_out_while_the_heart_beats_and_no_longer(run):
-    other = on_host("other", run.folder.parents[2], HOLD)
-    assert other.stdout.readline() == "True\n"
+    process = start(run, "other")
     for _ in range(4):  # longer than a lease without a heartbeat lives
-        with run.lock(lambda: False) as mine:
-            assert not mine and run.holder().host == "other"
+        with run.lock(never) as is_locked:
+            assert not is_locked and run.holder().host == "other"
         time.sleep(0.5)
-    other.kill()
-    other.wait()
-    asked = time.monotonic()
-    with run.lock(lambda: time.monotonic() < asked + 30) as mine:
-        assert mine and run.holder().pid == os.getpid()
+    process.kill()
+    process.wait()
+    with run.lock(soon()) as is_locked:
+        assert is_locked and run.holder().pid == os.getpid()
 
 
-def test_a_stopped_process_that_wakes_up_late_writes_nothing(run):
-    other = on_host("other", run.folder.parents[2], HOLD)
-    assert other.stdout.readline() == "True\n"
-    os.kill(other.pid, signal.SIGSTOP)
-    asked = time.monotonic()
-    with run.lock(lambda: time.monotonic() < asked + 30) as mine:
-        assert mine
-        MetricsWriter(run.metrics_file, 0, run.check).write({"step": 1})
+def test_a_stopped_process_of_another_host_that_wakes_up_late_writes_nothing(run):
+    process = start(run, "other")
+    os.kill(process.pid, signal.SIGSTOP)
+    with run.lock(soon()) as is_locked:
+        assert is_locked
+        MetricsWriter(run).write({"step": 1})
         write_atomic(run.checkpoint_file, b"new", run.check)
-        os.kill(other.pid, signal.SIGCONT)
-        out, _ = other.communicate("\n", timeout=30)
-        assert out == "lost\nlost\nlost\n"
+        before = contents(run)
+        os.kill(process.pid, signal.SIGCONT)
+        assert process.communicate("\n", timeout=30)[0] == "lost\n" * 4
+        assert contents(run) == before
         run.check()
         assert run.holder().pid == os.getpid()
-    assert run.metrics_file.read_text() == '{"step": 1}\n' and run.checkpoint_file.read_bytes() == b"new"
-    assert not [path for path in run.folder.iterdir() if path.name.startswith(".")]
 
 
-def test_of_several_claimants_of_a_stale_lease_exactly_one_wins(run):
-    for _ in range(10):
-        Lease(run.lease_file, "cpu").take(alone=False)
-        os.utime(run.lease_file, (1, 1))
-        claimants = [Lease(run.lease_file, "cpu") for _ in range(6)]
-        ready, won = threading.Barrier(len(claimants)), []
-
-        def claim(lease: Lease, ready=ready, won=won) -> None:
-            ready.wait()
-            if lease.take(alone=False):
-                won.append(lease)
-
-        threads = [threading.Thread(target=claim, args=(lease,)) for lease in claimants]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(won) == 1
-        won[0].check()
-        won[0].release()
-        assert not list(run.folder.iterdir())
+def contents(run: Run) -> dict[str, bytes]:
+    """What lies in a run's folder."""
+    return {path.name: path.read_bytes() for path in run.folder.iterdir()}
 
 
-def test_a_successor_that_died_on_the_way_is_succeeded(run):
-    old, dead, new, late = (Lease(run.lease_file, "cpu") for _ in range(4))
-    assert old.take(alone=False)
-    os.utime(run.lease_file, (1, 1))
-    claim = old.sibling(old.content, "next")
-    claim.write_bytes(dead.content)
-    assert not new.take(alone=False), "it may be about to take over"
-    with pytest.raises(LeaseLost):
-        old.check()
-    os.utime(claim, (1, 1))
-    assert new.take(alone=False) and not late.take(alone=False)
-    new.check()
-    assert [path.name for path in run.folder.iterdir()] == ["lease.json"]
+WRITES = {
+    "metrics.jsonl": lambda run: MetricsWriter(run),
+    "checkpoint.pt": lambda run: write_atomic(run.checkpoint_file, b"state", run.check),
+    "result.json": lambda run: run.write(run.result_file, Result(status="done", final={})),
+    "evaluation.json": lambda run: run.write(run.evaluation_file, Evaluation()),
+    "provenance.json": lambda run: run.write(run.provenance_file, Provenance(versions={})),
+    "weights.safetensors": lambda run: save_weights(run, torch.nn.Linear(1, 1)),
+}
 
 
-def test_staleness_is_by_the_clock_of_the_file_server(run, monkeypatch):
-    """Nothing but times of files counts: a host whose clock is a day ahead takes nothing from anyone."""
-    assert Lease(run.lease_file, "cpu").take(alone=False)
-    leases.skew.cache_clear()
-    true = time.time
-    monkeypatch.setattr(time, "time", lambda: true() + 86400)
-    assert holder(run.lease_file) and not Lease(run.lease_file, "cpu").take(alone=False)
-    leases.skew.cache_clear()
+@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_holder_whose_token_has_changed_writes_nothing(name, is_lost, run):
+    with run.lock(never):
+        if not is_lost:
+            WRITES[name](run)
+            assert name in contents(run)
+            return
+        elsewhere(run)
+        before = contents(run)
+        with pytest.raises(LeaseLost, match="has been taken over by another process"):
+            WRITES[name](run)
+        assert contents(run) == before
+    assert read_lease(run.lease_file).token == "theirs", "the other's lease stays"
+
+
+def test_a_fork_of_the_holder_writes_nothing_and_leaves_the_run_to_it(run):
+    with run.lock(never) as is_locked:
+        assert is_locked
+        child = os.fork()
+        if child == 0:
+            try:
+                MetricsWriter(run)
+            finally:
+                os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+        run.check()
+        assert not run.metrics_file.exists()
+
+
+def test_of_several_claimants_without_common_locks_one_stays(run, monkeypatch):
+    monkeypatch.setattr(fcntl, "flock", lambda *_: None)
+    elsewhere(run, age=100)
+    claimants = [Lease(run.lease_file, "cpu") for _ in range(6)]
+    ready = threading.Barrier(len(claimants))
+
+    def claim(lease: Lease) -> None:
+        ready.wait()
+        with open(run.folder / "lock", "w") as file:
+            lease.acquire(file, never)
+
+    threads = [threading.Thread(target=claim, args=(lease,)) for lease in claimants]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(lease.is_held() for lease in claimants) == 1
+    for lease in claimants:
+        lease.release()
+    assert not run.lease_file.exists()
+
+
+def test_a_host_whose_clock_is_a_day_ahead_takes_nothing_from_another(run, monkeypatch):
+    """Staleness is by the times of files alone."""
+    elsewhere(run)
+    true_time = time.time
+    monkeypatch.setattr(time, "time", lambda: true_time() + 86400)
+    with run.lock(never) as is_locked:
+        assert not is_locked
 
 
 def test_a_run_that_is_removed_while_it_is_waited_for_is_made_anew(run):
@@ -175,68 +242,66 @@ def test_a_run_that_is_removed_while_it_is_waited_for_is_made_anew(run):
                 fcntl.flock(removed, fcntl.LOCK_UN)
             return next(waits, None) is not None
 
-        with run.lock(wait) as mine:
-            assert mine and run.holder().pid == os.getpid()
+        with run.lock(wait) as is_locked:
+            assert is_locked and run.holder().pid == os.getpid()
             run.check()
+            with run.lock(never) as second:
+                assert not second
 
 
-def test_on_one_host_the_lock_decides_and_what_a_killed_process_was_writing_is_removed(run):
-    killed, left = Lease(run.lease_file, "cpu"), run.folder / ".checkpoint.pt.1.tmp"
-    assert killed.take(alone=False)
-    left.write_bytes(b"half")
-    with run.lock(lambda: False) as mine:
-        assert mine, "who has the lock need not wait for a lease of this host to go stale"
-        with run.lock(lambda: False) as second:
-            assert not second
-        run.check()
-    assert not run.lease_file.exists() and not left.exists()
+def test_what_a_killed_process_was_writing_is_removed(run):
+    temporary = run.folder / ".checkpoint.pt.1.tmp"
+    temporary.write_bytes(b"half")
+    with run.lock(never) as is_locked:
+        assert is_locked and not temporary.exists()
 
 
-@pytest.mark.parametrize("put", [os.mkfifo, lambda file: file.write_bytes(b"{")])
-def test_a_damaged_lease_goes_stale_like_any_other(put, run):
+@pytest.mark.parametrize("put", [os.mkfifo, lambda file: file.write_bytes(b"{"), lambda file: file.write_bytes(b"{}")])
+def test_a_damaged_lease_names_nobody(put, run):
     put(run.lease_file)
-    with run.lock(lambda: False) as mine:
-        assert not mine
-    os.utime(run.lease_file, (1, 1))
-    with run.lock(lambda: False) as mine:
-        assert mine and json.loads(run.lease_file.read_bytes())["pid"] == os.getpid()
+    assert run.holder() is None
+    with run.lock(never) as is_locked:
+        assert is_locked and run.holder().pid == os.getpid()
 
 
 def test_a_file_server_that_fails_once_ends_no_heartbeat(run, monkeypatch):
-    lease, asked = Lease(run.lease_file, "cpu"), list[Path]()
-    assert lease.take(alone=False)
+    with run.lock(never):
+        lease = run.lease
+        read = leases.read_regular
+        failures = iter([True, True])
 
-    def read(file):
-        asked.append(file)
-        if len(asked) < 3:
-            raise OSError(errno.EIO, "Input/output error")
-        lease.ended.set()
-        return lease.content
+        def failing(file):
+            if next(failures, False):
+                raise OSError(errno.EIO, "Input/output error")
+            return read(file)
 
-    monkeypatch.setattr(leases, "read_regular", read)
-    monkeypatch.setattr(leases, "BEAT", 0.0)
-    os.utime(run.lease_file, (1, 1))
-    lease.beat()
-    assert len(asked) == 3 and run.lease_file.stat().st_mtime > 1, "touched again, as the lease is still ours"
+        monkeypatch.setattr(leases, "read_regular", failing)
+        os.utime(run.lease_file, (1, 1))
+        wait = soon()
+        while run.lease_file.stat().st_mtime == 1 and wait():
+            time.sleep(0.05)
+        assert run.lease_file.stat().st_mtime > 1 and lease.is_held()
 
 
-def test_a_file_system_without_hard_links_will_do(run, monkeypatch):
+def test_only_a_process_of_this_host_since_its_last_start_is_looked_for(run):
+    with run.lock(never):
+        own = read_lease(run.lease_file)
+        assert leases.is_own(own)
+        for other in ({"boot": "another"}, {"host": "another"}):
+            assert not leases.is_own(dataclasses.replace(own, **other)), "its number may be anyone's"
+        for pid, is_running in ((os.getpid(), True), (2**40, False)):
+            run.lease_file.write_text(json.dumps(dataclasses.replace(own, pid=pid).as_json()))
+            assert (holder(run.lease_file) is not None) == is_running
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS])
+def test_a_folder_without_locks_is_refused_in_one_line(number, small, tmp_path, monkeypatch, capsys):
     def refuse(*_):
-        raise OSError(errno.EPERM, "Operation not permitted")
+        raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(os, "link", refuse)
-    first, second = Lease(run.lease_file, "cpu"), Lease(run.lease_file, "cpu")
-    assert first.take(alone=False) and not second.take(alone=False)
-    os.utime(run.lease_file, (1, 1))
-    assert second.take(alone=False)
-    second.check()
-    with pytest.raises(LeaseLost):
-        first.check()
-
-
-def test_a_lease_from_before_a_restart_is_not_of_a_process_that_has_its_number_today(run):
-    lease = Lease(run.folder / "lease.json", "cpu")
-    held = leases.parsed(lease.content)
-    assert leases.is_own(held) and leases.alive(held)
-    assert not leases.is_own(dataclasses.replace(held, boot="another")), "its number may be anyone's since"
-    assert not leases.is_own(dataclasses.replace(held, host="another"))
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    assert command(["-m", "norm=ln,rms", "seeds=1", *small]) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("ablate: ")]
+    [line] = [line for line in lines if "has no file locks" in line]
+    assert line == lines[-1] and "results_dir" in line and "Lustre: -o flock" in line
+    assert not list(tmp_path.glob("results/runs/*")) and not list(tmp_path.glob("results/studies/*/manifest.json"))

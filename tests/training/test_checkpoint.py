@@ -32,7 +32,7 @@ def saved(tmp_path: Path) -> Run:
     """A run with a logged row and a checkpoint."""
     run = Run(tmp_path, "cell/s0-key")
     run.folder.mkdir(parents=True)
-    metrics = MetricsWriter(run.metrics_file)
+    metrics = MetricsWriter(run)
     metrics.write({"step": 1, "train/loss": 2.0})
     Checkpointer(run, {"part": Part(torch.arange(64.0))}, 0).save(Progress(step=1, first_loss=2.0), metrics)
     metrics.close()

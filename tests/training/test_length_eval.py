@@ -16,8 +16,8 @@ from ablate.execution import train_run
 from ablate.model import products
 from ablate.planning.checks.validate import length_problems
 from ablate.planning.plan import PlanError, plan_study
-from ablate.runs.files import write_json
 from ablate.runs.folder import Run, lacking
+from ablate.runs.records import Evaluation
 from ablate.runs.study import load_study
 from ablate.training import evaluation, trainer
 from analysis.case import case_of
@@ -82,17 +82,17 @@ def test_linear_layers_are_computed_as_in_training(text, tmp_path, monkeypatch):
         assert carried_out(*words, f"eval.lengths={lengths}")[0] == ["done"] and calls
 
 
-def test_what_is_damaged_or_of_another_version_is_written_anew(small):
+def test_what_is_damaged_or_of_another_version_is_written_anew(small, capsys):
     _, run, plan = carried_out(*small, "eval.lengths=[8]")
     found = run.evaluation()
     run.evaluation_file.write_text('{"metrics": 3}')
     assert lacking(run, [8]) == [8]
     [note] = load_study(plan.results, "one").notes
     assert "evaluation.json" in note
-    with pytest.warns(UserWarning, match=r"evaluation\.json .*; skipped"):
-        assert carried_out(*small, "eval.lengths=[8]")[0] == ["done"] and run.evaluation() == found
+    assert carried_out(*small, "eval.lengths=[8]")[0] == ["done"] and run.evaluation() == found
+    assert "evaluation.json is damaged" in (said := capsys.readouterr().err) and "tested again" in said
     assert (run.folder / "evaluation.json.corrupt").read_text() == '{"metrics": 3}'
-    write_json(run.evaluation_file, {"metrics": {"test/loss@8": 1.0}, "torch": "1.0", "data_fingerprint": "x"})
+    run.write(run.evaluation_file, Evaluation(metrics={"test/loss@8": 1.0}, torch="1.0", data_fingerprint="x"))
     carried_out(*small, "eval.lengths=[8,24]")
     assert run.evaluation().keys() == {"test/loss@24", "test/bpb@24", "test/accuracy@24"}, "they are not mixed"
 

@@ -102,7 +102,7 @@ class Sender:
     def lock(self, wait: Callable[[], bool] = lambda: False) -> bool:
         """Become the study's only sender on this host; False if another stays it while `wait()` is true."""
         self.lock_file = self.lock_file or open(self.file.with_name("tracking.lock"), "w", opener=no_link)  # noqa: SIM115
-        if take(self.lock_file, wait) is False:  # None on a file system without locks
+        if not take(self.lock_file, wait):
             return False
         with contextlib.suppress(FileNotFoundError, Corrupt):  # a run that is sent again is there once all the same
             self.sent = read_record(Tracked, self.file).services

@@ -76,9 +76,12 @@ def ask(results: Path) -> Iterator[Ask]:
 
 
 def fingerprint(folder: Path) -> dict[str, tuple[int, str]]:
-    """Every file of a folder: when it was changed, and its content."""
-    files = [file for file in folder.rglob("*") if file.is_file()]
-    return {str(file): (file.stat().st_mtime_ns, hashlib.sha256(file.read_bytes()).hexdigest()) for file in files}
+    """Everything in a folder: when it was changed, and the content of files."""
+    found = {}
+    for path in (folder, *folder.rglob("*")):
+        content = path.read_bytes() if path.is_file() else b""
+        found[str(path)] = path.stat().st_mtime_ns, hashlib.sha256(content).hexdigest()
+    return found
 
 
 def test_the_state_is_what_is_on_disk_and_nothing_is_written(results: Path, ask: Ask) -> None:
@@ -155,7 +158,8 @@ def test_tables_are_computed_again_when_files_change_and_not_before(results, ask
     versions = [ask("/state.json")[1]["version"] for _ in range(3)]
     assert len(read) == 1 and len({*versions}) == 1
     [running] = load_study(results, "fabricated").runs.query("seed == 2 and norm == 'rms'")["path"]
-    writer = MetricsWriter(Run(results, running).metrics_file, os.path.getsize(Run(results, running).metrics_file))
+    run = Run(results, running)
+    writer = MetricsWriter(run, os.path.getsize(run.metrics_file))
     writer.write({"step": 440, "tokens": 64 * 440, "seconds": 44.0, "val/loss": 2.5})
     writer.close()
     monkeypatch.setattr(live, "REST", 1e9)
