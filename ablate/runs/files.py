@@ -4,6 +4,7 @@ import functools
 import hashlib
 import json
 import os
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def no_link(path: str, flags: int) -> int:
 def write_atomic(path: Path, data: bytes, check: Callable[[], None] = lambda: None) -> Path:
     """Replace a file atomically: a reader, also after a kill, sees the old or the new one.  `check` may raise first.
     Returns the file."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:16]}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "wb", opener=no_link) as file:

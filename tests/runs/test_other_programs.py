@@ -63,7 +63,7 @@ def planned(results: Path) -> Manifest:
 
 def log(run: Run, last: float, until: int = STEPS) -> None:
     """Log what the script prints: a loss every ten steps, ten steps a second."""
-    writer = MetricsWriter(run.metrics_file)
+    writer = MetricsWriter(run)
     for step in range(10, until + 1, 10):
         writer.write({"step": step, "seconds": step / 10, "val_loss": last + (STEPS - step) / 100})
     writer.close()
