@@ -26,10 +26,11 @@ from common import by_value
 from ablate import evidence
 from ablate.cli.main import exit_after_training
 from ablate.cli.sweep import DONE, FAILED, INTERRUPTED, TERMINATED, WRONG
+from ablate.config.choices import parse_value
 from ablate.config.command import Command, read_command
 from ablate.config.errors import Corrupt
+from ablate.config.groups import read_groups
 from ablate.config.import_path import program
-from ablate.config.overrides import key_of, parsed
 from ablate.evidence.claims import verdicts_to_store
 from ablate.execution.signals import Terminated
 from ablate.execution.train_run import git
@@ -72,8 +73,8 @@ class Request(NamedTuple):
 
     def kept(self, name: str) -> Path | None:
         """The folder of a study's complete tables, if they are for the current study file; else None."""
-        now = self.read(name).request.kept.get("asks")
-        if now is None:  # the file cannot be read, which its command reports
+        now = self.read(name).digest
+        if not now:  # the file cannot be read, which its command reports
             return None
         for folder in sorted(file.parent for file in self.tables.glob(f"*/{MANIFEST}")):
             with contextlib.suppress(OSError, Corrupt):
@@ -84,15 +85,14 @@ class Request(NamedTuple):
 
     def read(self, name: str) -> Command:
         """Parse the command that trains a study."""
-        return read_command(
-            [f"+experiment={name}", *(word for word in self.words if not is_hydras(word))], self.config_dir
-        )
+        words = [word for word in self.words if not is_hydras(word)]
+        return read_command([f"+experiment={name}", *words], self.config_dir)[0]
 
 
 def last_value(words: list[str], key: str) -> str | None:
     """The value of the last of these overrides that sets a key, or None."""
-    given = [word for word in words if key_of(word) == key]
-    return str(parsed(given[-1]).value()) if given else None
+    values = [word.partition("=")[2] for word in words if word.startswith(f"{key}=")]
+    return str(parse_value(values[-1])) if values else None
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -105,7 +105,7 @@ def main(arguments: list[str] | None = None) -> int:
     names = [word for word in given.words if "=" not in word]
     folder = given.config_dir and os.path.abspath(given.config_dir)
     request = Request([word for word in given.words if word not in names], folder, given.to)
-    known = read_command([], folder).groups.studies
+    known = read_groups(folder).studies
     if wrong := next((name for name in names if name not in known), None):
         parser.error(f"{wrong}: no such study file; {instead(wrong, known)}")
     todo = list(dict.fromkeys(names)) or by_value(known)
@@ -140,7 +140,7 @@ def train(words: list[str]) -> int:
 
 def tables_of(name: str, request: Request) -> str:
     """Write the tables of a study, if its command, which ended well, has trained it; returns its outcome."""
-    study = last_value(request.read(name).request.overrides, "study")
+    study = request.read(name).settings["study"].value
     assert study
     if (count := last_value(request.words, "confirm") or "None") != "None":
         study = f"{study}-confirm-{count}"

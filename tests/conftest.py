@@ -57,30 +57,6 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def composed_once() -> Iterator[None]:
-    """Each choice of shipped variants is composed once for all tests: it depends on files that no test changes."""
-    from ablate.config.compose import Composer
-    from ablate.config.groups import read_groups
-
-    with Composer(read_groups()) as composer:  # what others begin with
-        composer.compose([])
-    kept: dict[str, dict[Any, Any]] = {"made": composer.made, "parts": composer.parts}
-    begin = Composer.__init__
-
-    def begin_with_kept(self: Composer, groups: Any, *more: Any) -> None:
-        begin(self, groups, *more)
-        for name, found in kept.items():  # what a folder of a test's own adds stays its own
-            if groups.folder:
-                getattr(self, name).update(found)
-            else:
-                setattr(self, name, found)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Composer, "__init__", begin_with_kept)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
 def memory_that_suffices() -> Iterator[Callable[..., float]]:
     """No plan made in a test's own process estimates its cells' memory, half of what a plan costs, but in tests that
     take `estimated`.  The commands that tests run do."""

@@ -124,7 +124,7 @@ def test_what_has_not_changed_is_kept_in_the_same_words(tmp_path) -> None:
 def test_keys_that_change_what_is_judged_are_asked_for_and_those_of_running_are_not(files, tmp_path) -> None:
     def asks(*more: str, **keys: Any) -> str:
         files("mine", factors={"norm": ["ln", "rms"]}, claims={"a": CLAIM, "b": CLAIM | {"margin": 0.1}}, **keys)
-        return Request([*more], str(tmp_path / "conf"), tmp_path).read("mine").request.kept["asks"]
+        return Request([*more], str(tmp_path / "conf"), tmp_path).read("mine").digest
 
     assert asks() == asks("reuse=none", "results_dir=elsewhere", "track=none")
     others = [asks("margin=0.5"), asks("eval.lengths=[8]"), asks("seeds=9")]

@@ -22,7 +22,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ablate.config.depth import names_of, variant_of
+from ablate.config.choices import names_of, variant_of
 from ablate.config.errors import first_line
 from ablate.config.groups import groups
 from ablate.config.subcommands import Outcome, Parser, conclude

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Iterable
 from pathlib import Path
 
-from ablate.config.depth import names_of, variant_of
+from ablate.config.choices import names_of, variant_of
 from ablate.config.errors import PlanError, Problem
 from ablate.config.groups import CONF, Groups, noted
 from ablate.formatting import nearest, visible

@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ablate.config.depth import unzipped
+from ablate.config.choices import unzipped
 from ablate.config.designs import RUNG
 from ablate.config.errors import Problem
 from ablate.config.key_checks import fraction_of

@@ -1,313 +1,442 @@
-"""Composes the command line into resolved configurations with Hydra; `blame` explains its errors."""
+"""Configurations, joined from files that Hydra reads: the reference model, choices of variants, a preset, single keys.
+
+Hydra finds and reads each file once: its search path, its package, its defaults list.  A configuration then has,
+section by section, what the reference model, the chosen variants in the order of the defaults list, the preset, and the
+keys of the command line set.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import copy
+import dataclasses
 import functools
-import itertools
-import pickle
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
-import yaml
 from hydra import compose, initialize_config_dir
+from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.config_store import ConfigStore
+from hydra.core.default_element import GroupDefault
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ablate.config.components import taken_by
-from ablate.config.depth import is_pattern, names_of, split_settings, variant_of
-from ablate.config.files import read_plain
-from ablate.config.groups import CONF, Groups, default_choices, default_settings
-from ablate.config.overrides import choice_of, chosen, key_of, parsed, refuse_misshapen
-from ablate.config.schema import LAYERS, OWNED, PLACED, WHOLE, Config, typed
+from ablate.config.choices import Choice, Variant, parse_choice
+from ablate.config.depth import value_at
+from ablate.config.errors import PlanError, Problem, first_line
+from ablate.config.groups import CONF, Groups, default_choices
+from ablate.config.read_config import read_config
+from ablate.config.schema import COMPONENTS, LAYERS, SECTIONS, WHOLE, Config
+from ablate.config.targets import BUILT_IN, within
+from ablate.config.unknown_keys import only_some_have, unknown_key
 
-# The errors of composing a bad override; Hydra raises ValueError for a group that is null.
-COMPOSING = (HydraException, OmegaConfBaseException, ValueError)
-MOST = 256  # the most choices of groups that are cached for the next plan
+HYDRAS_ERRORS = (HydraException, OmegaConfBaseException, ValueError)  # ValueError: for a group that is null
+PRESET = "preset"
+USER = "user"  # Hydra's name for the source of the user's folder
 
-
-def copied(node: DictConfig) -> DictConfig:
-    """A deep copy by pickling; `copy.deepcopy` takes four times as long."""
-    return pickle.loads(pickle.dumps(node))
-
-
-def plain_of(file: Path) -> dict[str, Any]:
-    """The settings in a file, unresolved, without those of Hydra."""
-    found: Any = OmegaConf.to_container(OmegaConf.load(file))
-    return {key: value for key, value in found.items() if key not in ("defaults", "hydra")}
+Plain = dict[str, Any]
 
 
-@functools.cache
-def blank() -> DictConfig:
-    """The base schema without values, writable though its dataclasses are frozen; to be copied, as that is faster."""
-    node: DictConfig = OmegaConf.structured(Config)
-    for part in (node, *(node._get_node(key) for key in node)):
-        if isinstance(part, DictConfig):
-            OmegaConf.set_readonly(part, None)
-    for name in OWNED:
-        OmegaConf.set_struct(node[name], False)  # variants may add keys
-    return node
+@dataclass(frozen=True)
+class Part:
+    """What a variant's file sets, by section; of a preset, also the variants of other groups that it chooses."""
+
+    sections: Plain
+    choices: dict[str, str] = field(default_factory=dict)
 
 
-class Composed(NamedTuple):
-    """One resolved configuration without a seed, and the variant chosen for each group."""
+@dataclass(frozen=True)
+class Composed:
+    """A configuration without a seed, and the text of each group's choice."""
 
     config: Config
     choices: dict[str, str]
-
-
-Made = tuple[DictConfig, dict[str, str]]
-
-
-@functools.lru_cache(maxsize=2)
-def cache_of(search: tuple[str, ...], files: tuple[Any, ...]) -> tuple[dict[tuple[str, ...], Made], dict[str, Any]]:
-    """What is composed of these files by choices of groups, and what they set; empty after one is edited."""
-    return {}, {"": plain_of(CONF / "config.yaml")}
-
-
-def states(files: Iterable[Path]) -> Iterator[tuple[Any, ...]]:
-    """Path, inode, mtime, ctime and size of the files that exist."""
-    for file in files:
-        with contextlib.suppress(OSError):
-            found = file.stat()
-            yield file, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+    remarks: list[str] = field(default_factory=list)  # on settings that not all of its variants have
 
 
 class Composer:
-    """Hydra, initialised once for many compositions; a context manager."""
+    """Composes configurations and collects problems; a context manager, since Hydra is initialised for it."""
 
-    def __init__(self, groups: Groups, takes: Callable[[Config, str, str], bool] | None = None):
-        """`takes(config, group, key)`: whether a component has an argument that its YAML does not set."""
-        self.takes = takes or (lambda config, group, key: key in taken_by(group, getattr(config, group), config.user))
-        folder = groups.folder
-        self.search = [f"hydra.searchpath=['file://{Path(folder).resolve()}']"] if folder else []
-        self.known, self.defaults = groups.variants, groups.defaults
-        variants = itertools.chain(*(each.values() for each in self.known.values()))
-        nested = sorted(Path(folder).glob("*/*/*.yaml")) if folder else []  # nested groups
-        files = map(Path.absolute, [CONF / "config.yaml", *variants, *groups.studies.values(), *groups.own, *nested])
-        self.made, self.parts = cache_of(tuple(self.search), tuple(states(files)))
-        if len(self.made) > MOST:
-            self.made.clear()
+    def __init__(self, groups: Groups):
+        self.groups = groups
+        self.base: Plain = {}  # the reference model's settings outside of its variants
+        self.parts: dict[tuple[str, str], Part] = {}
+        self.problems: dict[Problem, None] = {}  # each once, in order
+        self.reached: dict[str, dict[str, None]] = {}  # by key: the choices of its group that have it
+        self.missed: dict[str, dict[str, str]] = {}  # by key: the choices that lack it, and what to write instead
 
     def __enter__(self) -> Composer:
-        if "schema.yaml" not in ConfigStore.instance().repo:  # `conf/config.yaml` refers to it
-            ConfigStore.instance().store(name="schema", node=blank())
-        GlobalHydra.instance().clear()
-        initialize_config_dir(str(CONF), version_base="1.3")
+        initialize_hydra(self.groups)
+        self.base = reference_sections()
         return self
 
     def __exit__(self, *error: Any) -> None:
         GlobalHydra.instance().clear()
 
-    def compose(self, overrides: list[str]) -> Composed:
-        """One configuration: a choice of groups is composed once, and keys are set on a copy.  Raises `COMPOSING`."""
-        # The preset's patterns and the reference model's tracking services, for groups that no override chooses.
-        preset = tuple(text for text in overrides if self.group_of(text) == "preset")
-        own = self.pattern_in(self.chosen(preset)[0]) if preset else {}
-        own |= {group: f"[{','.join(each)}]" for group, each in default_choices().items() if isinstance(each, list)}
-        taken = {self.group_of(text) for text in overrides}
-        overrides = overrides + [choice_of(group, pattern) for group, pattern in own.items() if group not in taken]
-        if any(map(self.pattern_of, overrides)):
-            return self.over_depth(overrides)
-        groups = tuple(self.plain(text) for text in overrides if self.chooses_group(text))
-        keys = [text for text in overrides if not self.chooses_group(text)]
-        given = {*map(key_of, keys)} | {text.partition("=")[2] for text in keys if key_of(text) == "tune.key"}
-        shown = {}
-        for text in overrides:
-            if (group := self.group_of(text)) and "(" in text:
-                shown[group] = chosen(text)
-                keys += self.settings(group, chosen(text), given)
-        return Composed(typed(self._with_keys(groups, keys)), self.chosen(groups)[1] | shown)
+    def without_problems(self) -> Composer:
+        """A composer of the same files that has found no problems yet."""
+        other = Composer(self.groups)
+        other.parts = self.parts
+        other.base = self.base
+        return other
 
-    def plain(self, text: str) -> str:
-        """An override, without the settings that it gives with a choice."""
-        return f"{text.partition('=')[0]}={variant_of(chosen(text))}" if self.group_of(text) and "(" in text else text
+    def compose(self, settings: Mapping[str, Any], added: Collection[str] = ()) -> Composed:
+        """A configuration with these choices of groups and values of keys; the keys in `added` need not be there."""
+        chosen = {key: value for key, value in settings.items() if isinstance(value, Choice)}
+        values = {key: value for key, value in settings.items() if not isinstance(value, Choice)}
+        choices = self.with_defaults(chosen)
+        config: Plain = {}
+        remarks: list[str] = []
+        for section in [*self.base, *self.beyond_base(choices)]:
+            config[section] = self.section(section, choices, remarks)
+        for key, value in values.items():
+            self.set_key(config, key, value, choices, key in added, remarks)
+        self.note_tuned_key(config, choices, remarks)
+        self.resolve(config)
+        typed, problems = read_config(config, self.usual)
+        self.problems |= dict.fromkeys(problems)
+        texts = {group: choice.text for group, choice in choices.items()}
+        return Composed(typed, texts, list(dict.fromkeys(remarks)))
 
-    def settings(self, group: str, choice: str, given: set[str]) -> Iterator[str]:
-        """The overrides for a choice's own settings.  Raises ValueError for keys that are `given` separately, too."""
-        file = self.known[group].get(variant_of(choice))
-        own = [key for key in (file and read_plain(file)) or {} if not key.startswith("_")]
-        more = [key for key in own if key not in default_settings(group)] if group in self.defaults else own
-        variant, example, found = variant_of(choice), (more or own or ["SETTING"])[0], dict[str, str]()
-        for name, value in split_settings(group, choice, self.known[group])[0]:
-            if not value or (not name and not found and len(more) != 1):
-                what, how = "setting" if value else "value", f"{name or example}={value.lstrip('=') or 'VALUE'}"
-                raise ValueError(f"does not say which {what}; write {group}={variant}({how})")
-            name = name or next(reversed(found), example)  # without a name: of the setting before
-            if name in found:
-                each = ",".join(f"{variant}({name}={one})" for one in (found[name], value))
-                raise ValueError(f"gives {name} twice; write it once, or {group}={each} to compare them")
-            found[name] = value
-            if name.partition(".")[0] not in own and not re.fullmatch(r"(?a)[A-Za-z]\w*", name):
-                raise ValueError(f"{name} is no setting of {variant}; its own have bare names, as in {example}=VALUE")
-            key = f"{group}.{name}"
-            if "${" in value:
-                raise ValueError(f"{value} stands for a value; write the value itself")
-            if key in given:
-                raise ValueError(f"{key} is given twice, also by {group}={choice}; leave one out")
-            yield f"++{key}={value}"
+    @functools.cached_property
+    def usual(self) -> Plain:
+        """The reference model, whose values stand in for wrong ones so that other mistakes are found, too."""
+        choices = self.with_defaults({})
+        return {section: self.section(section, choices, []) for section in self.base}
 
-    def pattern_of(self, text: str) -> list[str]:
-        """The variants of a pattern over the layers, or of a list of tracking services; empty for a single one."""
-        group = self.group_of(text)
-        if group == "track":
-            value = parsed(text).value()
-            return [str(each) for each in value] if isinstance(value, list) else []
-        choice = chosen(text) if group in PLACED else ""
-        return names_of(choice, self.known[group]) if group and is_pattern(choice, self.known[group]) else []
-
-    def pattern_in(self, config: DictConfig) -> dict[str, str]:
-        """The patterns over the layers in a composed configuration, by group."""
-        nodes = {group: config.get(group) or {} for group in PLACED}
-        return {group: node[LAYERS] for group, node in nodes.items() if node.get(LAYERS)}
-
-    def each_variant(self, groups: Iterable[str]) -> Iterator[tuple[str, ...]]:
-        """These choices of groups, once with each variant of a pattern in place of the pattern."""
-        named = [
-            [f"{text.partition('=')[0]}={variant_of(name)}" for name in self.pattern_of(text)] or [self.plain(text)]
-            for text in groups
-        ]
-        return itertools.product(*named)
-
-    def over_depth(self, overrides: list[str]) -> Composed:
-        """`compose` for overrides with patterns over the layers or several tracking services."""
-        found = {text: self.pattern_of(text) for text in overrides}
-        shown = {text.partition("=")[0]: text for text, names in found.items() if names}
-        rest = [text for text in overrides if text not in shown.values()]
-        others = [text for text in rest if text.lstrip("+").partition(".")[0] not in shown]
-        whole = self.compose([*others, *(choice_of(group, found[text][0]) for group, text in shown.items())])
-        for group, text in shown.items():
-            own = [each for each in rest if each.lstrip("+").startswith(f"{group}.")]
-            variants = self._variants(group, found[text], others, own)
-            node = {LAYERS: chosen(text), **variants} if group in PLACED else [*variants.values()]
-            whole = Composed(whole.config.with_value(group, node), whole.choices | {group: chosen(text)})
-        return whole
-
-    def _variants(self, group: str, names: list[str], others: list[str], own: list[str]) -> dict[str, Any]:
-        """The settings of a group's variants, each with the keys of `own` that it has; keys that none has go to all."""
-        bare = {name: self.compose([*others, choice_of(group, name)]).config for name in names}
-
-        def has(name: str, text: str) -> bool:
-            key, node = parsed(text).key_or_group.split(".")[1], getattr(bare[name], group)
-            return key in node or (text.startswith("+") and self.takes(bare[name], group, key))
-
-        lost = [text for text in own if not any(has(name, text) for name in names)]
-        taken = {name: [text for text in own if text in lost or has(name, text)] for name in names}
-        whole = {name: self.compose([*others, choice_of(group, name), *taken[name]]) for name in names if own}
-        return {name: getattr(whole[name].config if own else bare[name], group) for name in names}
-
-    def _with_keys(self, groups: tuple[str, ...], keys: list[str]) -> dict[str, Any]:
-        """The configuration of these choices of groups with keys set, resolved to plain data."""
-        config = copied(self.chosen(groups)[0])
-        for override in map(parsed, keys):  # as Hydra does
-            key, value, adds = override.key_or_group, override.value(), override.is_add()
-            single = adds and not isinstance(value, dict | list)
-            if single and OmegaConf.select(config, key, throw_on_missing=False) is not None:
-                raise HydraException(f"an item is already at {key}")
-            OmegaConf.update(config, key, value, merge=True, force_add=adds or override.is_force_add())
-        try:
-            resolved = OmegaConf.to_container(config, resolve=True)
-        except OmegaConfBaseException:  # `refuse_misshapen` has better messages for wrong types
-            resolved = OmegaConf.to_container(OmegaConf.masked_copy(config, list(config)), resolve=True)
-        assert isinstance(resolved, dict)
-        for key, value in resolved.items():  # convert interpolated values to the key's type, too
-            if OmegaConf.is_interpolation(config, str(key)) and not isinstance(value, dict | list):
-                resolved[key] = config[key]
-        refuse_misshapen(resolved)
-        return {str(key): value for key, value in resolved.items()}
-
-    def chosen(self, groups: tuple[str, ...]) -> Made:
-        """The configuration of these choices of groups, and every group's variant; cached."""
-        if groups not in self.made:
-            made = None
-            with contextlib.suppress(*COMPOSING, yaml.YAMLError, OSError):
-                made = self.joined(groups)  # if files are invalid, Hydra has better messages
-            made = made or self.composed(groups)
-            if self.search:
-                self.refuse_keys_of_studies(made[0], groups)
-            self.made[groups] = made
-        return self.made[groups]
-
-    def composed(self, groups: tuple[str, ...]) -> Made:
-        """`chosen` for choices that Hydra composes."""
-        config = compose("config", [*self.search, *groups], return_hydra_config=True)
-        choices = {name: choice for name, choice in config.hydra.runtime.choices.items() if "/" not in name}
-        with open_dict(config):  # Hydra's own settings would be three quarters of each copy
-            del config["hydra"]
-        for name in OWNED:
-            OmegaConf.set_struct(config[name], None)  # keys that no variant has are refused as misspelt
-        self.drop_idle(config, choices, groups)
-        return config, choices
-
-    def refuse_keys_of_studies(self, config: DictConfig, groups: tuple[str, ...]) -> None:
-        """Raise ValueError if a variant's file sets a key of a whole study (but `track`, which variants of it may)."""
-        track = tuple(text for text in groups if self.group_of(text) == "track")
-        for choice, keys in ((), [key for key in WHOLE if key != "track"]), (track, ["track"]):
-            plain = self.chosen(choice)[0] if choice != groups else config
-            found, given = (OmegaConf.masked_copy(each, list(keys)) for each in (config, plain))
-            if other := [key for key in keys if found._get_node(key) != given._get_node(key)]:
-                raise ValueError(f"sets {other[0]}, a key of a whole study; write it on the command line")
-
-    def joined(self, groups: tuple[str, ...]) -> Made | None:
-        """`composed` in an eighth of the time, by merging files in the order of the defaults; None for what only Hydra
-        can compose: files that choose groups, and groups beyond the defaults."""
-        usual = {group: name for group, name in self.defaults.items() if group in self.known}
-        given = dict(text.split("=", 1) for text in groups)
-        choices = usual | given
-        parts = [self.part(f"{group}={name}") for group, name in choices.items()]
-        if None in parts or len(given) < len(groups) or choices.keys() != usual.keys():
-            return None
-        config = copied(blank())
-        config.merge_with(self.parts[""], *parts)
-        for name in OWNED:
-            OmegaConf.set_struct(config[name], None)
-        OmegaConf.set_struct(config, True)
-        return config, dict(reversed(choices.items()))
-
-    def part(self, text: str) -> Mapping[str, Any] | None:
-        """What the file of a variant sets in a configuration: keys of its group or, as a scale does, of all; None if it
-        chooses groups, too, or if there is no such file."""
-        group, _, variant = text.partition("=")
-        if text not in self.parts:
-            file = self.known.get(group, {}).get(variant)
-            written = file.read_text(encoding="utf-8", errors="replace") if file else ""
-            whole = "@package _global_" in written
-            if not file or "defaults" in written or whole != ("@package" in written):
-                self.parts[text] = None
-            else:
-                self.parts[text] = plain_of(file) if whole else {group: plain_of(file)}
-        return self.parts[text]
-
-    def drop_idle(self, config: DictConfig, choices: dict[str, str], groups: tuple[str, ...]) -> None:
-        """Remove a preset's settings for its own variants from groups with another variant that lacks these keys."""
-        preset = tuple(text for text in groups if self.group_of(text) == "preset")
-        if not preset or preset == groups:
-            return
-        (own, chosen), plain = self.chosen(preset), self.chosen(tuple(t for t in groups if t not in preset))[0]
-        patterns = self.pattern_in(own)
-        for group, choice in choices.items():
-            if group not in config or (choice == chosen.get(group) and group not in patterns):
+    def with_defaults(self, chosen: Mapping[str, Choice]) -> dict[str, Choice]:
+        """The choice of every group, in the order of the defaults list: by the user, else by a chosen file's defaults
+        list (that of a preset, say), else that of the reference model."""
+        names: dict[str, Any] = dict(default_choices())
+        for group, choice in chosen.items():
+            if choice.is_pattern:
                 continue
-            others = names_of(patterns.get(group, ""), self.known[group])
-            lacking = (config[group] or {}).keys() - (plain[group] or {}).keys()
-            if choice in others:  # a variant of the preset's own pattern loses only the keys of its other variants
-                lacking &= {LAYERS, *(key for name in others for key in read_plain(self.known[group][name]))}
-            if lacking:
-                rest = OmegaConf.masked_copy(config[group], [*(config[group].keys() - lacking)])
-                with open_dict(config):  # sections of the base schema are typed
-                    config[group] = OmegaConf.merge(plain[group], rest) if group in OWNED else rest
+            part = self.part(group, choice.variants[0].name)
+            names |= part.choices
+            for section, content in part.sections.items():
+                if group == PRESET and isinstance(content, dict) and LAYERS in content:
+                    names[section] = content[LAYERS]
+        choices = {}
+        for group, name in names.items():
+            if group in chosen:
+                choices[group] = chosen[group]
+            elif isinstance(name, list):
+                services = tuple(Variant(str(each), str(each)) for each in name)
+                choices[group] = Choice(group, f"[{','.join(map(str, name))}]", services, is_pattern=True)
+            elif group in self.groups.variants:
+                choices[group] = parse_choice(group, str(name), self.groups.variants)
+        for group, choice in chosen.items():
+            choices.setdefault(group, choice)
+        return choices
 
-    def chooses_group(self, text: str) -> bool:
-        """Whether an override is one of groups (or of Hydra's own settings), not of a key."""
-        key = text.partition("=")[0]
-        return self.group_of(text) is not None or key.startswith(("~", "hydra.")) or "/" in key or "@" in key
+    def beyond_base(self, choices: Mapping[str, Choice]) -> Iterator[str]:
+        """Sections that chosen files set and that the base schema does not have."""
+        seen = set(self.base)
+        for group, choice in choices.items():
+            for variant in choice.variants:
+                for section in self.part(group, variant.name).sections:
+                    if section not in seen:
+                        seen.add(section)
+                        yield section
 
-    def group_of(self, text: str) -> str | None:
-        """The group for which an override chooses a variant; None for a key."""
-        key = text.partition("=")[0].lstrip("+~").partition("@")[0]
-        return key if key in self.known else None
+    def section(self, section: str, choices: Mapping[str, Choice], remarks: list[str]) -> Any:
+        """A section of a configuration; of a group with several variants, the settings of each."""
+        choice = choices.get(section)
+        if choice is None:
+            return self.node(section, None, choices, remarks)
+        nodes = {variant.text: self.node(section, variant, choices, remarks) for variant in choice.variants}
+        if not choice.is_pattern:
+            return nodes[choice.variants[0].text]
+        if section == "track":
+            return list(nodes.values())
+        return {LAYERS: choice.text, **nodes}
+
+    def node(self, section: str, variant: Variant | None, choices: Mapping[str, Choice], remarks: list[str]) -> Any:
+        """The settings of a section with one variant, which every chosen file may set."""
+        node = copy.deepcopy(self.base.get(section))
+        for group, choice in choices.items():
+            if group == PRESET:
+                continue
+            name = variant.name if variant and group == section else choice.variants[0].name
+            content = self.part(group, name).sections
+            if section in content:
+                node = merged(node, content[section])
+        if PRESET in choices:
+            node = self.with_preset(node, section, variant, choices[PRESET], remarks)
+        if variant and variant.settings:
+            node = dict(node or {})
+            for key, value in variant.settings.items():
+                set_at(node, key.split("."), value)
+        return node
+
+    def with_preset(self, node: Any, section: str, variant: Variant | None, preset: Choice, remarks: list[str]) -> Any:
+        """A section with a preset's settings; of another variant than the preset's, only those that it has."""
+        part = self.part(PRESET, preset.variants[0].name)
+        if section not in part.sections:
+            return node
+        settings = part.sections[section]
+        if variant is None or not isinstance(settings, dict):
+            return merged(node, settings)
+        text = str(settings.get(LAYERS, part.choices.get(section, variant.name)))
+        own = parse_choice(section, text, self.groups.variants)
+        others = [each.name for each in own.variants if each.name != variant.name]
+        is_own = len(others) < len(own.variants)
+        node = dict(node or {})
+        lacking = []
+        for key, value in settings.items():
+            of_others = any(key in self.part(section, name).sections[section] for name in others)
+            if key in node or (is_own and not of_others):
+                node[key] = copy.deepcopy(value)
+            elif key != LAYERS:
+                lacking.append(key)
+        node.pop(LAYERS, None)
+        if lacking and not is_own and section in (*COMPONENTS, "model"):
+            names = ", ".join(sorted(lacking))
+            remarks.append(f"{section}={variant.text} is without {names}, which {preset.text} sets")
+        return node
+
+    def set_key(
+        self, config: Plain, key: str, value: Any, choices: Mapping[str, Choice], adds: bool, remarks: list[str]
+    ) -> None:
+        """Set a key in place; of several variants in those that have it, or in all if it is added and none has it."""
+        section, *path = key.split(".")
+        if not path:
+            config[section] = value
+            return
+        nodes = named_nodes(config, section, choices)
+        if not all(isinstance(node, dict) for node in nodes.values()):
+            self.problems[Problem(key, f"{section} takes one value; write {section}=VALUE")] = None
+            return
+        having = [name for name, node in nodes.items() if path[0] in node]
+        if adds and len(nodes) > 1:
+            having += [name for name, node in nodes.items() if name not in having and takes(section, node, path[0])]
+        variant = choices[section].text if section in choices else section
+        if not having and not adds:
+            message = unknown_key(key, config, choices, self.groups)
+            self.missed.setdefault(key, {})[variant] = message
+            return
+        self.reached.setdefault(key, {})[variant] = None
+        lacking = [name for name in nodes if name not in having]
+        if having and lacking:
+            remarks.append(f"{key} reaches {', '.join(having)}, not {', '.join(lacking)}")
+        for name, node in nodes.items():
+            if name in having or not having:
+                set_at(node, path, value)
+
+    def note_tuned_key(self, config: Plain, choices: Mapping[str, Choice], remarks: list[str]) -> None:
+        """Note the variants of a pattern that the tuned key does not reach."""
+        key = str(config["tune"].get("key") or "")
+        section, _, name = key.partition(".")
+        if section not in choices or not choices[section].is_pattern or not name:
+            return
+        nodes = named_nodes(config, section, choices)
+        lacking = [variant for variant, node in nodes.items() if name not in node]
+        if lacking and len(lacking) < len(nodes):
+            having = [variant for variant in nodes if variant not in lacking]
+            remarks.append(f"{key} reaches {', '.join(having)}, not {', '.join(lacking)}")
+
+    def resolve(self, config: Plain) -> None:
+        """Resolve interpolations such as ${model.dim} in place."""
+        references = list(interpolations(config))
+        if not references:
+            return
+        whole = OmegaConf.create(config)
+        for path in references:
+            key = ".".join(map(str, path))
+            try:
+                node: Any = whole
+                for name in path:
+                    node = node[name]
+                value = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+            except OmegaConfBaseException as error:
+                self.problems[Problem(key, first_line(error))] = None
+                value = value_at(self.usual, [str(name) for name in path])
+            set_at(config, path, value)
+
+    def part(self, group: str, name: str) -> Part:
+        """What the file of a variant sets, read once."""
+        if (group, name) not in self.parts:
+            self.parts[group, name] = self.read(group, name)
+        return self.parts[group, name]
+
+    def read(self, group: str, name: str) -> Part:
+        """What the file of a variant sets."""
+        file = self.groups.variants[group][name]
+        state = file.stat()
+        result = read_by_hydra(f"{group}/{name}", str(file.absolute()), state.st_mtime_ns, state.st_size)
+        sections = at_package(plain(result.config), result.header.get("package") or group)
+        defaults = [entry for entry in result.defaults_list or [] if getattr(entry, "path", None) != "_self_"]
+        choices: dict[str, str] = {}
+        if defaults and group == PRESET:
+            for entry in defaults:
+                if isinstance(entry, GroupDefault):
+                    choices[str(entry.group).lstrip("/")] = str(entry.value)
+                else:  # another preset, which this one extends
+                    other = self.part(PRESET, str(entry.path))
+                    sections = merged(other.sections, sections)
+                    choices = other.choices | choices
+        elif defaults:
+            sections = self.composed_by_hydra(group, name)
+        if result.provider == USER:
+            keys = [key for key in (*sections, *choices) if key in WHOLE and key != group]  # `track` is a group, too
+            for key in keys:
+                message = f"sets {key}, a key of a whole study; write it on the command line"
+                self.problems[Problem(f"{group}={name}", message)] = None
+            if keys:
+                usual = self.groups.defaults.get(group)
+                return self.part(group, usual) if usual else Part({})
+        return Part(sections, choices)
+
+    def composed_by_hydra(self, group: str, name: str) -> Plain:
+        """What a variant with a defaults list of its own changes in the reference model, by section."""
+        try:
+            usual = plain(compose("config"))
+            whole = plain(compose("config", [f"{self.groups.plus(group)}{group}={name}"]))
+        except HYDRAS_ERRORS as error:
+            why = " ".join(str(error.__cause__ or error).split())
+            raise PlanError([Problem(f"{group}={name}", f"cannot be composed ({why})")]) from None
+        sections = {}
+        for section, node in whole.items():
+            if section == group or section not in usual:
+                sections[section] = node
+            elif node != usual[section]:
+                sections[section] = differences(usual[section], node)
+        return sections
+
+    def all_problems(self) -> list[Problem]:
+        """The problems of all configurations, each once."""
+        problems = list(self.problems)
+        for key, messages in self.missed.items():
+            having = [variant for variant in self.reached.get(key, ()) if variant not in messages]
+            message = only_some_have(key, having, list(messages)) if having else next(iter(messages.values()))
+            problems.append(Problem(key, message))
+        return problems
+
+
+def takes(group: str, node: Plain, argument: str) -> bool:
+    """Whether the constructor of a variant in a pattern has an argument that its YAML leaves out; of user code, which
+    planning does not import, it is assumed, and checked with all other arguments."""
+    from ablate.config.components import taken_by  # imports the component, so torch
+
+    is_own = within(node.get("_target_"), BUILT_IN)
+    return not is_own or argument in taken_by(group, node, ())
+
+
+@functools.lru_cache(maxsize=1000)
+def read_by_hydra(path: str, file: str, modified: int, size: int) -> Any:
+    """A file of a group as Hydra reads it.  All but the path tell only whether it is the one that was read before."""
+    return GlobalHydra.instance().config_loader().repository.load_config(path)
+
+
+def initialize_hydra(groups: Groups) -> None:
+    """Initialise Hydra for the folder of built-in variants and the user's folder."""
+    if "schema.yaml" not in ConfigStore.instance().repo:  # `conf/config.yaml` refers to it
+        ConfigStore.instance().store(name="schema", node=OmegaConf.create(schema_sections()))
+    GlobalHydra.instance().clear()
+    initialize_config_dir(str(CONF), version_base="1.3")
+    if groups.folder:
+        loader = GlobalHydra.instance().config_loader()
+        search_path = loader.get_search_path()
+        search_path.prepend(USER, f"file://{groups.folder}", SearchPathQuery(provider="schema"))
+        loader.repository.initialize_sources(search_path)
+
+
+def schema_sections() -> Plain:
+    """The base schema's default values, by section."""
+    sections: Plain = {}
+    for schema_field in dataclasses.fields(Config):
+        if schema_field.name == "unread":
+            continue
+        if schema_field.name in SECTIONS:
+            sections[schema_field.name] = dataclasses.asdict(SECTIONS[schema_field.name]())
+        elif schema_field.default is not dataclasses.MISSING:
+            sections[schema_field.name] = schema_field.default
+        elif schema_field.default_factory is not dataclasses.MISSING:
+            sections[schema_field.name] = schema_field.default_factory()
+    return sections
+
+
+def reference_sections() -> Plain:
+    """The base schema with what conf/config.yaml sets, without any variant."""
+    result = GlobalHydra.instance().config_loader().repository.load_config("config")
+    content = OmegaConf.to_container(OmegaConf.masked_copy(result.config, own_keys(result.config)), resolve=True)
+    assert isinstance(content, dict)
+    return merged(schema_sections(), {str(key): value for key, value in content.items()})
+
+
+def own_keys(config: Any) -> list[str]:
+    """The keys of a configuration without Hydra's own settings."""
+    return [str(key) for key in config if key != "hydra"]
+
+
+def plain(config: Any) -> Plain:
+    """A node of OmegaConf as plain data, its interpolations unresolved."""
+    content = OmegaConf.to_container(config)
+    assert isinstance(content, dict)
+    return {str(key): value for key, value in content.items()}
+
+
+def at_package(content: Plain, package: str) -> Plain:
+    """The content of a file by section: below its package, such as norm; _global_ is the root."""
+    if package == "_global_":
+        return content
+    for name in reversed(package.split(".")):
+        content = {name: content}
+    return content
+
+
+def merged(node: Any, content: Any) -> Any:
+    """Plain data with nested content added; lists and values are replaced."""
+    if not isinstance(node, dict) or not isinstance(content, dict):
+        return copy.deepcopy(content)
+    result = dict(node)
+    for key, value in content.items():
+        result[key] = merged(result.get(key), value)
+    return result
+
+
+def differences(before: Any, after: Any) -> Any:
+    """The part of nested data that differs from before."""
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        return after
+    return {key: differences(before.get(key), value) for key, value in after.items() if before.get(key) != value}
+
+
+def set_at(node: Any, path: list[Any], value: Any) -> None:
+    """Set a value at a path of plain data in place; missing mappings are made, and mappings are merged."""
+    *above, last = path
+    for name in above:
+        if isinstance(node, dict) and not isinstance(node.get(name), dict | list):
+            node[name] = {}
+        node = node[name]
+    node[last] = merged(node.get(last), value) if isinstance(node, dict) else value
+
+
+def interpolations(node: Any, path: tuple[Any, ...] = ()) -> Iterator[list[Any]]:
+    """The paths of all strings in plain data that refer to other settings."""
+    if isinstance(node, str) and "${" in node:
+        yield list(path)
+    elif isinstance(node, dict):
+        for key, value in node.items():
+            yield from interpolations(value, (*path, key))
+    elif isinstance(node, list):
+        for i, value in enumerate(node):
+            yield from interpolations(value, (*path, i))
+
+
+def named_nodes(config: Plain, section: str, choices: Mapping[str, Choice]) -> dict[str, Any]:
+    """The settings of each variant of a section by name; of a section that is no group, by the section's name."""
+    node = config.get(section)
+    if isinstance(node, list):
+        return {variant.text: each for variant, each in zip(choices[section].variants, node, strict=True)}
+    if isinstance(node, dict) and LAYERS in node:
+        return {name: each for name, each in node.items() if name != LAYERS}
+    return {choices[section].text if section in choices else section: node}
+
+
+def hydras_own(words: list[str], groups: Groups) -> Any:
+    """Hydra's own settings, given words about them such as hydra/launcher=joblib.  Raises HYDRAS_ERRORS."""
+    with Composer(groups):
+        return compose("config", words, return_hydra_config=True).hydra

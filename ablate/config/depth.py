@@ -1,137 +1,12 @@
-"""What a choice of a group may say beyond a variant's name: settings and patterns over the layers.  No torch.
-
-Settings stand in parentheses, as in norm=group(groups=4): the variant's own, which have bare names, and others of the
-configuration that come with this choice, as in norm=dyt(model.scale_embeddings=true) or residual=deepnorm(init=xavier).
-In a pattern, as in attention=5window+mha, names joined by +
-are the variants of successive layers; a number before a name repeats it.  The pattern is repeated over all layers; if
-it ends in +... it may be cut at the last layer: attention=5window+mha+... .  Three dots after a name repeat that
-variant for all remaining layers instead: ffn=mlp+moe... .
-"""
+"""Groups that change over the layers, in configurations: {_layers_: 5window+mha, window: {...}, mha: {...}}."""
 
 import itertools
-import re
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
 
+from ablate.config.choices import AGAIN, Item, items_of, variant_of
 from ablate.config.errors import Problem
-from ablate.config.files import read_plain
-from ablate.config.groups import other_names
-from ablate.config.schema import COMPONENTS, LAYERS, OWNED, PLACED, VARIED, Config
-from ablate.formatting import instead, split
-
-ITEM = re.compile(r"(\d*)(.*?)(\.\.\.)?", re.DOTALL)
-SETTINGS = re.compile(r"""\((?:[^()"']|"[^"]*"|'[^']*')*\)""")
-SETTING = re.compile(r"(?:([\w.]+)\s*=\s*)?(.*)")
-REST, AGAIN = "...", "+..."  # after a variant, and after the whole pattern
-
-
-class Item(NamedTuple):
-    """Successive layers of one variant; `times` is None if it takes all remaining layers."""
-
-    name: str
-    times: int | None
-
-
-def variant_of(text: str) -> str:
-    """A choice of a group without settings: group of group(groups=4), 5window+mha of 5window(size=8)+mha."""
-    return SETTINGS.sub("", text)
-
-
-def settings_of(text: str) -> list[tuple[str, str]]:
-    """The settings that the choice of one variant gives, as text; a name is empty where only a value is given."""
-    parts = split(text.partition("(")[2].removesuffix(")"), ",") if "(" in text else []
-    return [(found[1] or "", found[2]) for part in parts if (found := SETTING.fullmatch(part.strip()))]
-
-
-def split_settings(
-    group: str, choice: str, variants: Mapping[str, Path]
-) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """The settings of a choice: its own, and others that come with it; none for a pattern over the layers."""
-    if is_pattern(choice, variants):
-        return [], []
-    file = variants.get(variant_of(choice))
-    own_keys = (file and read_plain(file)) or {}
-    own, others = [], []
-    for name, value in settings_of(choice):
-        section = name.partition(".")[0]
-        elsewhere = "." in name or name in (*VARIED, *OWNED)
-        if elsewhere and section != group and section not in own_keys:
-            others.append((name, value))
-        else:
-            own.append((name, value))
-    return own, others
-
-
-def without_others(group: str, choice: str, variants: Mapping[str, Path]) -> str:
-    """A choice with its own settings only: dyt of dyt(model.scale_embeddings=true)."""
-    own, others = split_settings(group, choice, variants)
-    if not others:
-        return choice
-    texts = [f"{name}={value}" if name else value for name, value in own]
-    inside = f"({','.join(texts)})" if texts else ""
-    return f"{variant_of(choice)}{inside}"
-
-
-def level_names(group: str, choices: Iterable[str], variants: Mapping[str, Path]) -> dict[str, str]:
-    """The name of each level of a group: without the settings that come with it, if no other level has that name."""
-    short = {choice: without_others(group, choice, variants) for choice in choices}
-    counts = Counter(short.values())
-    return {choice: name if counts[name] == 1 else choice for choice, name in short.items()}
-
-
-def unzipped(factor: str, level: object) -> dict[str, str]:
-    """The level of each key of a zipped factor, 2 and rms of 2+rms; empty if it is unclear, as of several patterns."""
-    keys, values = factor.split("+"), split(str(level), "+")
-    placed = [i for i, key in enumerate(keys) if key in PLACED]
-    if len(values) > len(keys) and len(placed) == 1:  # the pattern of this key
-        pattern = slice(placed[0], placed[0] + 1 + len(values) - len(keys))
-        values[pattern] = ["+".join(values[pattern])]
-    return dict(zip(keys, values, strict=True)) if 1 < len(keys) == len(values) else {}
-
-
-def is_pattern(text: str, known: Collection[str]) -> bool:
-    """Whether a choice of a group is a pattern and not the name of a `known` variant."""
-    text = variant_of(text)
-    return text not in known and ("+" in text or text.endswith(REST) or bool(re.match(r"\d+[a-z]", text)))
-
-
-def items_of(text: str, known: Collection[str] = ()) -> list[Item]:
-    """The items of a pattern; a `known` name may begin with a digit."""
-    found = []
-    for word in split(text.removesuffix(AGAIN), "+"):
-        number, name, rest = ("", word, None) if {word, variant_of(word)} & {*known} else ITEM.fullmatch(word).groups()  # type: ignore[union-attr]
-        found.append(Item(name, None if rest else int(number or 1)))
-    return found
-
-
-def names_of(text: str, known: Collection[str] = ()) -> list[str]:
-    """The variants of a pattern with their settings, each once."""
-    return list(dict.fromkeys(item.name for item in items_of(text, known)))
-
-
-def named_settings(group: str, text: str) -> set[str]:
-    """The keys of the settings that a choice of a group gives by name, of any of its variants: norm.groups."""
-    return {f"{group}.{name}" for word in split(text, "+") for name, _ in settings_of(word) if name}
-
-
-def pattern_problem(group: str, text: str, known: Mapping[str, Path]) -> str | None:
-    """What is wrong with a pattern of `known` variants, whatever the number of layers; None if nothing."""
-    items = items_of(text, known)
-    if group not in PLACED:
-        return f"only {', '.join(PLACED)} can change over the layers; write one variant"
-    lost = [name for item in items if (name := variant_of(item.name)) not in known]
-    if lost:
-        why = f"no such {group} {lost[0]!r}; {instead(lost[0], known, other_names(known))}"
-        return why if lost[0] else "lacks a variant beside a +"
-    if sum(item.times is None for item in items) + text.endswith(AGAIN) > 1:
-        return "has ... twice; one variant can take all layers that are left, or the whole be repeated"
-    if any(item.times == 0 for item in items) or any(re.match(r"\d.*\.\.\.$", word) for word in split(text, "+")):
-        return "takes numbers from 1 before a variant, and none before one with ..."
-    if len({item.name for item in items}) == 1:
-        return f"has one variant in every layer; write {group}={items[0].name}"
-    return None
+from ablate.config.schema import COMPONENTS, LAYERS, Config
 
 
 def expanded(text: str, layers: int, known: Collection[str]) -> list[str]:
@@ -260,7 +135,9 @@ def fewest(config: Config, layers: int) -> int:
     return min(layers, config.model.layers)
 
 
-def folder_choice(config: Config, choices: dict[str, str]) -> dict[str, str]:
+def folder_choice(config: Config, choices: Mapping[str, str]) -> dict[str, str]:
     """The choice of each group as in a folder's name: without settings, and with equal patterns spelled alike."""
-    whole = choices | {group: spelled(node[LAYERS]) for group, node in patterned(config)}
-    return {group: variant_of(choice) for group, choice in whole.items()}  # settings are in the run's key
+    names = dict(choices)
+    for group, node in patterned(config):
+        names[group] = spelled(node[LAYERS])
+    return {group: variant_of(choice) for group, choice in names.items()}  # settings are in the run's key

@@ -1,239 +1,329 @@
-"""The factors of a command line (swept keys; zipped keys form one factor) and the cells of its design."""
+"""The factors of a study (swept keys; zipped keys are one factor), its cells, and the settings of each cell."""
+
+from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from ablate.config.choices import Choice, level_names, named_settings
 from ablate.config.claims import Level, Levels, level, spell
 from ablate.config.command import Command
-from ablate.config.compose import COMPOSING, Composed, Composer
-from ablate.config.depth import is_pattern, names_of, settings_of, split_settings, value_at
+from ablate.config.compose import Composed, Composer
+from ablate.config.depth import value_at
 from ablate.config.designs import DESIGNS, Cell, size
 from ablate.config.errors import Problem
 from ablate.config.groups import defaults
 from ablate.config.key_checks import CHOSEN, check
 from ablate.config.ladder import KEYS, RUNG, rungs
-from ablate.config.overrides import MOST, chosen, key_of, parsed
-from ablate.config.schema import BY_STEPS, NAMED, OWNED, VARIED
+from ablate.config.schema import BY_STEPS, NAMED, VARIED
+from ablate.config.words import MOST, Setting
 
-FEW = 4  # the reference's label lists at most this many factors
+MOST_NAMED = 4  # the reference's label lists at most this many factors
 BASE = "base"  # its label if there are more
 ONE_CHANGE = ("one_at_a_time", "leave_one_out", "ladder")  # designs whose cells change one level of the reference
 
+Settings = Mapping[str, Setting]
 
-@dataclasses.dataclass(frozen=True)
+
+@dataclass(frozen=True)
+class Factor:
+    """A swept key, or several that are zipped, and for each level the value of each key."""
+
+    keys: list[str]
+    levels: list[tuple[Any, ...]]
+    reference: int | None = 0  # the level that others are compared with; None if it only defines strata
+
+    @property
+    def name(self) -> str:
+        """The key, or zipped keys joined by +; the six keys of a ladder are the factor `rung`."""
+        return RUNG if self.keys == [*KEYS] else "+".join(self.keys)
+
+
+@dataclass(frozen=True)
 class Design:
-    """The design of a command: swept keys and levels of each factor, the cells, the reference, notes and problems."""
+    """Which combinations of levels are cells."""
 
-    command: Command
     kind: str
-    keys: dict[str, list[str]]
-    typed: dict[str, list[tuple[Any, ...]]]  # for each factor and level, the value of each key
-    base: dict[str, int]  # the reference's level of each compared factor
-    rungs: list[Level]  # the levels of the factor `rung`, if it is a ladder
-    cells: list[Cell]
-    notes: list[str]
-    problems: list[Problem]
+    settings: Settings  # of the command and its study file
+    factors: list[Factor]
+    cells: list[Cell]  # for each factor, the index of its level
+    notes: list[str] = dataclasses.field(default_factory=list)
+    rungs: list[Level] = dataclasses.field(default_factory=list)  # the levels of the factor `rung`, of a ladder
 
-    def overrides(self) -> Iterator[list[str]]:
-        """The overrides of every cell, with the settings that come with its levels."""
-        for cell in self.cells:
-            texts, changed = self._texts(cell)
-            more = {name: text for settings in self._beside(cell).values() for name, text in settings.items()}
-            yield [*(texts | more | {key: texts[key] for key in changed}).values()]
+    def level_settings(self, cell: Cell) -> dict[str, Any]:
+        """The values of swept keys in a cell."""
+        values: dict[str, Any] = {}
+        for factor, i in zip(self.factors, cell, strict=True):
+            values |= dict(zip(factor.keys, factor.levels[i], strict=True))
+        return values
 
-    def clashes(self) -> list[Problem]:
-        """Problems of levels of one cell that set the same key to different values."""
-        problems = []
-        for cell in self.cells:
-            seen: dict[str, tuple[str, str]] = {}
-            for choice, settings in self._beside(cell).items():
-                for name, text in settings.items():
-                    other, before = seen.setdefault(name, (choice, text))
-                    if before != text:
-                        both = f"{key_of(other)}={chosen(other)} and {key_of(choice)}={chosen(choice)}"
-                        problems.append(
-                            Problem(both, f"have different values of {name} in one configuration; write one")
-                        )
-        return list(dict.fromkeys(problems))
+    def changed_keys(self, cell: Cell) -> list[str]:
+        """The swept keys that have another level than the reference's."""
+        keys = []
+        for factor, i in zip(self.factors, cell, strict=True):
+            if factor.reference is not None and i != factor.reference:
+                keys += factor.keys
+        return keys
 
-    def _texts(self, cell: Cell) -> tuple[dict[str, str], list[str]]:
-        """The override of each key in a cell, and the keys at another level than the reference's."""
-        at = {key: level for keys, level in zip(self.keys.values(), cell, strict=True) for key in keys}
-        texts = {key_of(text): text for text in self.command.fixed}
-        texts |= {key: levels[at[key]] for key, levels in self.command.swept.items()}
-        changed = [key for name, usual in self.base.items() for key in self.keys[name] if at[key] != usual]
-        return texts, changed
+    def settings_of(self, cell: Cell) -> dict[str, Any]:
+        """All settings of a cell.  What comes with a level replaces the settings of all cells, and the levels of the
+        reference; levels that a cell changes stay."""
+        values = {key: setting.value for key, setting in self.settings.items()} | self.level_settings(cell)
+        beside: dict[str, Any] = {}
+        for choice in self.choices_with_settings(cell):
+            beside |= choice.beside
+        changed = {key: values[key] for key in self.changed_keys(cell)}
+        return values | beside | changed
 
-    def _beside(self, cell: Cell) -> dict[str, dict[str, str]]:
-        """The overrides that come with a cell's levels, by the level's override.  A changed level may replace the
-        reference's level of another factor, with what comes with that."""
-        texts, changed = self._texts(cell)
-        beside = self.command.beside
-        replaced = {name for key in changed for name in beside.get(texts[key], {})}
-        kept = [text for key, text in texts.items() if key in changed or key not in replaced]
-        return {text: beside[text] for text in kept if text in beside}
+    def choices_with_settings(self, cell: Cell) -> list[Choice]:
+        """The choices of a cell that bring settings of other components; not one that another level replaces."""
+        values = {key: setting.value for key, setting in self.settings.items()} | self.level_settings(cell)
+        changed = self.changed_keys(cell)
+        replaced = set()
+        for key in changed:
+            if isinstance(values[key], Choice):
+                replaced |= set(values[key].beside)
+        choices = []
+        for key, value in values.items():
+            if isinstance(value, Choice) and value.beside and (key in changed or key not in replaced):
+                choices.append(value)
+        return choices
 
 
-def arrange(command: Command) -> Design:
-    """The factors and cells of a command; if there are problems, one cell per level."""
-    design = given(command, "design")
-    kind = design if isinstance(design, str) and design in DESIGNS else "grid"  # the schema reports other values
-    keys, problems = zipped(command)
-    steps, wrong = climb(command) if kind == "ladder" else ({}, [])
-    if steps:
-        swept = {key: [f"{key}={values[place]}" for values in steps.values()] for place, key in enumerate(KEYS)}
-        command = dataclasses.replace(command, swept=command.swept | swept)
-        keys |= {RUNG: [*KEYS]}
-    problems += wrong
-    values = {key: [parsed(level).value() for level in levels] for key, levels in command.swept.items()}
-    typed = {name: list(zip(*(values[key] for key in members), strict=False)) for name, members in keys.items()}
-    counts = {name: len(levels) for name, levels in typed.items()}
-    base = base_levels(kind, counts, keys)
-    problems += setting_problems(command, kind, base, keys)
-    kind = kind if steps or kind != "ladder" else "grid"
-    start = tuple(base.get(name, 0) for name in counts)
-    if (cells := size(kind, counts)) > MOST:
+def compose_design(command: Command) -> tuple[Design, list[Composed], list[Problem]]:
+    """The design of a command, its composed cells, and the problems of both."""
+    with Composer(command.groups) as composer:
+        design, problems = arrange(command.settings, composer)
+        added = {key for key, setting in command.settings.items() if setting.adds}
+        cells = [composer.compose(design.settings_of(cell), added) for cell in design.cells]
+        return design, cells, [*problems, *composer.all_problems()]
+
+
+def arrange(settings: Settings, composer: Composer) -> tuple[Design, list[Problem]]:
+    """The design of a command, and its problems; with problems, the design has one cell for each level."""
+    written = value_of(settings, "design")
+    kind = written if isinstance(written, str) and written in DESIGNS else "grid"  # the schema reports other values
+    factors, problems = factors_of(settings)
+    levels_of_rung: list[Level] = []
+    if kind == "ladder":
+        steps, wrong = climb(settings, composer)
+        problems += wrong
+        levels_of_rung = [*steps]
+        if steps:
+            factors.append(Factor([*KEYS], [tuple(values) for values in steps.values()]))
+        else:
+            kind = "grid"
+    factors = with_references(kind, factors)
+    problems += setting_problems(settings, kind, factors)
+    counts = {factor.name: len(factor.levels) for factor in factors}
+    start = tuple(factor.reference or 0 for factor in factors)
+    count = size(kind, counts)
+    if count > MOST:
         smaller = "design=one_at_a_time" if kind == "grid" else "fewer values"
-        problems.append(Problem("design", f"{kind} has {cells:,} configurations here; write {smaller}"))
-    made = DESIGNS[kind if not problems else "one_at_a_time"](counts, start)
-    arranged = Design(command, kind, keys, typed, base, [*steps], made.cells, made.notes, command.problems + problems)
-    return dataclasses.replace(arranged, problems=[*arranged.problems, *arranged.clashes()])
+        problems.append(Problem("design", f"{kind} has {count:,} configurations here; write {smaller}"))
+    combinations = DESIGNS["one_at_a_time" if problems else kind](counts, start)
+    design = Design(kind, settings, factors, combinations.cells, combinations.notes, levels_of_rung)
+    return design, problems + clashes(design)
 
 
-def setting_problems(command: Command, design: str, base: dict[str, int], keys: dict[str, list[str]]) -> list[Problem]:
-    """Problems of the settings that come with the levels of a command."""
+def value_of(settings: Settings, key: str) -> Any:
+    """The value of a key that is not swept, or None."""
+    return settings[key].value if key in settings and not settings[key].swept else None
+
+
+def factors_of(settings: Settings) -> tuple[list[Factor], list[Problem]]:
+    """The factors in the order given; zipped keys are one factor."""
+    swept = {key: setting.values for key, setting in settings.items() if setting.swept}
+    zipped = value_of(settings, "zip") or []
+    zipped = [str(key) for key in zipped] if isinstance(zipped, list) else []  # the schema reports other values
+    problems = zip_problems(zipped, swept)
+    if problems:
+        zipped = []
+    factors = []
+    for key, values in swept.items():
+        if key not in zipped:
+            factors.append(Factor([key], [(value,) for value in values]))
+        elif not any(factor.keys == zipped for factor in factors):
+            columns = [swept[each] for each in zipped]
+            factors.append(Factor(zipped, list(zip(*columns, strict=True))))
+    return factors, problems
+
+
+def zip_problems(zipped: list[str], swept: Mapping[str, Sequence[Any]]) -> list[Problem]:
+    """What is wrong with `zip`."""
     problems = []
-    for text in command.choices_with_settings():
-        group, choice = key_of(text), chosen(text)
-        variants = command.groups.variants[group]
-        shown = f"{group}={choice}"
-        if is_pattern(choice, variants):
-            inside = [
-                name for each in names_of(choice, variants) for name, _ in split_settings(group, each, variants)[1]
-            ]
-            problems += [Problem(shown, f"{name} cannot change over the layers; leave it out") for name in inside[:1]]
-            continue
-        _, others = split_settings(group, choice, variants)
-        every = [name for name, _ in settings_of(choice)]
-        names = [name for name, _ in others]
-        wrong = [why for name, value in others if (why := wrong_setting(command, name, value))]
-        wrong += [why for name in names if (why := chosen_elsewhere(command, text, name, design, base, keys))]
-        wrong += [f"gives {name} twice; write it once" for name in names if names.count(name) > 1]
-        if names and any(not name for name in every[every.index(names[0]) :]):
-            wrong.append(f"does not say which setting has the value after {names[0]}; write SETTING=VALUE")
-        problems += [Problem(shown, why) for why in wrong[:1]]
+    missing = [key for key in zipped if key not in swept]
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        there = f"choose from {', '.join(swept)}" if swept else "give each several values"
+        problems.append(Problem("zip", f"{', '.join(missing)} {verb} not swept; {there}"))
+    if len(zipped) == 1 or len(set(zipped)) < len(zipped):
+        problems.append(Problem("zip", f"[{','.join(zipped)}] must name two different keys or more"))
+    counts = {key: len(swept[key]) for key in zipped if key in swept}
+    if len(set(counts.values())) > 1:
+        sizes = ", ".join(f"{key} has {count} values" for key, count in counts.items())
+        problems.append(Problem("zip", f"{sizes}; write equally many for each"))
     return problems
 
 
-def wrong_setting(command: Command, name: str, value: str) -> str | None:
-    """What is wrong with a setting that comes with a level, whatever the design; None if nothing."""
-    if name.partition(".")[0] not in (*VARIED, *OWNED):
-        return f"{name} cannot come with a level; only components, their settings, and those of model and optim can"
-    if "${" in value:
-        return f"{value} stands for a value; write the value itself"
-    variants = command.groups.variants.get(name, {})
-    if variants and split_settings(name, value.strip("\"'"), variants)[1]:
-        return f"{name}={value} has settings of other components; write these beside it"
-    return None
+def with_references(design: str, factors: list[Factor]) -> list[Factor]:
+    """The factors with their reference levels: the last ones with design=leave_one_out, else the first.
+
+    In a grid the factors of components are compared, and others define strata; all are compared if no component varies.
+    """
+    compared = factors
+    if design == "grid":
+        components = [factor for factor in factors if set(VARIED) & set(factor.keys)]
+        compared = components or factors
+    if design == "ladder":
+        compared = [factor for factor in factors if factor.name != RUNG]
+    result = []
+    for factor in factors:
+        reference = len(factor.levels) - 1 if design == "leave_one_out" else 0
+        result.append(dataclasses.replace(factor, reference=reference if factor in compared else None))
+    return result
+
+
+def clashes(design: Design) -> list[Problem]:
+    """Problems of choices of one cell that set the same key to different values."""
+    problems: dict[Problem, None] = {}
+    for cell in design.cells:
+        first: dict[str, Choice] = {}
+        for choice in design.choices_with_settings(cell):
+            for key, value in choice.beside.items():
+                other = first.setdefault(key, choice)
+                if other.beside[key] != value:
+                    both = f"{other.group}={other.text} and {choice.group}={choice.text}"
+                    problem = Problem(both, f"have different values of {key} in one configuration; write one")
+                    problems[problem] = None
+    return list(problems)
+
+
+def setting_problems(settings: Settings, design: str, factors: list[Factor]) -> list[Problem]:
+    """Problems of settings in parentheses that something else chooses, too; one for each choice."""
+    problems = []
+    for setting in settings.values():
+        for i, choice in enumerate(setting.values):
+            if not isinstance(choice, Choice):
+                continue
+            messages = own_setting_problems(choice, settings)
+            for key in choice.beside:
+                message = chosen_elsewhere(setting, i, key, settings, design, factors)
+                if message:
+                    messages.append(message)
+            problems += [Problem(f"{setting.key}={choice.text}", message) for message in messages[:1]]
+    return problems
+
+
+def own_setting_problems(choice: Choice, settings: Settings) -> list[str]:
+    """Problems of a choice's own settings that a word or tuning sets, too."""
+    if choice.is_pattern:
+        return []
+    keys = sorted(named_settings(choice.group, choice.text))
+    also = {*settings, str(value_of(settings, "tune.key"))}
+    return [f"{key} is given twice, also by {choice.group}={choice.text}; leave one out" for key in keys if key in also]
 
 
 def chosen_elsewhere(
-    command: Command, text: str, name: str, design: str, base: dict[str, int], keys: dict[str, list[str]]
+    setting: Setting, i: int, key: str, settings: Settings, design: str, factors: list[Factor]
 ) -> str | None:
-    """Why a setting cannot come with the level of this override: what else chooses it; None if nothing does."""
-    level = key_of(text)
-    match = given(command, "match")
-    factors = {key: factor for factor, members in keys.items() for key in members}
-    if name in CHOSEN.get(str(match), ()):
-        return f"match={match} chooses {name}; leave it out or write match=none"
-    if name == given(command, "tune.key"):
-        return f"tune.key={name} chooses it for each configuration; leave it out of one"
-    if text in command.fixed and name in map(key_of, command.fixed):
-        return f"{name} is given twice; leave one out"
-    if name not in factors:
+    """Why another component's setting cannot come with level `i` of a setting: what else chooses it; else None."""
+    match = value_of(settings, "match")
+    if key in CHOSEN.get(str(match), ()):
+        return f"match={match} chooses {key}; leave it out or write match=none"
+    if key == value_of(settings, "tune.key"):
+        return f"tune.key={key} chooses it for each configuration; leave it out of one"
+    other = settings.get(key)
+    if other is None:
         return None
-    factor = factors.get(level)
-    if factors[name] == factor:
-        return f"{name} is zipped with {level}; leave it out of one"
-    is_reference = factor is None or factor not in base or command.swept[level].index(text) == base[factor]
-    if design in ONE_CHANGE and factors[name] in base and not is_reference:
+    if not other.swept:
+        return None if setting.swept else f"{key} is given twice; leave one out"
+    mine = next((factor for factor in factors if setting.key in factor.keys), None)
+    theirs = next(factor for factor in factors if key in factor.keys)
+    if mine is theirs:
+        return f"{key} is zipped with {setting.key}; leave it out of one"
+    is_reference = mine is None or mine.reference is None or i == mine.reference
+    if design in ONE_CHANGE and theirs.reference is not None and not is_reference:
         return None  # this cell differs from the reference in this level alone
-    how = (
-        "leave it out, or zip both"
-        if design not in ONE_CHANGE
-        else "only another level than the reference's can set it"
-    )
-    return f"{name} is swept, too; {how}"
+    if design in ONE_CHANGE:
+        return f"{key} is swept, too; only another level than the reference's can set it"
+    return f"{key} is swept, too; leave it out, or zip both"
 
 
-def climb(command: Command) -> tuple[dict[Level, list[Any]], list[Problem]]:
+def climb(settings: Settings, composer: Composer) -> tuple[dict[Level, list[Any]], list[Problem]]:
     """The values of `ladder.KEYS` at each level of `rung`, and the problems of a ladder."""
-    own = "is chosen by design=ladder for each rung; write one value, that of the top rung"
-    problems = [Problem(key, own) for key in (*KEYS, "scale") if key in command.swept]
-    same = "is that of all rungs with design=ladder; write one value"
-    problems += [Problem(key, same) for key in ("model.heads", "parametrization") if key in command.swept]
-    first = [*command.fixed, *(levels[0] for levels in command.swept.values())]
-    with Composer(command.groups, lambda *_: False) as composer:  # which imports no user's code for sizes
-        try:
-            config = composer.compose(first).config
-        except COMPOSING:  # which is reported where all cells are composed
-            return {}, problems
-    if check(config):  # which reports them for all cells
+    problems = []
+    for key in (*KEYS, "scale"):
+        if key in settings and settings[key].swept:
+            message = "is chosen by design=ladder for each rung; write one value, that of the top rung"
+            problems.append(Problem(key, message))
+    for key in ("model.heads", "parametrization"):
+        if key in settings and settings[key].swept:
+            problems.append(Problem(key, "is that of all rungs with design=ladder; write one value"))
+    added = {key for key, setting in settings.items() if setting.adds}
+    trial = composer.without_problems()
+    config = trial.compose({key: setting.value for key, setting in settings.items()}, added).config
+    if trial.all_problems() or check(config):  # reported for all cells
         return {}, problems
-    uncarried = "MuP" not in config.parametrization["_target_"]
     wrong = {
-        "ladder carries the learning rate over widths by parametrization=mup; write it, too": uncarried,
-        "ladder compares nothing here; sweep a component": not any(len(each) > 1 for each in command.swept.values()),
+        "ladder carries the learning rate over widths by parametrization=mup; write it, too": "MuP"
+        not in config.parametrization["_target_"],
+        "ladder compares nothing here; sweep a component": not any(setting.swept for setting in settings.values()),
         "ladder and seeds=auto do not go together; write seeds=8, say": config.seeds == "auto",
         "ladder carries one learning rate to all rungs; leave tune.key out": config.tune.key is not None,
         "ladder trains its references for other steps by itself; leave step_equivalents out": config.step_equivalents,
         f"ladder sets the steps of each rung; leave match={config.match} out": config.match == BY_STEPS,
         "ladder gives worths with intervals, which no margin judges; leave margin out": config.margin is not None,
     }
-    problems += [Problem("design", message) for message, holds in wrong.items() if holds]
+    problems += [Problem("design", message) for message, is_wrong in wrong.items() if is_wrong]
     return rungs(config, config.ladder), problems
 
 
-def given(command: Command, key: str) -> Any:
-    """The value of a fixed key on the command line, or None."""
-    return next((parsed(text).value() for text in command.fixed if key_of(text) == key), None)
+def with_level_names(cells: list[Composed], settings: Settings) -> list[Composed]:
+    """The cells with each choice by its level's name: without the settings of other components that come with it, where
+    the name alone tells the levels apart."""
+    names: dict[str, dict[str, str]] = {}
+    for key, setting in settings.items():
+        if all(isinstance(value, Choice) for value in setting.values):
+            names[key] = level_names(key, setting.values)
+    renamed = []
+    for cell in cells:
+        choices = {group: names.get(group, {}).get(text, text) for group, text in cell.choices.items()}
+        renamed.append(dataclasses.replace(cell, choices=choices))
+    return renamed
 
 
-def zipped(command: Command) -> tuple[dict[str, list[str]], list[Problem]]:
-    """The swept keys of each factor in the order given, and the problems of `zip`."""
-    zip_keys, swept = given(command, "zip") or [], command.swept
-    zip_keys = [str(key) for key in zip_keys] if isinstance(zip_keys, list) else []  # the schema reports other values
-    counts = {key: len(swept[key]) for key in zip_keys if key in swept}
-    misread = {key_of(problem.key) for problem in command.problems}
-    unswept = [key for key in zip_keys if key not in swept and key not in misread]
-    there = f"choose from {', '.join(swept)}" if swept else "give each several values"
-    verb = "is" if len(unswept) == 1 else "are"
-    problems = [Problem("zip", f"{', '.join(unswept)} {verb} not swept; {there}")] * bool(unswept)
-    if len(zip_keys) == 1 or len(set(zip_keys)) < len(zip_keys):
-        problems.append(Problem("zip", f"[{','.join(zip_keys)}] must name two different keys or more"))
-    if len(set(counts.values())) > 1:
-        sizes = ", ".join(f"{key} has {count} values" for key, count in counts.items())
-        problems.append(Problem("zip", f"{sizes}; write equally many for each"))
-    if problems or len(counts) < len(zip_keys) or not zip_keys:
-        return {key: [key] for key in swept}, problems
-    keys: dict[str, list[str]] = {}
-    for key in swept:
-        keys |= {"+".join(zip_keys): zip_keys} if key in zip_keys else {key: [key]}
-    return keys, []
+def levels_and_factors(cells: list[Composed], design: Design) -> tuple[list[Levels], dict[str, list[Level]], Levels]:
+    """Each cell's levels, each factor's distinct levels in the order given, and the levels of the reference.
+
+    A level is named by a cell in which no other level replaces it, so by the one with the fewest changes.
+    """
+    order = sorted(range(len(cells)), key=lambda i: len(design.changed_keys(design.cells[i])))
+    names: list[dict[int, Level]] = [{} for _ in design.factors]
+    for i in order:
+        for place, factor in enumerate(design.factors):
+            level_index = design.cells[i][place]
+            if factor.name == RUNG:
+                names[place].setdefault(level_index, design.rungs[level_index])
+            else:
+                names[place].setdefault(level_index, joined([level_of(cells[i], key) for key in factor.keys]))
+    factors: dict[str, list[Level]] = {}
+    reference: Levels = {}
+    for factor, names_of_levels in zip(design.factors, names, strict=True):
+        factors[factor.name] = list(dict.fromkeys(names_of_levels[i] for i in sorted(names_of_levels)))
+        if factor.reference is not None:
+            reference[factor.name] = names_of_levels[factor.reference]
+    levels = []
+    for cell in design.cells:
+        levels.append({factor.name: names[place][cell[place]] for place, factor in enumerate(design.factors)})
+    return levels, factors, reference
 
 
-def base_levels(design: str, counts: dict[str, int], keys: dict[str, list[str]]) -> dict[str, int]:
-    """The reference's level of each compared factor: the last one with design=leave_one_out, else the first."""
-    # In a grid, component factors are compared (all factors if no component varies), in other designs all factors.
-    compared = [name for name in keys if {*VARIED} & {*keys[name]}] if design == "grid" else []
-    compared += [name for name in keys if design == "ladder" and name != RUNG]
-    return {name: counts[name] - 1 if design == "leave_one_out" else 0 for name in compared or keys}
-
-
-def join(values: Sequence[Any]) -> Any:
+def joined(values: list[Any]) -> Any:
     """A factor's level: a key's value, or the values of zipped keys joined by +."""
-    return values[0] if len(values) == 1 else "+".join(map(spell, values))
+    return values[0] if len(values) == 1 else "+".join(spell(value) for value in values)
 
 
 def level_of(cell: Composed, key: str) -> Any:
@@ -243,55 +333,44 @@ def level_of(cell: Composed, key: str) -> Any:
     return level(value_at(cell.config.as_json(), key.split(".")))
 
 
-def factors_of(cells: list[Composed], design: Design) -> tuple[list[Levels], dict[str, list[Level]], Levels]:
-    """Each cell's levels, each factor's distinct levels in the order given, and the levels of the reference."""
-    members = design.keys.items()
-    levels = [{name: join([level_of(cell, key) for key in keys]) for name, keys in members} for cell in cells]
-    if design.rungs:  # the last factor
-        levels = [own | {RUNG: design.rungs[at[-1]]} for own, at in zip(levels, design.cells, strict=True)]
-    rows = list(zip(design.cells, levels, strict=True))
-    base = [
-        design.base.get(name) for name in design.keys
-    ]  # a level is named by a cell where no other level replaces it
-    rows.sort(key=lambda row: sum(at != usual for at, usual in zip(row[0], base, strict=True)), reverse=True)
-    found = {name: {cell[i]: level[name] for cell, level in rows} for i, name in enumerate(design.keys)}
-    factors = {name: list(dict.fromkeys(known[i] for i in sorted(known))) for name, known in found.items()}
-    levels = [{name: found[name][i] for name, i in zip(design.keys, at, strict=True)} for at in design.cells]
-    return levels, factors, {name: found[name][at] for name, at in design.base.items()}
-
-
 def labels_of(cells: list[Composed], design: Design) -> list[str]:
     """Labels of cells: all levels; where one factor changes at a time the change, and of the first cell all levels."""
+    names = [cell_label(cell, [factor for factor in design.factors if factor.name != RUNG]) for cell in cells]
     if design.rungs:
-        arms = {name: keys for name, keys in design.keys.items() if name != RUNG}
-        rungs = [design.rungs[at[-1]] for at in design.cells]
-        return [f"{name_cell(cell, arms)} + {RUNG} {rung}" for cell, rung in zip(cells, rungs, strict=True)]
-    if design.kind == "grid" or len(design.keys) < 2:
-        return [name_cell(cell, design.keys) for cell in cells]
-    first = name_cell(cells[0], design.keys) if len(design.keys) <= FEW else BASE
-    labels, before = [first], design.cells[0]
-    for cell, at in zip(cells[1:], design.cells[1:], strict=True):
-        (name,) = (name for name, one, other in zip(design.keys, before, at, strict=True) if one != other)
+        places = [design.rungs[combination[-1]] for combination in design.cells]
+        return [f"{name} + {RUNG} {rung}" for name, rung in zip(names, places, strict=True)]
+    if design.kind == "grid" or len(design.factors) < 2:
+        return names
+    labels = [names[0] if len(design.factors) <= MOST_NAMED else BASE]
+    before = design.cells[0]
+    for cell, combination in zip(cells[1:], design.cells[1:], strict=True):
+        place = next(i for i in range(len(before)) if before[i] != combination[i])
+        changed = design.factors[place]
         if design.kind == "cumulative":
-            before = at
-            labels.append(f"+ {name_cell(cell, {name: design.keys[name]})}")
+            before = combination
+            labels.append(f"+ {cell_label(cell, [changed])}")
         else:
-            labels.append(", ".join(f"{key}={spell(level_of(cell, key))}" for key in design.keys[name]))
+            labels.append(", ".join(f"{key}={spell(level_of(cell, key))}" for key in changed.keys))
     return labels
 
 
-def name_cell(cell: Composed, factors: dict[str, list[str]]) -> str:
+def cell_label(cell: Composed, factors: list[Factor]) -> str:
     """A cell's levels of these factors as text: variants by name, other values as key=value."""
+    parts = []
+    for factor in factors:
+        texts = []
+        for key in factor.keys:
+            text = spell(level_of(cell, key))
+            texts.append(text if key in cell.choices else f"{key}={text}")
+        parts.append(", ".join(texts))
+    return " + ".join(parts) or cell_name(cell.choices)
 
-    def part(key: str) -> str:
-        level = spell(level_of(cell, key))
-        return level if key in cell.choices else f"{key}={level}"
 
-    return " + ".join(", ".join(map(part, keys)) for keys in factors.values()) or cell_name(cell.choices)
-
-
-def cell_name(choices: dict[str, str]) -> str:
+def cell_name(choices: Mapping[str, str]) -> str:
     """The variants of `NAMED` groups, then others that differ from the reference model's, joined by dashes."""
     usual = defaults()
-    others = [group for group in VARIED if group not in NAMED and choices.get(group, usual[group]) != usual[group]]
-    return "-".join([*(choices[group] for group in NAMED), *(f"{group}_{choices[group]}" for group in others)])
+    parts = [choices[group] for group in NAMED]
+    for group in VARIED:
+        if group not in NAMED and choices.get(group, usual[group]) != usual[group]:
+            parts.append(f"{group}_{choices[group]}")
+    return "-".join(parts)

@@ -50,17 +50,28 @@ def parse_plain(text: bytes | str, where: str, loader: Any = None) -> Any:
         raise Corrupt(f"{where} is not readable as YAML ({why}{line})") from None
 
 
+# Numbers as OmegaConf reads them, 1e-3 among them; but neither 010 (8 in octal) nor 1:30 (90), which nobody means so.
+WHOLE = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)$")
+FLOAT = re.compile(
+    r"[-+]?[0-9][0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?$|[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+$|[-+]?\.[0-9_]+(?:[eE][-+]?[0-9]+)?$"
+    r"|[-+]?\.(?:inf|Inf|INF)$|\.(?:nan|NaN|NAN)$"
+)
+
+
 @functools.cache
 def _loader() -> Any:
-    """YAML's safe loader, but dates stay strings, as in OmegaConf."""
+    """YAML's safe loader with other numbers; dates stay strings, as in OmegaConf."""
     import yaml
 
     base = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    plain = {
-        first: [(tag, pattern) for tag, pattern in found if not tag.endswith(":timestamp")]
-        for first, found in base.yaml_implicit_resolvers.items()
-    }
-    return type("PlainLoader", (base,), {"yaml_implicit_resolvers": plain})
+    replaced = {f"{YAMLS}{name}" for name in ("timestamp", "int", "float")}
+    resolvers: dict[str, list[Any]] = {}
+    for first, pairs in base.yaml_implicit_resolvers.items():
+        resolvers[first] = [pair for pair in pairs if pair[0] not in replaced]
+    loader: Any = type("PlainLoader", (base,), {"yaml_implicit_resolvers": resolvers})
+    loader.add_implicit_resolver(f"{YAMLS}int", WHOLE, list("-+0123456789"))
+    loader.add_implicit_resolver(f"{YAMLS}float", FLOAT, list("-+.0123456789"))
+    return loader
 
 
 def calls(value: Any) -> str | None:

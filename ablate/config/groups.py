@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import difflib
 import functools
 import re
 from collections.abc import Mapping
@@ -95,6 +96,27 @@ def noted(file: Path, word: str) -> list[str]:
     """The words of a YAML's comment `# word: one, two`, in order."""
     lines = re.findall(rf"^# {word}:(.*)$", file.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
     return [each.strip() for line in lines for each in line.split(",") if each.strip()]
+
+
+@functools.cache
+def groups_of_conf() -> list[str]:
+    """The groups that ablate has."""
+    return sorted({file.parent.name for file in CONF.glob("*/*.yaml")})
+
+
+COMMENTS = ("name", "cite", "also")  # what comments of a YAML can say
+COMMENT = re.compile(r"^# (\w+):", re.MULTILINE)
+
+
+def misspelt_comments(file: Path) -> list[tuple[str, str]]:
+    """The words of a YAML's comments `# word: ...` that are nearly one that is read, and that one."""
+    text = file.read_text(encoding="utf-8", errors="replace")
+    pairs = []
+    for word in COMMENT.findall(text):
+        meant = difflib.get_close_matches(word, COMMENTS, 1, 0.7)
+        if word not in COMMENTS and meant:
+            pairs.append((word, meant[0]))
+    return pairs
 
 
 def other_names(variants: Mapping[str, Path]) -> dict[str, str]:

@@ -149,21 +149,6 @@ def check(config: Config) -> list[Problem]:
     return problems + _beyond_numbers(config.as_json(), "", {"train.memory", *(problem.key for problem in problems)})
 
 
-ITEMS: dict[str, tuple[Any, str]] = {"list[str]": (str, "names")}
-ITEMS |= dict.fromkeys(("list[int]", "list[float]"), (int | float, "numbers"))
-
-
-def misshapen(kind: str, value: Any) -> str | None:
-    """What is wrong with a value's type for a key annotated as `kind` in the base schema; None if nothing."""
-    if kind.startswith("list") and value not in (None, MISSING):
-        if not isinstance(value, list):
-            return "takes a list; write [...]"
-        item, name = ITEMS.get(kind.removesuffix(" | None"), (object, ""))
-        return None if all(isinstance(each, item) for each in value) else f"takes a list of {name}"
-    single = kind.split(" | ")[0] in ("str", "int", "float", "bool")
-    return "takes one value" if single and isinstance(value, dict | list) else None
-
-
 def readable_number(value: float) -> str:
     """A number for people: 1,000,000, or 7.3 × 10^23 if it has many digits."""
     if not 1e12 <= abs(value) < math.inf:  # an integer may be too large for math.isfinite

@@ -1,6 +1,7 @@
 """What else differs between the two sides of an effect: settings that come with a variant but are not its factor."""
 
-from ablate.config.depth import is_patterned, named_settings, spelled
+from ablate.config.choices import named_settings
+from ablate.config.depth import is_patterned, spelled
 from ablate.config.schema import BY_STEPS, LAYERS, NO_NUMBERS, PLACED
 from ablate.evidence.contrasts import Contrast, contrasts
 from ablate.formatting import counted, flat, setting

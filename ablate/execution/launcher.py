@@ -23,7 +23,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf
 
-from ablate.config.compose import COMPOSING, Composer
+from ablate.config.compose import HYDRAS_ERRORS, Composer
 from ablate.config.errors import Problem, first_line, whole_line
 from ablate.config.extra import INSTALL
 from ablate.config.groups import read_groups
@@ -145,10 +145,11 @@ def launcher_problems(words: Sequence[str]) -> list[Problem]:
         return [Problem(word, "ablate plans every study itself; leave it out") for word in reserved]
     if not words:
         return []
-    with Composer(read_groups()) as composer:
+    groups = read_groups()
+    with Composer(groups):
         try:
-            composer.compose(list(words))
-        except (*COMPOSING, TypeError, AttributeError) as error:  # Hydra does not check the types of its settings
+            compose("config", list(words), return_hydra_config=True)
+        except (*HYDRAS_ERRORS, TypeError, AttributeError) as error:  # Hydra does not check the types of its settings
             return [problem_of_launcher(words, error)]
     return []
 

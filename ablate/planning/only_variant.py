@@ -3,7 +3,6 @@
 import shlex
 
 from ablate.config.command import Command
-from ablate.config.overrides import chosen, key_of
 from ablate.config.schema import VARIED
 from ablate.runs.records import Manifest
 
@@ -13,13 +12,13 @@ OTHER = {"norm": "rms", "ffn": "swiglu"}  # compared with the reference variant 
 
 def only_variant(command: Command, choices: dict[str, str]) -> str:
     """The remark on a study of one cell; the example is of the first group that the command chose a variant of."""
-    words = {key_of(word): word for word in command.fixed}
-    group = next((name for name in (*VARIED, "optim") if name in words), "norm")
+    settings = command.settings
+    group = next((name for name in (*VARIED, "optim") if name in settings), "norm")
     usual = command.groups.defaults[group]
-    variant = chosen(words[group]) if group in words else usual
-    if variant != usual:
-        first, second = usual, variant
-    else:
+    variant = str(settings[group].value) if group in settings else usual
+    first = usual
+    second = variant
+    if variant == usual:
         first = choices.get(group, usual)
         others = [OTHER.get(group), usual, *command.groups.variants[group]]
         second = next(name for name in others if name not in (None, first))

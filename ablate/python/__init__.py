@@ -33,10 +33,9 @@ from ablate import api, evidence, formatting
 from ablate.cli.effect_text import effect_lines, effect_sentence, verdict_word
 from ablate.cli.preview import preview, table
 from ablate.cli.status import counts, follow
-from ablate.config.command import value_text
 from ablate.config.errors import PlanError, Problem, Refused
-from ablate.config.overrides import key_of
 from ablate.config.schema import WHOLE
+from ablate.config.study_file import value_text
 from ablate.config.targets import allowed_packages
 from ablate.execution.signals import DiskFull
 from ablate.formatting import instead
@@ -102,9 +101,10 @@ def build(*words: str, config_dir: str | None = None, seed: int = 0, **keys: obj
     words_of_cell = words_of(words, keys)
     problems = []
     for word in words_of_cell:
-        if key_of(word) in OF_STUDIES:
+        key = word.partition("=")[0].lstrip("+")
+        if key in OF_STUDIES:
             message = "is of a study; build makes one model, whose seed is a keyword: build(..., seed=5)"
-            problems.append(Problem(key_of(word), message))
+            problems.append(Problem(key, message))
     seed = seed.item() if hasattr(seed, "item") else seed  # of NumPy
     if type(seed) is not int or seed < 0:
         problems.append(Problem("seed", f"must be a whole number ≥ 0, not {seed}"))

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ablate.config.choices import AGAIN, items_of, settings_of, unzipped, variant_of
 from ablate.config.claims import plain_metric
-from ablate.config.depth import AGAIN, items_of, settings_of, unzipped, variant_of
 from ablate.config.designs import RUNG
 from ablate.config.groups import names_in
 from ablate.config.schema import BY_STEPS, VARIED

@@ -19,7 +19,7 @@ import yaml
 from matplotlib.colors import is_color_like, to_hex
 
 from ablate import evidence, formatting
-from ablate.config.depth import unzipped
+from ablate.config.choices import unzipped
 from ablate.config.errors import Corrupt, Refused
 from ablate.config.files import parse_plain, read_regular
 from ablate.config.ladder import RUNG, at_other_rate

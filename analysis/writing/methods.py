@@ -10,7 +10,8 @@ from typing import Any
 import pandas
 
 from ablate import evidence, formatting
-from ablate.config.depth import is_patterned, names_of, spelled, variant_of, variants_of
+from ablate.config.choices import names_of, variant_of
+from ablate.config.depth import is_patterned, spelled, variants_of
 from ablate.config.designs import RUNG
 from ablate.config.schema import BY_STEPS, LAYERS, NAMED, PLACED
 from ablate.formatting import flat, listed, ranged

@@ -79,11 +79,10 @@ def text(given: Given) -> list[str]:
 def one_cell(words: list[str]) -> Any:
     """The cell of a command line, checked and counted.  Raises ValueError where it does not pass."""
     from ablate.config.command import read_command
-    from ablate.config.factors import arrange
     from ablate.planning.checks.validate import Validator
     from ablate.planning.plan import compose_cells
 
-    [cell] = compose_cells(arrange(read_command(tuple(words), None))).cells
+    [cell] = compose_cells(*read_command(tuple(words), None)).cells
     passed, problems = Validator().validate([cell.config])
     if problems:
         raise ValueError("; ".join(map(str, problems)))

@@ -1,72 +1,146 @@
-"""Choices of variants, put together without Hydra, are what Hydra composes."""
+"""Configurations are what Hydra itself composes of the same words."""
 
+import itertools
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
+from composed import composed, composed_cells, composing_problems
 from hydra import compose
-from omegaconf import DictConfig, OmegaConf
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
 
-from ablate.config.compose import Composer
-from ablate.config.groups import Groups, read_groups
-from ablate.config.schema import typed
+from ablate.config.compose import initialize_hydra
+from ablate.config.groups import read_groups
+from ablate.config.read_config import read_config
+from ablate.config.schema import Config
 
-FOUND = read_groups()
-MOST = 4  # variants of a group, first to last
-
-
-def alone(found: Groups) -> dict[str, list[str]]:
-    """Every variant whose file chooses no groups, by group."""
-    composer = Composer(found)
-    choices = {
-        group: [f"{group}={name}" for name in sorted(found.variants[group])]
-        for group in found.variants
-        if group in found.defaults
-    }
-    kept = {group: [text for text in texts if composer.part(text)] for group, texts in choices.items()}
-    return {group: texts for group, texts in kept.items() if texts}
-
-
-def nodes(config: DictConfig) -> list[Any]:
-    """All that OmegaConf knows of a configuration: keys in their order, values, types and flags."""
-    rows: list[Any] = []
-    for key in config:
-        node, known = config._get_node(key), config._get_node(key)._metadata
-        rows.append((key, known.ref_type, known.object_type, known.optional, known.flags))
-        rows.append(nodes(node) if isinstance(node, DictConfig) and node._value() is not None else node._value())
-    return rows
-
-
-@pytest.mark.parametrize("i", range(MOST))
-def test_joined_choices_are_hydras(i: int) -> None:
-    words = tuple(texts[round(i / (MOST - 1) * (len(texts) - 1))] for texts in alone(FOUND).values())
-    with Composer(FOUND) as composer:
-        joined, chosen = composer.joined(words) or ({}, {})
-        composed, choices = composer.composed(words)
-    assert list(chosen.items()) == list(choices.items()) and nodes(joined) == nodes(composed)
-
-
-SIZED = ["scale=small", "norm=rms"]  # a scale sets keys of many groups
-MANY = "optim.lr=1 optim.warmup=3 seeds=[3,7] optim.betas=[0.8,0.9] model.dim=32 norm.eps=1e-3"
-KEYS = [
-    [*MANY.split(), "study=null", "train.compile=true", "margin='2 %'", "seed.init=4"],
-    ["model.dim=${model.heads}", "model.heads=2", "data={context: 5}", "data.context=7", "+data.more=1"],
+# As Hydra has them, too: without patterns over the layers, settings in parentheses and changes of a preset's variants.
+COMMANDS = [
+    "",
+    "norm=rms ffn=swiglu residual=post position=alibi attention=gqa init=gpt2 optim=lion data=copy",
+    "scale=small norm=rms optim.lr=1 optim.warmup=3 seeds=[3,7] optim.betas=[0.8,0.9] model.dim=32 norm.eps=1e-3",
+    "study=null train.compile=true \"margin='2 %'\" seed.init=4 track=none",
+    "model.dim=${model.heads} model.heads=2 data.context=7 +data.more=1",
+    "+preset=gpt2 model.dim=32",
+    "+preset=llama scale=base",
+    "+preset=t5 data=reverse",
+    "+preset=bert data=mlm optim.lr=0.5",
+    "+attention.qk_norm=rms ++attention.bias=true ffn.mult=3 step=sam step.rho=0.1",
+    "results_dir=${oc.env:HOME}/here",
+]
+SWEEPS = [
+    "norm=ln,rms,bn ffn=mlp,swiglu",
+    "model.dim=range(16,64,16) 'optim.lr=choice(1e-3,3e-3)'",
+    "+preset=gpt2,llama model.dim=32,64",
+    "'norm=glob(r*)' seeds=3",
+    "optim.betas=[0.9,0.95],[0.9,0.99]",
+    "model.tie_embeddings=true,false,null",
 ]
 
 
-@pytest.mark.parametrize("keys", KEYS)
-def test_keys_that_are_set_are_hydras(keys: list[str]) -> None:
-    with Composer(FOUND) as composer:
-        expected = OmegaConf.to_container(compose("config", [*SIZED, *keys]), resolve=True)
-        assert composer.compose([*SIZED, *keys]).config == typed(expected)
+def by_hydra(words: list[str], folder: Path | None = None) -> Config:
+    """The configuration that Hydra composes."""
+    groups = read_groups(str(folder) if folder else None)
+    initialize_hydra(groups)
+    content: Any = OmegaConf.to_container(compose("config", words), resolve=True)
+    config, problems = read_config(content, content)
+    assert problems == []
+    return config
 
 
-def test_a_variant_that_sets_more_than_its_group_is_left_to_hydra(tmp_path: Path) -> None:
-    (tmp_path / "norm").mkdir()
-    (tmp_path / "norm" / "wide.yaml").write_text("# @package _global_\nnorm: {_target_: x, eps: 1}\n")
-    (tmp_path / "norm" / "rooted.yaml").write_text("defaults: [rms]\n")
-    with Composer(read_groups(str(tmp_path))) as composer:
-        parts = map(composer.part, ("norm=rms", "scale=tiny", "norm=wide", "norm=rooted", "+norm=ln", "norm=typo"))
-        assert [each and next(iter(each)) for each in parts] == ["norm", "model", "norm", None, None, None]
-        config, choices = composer.chosen(("norm=wide", "ffn=swiglu"))
-    assert config.norm == {"_target_": "x", "eps": 1} and choices["norm"] == "wide" and choices["ffn"] == "swiglu"
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_composes_what_hydra_does(command: str) -> None:
+    words = shlex.split(command)
+    assert composed(*words).config == by_hydra(words)
+
+
+def hydras_sweep(words: list[str]) -> list[list[str]]:
+    """The jobs of Hydra's basic sweeper: the product of all sweeps, the last word varies fastest."""
+    choices = []
+    for override in OverridesParser.create().parse_overrides(words):
+        if override.is_sweep_override():
+            key = override.get_key_element()
+            choices.append([f"{key}={value}" for value in override.sweep_string_iterator()])
+        else:
+            choices.append([str(override.input_line)])
+    return [list(job) for job in itertools.product(*choices)]
+
+
+@pytest.mark.parametrize("command", [command for command in SWEEPS if "glob" not in command])
+def test_a_sweep_has_the_cells_of_hydras_multirun(command: str) -> None:
+    words = shlex.split(command)
+    cells = [cell.config for cell in composed_cells(*words)]
+    jobs = [by_hydra(job) for job in hydras_sweep(words)]
+    assert cells == jobs
+
+
+def test_a_glob_sweeps_the_variants_that_hydra_finds() -> None:
+    cells = composed_cells("norm=glob(r*)")
+    assert [cell.choices["norm"] for cell in cells] == sorted(
+        name for name in read_groups().variants["norm"] if name[0] == "r"
+    )
+
+
+def write(folder: Path, name: str, text: str) -> None:
+    file = folder / f"{name}.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+OWN_FILES = {
+    "norm/wide": "# @package _global_\n# Mine.\nnorm: {_target_: ablate.model.norm.RMSNorm, _partial_: true, eps: 1}\n",
+    "norm/based": "# Mine.\ndefaults: [rms, _self_]\neps: 0.5\n",
+    "ffn/as_wide": "# Mine.\n_target_: ablate.model.ffn.MLP\n_partial_: true\nhidden: ${model.dim}\nbias: true\n",
+    "scale/nano": "# @package _global_\n# Mine.\nmodel: {dim: 8}\nffn: {mult: 2}\n",
+    "preset/mine": "# @package _global_\n# Mine.\ndefaults: [gpt2, override /norm: rms]\nnorm: {eps: 0.5}\n",
+}
+
+
+@pytest.mark.parametrize("command", ["norm=wide", "norm=based", "ffn=as_wide model.dim=24", "scale=nano"])
+def test_a_file_of_ones_own_is_read_as_hydra_reads_it(command: str, tmp_path: Path) -> None:
+    """Its package, its defaults list, its interpolations."""
+    for name, text in OWN_FILES.items():
+        write(tmp_path, name, text)
+    words = command.split()
+    assert composed(*words, folder=str(tmp_path)).config == by_hydra(words, tmp_path)
+
+
+def test_a_preset_extends_another(tmp_path: Path) -> None:
+    write(tmp_path, "preset/mine", OWN_FILES["preset/mine"])
+    config = composed("+preset=mine", folder=str(tmp_path)).config
+    assert config.norm["_target_"].endswith("RMSNorm")
+    assert config.norm["eps"] == 0.5
+    assert config.ffn == composed("+preset=gpt2").config.ffn
+
+
+def test_an_edited_file_is_read_again(tmp_path: Path) -> None:
+    write(tmp_path, "norm/mine", "_target_: ablate.model.norm.RMSNorm\n_partial_: true\neps: 1\n")
+    assert composed("norm=mine", folder=str(tmp_path)).config.norm["eps"] == 1
+    write(tmp_path, "norm/mine", "_target_: ablate.model.norm.RMSNorm\n_partial_: true\neps: 22\n")
+    assert composed("norm=mine", folder=str(tmp_path)).config.norm["eps"] == 22
+
+
+def test_a_variant_sets_no_key_of_a_whole_study(tmp_path: Path) -> None:
+    write(tmp_path, "norm/mine", "# @package _global_\nseeds: 3\n")
+    problems = composing_problems("norm=mine", folder=str(tmp_path))
+    assert problems == ["norm=mine: sets seeds, a key of a whole study; write it on the command line"]
+
+
+def test_a_reference_to_nothing_names_its_key() -> None:
+    [problem] = composing_problems("model.dim=${model.width}")
+    assert problem.startswith("model.dim: ")
+    assert "model.width" in problem
+
+
+@pytest.mark.parametrize(
+    ("word", "value"), [("train.steps=1e3", 1000), ("train.steps='8'", 8), ("optim.lr=1", 1.0), ("study=2024", "2024")]
+)
+def test_a_value_gets_the_type_of_its_key(word: str, value: Any) -> None:
+    key = word.partition("=")[0]
+    config: Any = composed(word).config
+    for name in key.split("."):
+        config = getattr(config, name)
+    assert config == value
+    assert type(config) is type(value)

@@ -4,7 +4,8 @@ import itertools
 
 import pytest
 
-from ablate.config.depth import expanded, is_pattern, names_of, pattern_problem, spelled
+from ablate.config.choices import is_pattern, names_of, pattern_problem
+from ablate.config.depth import expanded, spelled
 from ablate.config.groups import groups
 
 KNOWN = groups()

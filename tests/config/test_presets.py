@@ -1,25 +1,17 @@
 """Presets: groups chosen together, before whatever the command line says itself."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from composed import composed
 from omegaconf import OmegaConf
 
 from ablate.config.command import read_command
-from ablate.config.compose import Composer
 from ablate.config.depth import variants_of
-from ablate.config.factors import arrange
-from ablate.config.groups import CONF, description, groups, noted, read_groups
+from ablate.config.groups import CONF, description, groups, noted
 from ablate.config.schema import COMPONENTS, LAYERS, NAMED
 from ablate.planning.plan import Composition, Plan, PlanError, compose_cells, plan_study
-
-
-@pytest.fixture
-def composer() -> Iterator[Composer]:
-    with Composer(read_groups()) as made:
-        yield made
-
 
 SIZED = ("layers", "heads", "dim", "dropout")
 PRESETS = {name: OmegaConf.to_container(OmegaConf.load(file)) for name, file in sorted(groups()["preset"].items())}
@@ -39,41 +31,22 @@ def test_a_preset_chooses_a_whole_model_and_leaves_sizes_and_all_else_alone() ->
         assert body.keys() <= {"defaults", *COMPONENTS, "model"} and body["model"].keys().isdisjoint(SIZED), name
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in IN_SHORT else pytest.mark.slow) for name in COMPOSED]
-)
-def test_composed_a_preset_is_what_its_words_are(name: str, composer: Composer) -> None:
-    """With which tests/test_recorded.py checks and trains every preset.  All with patterns over the layers, some else:
-    the others are of the same form."""
-    assert composer.compose([f"+preset={name}"]).config == composer.compose(preset_as_words(name)).config
-
-
-def preset_as_words(name: str) -> list[str]:
-    """What a preset chooses and sets, as a command line; to compose it takes a tenth of the preset's time."""
-    body = {**PRESETS[name]}
-    listed = [pair for each in body.pop("defaults") for pair in each.items()]
-    chosen = {group.removeprefix("override /"): variant for group, variant in listed}
-    chosen |= {group: node[LAYERS] for group, node in body.items() if LAYERS in node}
-    keys = {f"++{group}.{key}": value for group, node in body.items() for key, value in node.items() if key != LAYERS}
-    return [f"{key}={'null' if value is None else value}" for key, value in (chosen | keys).items()]
-
-
-def test_the_command_line_beats_a_preset(composer: Composer) -> None:
+def test_the_command_line_beats_a_preset() -> None:
     for overrides in (["+preset=gpt2", "norm=rms"], ["norm=rms", "+preset=gpt2"]):
-        found = composer.compose(overrides).choices
+        found = composed(*overrides).choices
         assert found.items() >= {"norm": "rms", "ffn": "gelu", "preset": "gpt2"}.items()
-    assert composer.compose(["attention.bias=false", "+preset=gpt2"]).config.attention["bias"] is False
+    assert composed("attention.bias=false", "+preset=gpt2").config.attention["bias"] is False
 
 
-def test_another_variant_keeps_what_it_shares_with_the_presets_and_drops_the_rest(composer: Composer) -> None:
-    grouped = composer.compose(["+preset=gpt2", "attention=gqa", "ffn=swiglu", "norm=none", "model=encoder"]).config
+def test_another_variant_keeps_what_it_shares_with_the_presets_and_drops_the_rest() -> None:
+    grouped = composed("+preset=gpt2", "attention=gqa", "ffn=swiglu", "norm=none", "model=encoder").config
     assert grouped.attention["bias"] is True and grouped.attention["kv_heads"] == 2
     own = OmegaConf.to_container(OmegaConf.load(CONF / "ffn" / "swiglu.yaml"))
     assert grouped.ffn == own | {"bias": True}, "GELU's approximation has no place here"
     assert grouped.norm.keys() == {"_target_", "_partial_"}
     assert grouped.model.tie_embeddings is True and grouped.model._target_.endswith(".Encoder")
     # What is dropped for one cell is there for the next.
-    assert composer.compose(["+preset=gpt2"]).config.ffn["approximate"] == "tanh"
+    assert composed("+preset=gpt2").config.ffn["approximate"] == "tanh"
 
 
 def test_a_setting_of_a_presets_model_form_leaves_with_that_form(tmp_path: Path) -> None:
@@ -81,64 +54,62 @@ def test_a_setting_of_a_presets_model_form_leaves_with_that_form(tmp_path: Path)
     lines = ["# @package _global_", "# Mine.", "defaults: [override /model: bert]"]
     lines.append("model: {tie_embeddings: false, stretch: 2}")
     (tmp_path / "preset" / "mine.yaml").write_text("\n".join(lines))
-    with Composer(read_groups(str(tmp_path))) as composer:
-        own = composer.compose(["+preset=mine"]).config.as_json()["model"]
-        other = composer.compose(["+preset=mine", "model=decoder"]).config.as_json()["model"]
+    own = composed("+preset=mine", folder=str(tmp_path)).config.as_json()["model"]
+    other = composed("+preset=mine", "model=decoder", folder=str(tmp_path)).config.as_json()["model"]
     assert own["stretch"] == 2
     assert "stretch" not in other
     assert other["tie_embeddings"] is False
 
 
-def test_a_preset_has_a_pattern_over_the_layers_whose_variants_keep_its_settings(composer: Composer) -> None:
+def test_a_preset_has_a_pattern_over_the_layers_whose_variants_keep_its_settings() -> None:
     """What a preset's local layers bring, one thing at a time; another variant keeps what its YAML has."""
-    whole = composer.compose(["+preset=gemma2"])
+    whole = composed("+preset=gemma2")
     assert whole.choices["attention"] == whole.config.attention[LAYERS] == "window+gqa+..."
     assert [whole.config.attention[name]["soft_cap"] for name in ("window", "gqa")] == [50.0, 50.0]
     assert "window" in whole.config.attention["window"] and "window" not in whole.config.attention["gqa"]
 
     for choice in ("gqa", "window", "3window+gqa"):
-        found = composer.compose(["+preset=gemma2", f"attention={choice}"]).config.attention
+        found = composed("+preset=gemma2", f"attention={choice}").config.attention
         for settings in variants_of(found):
             assert settings["soft_cap"] == 50.0 and settings["kv_heads"] == 2 and LAYERS not in settings
-    other = composer.compose(["+preset=gemma2", "attention=mha"]).config.attention
+    other = composed("+preset=gemma2", "attention=mha").config.attention
     assert other.keys() == {"_target_", "_partial_", "bias", "scale"}
-    capped = composer.compose(["+preset=gemma2", "attention.soft_cap=20", "attention.window=6"]).config.attention
+    capped = composed("+preset=gemma2", "attention.soft_cap=20", "attention.window=6").config.attention
     assert [capped[name]["soft_cap"] for name in ("window", "gqa")] == [20, 20] and capped["window"]["window"] == 6
 
 
-def composed(*words: str) -> Composition:
+def composition(*words: str) -> Composition:
     """A command line up to its cells, which nothing has checked."""
-    return compose_cells(arrange(read_command(words, None)))
+    return compose_cells(*read_command(words, None))
 
 
 def test_what_a_variant_does_not_take_from_the_preset_is_reported() -> None:
     def remarks(*words: str) -> list[str]:
-        return [line for line in composed("+preset=gemma2", *words).remarks if "gemma2" in line or "reaches" in line]
+        return [line for line in composition("+preset=gemma2", *words).remarks if "gemma2" in line or "reaches" in line]
 
     assert not remarks("attention=window") and not remarks()
     assert remarks("attention=mha,gqa") == ["attention=mha is without kv_heads, soft_cap, which gemma2 sets"]
     assert remarks("attention=mha+gqa", "attention.soft_cap=20") == [
-        "attention.soft_cap reaches gqa, not mha",
         "attention=mha is without kv_heads, soft_cap, which gemma2 sets",
+        "attention.soft_cap reaches gqa, not mha",
     ]
 
 
 def test_presets_are_a_factor_and_a_base_for_others() -> None:
-    both = composed("+preset=gpt2,llama")
+    both = composition("+preset=gpt2,llama")
     assert both.factors == {"preset": ["gpt2", "llama"]} and both.reference == {"preset": "gpt2"}
     assert [cell.choices["ffn"] for cell in both.cells] == ["gelu", "swiglu"]
-    crossed = composed("+preset=gpt2,llama", "norm=rms,none")
+    crossed = composition("+preset=gpt2,llama", "norm=rms,none")
     assert crossed.reference == {"norm": "rms"}, "presets are strata where a component varies"
     assert crossed.labels == ["gpt2 + rms", "gpt2 + none", "llama + rms", "llama + none"]
-    several = arrange(read_command(["+preset=glob(gpt_*)"], None)).overrides()
-    assert list(several) == [["+preset=gpt_neox"], ["+preset=gpt_oss"]]
+    several = composition("+preset=glob(gpt_*)")
+    assert several.factors == {"preset": ["gpt_neox", "gpt_oss"]}
 
 
 @pytest.mark.parametrize(
     ("override", "said"),
     [
         ("preset=gtp2", "no such preset; did you mean gpt2?"),
-        ("preset=gpt2,llama", "the reference model has no preset; write +preset=gpt2"),
         ("+preset=t5", "EncoderDecoder does tasks from sequence to sequence; write model=decoder, or data="),
         ("+preset=gpt2 ffn.aproximate=none", "no such key; did you mean ffn.approximate?"),
     ],

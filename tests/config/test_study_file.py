@@ -13,9 +13,9 @@ from one_run import carry_out, here, write_plan
 
 from ablate.cli.main import help_text
 from ablate.cli.preview import preview
-from ablate.config.command import read_command, value_text
-from ablate.config.factors import arrange
+from ablate.config.command import read_command
 from ablate.config.groups import experiments, groups
+from ablate.config.study_file import value_text
 from ablate.planning.plan import Plan, PlanError, compose_cells, plan_study
 from ablate.runs.files import write_json
 from ablate.runs.folder import Run
@@ -84,7 +84,7 @@ def finish(planned: Plan) -> None:
 
 def test_a_file_is_a_study_and_the_command_line_wins(folder):
     def shape(*overrides: str) -> tuple[str | None, dict[str, list[Any]], Any, int]:
-        made = compose_cells(arrange(read_command(("+experiment=mine", *overrides), str(folder.path))))
+        made = compose_cells(*read_command(("+experiment=mine", *overrides), str(folder.path)))
         return made.settings.study, made.factors, made.settings.seeds, made.settings.model.layers
 
     assert shape() == ("glu", FACTORS, 2, 1)
@@ -275,7 +275,7 @@ def test_a_mirror_is_kept_in_the_manifest_and_changes_no_run(folder):
 
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [
-    ({"model": {"layers": "two"}}, "mine.yaml: model.layers=two: 'two' is not a whole number"),
+    ({"model": {"layers": "two"}}, "mine.yaml: model.layers: 'two' is not a whole number"),
     ({"factors": {"ffn": ["mlp", "swigloo"]}, "claims": None}, "mine.yaml: ffn=swigloo: no such ffn"),
     ({"factors": {"norm": ["group(8"]}, "claims": None}, "mine.yaml: norm=group(8: no such norm; quote a level"),
     ({"factors": {"ffn": "mlp"}, "claims": None}, "mine.yaml: factors.ffn: must be a list of levels; write [first, "),
@@ -306,7 +306,7 @@ def test_a_mistake_is_one_line_that_names_the_file_and_the_key(folder, changes, 
 def test_all_mistakes_of_a_file_are_told_at_once(folder):
     claims = {"a": {"less": [{"ffn": "mlp"}, {"ffn": "glu"}]}, "b": GATED | {"metric": "test/los"}}
     said = folder.refused("seeds=0", trian=3, train={"stepz": 3}, claims=claims)
-    heads = ["mine.yaml: trian: no such key; did you mean train?", "mine.yaml: train.stepz=3: no such key", "seeds: "]
+    heads = ["mine.yaml: trian: no such key; did you mean train?", "mine.yaml: train.stepz: no such key", "seeds: "]
     heads += ["mine.yaml: claims.a: less: ffn has no level glu", "mine.yaml: claims.b: no such metric: test/los"]
     assert [any(line.startswith(head) for line in said) for head in heads] == [True] * 5 and len(said) == 5, said
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ablate.config.command import read_command
 from ablate.config.depth import folder_choice
-from ablate.config.factors import arrange, cell_name
+from ablate.config.factors import cell_name
 from ablate.config.schema import Config
 from ablate.planning.plan import Composition, compose_cells
 from ablate.runs.key import renamed, settings
@@ -32,7 +32,7 @@ Settings = dict[str, Any]
 def composition_of(command: str) -> Composition:
     """The composed cells of a command as a shell takes it, before widths or steps are matched."""
     words = [word for word in shlex.split(command) if word not in ("ablate", "-m")]
-    return compose_cells(arrange(read_command(words, None)))
+    return compose_cells(*read_command(words, None))
 
 
 def run_settings(config: Config) -> Settings:

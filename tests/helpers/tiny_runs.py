@@ -19,15 +19,14 @@ from unittest.mock import patch
 import numpy as np
 import pandas
 import torch
+from composed import composed
 from conftest import latest
 from fake_studies import TASK, fabricate, plain_score
 from shown_studies import CLAIMS, FFN, GRID
 from test_components import component
-from test_presets import preset_as_words
 
 from ablate.config.components import resolve
-from ablate.config.compose import Composer
-from ablate.config.groups import groups, read_groups
+from ablate.config.groups import groups
 from ablate.config.schema import COMPONENTS, Config
 from ablate.planning.checks.validate import Validator
 from ablate.runs.folder import Run
@@ -128,12 +127,11 @@ def configuration(text: Path, *words: str) -> Config:
 
 def resolved(words: list[str], **sections: Any) -> Config:
     """A command line's one cell, checked but not counted, with other sections in place of its own."""
-    with Composer(read_groups()) as composer:
-        composed = composer.compose(words).config
+    config = composed(*words).config
     for name, section in sections.items():
-        composed = composed.with_value(name, section)
+        config = config.with_value(name, section)
     with patch.object(Validator, "_budget", return_value=SimpleNamespace(hidden=None)):
-        [checked], problems = VALIDATOR.validate([composed])
+        [checked], problems = VALIDATOR.validate([config])
     assert not problems
     return checked.config
 
@@ -162,7 +160,7 @@ def configurations(text: Path) -> Iterator[tuple[str, Made]]:
     sources = {"lm": causal, "mlm": configuration(text, *FORMS["bert"]), "seq2seq": crossing}
     for name in sorted(groups()["preset"]):
         data = sources[PRESETS.get(name, "lm")].data
-        yield f"preset={name}", partial(resolved, [*TINY, *preset_as_words(name)], data=data)
+        yield f"preset={name}", partial(resolved, [*TINY, f"+preset={name}"], data=data)
     for name, words in SETTINGS.items():
         yield name, made(*words)
 

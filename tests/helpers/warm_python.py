@@ -277,15 +277,17 @@ def wait_to_begin() -> tuple[int, socket.socket]:
 
 def compose_a_cell() -> None:
     """Compose, hash the code, and list the libraries whose names no user's package may have."""
+
     from ablate.config import targets
-    from ablate.config.compose import Composer
-    from ablate.config.groups import read_groups
+    from ablate.config.command import read_command
+    from ablate.config.factors import compose_design
     from ablate.runs.key import code_of
 
     targets.dependencies()
-    with Composer(read_groups()) as composer:
-        for norm in ("ln", "rms"):
-            code_of(composer.compose([f"norm={norm}", "data=text"]).config)
+    command, _ = read_command(["norm=ln,rms", "data=text"], None)
+    _, cells, _ = compose_design(command)
+    for cell in cells:
+        code_of(cell.config)
 
 
 if __name__ == "__main__":

@@ -315,11 +315,9 @@ def write(folder: Path, name: str, text: str | None) -> None:
 @functools.cache
 def plain_config() -> Any:
     """A configuration of built-in components."""
-    from ablate.config.compose import Composer
-    from ablate.config.groups import read_groups
+    from composed import composed
 
-    with Composer(read_groups()) as composer:
-        return composer.compose(["data=text"]).config
+    return composed("data=text").config
 
 
 def compute(way: Way) -> tuple[str, str]:

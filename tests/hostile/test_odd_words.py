@@ -11,7 +11,7 @@ import pytest
 from ablate.cli import preview
 from ablate.config.errors import PlanError, Problem
 from ablate.config.groups import read_groups
-from ablate.config.overrides import parse
+from ablate.config.words import read_words
 from ablate.planning.checks import user_code
 from ablate.planning.plan import plan_study
 
@@ -24,25 +24,26 @@ def problems(*words: str, folder: Path | None = None) -> list[str]:
 
 
 RANGES = {"range(1,1e9)": "999,999,999 values", "sort(range(1,1e9))": "999,999,999 values"}
-RANGES |= {"shuffle(range(0,1e9,2))": "500,000,000 values", "range(1,inf)": "values without end"}
+RANGES |= {"range(1,inf)": "values without end"}
 RANGES |= {"range(0,1,1e-300)": "values without end"}
 
 
-@pytest.mark.parametrize("key", ["train.batch_size", "model.nothing", "norm"])
+@pytest.mark.parametrize("key", ["train.batch_size", "model.nothing"])
 def test_a_range_is_counted_before_it_is_written_out(key: str) -> None:
     began, groups = time.process_time(), read_groups()
     for value, count in RANGES.items():
-        found = parse([f"{key}={value}"], groups)[2]
+        _, found = read_words([f"{key}={value}"], groups)
         assert found == [Problem(f"{key}={value}", f"has {count}; a sweep has at most 10,000")]
     assert time.process_time() - began < 5
-    assert len(parse([f"{key}=range(1,4)"], groups)[1].get(key, [1, 2, 3])) == 3
+    settings, _ = read_words([f"{key}=range(1,4)"], groups)
+    assert len(settings[key].values) == 3
 
 
 def test_a_value_that_a_key_refers_to_is_of_its_kind(monkeypatch: pytest.MonkeyPatch, untried: None) -> None:
     """It was a text wherever it came from the environment, and a traceback."""
     monkeypatch.setenv("COUNT", "many")
     for key, kind in (("seeds_max", "a whole number"), ("step_equivalents", "true or false")):
-        assert problems(f"{key}=${{oc.env:COUNT}}") == [f"{key}=${{oc.env:COUNT}}: 'many' is not {kind}"]
+        assert problems(f"{key}=${{oc.env:COUNT}}") == [f"{key}: 'many' is not {kind}"]
     monkeypatch.setenv("COUNT", "8")
     assert plan_study(("norm=ln,rms", "seeds=auto", "seeds_max=${oc.env:COUNT}", "dry_run=true")).study.looks == [5, 8]
 

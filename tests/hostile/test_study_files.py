@@ -57,7 +57,7 @@ def test_a_variant_runs_nothing(place: Path, theirs: Path) -> None:
     (theirs / "preset").mkdir()
     whole = {"user": [PACKAGE], "norm": targets(place)["package"]["node"]}
     (theirs / "preset" / "evil.yaml").write_text(GLOBAL + yaml.safe_dump(whole))
-    assert any(line.startswith(("norm", "+preset")) for line in problems(theirs, "+preset=evil"))
+    assert any(line.startswith(("norm", "preset")) for line in problems(theirs, "+preset=evil"))
     assert PACKAGE not in sys.modules
 
 
@@ -186,7 +186,7 @@ def test_a_variant_sets_nothing_of_a_study(place: Path, theirs: Path) -> None:
     (theirs / "preset" / "inner.yaml").write_text(GLOBAL + "seeds: 7")
     for group, (text, _) in OF_STUDIES.items():
         (theirs / group / "evil.yaml").write_text(text)
-    choices = [f"{'+' * (group == 'preset')}{group}=evil" for group in OF_STUDIES]
+    choices = [f"{group}=evil" for group in OF_STUDIES]
     more = ["user=[mine_alone]", "keep=all"]  # as well where the command line sets it
     found = problems(theirs, *choices[:-1], *more) + problems(theirs, choices[-1], *more)
     for choice, (_, key) in zip(choices, OF_STUDIES.values(), strict=True):
@@ -201,7 +201,7 @@ def test_a_service_of_ones_own_is_chosen_on_the_command_line(place: Path, theirs
     plan = plan_study(("track=mine", "norm=ln", "dry_run=true"), str(theirs))
     assert plan.manifest.cells[0].config.track["project"] == "mine"
     (theirs / "preset" / "evil.yaml").write_text(GLOBAL + "defaults: [override /track: mine]")
-    assert "+preset=evil: sets track" in "".join(problems(theirs, "+preset=evil", "track=wandb"))
+    assert "preset=evil: sets track" in "".join(problems(theirs, "+preset=evil", "track=wandb"))
 
 
 def test_a_study_file_that_cannot_be_read_stops_no_other_sweep(place: Path, theirs: Path) -> None:

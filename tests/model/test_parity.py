@@ -13,18 +13,10 @@ from parity.mixtures import MIXTURES
 from parity.more_decoders import MORE_DECODERS
 from parity.recurrent import RECURRENT
 
-from ablate.config.compose import Composer
-from ablate.config.groups import groups, read_groups
+from ablate.config.groups import groups
 from ablate.config.schema import LAYERS
 
 FAMILIES = DECODERS | MORE_DECODERS | LOCAL_LAYERS | ENCODERS | MIXTURES | RECURRENT
-
-
-@pytest.fixture(scope="module")
-def composer() -> Iterator[Composer]:
-    """Hydra, initialised once."""
-    with Composer(read_groups()) as made:
-        yield made
 
 
 def test_every_preset_has_a_reference():
@@ -32,9 +24,9 @@ def test_every_preset_has_a_reference():
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_logits_and_gradients_are_the_references(name, composer):
+def test_logits_and_gradients_are_the_references(name):
     family = FAMILIES[name]
-    found = errors(expected(family)[1], calculated(composer, family)[1]())
+    found = errors(expected(family)[1], calculated(family)[1]())
     assert not {tensor: error for tensor, error in found.items() if not error <= family.tolerance}
 
 
@@ -71,10 +63,10 @@ def mutants() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("name", "override"), sorted(mutants()))
-def test_a_setting_that_is_wrong_is_seen(name, override, composer):
+def test_a_setting_that_is_wrong_is_seen(name, override):
     family = FAMILIES[name]
     try:
-        of_logits, outcome = calculated(composer, family, override)
+        of_logits, outcome = calculated(family, override)
     except ValueError:
         return  # it has other parameters, or refuses
     assert of_logits > family.tolerance

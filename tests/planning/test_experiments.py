@@ -12,7 +12,7 @@ from conftest import ROOT
 from omegaconf import OmegaConf
 
 from ablate import api
-from ablate.config.depth import level_names
+from ablate.config.choices import level_names, parse_choice
 from ablate.config.designs import RUNG
 from ablate.config.groups import experiments, figures, groups
 from ablate.config.schema import Config
@@ -107,7 +107,9 @@ def test_a_file_can_be_planned_and_all_of_its_claims_apply(name: str, tier: str 
     factors = {factor: levels for factor, levels in plan.requested.cells.factors.items() if factor != RUNG}
     written = factors_of(name, tier) | cut_factors(name, tier)
     expected = {
-        key: [*level_names(key, levels, GROUPS[key]).values()] if key in GROUPS else levels
+        key: [*level_names(key, [parse_choice(key, each, GROUPS) for each in levels]).values()]
+        if key in GROUPS
+        else levels
         for key, levels in written.items()
     }
     assert factors == expected or content.get("zip")

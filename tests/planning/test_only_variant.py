@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("untried", "uncounted")
     ],
 )
 def test_the_remark_names_the_group_and_its_reference_variant(words: list[str], example: str) -> None:
-    line = only_variant(read_command(words, None), {"norm": "ln"})
+    line = only_variant(read_command(words, None)[0], {"norm": "ln"})
     assert line == f"only one variant; for a comparison write {example}"
 
 

@@ -5,13 +5,13 @@ import sys
 from typing import Any
 
 import pytest
+from composed import composed
 from one_run import carry_out, write_plan
 from test_tuning import write
 
-from ablate.config.compose import Composer
 from ablate.config.errors import PlanError
-from ablate.config.groups import read_groups
-from ablate.config.overrides import quoted
+from ablate.config.groups import default_choices
+from ablate.config.study_file import quoted
 from ablate.execution.launcher import launch
 from ablate.execution.pool import Order, line, order_of
 from ablate.planning.plan import Plan
@@ -151,10 +151,10 @@ def test_several_tracking_services_are_part_of_no_run_and_each_has_its_own_keys(
     assert several.runs[0].path == single.runs[0].path
     pattern = planned("track=[wandb,tensorboard]", "model.layers=2", "attention=window+mha").cells[0].config
     assert pattern.track == both and "_layers_" in pattern.attention
-    monkeypatch.setattr("ablate.config.compose.default_choices", lambda: {"track": ["wandb", "tensorboard"]})
-    with Composer(read_groups()) as composer:
-        assert composer.compose(["norm=ln", "track.project=mine"]).config.track == both
-        assert composer.compose(["track=wandb", "track.project=mine"]).config.track == wandb
+    usual = default_choices() | {"track": ["wandb", "tensorboard"]}
+    monkeypatch.setattr("ablate.config.compose.default_choices", lambda: usual)
+    assert composed("norm=ln", "track.project=mine").config.track == both
+    assert composed("track=wandb", "track.project=mine").config.track == wandb
 
 
 def test_a_tracking_service_that_is_not_installed_is_a_line(plan, monkeypatch):

@@ -14,13 +14,13 @@ import pytest
 import torch
 from conftest import ROOT, SHAPE, STEPS, latest
 from fake_studies import fabricate
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from one_run import here
 
 import ablate
 from ablate import api, evidence
 from ablate.cli.preview import preview
 from ablate.config.errors import PlanError, Refused
-from ablate.config.overrides import parsed
 from ablate.python import Study, html_table, words_of
 from ablate.runs.folder import Run
 from ablate.training.trainer import Trainer
@@ -213,7 +213,7 @@ VALUES = [
 def test_a_value_is_read_back_as_it_is(key: str, value: object, read: object) -> None:
     """By Hydra's own parser, and not as a sweep."""
     [word] = words_of([], {key: value})
-    override = parsed(word)
+    override = OverridesParser.create().parse_override(word)
     assert override.key_or_group == key and not override.is_sweep_override()
     found = override.value()
     assert str(found) == read if isinstance(read, str) else found == read

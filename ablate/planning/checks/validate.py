@@ -324,7 +324,7 @@ def _worker_problems(config: Config) -> Iterator[Problem]:
     elif config.timing == "isolated" and train.parallel not in ("auto", 1):
         message = f"timing=isolated trains one run at a time, not {train.parallel}; leave one of them out"
         yield Problem("train.parallel", message)
-    if train.parts > 0 and (train.parts.bit_count() > 1 or train.parts > train.batch_size):
+    if train.parts > 1 and (train.parts.bit_count() > 1 or train.parts > train.batch_size):
         most = f"a power of two up to train.batch_size={train.batch_size}"
         yield Problem("train.parts", f"must be {most}, as in 2, 4, 8; not {train.parts}")
     elif train.devices > 0 and (train.devices.bit_count() > 1 or train.parts % train.devices):

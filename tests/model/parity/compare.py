@@ -13,12 +13,12 @@ from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
+from composed import composed
+from conftest import latest
 from empty_task import Blank
-from test_presets import preset_as_words
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ablate.config.compose import Composer
 from ablate.config.depth import over_layers
 from ablate.data.task import IGNORE
 from ablate.model.build import build_model
@@ -50,12 +50,9 @@ class Outcome(NamedTuple):
     gradients: Weights
 
 
-def build(composer: Composer, family: Family, *overrides: str) -> nn.Module:
+def build(family: Family, *overrides: str) -> nn.Module:
     """Our model in float64, through Hydra, from the preset on disk."""
-    overrides = (*family.overrides, *overrides)
-    of_keys = all("." in text.partition("=")[0] for text in overrides)  # to choose a variant is left to Hydra
-    preset = preset_as_words(family.preset) if of_keys else [f"+preset={family.preset}"]
-    config = composer.compose([*preset, *SIZES, *overrides]).config
+    config = composed(*latest(f"+preset={family.preset}", *SIZES, *family.overrides, *overrides)).config
     return build_model(over_layers(config)[0], Blank(VOCAB, CONTEXT, family.kind)).double().eval()
 
 
@@ -118,12 +115,12 @@ def expected(family: Family) -> tuple[Weights, Outcome]:
     return weights, outcome(logits, targets, weights)
 
 
-def calculated(composer: Composer, family: Family, *overrides: str) -> tuple[float, Callable[[], Outcome]]:
+def calculated(family: Family, *overrides: str) -> tuple[float, Callable[[], Outcome]]:
     """The share by which our model's logits err with the same parameters, and what computes the gradients, too.
 
     Raises ValueError where the parameters are not those that our model has.
     """
-    model, (weights, _) = build(composer, family, *overrides), expected(family)
+    model, (weights, _) = build(family, *overrides), expected(family)
     mapped = family.weights(weights)
     if shapes(mapped) != shapes(dict(model.named_parameters())):
         differing = sorted(set(shapes(mapped).items()) ^ set(shapes(dict(model.named_parameters())).items()))

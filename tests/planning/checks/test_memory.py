@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from composed import composed
 from conftest import ROOT, latest
 
-from ablate.config.command import read_command
-from ablate.config.factors import arrange
 from ablate.model.build import build_model
 from ablate.planning.checks import memory
 from ablate.planning.checks.validate import Checked, Validator
-from ablate.planning.plan import Plan, PlanError, compose_cells, plan_study
+from ablate.planning.plan import Plan, PlanError, plan_study
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from bench_memory import measured
@@ -25,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("estimated")
 def checked(small: list[str], *overrides: str) -> Checked:
     """A cell that has passed its own checks; nothing of it is tried out."""
     words = latest(*small, *overrides)
-    [cell], problems = Validator().validate([compose_cells(arrange(read_command(words, None))).settings])
+    [cell], problems = Validator().validate([composed(*words).config])
     assert not problems
     return cell
 

@@ -1,0 +1,287 @@
+"""What a choice of a group says: a variant, a variant with settings, or a pattern of variants over the layers.
+
+    group                                       a variant
+    group(groups=4)                             with other settings of its own, which have bare names
+    dyt(model.scale_embeddings=true,init=gpt2)  with settings of other components, which come with this choice
+    5window+mha                                 a pattern: five layers of window, one of mha, repeated over all layers
+    5window+mha+...                             the same, and the last repetition may be cut
+    mlp+moe...                                  mlp in the first layer, moe in all others
+
+Choices are also the levels of factors in manifests, which are read here, too.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ablate.config.files import read_plain
+from ablate.config.groups import default_settings, defaults, other_names
+from ablate.config.removed import removed
+from ablate.config.schema import OWNED, PLACED, VARIED
+from ablate.formatting import instead, split
+
+ITEM = re.compile(r"(\d*)(.*?)(\.\.\.)?", re.DOTALL)
+SETTINGS = re.compile(r"""\((?:[^()"']|"[^"]*"|'[^']*')*\)""")
+SETTING = re.compile(r"(?:([\w.]+)\s*=\s*)?(.*)")
+NAME = re.compile(r"(?a)[A-Za-z]\w*")
+REST = "..."  # after a variant
+AGAIN = "+..."  # after a whole pattern
+WITH_SETTINGS = (*VARIED, *OWNED, "data")  # groups whose choices may have settings in parentheses
+
+
+Variants = Mapping[str, Mapping[str, Path]]  # by group and name: the files of variants
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A variant of a group with the settings that are written behind its name."""
+
+    text: str
+    name: str
+    settings: dict[str, Any] = field(default_factory=dict)  # its own, by bare name
+    beside: dict[str, Any] = field(default_factory=dict)  # of other components, by key
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A choice of a group: one variant, or a pattern of several over the layers."""
+
+    group: str
+    text: str
+    variants: tuple[Variant, ...]
+    is_pattern: bool = False
+
+    @property
+    def beside(self) -> dict[str, Any]:
+        """The settings of other components that come with this choice."""
+        return {} if self.is_pattern else self.variants[0].beside
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def parse_choice(group: str, text: str, variants: Variants) -> Choice:
+    """The choice of a group that a text stands for.  Raises ValueError."""
+    text = text.strip()
+    files = variants[group]
+    if "(" in text and group not in WITH_SETTINGS:
+        raise ValueError(
+            f"{group} takes no settings in parentheses; write keys, as in model.dim=128 or track.project=NAME"
+        )
+    if not is_pattern(text, files):
+        return Choice(group, text, (parse_variant(group, text, variants),))
+    problem = pattern_problem(group, text, files)
+    if problem:
+        raise ValueError(problem)
+    names = names_of(text, files)
+    choices = tuple(parse_variant(group, name, variants) for name in names)
+    for variant in choices:
+        for key in variant.beside:
+            raise ValueError(f"{key} cannot change over the layers; leave it out")
+    return Choice(group, text, choices, is_pattern=True)
+
+
+def parse_variant(group: str, text: str, variants: Variants) -> Variant:
+    """A variant and its settings: group(groups=4).  Raises ValueError."""
+    files = variants[group]
+    name = variant_of(text)
+    if name not in files:
+        raise ValueError(no_such_variant(group, name, files))
+    if "(" not in text:
+        return Variant(text, name)
+    file_keys = [key for key in read_plain(files[name]) or {} if not key.startswith("_")]
+    example = example_setting(group, file_keys)
+    settings: dict[str, Any] = {}
+    beside: dict[str, Any] = {}
+    texts: dict[str, str] = {}
+    for key, value in settings_of(text):
+        if not key and not value.startswith("="):
+            if texts:
+                before = next(reversed(texts))
+                compared = ",".join(f"{name}({before}={each})" for each in (texts[before], value))
+                what = f"does not say which setting has the value after {before}"
+                raise ValueError(f"{what}; write SETTING=VALUE, or {group}={compared} to compare them")
+            missing = "setting" if value else "value"
+            raise ValueError(f"does not say which {missing}; write {group}={name}({example}={value or 'VALUE'})")
+        if key in texts:
+            compared = ",".join(f"{name}({key}={each})" for each in (texts[key], value))
+            raise ValueError(f"gives {key} twice; write it once, or {group}={compared} to compare them")
+        texts[key] = value
+        section = key.partition(".")[0]
+        is_elsewhere = ("." in key or key in WITH_SETTINGS) and section not in (group, *file_keys)
+        if is_elsewhere:
+            beside[key] = setting_beside(key, value, variants)
+            continue
+        if section not in file_keys and not NAME.fullmatch(key) and key:
+            raise ValueError(f"{key} is no setting of {name}; its own have bare names, as in {example}=VALUE")
+        settings[key] = parse_value(value)
+    return Variant(text, name, settings, beside)
+
+
+def setting_beside(key: str, value: str, variants: Variants) -> Any:
+    """The value of another component's setting that comes with a choice.  Raises ValueError."""
+    if key.partition(".")[0] not in (*VARIED, *OWNED):
+        kinds = "only components, their settings, and those of model and optim can"
+        raise ValueError(f"{key} cannot come with a level; {kinds}")
+    if key not in variants:
+        return parse_value(value)
+    try:
+        choice = parse_choice(key, value.strip("'\""), variants)
+    except ValueError as error:
+        raise ValueError(f"{key}={value}: {error}") from None
+    if choice.beside:
+        raise ValueError(f"{key}={value} has settings of other components; write these beside it")
+    return choice
+
+
+def example_setting(group: str, file_keys: list[str]) -> str:
+    """A setting of a variant for messages: the first that the reference model's variant does not have."""
+    usual = default_settings(group) if group in defaults() else {}
+    own = [key for key in file_keys if key not in usual]
+    return next(iter([*own, *file_keys]), "SETTING")
+
+
+def parse_value(text: str) -> Any:
+    """A value in Hydra's grammar: 1e-3, true, [0.9, 0.99], {norm: rms}, 'a text'.  Raises ValueError."""
+    if "${" in text:
+        raise ValueError(f"{text} stands for a value; write the value itself")
+    # Loaded here, since reading results needs no parser of Hydra's.
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        override = OverridesParser.create().parse_override(f"value={text}")
+    except HydraException:
+        what = "a number, a word, a list, or a text in double quotes"
+        raise ValueError(f"has a value that cannot be read; write {what}") from None
+    if override.is_sweep_override():
+        raise ValueError(f"cannot be read; {ONE_VALUE_EACH}")
+    return override.value()
+
+
+ONE_VALUE_EACH = "parentheses after a variant hold settings of one value each, as in norm=group(groups=4)"
+
+
+def no_such_variant(group: str, name: str, files: Mapping[str, Path]) -> str:
+    """The message for a variant that does not exist."""
+    gone = removed(f"{group}={name}")
+    if gone:
+        return gone
+    if name.partition("(")[0] in files and name.endswith(")"):
+        return f"cannot be read; {ONE_VALUE_EACH}"
+    if "(" in name:
+        return f"no such {group}; quote a level that has a comma"
+    return f"no such {group}; {instead(name, files, other_names(files))}"
+
+
+class Item(NamedTuple):
+    """Successive layers of one variant; `times` is None if it takes all remaining layers."""
+
+    name: str
+    times: int | None
+
+
+def variant_of(text: str) -> str:
+    """A choice of a group without settings: group of group(groups=4), 5window+mha of 5window(size=8)+mha."""
+    return SETTINGS.sub("", text)
+
+
+def settings_of(text: str) -> list[tuple[str, str]]:
+    """The settings that the choice of one variant gives, as text; a name is empty where only a value is given."""
+    if "(" not in text:
+        return []
+    inside = text.partition("(")[2].removesuffix(")")
+    pairs = []
+    for part in split(inside, ","):
+        match = SETTING.fullmatch(part.strip())
+        if match:
+            pairs.append((match[1] or "", match[2]))
+    return pairs
+
+
+def is_pattern(text: str, known: Collection[str]) -> bool:
+    """Whether a choice of a group is a pattern and not the name of a `known` variant."""
+    text = variant_of(text)
+    if text in known:
+        return False
+    return "+" in text or text.endswith(REST) or bool(re.match(r"\d+[a-z]", text))
+
+
+def items_of(text: str, known: Collection[str] = ()) -> list[Item]:
+    """The items of a pattern; a `known` name may begin with a digit."""
+    items = []
+    for word in split(text.removesuffix(AGAIN), "+"):
+        if word in known or variant_of(word) in known:
+            items.append(Item(word, 1))
+            continue
+        match = ITEM.fullmatch(word)
+        assert match  # it matches every text
+        number, name, rest = match.groups()
+        items.append(Item(name, None if rest else int(number or 1)))
+    return items
+
+
+def names_of(text: str, known: Collection[str] = ()) -> list[str]:
+    """The variants of a pattern with their settings, each once."""
+    return list(dict.fromkeys(item.name for item in items_of(text, known)))
+
+
+def pattern_problem(group: str, text: str, files: Mapping[str, Path]) -> str | None:
+    """What is wrong with a pattern, whatever the number of layers; None if nothing."""
+    if group not in PLACED:
+        return f"only {', '.join(PLACED)} can change over the layers; write one variant"
+    items = items_of(text, files)
+    for item in items:
+        name = variant_of(item.name)
+        if not name:
+            return "lacks a variant beside a +"
+        if name not in files:
+            return f"no such {group} {name!r}; {instead(name, files, other_names(files))}"
+    open_ends = sum(item.times is None for item in items) + text.endswith(AGAIN)
+    if open_ends > 1:
+        return "has ... twice; one variant can take all layers that are left, or the whole be repeated"
+    has_both = any(re.match(r"\d.*\.\.\.$", word) for word in split(text, "+"))
+    if has_both or any(item.times == 0 for item in items):
+        return "takes numbers from 1 before a variant, and none before one with ..."
+    if len({item.name for item in items}) == 1:
+        return f"has one variant in every layer; write {group}={items[0].name}"
+    return None
+
+
+def named_settings(group: str, text: str) -> set[str]:
+    """The keys of the settings that a choice of a group gives by name, of any of its variants: norm.groups."""
+    names = [name for word in split(text, "+") for name, _ in settings_of(word) if name]
+    return {f"{group}.{name}" for name in names}
+
+
+def level_names(group: str, choices: Iterable[Choice]) -> dict[str, str]:
+    """The name of each level of a group by its text: without the settings of other components that come with it, if no
+    other level has that name."""
+    short = {choice.text: without_beside(choice) for choice in choices}
+    counts = Counter(short.values())
+    return {text: name if counts[name] == 1 else text for text, name in short.items()}
+
+
+def without_beside(choice: Choice) -> str:
+    """A choice with its own settings only: dyt of dyt(model.scale_embeddings=true)."""
+    if not choice.beside:
+        return choice.text
+    [variant] = choice.variants
+    texts = [f"{key}={value}" for key, value in settings_of(choice.text) if key in variant.settings]
+    return f"{variant.name}({','.join(texts)})" if texts else variant.name
+
+
+def unzipped(factor: str, level: object) -> dict[str, str]:
+    """The level of each key of a zipped factor, 2 and rms of 2+rms; empty if it is unclear, as of several patterns."""
+    keys = factor.split("+")
+    values = split(str(level), "+")
+    placed = [i for i, key in enumerate(keys) if key in PLACED]
+    if len(values) > len(keys) and len(placed) == 1:  # the pattern of this key
+        pattern = slice(placed[0], placed[0] + 1 + len(values) - len(keys))
+        values[pattern] = ["+".join(values[pattern])]
+    if len(keys) < 2 or len(keys) != len(values):
+        return {}
+    return dict(zip(keys, values, strict=True))

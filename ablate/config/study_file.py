@@ -1,0 +1,279 @@
+"""Study files, one YAML per study: its settings, factors and claims.  The command line overrides its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hydra.core.override_parser.types import Quote, QuotedString
+
+from ablate.config.choices import Choice, level_names, parse_choice
+from ablate.config.claims import Claim, Criterion, level, read_claims, read_criterion
+from ablate.config.errors import Corrupt, Problem
+from ablate.config.files import calls, read_plain
+from ablate.config.groups import Groups, figures, named_elsewhere
+from ablate.config.ladder import RUNG, levels_of_rungs
+from ablate.config.mirror import Mirror, read_mirror
+from ablate.config.removed import removed
+from ablate.config.schema import KEYS, PACE, Config
+from ablate.config.words import STUDY_FILE_KEYS, Setting, services_of
+from ablate.formatting import flat, instead
+
+TEXTS = {  # entries that do not affect the study's runs, and what each must be
+    "question": "must be a sentence",
+    "published": "must be a line of text, the published numbers as people read them",
+    "figure": "must be the name of a kind of figure",
+    "effects": "must be all: effects are judged beside the claims, too",
+}
+ON_COMMAND_LINE = {
+    "hydra": "Hydra's own settings belong on the command line",
+    "defaults": "a study file lists none; write groups as keys, such as norm: rms",
+    "tier": "belongs on the command line: tier=NAME",
+    "dry_run": "belongs on the command line",
+    "results_dir": "belongs on the command line: a study file cannot choose where results are written",
+    "user": "belongs on the command line, 'user=[my_package]': no file says which code runs",
+}
+# Keys on the command line that leave a file's study as it is: how it runs, and in SAME_STUDY also how large it is.
+RUNNING = {"study", "tier", "dry_run", "results_dir", "reuse", "keep", "user", "track", "experiment"}
+RUNNING |= {"allow_duplicates", *PACE}
+SAME_STUDY = RUNNING | {"seeds", "seeds_max", "confirm", "eval", "margin"}
+MOST_RUNGS = 8  # of the schema
+
+Settings = dict[str, Setting]
+Problems = list[Problem]
+
+
+@dataclass(frozen=True)
+class StudyFile:
+    """The settings of a study file, and what else it holds."""
+
+    name: str
+    file: str  # as messages name it
+    settings: Settings
+    claims: dict[str, Claim] = field(default_factory=dict)
+    replicated: Criterion | None = None
+    mirror: Mirror | None = None
+    texts: dict[str, str | None] = field(default_factory=dict)
+
+
+def is_one_of(key: str, keys: set[str]) -> bool:
+    """Whether a key, or its section, is one of some keys."""
+    return key in keys or key.partition(".")[0] in keys
+
+
+def read_study_file(name: str, groups: Groups, tier: str | None) -> tuple[StudyFile | None, Settings, Problems]:
+    """A study file, the settings of one of its tiers, and all problems of both."""
+    path = groups.studies[name]
+    file = str(path) if path in groups.own else f"experiments/{name}.yaml"
+    try:
+        content = read_plain(path)
+    except Corrupt as error:
+        return None, {}, [Problem("", str(error))]
+    call = calls(content)
+    if call:
+        return None, {}, [Problem(file, f"{call!r} calls a resolver; write the value")]
+    if not isinstance(content, dict):
+        return None, {}, [Problem(file, "must be a mapping; write keys and values, as in study: NAME")]
+    content = {str(key): value for key, value in content.items()}
+    reader = Reader(file, groups)
+    settings = reader.settings(content)
+    tiered = reader.tier(content.get("tiers", {}), tier)
+    levels, names = levels_in(content, settings)
+    claims, replicated, mirror, problems = read_questions(content, settings, levels, names)
+    texts, wrong_texts = read_texts(content)
+    problems = reader.problems + [Problem(f"{file}: {each.key}", each.message) for each in [*problems, *wrong_texts]]
+    return StudyFile(name, file, settings, claims, replicated, mirror, texts), tiered, problems
+
+
+def levels_in(content: dict[str, Any], settings: Settings) -> tuple[dict[str, list[Any]], dict[str, dict[str, str]]]:
+    """The levels of each factor that claims may name, and of groups the name of each level by its text."""
+    factors = content.get("factors", {})
+    levels: dict[str, list[Any]] = {}
+    names: dict[str, dict[str, str]] = {}
+    for key, written in factors.items() if isinstance(factors, dict) else ():
+        setting = settings.get(str(key))
+        if not isinstance(written, list) or setting is None:
+            continue
+        if all(isinstance(value, Choice) for value in setting.values):
+            names[key] = level_names(key, setting.values)
+            levels[key] = list(names[key].values())
+        else:
+            levels[str(key)] = [level(value) for value in written]
+    count = content.get("ladder", Config.ladder)
+    if content.get("design") == "ladder" and type(count) is int:
+        levels[RUNG] = levels_of_rungs(min(count, MOST_RUNGS))
+    return levels, names
+
+
+def read_questions(
+    content: dict[str, Any], settings: Settings, levels: dict[str, list[Any]], names: dict[str, dict[str, str]]
+) -> tuple[dict[str, Claim], Criterion | None, Mirror | None, Problems]:
+    """The claims, the criterion and the paper's numbers of a study file, and what is wrong with them."""
+    claimed = with_level_names(content.get("claims", {}), names)
+    claims, problems = read_claims(claimed, levels, with_level_names(content.get("at"), names))
+    named = claimed if isinstance(claimed, dict) else ()
+    replicated, wrong_criterion = read_criterion(content.get("replicated"), named)
+    mirror, wrong_mirror = read_mirror(with_level_names(content.get("mirror"), names), levels, settings)
+    return claims, replicated, mirror, [*problems, *wrong_criterion, *wrong_mirror]
+
+
+def with_level_names(content: Any, names: dict[str, dict[str, str]]) -> Any:
+    """A part of a study file with the levels of factors by their names, at any depth."""
+    if isinstance(content, list):
+        return [with_level_names(item, names) for item in content]
+    if not isinstance(content, dict):
+        return content
+    renamed = {}
+    for key, value in content.items():
+        names_of_key = names.get(key, {})
+        if isinstance(value, list):
+            renamed[key] = [level_name(item, names_of_key, names) for item in value]
+        else:
+            renamed[key] = level_name(value, names_of_key, names)
+    return renamed
+
+
+def level_name(item: Any, names_of_key: dict[str, str], names: dict[str, dict[str, str]]) -> Any:
+    """A level by its name; anything else with the levels in it by their names."""
+    return names_of_key.get(item, item) if isinstance(item, str) else with_level_names(item, names)
+
+
+def read_texts(content: dict[str, Any]) -> tuple[dict[str, str | None], Problems]:
+    """The texts of a study file, and what is wrong with them."""
+    texts: dict[str, str | None] = dict.fromkeys(TEXTS)
+    problems = []
+    for key, message in TEXTS.items():
+        text = content.get(key)
+        if text is None:
+            continue
+        if not isinstance(text, str) or (key == "effects" and text != "all"):
+            problems.append(Problem(key, message))
+            continue
+        texts[key] = " ".join(text.split())
+    figure = texts["figure"]
+    if figure and figure not in figures():
+        why = removed(f"figure: {figure}") or f"no such figure; {instead(figure, figures())}"
+        problems.append(Problem("figure", f"{figure}: {why}"))
+    return texts, problems
+
+
+class Reader:
+    """Reads the settings and factors in the mappings of one study file, and collects its mistakes."""
+
+    def __init__(self, file: str, groups: Groups):
+        self.file = file
+        self.groups = groups
+        self.sections = {*KEYS, *groups.variants}
+        self.problems: Problems = []
+
+    def settings(self, content: Mapping[str, Any], where: str = "") -> Settings:
+        """Settings by key, then factors, in the order of the file; `where` names a tier."""
+        settings: Settings = {}
+        for key, value in content.items():
+            is_entry = key in STUDY_FILE_KEYS and (key == "factors" or not where)
+            if is_entry or not self.is_known(str(key), where):
+                continue
+            for name, leaf in flat({str(key): value}).items():
+                self.add(settings, name, [leaf], where)
+        factors = content.get("factors", {})
+        if not isinstance(factors, dict):
+            self.report(f"{where}factors", "must be a mapping; write factors: {ffn: [mlp, swiglu]}")
+            return settings
+        for key, levels in factors.items():
+            if not isinstance(levels, list) or not levels:
+                self.report(f"{where}factors.{key}", "must be a list of levels; write [first, second]")
+            elif self.is_known(str(key), f"{where}factors.") and self.are_levels(str(key), levels, where):
+                self.add(settings, str(key), levels, where)
+        return settings
+
+    def tier(self, tiers: Any, name: str | None) -> Settings:
+        """The settings of the tier that the command line names; every tier of the file is checked."""
+        if not isinstance(tiers, dict) or not all(isinstance(content, dict) for content in tiers.values()):
+            self.report("tiers", "must be a mapping of mappings; write tiers: {gpu: {scale: base}}")
+            return {}
+        settings = {str(tier): self.settings(content, f"tiers.{tier}.") for tier, content in tiers.items()}
+        if name is None:
+            return {}
+        if name not in settings:
+            wanted = "leave tier out for what runs on a CPU" if name == "cpu" else instead(str(name), settings)
+            self.problems.append(Problem(f"tier={name}", f"{self.file} has no such tier; {wanted}"))
+        return settings.get(name, {})
+
+    def add(self, settings: Settings, key: str, values: list[Any], where: str) -> None:
+        """Add a setting, or one that is swept."""
+        if key in settings:
+            self.report(where + key, "is given twice; write it once")
+        plus = "+" if key in self.groups.variants and key not in self.groups.defaults else ""
+        text = f"{plus}{key}={','.join(value_text(value) for value in values)}"
+        read = values
+        if key in self.groups.variants:
+            read = list(self.choices(key, values, where))
+        if read:
+            settings[key] = Setting(key, read, text, swept=len(values) > 1, file=self.file)
+
+    def choices(self, group: str, values: list[Any], where: str) -> Iterator[Choice]:
+        """The choices of a group; reports those that are none."""
+        for value in values:
+            try:
+                if group == "track":
+                    yield services_of(value, self.groups)
+                elif isinstance(value, str):
+                    yield parse_choice(group, value, self.groups.variants)
+                else:
+                    there = instead("", self.groups.variants[group])
+                    self.report(where + group, f"{value_text(value)} is not a variant; {there}")
+            except ValueError as error:
+                self.report(f"{where}{group}={value}", str(error))
+
+    def is_known(self, key: str, where: str) -> bool:
+        """Whether the section of a key is known and allowed; else reports why not."""
+        section = key.partition(".")[0]
+        if section in ON_COMMAND_LINE:
+            self.report(where + key, ON_COMMAND_LINE[section])
+            return False
+        if section not in self.sections:
+            there = sorted({*self.sections, *STUDY_FILE_KEYS} - ON_COMMAND_LINE.keys() - {"seed"})
+            self.report(where + key, removed(section) or f"no such key; {instead(section, there, named_elsewhere())}")
+            return False
+        return True
+
+    def are_levels(self, key: str, levels: list[Any], where: str) -> bool:
+        """Whether the levels of a factor are values, or lists of values; of a group names.  Else reports why not."""
+        is_group = key in self.groups.variants
+        for each in levels:
+            values = each if isinstance(each, list) and not is_group else [each]
+            if any(isinstance(value, dict | list) for value in values):
+                what = f"a variant; {instead('', self.groups.variants[key])}" if is_group else "a level; write a value"
+                self.report(f"{where}factors.{key}", f"{value_text(each)} is not {what}")
+                return False
+        return True
+
+    def report(self, key: str, message: str) -> None:
+        """Collect a mistake."""
+        self.problems.append(Problem(f"{self.file}: {key}", message))
+
+
+PLAIN_WORDS = {"true", "false", "null", "nan", "inf"}
+
+
+def quoted(text: str) -> str:
+    """A string, in quotes if Hydra would not read it as the same string."""
+    is_word = text.isascii() and text[:1].isidentifier() and all(part.isalnum() or part in "_./-" for part in text)
+    if is_word and text.lower() not in PLAIN_WORDS:
+        return text
+    return str(QuotedString(text=text, quote=Quote.single).with_quotes())
+
+
+def value_text(value: Any) -> str:
+    """A value in Hydra's command-line grammar, which parses back to the same value."""
+    if isinstance(value, dict):
+        items = [f"{quoted(str(key))}: {value_text(item)}" for key, item in value.items()]
+        return "{" + ", ".join(items) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(value_text(item) for item in value) + "]"
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return quoted(value) if isinstance(value, str) else repr(value)

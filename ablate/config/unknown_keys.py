@@ -1,0 +1,98 @@
+"""What to write instead of a key that a configuration does not have."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ablate.config.choices import Choice
+from ablate.config.files import read_plain
+from ablate.config.groups import Groups, named_elsewhere
+from ablate.config.removed import removed
+from ablate.config.schema import KEYS, LAYERS, RENAMED, SECTIONS
+from ablate.formatting import first_of, instead, nearest
+
+MOST_KEYS = 12  # that are listed
+
+
+def unknown_key(key: str, config: Mapping[str, Any], choices: Mapping[str, Choice], groups: Groups) -> str:
+    """The message for a key that the composed configuration does not have."""
+    section, _, name = key.partition(".")
+    gone = RENAMED.get(key) or removed(key)
+    if gone:
+        return gone
+    variants = having(section, name, groups)
+    if variants:
+        verb = "has" if len(variants) == 1 else "have"
+        return f"no such key here; {section}={', '.join(variants)} {verb} it"
+    similar = similar_key(section, name, config)
+    if similar:
+        return f"no such key; did you mean {similar}?"
+    keys = first_of(sorted(keys_of(config[section])), MOST_KEYS) or "none"
+    if section in SECTIONS or section not in choices:
+        return f"no such key; there are {keys}"
+    whose = f"{section}={choices[section].text}"
+    return f"no such key of {whose}, which has {keys}; what its YAML leaves out is written +{key}=..."
+
+
+def only_some_have(key: str, having_it: list[str], lacking_it: list[str]) -> str:
+    """The message for a key that only some of the swept variants have."""
+    section = key.partition(".")[0]
+    has = ", ".join(f"{section}={name}" for name in having_it)
+    lacks = ", ".join(f"{section}={name}" for name in lacking_it)
+    return f"only {has} has this key, not {lacks}; sweep those that have it, or set it in a YAML of your own"
+
+
+def unknown_section(key: str, groups: Groups) -> str:
+    """The message for a key whose first part is no section, group or key."""
+    head, _, last = key.rpartition(".")
+    elsewhere = named_elsewhere()
+    section = elsewhere.get(head, head)
+    if not head or section == head:
+        names = sorted({*KEYS, *groups.variants, "experiment"} - {"seed"})  # seedz means seeds
+        return f"no such key; {instead(last, names, elsewhere)}"
+    # As other programs name it: wandb.project means track.project.
+    variants = having(section, last, groups)
+    if groups.defaults.get(section) in variants:
+        return f"no such key; did you mean {section}.{last}?"
+    if variants:
+        return f"no such key; write {section}={variants[0]} {section}.{last}=..."
+    return f"no such key; did you mean {section}?"
+
+
+def having(group: str, name: str, groups: Groups) -> list[str]:
+    """The variants of a group whose YAML has a key."""
+    variants = []
+    for variant, file in groups.variants.get(group, {}).items():
+        if name in (read_plain(file) or {}):
+            variants.append(variant)
+    return variants
+
+
+def similar_key(section: str, name: str, config: Mapping[str, Any]) -> str | None:
+    """The key that a misspelt one may mean: by its name elsewhere, the same name in another section, or similar."""
+    if name in KEYS and name not in SECTIONS:
+        return name
+    known = []
+    for other, node in config.items():
+        known += [f"{other}.{key}" for key in keys_of(node)]
+    for key in known:
+        if key.partition(".")[2] == name:
+            return key
+    elsewhere = named_elsewhere().get(name.lower())
+    if elsewhere:
+        return elsewhere
+    meant = nearest(name, keys_of(config[section]))
+    return f"{section}.{meant}" if meant else None
+
+
+def keys_of(node: Any) -> list[str]:
+    """The keys of a section; of several variants those of all."""
+    if isinstance(node, list):
+        node = {LAYERS: "", **{str(i): variant for i, variant in enumerate(node)}}
+    if not isinstance(node, dict):
+        return []
+    if LAYERS not in node:
+        return [key for key in node if not key.startswith("_")]
+    keys = []
+    for variant in node.values():
+        keys += [key for key in keys_of(variant) if key not in keys]
+    return keys

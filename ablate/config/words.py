@@ -1,0 +1,327 @@
+"""The words of a command line: norm=ln,rms sweeps a group, optim.lr=1e-3 sets a key."""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, QuotedString, RangeSweep
+from hydra.errors import HydraException
+
+from ablate.config.choices import Choice, Variant, parse_choice
+from ablate.config.errors import Problem
+from ablate.config.files import DEEPEST
+from ablate.config.groups import Groups
+from ablate.config.key_checks import suggestion
+from ablate.config.removed import removed
+from ablate.config.schema import KEYS, PLACED, RENAMED, SECTIONS, WHOLE
+from ablate.config.unknown_keys import unknown_section
+from ablate.formatting import instead, split
+
+MOST = 10_000  # the most values of a sweep, and cells, since composing more takes too long
+LISTS = ("seeds", "tune.values", "zip", "eval.lengths")  # keys whose value is a list
+FUNCTION = re.compile(r"(choice|glob|range|sort|shuffle|interval|tag)\((.*)\)", re.DOTALL)
+STUDY_FILE_KEYS = (
+    *("question", "published", "figure", "effects"),
+    *("factors", "claims", "at", "replicated", "mirror", "tiers"),
+)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A key with its value, or with the values that it is swept over; of a group these are choices of variants."""
+
+    key: str
+    values: Sequence[Any]
+    text: str  # as typed
+    swept: bool = False
+    adds: bool = False  # written +key=value: the variant's YAML need not have the key
+    file: str = ""  # the study file that sets it
+
+    @property
+    def value(self) -> Any:
+        """The value of a setting that is not swept."""
+        return self.values[0]
+
+
+def read_words(words: Iterable[str], groups: Groups) -> tuple[dict[str, Setting], list[Problem]]:
+    """The settings of a command line by key, and all that is wrong with it."""
+    settings: dict[str, Setting] = {}
+    problems: list[Problem] = []
+    for word in words:
+        try:
+            setting, wrong = read_word(word, groups)
+        except ValueError as error:
+            problems.append(Problem(shortened(word), str(error)))
+            continue
+        problems += wrong
+        if setting is None:
+            continue
+        first = settings.setdefault(setting.key, setting)
+        if first is not setting:
+            problems.append(Problem(word, given_twice(first, setting)))
+    if "zip" not in settings:  # then a value may repeat, since only pairs must differ
+        problems += repeated_values(settings)
+    return settings, problems
+
+
+def read_word(word: str, groups: Groups) -> tuple[Setting | None, list[Problem]]:
+    """The setting that a word stands for, and the problems of single choices of a group.  Raises ValueError."""
+    typed_key, equals, text = word.partition("=")
+    key = typed_key.lstrip("+")
+    if depth_of(word) > DEEPEST:
+        raise ValueError(f"its value is more than {DEEPEST} levels deep; write a flatter one")
+    if key.startswith("~"):
+        raise ValueError("nothing can be taken out of the model; choose a variant, such as none where there is one")
+    if not equals:
+        raise ValueError(not_a_setting(word))
+    if key in groups.variants and (key != "track" or "(" in text):
+        return read_group(key, text, word, groups)
+    refuse_unknown_key(key, text, groups)
+    override = parse_override(key, text, word)
+    adds = typed_key != key
+    if override.is_sweep_override():
+        refuse_sweep(key, override)
+        return Setting(key, swept_values(override, text), word, swept=True, adds=adds), []
+    value = plain_value(override.value())
+    if key == "track":
+        value = services_of(value, groups)
+    return Setting(key, [value], word, adds=adds), []
+
+
+def shortened(word: str) -> str:
+    """A word as messages repeat it; of a very deep one the beginning of its key."""
+    return word if depth_of(word) <= DEEPEST else word.partition("=")[0][:40]
+
+
+def depth_of(text: str) -> int:
+    """The most brackets that are open at a time in a word; Hydra's parser recurses once for each."""
+    depth = 0
+    deepest = 0
+    for letter in text:
+        if letter in "[{(":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif letter in "]})":
+            depth -= 1
+    return deepest
+
+
+def given_twice(first: Setting, second: Setting) -> str:
+    """The message for a key that two words set; Hydra would silently use the last."""
+    key = first.key
+    if first.swept or second.swept:
+        return f"{key} is swept already; write its values in one place"
+    before = first.text.partition("=")[2]
+    after = second.text.partition("=")[2]
+    if before == after:
+        return f"{key} is given twice; write it once"
+    can_be_swept = key.partition(".")[0] not in (*WHOLE, "eval")
+    typed_key = first.text.partition("=")[0]
+    compared = f", or {typed_key}={before},{after} to compare them" if can_be_swept else ""
+    return f"{key} is given twice, as {before} and {after}; write one{compared}"
+
+
+def repeated_values(settings: dict[str, Setting]) -> list[Problem]:
+    """Problems of sweeps that have a value twice."""
+    problems = []
+    for setting in settings.values():
+        texts = [str(value) for value in setting.values]
+        if len(set(texts)) < len(texts):
+            problems.append(Problem(setting.text, "has a value twice; write each once"))
+    return problems
+
+
+def not_a_setting(word: str) -> str:
+    """The message for a word without an equals sign."""
+    if word.rstrip()[-1:] in ("]", "}", ")"):
+        return "must be key=value; quote what holds spaces or brackets, as in 'seeds=[3,7]'"
+    return f"must be key=value; {suggestion(word)}"
+
+
+def refuse_unknown_key(key: str, text: str, groups: Groups) -> None:
+    """Raise ValueError for a key that no configuration has, or that is a whole section."""
+    section, _, name = key.partition(".")
+    if key in RENAMED:
+        raise ValueError(RENAMED[key])
+    gone = removed(key) or removed(section)
+    if gone:
+        raise ValueError(gone)
+    if key in STUDY_FILE_KEYS:
+        raise ValueError(
+            "belongs in a study file, DIR/experiment/NAME.yaml; --config-dir DIR +experiment=NAME trains it"
+        )
+    if section not in (*KEYS, "experiment") and section not in groups.variants:
+        raise ValueError(unknown_section(key, groups))
+    if name and section in KEYS and section not in SECTIONS and section not in groups.variants:
+        raise ValueError(f"{section} takes one value; write {section}=VALUE")
+    if not name and section in SECTIONS and section not in groups.variants:
+        meant = "; or did you mean seeds?" if key == "seed" else ""
+        raise ValueError(f"is a section of keys; set one of them, as in {key}.KEY=VALUE{meant}")
+
+
+def parse_override(key: str, text: str, word: str) -> Override:
+    """A setting as Hydra's grammar reads it.  Raises ValueError."""
+    try:
+        return OverridesParser.create().parse_override(f"{key}={text}")
+    except (HydraException, ValueError):
+        raise ValueError(unreadable(key, text, word)) from None
+
+
+def plain_value(value: Any) -> Any:
+    """A value of Hydra's parser as plain data."""
+    if isinstance(value, QuotedString):
+        return value.text
+    if isinstance(value, list):
+        return [plain_value(item) for item in value]
+    if isinstance(value, dict):
+        return {plain_value(key): plain_value(item) for key, item in value.items()}
+    return value
+
+
+def swept_values(override: Override, text: str) -> list[Any]:
+    """The values of a sweep.  Raises ValueError for too many, and for a random order."""
+    sweep = override.value()
+    if text.startswith("shuffle(") or getattr(sweep, "shuffle", False):
+        raise ValueError("has another order, so another reference, each time; write the values in order")
+    if text.startswith("interval("):
+        raise ValueError("has no values of its own; write them, or range(START,STOP,STEP)")
+    if isinstance(sweep, RangeSweep):
+        refuse_long_range(sweep)
+    values: list[Any] = []
+    for value in override.sweep_iterator():
+        if len(values) == MOST:
+            raise ValueError(f"has too many values; a sweep has at most {MOST:,}")
+        values.append(plain_value(value))
+    if not values:
+        raise ValueError("has no values")
+    return values
+
+
+def refuse_long_range(sweep: RangeSweep) -> None:
+    """Raise ValueError for a range of more values than a sweep may have."""
+    if sweep.start is None or sweep.stop is None or not sweep.step:
+        return
+    count = (sweep.stop - sweep.start) / sweep.step
+    if not math.isfinite(count) or count >= 1e12:
+        raise ValueError(f"has values without end; a sweep has at most {MOST:,}")
+    if count > MOST:
+        raise ValueError(f"has {count:,.0f} values; a sweep has at most {MOST:,}")
+
+
+def refuse_sweep(key: str, override: Override) -> None:
+    """Raise ValueError if a key takes one value."""
+    if key == "track":
+        raise ValueError("takes services, each named once, as in track=[wandb,tensorboard]; or none")
+    if key in LISTS:
+        values = str(override.input_line).partition("=")[2]
+        if key == "seeds":
+            if "[" in values:
+                raise ValueError("would be several sweeps; write one list of seeds, as in seeds=[0,1,2,3]")
+            raise ValueError(f"would be several sweeps; for just these seeds write seeds=[{values}]")
+        raise ValueError(f"takes a list; write {key}=[{values}]")
+    if key.partition(".")[0] in WHOLE:
+        raise ValueError(f"{key} belongs to the whole study and takes one value")
+    if key.startswith("eval."):
+        raise ValueError(f"{key} changes what is measured, not the model; it takes one value")
+
+
+def read_group(group: str, text: str, word: str, groups: Groups) -> tuple[Setting | None, list[Problem]]:
+    """The choices of a group, norm=ln,rms or norm=glob(*), and the problems of single ones.  Raises ValueError."""
+    texts = choice_texts(group, text, word, groups)
+    choices: list[Choice] = []
+    problems = []
+    for choice in texts:
+        try:
+            choices.append(parse_choice(group, choice, groups.variants))
+        except ValueError as error:
+            problems.append(Problem(f"{group}={choice}", str(error)))
+    if not choices:
+        return None, problems
+    return Setting(group, choices, word, swept=len(texts) > 1), problems
+
+
+def choice_texts(group: str, text: str, word: str, groups: Groups) -> list[str]:
+    """The choices that a word names, without quotes.  Raises ValueError."""
+    files = groups.variants[group]
+    function = FUNCTION.fullmatch(text.strip())
+    if function and function[1] not in files:
+        return function_texts(group, function[1], function[2], groups)
+    if any(text.count(left) > text.count(right) for left, right in ("[]", "{}", "()")):
+        raise ValueError(OPEN_BRACKET)
+    texts = [part.strip() for part in split(text, ",")]
+    if len(texts) == 1 and texts[0].startswith("["):
+        names = split(texts[0][1:-1], ",")
+        over_layers = f", to change it over the layers {group}={'+'.join(names)}" if group in PLACED else ""
+        raise ValueError(f"takes one variant; to compare several write {group}={','.join(names)}{over_layers}")
+    for i, part in enumerate(texts):
+        if part[:1] in ("'", '"') and part[-1:] == part[:1]:
+            texts[i] = part[1:-1]
+    if not texts[-1] and len(texts) > 1:
+        raise ValueError("ends in a comma; write values without spaces between them, as in norm=ln,rms")
+    if "" in texts:
+        raise ValueError("lacks a value before a comma; write values without gaps, as in norm=ln,rms")
+    for part in texts:
+        if part[0] in "[{":
+            example = ",".join([*files][:2])
+            raise ValueError(f"{part} is not a variant; write names, as in {group}={example}")
+    return texts
+
+
+def function_texts(group: str, function: str, inside: str, groups: Groups) -> list[str]:
+    """The choices that one of Hydra's functions names.  Raises ValueError."""
+    if function == "glob":
+        pattern = inside.strip().strip("'\"")
+        names = fnmatch.filter(groups.variants[group], pattern)
+        # The others are compared with the first level, so the reference model's variant comes first.
+        names.sort(key=lambda name: name != groups.defaults.get(group))
+        if not names:
+            raise ValueError("matches no variant")
+        return names
+    if function in ("choice", "sort"):
+        texts = [part.strip().strip("'\"") for part in split(inside, ",")]
+        return sorted(texts) if function == "sort" else texts
+    if function == "shuffle":
+        raise ValueError("has another order, so another reference, each time; write the variants in order")
+    raise ValueError(
+        f"{function}(…) has no variants; write names, as in {group}={','.join([*groups.variants[group]][:2])}"
+    )
+
+
+def services_of(value: Any, groups: Groups) -> Choice:
+    """The tracking services that a value of `track` names: one, or a list.  Raises ValueError."""
+    files = groups.variants["track"]
+    names = [str(name) for name in value] if isinstance(value, list) else [str(value)]
+    for name in names:
+        if name not in files:
+            which = f" {name!r}" if isinstance(value, list) else ""
+            raise ValueError(f"no such track{which}; {instead(name, files)}")
+    services = tuple(Variant(name, name) for name in names)
+    if not isinstance(value, list):
+        return Choice("track", names[0], services)
+    if not names or "none" in names or len(set(names)) < len(names):
+        raise ValueError("takes services, each named once, as in track=[wandb,tensorboard]; or none")
+    return Choice("track", f"[{','.join(names)}]", services, is_pattern=True)
+
+
+def unreadable(key: str, text: str, word: str) -> str:
+    """The message for a value that Hydra's grammar cannot read."""
+    if text.rstrip().endswith(","):
+        return "ends in a comma; write values without spaces between them, as in norm=ln,rms"
+    if re.search(r"(^|,)\s*,", text):
+        return "lacks a value before a comma; write values without gaps, as in norm=ln,rms"
+    if any(text.count(left) > text.count(right) for left, right in ("[]", "{}", "()")):
+        return OPEN_BRACKET
+    if "\u2212" in text:
+        return "has the sign − where a number has an ordinary minus; write -"
+    if "\u00a0" in text:
+        return "has a no-break space; write an ordinary one, or none"
+    return f"""cannot be read; if the value is a text, quote it twice: "{key}='{text}'\""""
+
+
+OPEN_BRACKET = "has a bracket that is not closed; quote what holds spaces, as in 'seeds=[3,7]'"
