@@ -115,9 +115,8 @@ def sum_of(data: bytes) -> Sum:
 
 
 def seal_of(value: dict[str, Any]) -> str:
-    """The digest of a JSON object without its seal, independent of layout and order of keys."""
-    content = {key: item for key, item in value.items() if key != SEAL}
-    return digest(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
+    """The digest of a JSON object that has no seal, independent of layout and order of keys."""
+    return digest(json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
 
 
 @functools.lru_cache(maxsize=100_000)

@@ -73,7 +73,10 @@ def locked(path: Path, wait: Callable[[], bool]) -> Iterator[IO[str] | None]:
                 yield None
                 return
             if path.exists():
-                yield file
+                try:
+                    yield file
+                finally:  # also for processes that were forked meanwhile, which have the file open
+                    fcntl.flock(file, fcntl.LOCK_UN)
                 return
         # Whoever had the lock has removed the folder.
 
@@ -133,18 +136,21 @@ def is_held_elsewhere(lease: Path, lock: IO[str]) -> bool:
     processes of one host.  The time is the file server's."""
     os.utime(lock.fileno())
     now = os.fstat(lock.fileno()).st_mtime
-    holder = read_lease(lease)
-    return holder is not None and not is_own(holder) and is_fresh(lease, now)
+    found = holder(lease, now)
+    return found is not None and not is_own(found)
 
 
-def holder(lease: Path) -> Holder | None:
-    """The process that trains a run, by its lease; None if there is none.  Writes nothing."""
+def holder(lease: Path, now: float | None = None) -> Holder | None:
+    """The process that trains a run, by its lease; None if there is none, or no heartbeat within `STALE` seconds.
+    Writes nothing."""
     found = read_lease(lease)
-    if found is None or not is_fresh(lease, time.time()):
+    if found is None or (is_own(found) and not is_running(found.pid)):
         return None
-    if is_own(found) and not is_running(found.pid):
-        return None
-    return found
+    with contextlib.suppress(OSError):
+        silence = abs((now or time.time()) - lease.stat().st_mtime)
+        if silence <= STALE:
+            return found
+    return None
 
 
 def read_lease(file: Path) -> Holder | None:
@@ -152,13 +158,6 @@ def read_lease(file: Path) -> Holder | None:
     with contextlib.suppress(OSError, ValueError):
         return parse(Holder, parse_json(read_regular(file)))
     return None
-
-
-def is_fresh(lease: Path, now: float) -> bool:
-    """Whether the last heartbeat of a lease is less than `STALE` seconds away."""
-    with contextlib.suppress(OSError):
-        return abs(now - lease.stat().st_mtime) <= STALE
-    return False
 
 
 def is_own(holder: Holder) -> bool:

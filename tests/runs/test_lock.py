@@ -200,6 +200,19 @@ def test_a_fork_of_the_holder_writes_nothing_and_leaves_the_run_to_it(run):
         assert not run.metrics_file.exists()
 
 
+def test_a_fork_that_outlives_a_run_does_not_keep_its_lock(run):
+    with run.lock(never):
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+    try:
+        with run.lock(never) as is_locked:
+            assert is_locked
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
 def test_of_several_claimants_without_common_locks_one_stays(run, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", lambda *_: None)
     elsewhere(run, age=100)
