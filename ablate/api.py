@@ -13,7 +13,6 @@ from typing import Protocol
 
 from ablate.config.errors import Corrupt, PlanError, Problem, Refused, whole_line
 from ablate.execution.signals import DiskFull, raising_disk_full
-from ablate.execution.tracking.sender import tracking
 from ablate.planning.runs import Plan, device_problem
 from ablate.runs.folder import now
 from ablate.runs.manifest import log_look, outside, renew_manifest
@@ -95,6 +94,8 @@ def run_round(plan: Plan, reporter: Reporter) -> None:
         return
     with contextlib.ExitStack() as contexts:
         if any(cell.planned_config.track for cell in plan.manifest.cells):
+            from ablate.execution.tracking.sender import tracking
+
             user = plan.study.settings.user
             contexts.enter_context(tracking(plan.results, plan.manifest.study, user, reporter.remark))
         contexts.enter_context(reporter.training(plan))

@@ -149,7 +149,7 @@ def small(text: Path, tmp_path: Path) -> list[str]:
 @pytest.fixture
 def untried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans whose cells are not tried out on small copies, where a test is about what comes before or after that."""
-    monkeypatch.setattr("ablate.planning.plan.try_out", lambda rows, checked, settings: [])
+    monkeypatch.setattr("ablate.planning.check_study.try_out", lambda rows, checked, settings: [])
 
 
 @pytest.fixture(scope="module")

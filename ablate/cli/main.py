@@ -101,7 +101,6 @@ def study(options: Namespace, words: list[str], unknown: list[str]) -> Outcome:
     """Print the configuration (--cfg) or a dry run, or train.  `unknown` are no options of ours.  Raises PlanError."""
     from ablate import api
     from ablate.cli.plan_progress import showing_progress
-    from ablate.cli.sweep import dry_run, expected_cost, sweep
     from ablate.config.errors import PlanError, Problem
 
     problem = misplaced(options, words, unknown)
@@ -112,6 +111,8 @@ def study(options: Namespace, words: list[str], unknown: list[str]) -> Outcome:
         return show_configuration(options.words, folder, options.cfg)
     with showing_progress():
         plan = api.plan(options.words, folder)
+        from ablate.cli.sweep import dry_run, expected_cost, sweep  # loads pandas, which a mistake need not wait for
+
         cost = expected_cost(plan) if plan.dry_run else None
     return dry_run(plan, cost) if cost else sweep(plan)
 

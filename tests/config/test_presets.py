@@ -11,7 +11,8 @@ from ablate.config.command import read_command
 from ablate.config.depth import variants_of
 from ablate.config.groups import CONF, description, groups, noted
 from ablate.config.schema import COMPONENTS, LAYERS, NAMED
-from ablate.planning.plan import Composition, Plan, PlanError, compose_cells, plan_study
+from ablate.planning.composition import Composition
+from ablate.planning.plan import Plan, PlanError, compose_cells, plan_study
 
 SIZED = ("layers", "heads", "dim", "dropout")
 PRESETS = {name: OmegaConf.to_container(OmegaConf.load(file)) for name, file in sorted(groups()["preset"].items())}

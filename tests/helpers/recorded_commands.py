@@ -13,7 +13,8 @@ from ablate.config.command import read_command
 from ablate.config.depth import folder_choice
 from ablate.config.factors import cell_name
 from ablate.config.schema import Config
-from ablate.planning.plan import Composition, compose_cells
+from ablate.planning.composition import Composition
+from ablate.planning.plan import compose_cells
 from ablate.runs.key import renamed, settings
 from ablate.runs.tables import class_name
 

@@ -65,7 +65,7 @@ def test_code_and_key_hold_every_variant(plan: Any) -> None:
     ],
 )
 def test_what_does_not_fit_is_one_line(refused, words, told, monkeypatch):
-    monkeypatch.setattr("ablate.planning.plan.try_out", preflight.try_out)
+    monkeypatch.setattr("ablate.planning.check_study.try_out", preflight.try_out)
     [line] = refused(LAYERS, *words.split())
     assert all(word in line for word in told)
 
@@ -73,7 +73,7 @@ def test_what_does_not_fit_is_one_line(refused, words, told, monkeypatch):
 @pytest.mark.parametrize("wide", [False, True], ids=["whole", "first layers"])
 def test_a_pattern_that_is_one_variant_in_effect_is_refused(plan, refused, wide, monkeypatch):
     """Beside that variant, at the context that a window covers, at which a smaller one does not."""
-    monkeypatch.setattr("ablate.planning.plan.try_out", preflight.try_out)
+    monkeypatch.setattr("ablate.planning.check_study.try_out", preflight.try_out)
     monkeypatch.setattr(small_models, "WIDE", 0 if wide else small_models.WIDE)
     words = ("attention=2window+mha+...,mha", "model.layers=3")
     assert "make the same network" in refused(*words)[0]

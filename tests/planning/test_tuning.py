@@ -322,7 +322,7 @@ def test_a_named_study_grows_with_its_tuning_and_is_not_tuned_otherwise(plan):
     ],
 )
 def test_what_cannot_be_tuned_is_refused_in_one_line(refused, overrides, message, monkeypatch):
-    monkeypatch.setattr("ablate.planning.plan.try_out", try_out)
+    monkeypatch.setattr("ablate.planning.check_study.try_out", try_out)
     told = refused("norm=ln,rms", *overrides)
     assert all(re.search(message, line) for line in told)
 

@@ -79,7 +79,7 @@ def study(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stud
     where = [f"data.path={text}", f"results_dir={tmp_path_factory.mktemp('shown') / 'results'}"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(api, "run_plan", here)
-        patch.setattr("ablate.planning.plan.try_out", lambda rows, checked, settings: [])
+        patch.setattr("ablate.planning.check_study.try_out", lambda rows, checked, settings: [])
         yield ablate.run(*WORDS, *SHAPE, *STEPS, "data=text", *where, seeds=2)
 
 

@@ -1,0 +1,70 @@
+"""The composed cells of a command, with their levels and labels.  Needs no torch."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ablate.config.choices import Choice, named_settings
+from ablate.config.command import Command
+from ablate.config.compose import Composed
+from ablate.config.errors import Problem
+from ablate.config.factors import BASE, Design, labels_of, levels_and_factors, with_level_names
+from ablate.config.schema import Config
+from ablate.formatting import grouped
+from ablate.planning.only_variant import only_variant
+from ablate.planning.study import Layout
+
+
+@dataclass(frozen=True)
+class Composition(Layout):
+    """Composed cells; they are named after they are matched."""
+
+    command: Command
+    cells: list[Composed]
+    remarks: list[str]  # on the cells, for readers of the results
+
+    @property
+    def settings(self) -> Config:
+        """The configuration with the study's own keys."""
+        return self.cells[0].config
+
+
+def composition_of(command: Command, design: Design, cells: list[Composed]) -> Composition:
+    """Composed cells with their levels, labels and remarks."""
+    cells = with_level_names(cells, command.settings)
+    levels, factors, reference = levels_and_factors(cells, design)
+    compared_with = [levels.index(level | reference) for level in levels]
+    labels = labels_of(cells, design)
+    remarks = [*design.notes]
+    for cell in cells:
+        remarks += cell.remarks
+    if labels[0] == BASE:
+        whole = ", ".join(f"{name}={level}" for name, level in levels[0].items())
+        remarks.append(f"{BASE} is {whole}")
+    if len(cells) == 1:
+        remarks.append(only_variant(command, cells[0].choices))
+    remarks = list(dict.fromkeys(remarks))
+    return Composition(factors, reference, [], labels, levels, compared_with, command, cells, remarks)
+
+
+def choices_of(command: Command) -> list[Choice]:
+    """The choices of groups in a command."""
+    choices = []
+    for setting in command.settings.values():
+        choices += [value for value in setting.values if isinstance(value, Choice)]
+    return choices
+
+
+def at_levels(problems: Iterable[Problem], command: Command) -> list[Problem]:
+    """The problems; one of a setting in parentheses is reported by the choice that has it, if only one does."""
+    by_key = grouped(
+        (key, f"{choice.group}={choice.text}")
+        for choice in choices_of(command)
+        for key in {*named_settings(choice.group, choice.text), *choice.beside}
+    )
+    placed = []
+    for problem in problems:
+        levels = by_key.get(problem.key, [])
+        if len(levels) == 1:
+            problem = Problem(levels[0], f"{problem.key}: {problem.message}")
+        placed.append(problem)
+    return placed
