@@ -154,7 +154,8 @@ def other_steps(plan: Plan, name: str, ratios: Ratios) -> Plan:
     cells = other_steps_cells(plan.study.cells, ratios)
     note = f"runs of the reference for other numbers of steps: {formatting.first_of(dict.fromkeys(cells.labels), 6)}"
     entries = {"exchange_of": plan.study.name}
-    return plan_runs(plan.study.companion(name, cells, note, entries, seeds=plan.manifest.seeds))
+    companion = plan.study.companion(name, cells, note, entries, seeds=plan.manifest.seeds)
+    return plan_runs(companion, plan.further_seeds)
 
 
 def ratios_so_far(cells: Cells, earlier: Manifest | None) -> Ratios:

@@ -166,6 +166,21 @@ def test_what_other_code_trained_is_no_longer_kept_beside_a_study(plan, monkeypa
     assert asked.manifest.exchange == "s-exchange" and "s-exchange was" not in " ".join(asked.notes)
 
 
+def test_further_seeds_of_lower_rungs_stay_once_they_were_looked_at(plan):
+    ladder = ["design=ladder", "ladder=3", "parametrization=mup", "ffn=mlp,gelu", "model.layers=2", "train.steps=24"]
+
+    def by_seed(levels: dict, lr: float, seed: int) -> float:
+        return 2.0 + seed / 100
+
+    rounds(plan, *ladder, "seeds=[0,1]", "study=s", score=by_seed)
+    _, done, _ = rounds(plan, *ladder, "seeds=[0,1,9]", "study=s", score=by_seed)
+    for name in ("s", "s-exchange"):
+        manifest = read_manifest(done[-1].results, name)
+        bottom = {cell.id for cell in manifest.cells if cell.levels["rung"] == 1}
+        assert manifest.seeds == [0, 1, 9]
+        assert {run.seed for run in manifest.runs if run.cell in bottom} == {0, 1, 2, 3, 9, 10}
+
+
 def test_the_warm_up_shrinks_only_where_it_would_not_end():
     config = typed({"train": {"steps": 100}, "optim": {"warmup": 90}, "eval": {"lengths": [8]}})
     assert with_steps(config, 80).optim.warmup == 72
