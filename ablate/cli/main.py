@@ -119,11 +119,6 @@ def study(options: Namespace, words: list[str], unknown: list[str]) -> Outcome:
 
 def misplaced(options: Namespace, words: list[str], unknown: list[str]) -> tuple[str, str] | None:
     """A word that is no key=value and no option, or an option written twice, and what to write instead."""
-    from ablate.config.removed import removed
-
-    gone = removed(f"ablate {words[0]}")
-    if gone:
-        return words[0], gone
     if unknown:
         option, _, value = unknown[0].partition("=")
         following = words[words.index(unknown[0]) + 1 :][:1]

@@ -16,7 +16,6 @@ from ablate import formatting
 from ablate.cli.clean import ORPHANS, STUDIES, Item, in_use, item_of, listing, remove, report, size_of, survey, total
 from ablate.cli.status import printable
 from ablate.config.errors import Refused
-from ablate.config.removed import removed
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting.streams import echo, say
 from ablate.runs.folder import Run, stamp
@@ -50,9 +49,6 @@ def act(results: Path, words: list[str], sure: bool) -> Outcome:
     action, *names = words
     if action == "delete" and names:
         return delete(results, names, sure)
-    gone = removed(f"ablate studies {action}")
-    if gone:
-        raise Refused(f"{action} {gone}")
     near = formatting.nearest(action, ["delete"], OTHER_WORDS)
     if near and near != action:
         raise Refused(f"{' '.join(words)}: did you mean {near}?")

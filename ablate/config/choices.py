@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 from ablate.config.files import read_plain
 from ablate.config.groups import default_settings, defaults, other_names
-from ablate.config.removed import removed
 from ablate.config.schema import OWNED, PLACED, VARIED
 from ablate.formatting import instead, split
 
@@ -167,9 +166,6 @@ ONE_VALUE_EACH = "parentheses after a variant hold settings of one value each, a
 
 def no_such_variant(group: str, name: str, files: Mapping[str, Path]) -> str:
     """The message for a variant that does not exist."""
-    gone = removed(f"{group}={name}")
-    if gone:
-        return gone
     if name.partition("(")[0] in files and name.endswith(")"):
         return f"cannot be read; {ONE_VALUE_EACH}"
     if "(" in name:

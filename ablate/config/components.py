@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from ablate.config.errors import BadComponent, Problem
-from ablate.config.removed import removed
 from ablate.config.schema import COMPONENTS, IN_LAYERS, PLACED, Config
 from ablate.config.targets import OWN_PACKAGES, SINK, BadTarget, allowed, locate, within
 from ablate.formatting import show
@@ -147,7 +146,7 @@ def argument_problems(
         elif key not in parameters:
             choices = ", ".join(own) or "none"
             message = f"{target.__name__} has no such argument; it has {choices}"
-            problems.append(Problem(f"{group}.{key}", removed(f"{group}.{key}") or message))
+            problems.append(Problem(f"{group}.{key}", message))
         elif value == "???":
             problems.append(Problem(f"{group}.{key}", f"has no value; write {group}.{key}=..."))
         elif not fits(value, hints.get(key, Any)):
@@ -156,7 +155,7 @@ def argument_problems(
             several = ",".join(map(show, value)) if isinstance(value, list) else ""
             how = f"; to compare several write {group}.{key}={several}" * bool(several)
             message = f"{value!r} is not of type {kind}{how}"
-            problems.append(Problem(f"{group}.{key}", removed(f"{group}.{key}={value}") or message))
+            problems.append(Problem(f"{group}.{key}", message))
     if group == "norm" and not fits(None, hints.get("layer", Any)):
         message = f"{target.__name__} needs layer: int | None; norms outside of the blocks have no layer"
         problems.append(Problem(f"{group}.layer", message))

@@ -12,7 +12,6 @@ from typing import Any
 
 from ablate.config.errors import Problem
 from ablate.config.groups import named_elsewhere
-from ablate.config.removed import removed
 from ablate.config.schema import BY_STEPS, KEYS, MISSING, MOST_SEEDS, OWNED, SECTIONS, TUNING_SEEDS, Config
 from ablate.formatting import instead, is_number, nearest, show
 
@@ -170,7 +169,7 @@ def _check_fields(section: Any, prefix: str) -> Iterator[Problem]:
         elif value not in choices and (value is not None or field.default is not None):
             near = f"; did you mean {near}?" if (near := nearest(str(value), choices)) else ""
             message = f"must be one of {', '.join(choices)}; not {show(value) or 'nothing'}{near}"
-            yield Problem(key, removed(f"{key}={value}") or message)
+            yield Problem(key, message)
 
 
 def _beyond_numbers(value: Any, key: str, known: set[str]) -> list[Problem]:

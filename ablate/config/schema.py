@@ -18,10 +18,6 @@ LAYERS = "_layers_"  # key of a group's pattern over the layers, or of the list 
 OWNED = ("model", "optim")  # sections that also hold the constructor arguments of their `_target_`
 TUNING_SEEDS = range(1_000_000, 2_000_000)  # seeds of tuning runs, which are never scored
 MOST_SEEDS = 1000
-RENAMED = {  # keys as other programs spell them, and what to write here
-    "optim.schedule": "is a group of its own; write schedule=linear, say",
-    "model.embedding_dim": "is embedding.width now; write embedding=factorised embedding.width=16, say",
-}
 BY_STEPS = "flops_total"  # the value of `match` that adjusts steps; the others adjust widths
 # How runs are carried out; no effect on results.
 PACE = ("train.parallel", "train.devices", "train.capture", "train.checkpoint_seconds", "train.memory")

@@ -15,7 +15,6 @@ from ablate.config.files import calls, read_plain
 from ablate.config.groups import Groups, figures, named_elsewhere
 from ablate.config.ladder import RUNG, levels_of_rungs
 from ablate.config.mirror import Mirror, read_mirror
-from ablate.config.removed import removed
 from ablate.config.schema import KEYS, PACE, Config
 from ablate.config.words import STUDY_FILE_KEYS, Setting, services_of
 from ablate.formatting import flat, instead
@@ -153,8 +152,7 @@ def read_texts(content: dict[str, Any]) -> tuple[dict[str, str | None], Problems
         texts[key] = " ".join(text.split())
     figure = texts["figure"]
     if figure and figure not in figures():
-        why = removed(f"figure: {figure}") or f"no such figure; {instead(figure, figures())}"
-        problems.append(Problem("figure", f"{figure}: {why}"))
+        problems.append(Problem("figure", f"{figure}: no such figure; {instead(figure, figures())}"))
     return texts, problems
 
 
@@ -234,7 +232,7 @@ class Reader:
             return False
         if section not in self.sections:
             there = sorted({*self.sections, *STUDY_FILE_KEYS} - ON_COMMAND_LINE.keys() - {"seed"})
-            self.report(where + key, removed(section) or f"no such key; {instead(section, there, named_elsewhere())}")
+            self.report(where + key, f"no such key; {instead(section, there, named_elsewhere())}")
             return False
         return True
 

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, NoReturn
 
 from ablate.config.errors import Corrupt, PlanError, Refused
 from ablate.config.extra import NotInstalled
-from ablate.config.removed import removed
 from ablate.config.targets import allowed_packages
 from ablate.config.typed_json import Record
 from ablate.formatting import instead, visible
@@ -46,9 +45,6 @@ class PlainParser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {visible(message)}\n")
 
     def _why_unknown(self, word: str) -> str:
-        gone = removed(f"{self.prog} {word}")
-        if gone:
-            return gone
         if not word.startswith("-"):
             return "is one word too many"
         return f"no such option; {instead(word, self._option_string_actions)}"

@@ -6,11 +6,12 @@ from typing import Any, TypeVar, dataclass_transform
 
 import msgspec
 
-from ablate.config.removed import REMOVED
 from ablate.config.schema import MISSING, SECTIONS, Config, typed
 
 C = TypeVar("C")
 T = TypeVar("T", bound="Record")
+# Settings that configurations had once; they are left out when a file is read, and `runs.key` counts what all had.
+GONE = ("companions", "hold", "placebo_seeds", "reference", "model.head_bias", "seed.placebo", "tune.per_seed")
 
 
 def optional(*, default: Any = None) -> Any:
@@ -66,11 +67,11 @@ def parse(kind: type[T], value: object) -> T:
     raise ValueError(f"has {where or 'content'} that cannot be read ({what[0].lower()}{what[1:]})")
 
 
-def without_removed(config: dict[str, Any]) -> dict[str, Any]:
-    """A configuration in a file without the keys that are gone."""
-    kept = {name: value for name, value in config.items() if name not in REMOVED}
+def without_gone(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration in a file without the settings that later versions do not have."""
+    kept = {name: value for name, value in config.items() if name not in GONE}
     for section in SECTIONS.keys() & kept.keys():
-        kept[section] = {key: value for key, value in kept[section].items() if f"{section}.{key}" not in REMOVED}
+        kept[section] = {key: value for key, value in kept[section].items() if f"{section}.{key}" not in GONE}
     return kept
 
 
@@ -78,7 +79,7 @@ def stored(value: object) -> Config:
     """The configuration in a file.  Raises ValueError with the error, as in "has no train.steps in a configuration"."""
     try:
         plain = msgspec.convert(value, dict[str, Any])
-        plain = without_removed(plain)
+        plain = without_gone(plain)
         plain = plain | {"user": []} if plain else plain  # a file may not allow packages to be imported
         msgspec.convert(plain, Config)
     except (msgspec.ValidationError, AttributeError, TypeError) as error:

@@ -6,8 +6,7 @@ from typing import Any
 from ablate.config.choices import Choice
 from ablate.config.files import read_plain
 from ablate.config.groups import Groups, named_elsewhere
-from ablate.config.removed import removed
-from ablate.config.schema import KEYS, LAYERS, RENAMED, SECTIONS
+from ablate.config.schema import KEYS, LAYERS, SECTIONS
 from ablate.formatting import first_of, instead, nearest
 
 MOST_KEYS = 12  # that are listed
@@ -16,9 +15,6 @@ MOST_KEYS = 12  # that are listed
 def unknown_key(key: str, config: Mapping[str, Any], choices: Mapping[str, Choice], groups: Groups) -> str:
     """The message for a key that the composed configuration does not have."""
     section, _, name = key.partition(".")
-    gone = RENAMED.get(key) or removed(key)
-    if gone:
-        return gone
     variants = having(section, name, groups)
     if variants:
         verb = "has" if len(variants) == 1 else "have"

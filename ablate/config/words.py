@@ -18,8 +18,7 @@ from ablate.config.errors import Problem
 from ablate.config.files import DEEPEST
 from ablate.config.groups import Groups
 from ablate.config.key_checks import suggestion
-from ablate.config.removed import removed
-from ablate.config.schema import KEYS, PLACED, RENAMED, SECTIONS, WHOLE
+from ablate.config.schema import KEYS, PLACED, SECTIONS, WHOLE
 from ablate.config.unknown_keys import unknown_section
 from ablate.formatting import instead, split
 
@@ -147,11 +146,6 @@ def not_a_setting(word: str) -> str:
 def refuse_unknown_key(key: str, text: str, groups: Groups) -> None:
     """Raise ValueError for a key that no configuration has, or that is a whole section."""
     section, _, name = key.partition(".")
-    if key in RENAMED:
-        raise ValueError(RENAMED[key])
-    gone = removed(key) or removed(section)
-    if gone:
-        raise ValueError(gone)
     if key in STUDY_FILE_KEYS:
         raise ValueError(
             "belongs in a study file, DIR/experiment/NAME.yaml; --config-dir DIR +experiment=NAME trains it"

@@ -23,7 +23,6 @@ from ablate.config.choices import unzipped
 from ablate.config.errors import Corrupt, Refused
 from ablate.config.files import parse_plain, read_regular
 from ablate.config.ladder import RUNG, at_other_rate
-from ablate.config.removed import removed
 from ablate.formatting import ACTING, instead, is_number, visible
 from ablate.runs import naming
 from ablate.runs.files import write_atomic
@@ -240,10 +239,7 @@ def _names(value: Any, where: str, there: list[str] | None) -> list[str] | None:
         raise ValueError(f"{where} must be a list, [a, b], not {_shown(value)}")
     for name in value:
         if there is not None and name not in there:
-            gone = removed(f"figure: {name}")
-            raise ValueError(
-                f"{where}: {name}: {gone}" if gone else f"{where} names {_shown(name)}; {instead(str(name), there)}"
-            )
+            raise ValueError(f"{where} names {_shown(name)}; {instead(str(name), there)}")
     return value
 
 

@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
 from ablate.config.errors import Refused
-from ablate.config.removed import removed
 from ablate.formatting import instead, visible
 from ablate.runs.files import write_atomic
 from ablate.runs.records import Manifest
@@ -48,8 +47,7 @@ def tables(case: Case, given: Edits | None = None) -> dict[str, pandas.DataFrame
 def plot(case: Case, name: str) -> Figure:
     """One figure of a study.  Raises `Refused` for an unknown kind, and if the study has no data for it."""
     if name not in KINDS:
-        why = removed(f"figure: {name}") or f"no such figure; {instead(name, KINDS)}"
-        raise Refused(f"{name}: {why}")
+        raise Refused(f"{name}: no such figure; {instead(name, KINDS)}")
     given = dataclasses.replace(edits(case), figures=[name])
     with matplotlib.rc_context(style.RC):
         drawn = tables(case, given)

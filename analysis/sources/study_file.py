@@ -15,7 +15,6 @@ from ablate import evidence
 from ablate.config.claims import Claim
 from ablate.config.errors import Corrupt, Problem, Refused
 from ablate.config.files import read_plain
-from ablate.config.removed import removed
 from ablate.formatting import ACTING, instead, is_number, show, visible
 from ablate.runs.records import ClaimEntry, Manifest, MarginEntry
 from analysis.sources import StudyDescription
@@ -53,8 +52,7 @@ def read_study_file(file: Path) -> StudyDescription:
         found = msgspec.convert(content | {"file": str(file)}, StudyDescription)
         designs = [design for design in evidence.ESTIMABLE if design != "ladder"]  # whose rungs only plans know
         if found.design and found.design not in designs:
-            missing = f"no such design: {found.design}: {instead(found.design, designs)}"
-            raise ValueError(f"design: {removed(f'design={found.design}') or missing}")
+            raise ValueError(f"design: no such design: {found.design}: {instead(found.design, designs)}")
         for name, known in found.factors.items():
             if len(set(known)) < len(known):
                 raise ValueError(f"factors.{name}: has a level twice; write each once")

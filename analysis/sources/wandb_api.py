@@ -12,7 +12,6 @@ from typing import Any
 
 from ablate.config.errors import Corrupt, Refused, one_line, whole_line
 from ablate.config.extra import nowhere, wandb_credentials
-from ablate.config.removed import REMOVED
 from ablate.formatting import is_number, visible
 from ablate.runs.files import read_json, write_json
 from ablate.runs.folder import now
@@ -37,7 +36,7 @@ def read_wandb(target: str, request: Request, results: Path) -> Study:
         raise Refused(f"--wandb needs wandb, {'which is missing: pip install wandb' if lost else why}") from None
     try:
         if Path(target).is_dir():
-            raise Refused(REMOVED["--wandb FOLDER"])
+            raise Refused("is a folder; upload offline runs by `wandb sync`, then write ENTITY/PROJECT")
         if not re.fullmatch(r"[\w.-]+/[\w.-]+", target):
             raise Refused("write ENTITY/PROJECT")
         name = target.replace("/", "-")

@@ -10,7 +10,6 @@ from conftest import ROOT
 from fake_studies import edit_manifest, fabricate, whole
 
 from ablate.cli.summary import summary
-from ablate.config.removed import REMOVED
 from ablate.config.typed_json import parse, stored
 from ablate.runs.files import read_json
 from ablate.runs.manifest import manifest_in, newer, read_manifest, study_folder, write_manifest
@@ -81,10 +80,8 @@ def test_an_empty_entry_that_is_not_known_is_not_worth_a_line(results: Path) -> 
     assert newer(read_manifest(results, "fabricated")) == []
 
 
-def test_keys_that_are_gone_are_dropped_from_the_configuration_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(REMOVED, "colour", "is no longer a key")
-    monkeypatch.setitem(REMOVED, "tune.hue", "is no longer a key")
-    assert stored(whole({"tune": {"hue": 1}}) | {"colour": "red"}) == stored(whole())
+def test_keys_that_are_gone_are_dropped_from_the_configuration_in_a_file() -> None:
+    assert stored(whole({"tune": {"per_seed": False}}) | {"hold": ["bias"]}) == stored(whole())
 
 
 @pytest.mark.parametrize("value", ["auto", "false", 1, None])

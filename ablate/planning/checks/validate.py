@@ -22,7 +22,7 @@ from ablate.config.extra import installed, wandb_project_problem
 from ablate.config.files import read_plain
 from ablate.config.groups import PACKAGE, groups
 from ablate.config.key_checks import check, readable_number
-from ablate.config.schema import BUILT, OWNED, RENAMED, VARIED, Config, typed
+from ablate.config.schema import BUILT, OWNED, VARIED, Config, typed
 from ablate.config.targets import BUILT_IN, here, package_problem, within
 from ablate.config.typed_json import parse
 from ablate.data.corpus import Unprepared
@@ -239,8 +239,7 @@ def _own_problems(section: str, config: Config) -> list[Problem]:
     shape = ("shape", "parts", *(field.name for field in dataclasses.fields(ModelShape)), *Parts._fields)
     given = shape if section == "model" else OFFERED
     rows = argument_problems(section, {"_target_": node._target_} | own, given, config.user)
-    rows = rows or (optimiser_problems(config) if section == "optim" else [])
-    return [Problem(key, RENAMED.get(key, message)) for key, message in rows]
+    return rows or (optimiser_problems(config) if section == "optim" else [])
 
 
 def _counted(config: Config, task: Any) -> dict[str, Any]:

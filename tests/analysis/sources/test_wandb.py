@@ -197,6 +197,11 @@ def test_a_wandb_that_cannot_be_imported_is_named(tmp_path, monkeypatch):
         wandb_api.read_wandb("someone/glu", Request(), tmp_path)
 
 
+def test_a_folder_of_offline_runs_is_to_be_uploaded(tmp_path):
+    with pytest.raises(Refused, match="is a folder; upload offline runs by `wandb sync`, then write ENTITY/PROJECT"):
+        wandb_api.read_wandb(str(tmp_path), Request(), tmp_path)
+
+
 def test_names_of_others_do_nothing_where_they_are_shown(online, tmp_path, capsys, undrawn):
     for i, run in enumerate(online):
         run["name"] = f"\x1b[2J{i}"
