@@ -148,11 +148,12 @@ def parse_value(text: str) -> Any:
     if "${" in text:
         raise ValueError(f"{text} stands for a value; write the value itself")
     # Loaded here, since reading results needs no parser of Hydra's.
-    from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
+    from ablate.config.hydra_parser import parser
+
     try:
-        override = OverridesParser.create().parse_override(f"value={text}")
+        override = parser().parse_override(f"value={text}")
     except HydraException:
         what = "a number, a word, a list, or a text in double quotes"
         raise ValueError(f"has a value that cannot be read; write {what}") from None
@@ -166,6 +167,9 @@ ONE_VALUE_EACH = "parentheses after a variant hold settings of one value each, a
 
 def no_such_variant(group: str, name: str, files: Mapping[str, Path]) -> str:
     """The message for a variant that does not exist."""
+    names = re.split("[ ,]+", name)
+    if len(names) > 1 and all(each in files for each in names):
+        return f"is one word; to compare several write {group}={','.join(names)}"
     if name.partition("(")[0] in files and name.endswith(")"):
         return f"cannot be read; {ONE_VALUE_EACH}"
     if "(" in name:

@@ -66,6 +66,7 @@ class Composer:
         self.problems: dict[Problem, None] = {}  # each once, in order
         self.reached: dict[str, dict[str, None]] = {}  # by key: the choices of its group that have it
         self.missed: dict[str, dict[str, str]] = {}  # by key: the choices that lack it, and what to write instead
+        self.values: dict[str, Any] = {}  # of these keys
 
     def __enter__(self) -> Composer:
         initialize_hydra(self.groups)
@@ -216,6 +217,7 @@ class Composer:
         if not having and not adds:
             message = unknown_key(key, config, choices, self.groups)
             self.missed.setdefault(key, {})[variant] = message
+            self.values.setdefault(key, value)
             return
         self.reached.setdefault(key, {})[variant] = None
         lacking = [name for name in nodes if name not in having]
@@ -310,7 +312,9 @@ class Composer:
         problems = list(self.problems)
         for key, messages in self.missed.items():
             having = [variant for variant in self.reached.get(key, ()) if variant not in messages]
-            message = only_some_have(key, having, list(messages)) if having else next(iter(messages.values()))
+            message = next(iter(messages.values()))
+            if having:
+                message = only_some_have(key, self.values[key], having, list(messages))
             problems.append(Problem(key, message))
         return problems
 

@@ -14,6 +14,12 @@ from ablate.formatting import instead
 # The extra in pyproject.toml that installs each launcher.
 EXTRAS = {"joblib": "joblib", "submitit_slurm": "slurm", "submitit_local": "slurm", "ray": "ray"}
 RESERVED = ("hydra.mode", "hydra/sweeper", "hydra.sweeper")
+USED = ("hydra/launcher", "hydra.launcher.", "hydra.job.name")
+INSTEAD = {  # of settings of Hydra's that have no effect here
+    "hydra.run": "write results_dir=FOLDER for where results are written",
+    "hydra.sweep": "write results_dir=FOLDER for where results are written",
+    "hydra.searchpath": "write --config-dir FOLDER for a folder of your own variants",
+}
 
 
 def launcher_problems(words: Sequence[str]) -> list[Problem]:
@@ -21,6 +27,9 @@ def launcher_problems(words: Sequence[str]) -> list[Problem]:
     reserved = [word for word in words if word.lstrip("+~").startswith(RESERVED)]
     if reserved:
         return [Problem(word, "ablate plans every study itself; leave it out") for word in reserved]
+    unused = [word for word in words if not word.lstrip("+~").startswith(USED)]
+    if unused:
+        return [Problem(word, f"has no effect here; {instead_of(word)}") for word in unused]
     if not words:
         return []
     groups = read_groups()
@@ -30,6 +39,14 @@ def launcher_problems(words: Sequence[str]) -> list[Problem]:
         except (*HYDRAS_ERRORS, TypeError, AttributeError) as error:  # Hydra does not check the types of its settings
             return [problem_of_launcher(words, error)]
     return []
+
+
+def instead_of(word: str) -> str:
+    """What to write instead of a setting of Hydra's that has no effect."""
+    for beginning, message in INSTEAD.items():
+        if word.lstrip("+~").startswith(beginning):
+            return message
+    return "leave it out: hydra/launcher and hydra.launcher.* choose where runs are trained"
 
 
 def problem_of_launcher(words: Sequence[str], error: Exception) -> Problem:

@@ -78,7 +78,8 @@ def converted(value: Any, hint: Any) -> Any:
         raise ValueError(f"takes a list of {ITEMS.get(str(kind), 'values')}")
     if isinstance(value, list | dict) or kind is str:
         raise ValueError("takes one value")
-    raise ValueError(f"{value!r} is not {KINDS[kind]}")
+    hint_null = "; write null for none" if value == "None" and type(None) in options else ""
+    raise ValueError(f"{value!r} is not {KINDS[kind]}{hint_null}")
 
 
 def hint_for(key: str, value: Any) -> str:

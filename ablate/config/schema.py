@@ -89,7 +89,7 @@ class Optim:
     lr: float = at_least(1e-12, 1000)
     betas: list[float] | None = MISSING
     weight_decay: float = at_least(0)
-    grad_clip: float = at_least(1e-12)
+    grad_clip: float | None = at_least(1e-12)  # the largest norm; null: gradients are not clipped
     warmup: int = at_least(0)
     min_lr_ratio: float = at_least(0, 1)
 

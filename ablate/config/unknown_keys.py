@@ -7,7 +7,7 @@ from ablate.config.choices import Choice
 from ablate.config.files import read_plain
 from ablate.config.groups import Groups, named_elsewhere
 from ablate.config.schema import KEYS, LAYERS, SECTIONS
-from ablate.formatting import first_of, instead, nearest
+from ablate.formatting import first_of, instead, nearest, show
 
 MOST_KEYS = 12  # that are listed
 
@@ -29,12 +29,13 @@ def unknown_key(key: str, config: Mapping[str, Any], choices: Mapping[str, Choic
     return f"no such key of {whose}, which has {keys}; what its YAML leaves out is written +{key}=..."
 
 
-def only_some_have(key: str, having_it: list[str], lacking_it: list[str]) -> str:
+def only_some_have(key: str, value: Any, having_it: list[str], lacking_it: list[str]) -> str:
     """The message for a key that only some of the swept variants have."""
-    section = key.partition(".")[0]
+    section, _, name = key.partition(".")
     has = ", ".join(f"{section}={name}" for name in having_it)
     lacks = ", ".join(f"{section}={name}" for name in lacking_it)
-    return f"only {has} has this key, not {lacks}; sweep those that have it, or set it in a YAML of your own"
+    example = f"{section}={having_it[0].partition('(')[0]}({name}={show(value)})"
+    return f"only {has} has this key, not {lacks}; write it behind the variant's name, as in {example}"
 
 
 def unknown_section(key: str, groups: Groups) -> str:

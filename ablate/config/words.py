@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, QuotedString, RangeSweep
 from hydra.errors import HydraException
 
@@ -17,6 +16,7 @@ from ablate.config.choices import Choice, Variant, parse_choice
 from ablate.config.errors import Problem
 from ablate.config.files import DEEPEST
 from ablate.config.groups import Groups
+from ablate.config.hydra_parser import parser
 from ablate.config.key_checks import suggestion
 from ablate.config.schema import KEYS, PLACED, SECTIONS, WHOLE
 from ablate.config.unknown_keys import unknown_section
@@ -155,14 +155,14 @@ def refuse_unknown_key(key: str, text: str, groups: Groups) -> None:
     if name and section in KEYS and section not in SECTIONS and section not in groups.variants:
         raise ValueError(f"{section} takes one value; write {section}=VALUE")
     if not name and section in SECTIONS and section not in groups.variants:
-        meant = "; or did you mean seeds?" if key == "seed" else ""
+        meant = f"; for the seeds of runs write seeds=[{text}]" if key == "seed" else ""
         raise ValueError(f"is a section of keys; set one of them, as in {key}.KEY=VALUE{meant}")
 
 
 def parse_override(key: str, text: str, word: str) -> Override:
     """A setting as Hydra's grammar reads it.  Raises ValueError."""
     try:
-        return OverridesParser.create().parse_override(f"{key}={text}")
+        return parser().parse_override(f"{key}={text}")
     except (HydraException, ValueError):
         raise ValueError(unreadable(key, text, word)) from None
 

@@ -71,7 +71,8 @@ class Trainer:
             compile_in_place(models, compiled_code(config))
         self.schedule = build_schedule(config)
         self.optimiser = build_optimiser(config, self.model)
-        self.step_rule = build_step(config, self.model, self.optimiser, config.optim.grad_clip)
+        grad_clip = math.inf if config.optim.grad_clip is None else config.optim.grad_clip
+        self.step_rule = build_step(config, self.model, self.optimiser, grad_clip)
         self.gradients = Gradients(
             self.model,
             build_objective(config),

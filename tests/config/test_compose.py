@@ -2,6 +2,8 @@
 
 import itertools
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -144,3 +146,16 @@ def test_a_value_gets_the_type_of_its_key(word: str, value: Any) -> None:
         config = getattr(config, name)
     assert config == value
     assert type(config) is type(value)
+
+
+def test_words_are_read_where_python_leaves_asserts_out() -> None:
+    """Hydra's parser steps through its input in asserts."""
+    code = """
+from ablate.config.groups import read_groups
+from ablate.config.words import read_words
+words = ["optim.lr=choice(1e-3,3e-3)", "norm=glob(r*)", "model.layers=range(1,3)", "optim.betas=[0.9,0.99]"]
+settings, problems = read_words(words, read_groups())
+print([[str(value) for value in setting.values] for setting in settings.values()], problems)
+"""
+    done = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[['0.001', '0.003'], ['rms'], ['1', '2'], ['[0.9, 0.99]']] []"

@@ -33,6 +33,8 @@ def typed(tmp_path, monkeypatch, capsys):
 REFUSED = [
     (["--config-dir=nowhere"], "--config-dir: "),
     # What papers and other libraries call a variant or a key.
+    (["norm=ln rms"], "norm=ln rms: is one word; to compare several write norm=ln,rms"),
+    (["norm='ln,rms'"], "norm=ln,rms: is one word; to compare several write norm=ln,rms"),
     (["norm=layernorm"], "norm=layernorm: no such norm; did you mean ln?"),
     (["norm=nn.RMSNorm"], "norm=nn.RMSNorm: no such norm; did you mean rms?"),
     (["ffn=SwiGLU"], "ffn=SwiGLU: no such ffn; did you mean swiglu?"),

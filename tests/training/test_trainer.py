@@ -443,3 +443,14 @@ def test_draws_of_torch_s_own_generator_are_those_of_the_seed_and_the_step(small
     trainer, before = trainer_of(configured(small), tmp_path / "e"), torch.get_rng_state()
     trainer.train_step(0)
     assert torch.equal(torch.get_rng_state(), before), "nothing of ours draws from it, or seeds it"
+
+
+def test_gradients_are_not_clipped_with_null(small, tmp_path):
+    configs = [check_study([*small, f"optim.grad_clip={clip}"]).cells.checked[0].config for clip in ("null", "1e9")]
+    unclipped = trainer_of(configs[0], tmp_path / "null")
+    wide = trainer_of(configs[1], tmp_path / "wide")
+    for step in range(2):
+        unclipped.train_step(step)
+        wide.train_step(step)
+    pairs = zip(unclipped.model.parameters(), wide.model.parameters(), strict=True)
+    assert all(torch.equal(first, second) for first, second in pairs)

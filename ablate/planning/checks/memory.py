@@ -114,7 +114,7 @@ def numbers_trained(config: Config, task: Any, params: int) -> tuple[int, int]:
         try:
             with Live() as live:
                 optimiser = build_optimiser(config, model)
-                step = build_step(config, model, optimiser, config.optim.grad_clip)
+                step = build_step(config, model, optimiser, config.optim.grad_clip or math.inf)
                 if type(step) is not Step:
                     return numbers, held_numbers(step, trained, task, live)
             optimiser.step()

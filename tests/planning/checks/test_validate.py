@@ -84,7 +84,16 @@ MISTAKES = {
     "train.steps.x=1": ["train.steps", "write train.steps=VALUE"],
     "seeds.x=1": ["seeds.x=1", "write seeds=VALUE"],
     "dry_run=banana": ["dry_run", "'banana' is not true or false"],
-    "seed=0": ["did you mean seeds?", "seed.KEY=VALUE"],
+    "seed=0": ["for the seeds of runs write seeds=[0]", "seed.KEY=VALUE"],
+    "seed=0,1,2": ["for the seeds of runs write seeds=[0,1,2]"],
+    "model.head_dim=None": ["write null for none"],
+    "optim.lr=1e−3": ["has the sign −"],
+    "optim.lr=interval(1,2)": ["write them, or range(START,STOP,STEP)"],
+    "optim.lr=shuffle(1,2)": ["has another order", "each time"],
+    "hydra.sweep.dir=x": ["has no effect here; write results_dir=FOLDER"],
+    "hydra.run.dir=x": ["has no effect here; write results_dir=FOLDER"],
+    "hydra.searchpath=[x]": ["has no effect here; write --config-dir FOLDER"],
+    "hydra.job.chdir=true": ["has no effect here"],
     "~norm": ["~norm", "nothing can be taken out"],
     "+preset=llama +preset=gpt2": ["or +preset=llama,gpt2 to compare them"],
     "optim.lr=1e-3,3e-3 optim.lr=2e-3": ["optim.lr=2e-3", "swept already"],
@@ -217,6 +226,8 @@ def test_a_user_norm_that_cannot_be_called_is_located_at_its_line_or_the_call(tm
 
 
 def test_a_key_that_some_of_the_variants_swept_do_not_have():
-    told = "has this key, not {}; sweep those that have it, or set it in a YAML of your own"
-    assert problems("norm=ln,dyt", "norm.eps=1e-6") == [f"norm.eps: only norm=ln {told.format('norm=dyt')}"]
-    assert problems("norm=ln,group", "norm.groups=8") == [f"norm.groups: only norm=group {told.format('norm=ln')}"]
+    how = "write it behind the variant's name, as in"
+    [line] = problems("norm=ln,dyt", "norm.eps=1e-6")
+    assert line == f"norm.eps: only norm=ln has this key, not norm=dyt; {how} norm=ln(eps=1e-06)"
+    [line] = problems("norm=ln,group", "norm.groups=8")
+    assert line == f"norm.groups: only norm=group has this key, not norm=ln; {how} norm=group(groups=8)"
