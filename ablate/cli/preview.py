@@ -81,7 +81,7 @@ def table(plan: Plan) -> pandas.DataFrame:
 def row(plan: Plan, cell: Cell) -> list[str]:
     """The row of a configuration."""
     cells = plan.manifest.cells
-    reference = cells[plan.study.cells.at[cells.index(cell)]]
+    reference = cells[plan.study.cells.drafts[cells.index(cell)].reference]
     label = f"{cell.label} (reference)" if cell.reference else cell.label
     texts = [label, *size(cell.params, reference.params), *size(cell.flops_per_token, reference.flops_per_token)]
     texts.append(f"{100 * (cell.shared_draws or 0):.0f} %")

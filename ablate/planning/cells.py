@@ -23,7 +23,7 @@ from ablate.model.init import shared_draws
 from ablate.planning.checks.preflight import refuse_equal
 from ablate.planning.checks.user_code import isolate_user_code, seen_lengths
 from ablate.planning.checks.validate import Checked, Validator
-from ablate.planning.study import Cells, Layout, describe_task
+from ablate.planning.study import Cells, Draft, describe_task
 from ablate.runs.key import batches, cell_id
 from ablate.runs.records import Cell, Matched, TaskFacts
 
@@ -206,17 +206,22 @@ def lengthen(cell: Checked, amount: Amount, target: float) -> Checked:
     return cell._replace(config=cell.config.with_value("train.steps", steps).with_value("optim.warmup", warmup))
 
 
-def describe_cells(checked: list[Checked], raw: list[Config], layout: Layout) -> Cells:
+def describe_cells(
+    checked: list[Checked], drafts: list[Draft], factors: dict[str, list[Any]], reference: dict[str, Any]
+) -> Cells:
     """Checked cells with their rows of the manifest.  Raises PlanError if `solved_at` of a task differs."""
-    names, labels, levels, at = layout.names, layout.labels, layout.levels, layout.at
-    rows, tasks = [], dict[str, TaskFacts]()
-    for i, cell in enumerate(checked):
+    rows = []
+    tasks: dict[str, TaskFacts] = {}
+    for cell, draft in zip(checked, drafts, strict=True):
         task = describe_task(cell)
-        if (other := tasks.setdefault(cell.task.fingerprint, task)).solved_at != task.solved_at:
-            differ = f"is {other.solved_at} and {task.solved_at} in configurations of one task; write one for all"
+        first = tasks.setdefault(cell.task.fingerprint, task)
+        if first.solved_at != task.solved_at:
+            differ = f"is {first.solved_at} and {task.solved_at} in configurations of one task; write one for all"
             raise PlanError([Problem("data.solved_at", differ)])
-        reference, steps = checked[at[i]].budget, cell.config.train.steps
-        positions, seen = training_positions(cell), seen_lengths(cell.config, cell.task)
+        compared = checked[draft.reference].budget
+        steps = cell.config.train.steps
+        positions = training_positions(cell)
+        seen = seen_lengths(cell.config, cell.task)
         notes = cell.task.notes + cell.budget.notes
         for half, what in ("init", "initialisation"), ("data", "the order of the data"):
             if (seed := getattr(cell.config.seed, half)) is not None:
@@ -224,18 +229,18 @@ def describe_cells(checked: list[Checked], raw: list[Config], layout: Layout) ->
         notes += seen_in_training(seen)
         if (left := cell.matched) and abs(left.difference) > CLOSE:
             missed = f"{percent(left.difference)} {left.quantity} against its reference"
-            notes.append(f"{labels[i]}: {missed}, and nothing comes nearer")
+            notes.append(f"{draft.label}: {missed}, and nothing comes nearer")
         rows.append(
             Cell(
-                id=cell_id(names[i], cell.config, cell.task.fingerprint),
-                name=names[i],
-                label=labels[i],
-                levels=levels[i],
-                reference=levels[at[i]] == levels[i],
+                id=cell_id(draft.name, cell.config, cell.task.fingerprint),
+                name=draft.name,
+                label=draft.label,
+                levels=draft.levels,
+                reference=drafts[draft.reference].levels == draft.levels,
                 **{key: getattr(cell, key) for key in ("matched", "defaults", "config", "user_code")},
                 **{key: getattr(cell.budget, key) for key in ("params", "flops_per_token")},
-                params_vs_reference=cell.budget.params / reference.params - 1,
-                shared_draws=shared_draws(cell.budget.shapes, reference.shapes),
+                params_vs_reference=cell.budget.params / compared.params - 1,
+                shared_draws=shared_draws(cell.budget.shapes, compared.shapes),
                 tokens_per_step=positions / steps if positions % steps else positions // steps,
                 batches=batches(cell.config, cell.task.fingerprint),
                 task=cell.task.fingerprint,
@@ -243,21 +248,28 @@ def describe_cells(checked: list[Checked], raw: list[Config], layout: Layout) ->
                 notes=notes,
             )
         )
-    return Cells(layout.factors, layout.reference, names, labels, levels, at, rows, checked, raw, tasks)
+    return Cells(factors, reference, drafts, checked, rows, tasks)
 
 
-def recomposed(cells: Cells, settings: Config, raw: list[Config], layout: Layout) -> Cells:
-    """Cells from other configurations, one or several for each of `cells`.  Raises PlanError."""
+def recomposed(
+    settings: Config, drafts: list[Draft], factors: dict[str, list[Any]], reference: dict[str, Any]
+) -> Cells:
+    """Cells with the study's own `settings`, checked and matched, without trying them out again.  Raises PlanError."""
     validator = Validator()
-    checked, problems = validator.validate(raw)
+    checked, problems = validator.validate([draft.config for draft in drafts])
     if problems:
         raise PlanError(problems)
-    checked = match_cells(settings.match, checked, layout.labels, layout.at, validator)
-    made = describe_cells(checked, raw, layout)
-    refuse_equal(made.rows, checked, settings.allow_duplicates)
-    return made
+    labels = [draft.label for draft in drafts]
+    references = [draft.reference for draft in drafts]
+    checked = match_cells(settings.match, checked, labels, references, validator)
+    cells = describe_cells(checked, drafts, factors, reference)
+    refuse_equal(cells.rows, checked, settings.allow_duplicates)
+    return cells
 
 
-def reconfigured(cells: Cells, settings: Config, raw: list[Config]) -> Cells:
+def reconfigured(cells: Cells, settings: Config, configs: list[Config]) -> Cells:
     """The same cells with other configurations.  Raises PlanError."""
-    return dataclasses.replace(recomposed(cells, settings, raw, cells), notes=cells.notes)
+    drafts = []
+    for draft, config in zip(cells.drafts, configs, strict=True):
+        drafts.append(dataclasses.replace(draft, config=config))
+    return recomposed(settings, drafts, cells.factors, cells.reference)

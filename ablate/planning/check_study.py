@@ -57,11 +57,12 @@ def check_cells(composition: Composition) -> Cells:
     settings = composition.settings
     command = composition.command
     validator = Validator()
-    raw = [cell.config for cell in composition.cells]
+    configs = [draft.config for draft in composition.drafts]
+    labels = [draft.label for draft in composition.drafts]
     with nothing_prepared() as unprepared:  # until everything else is right
-        checked, problems = validator.validate(raw, composition.labels)
+        checked, problems = validator.validate(configs, labels)
     if unprepared and not problems:
-        checked, problems = validator.validate(raw, composition.labels)
+        checked, problems = validator.validate(configs, labels)
     # What is wrong with the study's own keys and claims, given the cells that passed.
     problems += study_problems(settings)
     problems += about_metrics(command, checked)
@@ -72,11 +73,12 @@ def check_cells(composition: Composition) -> Cells:
         problems.append(Problem("margin", wrong_margin))
     if problems:
         raise PlanError(at_levels(problems, command))
-    checked = match_cells(settings.match, checked, composition.labels, composition.at, validator)
-    names = []
-    for own, cell in zip(checked, composition.cells, strict=True):
-        names.append(cell_name(folder_choice(own.config, cell.choices)))
-    cells = describe_cells(checked, raw, dataclasses.replace(composition, names=names))
+    references = [draft.reference for draft in composition.drafts]
+    checked = match_cells(settings.match, checked, labels, references, validator)
+    drafts = []
+    for draft, cell, composed in zip(composition.drafts, checked, composition.cells, strict=True):
+        drafts.append(dataclasses.replace(draft, name=cell_name(folder_choice(cell.config, composed.choices))))
+    cells = describe_cells(checked, drafts, composition.factors, composition.reference)
     return dataclasses.replace(cells, notes=try_out(cells.rows, checked, settings))
 
 

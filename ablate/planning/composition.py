@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ablate.config.choices import Choice, named_settings
+from ablate.config.claims import Level, Levels
 from ablate.config.command import Command
 from ablate.config.compose import Composed
 from ablate.config.errors import Problem
@@ -11,15 +12,18 @@ from ablate.config.factors import BASE, Design, labels_of, levels_and_factors, w
 from ablate.config.schema import Config
 from ablate.formatting import grouped
 from ablate.planning.only_variant import only_variant
-from ablate.planning.study import Layout
+from ablate.planning.study import Draft
 
 
 @dataclass(frozen=True)
-class Composition(Layout):
-    """Composed cells; they are named after they are matched."""
+class Composition:
+    """Composed cells of a design."""
 
     command: Command
+    factors: dict[str, list[Level]]
+    reference: Levels  # the reference level of each compared factor
     cells: list[Composed]
+    drafts: list[Draft]  # without names, since folders are named after what is matched
     remarks: list[str]  # on the cells, for readers of the results
 
     @property
@@ -32,8 +36,11 @@ def composition_of(command: Command, design: Design, cells: list[Composed]) -> C
     """Composed cells with their levels, labels and remarks."""
     cells = with_level_names(cells, command.settings)
     levels, factors, reference = levels_and_factors(cells, design)
-    compared_with = [levels.index(level | reference) for level in levels]
     labels = labels_of(cells, design)
+    drafts = []
+    for cell, label, of_cell in zip(cells, labels, levels, strict=True):
+        compared_with = levels.index(of_cell | reference)
+        drafts.append(Draft(name="", label=label, levels=of_cell, reference=compared_with, config=cell.config))
     remarks = [*design.notes]
     for cell in cells:
         remarks += cell.remarks
@@ -43,7 +50,7 @@ def composition_of(command: Command, design: Design, cells: list[Composed]) -> C
     if len(cells) == 1:
         remarks.append(only_variant(command, cells[0].choices))
     remarks = list(dict.fromkeys(remarks))
-    return Composition(factors, reference, [], labels, levels, compared_with, command, cells, remarks)
+    return Composition(command, factors, reference, cells, drafts, remarks)
 
 
 def choices_of(command: Command) -> list[Choice]:

@@ -66,7 +66,8 @@ class Kernels(NamedTuple):
 
 def with_kernels(study: CheckedStudy) -> CheckedStudy:
     """The study with `train.matmul` and `train.compile` decided: by its manifest, else for this machine."""
-    if not any(getattr(config.train, key) == "auto" for config in study.cells.raw for key in Kernels._fields):
+    configs = [draft.config for draft in study.cells.drafts]
+    if not any(getattr(config.train, key) == "auto" for config in configs for key in Kernels._fields):
         return study
     chosen = None
     for manifest in begun(study)[:1]:  # the choice that it was started with, on any machine
@@ -75,14 +76,16 @@ def with_kernels(study: CheckedStudy) -> CheckedStudy:
         compiled = any(train.compile is True for at, train in trains if at.get("train.compile", "auto") == "auto")
         onednn = any(train.matmul == "onednn" for at, train in trains if at.get("train.matmul", "auto") == "auto")
         chosen = Kernels("onednn" if onednn else "torch", compiled)
-    chosen = chosen or chosen_for(*study.cells.references[0])
+    if chosen is None:
+        first = next(i for i, row in enumerate(study.cells.rows) if row.reference)
+        chosen = chosen_for(study.cells.rows[first], study.cells.checked[first])
     # What the user wrote is neither chosen nor reported here.
-    free = {key for key in Kernels._fields for config in study.cells.raw if getattr(config.train, key) == "auto"}
+    free = {key for key in Kernels._fields for config in configs if getattr(config.train, key) == "auto"}
     chosen = Kernels(**{key: value for key, value in chosen._asdict().items() if key in free})
     if chosen == Kernels():
         return study
     raw = []
-    for config in study.cells.raw:
+    for config in configs:
         if config.train.compile == "auto":
             config = config.with_value("train.compile", chosen.compile)
         if config.train.matmul == "auto" and in_float32_on_cpu(resolve_auto(config)):

@@ -10,24 +10,29 @@ runs of each look and before its results are read, so that effects in steps can 
 the steps are those of the study.
 """
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
-from ablate import formatting
+from ablate.config.claims import Levels
 from ablate.config.errors import PlanError, Problem
 from ablate.config.ladder import RUNG, at_other_rate
 from ablate.config.schema import BY_STEPS, Config
+from ablate.formatting import counted, first_of
 from ablate.planning.cells import describe_cells
-from ablate.planning.checks.validate import Checked
-from ablate.planning.earlier_runs import read_earlier
 from ablate.planning.runs import Plan, plan_runs
-from ablate.planning.study import Cells, CheckedStudy, Layout
+from ablate.planning.study import Cells, CheckedStudy, Draft
 from ablate.planning.tuning import tuned, tuning_problems
-from ablate.runs.records import Cell, Manifest
+from ablate.runs.manifest import readable
+from ablate.runs.records import Manifest
 from ablate.runs.study import Study, load_study
+
+if TYPE_CHECKING:
+    import pandas
 
 # Times the steps, about evenly spaced in the logarithm, from the nearest to the last that is trained.
 FEWER = (0.8, 0.64, 0.5)
@@ -35,29 +40,32 @@ MORE = (1.25, 1.6, 2.0, 2.5, 3.2, 4.0)
 FIRST = (0.8, 1.0, 1.25, 1.6)
 STEPS = "train.steps"
 COMPANION = "exchange"  # the role, and the end of the name, of the study of runs for other numbers of steps
-Ratios = list[tuple[float, ...]]  # of each reference, ascending
+NAMED = 6  # configurations that a note names
+Ratios = dict[int, list[float]]  # the multiples of each reference's steps, ascending, by the place of its cell
 
 
 def next_round(study: CheckedStudy) -> Plan:
     """The first round of a study with something left to train, else its last; its `ended` are those before it."""
-    ended: dict[str, Plan] = {}
+    ended: dict[str, Plan] = {}  # of several plans of one study the last
     for plan in rounds_of(study):
+        ended[plan.study.name] = plan
         if plan.todo:
             break
-        ended.pop(plan.study.name, None)
-        ended[plan.study.name] = plan
-    ended.pop(plan.study.name, None)
+    del ended[plan.study.name]
     return dataclasses.replace(plan, ended=list(ended.values()), requested=study)
 
 
 def rounds_of(study: CheckedStudy) -> Iterator[Plan]:
     """The plans of a command's rounds, each made when the runs of the one before have ended.  Raises PlanError."""
-    settings = study.settings
-    if problems := tuning_problems(study) + step_equivalents_problems(study):
+    problems = tuning_problems(study) + step_equivalents_problems(study)
+    if problems:
         raise PlanError(problems)
-    if settings.tune.key is not None:
+    if study.settings.tune.key is not None:
         study = yield from tuned(study)
-    yield from with_other_steps(study) if measures_worth(settings) else looks(study)
+    if measures_worth(study.settings):
+        yield from with_other_steps(study)
+    else:
+        yield from looks(study)
 
 
 def looks(study: CheckedStudy) -> Iterator[Plan]:
@@ -69,15 +77,20 @@ def looks(study: CheckedStudy) -> Iterator[Plan]:
     from ablate.evidence.families import described, looks_until
 
     planned = looks_until(study.settings.seeds_max)
-    for n in planned:
-        settings = dataclasses.replace(study.settings, seeds=n)
-        plan = plan_runs(dataclasses.replace(study, settings=settings, looks=planned, more=n < planned[-1]))
+    for count in planned:
+        settings = dataclasses.replace(study.settings, seeds=count)
+        plan = plan_runs(dataclasses.replace(study, settings=settings, looks=planned, more=count < planned[-1]))
         if described(plan.manifest) and not any(entry.registered for entry in plan.manifest.claims.values()):
             message = "auto has nothing to decide, since its registered claims are gone or edited; write seeds=8 or so"
             raise PlanError([Problem("seeds", message)])
         yield plan
-        if decided(load_study(plan.results, plan.manifest.study, plan.manifest, curves=False)):
+        if decided(results_of(plan)):
             return
+
+
+def results_of(plan: Plan) -> Study:
+    """The results of a plan's runs."""
+    return load_study(plan.results, plan.manifest.study, plan.manifest, curves=False)
 
 
 def scored_plan(plan: Plan) -> Plan | None:
@@ -94,8 +107,9 @@ def decided(study: Study) -> bool:
     """Whether all registered claims, and all effects that have a verdict, are decided."""
     from ablate.evidence import claims, described, effects, registered, undecided
 
-    tables = [claims] * bool(registered(study.manifest)) + [effects] * (not described(study.manifest))
-    return all(undecided(table(study)).empty for table in tables)
+    if registered(study.manifest) and not undecided(claims(study)).empty:
+        return False
+    return described(study.manifest) or undecided(effects(study)).empty
 
 
 def measures_worth(settings: Config) -> bool:
@@ -106,17 +120,20 @@ def measures_worth(settings: Config) -> bool:
 def step_equivalents_problems(study: CheckedStudy) -> list[Problem]:
     """What is wrong with `step_equivalents`, or with the steps of a ladder's rungs."""
     settings = study.settings
-    least = min(cell.config.train.steps for cell in study.cells.checked)
-    merged = len({scaled(least, ratio) for ratio in FIRST}) < len(FIRST)
+    if not measures_worth(settings):
+        return []
     match = settings.match
+    least = min(cell.config.train.steps for cell in study.cells.checked)
+    distinct = {scaled(least, ratio) for ratio in FIRST}
     messages = {
         "nothing varies here; sweep a key, or leave it out": not study.cells.swept,
         f"sets {STEPS} by itself; leave one of them out": STEPS in study.cells.swept,
         f"match={match} gives configurations other steps than their reference; write another match": match == BY_STEPS,
-        f"{STEPS}={least} is too few to be told from 0.8 or 1.25 times as many; write at least 3": merged,
+        f"{STEPS}={least} is too few to be told from 0.8 or 1.25 times as many; write at least 3": len(distinct)
+        < len(FIRST),
     }
     key = "step_equivalents" if settings.step_equivalents else "design"
-    return [Problem(key, message) for message, holds in messages.items() if measures_worth(settings) and holds]
+    return [Problem(key, message) for message, holds in messages.items() if holds]
 
 
 def scaled(steps: int, ratio: float) -> int:
@@ -124,21 +141,17 @@ def scaled(steps: int, ratio: float) -> int:
     return math.floor(steps * ratio + 0.5)
 
 
-def references_of(cells: Cells) -> list[tuple[Cell, Checked]]:
-    """The references that are trained for other numbers of steps: on a ladder those at its learning rate."""
-    return [pair for pair in cells.references if not at_other_rate(pair[0].levels.get(RUNG))]
-
-
 def with_other_steps(study: CheckedStudy) -> Iterator[Plan]:
     """The plans of a study, each followed by those of its references' runs for other numbers of steps; the study's last
     one comes again at the end."""
-    count = formatting.counted(len(references_of(study.cells)), "reference")
-    note = f"then {count} for 0.8, 1.25 and 1.6 times the steps, same seeds; for more or fewer where a loss lies beyond"
+    references = counted(len(references_of(study.cells)), "reference")
+    note = f"then {references} for 0.8, 1.25 and 1.6 times the steps, same seeds; for more or fewer where a loss lies "
+    note += "beyond"
     name = f"{study.name}-{COMPANION}"
     entries = study.entries | {COMPANION: name}
     for plan in looks(dataclasses.replace(study, entries=entries, notes=[*study.notes, note])):
         yield dataclasses.replace(plan, more=True)
-        ratios = ratios_so_far(plan.study.cells, read_earlier(study.results, name).manifest)
+        ratios = ratios_so_far(plan.study.cells, readable(plan.results, name))
         while True:
             others = other_steps(plan, name, ratios)
             yield others
@@ -146,97 +159,121 @@ def with_other_steps(study: CheckedStudy) -> Iterator[Plan]:
             if wider == ratios:
                 break
             ratios = wider
-    yield dataclasses.replace(plan, more=False, notes=[each for each in plan.notes if each != note])
+    yield dataclasses.replace(plan, more=False, notes=[text for text in plan.notes if text != note])
 
 
-def other_steps(plan: Plan, name: str, ratios: Ratios) -> Plan:
-    """The plan of the references' runs for these multiples of their steps."""
-    cells = other_steps_cells(plan.study.cells, ratios)
-    note = f"runs of the reference for other numbers of steps: {formatting.first_of(dict.fromkeys(cells.labels), 6)}"
-    entries = {"exchange_of": plan.study.name}
-    companion = plan.study.companion(name, cells, note, entries, seeds=plan.manifest.seeds)
-    return plan_runs(companion, plan.further_seeds)
+def references_of(cells: Cells) -> list[int]:
+    """The places of the references that are trained for other numbers of steps: on a ladder those at its learning
+    rate."""
+    places = range(len(cells.rows))
+    return [i for i in places if cells.rows[i].reference and not at_other_rate(cells.rows[i].levels.get(RUNG))]
+
+
+def stratum(levels: Levels, cells: Cells) -> Levels:
+    """The levels of a cell in the factors that are not compared."""
+    return {key: levels.get(key) for key in cells.factors if key not in cells.reference}
 
 
 def ratios_so_far(cells: Cells, earlier: Manifest | None) -> Ratios:
     """The multiples of each reference's steps that are trained first, with what earlier commands have added."""
-    found = []
-    for row, reference in references_of(cells):
-        there = [cell for cell in earlier.cells if _outside(cells, cell) == _outside(cells, row)] if earlier else []
-        planned = {cell.planned_config.train.steps for cell in there}
-        steps = reference.config.train.steps
-        ratios = {scaled(steps, ratio): ratio for ratio in (*reversed(FEWER), *reversed(MORE), *FIRST)}
-        found.append(tuple(sorted({*FIRST, *(ratio for at, ratio in ratios.items() if at in planned)})))
-    return found
+    ratios = {}
+    for i in references_of(cells):
+        planned = set()
+        for cell in earlier.cells if earlier else []:
+            if stratum(cell.levels, cells) == stratum(cells.rows[i].levels, cells):
+                planned.add(cell.planned_config.train.steps)
+        steps = cells.rows[i].planned_config.train.steps
+        by_steps = {}
+        for ratio in (*reversed(FEWER), *reversed(MORE), *FIRST):  # of several with equal steps the nearest one counts
+            by_steps[scaled(steps, ratio)] = ratio
+        ratios[i] = sorted({*FIRST, *(ratio for count, ratio in by_steps.items() if count in planned)})
+    return ratios
 
 
-def _outside(cells: Cells, row: Cell) -> dict[str, Any]:
-    """The levels of a cell in the factors that define strata."""
-    return {key: row.levels.get(key) for key in cells.factors if key not in cells.reference}
+def other_steps(plan: Plan, name: str, ratios: Ratios) -> Plan:
+    """The plan of the references' runs for these multiples of their steps."""
+    settings = dataclasses.replace(
+        plan.study.settings, study=name, seeds=plan.manifest.seeds, confirm=None, match="none", design="grid", zip=[]
+    )
+    cells = other_steps_cells(plan.study.cells, ratios)
+    labels = dict.fromkeys(row.label for row in cells.rows)
+    note = f"runs of the reference for other numbers of steps: {first_of(labels, NAMED)}"
+    entries = {"exchange_of": plan.study.name, "remarks": []}
+    study = CheckedStudy(plan.study.command, settings, cells, entries, notes=[note], more=True)
+    return plan_runs(study, plan.further_seeds)
+
+
+def other_steps_cells(cells: Cells, ratios: Ratios) -> Cells:
+    """The references at these multiples of their steps."""
+    is_one_number = len({cells.checked[i].config.train.steps for i in ratios}) == 1
+    levels: dict[float, int | str] = {}
+    drafts: list[Draft] = []
+    checked = []
+    for i, multiples in ratios.items():
+        draft = cells.drafts[i]
+        config = cells.checked[i].config
+        reference = len(drafts) + multiples.index(1.0)
+        for ratio in multiples:
+            steps = scaled(config.train.steps, ratio)
+            levels[ratio] = steps if is_one_number else f"x{ratio:g}"  # else strata share only the ratio
+            changed = with_steps(config, steps)
+            place = stratum(draft.levels, cells) | {STEPS: levels[ratio]}
+            drafts.append(Draft(draft.name, f"{draft.label}, {steps} steps", place, reference, changed))
+            checked.append(cells.checked[i]._replace(config=changed, matched=None))
+    factors = {key: values for key, values in cells.factors.items() if key not in cells.reference}
+    factors[STEPS] = [levels[ratio] for ratio in sorted(levels)]
+    return describe_cells(checked, drafts, factors, {STEPS: levels[1.0]})
+
+
+def with_steps(config: Config, steps: int) -> Config:
+    """A configuration with other steps; the warm-up shrinks in proportion if it would no longer end in time."""
+    before = config.train.steps
+    warmup = config.optim.warmup
+    if steps <= warmup < before:
+        warmup = math.floor(warmup * steps / before + 0.5)
+    return config.with_value("eval.lengths", []).with_value("train.steps", steps).with_value("optim.warmup", warmup)
 
 
 def further(plan: Plan, others: Plan, ratios: Ratios) -> Ratios:
     """The multiples of each reference's steps, with the next one on either side where the mean score of a configuration
     lies beyond the reference's."""
-    from ablate.evidence import endpoints, is_solved, lower_is_better, scores, strata
+    from ablate.evidence import endpoints, is_solved, lower_is_better
 
     metrics = endpoints(plan.manifest)
-    means = [
-        scores(load_study(one.results, one.manifest.study, one.manifest, curves=False)).mean() for one in (plan, others)
-    ]
-    members, trained = (
-        {cell.id: [each.id for each in cells] for _, cells in strata(one.manifest) for cell in cells if cell.reference}
-        for one in (plan, others)
-    )
-    found = []
-    for (row, reference), own in zip(references_of(plan.study.cells), ratios, strict=True):
+    by_reference = means_by_reference(plan)
+    others_by_reference = means_by_reference(others)
+    wider = {}
+    for i, multiples in ratios.items():
+        row = plan.study.cells.rows[i]
         sign = 1 if lower_is_better(plan.manifest, metrics[row.id]) else -1
-        scored = sign * means[0][members[row.id]].dropna()
-        reached = sign * means[1][trained[row.id]]
-        wider = list(own)
-        if not is_solved(metrics[row.id]) and reached.notna().all():
-            wider += _next(MORE, own, reference) if scored.min() < reached.min() else []
-            wider += _next(FEWER, own, reference) if scored.max() > reached.max() else []
-        found.append(tuple(sorted(wider)))
-    return found
+        scored = sign * by_reference[row.id].dropna()
+        reached = sign * others_by_reference[row.id]
+        wider[i] = list(multiples)
+        if is_solved(metrics[row.id]) or reached.isna().any():
+            continue
+        steps = row.planned_config.train.steps
+        if scored.min() < reached.min():
+            wider[i] += next_ratio(MORE, multiples, steps)
+        if scored.max() > reached.max():
+            wider[i] += next_ratio(FEWER, multiples, steps)
+        wider[i].sort()
+    return wider
 
 
-def _next(outwards: tuple[float, ...], trained: tuple[float, ...], reference: Checked) -> list[float]:
+def means_by_reference(plan: Plan) -> dict[str, pandas.Series[float]]:
+    """The mean scores of the cells of each stratum, by the id of its reference."""
+    from ablate.evidence import scores, strata
+
+    means = scores(results_of(plan)).mean()
+    by_reference = {}
+    for _, cells in strata(plan.manifest):
+        for cell in cells:
+            if cell.reference:
+                by_reference[cell.id] = means[[other.id for other in cells]]
+    return by_reference
+
+
+def next_ratio(outwards: tuple[float, ...], trained: list[float], steps: int) -> list[float]:
     """The next multiple that is another whole number of steps; [] at the last."""
-    steps = reference.config.train.steps
-    there = {scaled(steps, ratio) for ratio in trained}
-    return [ratio for ratio in outwards if ratio not in trained and scaled(steps, ratio) not in there][:1]
-
-
-def other_steps_cells(cells: Cells, ratios: Ratios) -> Cells:
-    """The references at these multiples of their steps."""
-    references = references_of(cells)
-    strata = {key: values for key, values in cells.factors.items() if key not in cells.reference}
-    same = len({reference.config.train.steps for _, reference in references}) == 1
-    checked = list[Checked]()
-    names = list[str]()
-    labels = list[str]()
-    levels = list[dict[str, Any]]()
-    at = list[int]()
-    shown = dict[float, Any]()
-    for (row, reference), own in zip(references, ratios, strict=True):
-        at += [len(checked) + own.index(1.0)] * len(own)
-        for ratio in own:
-            steps = scaled(reference.config.train.steps, ratio)
-            # Strata with different steps share only the ratio.
-            shown[ratio] = steps if same else f"x{ratio:g}"
-            checked.append(reference._replace(config=with_steps(reference.config, steps)))
-            names.append(row.name)
-            labels.append(f"{row.label}, {steps} steps")
-            levels.append({key: row.levels[key] for key in strata} | {STEPS: shown[ratio]})
-    factors = strata | {STEPS: [shown[ratio] for ratio in sorted(shown)]}
-    layout = Layout(factors, {STEPS: shown[1.0]}, names, labels, levels, at)
-    return describe_cells(checked, [cell.config for cell in checked], layout)
-
-
-def with_steps(config: Config, steps: int) -> Config:
-    """A configuration with other steps; the warm-up shrinks in proportion if it would no longer end in time."""
-    before, warmup = config.train.steps, config.optim.warmup
-    if steps <= warmup < before:
-        warmup = math.floor(warmup * steps / before + 0.5)
-    return config.with_value("eval.lengths", []).with_value("train.steps", steps).with_value("optim.warmup", warmup)
+    numbers = {scaled(steps, ratio) for ratio in trained}
+    return [ratio for ratio in outwards if ratio not in trained and scaled(steps, ratio) not in numbers][:1]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ablate.config.claims import Claim, Criterion
+from ablate.config.claims import Claim, Criterion, Levels
 from ablate.config.schema import Config
 from ablate.formatting import first_of, scientific
 from ablate.runs.key import settings
@@ -22,15 +21,27 @@ NAMED = 3  # cells that a note spells out
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
-    """The factors of cells, and for each cell its folder's name, its label and its levels."""
+class Draft:
+    """A cell before it is checked."""
+
+    name: str  # of its folder
+    label: str
+    levels: Levels
+    reference: int  # the index of the cell that it is compared with
+    config: Config  # as composed, before anything is resolved or matched
+
+
+@dataclasses.dataclass(frozen=True)
+class Cells:
+    """The factors of a study, and its cells: as composed, checked and counted, and as in manifests."""
 
     factors: dict[str, list[Any]]
     reference: dict[str, Any]  # the reference level of each compared factor
-    names: list[str]
-    labels: list[str]
-    levels: list[dict[str, Any]]
-    at: list[int]  # the index of the cell that each one is compared with
+    drafts: list[Draft]
+    checked: list[Checked]
+    rows: list[Cell]
+    tasks: dict[str, TaskFacts]  # by fingerprint
+    notes: list[str] = dataclasses.field(default_factory=list)  # printed before training
 
     @property
     def swept(self) -> list[str]:
@@ -38,50 +49,43 @@ class Layout:
         return [key for name in self.factors for key in name.split("+")]
 
 
-@dataclasses.dataclass(frozen=True)
-class Cells(Layout):
-    """Checked and counted cells."""
-
-    rows: list[Cell]  # as in manifests
-    checked: list[Checked]  # in the same order
-    raw: list[Config]  # their composed configurations, before anything was resolved or matched
-    tasks: dict[str, TaskFacts]  # by fingerprint
-    notes: list[str] = dataclasses.field(default_factory=list)  # printed before training
-
-    @property
-    def references(self) -> list[tuple[Cell, Checked]]:
-        """The row and the checked cell of each stratum's reference, without what matching found."""
-        pairs = [pair for pair in zip(self.rows, self.checked, strict=True) if pair[0].reference]
-        return [(row, cell._replace(matched=None)) for row, cell in pairs]
-
-
 def describe_task(cell: Checked) -> TaskFacts:
     """The manifest's entry of a cell's task."""
-    task, at = cell.task, cell.config.data.get("solved_at")
+    task = cell.task
     keys = ("name", "title", "kind", "token", "metrics", "yardsticks", "train_tokens", "positions")
-    found = {key: getattr(task, key) for key in keys} | task.metric_facts()
-    if at is not None:
+    facts = {key: getattr(task, key) for key in keys} | task.metric_facts()
+    solved_at = cell.config.data.get("solved_at")
+    if solved_at is not None:
         first = next(iter(task.metrics))
-        found["metrics"] = {SOLVED: "max"} | task.metrics
-        found |= {"solved_at": at, "shares": [SOLVED, *found["shares"]], "beside": [first, *found["beside"]]}
-    return TaskFacts(**found)
+        facts["solved_at"] = solved_at
+        facts["metrics"] = {SOLVED: "max"} | task.metrics
+        facts["shares"] = [SOLVED, *facts["shares"]]
+        facts["beside"] = [first, *facts["beside"]]
+    return TaskFacts(**facts)
 
 
-def comparison_notes(cells: Cells, tuned: str | None) -> Iterator[str]:
+def comparison_notes(cells: Cells, tuned: str | None) -> list[str]:
     """Notes on warm-ups that never end, cells with another task, and optimisers compared at one learning rate."""
+    notes = []
     configs = [row.planned_config for row in cells.rows]
-    if late := sorted({(c.optim.warmup, c.train.steps) for c in configs if c.optim.warmup >= c.train.steps}):
-        (warmup, steps), *_ = late
-        why = f"the learning rate never stops rising; for a tenth of the steps write optim.warmup={max(1, steps // 10)}"
-        yield f"optim.warmup={warmup} lasts for all of train.steps={steps}: {why}"
-    others = [row.label for row, at in zip(cells.rows, cells.at, strict=True) if row.task != cells.rows[at].task]
-    why = "scored on another task than the reference, so that no effect between them will be shown"
-    yield from [f"{first_of(others, NAMED)}: {why}"] * bool(others)
+    endless = [(config.optim.warmup, config.train.steps) for config in configs]
+    endless = sorted((warmup, steps) for warmup, steps in endless if warmup >= steps)
+    if endless:
+        warmup, steps = endless[0]
+        note = f"optim.warmup={warmup} lasts for all of train.steps={steps}: the learning rate never stops rising; "
+        notes.append(f"{note}for a tenth of the steps write optim.warmup={max(1, steps // 10)}")
+    others = []
+    for row, draft in zip(cells.rows, cells.drafts, strict=True):
+        if row.task != cells.rows[draft.reference].task:
+            others.append(row.label)
+    if others:
+        why = "scored on another task than the reference, so that no effect between them will be shown"
+        notes.append(f"{first_of(others, NAMED)}: {why}")
     rates = {config.optim.lr for config in configs}
     if "optim" in cells.swept and "optim.lr" not in (*cells.swept, tuned) and len(rates) == 1:
-        rate = scientific(rates.pop())
-        note = f"optimisers are compared at one learning rate, {rate}, which can suit one and not another"
-        yield f"{note}; tune.key=optim.lr 'tune.values=[1e-3,3e-3,1e-2]', say, gives each its own"
+        note = f"optimisers are compared at one learning rate, {scientific(rates.pop())}, which can suit one and not "
+        notes.append(f"{note}another; tune.key=optim.lr 'tune.values=[1e-3,3e-3,1e-2]', say, gives each its own")
+    return notes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,19 +119,15 @@ class CheckedStudy:
         """The results folder."""
         return Path(self.settings.results_dir).absolute()
 
-    def companion(self, name: str, cells: Cells, note: str, entries: dict[str, Any], **settings: Any) -> CheckedStudy:
-        """A study that accompanies this one: other cells and seeds, no claims."""
-        own: dict[str, Any] = {"study": name, "confirm": None, "match": "none", "design": "grid", "zip": []}
-        entries = entries | {"remarks": []}
-        keys = dataclasses.replace(self.settings, **own | settings)
-        return CheckedStudy(self.command, keys, cells, entries, notes=[note], more=True)
-
 
 def study_name(own: Config, cells: Cells) -> str:
     """The default name of a study: its factors and a hash of all but the seeds.  `own` holds the study's own keys."""
-    content = [[row.name, settings(row.planned_config), row.task] for row in cells.rows]
-    design = [own.design] * (own.design != "grid")
-    tune = [dataclasses.asdict(own.tune)] * (own.tune.key is not None)  # not the chosen value
-    text = json.dumps([cells.factors, cells.reference, own.match, content, *design, *tune])
+    rows = [[row.name, settings(row.planned_config), row.task] for row in cells.rows]
+    content = [cells.factors, cells.reference, own.match, rows]
+    if own.design != "grid":
+        content.append(own.design)
+    if own.tune.key is not None:
+        content.append(dataclasses.asdict(own.tune))  # not the chosen value
+    digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
     head = "-".join(key.replace("/", "_").replace("+", "-") for key in cells.factors) or "single"
-    return f"{head[:60]}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
+    return f"{head[:60]}-{digest[:6]}"

@@ -97,16 +97,16 @@ def command_record(command: str, model: Settings, study: Settings) -> Settings:
     composition = composition_of(command)
     cells = []
     base = model
-    for i, cell in enumerate(composition.cells):
+    for draft, cell in zip(composition.drafts, composition.cells, strict=True):
         sections = run_settings(cell.config)
         record = {
-            "label": composition.labels[i],
+            "label": draft.label,
             "name": cell_name(folder_choice(cell.config, cell.choices)),
-            "levels": as_json(composition.levels[i]),
-            "compared with": composition.labels[composition.at[i]],
+            "levels": as_json(draft.levels),
+            "compared with": composition.drafts[draft.reference].label,
             "settings": section_differences(base, sections),
         }
-        if i == 0:
+        if not cells:
             base = sections
         cells.append(record)
     return {"study": differences(study, study_settings(composition.settings)), "cells": cells}
