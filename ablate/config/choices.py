@@ -89,35 +89,40 @@ def parse_variant(group: str, text: str, variants: Variants) -> Variant:
     name = variant_of(text)
     if name not in files:
         raise ValueError(no_such_variant(group, name, files))
-    if "(" not in text:
-        return Variant(text, name)
-    file_keys = [key for key in read_plain(files[name]) or {} if not key.startswith("_")]
-    example = example_setting(group, file_keys)
+    pairs = settings_of(text)
+    own_keys = [key for key in read_plain(files[name]) or {} if not key.startswith("_")]
+    refuse_unnamed(group, name, pairs, own_keys)
     settings: dict[str, Any] = {}
     beside: dict[str, Any] = {}
-    texts: dict[str, str] = {}
-    for key, value in settings_of(text):
-        if not key and not value.startswith("="):
-            if texts:
-                before = next(reversed(texts))
-                compared = ",".join(f"{name}({before}={each})" for each in (texts[before], value))
-                what = f"does not say which setting has the value after {before}"
-                raise ValueError(f"{what}; write SETTING=VALUE, or {group}={compared} to compare them")
-            missing = "setting" if value else "value"
-            raise ValueError(f"does not say which {missing}; write {group}={name}({example}={value or 'VALUE'})")
-        if key in texts:
-            compared = ",".join(f"{name}({key}={each})" for each in (texts[key], value))
-            raise ValueError(f"gives {key} twice; write it once, or {group}={compared} to compare them")
-        texts[key] = value
-        section = key.partition(".")[0]
-        is_elsewhere = ("." in key or key in WITH_SETTINGS) and section not in (group, *file_keys)
-        if is_elsewhere:
+    for key, value in pairs:
+        first_part = key.partition(".")[0]
+        if ("." in key or key in WITH_SETTINGS) and first_part not in (group, *own_keys):
             beside[key] = setting_beside(key, value, variants)
-            continue
-        if section not in file_keys and not NAME.fullmatch(key) and key:
+        elif first_part in own_keys or NAME.fullmatch(key):
+            settings[key] = parse_value(value)
+        else:
+            example = example_setting(group, own_keys)
             raise ValueError(f"{key} is no setting of {name}; its own have bare names, as in {example}=VALUE")
-        settings[key] = parse_value(value)
     return Variant(text, name, settings, beside)
+
+
+def refuse_unnamed(group: str, variant: str, pairs: list[tuple[str, str]], own_keys: list[str]) -> None:
+    """Raise ValueError for a setting without a name or a value, as in group(8), and for one that is given twice."""
+    values: dict[str, str] = {}
+    for key, value in pairs:
+        if key in values:
+            compared = ",".join(f"{variant}({key}={each})" for each in (values[key], value))
+            raise ValueError(f"gives {key} twice; write it once, or {group}={compared} to compare them")
+        if not key and value.startswith("="):
+            raise ValueError(CANNOT_BE_READ)
+        if not key and values:
+            previous = next(reversed(values))
+            raise ValueError(f"does not say which setting has the value after {previous}; write SETTING=VALUE")
+        if not key:
+            missing = "setting" if value else "value"
+            example = f"{example_setting(group, own_keys)}={value or 'VALUE'}"
+            raise ValueError(f"does not say which {missing}; write {group}={variant}({example})")
+        values[key] = value
 
 
 def setting_beside(key: str, value: str, variants: Variants) -> Any:
@@ -155,13 +160,13 @@ def parse_value(text: str) -> Any:
     try:
         override = parser().parse_override(f"value={text}")
     except HydraException:
-        what = "a number, a word, a list, or a text in double quotes"
-        raise ValueError(f"has a value that cannot be read; write {what}") from None
+        raise ValueError(CANNOT_BE_READ) from None
     if override.is_sweep_override():
         raise ValueError(f"cannot be read; {ONE_VALUE_EACH}")
     return override.value()
 
 
+CANNOT_BE_READ = "has a value that cannot be read; write a number, a word, a list, or a text in double quotes"
 ONE_VALUE_EACH = "parentheses after a variant hold settings of one value each, as in norm=group(groups=4)"
 
 
@@ -211,7 +216,8 @@ def is_pattern(text: str, known: Collection[str]) -> bool:
 
 
 def items_of(text: str, known: Collection[str] = ()) -> list[Item]:
-    """The items of a pattern; a `known` name may begin with a digit."""
+    """The items of a pattern such as 2window+mha: a number before a name, or three dots after it, say how many layers
+    it has.  A `known` name may begin with a digit."""
     items = []
     for word in split(text.removesuffix(AGAIN), "+"):
         if word in known or variant_of(word) in known:
@@ -219,8 +225,8 @@ def items_of(text: str, known: Collection[str] = ()) -> list[Item]:
             continue
         match = ITEM.fullmatch(word)
         assert match  # it matches every text
-        number, name, rest = match.groups()
-        items.append(Item(name, None if rest else int(number or 1)))
+        number, name, fills_rest = match.groups()
+        items.append(Item(name, None if fills_rest else int(number or 1)))
     return items
 
 

@@ -73,33 +73,39 @@ def read_command(words: Sequence[str], config_dir: str | None) -> tuple[Command,
 
 def with_study_file(words: Sequence[str], groups: Groups, typed: Settings) -> tuple[Command, list[Problem]]:
     """A command whose settings replace those of the study file that it names, and what is wrong with the file."""
-    wanted = typed.get("experiment")
+    experiment = typed.get("experiment")
     tier = typed["tier"].value if "tier" in typed else None
-    if wanted is None:
+    if experiment is None:
         problems = []
         if tier:
             message = "is one of a study file's tiers; write +experiment=NAME, too"
             problems.append(Problem(typed["tier"].text, message))
         return Command(words, groups, typed), problems
-    rest = {key: setting for key, setting in typed.items() if key != "experiment"}
-    name = str(wanted.value)
-    if wanted.swept:
-        return Command(words, groups, rest), [Problem(wanted.text, "a study is one file; write one name")]
+    typed = {key: setting for key, setting in typed.items() if key != "experiment"}
+    without_file = Command(words, groups, typed)
+    name = str(experiment.value)
+    if experiment.swept:
+        return without_file, [Problem(experiment.text, "a study is one file; write one name")]
     if name not in groups.studies:
-        return Command(words, groups, rest), [
-            Problem(wanted.text, f"no such study file; {instead(name, groups.studies)}")
-        ]
-    study_file, of_tier, problems = read_study_file(name, groups, tier)
+        return without_file, [Problem(experiment.text, f"no such study file; {instead(name, groups.studies)}")]
+    study_file, tier_settings, problems = read_study_file(name, groups, tier)
     if study_file is None:
-        return Command(words, groups, rest), problems
-    settings = study_file.settings | of_tier
-    changes = sorted(setting.text for key, setting in rest.items() if not is_one_of(key, SAME_STUDY))
+        return without_file, problems
+    settings = study_file.settings | tier_settings
+    changes = sorted(setting.text for key, setting in typed.items() if not is_one_of(key, SAME_STUDY))
     if tier or changes or "study" not in settings:
         settings["study"] = named_study(study_file, tier, changes)
-    of_file = set(settings)
-    settings |= rest  # in the places of the file's, so that factors keep its order
-    digest = digest_of(study_file, settings, of_file)
-    return Command(words, groups, settings, study_file, bool(changes or of_tier), digest), problems
+    file_keys = set(settings)
+    settings |= typed  # keeps the file's order of keys, and so of factors
+    command = Command(
+        words=words,
+        groups=groups,
+        settings=settings,
+        study_file=study_file,
+        changed=bool(changes or tier_settings),
+        digest=digest_of(study_file, settings, file_keys),
+    )
+    return command, problems
 
 
 def named_study(study_file: StudyFile, tier: str | None, changes: list[str]) -> Setting:
@@ -113,9 +119,9 @@ def named_study(study_file: StudyFile, tier: str | None, changes: list[str]) -> 
     return Setting("study", [name], f"study={quoted(name)}", file=study_file.file)
 
 
-def digest_of(study_file: StudyFile, settings: Settings, of_file: set[str]) -> str:
+def digest_of(study_file: StudyFile, settings: Settings, file_keys: set[str]) -> str:
     """A digest of all settings, claims and criteria that decide what a study's runs and verdicts are."""
-    texts = [setting.text for key, setting in settings.items() if key in of_file or not is_one_of(key, RUNNING)]
+    texts = [setting.text for key, setting in settings.items() if key in file_keys or not is_one_of(key, RUNNING)]
     if study_file.texts.get("effects"):
         texts.append(str(study_file.texts["effects"]))
     whole: list[Any] = [sorted(texts), {name: claim.as_json() for name, claim in study_file.claims.items()}]

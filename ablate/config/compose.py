@@ -12,6 +12,7 @@ import dataclasses
 import functools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
@@ -63,7 +64,8 @@ class Composer:
         self.groups = groups
         self.base: Plain = {}  # the reference model's settings outside of its variants
         self.parts: dict[tuple[str, str], Part] = {}
-        self.problems: dict[Problem, None] = {}  # each once, in order
+        # Dictionaries stand for sets that keep their order.
+        self.problems: dict[Problem, None] = {}
         self.reached: dict[str, dict[str, None]] = {}  # by key: the choices of its group that have it
         self.missed: dict[str, dict[str, str]] = {}  # by key: the choices that lack it, and what to write instead
         self.values: dict[str, Any] = {}  # of these keys
@@ -94,7 +96,7 @@ class Composer:
             config[section] = self.section(section, choices, remarks)
         for key, value in values.items():
             self.set_key(config, key, value, choices, key in added, remarks)
-        self.note_tuned_key(config, choices, remarks)
+        self.remark_on_tuned_key(config, choices, remarks)
         self.resolve(config)
         typed, problems = read_config(config, self.usual)
         self.problems |= dict.fromkeys(problems)
@@ -173,35 +175,35 @@ class Composer:
         return node
 
     def with_preset(self, node: Any, section: str, variant: Variant | None, preset: Choice, remarks: list[str]) -> Any:
-        """A section with a preset's settings; of another variant than the preset's, only those that it has."""
+        """A section with a preset's settings.  Of a variant that it does not choose, only those that the variant has."""
         part = self.part(PRESET, preset.variants[0].name)
         if section not in part.sections:
             return node
-        settings = part.sections[section]
-        if variant is None or not isinstance(settings, dict):
-            return merged(node, settings)
-        text = str(settings.get(LAYERS, part.choices.get(section, variant.name)))
-        own = parse_choice(section, text, self.groups.variants)
-        others = [each.name for each in own.variants if each.name != variant.name]
-        is_own = len(others) < len(own.variants)
-        node = dict(node or {})
-        lacking = []
+        if variant is None:  # a section without variants
+            return merged(node, part.sections[section])
+        settings = dict(part.sections[section])
+        pattern = settings.pop(LAYERS, None)
+        preset_choice = parse_choice(section, pattern or part.choices.get(section, variant.name), self.groups.variants)
+        other_variants = [each.name for each in preset_choice.variants if each.name != variant.name]
+        is_in_preset = any(each.name == variant.name for each in preset_choice.variants)
+        result = dict(node or {})
+        dropped = []
         for key, value in settings.items():
-            of_others = any(key in self.part(section, name).sections[section] for name in others)
-            if key in node or (is_own and not of_others):
-                node[key] = copy.deepcopy(value)
-            elif key != LAYERS:
-                lacking.append(key)
-        node.pop(LAYERS, None)
-        if lacking and not is_own and section in (*COMPONENTS, "model"):
-            names = ", ".join(sorted(lacking))
+            is_of_others = any(key in self.part(section, name).sections.get(section, {}) for name in other_variants)
+            if key in result or (is_in_preset and not is_of_others):
+                result[key] = merged(result.get(key), value)
+            elif not is_in_preset:
+                dropped.append(key)
+        if dropped and section in (*COMPONENTS, "model"):
+            names = ", ".join(sorted(dropped))
             remarks.append(f"{section}={variant.text} is without {names}, which {preset.text} sets")
-        return node
+        return result
 
     def set_key(
-        self, config: Plain, key: str, value: Any, choices: Mapping[str, Choice], adds: bool, remarks: list[str]
+        self, config: Plain, key: str, value: Any, choices: Mapping[str, Choice], is_added: bool, remarks: list[str]
     ) -> None:
-        """Set a key in place; of several variants in those that have it, or in all if it is added and none has it."""
+        """Set a key in place.  Of several variants those that have the key get the value; with `is_added` (+key=value)
+        also those whose constructor takes it, or all if none does."""
         section, *path = key.split(".")
         if not path:
             config[section] = value
@@ -210,34 +212,28 @@ class Composer:
         if not all(isinstance(node, dict) for node in nodes.values()):
             self.problems[Problem(key, f"{section} takes one value; write {section}=VALUE")] = None
             return
-        having = [name for name, node in nodes.items() if path[0] in node]
-        if adds and len(nodes) > 1:
-            having += [name for name, node in nodes.items() if name not in having and takes(section, node, path[0])]
-        variant = choices[section].text if section in choices else section
-        if not having and not adds:
-            message = unknown_key(key, config, choices, self.groups)
-            self.missed.setdefault(key, {})[variant] = message
+        targets = [name for name, node in nodes.items() if path[0] in node]
+        if is_added and len(nodes) > 1:
+            targets += [name for name, node in nodes.items() if name not in targets and takes(section, node, path[0])]
+        choice_text = choices[section].text if section in choices else section
+        if not targets and not is_added:
+            self.missed.setdefault(key, {})[choice_text] = unknown_key(key, config, choices, self.groups)
             self.values.setdefault(key, value)
             return
-        self.reached.setdefault(key, {})[variant] = None
-        lacking = [name for name in nodes if name not in having]
-        if having and lacking:
-            remarks.append(f"{key} reaches {', '.join(having)}, not {', '.join(lacking)}")
-        for name, node in nodes.items():
-            if name in having or not having:
-                set_at(node, path, value)
+        self.reached.setdefault(key, {})[choice_text] = None
+        remarks += partial_reach(key, targets, nodes)
+        for name in targets or nodes:
+            set_at(nodes[name], path, value)
 
-    def note_tuned_key(self, config: Plain, choices: Mapping[str, Choice], remarks: list[str]) -> None:
-        """Note the variants of a pattern that the tuned key does not reach."""
+    def remark_on_tuned_key(self, config: Plain, choices: Mapping[str, Choice], remarks: list[str]) -> None:
+        """Remark which variants of a pattern the tuned key does not reach."""
         key = str(config["tune"].get("key") or "")
-        section, _, name = key.partition(".")
-        if section not in choices or not choices[section].is_pattern or not name:
+        section, *path = key.split(".")
+        if not path or section not in choices or not choices[section].is_pattern:
             return
         nodes = named_nodes(config, section, choices)
-        lacking = [variant for variant, node in nodes.items() if name not in node]
-        if lacking and len(lacking) < len(nodes):
-            having = [variant for variant in nodes if variant not in lacking]
-            remarks.append(f"{key} reaches {', '.join(having)}, not {', '.join(lacking)}")
+        targets = [name for name, node in nodes.items() if path[0] in node]
+        remarks += partial_reach(key, targets, nodes)
 
     def resolve(self, config: Plain) -> None:
         """Resolve interpolations such as ${model.dim} in place."""
@@ -343,8 +339,9 @@ def initialize_hydra(groups: Groups) -> None:
     if groups.folder:
         loader = GlobalHydra.instance().config_loader()
         search_path = loader.get_search_path()
-        search_path.prepend(USER, f"file://{groups.folder}", SearchPathQuery(provider="schema"))
-        loader.repository.initialize_sources(search_path)
+        # After the built-in variants, and before the schema, which Hydra wants to be the last.
+        search_path.prepend(USER, f"file://{Path(groups.folder).absolute()}", SearchPathQuery(provider="schema"))
+        loader.repository.initialize_sources(search_path)  # which were those of the path before
 
 
 def schema_sections() -> Plain:
@@ -428,6 +425,14 @@ def interpolations(node: Any, path: tuple[Any, ...] = ()) -> Iterator[list[Any]]
     elif isinstance(node, list):
         for i, value in enumerate(node):
             yield from interpolations(value, (*path, i))
+
+
+def partial_reach(key: str, targets: list[str], nodes: Plain) -> list[str]:
+    """A remark on a key that some, but not all variants of a section have."""
+    lacking = [name for name in nodes if name not in targets]
+    if not targets or not lacking:
+        return []
+    return [f"{key} reaches {', '.join(targets)}, not {', '.join(lacking)}"]
 
 
 def named_nodes(config: Plain, section: str, choices: Mapping[str, Choice]) -> dict[str, Any]:

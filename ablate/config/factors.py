@@ -68,8 +68,8 @@ class Design:
         return keys
 
     def settings_of(self, cell: Cell) -> dict[str, Any]:
-        """All settings of a cell.  What comes with a level replaces the settings of all cells, and the levels of the
-        reference; levels that a cell changes stay."""
+        """All settings of a cell.  Later ones win: those of all cells and its levels, then what comes with a choice in
+        parentheses, then the levels that it changes from the reference."""
         values = {key: setting.value for key, setting in self.settings.items()} | self.level_settings(cell)
         beside: dict[str, Any] = {}
         for choice in self.choices_with_settings(cell):
@@ -210,7 +210,7 @@ def setting_problems(settings: Settings, design: str, factors: list[Factor]) -> 
                 continue
             messages = own_setting_problems(choice, settings)
             for key in choice.beside:
-                message = chosen_elsewhere(setting, i, key, settings, design, factors)
+                message = conflict_of_setting(setting, i, key, settings, design, factors)
                 if message:
                     messages.append(message)
             problems += [Problem(f"{setting.key}={choice.text}", message) for message in messages[:1]]
@@ -226,10 +226,10 @@ def own_setting_problems(choice: Choice, settings: Settings) -> list[str]:
     return [f"{key} is given twice, also by {choice.group}={choice.text}; leave one out" for key in keys if key in also]
 
 
-def chosen_elsewhere(
-    setting: Setting, i: int, key: str, settings: Settings, design: str, factors: list[Factor]
+def conflict_of_setting(
+    setting: Setting, level_index: int, key: str, settings: Settings, design: str, factors: list[Factor]
 ) -> str | None:
-    """Why another component's setting cannot come with level `i` of a setting: what else chooses it; else None."""
+    """What else chooses a key that comes with a level, as optim.lr does in norm=ln,rms(optim.lr=1e-3); else None."""
     match = value_of(settings, "match")
     if key in CHOSEN.get(str(match), ()):
         return f"match={match} chooses {key}; leave it out or write match=none"
@@ -238,18 +238,18 @@ def chosen_elsewhere(
     other = settings.get(key)
     if other is None:
         return None
-    if not other.swept:
+    if not other.swept:  # a level replaces the value that all other configurations have
         return None if setting.swept else f"{key} is given twice; leave one out"
-    mine = next((factor for factor in factors if setting.key in factor.keys), None)
-    theirs = next(factor for factor in factors if key in factor.keys)
-    if mine is theirs:
+    level_factor = next((factor for factor in factors if setting.key in factor.keys), None)
+    key_factor = next(factor for factor in factors if key in factor.keys)
+    if level_factor is key_factor:
         return f"{key} is zipped with {setting.key}; leave it out of one"
-    is_reference = mine is None or mine.reference is None or i == mine.reference
-    if design in ONE_CHANGE and theirs.reference is not None and not is_reference:
-        return None  # this cell differs from the reference in this level alone
-    if design in ONE_CHANGE:
-        return f"{key} is swept, too; only another level than the reference's can set it"
-    return f"{key} is swept, too; leave it out, or zip both"
+    if design not in ONE_CHANGE:
+        return f"{key} is swept, too; leave it out, or zip both"
+    is_change = level_factor is not None and level_factor.reference not in (None, level_index)
+    if is_change and key_factor.reference is not None:
+        return None  # the cell differs from the reference in this level alone
+    return f"{key} is swept, too; only another level than the reference's can set it"
 
 
 def climb(settings: Settings, composer: Composer) -> tuple[dict[Level, list[Any]], list[Problem]]:
@@ -298,27 +298,29 @@ def with_level_names(cells: list[Composed], settings: Settings) -> list[Composed
 def levels_and_factors(cells: list[Composed], design: Design) -> tuple[list[Levels], dict[str, list[Level]], Levels]:
     """Each cell's levels, each factor's distinct levels in the order given, and the levels of the reference.
 
-    A level is named by a cell in which no other level replaces it, so by the one with the fewest changes.
+    What comes with a level may replace the level of another factor.  So a level is named by the cell that has it with
+    the fewest changes of the reference.
     """
-    order = sorted(range(len(cells)), key=lambda i: len(design.changed_keys(design.cells[i])))
-    names: list[dict[int, Level]] = [{} for _ in design.factors]
-    for i in order:
+    fewest_changes_first = sorted(range(len(cells)), key=lambda i: len(design.changed_keys(design.cells[i])))
+    names: list[dict[int, Level]] = [{} for _ in design.factors]  # of each factor, by the index of the level
+    for i in fewest_changes_first:
         for place, factor in enumerate(design.factors):
             level_index = design.cells[i][place]
             if factor.name == RUNG:
-                names[place].setdefault(level_index, design.rungs[level_index])
+                name = design.rungs[level_index]
             else:
-                names[place].setdefault(level_index, joined([level_of(cells[i], key) for key in factor.keys]))
-    factors: dict[str, list[Level]] = {}
+                name = joined([level_of(cells[i], key) for key in factor.keys])
+            names[place].setdefault(level_index, name)
+    levels_by_factor: dict[str, list[Level]] = {}
     reference: Levels = {}
     for factor, names_of_levels in zip(design.factors, names, strict=True):
-        factors[factor.name] = list(dict.fromkeys(names_of_levels[i] for i in sorted(names_of_levels)))
+        levels_by_factor[factor.name] = list(dict.fromkeys(names_of_levels[i] for i in sorted(names_of_levels)))
         if factor.reference is not None:
             reference[factor.name] = names_of_levels[factor.reference]
     levels = []
     for cell in design.cells:
         levels.append({factor.name: names[place][cell[place]] for place, factor in enumerate(design.factors)})
-    return levels, factors, reference
+    return levels, levels_by_factor, reference
 
 
 def joined(values: list[Any]) -> Any:

@@ -166,11 +166,11 @@ class Reader:
         self.problems: Problems = []
 
     def settings(self, content: Mapping[str, Any], where: str = "") -> Settings:
-        """Settings by key, then factors, in the order of the file; `where` names a tier."""
+        """Settings by key, then factors; `where` is the place in the file, such as tiers.gpu. with its dot."""
         settings: Settings = {}
         for key, value in content.items():
-            is_entry = key in STUDY_FILE_KEYS and (key == "factors" or not where)
-            if is_entry or not self.is_known(str(key), where):
+            is_entry = key == "factors" or (key in STUDY_FILE_KEYS and not where)
+            if is_entry or not self.check_section(str(key), where):
                 continue
             for name, leaf in flat({str(key): value}).items():
                 self.add(settings, name, [leaf], where)
@@ -181,7 +181,7 @@ class Reader:
         for key, levels in factors.items():
             if not isinstance(levels, list) or not levels:
                 self.report(f"{where}factors.{key}", "must be a list of levels; write [first, second]")
-            elif self.is_known(str(key), f"{where}factors.") and self.are_levels(str(key), levels, where):
+            elif self.check_section(str(key), f"{where}factors.") and self.check_levels(str(key), levels, where):
                 self.add(settings, str(key), levels, where)
         return settings
 
@@ -224,7 +224,7 @@ class Reader:
             except ValueError as error:
                 self.report(f"{where}{group}={value}", str(error))
 
-    def is_known(self, key: str, where: str) -> bool:
+    def check_section(self, key: str, where: str) -> bool:
         """Whether the section of a key is known and allowed; else reports why not."""
         section = key.partition(".")[0]
         if section in ON_COMMAND_LINE:
@@ -236,7 +236,7 @@ class Reader:
             return False
         return True
 
-    def are_levels(self, key: str, levels: list[Any], where: str) -> bool:
+    def check_levels(self, key: str, levels: list[Any], where: str) -> bool:
         """Whether the levels of a factor are values, or lists of values; of a group names.  Else reports why not."""
         is_group = key in self.groups.variants
         for each in levels:

@@ -227,20 +227,21 @@ def refuse_sweep(key: str, override: Override) -> None:
 
 def read_group(group: str, text: str, word: str, groups: Groups) -> tuple[Setting | None, list[Problem]]:
     """The choices of a group, norm=ln,rms or norm=glob(*), and the problems of single ones.  Raises ValueError."""
-    texts = choice_texts(group, text, word, groups)
+    choice_texts = texts_of_choices(group, text, groups)
     choices: list[Choice] = []
     problems = []
-    for choice in texts:
+    for choice_text in choice_texts:
         try:
-            choices.append(parse_choice(group, choice, groups.variants))
+            choices.append(parse_choice(group, choice_text, groups.variants))
         except ValueError as error:
-            problems.append(Problem(f"{group}={choice}", str(error)))
+            problems.append(Problem(f"{group}={choice_text}", str(error)))
     if not choices:
         return None, problems
-    return Setting(group, choices, word, swept=len(texts) > 1), problems
+    is_swept = len(choice_texts) > 1  # also if only one of them is right
+    return Setting(group, choices, word, swept=is_swept), problems
 
 
-def choice_texts(group: str, text: str, word: str, groups: Groups) -> list[str]:
+def texts_of_choices(group: str, text: str, groups: Groups) -> list[str]:
     """The choices that a word names, without quotes.  Raises ValueError."""
     files = groups.variants[group]
     function = FUNCTION.fullmatch(text.strip())
@@ -256,7 +257,9 @@ def choice_texts(group: str, text: str, word: str, groups: Groups) -> list[str]:
     for i, part in enumerate(texts):
         if part[:1] in ("'", '"') and part[-1:] == part[:1]:
             texts[i] = part[1:-1]
-    if not texts[-1] and len(texts) > 1:
+    if texts == [""]:
+        raise ValueError(f"has no value; write {group}={next(iter(files))}")
+    if not texts[-1]:
         raise ValueError("ends in a comma; write values without spaces between them, as in norm=ln,rms")
     if "" in texts:
         raise ValueError("lacks a value before a comma; write values without gaps, as in norm=ln,rms")

@@ -89,24 +89,24 @@ def compose_cells(command: Command, problems: Sequence[Problem] = ()) -> Composi
     design, cells, wrong = compose_design(command)
     problems = [*problems, *at_levels(wrong, command)]
     if problems:
-        raise PlanError(list(dict.fromkeys([*problems, *further_problems(command, cells, problems)])))
+        raise PlanError(list(dict.fromkeys([*problems, *problems_from_building(command, cells, problems)])))
     return composition_of(command, design, cells)
 
 
-def further_problems(command: Command, cells: list[Composed], known: Sequence[Problem]) -> list[Problem]:
-    """Problems of the cells that a command has without its wrong settings, so that all mistakes are reported at once.
+def problems_from_building(command: Command, cells: list[Composed], known: Sequence[Problem]) -> list[Problem]:
+    """Problems that only building the models shows, of the cells without the settings that are wrong already.
 
-    They are looked for where a setting may be wrong that only building a model shows; that takes seconds.
+    So all mistakes are reported at once.  It takes seconds, and is left out where no setting needs it.
     """
-    is_user_wrong = any(problem.key.partition("=")[0] == "user" for problem in known)  # more would follow from that
-    if is_user_wrong or not cells or can_only_be_misspelt(command):
+    is_user_package_wrong = any(problem.key.partition("=")[0] == "user" for problem in known)
+    if is_user_package_wrong or not cells or has_only_plain_choices(command):
         return []
     from ablate.planning.check_study import problems_of_cells  # loads torch
 
     return problems_of_cells(command, cells)
 
 
-def can_only_be_misspelt(command: Command) -> bool:
+def has_only_plain_choices(command: Command) -> bool:
     """Whether a command has no file of the user's and sets nothing but plain choices of components."""
     if command.groups.folder or command.study_file:
         return False

@@ -102,7 +102,7 @@ def test_presets_are_a_factor_and_a_base_for_others() -> None:
     assert [cell.choices["ffn"] for cell in both.cells] == ["gelu", "swiglu"]
     crossed = composition("+preset=gpt2,llama", "norm=rms,none")
     assert crossed.reference == {"norm": "rms"}, "presets are strata where a component varies"
-    assert crossed.labels == ["gpt2 + rms", "gpt2 + none", "llama + rms", "llama + none"]
+    assert [draft.label for draft in crossed.drafts] == ["gpt2 + rms", "gpt2 + none", "llama + rms", "llama + none"]
     several = composition("+preset=glob(gpt_*)")
     assert several.factors == {"preset": ["gpt_neox", "gpt_oss"]}
 
