@@ -175,7 +175,7 @@ class Composer:
         return node
 
     def with_preset(self, node: Any, section: str, variant: Variant | None, preset: Choice, remarks: list[str]) -> Any:
-        """A section with a preset's settings.  Of a variant that it does not choose, only those that the variant has."""
+        """A section with a preset's settings.  Variants that it does not choose get only those that they have."""
         part = self.part(PRESET, preset.variants[0].name)
         if section not in part.sections:
             return node
