@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from composed import composed
 from one_run import carry_out, write_plan
-from test_tuning import write
+from planned_rounds import write
 
 from ablate.config.errors import PlanError
 from ablate.config.groups import default_choices

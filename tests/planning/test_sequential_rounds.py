@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fake_studies import edit_manifest
 from one_run import write_plan
-from test_tuning import rounds, write
+from planned_rounds import rounds, write
 
 from ablate.planning.plan import Plan
 from ablate.runs.manifest import log_look, read_manifest

@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from test_tuning import rounds
+from planned_rounds import rounds
 
 from ablate import evidence
 from ablate.cli.preview import preview
