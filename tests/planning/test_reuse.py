@@ -12,7 +12,7 @@ from planned_rounds import finish, notes_of
 import ablate.runs.key
 from ablate.planning.plan import PlanError
 from ablate.runs.code_digest import Code
-from ablate.runs.files import read_json, write_json
+from ablate.runs.files import read_json
 from ablate.runs.key import run_key
 from ablate.runs.manifest import log_look, read_manifest
 
@@ -64,13 +64,6 @@ def test_a_run_without_its_provenance_is_named(plan, edit):
     edit(RMS)
     note = "1 run of this study was trained with a provenance.json that is gone or damaged; trained again"
     assert note in notes_of(plan("norm=rms", "seeds=1"))
-
-
-def test_runs_of_an_earlier_format_are_counted(plan, edit):
-    for run in finish(plan("norm=rms", "seeds=2")):
-        write_json(run.provenance_file, read_json(run.provenance_file) | {"format": 1})
-    edit(RMS)
-    assert "2 runs of an earlier format are not reused" in notes_of(plan("norm=rms", "seeds=2"))
 
 
 def test_changed_data_are_named(plan, text, tmp_path):
