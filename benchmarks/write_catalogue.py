@@ -7,7 +7,6 @@ Types and ranges of keys come from the schema, defaults and meanings from `conf/
 """
 
 import dataclasses
-import math
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ import yaml
 
 from ablate.config.citations import papers, short
 from ablate.config.groups import CONF, description, groups, read_groups
-from ablate.config.schema import SECTIONS, VARIED, Config
+from ablate.config.schema import SECTIONS, VARIED, Config, choices_of, options_of, range_of, types_of
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 WRITTEN = "<!-- written by `make catalogue`: edit conf/ instead -->"
@@ -53,7 +52,8 @@ TITLES = {
     "seed": "Seeds",
 }
 INNER = ("_target_",)  # internal keys
-TYPES = {"bool": "true, false", "str": "a name", "list[str]": "a list", "list[int]": "a list", "list[float]": "a list"}
+LISTS = (list[str], list[int], list[float])
+TYPES: dict[Any, str] = {bool: "true, false", str: "a name"} | dict.fromkeys(LISTS, "a list")
 # Settings of model forms and optimisers that are keys of the base schema.
 FRAMED = {(section, field.name) for section, frame in SECTIONS.items() for field in dataclasses.fields(frame)}
 LINE = re.compile(r"( *)([\w.]+):(?: (.*?))?(?: +# (.*))?$")
@@ -153,19 +153,22 @@ def _keys(section: str) -> Iterator[tuple[str, str]]:
     if section == "data":
         yield "data.context", "≥ 1"
         return
-    for field in dataclasses.fields(SECTIONS[section] if section else Config):
+    hints = types_of(SECTIONS[section] if section else Config)
+    for name, hint in hints.items():
         hidden = {*INNER, *SECTIONS, *VARIED, "data", "track", "unread"} if not section else set(INNER)
-        if field.name not in hidden:
-            yield f"{section}.{field.name}".lstrip("."), _takes(field)
+        if name not in hidden:
+            yield f"{section}.{name}".lstrip("."), _takes(hint)
 
 
-def _takes(field: dataclasses.Field[Any]) -> str:
-    if choices := field.metadata.get("choices"):
-        return ", ".join(f"`{choice}`" for choice in choices)
-    if limits := field.metadata.get("range"):
-        low, high = (f"{limit:,}" if isinstance(limit, int) else f"{limit:g}" for limit in limits)
-        return f"≥ {low}" if math.isinf(limits[1]) else f"{low} to {high}"
-    return TYPES.get(str(field.type).removesuffix(" | None"), "")
+def _takes(hint: Any) -> str:
+    option = options_of(hint)[0]
+    low, high = range_of(option)
+    texts = [f"`{choice}`" for choice in choices_of(hint)]
+    if low is not None:
+        texts.append(f"≥ {low:,}" if high is None else f"{low:,} to {high:,}")
+    elif option in TYPES:
+        texts.append(TYPES[option])
+    return ", ".join(texts)
 
 
 def _settings(name: str, file: Path, group: str) -> str:

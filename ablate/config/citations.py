@@ -27,27 +27,49 @@ def entries(folder: Path) -> dict[str, Entry]:
         parsed = parse_file(str(file), "bibtex", encoding="utf-8").entries
     except (PybtexError, UnicodeDecodeError) as error:
         raise PlanError([Problem("", f"{file} cannot be read ({error})")]) from None
-    people = {key: {role: " and ".join(map(str, who)) for role, who in e.persons.items()} for key, e in parsed.items()}
-    return {key: {"ENTRYTYPE": entry.type, **people[key], **dict(entry.fields)} for key, entry in parsed.items()}
+    by_key = {}
+    for key, entry in parsed.items():
+        fields = {"ENTRYTYPE": entry.type}
+        for role, persons in entry.persons.items():
+            fields[role] = " and ".join(str(person) for person in persons)
+        by_key[key] = fields | dict(entry.fields)
+    return by_key
 
 
 def papers(choices: Iterable[dict[str, str]], groups: Groups) -> dict[str, dict[str, Entry]]:
     """The entries that the variants of these choices cite, by group=variant.  Raises `PlanError` for unknown keys."""
-    found, known = groups.variants, entries(CONF) | (entries(Path(groups.folder)) if groups.folder else {})
-    chosen = {(group, choice) for each in choices for group, choice in each.items() if group in found}
-    used = sorted({(group, variant_of(name)) for group, choice in chosen for name in names_of(choice, found[group])})
-    files = {f"{group}={name}": found[group][name] for group, name in used if name in found[group]}
-    keys = {variant: noted(file, "cite") for variant, file in files.items()}
-    lost = [(variant, key) for variant, named in keys.items() for key in named if key not in known]
+    known = dict(entries(CONF))
+    if groups.folder:
+        known |= entries(Path(groups.folder))
+    cited: dict[str, dict[str, Entry]] = {}
     problems = []
-    for variant, key in lost:
-        how = f"write @misc{{{key}, author = …, title = …, year = …}} there"
-        hint = f"; or did you mean {near}?" if (near := nearest(key, known)) else ""
-        file, bib = files[variant], files[variant].parents[1] / FILE
-        problems.append(Problem(variant, f"{file} cites {key}, but {bib} has no such entry: {how}{hint}"))
+    for group, name in sorted(variants_in(choices, groups)):
+        file = groups.variants[group][name]
+        for key in noted(file, "cite"):
+            if key in known:
+                cited.setdefault(f"{group}={name}", {})[key] = known[key]
+                continue
+            how = f"write @misc{{{key}, author = …, title = …, year = …}} there"
+            meant = nearest(key, known)
+            hint = f"; or did you mean {meant}?" if meant else ""
+            bib = file.parents[1] / FILE
+            problems.append(Problem(f"{group}={name}", f"{file} cites {key}, but {bib} has no such entry: {how}{hint}"))
     if problems:
         raise PlanError(problems)
-    return {variant: {key: known[key] for key in named} for variant, named in keys.items() if named}
+    return cited
+
+
+def variants_in(choices: Iterable[dict[str, str]], groups: Groups) -> set[tuple[str, str]]:
+    """The groups and names of the variants that have a file among these choices, those in patterns included."""
+    variants = set()
+    for choice_of in choices:
+        for group, choice in choice_of.items():
+            files = groups.variants.get(group, {})
+            for text in names_of(choice, files):
+                name = variant_of(text)
+                if name in files:
+                    variants.add((group, name))
+    return variants
 
 
 def short(entry: Entry) -> str:
@@ -57,10 +79,12 @@ def short(entry: Entry) -> str:
     from pybtex.exceptions import PybtexError
     from pybtex.richtext import Text
 
-    author, year = entry.get("author", "anonymous"), entry.get("year", "")
+    author = entry.get("author", "anonymous")
+    year = entry.get("year", "")
     try:
         people = [" ".join(Person(name).last_names) for name in split_tex_string(author, r"\s+and\s+")]
-        who = " & ".join(people) if len(people) < 3 and "others" not in people else f"{people[0]} et al."
-        return visible(str(Text.from_latex(f"{who} {year}".strip())))
+        is_long = len(people) > 2 or "others" in people
+        authors = f"{people[0]} et al." if is_long else " & ".join(people)
+        return visible(str(Text.from_latex(f"{authors} {year}".strip())))
     except (PybtexError, UnicodeError, RecursionError):
         return visible(f"{author[:40]} {year[:40]}")

@@ -3,8 +3,12 @@
 import dataclasses
 import itertools
 import json
+import math
+import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from ablate.config.choices import unzipped
 from ablate.config.designs import RUNG
@@ -17,7 +21,6 @@ BOUNDED = ("equivalent", "not_greater", "not_less")  # bound a difference by a m
 DIFFERENCES = ("less", "greater", *BOUNDED)  # compare two means
 RELATIONS = (*DIFFERENCES, "diverges_more", "rank_correlates", "multiplier")
 BOUNDS = ("above", "below")  # of a multiplier
-MODIFIERS = ("metric", "margin", "at", "than_at", *BOUNDS)
 NUMBER = "write a number"
 SOLVED = "test/solved"
 ONE_METRIC = f"{listed(DIFFERENCES)}, of one metric, and a margin in its unit"
@@ -25,6 +28,18 @@ NOT_IN_STEPS = (*SPEED, SOLVED)  # metrics that training steps cannot be convert
 
 # Statistics with which BatchNorm and similar norms are evaluated in addition to running ones; each gives a loss.
 STATISTICS = ("recalibrated", "batch")
+
+LEVELS = "must map factors to levels; write {ffn: swiglu} or {ffn: [mlp, gelu]}"
+RANKS = "takes one factor's levels, at least 3, and as many published numbers"
+FORMS = {  # what each key of a claim takes
+    **dict.fromkeys(RELATIONS, "must be two sides; write [{ffn: swiglu}, {ffn: [mlp, gelu]}]"),
+    "rank_correlates": RANKS,
+    "metric": "must be one metric, or that of side one and that of side two: [ONE, OTHER]",
+    "margin": "must be a number above 0",
+    "at": LEVELS,
+    "than_at": LEVELS,
+    **dict.fromkeys(BOUNDS, "must be a number above 0"),
+}
 
 Number = int | float
 Level = str | int | float | bool | None  # a level of a factor
@@ -59,7 +74,7 @@ class Claim(Record):
     @property
     def relation(self) -> str:
         """The only relation that it states."""
-        (relation,) = self.relations
+        [relation] = self.relations
         return relation
 
     @property
@@ -67,8 +82,14 @@ class Claim(Record):
         """The sides that it compares; for `rank_correlates` one per level."""
         if self.rank_correlates is None:
             return list(getattr(self, self.relation))
-        ((factor, levels),) = self.rank_correlates[0].items()
+        [(factor, levels)] = self.rank_correlates[0].items()
         return [{factor: level} for level in levels_of(levels)]
+
+    @property
+    def compared_factors(self) -> set[str]:
+        """The factors that its sides name."""
+        sides = [self.rank_correlates[0]] if self.rank_correlates else self.sides
+        return {factor for side in sides for factor in side}
 
     @property
     def compared(self) -> Side:
@@ -83,31 +104,12 @@ class Claim(Record):
     @property
     def places(self) -> list[Side]:
         """The levels at which its sides are compared; two if differences are."""
-        return [self.at, self.at | self.than_at][: 1 + bool(self.than_at)]
+        return [self.at, self.at | self.than_at] if self.than_at else [self.at]
 
     @property
     def metrics(self) -> list[str]:
         """The metrics that it names: none, one, or one for each side."""
         return [self.metric] if isinstance(self.metric, str) else list(self.metric or ())
-
-    @property
-    def flaw(self) -> str | None:
-        """What makes it invalid in any study, as the end of a sentence; None if it is valid."""
-        if len(self.relations) != 1:
-            return f"states {' and '.join(self.relations) or 'none'} of {', '.join(RELATIONS)}"
-        if (ranks := self.rank_correlates) and [len(levels_of(each)) for each in ranks[0].values()] != [len(ranks[1])]:
-            return "does not rank one factor's levels by as many published numbers"
-        if self.multiplier and not is_number(self.above if self.below is None else self.below):
-            return "has no number above or below which the multiplier lies"
-        if self.than_at and (self.relation not in DIFFERENCES or len(self.metrics) > 1 or fraction_of(self.margin)):
-            return f"has than_at, which goes with {ONE_METRIC}"
-        if self.relation not in DIFFERENCES:
-            return "has two metrics, which only differences have" if len(self.metrics) > 1 else None
-        share = self.equivalent and fraction_of(self.margin)
-        if not (is_number(self.margin) or share or (self.margin is None and self.relation not in BOUNDED)):
-            nor = " and no share of the steps" * bool(self.equivalent)
-            return f"has the margin {self.margin!r}, which is no number{nor}"
-        return None
 
     @property
     def bound(self) -> tuple[float, int]:
@@ -118,6 +120,9 @@ class Claim(Record):
     def published(self) -> list[Number]:
         """The published numbers of `rank_correlates`."""
         return self.rank_correlates[1] if self.rank_correlates else []
+
+
+TYPES = typing.get_type_hints(Claim)
 
 
 class Criterion(Record):
@@ -132,12 +137,6 @@ class Criterion(Record):
         return self.at_least or len(self.of)
 
 
-def plain_metric(metric: str) -> str:
-    """A metric's name without length and statistics."""
-    plain = metric.partition("@")[0]
-    return plain.partition("_")[0] if plain in {f"test/loss_{name}" for name in STATISTICS} else plain
-
-
 class Leveled(Record):
     """What claims use of a cell: its names, its levels, and whether it is the reference."""
 
@@ -148,11 +147,15 @@ class Leveled(Record):
     reference: bool
 
 
-def sides_of(claim: Claim, cells: Sequence[Leveled]) -> list[set[str]]:
-    """The ids of the cells on each side of a claim; for `rank_correlates` those of each level.  With `than_at` they are
-    four: both sides at the first place, then both at the other."""
-    wanted = [side | at for at in claim.places for side in claim.sides]
-    return [{cell.id for cell in cells if holds(cell.levels, levels)} for levels in wanted]
+def plain_metric(metric: str) -> str:
+    """A metric's name without length and statistics."""
+    name = metric.partition("@")[0]
+    return name.partition("_")[0] if is_of_statistics(name) else name
+
+
+def is_of_statistics(metric: str) -> bool:
+    """Whether a metric is a loss with other statistics than the running ones, which most norms do not keep."""
+    return metric.partition("@")[0] in [f"test/loss_{statistics}" for statistics in STATISTICS]
 
 
 def levels_of(wanted: Any) -> list[Any]:
@@ -167,19 +170,38 @@ def level(value: Any) -> Any:
 
 def spell(value: Any) -> str:
     """A level as it is typed on the command line."""
-    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# Which cells a claim compares
+
+
+def sides_of(claim: Claim, cells: Sequence[Leveled]) -> list[set[str]]:
+    """The ids of the cells on each side of a claim; for `rank_correlates` those of each level.  With `than_at` they are
+    four: both sides at the first place, then both at the other."""
+    sides = []
+    for at in claim.places:
+        for side in claim.sides:
+            sides.append({cell.id for cell in cells if holds(cell.levels, side | at)})
+    return sides
 
 
 def holds(levels: dict[str, Level], side: Side) -> bool:
     """Whether a cell's levels match a side; a zipped factor can be named by any of its keys."""
-    alone = dict(levels)
-    for name, level in levels.items():
-        alone |= unzipped(name, level)
+    by_key = dict(levels)
+    for factor, level in levels.items():
+        by_key |= unzipped(factor, level)
     for key, wanted in side.items():
-        level, among = alone.get(key), levels_of(wanted)
+        if key not in by_key:
+            return False
+        level = by_key[key]
+        wanted_levels = levels_of(wanted)
         # Compared also as typed, as levels of zipped keys are texts; but "null" can be the name of another level.
-        texts = {spell(each) for each in among if each is not None or key not in levels}
-        if key not in alone or not (level in among or (level is not None and spell(level) in texts)):
+        texts = [spell(each) for each in wanted_levels if each is not None or key not in levels]
+        is_typed = level is not None and spell(level) in texts
+        if level not in wanted_levels and not is_typed:
             return False
     return True
 
@@ -188,237 +210,278 @@ def weighed(claim: Claim, cells: Sequence[Leveled]) -> list[dict[str, float]]:
     """Weights of the cells in each side's mean, Σ w = 1; empty if the sides cannot be compared.
 
     Let u be the levels of the factors that no side names.  A side's mean is the mean over u of the mean over its cells
-    at u.  In designs other than grids, only the u that all sides have count.  A fraction may have no common u; it can
-    be compared if each level of each unnamed factor has the same share in all sides, and with `at`, where interactions
-    count, each pair of levels.  With `than_at`, the difference there is subtracted, so that its side two is part of
-    side one, and Σ w = 2.
+    at u, of the u that all sides have.  With `than_at`, the difference there is subtracted, so that its side two is
+    part of side one, and Σ w = 2.
     """
-    named = {key for side in (*claim.sides, claim.than_at) for key in side}
-    by_id = {cell.id: cell.levels for cell in cells}
-    groups = [_grouped([cell for cell in by_id if cell in side], by_id, named) for side in sides_of(claim, cells)]
+    named = claim.compared_factors | set(claim.than_at)
+    groups = []
+    for side in sides_of(claim, cells):
+        groups.append(grouped((unnamed_levels(cell, named), cell.id) for cell in cells if cell.id in side))
     common = set(groups[0]).intersection(*groups[1:])
-    if common:
-        kept = [{key: found[key] for key in found if key in common} for found in groups]
-    elif _balanced(groups, 1 + bool(claim.at)):
-        kept = groups
-    else:
-        return [{} for _ in claim.sides]
-    weights = [{cell: 1 / len(found) / len(same) for same in found.values() for cell in same} for found in kept]
+    weights = []
+    for group in groups:
+        weights_of_side: dict[str, float] = {}
+        for levels, ids in group.items():
+            if levels in common:
+                weights_of_side |= dict.fromkeys(ids, 1 / len(common) / len(ids))
+        weights.append(weights_of_side)
     return [weights[0] | weights[3], weights[1] | weights[2]] if claim.than_at else weights
 
 
-Unnamed = tuple[tuple[str, str], ...]
+def unnamed_levels(cell: Leveled, named: Collection[str]) -> tuple[tuple[str, str], ...]:
+    """A cell's levels of the factors that no side names; a zipped factor is named by any of its keys."""
+    levels = []
+    for factor, level in cell.levels.items():
+        if factor not in named and not any(key in named for key in factor.split("+")):
+            levels.append((factor, repr(level)))
+    return tuple(levels)
 
 
-def _grouped(side: list[str], levels: dict[str, dict[str, Level]], named: Collection[str]) -> dict[Unnamed, list[str]]:
-    """The cells of a side, grouped by their levels of the factors that no side names."""
-    rest = {
-        cell: {name: repr(level) for name, level in levels[cell].items() if not {name, *name.split("+")} & {*named}}
-        for cell in side
-    }
-    return grouped((tuple(own.items()), cell) for cell, own in rest.items())
-
-
-def _balanced(groups: list[dict[Unnamed, list[str]]], many: int) -> bool:
-    """Whether `many` levels of unnamed factors have the same share of groups in every side, whichever they are."""
-    shares = []
-    for found in groups:
-        sets = [each for key in found for each in itertools.combinations(key, many)]
-        shares.append({each: sets.count(each) / len(found) for each in sets})
-    return all(share == shares[0] for share in shares)
+# The claims of a study file
 
 
 def read_claims(claims: Any, factors: dict[str, list[Any]], at: Any = None) -> tuple[dict[str, Claim], list[Problem]]:
-    """The claims over these factors, and all problems; levels of `at` join each claim that does not compare them."""
+    """The valid claims over these factors, and the problems of all others; levels of `at` join each claim that does not
+    compare them."""
     if not isinstance(claims, dict):
         return {}, [Problem("claims", "must be a mapping; write claims: {NAME: {less: [SIDE, SIDE]}}")]
-    unfit = level_problems(at, factors, "at") if at is not None else ()
-    found = [Problem("at", message.removeprefix("at: ")) for message in unfit]
-    kept: dict[str, Claim] = {}
-    for name, given in claims.items():
-        of_rung = isinstance(given, dict) and "multiplier" in given and isinstance(given.get("at"), int)
-        content = given | {"at": {RUNG: given["at"]}} if of_rung else given
-        wrong = list(_claim(content, factors))
+    problems = []
+    levels = {} if at is None else at
+    if at is not None:
+        problems += [Problem("at", message) for message in level_problems(at, factors)]
+    if problems:
+        levels = {}
+    read = {}
+    for name, content in claims.items():
+        claim, messages = read_claim(content, factors)
+        problems += [Problem(f"claims.{name}", message) for message in messages]
+        if claim is not None:
+            fixed = {key: level for key, level in levels.items() if key not in claim.compared_factors}
+            read[name] = dataclasses.replace(claim, at=fixed | claim.at)
+    return read, problems
+
+
+def read_claim(content: Any, factors: dict[str, list[Any]]) -> tuple[Claim | None, list[str]]:
+    """A claim over these factors, or everything that is wrong with it."""
+    if not isinstance(content, dict):
+        return None, [f"{content!r} must be a mapping; write {{less: [SIDE, SIDE]}}"]
+    if (RUNG in factors or "multiplier" in content) and isinstance(content.get("at"), int):
+        content = content | {"at": {RUNG: content["at"]}}  # at: 4 is a rung
+    messages = []
+    for key, value in content.items():
+        if key not in FORMS:
+            messages.append(f"no such key: {key}; {instead(str(key), FORMS)}")
+            continue
         try:
-            claim = parse(Claim, content)
-            own = {key for side in claim.sides for key in side} if not wrong else set()
-            fixed = {} if wrong or found else {key: level for key, level in (at or {}).items() if key not in own}
-            kept[name] = dataclasses.replace(claim, at=fixed | claim.at)
-        except ValueError as error:
-            wrong = wrong or [str(error)]
-        found += [Problem(f"claims.{name}", message) for message in wrong]
-    return kept, found
+            msgspec.convert(value, TYPES[key])
+        except msgspec.ValidationError:
+            messages.append(f"{key}: {value!r} {FORMS[key]}")
+    if messages:
+        return None, messages
+    claim = parse(Claim, content)
+    messages = list(claim_problems(claim, factors))
+    return None if messages else claim, messages
 
 
-def read_criterion(given: Any, claims: Iterable[object]) -> tuple[Criterion | None, list[Problem]]:
-    """Parse a file's criterion of replication over these claims; returns it and all problems."""
-    if given is None:
-        return None, []
-    whole = given if isinstance(given, dict) else {"of": given}
-    wrong = [Problem("replicated", message) for message in _criterion(whole, list(map(str, claims)))]
-    return None if wrong else parse(Criterion, whole), wrong
+def claim_problems(claim: Claim, factors: dict[str, list[Any]]) -> Iterator[str]:
+    """What is wrong with a claim over these factors."""
+    if not claim.relations:
+        yield f"has no relation; write one of {', '.join(RELATIONS)}"
+    elif len(claim.relations) > 1:
+        yield f"has {' and '.join(claim.relations)}; make two claims of them"
+    else:
+        yield from side_problems(claim, factors)
+        yield from margin_problems(claim)
+        yield from bound_problems(claim, factors)
+        yield from place_problems(claim, factors)
+        yield from metric_problems_of(claim)
 
 
-def _criterion(given: dict[str, Any], claims: list[str]) -> Iterator[str]:
-    of, least = given.get("of"), given.get("at_least", 1)
-    for key in sorted(map(str, given.keys() - {"of", "at_least"})):
-        yield f"no such key: {key}; {instead(key, ['of', 'at_least'])}"
-    if not isinstance(of, list) or not of or not all(isinstance(name, str) for name in of):
-        yield "must list claims; write [CLAIM, CLAIM], all to be supported, or {at_least: 2, of: [CLAIM, CLAIM, CLAIM]}"
+def side_problems(claim: Claim, factors: dict[str, list[Any]]) -> Iterator[str]:
+    """What is wrong with the sides of a claim."""
+    relation = claim.relation
+    if claim.rank_correlates:
+        side, published = claim.rank_correlates
+        levels = levels_of(next(iter(side.values()), None))
+        if len(side) != 1 or len(levels) != len(published) or len(levels) < 3:
+            yield f"{relation}: {RANKS}"
+        yield from (f"{relation}: {message}" for message in level_problems(side, factors))
         return
-    for name in dict.fromkeys(of):
+    for side in claim.sides:
+        yield from (f"{relation}: {message}" for message in level_problems(side, factors))
+    side, other_side = claim.sides
+    if side == other_side and len(claim.metrics) < 2:  # with two metrics both sides may be the same cells
+        yield f"{relation}: both sides are {side}; write what differs"
+
+
+def level_problems(side: Any, factors: dict[str, list[Any]]) -> Iterator[str]:
+    """What is wrong with levels of these factors, such as {ffn: swiglu}."""
+    if not isinstance(side, dict) or not side:
+        yield f"{side!r} {LEVELS}"
+        return
+    for key, wanted in side.items():
+        if key not in factors:
+            yield f"{key} is not a factor of this study; {instead(str(key), factors)}"
+            continue
+        levels = levels_of(wanted)
+        if not levels:
+            yield f"{key} has no levels; write at least one"
+        for i, level in enumerate(levels):
+            if level in levels[:i]:
+                yield f"{key} has {level} twice; write each level once"
+            if level not in factors[key]:
+                text = level if isinstance(level, str) and "(" not in level else ""  # no spelling hints for numbers
+                yield f"{key} has no level {level}; {instead(text, map(str, factors[key]))}"
+
+
+def margin_problems(claim: Claim) -> Iterator[str]:
+    """What is wrong with the margin of a claim."""
+    relation = claim.relation
+    margin = claim.margin
+    takes_share = relation == "equivalent"
+    if margin is None:
+        if relation in BOUNDED:
+            share = ", or margin: 2 %" if takes_share else ""
+            yield f"{relation} needs a margin, the largest difference that does not matter: margin: 0.01{share}"
+        return
+    if relation not in DIFFERENCES:
+        yield f"margin: {relation} takes none; it goes with {listed(DIFFERENCES)}"
+        return
+    size = fraction_of(margin) if takes_share and isinstance(margin, str) else margin
+    if is_number(size) and 0 < size < math.inf:
+        return
+    if takes_share:
+        yield f"margin: {margin} must be a number above 0, or a share of the training steps as in 2 %"
+    else:
+        most = "most" if relation in BOUNDED else "least"
+        yield f"margin: {margin} must be a number above 0: by how much {relation.removeprefix('not_')} at {most}"
+
+
+def bound_problems(claim: Claim, factors: dict[str, list[Any]]) -> Iterator[str]:
+    """What is wrong with the bound of a multiplier, or with its rung."""
+    bounds = {name: bound for name in BOUNDS if (bound := getattr(claim, name)) is not None}
+    if not claim.multiplier:
+        yield from (f"{name}: belongs to multiplier; write margin" for name in bounds)
+    elif RUNG not in factors:
+        yield "multiplier: needs rungs; write design: ladder"
+    elif len(bounds) != 1 or not all(0 < bound < math.inf for bound in bounds.values()):
+        yield "multiplier: needs one bound above 0, above: 1.1 or below: 1.1"
+    elif type(claim.at.get(RUNG)) is not int:
+        yield f"multiplier: is that of one rung; write at: {len(factors[RUNG]) - 2}, say"
+
+
+def place_problems(claim: Claim, factors: dict[str, list[Any]]) -> Iterator[str]:
+    """What is wrong with the levels at which a claim compares its sides."""
+    if claim.at:
+        yield from (f"at: {message}" for message in level_problems(claim.at, factors))
+    for key in claim.at:
+        if key in claim.compared_factors:
+            yield f"at: {key} is what its sides compare; leave it out"
+    if not claim.than_at:
+        return
+    yield from (f"than_at: {message}" for message in level_problems(claim.than_at, factors))
+    for key, wanted in claim.than_at.items():
+        if key not in claim.at:
+            if key in factors:
+                yield f"than_at: at has no {key}; write there the level that is compared with {wanted}"
+            continue
+        levels = [str(level) for level in levels_of(claim.at[key])]
+        if any(str(level) in levels for level in levels_of(wanted)):
+            yield f"than_at: at has {key}={wanted}, too; write another level there"
+    if claim.relation not in DIFFERENCES or len(claim.metrics) > 1 or isinstance(claim.margin, str):
+        yield f"than_at: goes with {ONE_METRIC}"
+
+
+def metric_problems_of(claim: Claim) -> Iterator[str]:
+    """What is wrong with the metrics of a claim, whatever a study measures."""
+    relation = claim.relation
+    if claim.metrics and relation == "diverges_more":
+        yield "metric: diverges_more counts runs that diverge; leave it out"
+    elif len(claim.metrics) > 1:
+        if relation not in DIFFERENCES:
+            yield f"metric: {relation} ranks by one metric; two go with {listed(DIFFERENCES)}"
+        elif claim.metrics[0] == claim.metrics[1]:
+            yield f"metric: both are {claim.metrics[0]}; write it once"
+        elif fraction_of(claim.margin) is not None:
+            why = f"{claim.margin} is a share of the training steps, which is worth more of one metric"
+            yield f"margin: {why}; {NUMBER}"
+
+
+def read_criterion(content: Any, claims: Iterable[object]) -> tuple[Criterion | None, list[Problem]]:
+    """A study file's criterion of replication over these claims, and all problems."""
+    if content is None:
+        return None, []
+    whole = content if isinstance(content, dict) else {"of": content}
+    try:
+        criterion = parse(Criterion, whole)
+    except ValueError:
+        return None, [Problem("replicated", CRITERION)]
+    problems = [Problem("replicated", message) for message in criterion_problems(criterion, list(map(str, claims)))]
+    return None if problems else criterion, problems
+
+
+CRITERION = "must list claims; write [CLAIM, CLAIM], all to be supported, or {at_least: 2, of: [CLAIM, CLAIM, CLAIM]}"
+
+
+def criterion_problems(criterion: Criterion, claims: list[str]) -> Iterator[str]:
+    """What is wrong with a criterion of replication over these claims."""
+    for key in criterion.unread:
+        yield f"no such key: {key}; {instead(key, ['of', 'at_least'])}"
+    if not criterion.of:
+        yield CRITERION
+        return
+    for name in dict.fromkeys(criterion.of):
         if name not in claims:
             yield f"no such claim: {name}; {instead(name, claims)}"
-        elif of.count(name) > 1:
+        elif criterion.of.count(name) > 1:
             yield f"has {name} twice; write each claim once"
-    if type(least) is not int or not 1 <= least <= len(of):
-        yield f"at_least: {least} must be a number of its claims, 1 to {len(of)}"
+    if criterion.at_least is not None and not 1 <= criterion.at_least <= len(criterion.of):
+        yield f"at_least: {criterion.at_least} must be a number of its claims, 1 to {len(criterion.of)}"
+
+
+# Claims about the metrics and the cells of a planned study
 
 
 def metric_problems(
     claims: dict[str, Claim], tasks: list[dict[str, str]], lengths: list[int], timed: bool = False
 ) -> list[Problem]:
     """Problems of claims about metrics that no run has: of these tasks, at these lengths, and of speed if `timed`."""
-    known = {f"test/{name}" for metrics in tasks for name in metrics}
-    known |= {"test/bpb", *(f"test/loss_{name}" for name in STATISTICS)} if "test/loss" in known else set()
-    known |= SPEED.keys() if timed else set()
-    found = []
+    measured = {f"test/{name}" for metrics in tasks for name in metrics}
+    if "test/loss" in measured:
+        measured |= {"test/bpb", *(f"test/loss_{statistics}" for statistics in STATISTICS)}
+    if timed:
+        measured |= SPEED.keys()
+    problems = []
     for name, claim in claims.items():
-        wrong = [message for metric in claim.metrics for message in _metric_of(claim, metric, known, lengths, timed)]
-        if not wrong and len({*map(plain_metric, claim.metrics)}) > 1:
-            unlike = f"{' and '.join(claim.metrics)} are not one metric at two lengths or of two statistics"
-            wrong = [f"metric: {unlike}, and have no difference"]
-        found += [Problem(f"claims.{name}", message) for message in wrong]
-    return found
+        messages = []
+        for metric in claim.metrics:
+            message = metric_problem(claim, metric, measured, lengths)
+            if message:
+                messages.append(message)
+        if not messages and len({plain_metric(metric) for metric in claim.metrics}) > 1:
+            metrics = " and ".join(claim.metrics)
+            messages.append(
+                f"metric: {metrics} are not one metric at two lengths or of two statistics, and have no difference"
+            )
+        problems += [Problem(f"claims.{name}", message) for message in messages]
+    return problems
 
 
-def _metric_of(claim: Claim, metric: str, known: set[str], lengths: list[int], timed: bool) -> Iterator[str]:
-    plain, _, length = metric.partition("@")
-    if plain in SPEED and not timed:
-        yield f"{plain} is compared of runs with timing=isolated alone; write it"
-    elif plain in NOT_IN_STEPS and isinstance(claim.margin, str):
-        yield f"margin: {claim.margin} is a share of the training steps, which is worth no {plain}; {NUMBER}"
-    elif plain not in known or (length and plain in SPEED):
-        more = "it needs a task with solved_at in its YAML" if plain == SOLVED else ""
-        yield f"no such metric: {metric}; {more or instead(plain, sorted(known | SPEED.keys()))}"
-    elif length and length not in map(str, lengths):
-        yield f"metric: nothing is tested at length {length}; add it to eval.lengths"
-
-
-def _claim(claim: Any, factors: dict[str, list[Any]]) -> Iterator[str]:
-    if not isinstance(claim, dict):
-        yield f"{claim!r} must be a mapping; write {{less: [SIDE, SIDE]}}"
-        return
-    for key in sorted(map(str, claim.keys() - {*RELATIONS, *MODIFIERS})):
-        yield f"no such key: {key}; {instead(key, [*RELATIONS, *MODIFIERS])}"
-    relations = [relation for relation in RELATIONS if relation in claim]
-    if len(relations) != 1:
-        many = f"has {' and '.join(relations)}; make two claims of them"
-        yield many if relations else f"has no relation; write one of {', '.join(RELATIONS)}"
-        return
-    pair = isinstance(claim.get("metric"), list)
-    yield from _sides(relations[0], claim[relations[0]], factors, pair)
-    yield from _margin(relations[0], claim.get("margin"))
-    yield from _bounds(claim, relations[0], factors)
-    if "at" in claim:
-        at, sides = claim["at"], claim[relations[0]]
-        yield from level_problems(at, factors, "at")
-        given = at if isinstance(at, dict) else {}
-        compared = {key for side in sides if isinstance(side, dict) for key in side} if isinstance(sides, list) else ()
-        yield from (f"at: {key} is what its sides compare; leave it out" for key in given if key in compared)
-    if "than_at" in claim:
-        yield from _than_at(claim, relations[0], factors)
-    if "metric" in claim and relations[0] == "diverges_more":
-        yield "metric: diverges_more counts runs that diverge; leave it out"
-    elif pair:
-        yield from _pair(relations[0], claim["metric"], claim.get("margin"))
-
-
-def _than_at(claim: dict[str, Any], relation: str, factors: dict[str, list[Any]]) -> Iterator[str]:
-    given, at = claim["than_at"], claim["at"] if isinstance(claim.get("at"), dict) else {}
-    yield from level_problems(given, factors, "than_at")
-    for key, level in given.items() if isinstance(given, dict) else ():
-        if key in factors and key not in at:
-            yield f"than_at: at has no {key}; write there the level that is compared with {level}"
-        elif key in at and set(map(str, levels_of(at[key]))) & set(map(str, levels_of(level))):
-            yield f"than_at: at has {key}={level}, too; write another level there"
-    if relation not in DIFFERENCES or isinstance(claim.get("metric"), list) or isinstance(claim.get("margin"), str):
-        yield f"than_at: goes with {ONE_METRIC}"
-
-
-def _bounds(claim: dict[str, Any], relation: str, factors: dict[str, list[Any]]) -> Iterator[str]:
-    given = [bound for bound in BOUNDS if bound in claim]
-    if relation != "multiplier":
-        yield from (f"{bound}: belongs to multiplier; write margin" for bound in given)
-    elif RUNG not in factors:
-        yield "multiplier: needs rungs; write design: ladder"
-    elif len(given) != 1 or not is_number(bound := claim[given[0]]) or not 0 < bound < float("inf"):
-        yield "multiplier: needs one bound above 0, above: 1.1 or below: 1.1"
-    elif not isinstance(claim.get("at"), dict) or type(claim["at"].get(RUNG)) is not int:
-        yield f"multiplier: is that of one rung; write at: {len(factors[RUNG]) - 2}, say"
-
-
-def _pair(relation: str, metrics: list[Any], margin: Any) -> Iterator[str]:
-    if relation not in DIFFERENCES:
-        yield f"metric: {relation} ranks by one metric; two go with {listed(DIFFERENCES)}"
-    elif len(metrics) != 2 or not all(isinstance(metric, str) for metric in metrics):
-        yield f"metric: {metrics} must be one metric, or that of side one and that of side two: [ONE, OTHER]"
-    elif metrics[0] == metrics[1]:
-        yield f"metric: both are {metrics[0]}; write it once"
-    elif fraction_of(margin) is not None:
-        yield f"margin: {margin} is a share of the training steps, which is worth more of one metric; {NUMBER}"
-
-
-def _sides(relation: str, sides: Any, factors: dict[str, list[Any]], pair: bool) -> Iterator[str]:
-    if not isinstance(sides, list) or len(sides) != 2:
-        yield f"{relation} compares two sides; write {relation}: [SIDE, SIDE]"
-    elif relation == "rank_correlates":
-        side, published = sides
-        yield from level_problems(side, factors, relation)
-        levels = next(iter(side.values()), None) if isinstance(side, dict) and len(side) == 1 else None
-        numbers = isinstance(published, list) and all(type(number) in (int, float) for number in published)
-        if not isinstance(levels, list) or not numbers or len(levels) != len(published) or len(levels) < 3:
-            yield "rank_correlates takes one factor's levels, at least 3, and as many published numbers"
-    else:
-        for side in sides:
-            yield from level_problems(side, factors, relation)
-        if sides[0] == sides[1] and not pair:  # with two metrics both sides may be the same cells
-            yield f"{relation}: both sides are {sides[0]}; write what differs"
-
-
-def level_problems(side: Any, factors: dict[str, list[Any]], where: str) -> Iterator[str]:
-    """What is wrong with levels of these factors, such as {ffn: swiglu}, at the place `where`."""
-    if not isinstance(side, dict) or not side:
-        yield f"{where}: {side!r} must map factors to levels; write {{ffn: swiglu}} or {{ffn: [mlp, gelu]}}"
-        return
-    for key, named in side.items():
-        if key not in factors:
-            yield f"{where}: {key} is not a factor of this study; {instead(str(key), factors)}"
-            continue
-        several = levels_of(named)
-        for level in (level for i, level in enumerate(several) if level in several[:i]):
-            yield f"{where}: {key} has {level} twice; write each level once"
-        for level in several:
-            if level not in factors[key]:
-                text = level if isinstance(level, str) and "(" not in level else ""  # no spelling hints for numbers
-                yield f"{where}: {key} has no level {level}; {instead(text, map(str, factors[key]))}"
-        if named == []:
-            yield f"{where}: {key} has no levels; write at least one"
-
-
-def _margin(relation: str, margin: Any) -> Iterator[str]:
-    equal = relation == "equivalent"
-    number = fraction_of(margin) if equal and isinstance(margin, str) else margin
-    if margin is None:
-        if relation in BOUNDED:
-            share = ", or margin: 2 %" * equal
-            yield f"{relation} needs a margin, the largest difference that does not matter: margin: 0.01{share}"
-    elif relation not in DIFFERENCES:
-        yield f"margin: {relation} takes none; it goes with {listed(DIFFERENCES)}"
-    elif not is_number(number) or not 0 < number < float("inf"):
-        rest = f": by how much {relation.removeprefix('not_')} at {'most' if relation in BOUNDED else 'least'}"
-        rest = ", or a share of the training steps as in 2 %" if equal else rest
-        yield f"margin: {margin} must be a number above 0{rest}"
+def metric_problem(claim: Claim, metric: str, measured: set[str], lengths: list[int]) -> str | None:
+    """Why a claim cannot be about a metric, if so."""
+    name, _, length = metric.partition("@")
+    if name in SPEED and name not in measured:
+        return f"{name} is compared of runs with timing=isolated alone; write it"
+    if name in NOT_IN_STEPS and isinstance(claim.margin, str):
+        return f"margin: {claim.margin} is a share of the training steps, which is worth no {name}; {NUMBER}"
+    if name not in measured or (length and name in SPEED):
+        hint = instead(name, sorted(measured | SPEED.keys()))
+        if name == SOLVED:
+            hint = "it needs a task with solved_at in its YAML"
+        return f"no such metric: {metric}; {hint}"
+    if length and length not in map(str, lengths):
+        return f"metric: nothing is tested at length {length}; add it to eval.lengths"
+    return None
 
 
 def applicable(
@@ -428,65 +491,93 @@ def applicable(
     tasks: Sequence[str] = (),
     metrics: Mapping[str, Iterable[str]] | None = None,
 ) -> tuple[dict[str, Claim], list[Problem]]:
-    """The claims that these cells can test (all levels have cells, no cell is on two sides), and why not the others.
-    For each cell, if known: whether its norms keep running statistics, and its task; for each task: its metrics."""
-    without = {cell.id: cell.label for cell, keeps in zip(cells, running, strict=False) if not keeps}
-    task_of = dict(zip((cell.id for cell in cells), tasks, strict=False))
-    kept: dict[str, Claim] = {}
-    problems, references = list[Problem](), {cell.id: cell.reference for cell in cells}
+    """The claims that these cells can test, and why not the others.  For each cell, if known: whether its norms keep
+    running statistics, and its task; for each task: its metrics."""
+    has_statistics = {cell.id: has for cell, has in zip(cells, running, strict=False)}
+    task_of = {cell.id: task for cell, task in zip(cells, tasks, strict=False)}
+    tested: dict[str, Claim] = {}
+    problems = []
     for name, claim in claims.items():
-        sides, absent = sides_of(claim, cells), _missing_level(claim, cells)
-        same = len(claim.metrics) > 1 and sides[0] == sides[1]
-        own = set[str]().union(*sides)
-        both = set[str]().union(*(one & other for one, other in itertools.combinations(sides, 2) if not same))
-        if absent:
-            problems.append(Problem(f"claims.{name}", f"{absent} has no configuration in this study"))
-        elif both:
-            label = next(cell.label for cell in cells if cell.id in both)
-            problems.append(Problem(f"claims.{name}", f"both sides hold {label}; fix more factors, or use `at`"))
-        elif wrong := _unscored(claim, sides, without, {task_of.get(cell, "") for cell in own}, metrics or {}):
-            problems.append(Problem(f"claims.{name}", wrong))
-        elif not all(weights := weighed(claim, cells)):
-            differ = "its sides have no levels of the other factors in common, so that these would be compared, too"
-            problems.append(Problem(f"claims.{name}", f"{differ}; name them on both sides, or use `at`"))
-        elif RUNG in cells[0].levels and not any(RUNG in side for side in (claim.at, *claim.sides)):
-            several = "would mix all rungs, and three learning rates of one"
-            problems.append(Problem(f"claims.{name}", f"{several}; write at: {{{RUNG}: 4}}, say"))
-        elif claim.multiplier and [[references[cell] for cell in side] for side in weights] != [[False], [True]]:
-            wrong = "multiplier: side one must be one change, and side two its reference"
-            problems.append(Problem(f"claims.{name}", wrong))
+        message = (
+            missing_level(claim, cells)
+            or cell_on_both_sides(claim, cells)
+            or missing_statistics(claim, cells, has_statistics)
+            or task_problem(claim, cells, task_of, metrics or {})
+            or weights_problem(claim, cells)
+        )
+        if message:
+            problems.append(Problem(f"claims.{name}", message))
         else:
-            kept[name] = claim
-    return kept, problems
+            tested[name] = claim
+    return tested, problems
 
 
-def _unscored(
-    claim: Claim, sides: list[set[str]], without: dict[str, str], tasks: set[str], metrics: Mapping[str, Iterable[str]]
+def missing_level(claim: Claim, cells: Sequence[Leveled]) -> str | None:
+    """Whether no cell has a level of a claim, or none together with the other levels of its side."""
+    for with_others in (False, True):  # levels that are nowhere come first
+        for at, side in itertools.product(claim.places, claim.sides):
+            others = side | at if with_others else {}
+            for key, wanted in (side | at).items():
+                for level in levels_of(wanted):
+                    if not any(holds(cell.levels, others | {key: level}) for cell in cells):
+                        return f"{key}={level} has no configuration in this study"
+    return None
+
+
+def cell_on_both_sides(claim: Claim, cells: Sequence[Leveled]) -> str | None:
+    """Whether a cell is on two sides; with two metrics both sides may be the same cells."""
+    sides = sides_of(claim, cells)
+    if len(claim.metrics) > 1 and sides[0] == sides[1]:
+        return None
+    for cell in cells:
+        if sum(cell.id in side for side in sides) > 1:
+            return f"both sides hold {cell.label}; fix more factors, or use `at`"
+    return None
+
+
+def missing_statistics(claim: Claim, cells: Sequence[Leveled], has_statistics: Mapping[str, bool]) -> str | None:
+    """Whether a side is compared by a loss with statistics that one of its cells does not keep."""
+    for i, side in enumerate(sides_of(claim, cells)):
+        metric = claim.metrics[i % len(claim.metrics)] if claim.metrics else ""
+        if not is_of_statistics(metric):
+            continue
+        for cell in cells:
+            if cell.id in side and not has_statistics.get(cell.id, True):
+                return f"metric: {cell.label} has no {metric}, as its norms keep no running statistics"
+    return None
+
+
+def task_problem(
+    claim: Claim, cells: Sequence[Leveled], task_of: Mapping[str, str], metrics: Mapping[str, Iterable[str]]
 ) -> str | None:
-    """Why the sides of a claim have no scores to compare; `without`: labels, by id, of cells without statistics."""
-    special = {f"test/loss_{name}" for name in STATISTICS}
-    for number, side in enumerate(sides):
-        metric = claim.metrics[number % len(claim.metrics)] if claim.metrics else ""
-        found = [label for cell, label in without.items() if cell in side]
-        if metric.partition("@")[0] in special and found:
-            return f"metric: {found[0]} has no {metric}, as its norms keep no running statistics"
+    """Whether a claim's cells have several tasks, or one that does not have its metric."""
     if claim.relation == "diverges_more":  # counts can always be compared
         return None
+    ids = set[str]().union(*sides_of(claim, cells))
+    tasks = {task_of.get(cell, "") for cell in ids}
     if len(tasks) > 1:
         why = f"its configurations have {len(tasks)} tasks, whose scores have no mean"
         return f"{why}; write a claim for each, as in at: {{data: copy}}"
-    scored = [f"test/{name}" for task in tasks for name in metrics.get(task, ())]
-    others = {f"test/{name}" for names in metrics.values() for name in names}.difference(scored)
-    lacking = next((name for name in claim.metrics if name.partition("@")[0] in others), None)
-    return f"metric: the task of its configurations has no {lacking}; {instead('', scored)}" if lacking else None
+    measured = [f"test/{name}" for task in tasks for name in metrics.get(task, ())]
+    of_any_task = {f"test/{name}" for names in metrics.values() for name in names}
+    for metric in claim.metrics:
+        name = metric.partition("@")[0]
+        if name in of_any_task and name not in measured:
+            return f"metric: the task of its configurations has no {metric}; {instead('', measured)}"
+    return None
 
 
-def _missing_level(claim: Claim, cells: Sequence[Leveled]) -> str | None:
-    """A level in a claim that no cell has together with the other levels of its side; None if there is none."""
-    wanted = itertools.product((False, True), claim.places, claim.sides)  # levels that are nowhere come first
-    for rest, at, side in wanted:
-        whole = side | at
-        for key, level in ((key, level) for key, named in whole.items() for level in levels_of(named)):
-            if not any(holds(cell.levels, (whole if rest else {}) | {key: level}) for cell in cells):
-                return f"{key}={level}"
+def weights_problem(claim: Claim, cells: Sequence[Leveled]) -> str | None:
+    """Whether the sides of a claim differ in more than it names; of a multiplier, whether they are not one change and
+    its reference."""
+    weights = weighed(claim, cells)
+    if not all(weights):
+        differ = "its sides have no levels of the other factors in common, so that these would be compared, too"
+        return f"{differ}; name them on both sides, or use `at`"
+    if RUNG in cells[0].levels and not any(RUNG in side for side in (claim.at, *claim.sides)):
+        return f"would mix all rungs, and three learning rates of one; write at: {{{RUNG}: 4}}, say"
+    if claim.multiplier:
+        is_reference = {cell.id: cell.reference for cell in cells}
+        if [[is_reference[cell] for cell in side] for side in weights] != [[False], [True]]:
+            return "multiplier: side one must be one change, and side two its reference"
     return None

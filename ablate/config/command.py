@@ -13,7 +13,7 @@ from typing import Any
 
 from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.config.files import calls, read_plain
-from ablate.config.groups import CONF, EXPERIMENTS, Groups, groups_of_conf, misspelt_comments, read_groups
+from ablate.config.groups import CONF, EXPERIMENTS, Groups, groups_of_conf, misspelt_comments, read_groups, unused_names
 from ablate.config.study_file import RUNNING, SAME_STUDY, StudyFile, is_one_of, quoted, read_study_file
 from ablate.config.words import Setting, read_words
 from ablate.formatting import instead
@@ -155,6 +155,7 @@ def folder_problems(groups: Groups) -> Iterator[Problem]:
             yield Problem("--config-dir", f"{file} has the name of a variant or a study of ablate's; give it another")
         if file.parent.name != "experiment":
             yield from variant_problems(file)
+    yield from unused_names(groups)
 
 
 def variant_problems(file: Path) -> Iterator[Problem]:

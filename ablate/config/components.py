@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from ablate.config.errors import BadComponent, Problem
-from ablate.config.schema import COMPONENTS, IN_LAYERS, PLACED, Config
+from ablate.config.schema import COMPONENTS, IN_LAYERS, MISSING, PLACED, Config
 from ablate.config.targets import OWN_PACKAGES, SINK, BadTarget, allowed, locate, within
 from ablate.formatting import show
 
@@ -26,154 +26,190 @@ PLACE = ("layer",)  # additionally for groups whose modules are part of each lay
 NESTED = ("attention",)  # additionally for cross-attention, which may wrap another attention
 WIRING = ("sublayers",)  # additionally for a residual style
 STEPPED = ("model", "optimiser", "grad_clip")  # for a training step
-ALSO_OFFERED = {"data": ("kind",), "embedding": ("vocab",), "step": STEPPED, "residual": WIRING}
-ALSO_OFFERED |= {"cross_attention": NESTED}
+ALSO_OFFERED = {
+    "data": ("kind",),
+    "embedding": ("vocab",),
+    "step": STEPPED,
+    "residual": WIRING,
+    "cross_attention": NESTED,
+}
 BUNDLES = ("shape", "sublayers", "parts", *STEPPED)  # arguments that subclasses must pass on to base classes
-IN_SUBLAYERS, IN_SHAPE = ("attention", "cross_attention", "ffn", "norm"), ("encoder_layers", "decoder_layers")
+IN_BUNDLE = {  # arguments that a residual style finds in a bundle
+    **dict.fromkeys(("attention", "cross_attention", "ffn", "norm"), "sublayers"),
+    **dict.fromkeys(("encoder_layers", "decoder_layers"), "shape"),
+}
 RESERVED = ("_target_", "_partial_")
-# The package of each group; all others: ablate.model.
-PACKAGES = {"data": "ablate.data", "optim": "ablate.training.optim", "schedule": "ablate.training.schedule"}
-PACKAGES |= {"step": "ablate.training.step", "track": "ablate.execution.tracking"}
-KINDS = {"data": "ablate.data.task.Task", "init": "ablate.model.init.Init"}
-KINDS |= {"parametrization": "ablate.model.parametrization.Parametrization"}
-KINDS |= {"objective": "ablate.model.objective.Objective", "schedule": "ablate.training.schedule.Schedule"}
-KINDS |= {"step": "ablate.training.step.Step"}
-CALLED = {"track": "tracking service: a class with log, finish and close"}
-CALLED |= {"model": "model form: an nn.Module whose `kinds` are those of the tasks that it does"}
+PACKAGES = {  # of each group; all others: ablate.model
+    "data": "ablate.data",
+    "optim": "ablate.training.optim",
+    "schedule": "ablate.training.schedule",
+    "step": "ablate.training.step",
+    "track": "ablate.execution.tracking",
+}
+KINDS = {  # base class of each group; all others: torch.nn.Module
+    "data": "ablate.data.task.Task",
+    "init": "ablate.model.init.Init",
+    "parametrization": "ablate.model.parametrization.Parametrization",
+    "objective": "ablate.model.objective.Objective",
+    "schedule": "ablate.training.schedule.Schedule",
+    "step": "ablate.training.step.Step",
+}
+CALLED = {
+    "track": "tracking service: a class with log, finish and close",
+    "model": "model form: an nn.Module whose `kinds` are those of the tasks that it does",
+}
 FUNCTIONS = (*PLACED, "optim")  # groups whose targets may be functions
 
 
 def resolve(group: str, target: str, user: Iterable[str] = ()) -> Callable[..., Any]:
     """The class or function that a `_target_` names, of a package and a type of the group.  Raises BadComponent."""
-    key, packages = f"{group}._target_", allowed(PACKAGES.get(group, "ablate.model"), user)
-    packages += ("torch.optim",) * (group == "optim")
+    key = f"{group}._target_"
+    packages = allowed(PACKAGES.get(group, "ablate.model"), user)
+    if group == "optim":
+        packages += ("torch.optim",)
     try:
-        found = locate(target, packages)
+        constructor = locate(target, packages)
     except BadTarget as error:
         raise BadComponent(key, str(error)) from None
-    if not _is_of_kind(group, found):
-        kind = _kind_of(group).__name__
-        raise BadComponent(key, f"{target!r} is no {CALLED.get(group) or 'nn.' * (kind == 'Module') + kind}")
-    if problem := _constructor_problem(found):
+    if not is_of_kind(group, constructor):
+        kind = kind_of(group).__name__
+        called = CALLED.get(group) or ("nn.Module" if kind == "Module" else kind)
+        raise BadComponent(key, f"{target!r} is no {called}")
+    problem = bundle_problem(constructor)
+    if problem:
         raise BadComponent(key, problem)
-    return found
+    return typing.cast(Callable[..., Any], constructor)
 
 
-def _constructor_problem(found: Any) -> str | None:
+def bundle_problem(constructor: Any) -> str | None:
     """What is wrong with a user class whose constructor lacks arguments that its built-in base class needs."""
-    bases = inspect.getmro(found)[1:] if inspect.isclass(found) else ()
+    bases = inspect.getmro(constructor)[1:] if inspect.isclass(constructor) else ()
     base = next((base for base in bases if within(base.__module__, OWN_PACKAGES)), None)
     if base is None:
         return None
-    taken, needed = parameters_of(found), parameters_of(base)
-    bundles = [name for name in BUNDLES if name in needed]
-    if all(name in taken for name in bundles):
+    needed = [name for name in BUNDLES if name in parameters_of(base)]
+    if all(name in parameters_of(constructor) for name in needed):
         return None
-    names = ", ".join(bundles)
+    names = ", ".join(needed)
     how = f"write def __init__(self, {names}, ...) and super().__init__({names}, ...)"
-    return f"{found.__name__} derives from {base.__name__}, whose constructor takes {names}; {how}"
+    return f"{constructor.__name__} derives from {base.__name__}, whose constructor takes {names}; {how}"
 
 
-def _kind_of(group: str) -> type:
+def kind_of(group: str) -> type:
+    """The base class of a group's components."""
     if group in KINDS:
-        return locate(KINDS[group], ("ablate",))
+        return typing.cast(type, locate(KINDS[group], ("ablate",)))
     import torch  # not needed for tasks
 
     return torch.optim.Optimizer if group == "optim" else torch.nn.Module
 
 
-def _is_of_kind(group: str, found: Any) -> bool:
+def is_of_kind(group: str, constructor: Any) -> bool:
     """Whether a target suits a group: a class of the group's type, or a function if the group allows functions."""
     if group == "track":
-        return inspect.isclass(found) and all(callable(getattr(found, name, None)) for name in SINK)
-    if inspect.isclass(found):
-        return issubclass(found, _kind_of(group)) and (group != "model" or hasattr(found, "kinds"))
-    if group not in FUNCTIONS or not within(found.__module__, OWN_PACKAGES):
-        return group in FUNCTIONS
+        return inspect.isclass(constructor) and all(callable(getattr(constructor, name, None)) for name in SINK)
+    if inspect.isclass(constructor):
+        return issubclass(constructor, kind_of(group)) and (group != "model" or hasattr(constructor, "kinds"))
+    if group not in FUNCTIONS:
+        return False
+    if not within(constructor.__module__, OWN_PACKAGES):
+        return True
     try:
-        hint = hints_of(found).get("return")
+        returned = hints_of(constructor).get("return")
     except NameError:  # a name imported only under TYPE_CHECKING
         return False
-    return any(inspect.isclass(one) and issubclass(one, _kind_of(group)) for one in (hint, *typing.get_args(hint)))
+    classes = [option for option in (returned, *typing.get_args(returned)) if inspect.isclass(option)]
+    return any(issubclass(option, kind_of(group)) for option in classes)
 
 
 def offered_names(group: str) -> tuple[str, ...]:
     """The arguments that constructors of a group can request by name."""
-    shape = SHAPE if group in (*COMPONENTS, "model") else ()
-    return (*shape, *PLACE * (group in IN_LAYERS), *ALSO_OFFERED.get(group, ()))
+    names: tuple[str, ...] = SHAPE if group in (*COMPONENTS, "model") else ()
+    if group in IN_LAYERS:
+        names += PLACE
+    return names + ALSO_OFFERED.get(group, ())
 
 
 def own_of(config: Config, section: str) -> dict[str, Any]:
     """The additional settings of a model form or optimiser that its constructor takes."""
     parameters = parameters_of(resolve(section, getattr(config, section)._target_, config.user))
-    return {name: value for name, value in config.own(section).items() if name in parameters}
+    return {name: value for name, value in config.arguments(section).items() if name in parameters}
 
 
 def bind(group: str, node: dict[str, Any], offered: dict[str, Any], user: Iterable[str] = ()) -> partial[Any]:
     """A constructor with the YAML's arguments and the offered ones that it has parameters for.  Raises BadComponent."""
-    target = resolve(group, node.get("_target_", ""), user)
-    if problems := argument_problems(group, node, offered, user):
+    constructor = resolve(group, node.get("_target_", ""), user)
+    problems = argument_problems(group, node, offered, user)
+    if problems:
         raise BadComponent(*problems[0])
-    wanted = {name: value for name, value in offered.items() if name in parameters_of(target)}
-    return partial(target, **wanted, **_given(group, node))
+    parameters = parameters_of(constructor)
+    wanted = {name: value for name, value in offered.items() if name in parameters}
+    return partial(constructor, **wanted, **arguments_in(group, node))
 
 
-def _given(group: str, node: dict[str, Any]) -> dict[str, Any]:
+def arguments_in(group: str, node: dict[str, Any]) -> dict[str, Any]:
     """The constructor arguments in a component's YAML: all keys but `RESERVED` and a task's `solved_at`."""
-    other = (*RESERVED, "solved_at") if group == "data" else RESERVED
-    return {key: value for key, value in node.items() if key not in other}
+    others = (*RESERVED, "solved_at") if group == "data" else RESERVED
+    return {key: value for key, value in node.items() if key not in others}
 
 
 def argument_problems(
     group: str, node: dict[str, Any], offered: Iterable[str], user: Iterable[str] = ()
 ) -> list[Problem]:
     """The problems of a component's arguments, without calling its constructor."""
-    target = resolve(group, node.get("_target_", ""), user)
-    parameters = parameters_of(target)
+    constructor = resolve(group, node.get("_target_", ""), user)
+    parameters = parameters_of(constructor)
+    class_name = constructor.__name__
     try:
-        hints = hints_of(target)
+        hints = hints_of(constructor)
     except Exception as error:  # a user's annotations can raise anything
-        return [Problem(f"{group}._target_", f"the annotations of {target.__name__} cannot be read ({error})")]
+        return [Problem(f"{group}._target_", f"the annotations of {class_name} cannot be read ({error})")]
     if any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values()):
-        message = f"{target.__name__} takes **kwargs, which would swallow misspelt keys; name them"
+        message = f"{class_name} takes **kwargs, which would swallow misspelt keys; name them"
         return [Problem(f"{group}._target_", message)]
-    given = _given(group, node)
-    own = [name for name, p in parameters.items() if name not in offered and p.kind != p.VAR_POSITIONAL]
+    own = [name for name, each in parameters.items() if name not in offered and each.kind != each.VAR_POSITIONAL]
+    arguments = arguments_in(group, node)
     problems = []
-    for key, value in given.items():
-        if key in offered:
-            problems.append(Problem(f"{group}.{key}", "is set by the model's shape; set model.* or data.* instead"))
-        elif key not in parameters:
-            choices = ", ".join(own) or "none"
-            message = f"{target.__name__} has no such argument; it has {choices}"
-            problems.append(Problem(f"{group}.{key}", message))
-        elif value == "???":
-            problems.append(Problem(f"{group}.{key}", f"has no value; write {group}.{key}=..."))
-        elif not fits(value, hints.get(key, Any)):
-            hint = hints[key]
-            kind = hint.__name__ if inspect.isclass(hint) else str(hint).replace("typing.", "")
-            several = ",".join(map(show, value)) if isinstance(value, list) else ""
-            how = f"; to compare several write {group}.{key}={several}" * bool(several)
-            message = f"{value!r} is not of type {kind}{how}"
-            problems.append(Problem(f"{group}.{key}", message))
+    for name, value in arguments.items():
+        key = f"{group}.{name}"
+        if name in offered:
+            problems.append(Problem(key, "is set by the model's shape; set model.* or data.* instead"))
+        elif name not in parameters:
+            problems.append(Problem(key, f"{class_name} has no such argument; it has {', '.join(own) or 'none'}"))
+        elif value == MISSING:
+            problems.append(Problem(key, f"has no value; write {key}=..."))
+        elif not fits(value, hints.get(name, Any)):
+            problems.append(Problem(key, wrong_type(key, value, hints[name])))
     if group == "norm" and not fits(None, hints.get("layer", Any)):
-        message = f"{target.__name__} needs layer: int | None; norms outside of the blocks have no layer"
+        message = f"{class_name} needs layer: int | None; norms outside of the blocks have no layer"
         problems.append(Problem(f"{group}.layer", message))
     for name in own:
-        if name not in given and parameters[name].default is inspect.Parameter.empty:
-            bundle = "sublayers" if name in IN_SUBLAYERS else "shape" if name in IN_SHAPE else None
-            in_bundle = group == "residual" and bundle
-            how = f"take {bundle}, and use {bundle}.{name}" if in_bundle else "write it in the YAML"
-            problems.append(Problem(f"{group}.{name}", f"{target.__name__} needs {name}; {how}"))
+        if name in arguments or parameters[name].default is not inspect.Parameter.empty:
+            continue
+        how = "write it in the YAML"
+        if group == "residual" and name in IN_BUNDLE:
+            how = f"take {IN_BUNDLE[name]}, and use {IN_BUNDLE[name]}.{name}"
+        problems.append(Problem(f"{group}.{name}", f"{class_name} needs {name}; {how}"))
     return problems
+
+
+def wrong_type(key: str, value: Any, hint: Any) -> str:
+    """The message for a value of another type than its argument's."""
+    kind = hint.__name__ if inspect.isclass(hint) else str(hint).replace("typing.", "")
+    message = f"{value!r} is not of type {kind}"
+    if isinstance(value, list) and value:
+        message += f"; to compare several write {key}={','.join(show(item) for item in value)}"
+    return message
 
 
 def defaults_of(group: str, node: dict[str, Any], user: Iterable[str] = ()) -> dict[str, Any]:
     """The defaults of arguments that a component's YAML leaves out; not None, which leaves a choice to the variant."""
-    parameters = parameters_of(resolve(group, node.get("_target_", ""), user))
-    taken = {*node, *offered_names(group)}
-    values = {name: each.default for name, each in parameters.items() if name not in taken}
-    return {name: value for name, value in values.items() if isinstance(value, bool | int | float | str)}
+    defaults = {}
+    for name, parameter in parameters_of(resolve(group, node.get("_target_", ""), user)).items():
+        is_left_out = name not in node and name not in offered_names(group)
+        if is_left_out and isinstance(parameter.default, bool | int | float | str):
+            defaults[name] = parameter.default
+    return defaults
 
 
 def taken_by(group: str, node: Mapping[str, Any], user: Iterable[str]) -> Mapping[str, inspect.Parameter]:

@@ -2,67 +2,68 @@
 
 import itertools
 import math
-from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
 RUNG = "rung"  # the factor of design=ladder
 Cell = tuple[int, ...]  # the index of its level of each factor, in the order of the factors
 
 
-class Arranged(NamedTuple):
-    """The cells of a design, and notes on it."""
-
-    cells: list[Cell]
-    notes: list[str]
-
-
-def size(design: str, counts: dict[str, int]) -> int:
-    """An upper bound of a design's number of cells."""
+def size(design: str, counts: Sequence[int]) -> int:
+    """An upper bound of a design's number of cells, given the number of levels of each factor."""
     if design == "ladder":
-        *others, rungs = counts.values()
+        *others, rungs = counts
         return rungs * (1 + sum(others) - len(others))
     if design == "grid":
-        return math.prod(counts.values())
-    return 1 + sum(counts.values())
+        return math.prod(counts)
+    return 1 + sum(counts)
 
 
-def grid(counts: dict[str, int], base: Cell) -> Arranged:
+def grid(counts: Sequence[int], reference: Cell) -> list[Cell]:
     """Every combination; the last factor varies fastest."""
-    return Arranged(list(itertools.product(*map(range, counts.values()))), [])
+    return list(itertools.product(*(range(count) for count in counts)))
 
 
-def _changes(name: str, change: str, counts: dict[str, int], base: Cell) -> Arranged:
+def single_changes(counts: Sequence[int], reference: Cell) -> list[Cell]:
     """The reference, then each other level of each factor with the reference's levels of all others."""
-    found = [base]
-    for place, count in enumerate(counts.values()):
-        found += [(*base[:place], level, *base[place + 1 :]) for level in range(count) if level != base[place]]
-    note = f"{name}: each configuration is the reference with one factor {change}; interactions are not measured"
-    return Arranged(found, [note])
+    cells = [reference]
+    for i, count in enumerate(counts):
+        for level in range(count):
+            if level != reference[i]:
+                cells.append((*reference[:i], level, *reference[i + 1 :]))
+    return cells
 
 
-def cumulative(counts: dict[str, int], base: Cell) -> Arranged:
+def cumulative(counts: Sequence[int], reference: Cell) -> list[Cell]:
     """From the first values to the last, one change after another, in the given order."""
-    found = [(0,) * len(counts)]
-    for place, count in enumerate(counts.values()):
-        found += [(*found[-1][:place], level, *found[-1][place + 1 :]) for level in range(1, count)]
-    note = "cumulative: each step is compared with the one before it, so its effect depends on the order of the steps"
-    return Arranged(found, [note])
+    cells: list[Cell] = [(0,) * len(counts)]
+    for i, count in enumerate(counts):
+        for level in range(1, count):
+            before = cells[-1]
+            cells.append((*before[:i], level, *before[i + 1 :]))
+    return cells
 
 
-def ladder(counts: dict[str, int], base: Cell) -> Arranged:
+def ladder(counts: Sequence[int], reference: Cell) -> list[Cell]:
     """On every rung, the levels of the last factor, the reference and each change of one other factor."""
-    *others, rungs = counts.items()
-    arms = _changes("", "", dict(others), base[:-1]).cells
-    note = "ladder: on each rung, the reference and each change of one factor; interactions are not measured"
-    return Arranged([(*arm, rung) for rung in range(rungs[1]) for arm in arms], [note])
+    *others, rungs = counts
+    changes = single_changes(others, reference[:-1])
+    return [(*change, rung) for rung in range(rungs) for change in changes]
 
 
-# The cells of each design for numbers of levels by factor, and the reference's level of each factor.
-DESIGNS: dict[str, Callable[[dict[str, int], Cell], Arranged]] = {
+# The cells of each design for the number of levels of each factor, and the reference's level of each factor.
+DESIGNS: dict[str, Callable[[Sequence[int], Cell], list[Cell]]] = {
     "grid": grid,
-    "one_at_a_time": partial(_changes, "one at a time", "changed"),
-    "leave_one_out": partial(_changes, "leave one out", "reverted"),  # of a reference with each factor's last value
+    "one_at_a_time": single_changes,
+    "leave_one_out": single_changes,  # of a reference with each factor's last value
     "cumulative": cumulative,
     "ladder": ladder,
+}
+ONE_FACTOR = "each configuration is the reference with one factor"
+NOTES = {  # what a design cannot estimate
+    "one_at_a_time": f"one at a time: {ONE_FACTOR} changed; interactions are not measured",
+    "leave_one_out": f"leave one out: {ONE_FACTOR} reverted; interactions are not measured",
+    "cumulative": (
+        "cumulative: each step is compared with the one before it, so its effect depends on the order of the steps"
+    ),
+    "ladder": "ladder: on each rung, the reference and each change of one factor; interactions are not measured",
 }

@@ -26,18 +26,19 @@ def extra(module: str, need: str, group: str = "data") -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise NotInstalled(_lacking(module, need, group)) from None
+        raise not_installed(module, need, group) from None
 
 
 def installed(module: str, need: str, group: str) -> None:
     """Raise the error of `extra` if a module is not installed, without importing it: large libraries take seconds."""
     if importlib.util.find_spec(module) is None:
-        raise NotInstalled(_lacking(module, need, group))
+        raise not_installed(module, need, group)
 
 
-def _lacking(module: str, need: str, group: str) -> str:
+def not_installed(module: str, need: str, group: str) -> NotInstalled:
+    """The error for a missing module of an extra."""
     top = module.partition(".")[0]
-    return f"{need} needs {NAMES.get(top, top)}, which is not installed; {INSTALL.format(group)}"
+    return NotInstalled(f"{need} needs {NAMES.get(top, top)}, which is not installed; {INSTALL.format(group)}")
 
 
 WANDB_HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")  # the default hosts of older and newer versions
@@ -48,10 +49,12 @@ def wandb_credentials() -> bool:
     """Whether Weights & Biases can log in without a prompt."""
     if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
-    hosts = (*WANDB_HOSTS, urlsplit(os.environ.get("WANDB_BASE_URL", "")).netloc)
+    hosts = {*WANDB_HOSTS, urlsplit(os.environ.get("WANDB_BASE_URL", "")).netloc}
     for file in (os.environ.get("NETRC"), "~/.netrc", "~/_netrc"):
+        if not file:
+            continue
         with contextlib.suppress(OSError, ValueError, netrc.NetrcParseError):
-            if file and not netrc.netrc(os.path.expanduser(file)).hosts.keys().isdisjoint(hosts):
+            if hosts & netrc.netrc(os.path.expanduser(file)).hosts.keys():
                 return True
     return False
 
@@ -59,7 +62,9 @@ def wandb_credentials() -> bool:
 def wandb_mode() -> str:
     """`online`, `offline` or `disabled`: as WANDB_MODE says, otherwise depending on whether there are credentials."""
     requested = WANDB_MODES.get(os.environ.get("WANDB_MODE", ""))
-    return requested or ("online" if wandb_credentials() else "offline")
+    if requested:
+        return requested
+    return "online" if wandb_credentials() else "offline"
 
 
 def wandb_project_problem(name: str) -> str | None:
@@ -83,11 +88,14 @@ def wandb_settings(mode: str) -> Any:
     import wandb
 
     settings = wandb.Settings(silent=True, console="off", disable_git=True, disable_code=True)
-    settings.save_code = settings.x_save_requirements = False
+    settings.save_code = False
+    settings.x_save_requirements = False
     if mode == "online":  # otherwise W&B waits for a missing network
         settings.init_timeout = 10
-        settings.finish_timeout, settings.finish_timeout_raises = 25, True
-    settings.x_disable_stats = settings.x_disable_meta = True  # they describe this process, not the training
+        settings.finish_timeout = 25
+        settings.finish_timeout_raises = True
+    settings.x_disable_stats = True  # statistics and metadata describe this process, not the training
+    settings.x_disable_meta = True
     return settings
 
 

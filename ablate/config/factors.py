@@ -12,7 +12,7 @@ from ablate.config.claims import Level, Levels, level, spell
 from ablate.config.command import Command
 from ablate.config.compose import Composed, Composer
 from ablate.config.depth import value_at
-from ablate.config.designs import DESIGNS, Cell, size
+from ablate.config.designs import DESIGNS, NOTES, Cell, size
 from ablate.config.errors import Problem
 from ablate.config.groups import defaults
 from ablate.config.key_checks import CHOSEN, check
@@ -117,14 +117,15 @@ def arrange(settings: Settings, composer: Composer) -> tuple[Design, list[Proble
             kind = "grid"
     factors = with_references(kind, factors)
     problems += setting_problems(settings, kind, factors)
-    counts = {factor.name: len(factor.levels) for factor in factors}
+    counts = [len(factor.levels) for factor in factors]
     start = tuple(factor.reference or 0 for factor in factors)
     count = size(kind, counts)
     if count > MOST:
         smaller = "design=one_at_a_time" if kind == "grid" else "fewer values"
         problems.append(Problem("design", f"{kind} has {count:,} configurations here; write {smaller}"))
-    combinations = DESIGNS["one_at_a_time" if problems else kind](counts, start)
-    design = Design(kind, settings, factors, combinations.cells, combinations.notes, levels_of_rung)
+    cells = DESIGNS["one_at_a_time" if problems else kind](counts, start)
+    notes = [NOTES[kind]] if kind in NOTES else []
+    design = Design(kind, settings, factors, cells, notes, levels_of_rung)
     return design, problems + clashes(design)
 
 

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import stat
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +35,15 @@ def parse_plain(text: bytes | str, where: str, loader: Any = None) -> Any:
     """The content of a YAML text; `where` names it in errors.  Raises `Corrupt`."""
     import yaml
 
-    loader = loader or _loader()
+    loader = loader or plain_loader()
     try:
-        _look(text, loader)
-        node = yaml.compose(text, Loader=loader)
-        if node is not None:
-            _count(node, {})
-        return yaml.load(text, Loader=loader)
+        refuse_deep(text, loader)
+        reader = loader(text)
+        node = reader.get_single_node()
+        if node is None:
+            return None
+        count_values(node, {})
+        return reader.construct_document(node)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
@@ -59,7 +60,7 @@ FLOAT = re.compile(
 
 
 @functools.cache
-def _loader() -> Any:
+def plain_loader() -> Any:
     """YAML's safe loader with other numbers; dates stay strings, as in OmegaConf."""
     import yaml
 
@@ -78,18 +79,27 @@ def calls(value: Any) -> str | None:
     """The first string in plain data that calls a resolver, which can read the environment: ${oc.env:HOME}; or None."""
     if isinstance(value, str):
         return value if CALL.search(value) else None
-    inner = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return next((found for part in inner if (found := calls(part))), None)
+    parts: list[Any] = []
+    if isinstance(value, dict):
+        parts = [*value, *value.values()]
+    elif isinstance(value, list):
+        parts = value
+    for part in parts:
+        call = calls(part)
+        if call:
+            return call
+    return None
 
 
-def _look(text: bytes | str, loader: Any) -> None:
-    """Raise ValueError for a YAML text that is too long, or that has too many or too deep values; composing it would
-    recurse until the process ends."""
+def refuse_deep(text: bytes | str, loader: Any) -> None:
+    """Raise ValueError for a YAML text that is too long, or has too many or too deep values; composing it would recurse
+    until the process ends."""
     import yaml
 
     if len(text) > MOST_TEXT:
         raise ValueError(f"it has more than {MOST_TEXT:,} bytes")
-    values = depth = 0
+    values = 0
+    depth = 0
     for event in yaml.parse(text, Loader=loader):
         if isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
@@ -103,25 +113,38 @@ def _look(text: bytes | str, loader: Any) -> None:
             raise ValueError(TOO_MANY)
 
 
-def _count(node: Any, known: dict[int, int], depth: int = 0) -> int:
-    """The number of values below a node, aliases followed.  Raises ValueError for nodes that contain themselves, too
-    many or too deep ones, and tags such as !!pairs."""
+def count_values(node: Any, counts: dict[int, int]) -> int:
+    """The number of values below a node, those that aliases stand for included.  Raises ValueError for nodes that
+    contain themselves, too many values, repeated keys, and tags such as !!pairs."""
     if node.tag not in PLAIN:
         raise ValueError(f"{node.tag.replace(YAMLS, '!!')} is more than plain data; write the value")
-    if depth > DEEPEST:
-        raise ValueError(TOO_DEEP)
-    if id(node) not in known:
-        known[id(node)] = MOST  # until it is counted, so that a node inside itself exceeds the limit
-        inner = node.value if isinstance(node.value, list) else []
-        keys = [pair[0] for pair in inner if isinstance(pair, tuple) and pair[0].tag in NAMES]
-        given = Counter((key.tag, key.value) for key in keys)
-        if twice := next((key for key in reversed(keys) if given[key.tag, key.value] > 1), None):
-            raise ValueError(f"{twice.value} is given twice, line {twice.start_mark.line + 1}")
-        below = (part for pair in inner for part in (pair if isinstance(pair, tuple) else (pair,)))
-        known[id(node)] = 1 + sum(_count(part, known, depth + 1) for part in below)
-    if known[id(node)] >= MOST:
+    if id(node) not in counts:
+        counts[id(node)] = MOST  # until it is counted, so that a node inside itself exceeds the limit
+        count = 1
+        for child in children(node):
+            count += count_values(child, counts)
+        counts[id(node)] = count
+    if counts[id(node)] >= MOST:
         raise ValueError(TOO_MANY)
-    return known[id(node)]
+    return counts[id(node)]
+
+
+def children(node: Any) -> list[Any]:
+    """The nodes below a node, of a mapping its keys and their values.  Raises ValueError for repeated keys."""
+    if node.id == "scalar":
+        return []
+    if node.id == "sequence":
+        return list(node.value)
+    nodes = []
+    keys = set()
+    for key, value in node.value:
+        nodes += [key, value]
+        if key.tag not in NAMES:
+            continue
+        if (key.tag, key.value) in keys:
+            raise ValueError(f"{key.value} is given twice, line {key.start_mark.line + 1}")
+        keys.add((key.tag, key.value))
+    return nodes
 
 
 def parse_json(text: bytes | str) -> Any:
@@ -146,11 +169,12 @@ def regular(path: str, flags: int) -> int:
             raise
         raise OSError(errno.EINVAL, "it is no file", path) from None
     mode = os.fstat(number).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(number)
-        what = (errno.EISDIR, os.strerror(errno.EISDIR)) if stat.S_ISDIR(mode) else (errno.EINVAL, "it is no file")
-        raise OSError(*what, path)
-    return number
+    if stat.S_ISREG(mode):
+        return number
+    os.close(number)
+    if stat.S_ISDIR(mode):
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    raise OSError(errno.EINVAL, "it is no file", path)
 
 
 def read_regular(path: Path, most: int = MOST_BYTES) -> bytes:

@@ -1,17 +1,18 @@
 """The groups and variants on disk.  Imports nothing slow, since `--help` needs this."""
 
 import contextlib
-import dataclasses
 import difflib
 import functools
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ablate.config.errors import PlanError, Problem
+from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.config.files import read_plain, read_regular
-from ablate.config.schema import SECTIONS
+from ablate.config.schema import KEYS, SECTIONS, types_of
+from ablate.formatting import flat, nearest
 
 PACKAGE = Path(__file__).resolve().parents[1]
 CHECKOUT = (PACKAGE.parent / "conf" / "config.yaml").exists()
@@ -21,7 +22,7 @@ FIGURES = PACKAGE.parent / "analysis" / "figures" / "kinds"
 NAMES = "names.yaml"  # in the same folder as the groups; the user's folder may have another one
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Groups:
     """The built-in groups, variants and study files, and those in the user's folder."""
 
@@ -44,18 +45,25 @@ def read_groups(config_dir: str | None = None) -> Groups:
 
 def groups(config_dir: str | None = None) -> dict[str, dict[str, Path]]:
     """Every group and its variants' files, from `conf/` and the user's folder."""
-    found: dict[str, dict[str, Path]] = {}
-    for root in [CONF, *([Path(config_dir)] if config_dir else [])]:
+    by_group: dict[str, dict[str, Path]] = {}
+    for root in folders(config_dir):
         for file in sorted(root.glob("*/*.yaml")):
             if file.parent.name != "experiment":  # study files are no variants
-                found.setdefault(file.parent.name, {})[file.stem] = file
-    return found
+                by_group.setdefault(file.parent.name, {})[file.stem] = file
+    return by_group
+
+
+def folders(config_dir: str | None) -> list[Path]:
+    """The folders of groups: `conf/`, and the user's if there is one."""
+    return [CONF, Path(config_dir)] if config_dir else [CONF]
 
 
 def experiments(config_dir: str | None = None) -> dict[str, Path]:
     """Every study file by name, the built-in ones and those of `experiment/` in the user's folder."""
-    folders = [EXPERIMENTS, *([Path(config_dir) / "experiment"] if config_dir else [])]
-    return {file.stem: file for folder in folders for file in sorted(folder.glob("*.yaml"))}
+    files = sorted(EXPERIMENTS.glob("*.yaml"))
+    if config_dir:
+        files += sorted(Path(config_dir).glob("experiment/*.yaml"))
+    return {file.stem: file for file in files}
 
 
 @functools.cache
@@ -67,14 +75,20 @@ def figures() -> list[str]:
 @functools.cache
 def default_choices() -> dict[str, Any]:
     """The reference model's choice of each group: a variant, or a list of tracking services."""
-    listed = read_plain(CONF / "config.yaml")["defaults"]
-    return {group: choice for entry in listed if isinstance(entry, dict) for group, choice in entry.items()}
+    choices: dict[str, Any] = {}
+    for entry in read_plain(CONF / "config.yaml")["defaults"]:
+        if isinstance(entry, dict):
+            choices |= entry
+    return choices
 
 
 @functools.cache
 def defaults() -> dict[str, str]:
     """The reference model's variant of each group; the first of a list."""
-    return {group: each[0] if isinstance(each, list) else each for group, each in default_choices().items()}
+    variants = {}
+    for group, choice in default_choices().items():
+        variants[group] = choice[0] if isinstance(choice, list) else choice
+    return variants
 
 
 @functools.cache
@@ -92,10 +106,32 @@ def description(file: Path) -> str:
     return ""
 
 
+COMMENTS = ("name", "cite", "also")  # what comments of a YAML can say
+COMMENT = re.compile(r"^# (\w+):(.*)$", re.MULTILINE)
+
+
+def comments(file: Path) -> list[tuple[str, str]]:
+    """The comments `# word: text` of a YAML, in order."""
+    return COMMENT.findall(file.read_text(encoding="utf-8", errors="replace"))
+
+
 def noted(file: Path, word: str) -> list[str]:
     """The words of a YAML's comment `# word: one, two`, in order."""
-    lines = re.findall(rf"^# {word}:(.*)$", file.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
-    return [each.strip() for line in lines for each in line.split(",") if each.strip()]
+    words = []
+    for name, text in comments(file):
+        if name == word:
+            words += [part.strip() for part in text.split(",") if part.strip()]
+    return words
+
+
+def misspelt_comments(file: Path) -> list[tuple[str, str]]:
+    """The words of a YAML's comments `# word: ...` that are nearly one that is read, and that one."""
+    pairs = []
+    for word, _ in comments(file):
+        meant = difflib.get_close_matches(word, COMMENTS, 1, 0.7)
+        if word not in COMMENTS and meant:
+            pairs.append((word, meant[0]))
+    return pairs
 
 
 @functools.cache
@@ -104,32 +140,24 @@ def groups_of_conf() -> list[str]:
     return sorted({file.parent.name for file in CONF.glob("*/*.yaml")})
 
 
-COMMENTS = ("name", "cite", "also")  # what comments of a YAML can say
-COMMENT = re.compile(r"^# (\w+):", re.MULTILINE)
-
-
-def misspelt_comments(file: Path) -> list[tuple[str, str]]:
-    """The words of a YAML's comments `# word: ...` that are nearly one that is read, and that one."""
-    text = file.read_text(encoding="utf-8", errors="replace")
-    pairs = []
-    for word in COMMENT.findall(text):
-        meant = difflib.get_close_matches(word, COMMENTS, 1, 0.7)
-        if word not in COMMENTS and meant:
-            pairs.append((word, meant[0]))
-    return pairs
-
-
 def other_names(variants: Mapping[str, Path]) -> dict[str, str]:
     """The names that papers and libraries give to variants, `# also: LayerNorm`, and the variant of each."""
-    return {other: name for name, file in variants.items() for other in noted(file, "also")}
+    names: dict[str, str] = {}
+    for variant, file in variants.items():
+        names |= dict.fromkeys(noted(file, "also"), variant)
+    return names
 
 
 @functools.cache
 def named_elsewhere() -> dict[str, str]:
     """The key that other libraries give another name, or that is meant by its name alone, by that name."""
-    own = {field.name: f"{name}.{field.name}" for name in SECTIONS for field in dataclasses.fields(SECTIONS[name])}
-    known = read_plain(Path(__file__).with_name("named_elsewhere.yaml"))
-    return own | {other: key for key, others in known.items() for other in others.split()}
+    keys = {}
+    for section, kind in SECTIONS.items():
+        for name in types_of(kind):
+            keys[name] = f"{section}.{name}"
+    for key, names in read_plain(Path(__file__).with_name("named_elsewhere.yaml")).items():
+        keys |= dict.fromkeys(names.split(), key)
+    return keys
 
 
 @functools.cache
@@ -137,8 +165,47 @@ def names_in(folder: Path = CONF) -> dict[str, str]:
     """What papers call the variants, keys and metrics of a folder: `# name: ReLU MLP` of a variant's YAML by
     group=variant, and names.yaml.  Raises `PlanError`."""
     file = folder / NAMES
-    found = read_plain(file) if file.exists() else {}
-    if not (isinstance(found, dict) and all(isinstance(name, str) for name in found.values())):
+    names = read_plain(file) if file.exists() else {}
+    if not (isinstance(names, dict) and all(isinstance(name, str) for name in names.values())):
         raise PlanError([Problem("", f"{file}: must be lines of the form `key: name`")])
-    variants = {f"{file.parent.name}={file.stem}": noted(file, "name") for file in sorted(folder.glob("*/*.yaml"))}
-    return found | {variant: ", ".join(name) for variant, name in variants.items() if name}
+    names = dict(names)
+    for variant in sorted(folder.glob("*/*.yaml")):
+        name = ", ".join(noted(variant, "name"))
+        if name:
+            names[f"{variant.parent.name}={variant.stem}"] = name
+    return names
+
+
+def keys_and_variants(groups: Groups) -> set[str]:
+    """Every key that ablate, or a file of the user's folder, has: norm.eps; and every variant: norm=rms."""
+    keys = {*names_in(), *named_elsewhere().values(), *KEYS, *groups.variants}
+    for group, variants in groups.variants.items():
+        keys |= {f"{group}={variant}" for variant in variants}
+    for file in groups.own:
+        with contextlib.suppress(Corrupt):  # reported by itself
+            content = read_plain(file)
+            for key in flat(content) if isinstance(content, dict) and file.parent.name != "experiment" else ():
+                keys |= {key, f"{file.parent.name}.{key}"}
+    return keys
+
+
+def unused_names(groups: Groups) -> list[Problem]:
+    """Problems of the user's names.yaml: of keys that no file has, and of variants that there are not.  Other names
+    without a dot may be those of metrics."""
+    if groups.folder is None:
+        return []
+    file = Path(groups.folder) / NAMES
+    try:
+        names = names_in(Path(groups.folder)) if file.exists() else {}
+    except Corrupt as error:
+        return [Problem("", str(error))]
+    keys = keys_and_variants(groups)
+    problems = []
+    for name in names:
+        may_be_metric = ("." not in name and "=" not in name) or name.startswith(("test/", "val/", "train/"))
+        if name in keys or may_be_metric:
+            continue
+        meant = nearest(name, keys)
+        hint = f"did you mean {meant}?" if meant else "leave it out"
+        problems.append(Problem(str(file), f"names {name}, which no file of the folder has; {hint}"))
+    return problems

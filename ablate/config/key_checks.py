@@ -1,21 +1,23 @@
 """Checks of keys: those of a whole study, its margin, and the base schema of a configuration.  Needs no torch."""
 
-import dataclasses
 import math
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from ablate.config.depth import variants_of
 from ablate.config.errors import Problem
 from ablate.config.groups import named_elsewhere
-from ablate.config.schema import BY_STEPS, KEYS, MISSING, MOST_SEEDS, OWNED, SECTIONS, TUNING_SEEDS, Config
-from ablate.formatting import instead, is_number, nearest, show
+from ablate.config.read_config import numbers_problems, read_fields
+from ablate.config.schema import BY_STEPS, KEYS, MISSING, MOST_SEEDS, OWNED, SECTIONS, TUNING_SEEDS, Config, types_of
+from ablate.config.targets import BUILT_IN, within
+from ablate.formatting import instead, is_number, nearest
 
-SWITCHES = [field.name for field in dataclasses.fields(Config) if field.type == "bool"]
+SWITCHES = [key for key in KEYS if types_of(Config)[key] is bool]
 # The keys that each value of `match` adjusts.
 CHOSEN = dict.fromkeys(("params", "flops"), ("ffn.hidden", "ffn.mult")) | {BY_STEPS: ("train.steps",)}
 LARGEST = 10**9  # the largest size or number of steps
@@ -26,61 +28,108 @@ SEEDS = "must be a number of seeds, a list of them, or auto: seeds=5, seeds=[3,7
 
 def study_problems(config: Config) -> list[Problem]:
     """Problems of the keys of a whole study."""
-    seeds = config.seeds
-    found = [Problem("seeds", wrong)] if (wrong := _wrong_seeds(seeds, config.confirm)) else []
-    found += [Problem("study", wrong)] if (wrong := wrong_name(config.study)) else []
-    one = seeds == 1 or (_is_seed_list(seeds) and len(seeds) == 1)
-    if None not in (config.seed.init, config.seed.data) and not one:
-        found.append(Problem("seed", "init and data are both fixed, so all seeds would be one run; write seeds=1"))
-    if wrong := wrong_margin(config.margin, config.step_equivalents):
-        found.append(Problem("margin", wrong))
-    path = Path(config.results_dir).absolute()
-    folder = next(each for each in (path, *path.parents) if os.path.lexists(each))
-    if not folder.is_dir():
-        found.append(Problem("results_dir", f"{folder} is not a folder; write another results_dir"))
-    elif not config.dry_run:
-        try:
-            tempfile.TemporaryFile(dir=folder).close()  # os.access is unreliable for root and full disks
-        except OSError as error:
-            found.append(Problem("results_dir", f"{folder} cannot be written ({error.strerror}); write another one"))
-    return found
+    messages = {
+        "seeds": seeds_problem(config.seeds, config.confirm),
+        "study": name_problem(config.study),
+        "seed": fixed_seed_problem(config),
+        "margin": margin_problem(config.margin, config.step_equivalents),
+        "results_dir": folder_problem(Path(config.results_dir).absolute(), config.dry_run),
+    }
+    return [Problem(key, message) for key, message in messages.items() if message]
 
 
-def _wrong_seeds(seeds: Any, confirm: int | None) -> str | None:
+def seeds_problem(seeds: Any, confirm: int | None) -> str | None:
+    """What is wrong with the seeds of a study, if anything."""
     if seeds == "auto":
         message = "auto and confirm do not go together: confirm alone says how many fresh seeds; write seeds=5, say"
         return message if confirm else None
-    if isinstance(seeds, list) and len(set(map(str, seeds))) < len(seeds):
-        return f"{seeds} has a seed twice; write each once"
-    if isinstance(seeds, bool) or not (isinstance(seeds, int) or _is_seed_list(seeds)):
+    if is_whole(seeds):
+        count = seeds
+    elif isinstance(seeds, list) and seeds and all(is_whole(seed) and seed >= 0 for seed in seeds):
+        count = len(seeds)
+        if len(set(seeds)) < count:
+            return f"{seeds} has a seed twice; write each once"
+        if any(seed in TUNING_SEEDS for seed in seeds):
+            return f"{TUNING_SEEDS.start} to {TUNING_SEEDS[-1]} are tuning's, and never scored; write others"
+    else:
         return f"{SEEDS}; not {seeds!r}"
-    if isinstance(seeds, int) and seeds < 1:
-        return f"must be ≥ 1, not {seeds}"
-    if (seeds if isinstance(seeds, int) else len(seeds)) > MOST_SEEDS:
+    if count < 1:
+        return f"must be ≥ 1, not {count}"
+    if count > MOST_SEEDS:
         return f"must be at most {MOST_SEEDS:,} seeds"
-    if isinstance(seeds, list) and any(seed in TUNING_SEEDS for seed in seeds):
-        return f"{TUNING_SEEDS.start} to {TUNING_SEEDS[-1]} are tuning's, and never scored; write others"
     return None
 
 
-def wrong_name(name: str | None) -> str | None:
+def is_whole(value: Any) -> bool:
+    """Whether a value is an integer; true and false are none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def fixed_seed_problem(config: Config) -> str | None:
+    """What is wrong with the fixed seeds of a study, if anything."""
+    is_one_seed = config.seeds == 1 or (isinstance(config.seeds, list) and len(config.seeds) == 1)
+    if None in (config.seed.init, config.seed.data) or is_one_seed:
+        return None
+    return "init and data are both fixed, so all seeds would be one run; write seeds=1"
+
+
+def name_problem(name: str | None) -> str | None:
     """What is wrong with the name of a study, if anything."""
-    if name in TAKEN or (name or "").startswith(("-", ".")):
-        why = "is a command of ablate analyse" if name in TAKEN else "begins as options or hidden files do"
-        return f"{name!r} {why}; write another name"
-    if name is not None and not (re.fullmatch(r"(?=.*\w)[\w.-]{1,100}", name) and len(name.encode()) <= 200):
+    if name is None:
+        return None
+    if name in TAKEN:
+        return f"{name!r} is a command of ablate analyse; write another name"
+    if name.startswith(("-", ".")):
+        return f"{name!r} begins as options or hidden files do; write another name"
+    if not re.fullmatch(r"(?=.*\w)[\w.-]{1,100}", name) or len(name.encode()) > 200:
         return f"{name!r} cannot name a folder; use up to 100 letters (200 bytes), digits, '.', '_', '-'"
     return None
 
 
-def idle_problems(given: Set[str], config: Config) -> Iterator[Problem]:
-    """Problems of keys on the command line that have no effect without another key."""
-    if "seeds_max" in given and config.seeds != "auto":
-        yield Problem("seeds_max", "is the most that seeds=auto adds; write it too, or leave seeds_max out")
-    if "ladder" in given and config.design != "ladder":
-        yield Problem("ladder", "is the number of rungs of design=ladder; write that, too, or leave ladder out")
-    if "tune.seeds" in given and config.tune.key is None:
-        yield Problem("tune.seeds", "tunes nothing by itself; write tune.key and tune.values, or leave it out")
+def folder_problem(path: Path, dry_run: bool) -> str | None:
+    """Why nothing can be written into a results folder, if so; of one that does not exist, into the folder above."""
+    folder = next(each for each in (path, *path.parents) if os.path.lexists(each))
+    if not folder.is_dir():
+        return f"{folder} is not a folder; write another results_dir"
+    if dry_run:
+        return None
+    try:
+        tempfile.TemporaryFile(dir=folder).close()  # os.access is unreliable for root and full disks
+    except OSError as error:
+        return f"{folder} cannot be written ({error.strerror}); write another one"
+    return None
+
+
+def idle_problems(keys: Collection[str], study: Config, configs: Sequence[Config]) -> list[Problem]:
+    """Problems of keys that somebody sets and that have no effect in any of a study's configurations."""
+    problems = []
+    if study.seeds != "auto":
+        problems.append(Problem("seeds_max", "is the most that seeds=auto adds; write it too, or leave seeds_max out"))
+    if study.design != "ladder":
+        message = "is the number of rungs of design=ladder; write that, too, or leave ladder out"
+        problems.append(Problem("ladder", message))
+    if study.tune.key is None:
+        message = "tunes nothing by itself; write tune.key and tune.values, or leave it out"
+        problems.append(Problem("tune.seeds", message))
+    if all(config.schedule.get("_target_") == CONSTANT for config in configs):
+        message = "has no effect on schedule=constant; write another schedule, or leave it out"
+        problems.append(Problem("optim.min_lr_ratio", message))
+    if all(config.model._target_ in ONE_STACK for config in configs):
+        message = "is for two stacks; write model=encoder_decoder, too, or leave it out"
+        problems.append(Problem("model.share_embeddings", message))
+    if all(has_width(ffn) for config in configs for ffn in variants_of(config.ffn)):
+        for key in ("ffn.mult", "ffn.multiple_of"):
+            problems.append(Problem(key, "has no effect where ffn.hidden is set; leave one of them out"))
+    return [problem for problem in problems if problem.key in keys]
+
+
+CONSTANT = "ablate.training.schedule.Constant"
+ONE_STACK = tuple(f"ablate.model.transformer.{name}" for name in ("Decoder", "Encoder", "BERT"))  # forms of model
+
+
+def has_width(ffn: dict[str, Any]) -> bool:
+    """Whether an FFN's width is set, as built-in ones then ignore the settings that it is computed from."""
+    return ffn.get("hidden") is not None and within(ffn["_target_"], BUILT_IN)
 
 
 def suggestion(word: str, value: str = "", choices: Mapping[str, str] = MappingProxyType({})) -> str:
@@ -88,13 +137,9 @@ def suggestion(word: str, value: str = "", choices: Mapping[str, str] = MappingP
     near = nearest(word, {*KEYS} - SECTIONS.keys(), named_elsewhere() | dict(choices))
     if near is None or near in choices.values():
         return instead(word, choices.values(), choices) if choices else "see ablate --help"
-    given = value if near == word else ""  # a key of another name may have another unit
-    return f"write {near}={given or ('true' if near in SWITCHES else 'VALUE')}"
-
-
-def _is_seed_list(seeds: Any) -> bool:
-    whole = isinstance(seeds, list) and all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in seeds)
-    return whole and 0 < len(seeds) == len(set(seeds))
+    if near == word and value:  # a key of another name may have another unit
+        return f"write {near}={value}"
+    return f"write {near}={'true' if near in SWITCHES else 'VALUE'}"
 
 
 PER_CENT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*%")
@@ -103,19 +148,19 @@ SPELLING = "a number in the metric's unit (margin=0.01) or a share of the traini
 
 def fraction_of(margin: Any) -> float | None:
     """A margin such as '2 %' as a fraction of the reference's training steps, 0.02; None for any other margin."""
-    found = PER_CENT.fullmatch(margin.strip()) if isinstance(margin, str) else None
-    return float(found[1]) / 100 if found else None
+    match = PER_CENT.fullmatch(margin.strip()) if isinstance(margin, str) else None
+    return float(match[1]) / 100 if match else None
 
 
-def wrong_margin(margin: Any, other_steps: bool) -> str | None:
-    """What is wrong with a study's margin, if anything."""
+def margin_problem(margin: Any, step_equivalents: bool) -> str | None:
+    """What is wrong with a study's margin, if anything; `check` reports nan and inf."""
+    if margin is None or (isinstance(margin, float) and not math.isfinite(margin)):
+        return None
     share = fraction_of(margin)
     size = margin if share is None else share
-    if margin is None or (isinstance(size, float) and not math.isfinite(size)):
-        return None  # `check` reports nan and inf
     if not is_number(size) or size <= 0:
         return f"must be > 0, {SPELLING}; not {margin!r}"
-    if share is not None and not other_steps:
+    if share is not None and not step_equivalents:
         why = f"{margin!r} is a share of the training steps, which needs the reference at other numbers of steps"
         return f"{why}; write step_equivalents=true, too, or a number in the metric's unit"
     return None
@@ -123,63 +168,43 @@ def wrong_margin(margin: Any, other_steps: bool) -> str | None:
 
 def without_unit(margin: Any, metrics: Iterable[str]) -> str | None:
     """What is wrong with a number as the margin of several metrics with different units, if anything."""
-    known = list(dict.fromkeys(metrics))
-    if margin is None or fraction_of(margin) is not None or len(known) < 2:
+    units = list(dict.fromkeys(metrics))
+    if margin is None or fraction_of(margin) is not None or len(units) < 2:
         return None
-    why = f"{margin} cannot be in the unit of {' and of '.join(known)}"
+    why = f"{margin} cannot be in the unit of {' and of '.join(units)}"
     return f"{why}; write a share of the training steps (margin='2 %'), or leave it out"
 
 
 def check(config: Config) -> list[Problem]:
-    """Problems of a resolved configuration's base schema: unknown keys, ranges, choices, numbers such as nan."""
-    beyond = config.unread.keys() - SECTIONS.keys()
-    problems = [Problem(key, f"no such key; there are {', '.join(sorted(KEYS))}") for key in beyond]
-    problems += _check_fields(config, "")
-    for name in SECTIONS:
-        fields = {field.name for field in dataclasses.fields(SECTIONS[name])}
-        for key in config.unread.get(name, ()) if name not in OWNED else ():  # constructors check theirs
-            problems.append(Problem(f"{name}.{key}", f"no such key; there are {', '.join(sorted(fields))}"))
-        problems += _check_fields(getattr(config, name), f"{name}.")
-    betas, lengths = config.optim.betas, config.eval.lengths
-    if betas is not None and (len(betas) != 2 or not all(0 <= beta < 1 for beta in betas)):
+    """Problems of a resolved configuration's base schema: unknown keys, types, ranges, numbers such as nan."""
+    problems = []
+    for key in config.unread.keys() - SECTIONS.keys():
+        problems.append(Problem(key, f"no such key; there are {', '.join(sorted(KEYS))}"))
+    problems += value_problems(Config, {key: getattr(config, key) for key in KEYS if key not in SECTIONS}, "")
+    for section, kind in SECTIONS.items():
+        if section not in OWNED:  # constructors check theirs
+            for key in config.arguments(section):
+                there = ", ".join(sorted(types_of(kind)))
+                problems.append(Problem(f"{section}.{key}", f"no such key; there are {there}"))
+        problems += value_problems(kind, vars(getattr(config, section)), f"{section}.")
+    betas = config.optim.betas
+    if isinstance(betas, list) and (len(betas) != 2 or not all(0 <= beta < 1 for beta in betas)):
         problems.append(Problem("optim.betas", f"{betas} must be two numbers in [0, 1)"))
+    lengths = config.eval.lengths
     if lengths != MISSING and (len(set(lengths)) < len(lengths) or any(length < 1 for length in lengths)):
         problems.append(Problem("eval.lengths", f"{lengths} must be different lengths, each at least 1"))
-    return problems + _beyond_numbers(config.as_json(), "", {"train.memory", *(problem.key for problem in problems)})
+    reported = {"train.memory", *(problem.key for problem in problems)}
+    for key, value in config.as_json().items():
+        limit = LARGEST_SEED if key.startswith("seed") else LARGEST
+        problems += [problem for problem in numbers_problems(value, key, limit) if problem.key not in reported]
+    return problems
 
 
-def readable_number(value: float) -> str:
-    """A number for people: 1,000,000, or 7.3 × 10^23 if it has many digits."""
-    if not 1e12 <= abs(value) < math.inf:  # an integer may be too large for math.isfinite
-        return f"{value:,}" if isinstance(value, int) and abs(value) >= 10_000 else str(value)
-    power = math.floor(math.log10(abs(value)))
-    return f"{value / 10**power:.1f} × 10^{power}"
-
-
-def _check_fields(section: Any, prefix: str) -> Iterator[Problem]:
-    for field in dataclasses.fields(section):
-        key, value = prefix + field.name, getattr(section, field.name)
-        low, high = field.metadata.get("range", (-math.inf, math.inf))
-        choices = field.metadata.get("choices", (value,))
-        if value == MISSING:
-            yield Problem(key, "has no value; write one")
-        elif isinstance(value, int | float) and not low <= value <= high and value == value:
-            most = "" if high == math.inf else f" and ≤ {readable_number(high)}"
-            yield Problem(key, f"must be ≥ {low:g}{most}, not {readable_number(value)}")
-        elif value not in choices and (value is not None or field.default is not None):
-            near = f"; did you mean {near}?" if (near := nearest(str(value), choices)) else ""
-            message = f"must be one of {', '.join(choices)}; not {show(value) or 'nothing'}{near}"
-            yield Problem(key, message)
-
-
-def _beyond_numbers(value: Any, key: str, known: set[str]) -> list[Problem]:
-    """Problems of numbers that are not finite or too large; keys in `known` already have a problem."""
-    if isinstance(value, dict | list):
-        inner = value.items() if isinstance(value, dict) else [("", item) for item in value]
-        return [p for name, item in inner for p in _beyond_numbers(item, f"{key}.{name}".strip("."), known)]
-    if isinstance(value, float) and not math.isfinite(value):
-        return [Problem(key, f"{value} is not a number to compute with; write a finite one")]
-    most = LARGEST_SEED if key.startswith("seed") else LARGEST
-    if isinstance(value, int) and abs(value) > most and key not in known:
-        return [Problem(key, f"{readable_number(value)} is too large; write {readable_number(most)} at most")]
-    return []
+def value_problems(section: type, values: dict[str, Any], prefix: str) -> list[Problem]:
+    """Problems of the values of a section: none, of another type, or outside of a range."""
+    problems: list[Problem] = []
+    read_fields(section, values, {}, prefix, problems)
+    for name, value in values.items():
+        if isinstance(value, str) and value == MISSING:
+            problems.append(Problem(f"{prefix}{name}", "has no value; write one"))
+    return problems

@@ -40,16 +40,25 @@ def has_more_seeds(levels: Levels, factors: dict[str, list[Level]]) -> bool:
 
 def rungs(config: Config, count: int) -> dict[Level, list[Any]]:
     """The values of `KEYS` at each level, for the model of the top rung."""
-    model, train, optim = config.model, config.train, config.optim
-    found: dict[Level, list[Any]] = {}
+    lr = config.optim.lr
+    values: dict[Level, list[Any]] = {}
     for rung in range(1, count + 1):
-        share, unit = 0.5 ** (count - rung), 2 * model.heads
-        layers = max(1, round(model.layers * share ** (1 / 3)))
-        width = max(1, round(model.dim * (share * model.layers / layers) ** 0.5 / unit)) * unit
-        batch = max(1, round(train.batch_size * share**0.5))
-        steps = round(train.steps * train.batch_size * share / batch)
-        dim = width if share < 1 else model.dim
-        found[rung] = [layers, dim, batch, steps, round(optim.warmup * steps / train.steps), optim.lr]
+        values[rung] = [*sizes(config, 0.5 ** (count - rung)), lr]
+    below_top = values[count - 1][:-1]
     for rate, factor in RATES.items():
-        found[f"{count - 1} at {rate}"] = [*found[count - 1][:-1], optim.lr * factor]
-    return found
+        values[f"{count - 1} at {rate}"] = [*below_top, lr * factor]
+    return values
+
+
+def sizes(config: Config, share: float) -> list[int]:
+    """Layers, width, batch, steps and warm-up of a rung with this share of the top rung's N and tokens."""
+    model = config.model
+    train = config.train
+    unit = 2 * model.heads
+    layers = max(1, round(model.layers * share ** (1 / 3)))
+    width = model.dim
+    if share < 1:
+        width = max(1, round(model.dim * (share * model.layers / layers) ** 0.5 / unit)) * unit
+    batch = max(1, round(train.batch_size * share**0.5))
+    steps = round(train.steps * train.batch_size * share / batch)
+    return [layers, width, batch, steps, round(config.optim.warmup * steps / train.steps)]

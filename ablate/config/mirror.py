@@ -10,7 +10,8 @@ from ablate.config.errors import Problem
 from ablate.config.typed_json import Record, optional, parse, unread
 from ablate.formatting import instead, is_number
 
-EPOCH, LENGTHS = "epoch", "eval.lengths"
+EPOCH = "epoch"
+LENGTHS = "eval.lengths"
 Factors = dict[str, list[Any]]
 FORM = "write {source: PAPER AND TABLE, metric: BLEU, series: [{of: {norm: rms}, value: 26.8}]}"
 
@@ -35,40 +36,57 @@ class Mirror(Record):
     series: list[Series]  # in the paper's order
 
 
-def read_mirror(given: Any, factors: Factors, settings: Collection[str]) -> tuple[Mirror | None, list[Problem]]:
+def read_mirror(content: Any, factors: Factors, settings: Collection[str]) -> tuple[Mirror | None, list[Problem]]:
     """The mirror of a study with these factors and settings, and all problems."""
-    if given is None:
+    if content is None:
         return None, []
     try:
-        mirror = parse(Mirror, given)
+        mirror = parse(Mirror, content)
     except ValueError as error:
         return None, [Problem("mirror", f"{error}; {FORM}")]
-    return mirror, [Problem("mirror", message) for message in _problems(mirror, factors, settings)]
+    return mirror, [Problem("mirror", message) for message in mirror_problems(mirror, factors, settings)]
 
 
-def _problems(mirror: Mirror, factors: Factors, settings: Collection[str]) -> Iterator[str]:
-    known = [field.name for kind in (Mirror, Series) for field in dataclasses.fields(kind) if field.name != "unread"]
-    yield from (f"no such key: {key}; {instead(key.rpartition('.')[2], known)}" for key in unread(mirror))
-    yield from (f"{name}: is empty; {FORM}" for name in ("source", "metric") if not getattr(mirror, name).strip())
-    numeric = [name for name, levels in factors.items() if len(levels) > 1 and all(map(is_number, levels))]
-    if mirror.x not in (None, EPOCH, LENGTHS, *numeric):
-        yield f"x: {mirror.x} is no factor of numbers; {instead(str(mirror.x), [*numeric, EPOCH, LENGTHS])}"
-    if mirror.x == LENGTHS and LENGTHS not in settings:
-        yield f"x: nothing is tested at other lengths; write {LENGTHS} in the study, too"
-    scaled, trained = mirror.x in (EPOCH, LENGTHS), mirror.trained
-    if (trained is None or not 0 < trained < math.inf) if scaled else trained is not None:
-        yield f"trained: must be the paper's training, > 0, with x: {EPOCH} or x: {LENGTHS}, and be left out otherwise"
-    yield from level_problems(mirror.at, factors, "at") if mirror.at else ()
-    if mirror.panels not in (None, *factors):
-        yield f"panels: {mirror.panels} is not a factor of this study; {instead(str(mirror.panels), factors)}"
-    yield from () if mirror.series else ["series: has none; write at least one"]
-    for place, series in enumerate(mirror.series):
-        yield from level_problems(series.of, factors, "series")
+def mirror_problems(mirror: Mirror, factors: Factors, settings: Collection[str]) -> Iterator[str]:
+    """What is wrong with a mirror of a study with these factors and settings."""
+    keys = [field.name for kind in (Mirror, Series) for field in dataclasses.fields(kind) if field.name != "unread"]
+    for key in unread(mirror):
+        yield f"no such key: {key}; {instead(key.rpartition('.')[2], keys)}"
+    for name in ("source", "metric"):
+        if not getattr(mirror, name).strip():
+            yield f"{name}: is empty; {FORM}"
+    yield from axis_problems(mirror, factors, settings)
+    if mirror.at:
+        yield from (f"at: {message}" for message in level_problems(mirror.at, factors))
+    if mirror.panels is not None and mirror.panels not in factors:
+        yield f"panels: {mirror.panels} is not a factor of this study; {instead(mirror.panels, factors)}"
+    if not mirror.series:
+        yield "series: has none; write at least one"
+    for i, series in enumerate(mirror.series):
+        yield from (f"series: {message}" for message in level_problems(series.of, factors))
         if mirror.panels in factors and mirror.panels not in series.of:
             yield f"panels: {mirror.panels} has no level in {series.of}; write one in every series"
-        if series.of in [other.of for other in mirror.series[:place]]:
+        if series.of in [other.of for other in mirror.series[:i]]:
             yield f"series: {series.of} is given twice; write it once"
-        if series.value is not None if mirror.x else series.points:
+        is_of_other_form = series.value is not None if mirror.x else bool(series.points)
+        if is_of_other_form:
             yield "series: write points: [[x, y], ...] with x, and value: NUMBER without"
-        if not all(abs(number) < 1e300 for point in [*series.points, [series.value or 0]] for number in point):
+        numbers = [number for point in series.points for number in point]
+        if series.value is not None:
+            numbers.append(series.value)
+        if not all(abs(number) < 1e300 for number in numbers):
             yield f"series: {series.of} has a number that is not finite, or too large"
+
+
+def axis_problems(mirror: Mirror, factors: Factors, settings: Collection[str]) -> Iterator[str]:
+    """What is wrong with the horizontal axis of a mirror."""
+    axes = [name for name, levels in factors.items() if len(levels) > 1 and all(is_number(level) for level in levels)]
+    axes += [EPOCH, LENGTHS]
+    if mirror.x is not None and mirror.x not in axes:
+        yield f"x: {mirror.x} is no factor of numbers; {instead(mirror.x, axes)}"
+    if mirror.x == LENGTHS and LENGTHS not in settings:
+        yield f"x: nothing is tested at other lengths; write {LENGTHS} in the study, too"
+    is_scaled = mirror.x in (EPOCH, LENGTHS)
+    is_positive = mirror.trained is not None and 0 < mirror.trained < math.inf
+    if (is_scaled and not is_positive) or (mirror.trained is not None and not is_scaled):
+        yield f"trained: must be the paper's training, > 0, with x: {EPOCH} or x: {LENGTHS}, and be left out otherwise"

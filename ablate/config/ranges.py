@@ -17,14 +17,15 @@ def above(key: str, value: N, low: float) -> N:
 
 def at_most(key: str, value: N, high: float) -> N:
     """A value ≤ high."""
-    return _checked(key, value, value <= high, f"≤ {high:,g}" if high < 1e6 else f"≤ {high:,.0f}")
+    limit = f"{high:,g}" if high < 1e6 else f"{high:,.0f}"
+    return _checked(key, value, value <= high, f"≤ {limit}")
 
 
 def within(key: str, value: N, low: float, high: float, ends: str = "[]") -> N:
     """A value between two bounds; `ends` says which are included: "[]", "(]", "[)" or "()"."""
-    open_low, open_high = ends[0] == "(" and value == low, ends[1] == ")" and value == high
-    holds = low <= value <= high and not (open_low or open_high)
-    return _checked(key, value, holds, f"in {ends[0]}{low:g}, {high:g}{ends[1]}")
+    above_low = value > low if ends[0] == "(" else value >= low
+    below_high = value < high if ends[1] == ")" else value <= high
+    return _checked(key, value, above_low and below_high, f"in {ends[0]}{low:g}, {high:g}{ends[1]}")
 
 
 def _checked(key: str, value: N, holds: bool, rule: str) -> N:

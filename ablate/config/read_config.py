@@ -1,16 +1,29 @@
 """A composed configuration as a `Config`: every value as its key's type, and everything that cannot be one."""
 
-import functools
-from typing import Any, get_args, get_type_hints
+import math
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
 from ablate.config.errors import Problem
-from ablate.config.schema import KEYS, MISSING, SECTIONS, VARIED, WHOLE, Config, typed
+from ablate.config.schema import (
+    KEYS,
+    MISSING,
+    SECTIONS,
+    VARIED,
+    WHOLE,
+    Config,
+    choices_of,
+    options_of,
+    range_of,
+    typed,
+    types_of,
+)
+from ablate.formatting import nearest, show
 
 COMPONENTS = (*VARIED, "data")  # whose schema is a constructor
 KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
-ITEMS = {"list[int]": "numbers", "list[float]": "numbers", "list[str]": "names"}
 
 
 def read_config(plain: dict[str, Any], reference: dict[str, Any]) -> tuple[Config, list[Problem]]:
@@ -18,14 +31,11 @@ def read_config(plain: dict[str, Any], reference: dict[str, Any]) -> tuple[Confi
     values: dict[str, Any] = {}
     problems: list[Problem] = []
     for key, value in plain.items():
-        if key in SECTIONS and not isinstance(value, dict):
+        if key in (*SECTIONS, *COMPONENTS) and not isinstance(value, dict):
             problems.append(Problem(key, f"is a section of keys; set one of them, as in {key}.KEY=VALUE"))
-            values[key] = reference[key]
+            values[key] = reference[key] if key in SECTIONS else {}
         elif key in SECTIONS:
             values[key] = read_fields(SECTIONS[key], value, reference[key], f"{key}.", problems)
-        elif key in COMPONENTS and not isinstance(value, dict):
-            problems.append(Problem(key, f"is a section of keys; set one of them, as in {key}.KEY=VALUE"))
-            values[key] = {}
         else:
             values[key] = value
     whole_study = {key: value for key, value in values.items() if key in KEYS and key not in (*SECTIONS, *COMPONENTS)}
@@ -34,52 +44,73 @@ def read_config(plain: dict[str, Any], reference: dict[str, Any]) -> tuple[Confi
 
 
 def read_fields(
-    kind: type, values: dict[str, Any], reference: dict[str, Any], prefix: str, problems: list[Problem]
+    section: type, values: dict[str, Any], reference: dict[str, Any], prefix: str, problems: list[Problem]
 ) -> dict[str, Any]:
     """The values of a section, each of its type; a wrong one is reported, and the reference's is taken."""
-    hints = types_of(kind)
+    types = types_of(section)
     read = {}
     for name, value in values.items():
-        hint = hints.get(name, Any)
         key = f"{prefix}{name}"
         try:
-            read[name] = converted(value, hint)
+            read[name] = converted(value, types.get(name, Any))
         except ValueError as error:
             problems.append(Problem(key, f"{error}{hint_for(key, value)}"))
             read[name] = reference.get(name)
     return read
 
 
-@functools.cache
-def types_of(kind: type) -> dict[str, Any]:
-    """The type of each field of a dataclass."""
-    return get_type_hints(kind)
-
-
 def converted(value: Any, hint: Any) -> Any:
     """A value as an annotated type: 1 as the float 1.0, "8" as the integer 8.  Raises ValueError."""
-    options = get_args(hint) if "|" in str(hint) else (hint,)
-    kind = options[0]
-    if hint is Any or value == MISSING:
+    is_missing = isinstance(value, str) and value == MISSING  # `check` reports it
+    if hint is Any or is_missing:
         return value
     if value is None:
-        if type(None) in options:
-            return None
-        raise ValueError("cannot be null; write a value")
-    if kind is str and isinstance(value, bool | int | float):
+        if NoneType not in get_args(hint):
+            raise ValueError("cannot be null; write a value")
+        return None
+    if str in options_of(hint) and isinstance(value, bool | int | float):
         return str(value).lower() if isinstance(value, bool) else str(value)
     try:
-        return msgspec.convert(value, kind, strict=False)
+        return msgspec.convert(value, hint, strict=False)
     except msgspec.ValidationError:
-        pass
-    if str(kind).startswith("list"):
-        if not isinstance(value, list):
-            raise ValueError("takes a list; write [...]")
-        raise ValueError(f"takes a list of {ITEMS.get(str(kind), 'values')}")
-    if isinstance(value, list | dict) or kind is str:
-        raise ValueError("takes one value")
-    hint_null = "; write null for none" if value == "None" and type(None) in options else ""
-    raise ValueError(f"{value!r} is not {KINDS[kind]}{hint_null}")
+        raise ValueError(mistake(value, hint)) from None
+
+
+def mistake(value: Any, hint: Any) -> str:
+    """What is wrong with a value that is not of its key's type."""
+    option = options_of(hint)[0]
+    choices = choices_of(hint)
+    if get_origin(option) is list:
+        if isinstance(value, list):
+            return f"takes a list of {'names' if option == list[str] else 'numbers'}"
+        return "takes a list; write [...]"
+    if isinstance(value, list | dict) or option is str:
+        return "takes one value"
+    if get_origin(option) is Literal:
+        meant = nearest(str(value), choices)
+        hint_of_choice = f"; did you mean {meant}?" if meant else ""
+        return f"must be one of {', '.join(choices)}; not {show(value) or 'nothing'}{hint_of_choice}"
+    if value == "None" and NoneType in get_args(hint):
+        return f"{value!r} is not {KINDS[getattr(option, '__origin__', option)]}; write null for none"
+    return wrong_number(value, option, choices)
+
+
+def wrong_number(value: Any, option: Any, choices: list[str]) -> str:
+    """What is wrong with a value that is no number of a range, nor one of the words that the key also takes."""
+    kind = getattr(option, "__origin__", option)
+    low, high = range_of(option)
+    if choices and kind is bool:
+        return f"must be {', '.join(choices)}, true or false, not {value!r}"
+    if choices:
+        return f"must be {', '.join(choices)} or {KINDS[kind]} ≥ {low}, not {value!r}"
+    try:
+        number = msgspec.convert(value, kind, strict=False)
+    except msgspec.ValidationError:
+        return f"{value!r} is not {KINDS[kind]}"
+    if isinstance(number, float) and not math.isfinite(number):
+        return f"{number} is not a number to compute with; write a finite one"
+    most = "" if high is None else f" and ≤ {readable_number(high)}"
+    return f"must be ≥ {low:g}{most}, not {readable_number(number)}"
 
 
 def hint_for(key: str, value: Any) -> str:
@@ -90,3 +121,28 @@ def hint_for(key: str, value: Any) -> str:
     if not is_swept or not isinstance(value, list) or len(value) < 2:
         return ""
     return f"; to compare several write {key}={','.join(map(str, value))}"
+
+
+def numbers_problems(value: Any, key: str, limit: int) -> list[Problem]:
+    """Problems of the numbers in a part of a configuration that are not finite or beyond a limit."""
+    inner: list[tuple[str, Any]] = []
+    if isinstance(value, dict):
+        inner = [(f"{key}.{name}".lstrip("."), item) for name, item in value.items()]
+    elif isinstance(value, list):
+        inner = [(key, item) for item in value]
+    problems = []
+    for name, item in inner:
+        problems += numbers_problems(item, name, limit)
+    if isinstance(value, float) and not math.isfinite(value):
+        problems.append(Problem(key, f"{value} is not a number to compute with; write a finite one"))
+    if isinstance(value, int) and abs(value) > limit:
+        problems.append(Problem(key, f"{readable_number(value)} is too large; write {readable_number(limit)} at most"))
+    return problems
+
+
+def readable_number(value: float) -> str:
+    """A number for people: 1,000,000, or 7.3 × 10^23 if it has many digits."""
+    if not 1e12 <= abs(value) < math.inf:  # an integer may be too large for math.isfinite
+        return f"{value:,}" if isinstance(value, int) and abs(value) >= 10_000 else str(value)
+    power = math.floor(math.log10(abs(value)))
+    return f"{value / 10**power:.1f} × 10^{power}"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from dataclasses import dataclass
-from typing import Any
+import functools
+import types
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from msgspec import Meta
 
 MISSING: Any = "???"  # as in OmegaConf, which reading results does not import
 NAMED = ("norm", "ffn", "residual", "position", "attention", "init")  # groups in the name of every run's folder
@@ -25,15 +28,11 @@ PACE = ("train.parallel", "train.devices", "train.capture", "train.checkpoint_se
 SOURCES = ("data.path", "data.name", "data.column", "data.held_out", "data.validation", "data.test")
 NO_NUMBERS = (*PACE, *SOURCES, "eval.lengths", "data.solved_at")
 
-
-def at_least(low: float, high: float = math.inf) -> Any:
-    """A required number in [low, high]."""
-    return dataclasses.field(default=MISSING, metadata={"range": (low, high)})
-
-
-def one_of(*choices: str) -> Any:
-    """A required word from a list."""
-    return dataclasses.field(default=MISSING, metadata={"choices": choices})
+Positive = Annotated[int, Meta(ge=1)]
+UpToMillion = Annotated[int, Meta(ge=1, le=1_000_000)]
+SeedCount = Annotated[int, Meta(ge=1, le=MOST_SEEDS)]
+NotNegative = Annotated[float, Meta(ge=0)]
+Auto = Literal["auto"]
 
 
 @dataclass(frozen=True)
@@ -41,38 +40,38 @@ class Model:
     """Shape of the model; `_target_` is its form (architecture)."""
 
     _target_: str = MISSING
-    layers: int = at_least(1, 1000)
-    heads: int = at_least(1, 10_000)
-    dim: int = at_least(1, 1_000_000)
-    head_dim: int | None = dataclasses.field(default=None, metadata={"range": (1, 1_000_000)})
-    dropout: float = at_least(0)
+    layers: Annotated[int, Meta(ge=1, le=1000)] = MISSING
+    heads: Annotated[int, Meta(ge=1, le=10_000)] = MISSING
+    dim: UpToMillion = MISSING
+    head_dim: UpToMillion | None = None
+    dropout: NotNegative = MISSING
     tie_embeddings: bool | None = MISSING
     scale_embeddings: bool = MISSING
     norm_embeddings: bool = MISSING
     share_layers: bool = MISSING
     share_embeddings: bool = True
-    soft_cap: float | None = dataclasses.field(default=None, metadata={"range": (1e-6, 1e6)})
+    soft_cap: Annotated[float, Meta(ge=1e-6, le=1_000_000)] | None = None
 
 
 @dataclass(frozen=True)
 class Train:
     """The training loop; counts are in optimiser steps."""
 
-    steps: int = at_least(1)
-    batch_size: int = at_least(1, 1_000_000)
-    eval_every: int = at_least(1)
-    log_every: int = at_least(1)
-    checkpoint_seconds: float = at_least(0)
-    device: str = one_of("auto", "cpu", "cuda")
+    steps: Positive = MISSING
+    batch_size: UpToMillion = MISSING
+    eval_every: Positive = MISSING
+    log_every: Positive = MISSING
+    checkpoint_seconds: NotNegative = MISSING
+    device: Literal["auto", "cpu", "cuda"] = MISSING
     memory: Any = None
-    precision: str = one_of("auto", "fp32", "bf16")
-    compile: Any = MISSING
-    matmul: str = one_of("auto", "torch", "onednn")
-    parallel: Any = "auto"
-    capture: Any = "auto"
-    parts: int = dataclasses.field(default=1, metadata={"range": (1, 1_000_000)})
-    devices: int = dataclasses.field(default=1, metadata={"range": (1, 1_000_000)})
-    average: str = one_of("none", "ema")
+    precision: Literal["auto", "fp32", "bf16"] = MISSING
+    compile: bool | Auto = MISSING
+    matmul: Literal["auto", "torch", "onednn"] = MISSING
+    parallel: Positive | Auto = "auto"
+    capture: bool | Auto = "auto"
+    parts: UpToMillion = 1
+    devices: UpToMillion = 1
+    average: Literal["none", "ema"] = MISSING
     diagnostics: bool = MISSING
 
     @property
@@ -86,20 +85,21 @@ class Optim:
     """The optimiser and its rates; `min_lr_ratio` is the final learning rate of the schedule divided by `lr`."""
 
     _target_: str = MISSING
-    lr: float = at_least(1e-12, 1000)
+    lr: Annotated[float, Meta(ge=1e-12, le=1000)] = MISSING
     betas: list[float] | None = MISSING
-    weight_decay: float = at_least(0)
-    grad_clip: float | None = at_least(1e-12)  # the largest norm; null: gradients are not clipped
-    warmup: int = at_least(0)
-    min_lr_ratio: float = at_least(0, 1)
+    weight_decay: NotNegative = MISSING
+    grad_clip: Annotated[float, Meta(ge=1e-12)] | None = MISSING  # the largest norm; null: gradients are not clipped
+    warmup: Annotated[int, Meta(ge=0)] = MISSING
+    min_lr_ratio: Annotated[float, Meta(ge=0, le=1)] = MISSING
 
 
 @dataclass(frozen=True)
 class Eval:
     """Amounts of held-out data that a model is evaluated on."""
 
-    tokens: int = at_least(1)  # tokens of the test split, evaluated at the last step
-    val_share: float = at_least(1e-6, 1)  # evaluations during training use this share of `tokens`, for validation
+    tokens: Positive = MISSING  # tokens of the test split, evaluated at the last step
+    # Evaluations during training use this share of `tokens`, for validation.
+    val_share: Annotated[float, Meta(ge=1e-6, le=1)] = MISSING
     lengths: list[int] = MISSING  # lengths besides training's at which the trained model is tested
 
 
@@ -116,10 +116,10 @@ class Tune:
     """A key that is tuned for each cell with the same budget: its values, and the number of seeds per value."""
 
     key: str | None = None
-    values: list[Any] = dataclasses.field(default_factory=list)
-    seeds: int = at_least(1, MOST_SEEDS)
+    values: list[Any] = field(default_factory=list)
+    seeds: SeedCount = MISSING
     extend: bool = False
-    rule: str = dataclasses.field(default="best", metadata={"choices": ("best", "one_se")})
+    rule: Literal["best", "one_se"] = "best"
 
 
 @dataclass(frozen=True)
@@ -142,33 +142,33 @@ class Config:
     schedule: Any = MISSING
     parametrization: Any = MISSING
     step: Any = MISSING
-    model: Model = dataclasses.field(default_factory=Model)
-    data: Any = dataclasses.field(default_factory=dict)
-    train: Train = dataclasses.field(default_factory=Train)
-    optim: Optim = dataclasses.field(default_factory=Optim)
-    eval: Eval = dataclasses.field(default_factory=Eval)
-    seed: Seed = dataclasses.field(default_factory=Seed)
+    model: Model = field(default_factory=Model)
+    data: Any = field(default_factory=dict)
+    train: Train = field(default_factory=Train)
+    optim: Optim = field(default_factory=Optim)
+    eval: Eval = field(default_factory=Eval)
+    seed: Seed = field(default_factory=Seed)
     track: Any = None
     study: str | None = None
     seeds: Any = 5
-    seeds_max: int = at_least(5, MOST_SEEDS)
-    confirm: int | None = dataclasses.field(default=None, metadata={"range": (1, MOST_SEEDS)})
-    match: str = one_of("none", "params", "flops", "flops_total")
-    design: str = one_of("grid", "one_at_a_time", "leave_one_out", "cumulative", "ladder")
-    ladder: int = dataclasses.field(default=4, metadata={"range": (3, 8)})
-    zip: list[str] = dataclasses.field(default_factory=list)
+    seeds_max: Annotated[int, Meta(ge=5, le=MOST_SEEDS)] = MISSING
+    confirm: SeedCount | None = None
+    match: Literal["none", "params", "flops", "flops_total"] = MISSING
+    design: Literal["grid", "one_at_a_time", "leave_one_out", "cumulative", "ladder"] = MISSING
+    ladder: Annotated[int, Meta(ge=3, le=8)] = 4
+    zip: list[str] = field(default_factory=list)
     tier: str | None = None
-    tune: Tune = dataclasses.field(default_factory=Tune)
+    tune: Tune = field(default_factory=Tune)
     margin: Any = None
     step_equivalents: bool = False
     results_dir: str = MISSING
     dry_run: bool = False
-    reuse: str = one_of("same", "none")
+    reuse: Literal["same", "none"] = MISSING
     allow_duplicates: bool = False
-    keep: str = one_of("weights", "all", "none")
-    timing: str = one_of("shared", "isolated")
-    user: list[str] = dataclasses.field(default_factory=list)
-    unread: dict[str, Any] = dataclasses.field(default_factory=dict, metadata={"omegaconf_ignore": True})
+    keep: Literal["weights", "all", "none"] = MISSING
+    timing: Literal["shared", "isolated"] = MISSING
+    user: list[str] = field(default_factory=list)
+    unread: dict[str, Any] = field(default_factory=dict)
 
     @property
     def is_private(self) -> bool:
@@ -177,26 +177,33 @@ class Config:
 
     def as_json(self) -> dict[str, Any]:
         """The configuration as files hold it, without `user`: who reads a file has to allow packages again."""
-        found = {name: getattr(self, name) for name in KEYS if name != "user"}
-        found |= {name: dict(vars(found[name])) for name in SECTIONS}
-        return found | {name: found[name] | more if name in SECTIONS else more for name, more in self.unread.items()}
+        values = {}
+        for name in KEYS:
+            if name in SECTIONS:
+                values[name] = dict(vars(getattr(self, name)))
+            elif name != "user":
+                values[name] = getattr(self, name)
+        for name, more in self.unread.items():
+            values[name] = values[name] | more if name in SECTIONS else more
+        return values
 
-    def own(self, section: str) -> dict[str, Any]:
+    def arguments(self, section: str) -> dict[str, Any]:
         """The settings of a model form or optimiser beyond the base schema: arguments of its constructor."""
-        found: dict[str, Any] = self.unread.get(section, {})
-        return found
+        values: dict[str, Any] = self.unread.get(section, {})
+        return values
 
     def with_value(self, key: str, value: Any) -> Config:
         """The configuration with one setting changed: optim.lr, ffn.hidden, study."""
         section, _, name = key.partition(".")
-        if name in self.own(section):
-            return dataclasses.replace(self, unread=self.unread | {section: self.own(section) | {name: value}})
+        arguments = self.arguments(section)
+        if name in arguments:
+            return dataclasses.replace(self, unread=self.unread | {section: arguments | {name: value}})
         changed: Config = with_value(self, key.split("."), value)
         return changed
 
 
 SECTIONS = {"model": Model, "train": Train, "optim": Optim, "eval": Eval, "seed": Seed, "tune": Tune}
-KEYS = tuple(field.name for field in dataclasses.fields(Config) if field.name != "unread")
+KEYS = tuple(each.name for each in dataclasses.fields(Config) if each.name != "unread")
 # Keys that determine which runs there are and how they are carried out, but not their numbers.
 STUDY_KEYS = tuple(key for key in KEYS if key not in (*VARIED, *SECTIONS, "data", "timing") or key == "tune")
 WHOLE = (*STUDY_KEYS, "timing")  # keys of a whole study; `timing` also counts in run keys, as it affects seconds
@@ -204,23 +211,59 @@ WHOLE = (*STUDY_KEYS, "timing")  # keys of a whole study; `timing` also counts i
 
 def typed(plain: dict[str, Any]) -> Config:
     """A resolved configuration as a `Config`; keys beyond the schema go to `unread`, which `check` reports."""
-    sections, unread = {}, {name: value for name, value in plain.items() if name not in KEYS}
-    for name in SECTIONS.keys() & plain.keys():
-        own = {field.name for field in dataclasses.fields(SECTIONS[name])}
-        sections[name] = SECTIONS[name](**{key: value for key, value in plain[name].items() if key in own})
-        if more := {key: value for key, value in plain[name].items() if key not in own}:
-            unread[name] = more
-    return Config(**{name: plain[name] for name in KEYS if name in plain} | sections, unread=unread)
+    values = {}
+    unread = {}
+    for name, value in plain.items():
+        if name in SECTIONS:
+            fields = types_of(SECTIONS[name])
+            values[name] = SECTIONS[name](**{key: item for key, item in value.items() if key in fields})
+            arguments = {key: item for key, item in value.items() if key not in fields}
+            if arguments:
+                unread[name] = arguments
+        elif name in KEYS:
+            values[name] = value
+        else:
+            unread[name] = value
+    return Config(**values, unread=unread)
 
 
 def with_value(node: Any, path: list[str], value: Any) -> Any:
     """A copy of a configuration, or of its plain data, with a value set at a path; missing sections are created."""
     name, *rest = path
     if isinstance(node, dict) and LAYERS in node:  # every variant that has the setting gets the value
-        return {
-            key: with_value(each, path, value) if isinstance(each, dict) and name in each else each
-            for key, each in node.items()
-        }
+        variants = {}
+        for key, variant in node.items():
+            has_setting = isinstance(variant, dict) and name in variant
+            variants[key] = with_value(variant, path, value) if has_setting else variant
+        return variants
     if isinstance(node, dict):
         return node | {name: with_value(node.get(name) or {}, rest, value) if rest else value}
     return dataclasses.replace(node, **{name: with_value(getattr(node, name), rest, value) if rest else value})
+
+
+@functools.cache
+def types_of(section: type) -> dict[str, Any]:
+    """The type of each key of a section, with its range."""
+    return get_type_hints(section, include_extras=True)
+
+
+def options_of(hint: Any) -> list[Any]:
+    """The types that a key takes besides null: int and Literal["auto"] of int | Literal["auto"] | None."""
+    is_union = get_origin(hint) in (Union, types.UnionType)
+    options = get_args(hint) if is_union else (hint,)
+    return [option for option in options if option is not types.NoneType]
+
+
+def choices_of(hint: Any) -> list[str]:
+    """The words that a key takes, each of them a Literal."""
+    choices: list[str] = []
+    for option in options_of(hint):
+        if get_origin(option) is Literal:
+            choices += get_args(option)
+    return choices
+
+
+def range_of(option: Any) -> tuple[float | None, float | None]:
+    """The smallest and the largest number of an annotated type; None without one."""
+    annotations = getattr(option, "__metadata__", ())
+    return (annotations[0].ge, annotations[0].le) if annotations else (None, None)

@@ -16,6 +16,7 @@ from ablate.config.groups import Groups, figures, named_elsewhere
 from ablate.config.ladder import RUNG, levels_of_rungs
 from ablate.config.mirror import Mirror, read_mirror
 from ablate.config.schema import KEYS, PACE, Config
+from ablate.config.unknown_keys import setting_problem
 from ablate.config.words import STUDY_FILE_KEYS, Setting, services_of
 from ablate.formatting import flat, instead
 
@@ -191,12 +192,24 @@ class Reader:
             self.report("tiers", "must be a mapping of mappings; write tiers: {gpu: {scale: base}}")
             return {}
         settings = {str(tier): self.settings(content, f"tiers.{tier}.") for tier, content in tiers.items()}
+        for tier, others in settings.items():
+            if tier != name:
+                self.check_uncomposed(others, f"tiers.{tier}.")
         if name is None:
             return {}
         if name not in settings:
             wanted = "leave tier out for what runs on a CPU" if name == "cpu" else instead(str(name), settings)
             self.problems.append(Problem(f"tier={name}", f"{self.file} has no such tier; {wanted}"))
         return settings.get(name, {})
+
+    def check_uncomposed(self, settings: Settings, where: str) -> None:
+        """Report misspelt keys and wrong values of a tier that is not chosen, and so in no configuration."""
+        for key, setting in settings.items():
+            for value in setting.values:
+                problem = setting_problem(key, value, self.groups)
+                if problem:
+                    self.report(where + key, problem)
+                    break
 
     def add(self, settings: Settings, key: str, values: list[Any], where: str) -> None:
         """Add a setting, or one that is swept."""

@@ -38,12 +38,13 @@ class Record:
 
     def as_json(self) -> dict[str, Any]:
         """The record as plain JSON data."""
-        found = {}
+        content = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.name != "unread" and not ("unless" in field.metadata and value == field.metadata["unless"]):
-                found[field.name] = plain(value)
-        return found | self.unread
+            is_default = "unless" in field.metadata and value == field.metadata["unless"]
+            if field.name != "unread" and not is_default:
+                content[field.name] = plain(value)
+        return content | self.unread
 
 
 def plain(value: Any) -> Any:
@@ -52,77 +53,96 @@ def plain(value: Any) -> Any:
         return value.as_json()
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value
 
 
 def parse(kind: type[T], value: object) -> T:
     """A record from JSON data.  Raises ValueError with the first error, such as "has no seeds"."""
     try:
-        return _with_unread(msgspec.convert(value, kind), value)
+        converted = msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        what, _, where = str(error).replace("`", "").partition(" - at ")
-    where = where.removeprefix("$").removeprefix(".")
+        raise ValueError(unreadable_part(str(error))) from None
+    complete: T = with_unread(converted, value)
+    return complete
+
+
+def unreadable_part(error: str) -> str:
+    """The message for an error of msgspec, which ends in the place: ... - at `$.cells[0]`."""
+    what, _, where = error.replace("`", "").partition(" - at ")
+    place = where.removeprefix("$").removeprefix(".")
     if what.startswith("Object missing required field "):
-        raise ValueError(f"has no {'.'.join(filter(None, [where, what.split()[-1]]))}")
-    raise ValueError(f"has {where or 'content'} that cannot be read ({what[0].lower()}{what[1:]})")
+        field = what.split()[-1]
+        return f"has no {place}.{field}" if place else f"has no {field}"
+    return f"has {place or 'content'} that cannot be read ({what[0].lower()}{what[1:]})"
 
 
 def without_gone(config: dict[str, Any]) -> dict[str, Any]:
     """A configuration in a file without the settings that later versions do not have."""
-    kept = {name: value for name, value in config.items() if name not in GONE}
-    for section in SECTIONS.keys() & kept.keys():
-        kept[section] = {key: value for key, value in kept[section].items() if f"{section}.{key}" not in GONE}
-    return kept
+    present = {name: value for name, value in config.items() if name not in GONE}
+    for section in SECTIONS.keys() & present.keys():
+        present[section] = {key: value for key, value in present[section].items() if f"{section}.{key}" not in GONE}
+    return present
 
 
 def stored(value: object) -> Config:
     """The configuration in a file.  Raises ValueError with the error, as in "has no train.steps in a configuration"."""
     try:
-        plain = msgspec.convert(value, dict[str, Any])
-        plain = without_gone(plain)
-        plain = plain | {"user": []} if plain else plain  # a file may not allow packages to be imported
-        msgspec.convert(plain, Config)
+        content = without_gone(msgspec.convert(value, dict[str, Any]))
+        if content:
+            content["user"] = []  # a file may not allow packages to be imported
+        msgspec.convert(content, Config)
     except (msgspec.ValidationError, AttributeError, TypeError) as error:
         raise ValueError(f"has a configuration that cannot be read ({error})") from None
-    found = typed(plain)
-    parts = {"": found} | {f"{name}.": getattr(found, name) for name in SECTIONS} if plain else {}
-    for name, part in parts.items():
-        if lacking := [key for key, value in vars(part).items() if isinstance(value, str) and value == MISSING]:
-            raise ValueError(f"has no {name}{lacking[0]} in a configuration")
-    if plain and not isinstance(found.train.compile, bool):  # else any other value would count as true
-        raise ValueError(f"has train.compile={found.train.compile!r}, neither true nor false, in a configuration")
-    return found
+    config = typed(content)
+    if not content:
+        return config
+    sections = {"": config} | {f"{name}.": getattr(config, name) for name in SECTIONS}
+    for prefix, section in sections.items():
+        for name, setting in vars(section).items():
+            if isinstance(setting, str) and setting == MISSING:
+                raise ValueError(f"has no {prefix}{name} in a configuration")
+    if not isinstance(config.train.compile, bool):  # else any other value would count as true
+        raise ValueError(f"has train.compile={config.train.compile!r}, neither true nor false, in a configuration")
+    return config
 
 
 def unread(value: Any, where: str = "") -> dict[str, object]:
     """The unknown entries of a record and of the records inside it, by dotted name, such as cells.colour.  Records of
     one list share a name: the first value that is not empty is kept."""
-    found: dict[str, object] = {}
+    entries: dict[str, object] = {}
+    parts: list[tuple[Any, str]] = []
     if isinstance(value, Record | Config):
-        found = {f"{where}{name}": entry for name, entry in value.unread.items()}
+        entries = {f"{where}{name}": entry for name, entry in value.unread.items()}
     if isinstance(value, Record):
-        inner = [(item, f"{where}{name}.") for name, item in vars(value).items() if name != "unread"]
-    elif isinstance(value, dict | list):
-        items = value.values() if isinstance(value, dict) else value
-        inner = [(item, where) for item in items]
-    else:
-        inner = []
-    for item, prefix in inner:
-        for name, entry in unread(item, prefix).items():
-            found[name] = found.get(name) or entry
-    return found
+        parts = [(item, f"{where}{name}.") for name, item in vars(value).items() if name != "unread"]
+    elif isinstance(value, dict):
+        parts = [(item, where) for item in value.values()]
+    elif isinstance(value, list):
+        parts = [(item, where) for item in value]
+    for part, prefix in parts:
+        for name, entry in unread(part, prefix).items():
+            entries[name] = entries.get(name) or entry
+    return entries
 
 
-def _with_unread(found: Any, value: Any) -> Any:
-    """What was read from JSON data, with the unknown entries of every record in it, and configurations typed."""
-    if isinstance(found, Config):
+def with_unread(converted: Any, value: Any) -> Any:
+    """What msgspec has converted from JSON data, with the unknown entries of every record in it, and configurations
+    typed."""
+    if isinstance(converted, Config):
         return stored(value)
-    if isinstance(found, list):
-        return [_with_unread(*pair) for pair in zip(found, value, strict=True)]
-    if isinstance(found, dict):
-        return {name: _with_unread(item, value[name]) for name, item in found.items()}
-    if not isinstance(found, Record):
-        return found
-    known = {name: _with_unread(getattr(found, name), item) for name, item in value.items() if name in vars(found)}
-    beyond = {name: item for name, item in value.items() if name not in known}
-    return dataclasses.replace(found, **known, unread=beyond)
+    if isinstance(converted, list):
+        return [with_unread(item, original) for item, original in zip(converted, value, strict=True)]
+    if isinstance(converted, dict):
+        return {name: with_unread(item, value[name]) for name, item in converted.items()}
+    if not isinstance(converted, Record):
+        return converted
+    fields = {}
+    beyond = {}
+    for name, item in value.items():
+        if name in vars(converted):
+            fields[name] = with_unread(getattr(converted, name), item)
+        else:
+            beyond[name] = item
+    return dataclasses.replace(converted, **fields, unread=beyond)

@@ -5,8 +5,9 @@ from typing import Any
 
 from ablate.config.choices import Choice
 from ablate.config.files import read_plain
-from ablate.config.groups import Groups, named_elsewhere
-from ablate.config.schema import KEYS, LAYERS, SECTIONS
+from ablate.config.groups import Groups, keys_and_variants, named_elsewhere
+from ablate.config.read_config import converted
+from ablate.config.schema import KEYS, LAYERS, SECTIONS, Config, types_of
 from ablate.formatting import first_of, instead, nearest, show
 
 MOST_KEYS = 12  # that are listed
@@ -27,6 +28,27 @@ def unknown_key(key: str, config: Mapping[str, Any], choices: Mapping[str, Choic
         return f"no such key; there are {keys}"
     whose = f"{section}={choices[section].text}"
     return f"no such key of {whose}, which has {keys}; what its YAML leaves out is written +{key}=..."
+
+
+def setting_problem(key: str, value: Any, groups: Groups) -> str | None:
+    """What is wrong with a setting, whatever variants it is composed with: no file has its key, or its value is of
+    another type."""
+    section, _, name = key.partition(".")
+    types = types_of(SECTIONS[section]) if section in SECTIONS else types_of(Config)
+    if key in groups.variants:
+        return None
+    if (name or section) in types:
+        try:
+            converted(value, types[name or section])
+        except ValueError as error:
+            return str(error)
+        return None
+    keys = keys_and_variants(groups)
+    setting = f"{section}.{name.partition('.')[0]}"
+    if setting in keys:
+        return None
+    meant = nearest(setting, keys)
+    return f"no such key; did you mean {meant}?" if meant else "no such key; leave it out"
 
 
 def only_some_have(key: str, value: Any, having_it: list[str], lacking_it: list[str]) -> str:

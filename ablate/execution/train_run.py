@@ -52,7 +52,7 @@ def train_run(order: Order, should_stop: ShouldStop, ranks: Ranks = ALONE) -> st
     run = Run(Path(order.results), order.path)
     config = dataclasses.replace(order.cell.planned_config, user=order.user)
     cell = dataclasses.replace(order.cell, config=config)
-    device = config.train.device
+    device: str = config.train.device
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if device == "cuda" and visible:
         device = f"cuda:{visible}"

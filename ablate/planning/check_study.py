@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ablate.config.choices import named_settings
+from ablate.config.choices import Choice, named_settings
 from ablate.config.citations import papers
 from ablate.config.claims import applicable, metric_problems
 from ablate.config.command import Command
@@ -23,7 +23,7 @@ from ablate.planning.cells import contradictions, describe_cells, match_cells
 from ablate.planning.checks.preflight import try_out
 from ablate.planning.checks.user_code import Failed
 from ablate.planning.checks.validate import Checked, Validator
-from ablate.planning.composition import Composition, at_levels, choices_of
+from ablate.planning.composition import Composition, at_levels
 from ablate.planning.measured import with_kernels
 from ablate.planning.study import Cells, CheckedStudy, describe_task, study_name
 
@@ -66,7 +66,7 @@ def check_cells(composition: Composition) -> Cells:
     # What is wrong with the study's own keys and claims, given the cells that passed.
     problems += study_problems(settings)
     problems += about_metrics(command, checked)
-    problems += idle_problems(command.typed_keys, settings)
+    problems += idle_problems(keys_set_by(command, with_file=not command.changed), settings, configs)
     problems += contradictions(settings.match, keys_set_by(command), command.swept)
     wrong_margin = without_unit(settings.margin, (next(iter(cell.task.metrics)) for cell in checked))
     if wrong_margin:
@@ -82,11 +82,16 @@ def check_cells(composition: Composition) -> Cells:
     return dataclasses.replace(cells, notes=try_out(cells.rows, checked, settings))
 
 
-def keys_set_by(command: Command) -> set[str]:
-    """The keys that a command or its study file sets, also behind the name of a variant."""
-    keys = set(command.settings)
-    for choice in choices_of(command):
-        keys |= named_settings(choice.group, choice.text)
+def keys_set_by(command: Command, with_file: bool = True) -> set[str]:
+    """The keys that a command and its study file set, also behind the name of a variant."""
+    keys = set()
+    for key, setting in command.settings.items():
+        if setting.file and not with_file:
+            continue
+        keys.add(key)
+        for value in setting.values:
+            if isinstance(value, Choice):
+                keys |= named_settings(value.group, value.text) | set(value.beside)
     return keys
 
 

@@ -313,8 +313,10 @@ def trained_again(earlier: Earlier, runs: list[PlannedRun], cells: list[Cell], s
     by_id = {cell.id: cell for cell in cells}
     paths = {run.path for run in runs}
     replaced = {(run.cell, run.seed): run.path for run in earlier.runs if run.path not in paths}
-    of_study = []
-    others = []
+    origins: dict[str, dict[tuple[str, str], list[Provenance]]] = {}  # by cell's name
+    code: dict[str, list[set[str]]] = {}  # of each run, the definitions that changed, by the other reasons
+    of_earlier_format = 0
+    moved = 0
     for run in runs:
         if statuses[run.path] != "missing" or Run(earlier.results, run.path).provenance_file.exists():
             continue  # it has ended, or will resume
@@ -322,51 +324,32 @@ def trained_again(earlier: Earlier, runs: list[PlannedRun], cells: list[Cell], s
         planned = provenance(cell.planned_config, run.seed, cell.task, cell.user_code)
         old = Run(earlier.results, replaced.get((run.cell, run.seed), "none"))
         if old.provenance_file.exists() or old.result_file.exists():
-            of_study.append((old, planned))
-        else:
-            others.append((run, planned))
-    return replaced_notes(of_study) + moved_data_notes(earlier.results, others)
-
-
-def replaced_notes(pairs: list[tuple[Run, Provenance]]) -> list[str]:
-    """Notes on why a study's runs are not reused, given the provenance of those that replace them."""
-    of_earlier_format = 0
-    changes: dict[str, list[set[str]]] = {}  # of each run the definitions that changed, by the other reasons
-    for old, planned in pairs:
-        origin = noted(old.provenance)[0]
-        if origin and origin.format != KEY_FORMAT:
-            of_earlier_format += 1
-        else:
-            changes.setdefault(reason(origin, planned), []).append(changed_names(origin, planned))
+            origin = noted(old.provenance)[0]
+            if origin and origin.format != KEY_FORMAT:
+                of_earlier_format += 1
+            else:
+                code.setdefault(reason(origin, planned), []).append(changed_names(origin, planned))
+            continue
+        if cell.name not in origins:
+            origins[cell.name] = provenances(earlier.results, cell.name)
+        similar = origins[cell.name].get((f"s{run.seed}", planned.numbers), [])
+        if all(origin.data != planned.data for origin in similar):
+            moved += any(origin.source == planned.source for origin in similar)
     notes = []
     if of_earlier_format:
         verb = "is" if of_earlier_format == 1 else "are"
         notes.append(f"{counted(of_earlier_format, 'run')} of an earlier format {verb} not reused")
-    for why, of_runs in changes.items():
+    for why, changes in code.items():
+        names = sorted(set().union(*changes))
         reasons = [why] if why else []
-        names = sorted(set().union(*of_runs))
         if names:
             reasons.append(f"with other code ({first_of(names, NAMED)})")
         elif not why:
             reasons.append("with other code")
-        notes.append(f"{were_trained(len(of_runs), 'of this study')} {' and '.join(reasons)}; trained again")
+        notes.append(f"{were_trained(len(changes), 'of this study')} {' and '.join(reasons)}; trained again")
+    if moved:
+        notes.append(f"{were_trained(moved, 'of these configurations')} before the data changed; trained again")
     return notes
-
-
-def moved_data_notes(results: Path, runs: list[tuple[PlannedRun, Provenance]]) -> list[str]:
-    """A note on runs of which there are some on data of the same path, but none on its present content."""
-    by_name: dict[str, dict[tuple[str, str], list[Provenance]]] = {}
-    count = 0
-    for run, planned in runs:
-        name = run.path.partition("/")[0]
-        if name not in by_name:
-            by_name[name] = provenances(results, name)
-        similar = by_name[name].get((f"s{run.seed}", planned.numbers), [])
-        if all(origin.data != planned.data for origin in similar):
-            count += any(origin.source == planned.source for origin in similar)
-    if not count:
-        return []
-    return [f"{were_trained(count, 'of these configurations')} before the data changed; trained again"]
 
 
 def provenances(results: Path, name: str) -> dict[tuple[str, str], list[Provenance]]:

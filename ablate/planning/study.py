@@ -123,7 +123,7 @@ class CheckedStudy:
 def study_name(own: Config, cells: Cells) -> str:
     """The default name of a study: its factors and a hash of all but the seeds.  `own` holds the study's own keys."""
     rows = [[row.name, settings(row.planned_config), row.task] for row in cells.rows]
-    content = [cells.factors, cells.reference, own.match, rows]
+    content: list[Any] = [cells.factors, cells.reference, own.match, rows]
     if own.design != "grid":
         content.append(own.design)
     if own.tune.key is not None:

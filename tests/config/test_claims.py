@@ -58,8 +58,9 @@ MISTAKES: list[tuple[Any, str]] = [
     ({}, "has no relation; write one of less, greater, equivalent, not_greater, not_less, diverges_more, rank_corr"),
     (GOOD | {"greater": GOOD["less"]}, "has less and greater; make two claims of them"),
     (GOOD | {"metrik": 1}, "no such key: metrik; did you mean metric?"),
-    ({"less": [{"ffn": "mlp"}]}, "less compares two sides; write less: [SIDE, SIDE]"),
-    ({"less": [{"ffn": "mlp"}, "gelu"]}, "less: 'gelu' must map factors to levels"),
+    ({"less": [{"ffn": "mlp"}]}, "less: [{'ffn': 'mlp'}] must be two sides; write [{ffn: swiglu}, {ffn: [mlp, ge"),
+    ({"less": [{"ffn": "mlp"}, "gelu"]}, "less: [{'ffn': 'mlp'}, 'gelu'] must be two sides"),
+    ({"less": [{"ffn": "mlp"}, {}]}, "less: {} must map factors to levels; write {ffn: swiglu} or {ffn: [mlp, gelu]}"),
     ({"less": [{"ffn": "mlp"}, {"fnn": "gelu"}]}, "less: fnn is not a factor of this study; did you mean ffn?"),
     ({"less": [{"ffn": "mlp"}, {"ffn": "swigloo"}]}, "less: ffn has no level swigloo; did you mean swiglu?"),
     ({"less": [{"ffn": "mlp"}, {"ffn": "swiglu(8)"}]}, "less: ffn has no level swiglu(8); there are "),
@@ -70,7 +71,7 @@ MISTAKES: list[tuple[Any, str]] = [
     ({"less": ALIKE, "metric": "test/loss"}, "less: both sides are {'ffn': 'mlp'}; write what differs"),
     (GOOD | {"metric": PAIR[:1]}, "metric: ['test/loss@512'] must be one metric, or that of side one and that of side"),
     (GOOD | {"metric": PAIR[:1] * 2}, "metric: both are test/loss@512; write it once"),
-    (GOOD | {"metric": {"a": 1}}, "has metric that cannot be read"),
+    (GOOD | {"metric": {"a": 1}}, "metric: {'a': 1} must be one metric, or that of side one and that of side two"),
     ({"diverges_more": GOOD["less"], "metric": PAIR}, "metric: diverges_more counts runs that diverge"),
     (RANKED | {"metric": PAIR}, "metric: rank_correlates ranks by one metric; two go with less"),
     ({"equivalent": ALIKE, "metric": PAIR, "margin": "2 %"}, "margin: 2 % is a share of the training steps"),
@@ -261,8 +262,8 @@ def design(kind: str, **factors: list[str]) -> list[Cell]:
     """Cells of a design as a manifest has them."""
     last = -1 if kind == "leave_one_out" else 0
     base = tuple(range(len(levels))[last] for levels in factors.values())
-    made = DESIGNS[kind]({name: len(levels) for name, levels in factors.items()}, base)
-    levels = [{name: factors[name][i] for name, i in zip(factors, cell, strict=True)} for cell in made.cells]
+    combinations = DESIGNS[kind]([len(levels) for levels in factors.values()], base)
+    levels = [{name: factors[name][i] for name, i in zip(factors, cell, strict=True)} for cell in combinations]
     return [a_cell(id="+".join(each.values()), label="", levels=each) for each in levels]
 
 

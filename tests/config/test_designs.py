@@ -4,60 +4,70 @@ import itertools
 
 import pytest
 
-from ablate.config.designs import DESIGNS, size
+from ablate.config.designs import DESIGNS, NOTES, size
 
 SHAPES = [(2,), (3,), (2, 2), (3, 2), (2, 3, 4), (1, 2), (2,) * 4, (2, 3, 2, 2, 2), (2,) * 6, (3, 2, 2, 2, 2, 4)]
-BASES = ["first", "last"]
+each_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
+each_reference = pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
 
 
-def counts(shape: tuple[int, ...]) -> dict[str, int]:
-    return {f"f{i}": count for i, count in enumerate(shape)}
+def reference_of(shape: tuple[int, ...], last: bool) -> tuple[int, ...]:
+    """The first or the last level of each factor."""
+    return tuple(count - 1 if last else 0 for count in shape)
 
 
-def base_of(shape: tuple[int, ...], which: str) -> tuple[int, ...]:
-    return tuple(count - 1 if which == "last" else 0 for count in shape)
+def changes(cell: tuple[int, ...], other: tuple[int, ...]) -> list[int]:
+    """The factors in which two cells differ."""
+    return [i for i in range(len(cell)) if cell[i] != other[i]]
 
 
+@each_shape
+@each_reference
 @pytest.mark.parametrize("design", ["grid", "one_at_a_time", "leave_one_out", "cumulative"])
-def test_every_design_has_each_level_no_cell_twice_and_no_more_cells_than_said(design):
-    for shape, which in itertools.product(SHAPES, BASES):
-        base = base_of(shape, which)
-        cells = DESIGNS[design](counts(shape), base).cells
-        assert len(set(cells)) == len(cells) <= size(design, counts(shape))
-        for place, count in enumerate(shape):
-            assert {cell[place] for cell in cells} == set(range(count))
-        assert (base if design != "cumulative" else (0,) * len(shape)) in cells
+def test_every_design_has_each_level_no_cell_twice_and_no_more_cells_than_its_size(design, last, shape):
+    reference = reference_of(shape, last)
+    cells = DESIGNS[design](shape, reference)
+    assert len(set(cells)) == len(cells) <= size(design, shape)
+    for i, count in enumerate(shape):
+        assert {cell[i] for cell in cells} == set(range(count))
+    assert (reference_of(shape, False) if design == "cumulative" else reference) in cells
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_one_factor_is_changed_at_a_time(shape):
-    for design in ("one_at_a_time", "leave_one_out"):
-        for base in (base_of(shape, which) for which in BASES):
-            first, *changed = DESIGNS[design](counts(shape), base).cells
-            assert first == base and len(changed) == sum(shape) - len(shape)
-            assert {sum(a != b for a, b in zip(base, cell, strict=True)) for cell in changed} <= {1}
-    cells = DESIGNS["cumulative"](counts(shape), base_of(shape, "first")).cells
-    assert cells[0] == (0,) * len(shape) and cells[-1] == tuple(count - 1 for count in shape)
-    moved = []
+@each_shape
+@each_reference
+@pytest.mark.parametrize("design", ["one_at_a_time", "leave_one_out"])
+def test_one_factor_is_changed_at_a_time(design, last, shape):
+    first, *others = DESIGNS[design](shape, reference_of(shape, last))
+    assert first == reference_of(shape, last)
+    assert len(others) == sum(shape) - len(shape)
+    assert {len(changes(first, cell)) for cell in others} <= {1}
+
+
+@each_shape
+def test_cumulative_changes_go_from_the_first_levels_to_the_last_factor_by_factor(shape):
+    cells = DESIGNS["cumulative"](shape, reference_of(shape, False))
+    assert cells[0] == reference_of(shape, False)
+    assert cells[-1] == reference_of(shape, True)
+    changed = []
     for before, after in itertools.pairwise(cells):
-        differ = [place for place in range(len(shape)) if before[place] != after[place]]
-        assert len(differ) == 1 and after[differ[0]] == before[differ[0]] + 1
-        moved += differ
-    assert moved == sorted(moved), "a factor is changed again after a later one"
+        [i] = changes(before, after)
+        assert after[i] == before[i] + 1
+        changed.append(i)
+    assert changed == sorted(changed), "a factor is changed again after a later one"
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_a_ladder_changes_one_factor_at_a_time_on_every_rung(shape):
+@each_shape
+@each_reference
+def test_a_ladder_changes_one_factor_at_a_time_on_every_rung(last, shape):
     *others, rungs = shape
-    for base in (base_of(shape, which) for which in BASES):
-        cells = DESIGNS["ladder"](counts(shape), base).cells
-        assert len({*cells}) == len(cells) == size("ladder", counts(shape)) == rungs * (1 + sum(others) - len(others))
-        assert {cell[-1] for cell in cells} == {*range(rungs)}
-        assert {sum(a != b for a, b in zip(base[:-1], cell[:-1], strict=True)) for cell in cells} <= {0, 1}
+    reference = reference_of(shape, last)
+    cells = DESIGNS["ladder"](shape, reference)
+    assert len(set(cells)) == len(cells) == size("ladder", shape) == rungs * (1 + sum(others) - len(others))
+    assert {cell[-1] for cell in cells} == set(range(rungs))
+    assert {len(changes(reference[:-1], cell[:-1])) for cell in cells} <= {0, 1}
 
 
-def test_notes_say_what_a_design_cannot_tell():
-    said = {design: DESIGNS[design](counts((2, 2)), (0, 0)).notes for design in ("grid", "one_at_a_time", "cumulative")}
-    assert said["grid"] == []
-    assert "interactions are not measured" in said["one_at_a_time"][0]
-    assert "depends on the order" in said["cumulative"][0]
+def test_notes_say_what_a_design_cannot_estimate():
+    assert "grid" not in NOTES
+    assert "interactions are not measured" in NOTES["one_at_a_time"]
+    assert "depends on the order" in NOTES["cumulative"]

@@ -288,6 +288,15 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"published": {"ffn": 1.6}}, "mine.yaml: published: must be a line of text"),
     ({"figure": "efects"}, "mine.yaml: figure: efects: no such figure; did you mean effects?"),
     ({"seedz": 3}, "mine.yaml: seedz: no such key; did you mean seeds?"),
+    ({"tiers": {"tall": {"norm.epz": 1}}}, "mine.yaml: tiers.tall.norm.epz: no such key; did you mean norm.eps?"),
+    (
+        {"tiers": {"tall": {"train": {"steps": "many"}}}},
+        "mine.yaml: tiers.tall.train.steps: 'many' is not a whole number",
+    ),
+    (
+        {"tiers": {"tall": {"factors": {"train.stepz": [1, 2]}}}},
+        "mine.yaml: tiers.tall.train.stepz: no such key; did you mean train.steps?",
+    ),
     ({"tiers": {"tall": {"scael": "base"}}}, "mine.yaml: tiers.tall.scael: no such key; did you mean scale?"),
     ({"zip": ["ffn", "norm"]}, "mine.yaml: zip: ffn has 3 values, norm has 2 values"),
     (

@@ -24,9 +24,9 @@ def manifest(design: str, shape: tuple[int, ...], moved: bool = False) -> Manife
     """What contrasts need of a study; `moved`: its reference is not at the first values."""
     factors = {string.ascii_lowercase[i]: [f"{i}{j}" for j in range(count)] for i, count in enumerate(shape)}
     base = tuple((count - 1) * (moved or design == "leave_one_out") for count in shape)
-    made = DESIGNS[design]({name: len(levels) for name, levels in factors.items()}, base)
+    combinations = DESIGNS[design]([len(levels) for levels in factors.values()], base)
     cells = []
-    for n, cell in enumerate(made.cells):
+    for n, cell in enumerate(combinations):
         levels = {name: factors[name][i] for name, i in zip(factors, cell, strict=True)}
         cells.append(a_cell(id=f"c{n}", label="+".join(levels.values()), levels=levels, reference=cell == base))
     reference = {name: levels[i] for (name, levels), i in zip(factors.items(), base, strict=True)}

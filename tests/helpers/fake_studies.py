@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas
 
-from ablate.config.designs import DESIGNS
+from ablate.config.designs import DESIGNS, NOTES
 from ablate.config.groups import default_settings
 from ablate.config.schema import VARIED
 from ablate.config.typed_json import parse, stored
@@ -119,10 +119,10 @@ def _told(
     last = -1 if design == "leave_one_out" else 0
     reference = {name: levels[last] for name, levels in factors.items() if name in compared}
     base = tuple(levels.index(levels[last]) for levels in factors.values())
-    made = DESIGNS[design]({name: len(levels) for name, levels in factors.items()}, base)
+    combinations = DESIGNS[design]([len(levels) for levels in factors.values()], base)
     cells = [
         _cell(number, {name: factors[name][i] for name, i in zip(factors, at, strict=True)}, reference, batches, task)
-        for number, at in enumerate(made.cells)
+        for number, at in enumerate(combinations)
     ]
     if design == "cumulative":
         for before, cell in itertools.pairwise(list(cells)):
@@ -137,7 +137,7 @@ def _told(
         "versions": {"ablate": "0.1.0", "python": "3.11.4", "torch": "2.6.0"},
         "design": design,
         "zip": [],
-        "remarks": made.notes,
+        "remarks": [NOTES[design]] if design in NOTES else [],
         "factors": factors,
         "components": components,
         "reference": reference,

@@ -276,14 +276,12 @@ def wait_to_begin() -> tuple[int, socket.socket]:
 
 
 def compose_a_cell() -> None:
-    """Compose, hash the code, and list the libraries whose names no user's package may have."""
+    """Compose and hash the code."""
 
-    from ablate.config import targets
     from ablate.config.command import read_command
     from ablate.config.factors import compose_design
     from ablate.runs.key import code_of
 
-    targets.dependencies()
     command, _ = read_command(["norm=ln,rms", "data=text"], None)
     _, cells, _ = compose_design(command)
     for cell in cells:

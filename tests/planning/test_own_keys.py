@@ -65,7 +65,7 @@ def own(tmp_path: Path, small: list[str], monkeypatch: pytest.MonkeyPatch) -> An
 def test_own_keys_are_set_swept_built_and_part_of_the_runs_key(own: Any) -> None:
     plain = own("model=mine", "optim=mine")
     [cell] = plain.study.cells.checked
-    assert (cell.config.own("model"), cell.config.own("optim")) == ({"period": 3}, {"momentum": 0.9})
+    assert (cell.config.arguments("model"), cell.config.arguments("optim")) == ({"period": 3}, {"momentum": 0.9})
     assert build_model(cell.config, cell.task).period == 3
     swept = own("model=mine", "optim=mine", "model.period=3,4", "optim.momentum=0.5,0.9")
     assert swept.manifest.factors == {"model.period": [3, 4], "optim.momentum": [0.5, 0.9]}

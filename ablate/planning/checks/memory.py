@@ -185,7 +185,7 @@ def needed(cell: Checked) -> float:
     config, task = cell.config, cell.task
     whole = config.as_json()
     parts = {key: whole[key] for key in (*BUILT, "model", "data")} | {"user": config.user}
-    parts |= {"optim": [config.optim._target_, config.own("optim")], "step": whole["step"]}
+    parts |= {"optim": [config.optim._target_, config.arguments("optim")], "step": whole["step"]}
     batch, device = config.train.part_rows, config.train.device
     depends = [parts, facts_of(task), task.vocab, task.outputs, batch, device, code_of(config, cell.user_code).content]
     count = partial(_counts, config, task, cell.budget.params, batch, device)

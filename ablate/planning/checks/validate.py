@@ -21,7 +21,8 @@ from ablate.config.errors import BadComponent, Problem, first_line
 from ablate.config.extra import installed, wandb_project_problem
 from ablate.config.files import read_plain
 from ablate.config.groups import PACKAGE, groups
-from ablate.config.key_checks import check, readable_number
+from ablate.config.key_checks import check
+from ablate.config.read_config import readable_number
 from ablate.config.schema import BUILT, OWNED, VARIED, Config, typed
 from ablate.config.targets import BUILT_IN, here, package_problem, within
 from ablate.config.typed_json import parse
@@ -232,7 +233,7 @@ def _project_problems(service: dict[str, Any]) -> Iterator[Problem]:
 def _own_problems(section: str, config: Config) -> list[Problem]:
     """Problems of a model form's or optimiser's own arguments, besides those of the schema.  Raises BadComponent.  An
     optimiser gets the arguments of `OFFERED` that its signature names."""
-    node, own = getattr(config, section), config.own(section)
+    node, own = getattr(config, section), config.arguments(section)
     parameters = parameters_of(resolve(section, node._target_, config.user))
     if any(each.kind == each.VAR_KEYWORD for each in parameters.values()) and not own:
         return []

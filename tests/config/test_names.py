@@ -1,0 +1,46 @@
+"""names.yaml of a user's folder: each key has something behind it."""
+
+from pathlib import Path
+
+import pytest
+
+from ablate.config.groups import read_groups, unused_names
+
+FLOOR = "# MaxNorm: x / max|x|.\n_target_: mine.MaxNorm\nfloor: 1.0e-5\n"
+
+
+def problems(folder: Path, names: str) -> list[str]:
+    """What is wrong with a names.yaml beside a norm with a setting `floor`."""
+    (folder / "norm").mkdir()
+    (folder / "norm" / "max.yaml").write_text(FLOOR)
+    (folder / "names.yaml").write_text(names)
+    return [problem.message for problem in unused_names(read_groups(str(folder)))]
+
+
+@pytest.mark.parametrize("key", ["norm.floor", "norm.eps", "model.dim", "norm=max", "norm=rms", "last", "test/chrf"])
+def test_settings_variants_and_metrics_may_be_named(key: str, tmp_path: Path) -> None:
+    assert problems(tmp_path, f"{key}: a name\n") == []
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("norm.flor", "did you mean norm.floor?"),
+        ("nrom.eps", "did you mean norm.eps?"),
+        ("norm=mx", "did you mean norm=max?"),
+        ("max.width", "leave it out"),
+    ],
+)
+def test_a_name_with_nothing_behind_it_is_refused(key: str, hint: str, tmp_path: Path) -> None:
+    assert problems(tmp_path, f"{key}: a name\n") == [f"names {key}, which no file of the folder has; {hint}"]
+
+
+def test_a_study_file_that_cannot_be_read_does_not_matter(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "broken.yaml").write_text("norm: [")
+    assert problems(tmp_path, "norm.floor: floor\n") == []
+
+
+def test_a_names_file_that_cannot_be_read_is_a_line(tmp_path: Path) -> None:
+    [line] = problems(tmp_path, "norm.floor: [\n")
+    assert "names.yaml is not readable as YAML" in line
