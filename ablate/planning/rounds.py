@@ -174,19 +174,26 @@ def stratum(levels: Levels, cells: Cells) -> Levels:
     return {key: levels.get(key) for key in cells.factors if key not in cells.reference}
 
 
+def distinct_ratios(steps: int) -> list[float]:
+    """The multiples of a number of steps, ascending; of several that round to one number the nearest to 1."""
+    ratios: dict[int, float] = {}
+    for ratio in (1.0, *FEWER, *MORE):
+        ratios.setdefault(scaled(steps, ratio), ratio)
+    return sorted(ratios.values())
+
+
 def ratios_so_far(cells: Cells, earlier: Manifest | None) -> Ratios:
     """The multiples of each reference's steps that are trained first, with what earlier commands have added."""
     ratios = {}
     for i in references_of(cells):
+        row = cells.rows[i]
         planned = set()
         for cell in earlier.cells if earlier else []:
-            if stratum(cell.levels, cells) == stratum(cells.rows[i].levels, cells):
+            if stratum(cell.levels, cells) == stratum(row.levels, cells):
                 planned.add(cell.planned_config.train.steps)
-        steps = cells.rows[i].planned_config.train.steps
-        by_steps = {}
-        for ratio in (*reversed(FEWER), *reversed(MORE), *FIRST):  # of several with equal steps the nearest one counts
-            by_steps[scaled(steps, ratio)] = ratio
-        ratios[i] = sorted({*FIRST, *(ratio for count, ratio in by_steps.items() if count in planned)})
+        steps = row.planned_config.train.steps
+        multiples = distinct_ratios(steps)
+        ratios[i] = [ratio for ratio in multiples if ratio in FIRST or scaled(steps, ratio) in planned]
     return ratios
 
 
@@ -251,11 +258,11 @@ def further(plan: Plan, others: Plan, ratios: Ratios) -> Ratios:
         wider[i] = list(multiples)
         if is_solved(metrics[row.id]) or reached.isna().any():
             continue
-        steps = row.planned_config.train.steps
+        ratios_of_steps = distinct_ratios(row.planned_config.train.steps)
         if scored.min() < reached.min():
-            wider[i] += next_ratio(MORE, multiples, steps)
+            wider[i] += [ratio for ratio in ratios_of_steps if ratio > multiples[-1]][:1]
         if scored.max() > reached.max():
-            wider[i] += next_ratio(FEWER, multiples, steps)
+            wider[i] += [ratio for ratio in ratios_of_steps if ratio < multiples[0]][-1:]
         wider[i].sort()
     return wider
 
@@ -271,9 +278,3 @@ def means_by_reference(plan: Plan) -> dict[str, pandas.Series[float]]:
             if cell.reference:
                 by_reference[cell.id] = means[[other.id for other in cells]]
     return by_reference
-
-
-def next_ratio(outwards: tuple[float, ...], trained: list[float], steps: int) -> list[float]:
-    """The next multiple that is another whole number of steps; [] at the last."""
-    numbers = {scaled(steps, ratio) for ratio in trained}
-    return [ratio for ratio in outwards if ratio not in trained and scaled(steps, ratio) not in numbers][:1]

@@ -16,17 +16,16 @@ from ablate.config.errors import PlanError, Problem
 from ablate.config.ladder import has_more_seeds
 from ablate.config.schema import VARIED
 from ablate.execution.pool import Order
-from ablate.formatting import counted, first_of, grouped
+from ablate.formatting import counted, grouped
 from ablate.planning import earlier_runs
 from ablate.planning.earlier_runs import Earlier
 from ablate.planning.study import CheckedStudy, comparison_notes
-from ablate.runs.folder import Run, noted, now
-from ablate.runs.key import FORMAT as KEY_FORMAT
-from ablate.runs.key import provenance, run_key, settings, torch_version
-from ablate.runs.records import FORMAT, Cell, Look, Manifest, PlannedRun, Provenance, Sequential
+from ablate.planning.trained_again import timing_notes, trained_again
+from ablate.runs.folder import now
+from ablate.runs.key import run_key, settings, torch_version
+from ablate.runs.records import FORMAT, Cell, Look, Manifest, PlannedRun, Sequential
 
 GPU_TIER = "gpu"  # what study files call the tier that is too large for a CPU
-NAMED = 3  # definitions that a note names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +168,7 @@ def plan_runs(study: CheckedStudy, further_seeds: Sequence[int] | None = None) -
     runs = [planned_run(cell, seed) for seed in seeds for cell in cells]
     cheap = [cell for cell in cells if has_more_seeds(cell.levels, study.cells.factors)]
     runs += [planned_run(cell, seed) for seed in further_seeds for cell in cheap]
-    manifest = manifest_of(study, earlier, cells, runs, seeds, looks)
+    manifest = new_manifest(study, earlier, cells, runs, seeds, looks)
     other_steps_notes: list[str] = []
     if "exchange" not in study.entries:
         other_steps, other_steps_notes = earlier_runs.earlier_other_steps(earlier, cells, runs)
@@ -202,7 +201,7 @@ def planned_run(cell: Cell, seed: int) -> PlannedRun:
     return PlannedRun(cell=cell.id, seed=seed, path=f"{cell.name}/{key}")
 
 
-def manifest_of(
+def new_manifest(
     study: CheckedStudy,
     earlier: Earlier,
     cells: list[Cell],
@@ -265,122 +264,21 @@ def refuse_replacing(earlier: Earlier, cells: list[Cell]) -> None:
     ids = {cell.id for cell in cells}
     gone = [cell for cell in before.cells if cell.id not in ids]
     if gone:
-        by_settings = {settings_of(cell): cell for cell in cells}
-        on_other_data = [by_settings.get(settings_of(cell), cell) for cell in gone]
+        by_settings = {settings_text(cell): cell for cell in cells}
+        on_other_data = [by_settings.get(settings_text(cell), cell) for cell in gone]
         message = f"{earlier.name} holds {counted(len(gone), 'other configuration')}; "
         message += "add to its configurations, or write another name"
-        if all(new.task != old.task for new, old in zip(on_other_data, gone, strict=True)):
-            old_data, new_data = gone[0].task, on_other_data[0].task
-            message = f"{earlier.name} was trained on other data: {before.tasks[old_data].title or 'the text'} is no "
-            message += f"longer {old_data[:8]} but {new_data[:8]}; write another name, or restore the data"
+        if all(cell.task != old_cell.task for cell, old_cell in zip(on_other_data, gone, strict=True)):
+            old = gone[0].task
+            new = on_other_data[0].task
+            message = f"{earlier.name} was trained on other data: {before.tasks[old].title or 'the text'} is no longer "
+            message += f"{old[:8]} but {new[:8]}; write another name, or restore the data"
         raise PlanError([Problem("study", message)])
     if before.timing and len(cells) > len(before.cells):
         message = f"{earlier.name} is timed: further configurations would not be trained in turn with those that ended"
         raise PlanError([Problem("study", f"{message}; write another name, which trains all of them")])
 
 
-def settings_of(cell: Cell) -> str:
+def settings_text(cell: Cell) -> str:
     """All that a cell's numbers depend on, except its data."""
     return json.dumps([cell.name, settings(cell.planned_config)], sort_keys=True)
-
-
-def timing_notes(results: Path, runs: list[PlannedRun], cells: list[Cell], statuses: dict[str, str]) -> list[str]:
-    """Notes on how timed runs are trained, and on finished runs that are trained again because they were not timed."""
-    if cells[0].planned_config.timing != "isolated":
-        return []
-    notes = ["timing=isolated: one run at a time, a seed's configurations in turn; let nothing else use the machine"]
-    by_id = {cell.id: cell for cell in cells}
-    shared = 0
-    for run in runs:
-        cell = by_id[run.cell]
-        untimed = dataclasses.replace(cell, config=cell.planned_config.with_value("timing", "shared"))
-        path = planned_run(untimed, run.seed).path
-        if statuses[run.path] == "missing" and Run(results, path).result_file.exists():
-            shared += 1
-    if shared:
-        why = "with shared timing, which leaves their losses as they are and says nothing about speed; trained again"
-        notes.append(f"{were_trained(shared, 'of these')} {why}")
-    return notes
-
-
-def were_trained(count: int, which: str) -> str:
-    """The start of a note: "2 runs of this study were trained"."""
-    return f"{counted(count, 'run')} {which} {'was' if count == 1 else 'were'} trained"
-
-
-def trained_again(earlier: Earlier, runs: list[PlannedRun], cells: list[Cell], statuses: dict[str, str]) -> list[str]:
-    """Notes on runs that are trained again, one per reason: this study had them, or their data have changed."""
-    by_id = {cell.id: cell for cell in cells}
-    paths = {run.path for run in runs}
-    replaced = {(run.cell, run.seed): run.path for run in earlier.runs if run.path not in paths}
-    origins: dict[str, dict[tuple[str, str], list[Provenance]]] = {}  # by cell's name
-    code: dict[str, list[set[str]]] = {}  # of each run, the definitions that changed, by the other reasons
-    of_earlier_format = 0
-    moved = 0
-    for run in runs:
-        if statuses[run.path] != "missing" or Run(earlier.results, run.path).provenance_file.exists():
-            continue  # it has ended, or will resume
-        cell = by_id[run.cell]
-        planned = provenance(cell.planned_config, run.seed, cell.task, cell.user_code)
-        old = Run(earlier.results, replaced.get((run.cell, run.seed), "none"))
-        if old.provenance_file.exists() or old.result_file.exists():
-            origin = noted(old.provenance)[0]
-            if origin and origin.format != KEY_FORMAT:
-                of_earlier_format += 1
-            else:
-                code.setdefault(reason(origin, planned), []).append(changed_names(origin, planned))
-            continue
-        if cell.name not in origins:
-            origins[cell.name] = provenances(earlier.results, cell.name)
-        similar = origins[cell.name].get((f"s{run.seed}", planned.numbers), [])
-        if all(origin.data != planned.data for origin in similar):
-            moved += any(origin.source == planned.source for origin in similar)
-    notes = []
-    if of_earlier_format:
-        verb = "is" if of_earlier_format == 1 else "are"
-        notes.append(f"{counted(of_earlier_format, 'run')} of an earlier format {verb} not reused")
-    for why, changes in code.items():
-        names = sorted(set().union(*changes))
-        reasons = [why] if why else []
-        if names:
-            reasons.append(f"with other code ({first_of(names, NAMED)})")
-        elif not why:
-            reasons.append("with other code")
-        notes.append(f"{were_trained(len(changes), 'of this study')} {' and '.join(reasons)}; trained again")
-    if moved:
-        notes.append(f"{were_trained(moved, 'of these configurations')} before the data changed; trained again")
-    return notes
-
-
-def provenances(results: Path, name: str) -> dict[tuple[str, str], list[Provenance]]:
-    """The provenance of the runs in a cell's folder, by seed, as in their names, and settings."""
-    pairs = []
-    for file in (results / "runs" / name).glob("s*-*/provenance.json"):
-        origin = noted(Run(results, f"{name}/{file.parent.name}").provenance)[0]
-        if origin:
-            seed = file.parent.name.partition("-")[0]
-            pairs.append(((seed, origin.numbers), origin))
-    return grouped(pairs)
-
-
-def changed_names(old: Provenance | None, new: Provenance) -> set[str]:
-    """The definitions whose content occurs on one side only, even under another name; none if `old` is gone."""
-    if old is None:
-        return set()
-    unique = {*old.definitions.values()} ^ {*new.definitions.values()}
-    definitions = [*old.definitions.items(), *new.definitions.items()]
-    return {name for name, digest in definitions if digest in unique}
-
-
-def reason(old: Provenance | None, new: Provenance) -> str:
-    """Why a run is not reused, apart from its code; "" if it differs in code only."""
-    if old is None:
-        return "with a provenance.json that is gone or damaged"
-    if old.study != new.study:
-        return f"under reuse={'none' if old.study else 'same'}"
-    changes = []
-    for library, version in new.versions.items():
-        before = old.versions.get(library)
-        if before != version:
-            changes.append(f"{library} {before} (now {version})")
-    return f"with {', '.join(changes)}" if changes else ""
