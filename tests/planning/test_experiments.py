@@ -17,8 +17,7 @@ from ablate.config.designs import RUNG
 from ablate.config.groups import experiments, figures, groups
 from ablate.config.schema import Config
 from ablate.config.typed_json import plain
-from ablate.planning import measured
-from ablate.planning import plan as plan_
+from ablate.planning import check_study, measured
 from ablate.planning.checks import validate
 from ablate.planning.measured import Kernels
 from ablate.planning.plan import Plan
@@ -40,15 +39,20 @@ each_file = pytest.mark.parametrize("name", FILES)
 
 def factors_of(name: str, tier: str | None) -> dict[str, Any]:
     """The levels of a file's factors in one of its tiers."""
-    found: dict[str, Any] = CONTENT[name]["factors"] | CONTENT[name].get("tiers", {}).get(tier, {}).get("factors", {})
-    return found
+    content = CONTENT[name]
+    of_tier = content.get("tiers", {}).get(tier, {})
+    return dict(content["factors"] | of_tier.get("factors", {}))
 
 
 def cut_factors(name: str, tier: str | None) -> dict[str, Any]:
-    """Two levels of each factor of a file without claims, and those with settings: all variants are tried out in
-    test_preflight.py."""
-    found = {} if "claims" in CONTENT[name] else factors_of(name, tier)
-    return {key: [*levels[:2], *(each for each in levels[2:] if "(" in str(each))] for key, levels in found.items()}
+    """Two levels of each factor of a file without claims, and those with settings, since all variants have tests."""
+    if "claims" in CONTENT[name]:
+        return {}
+    cut = {}
+    for key, levels in factors_of(name, tier).items():
+        with_settings = [level for level in levels[2:] if "(" in str(level)]
+        cut[key] = [*levels[:2], *with_settings]
+    return cut
 
 
 @pytest.fixture(scope="module")
@@ -58,26 +62,36 @@ def planned(tmp_path_factory: pytest.TempPathFactory, uncounted: object) -> Iter
     All are planned at one layer where depth is no factor, without their FLOPs, since they match parameters alone; only
     files without results are tried out on small models, with all of their seeds.
     """
-    folder, tasks, build = tmp_path_factory.mktemp("experiments"), dict[str, Any](), validate.build_task
+    folder = tmp_path_factory.mktemp("experiments")
+    tasks: dict[str, Any] = {}
+    build = validate.build_task
 
-    def task(config: Config) -> Any:
+    def build_once(config: Config) -> Any:
         key = str([config.data, config.model._target_])
-        return tasks.get(key) or tasks.setdefault(key, build(config))
+        if key not in tasks:
+            tasks[key] = build(config)
+        return tasks[key]
 
     @functools.cache
     def plan(name: str, tier: str | None) -> Plan:
+        is_new = tier is None and not (RESULTS / name).exists()
         words = [f"+experiment={name}", f"results_dir={folder}", "dry_run=true"]
-        words += [f"tier={tier}"] * bool(tier) + ["seeds=1"] * (bool(tier) or (RESULTS / name).exists())
-        words += ["model.layers=1"] * ("model.layers" not in factors_of(name, tier))
-        words += [f"{key}={','.join(map(str, levels))}" for key, levels in cut_factors(name, tier).items()]
-        if tier is None and not (RESULTS / name).exists():
+        if tier:
+            words.append(f"tier={tier}")
+        if not is_new:
+            words.append("seeds=1")
+        if "model.layers" not in factors_of(name, tier):
+            words.append("model.layers=1")
+        for key, levels in cut_factors(name, tier).items():
+            words.append(f"{key}={','.join(map(str, levels))}")
+        if is_new:
             return api.plan(words)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(plan_, "try_out", lambda rows, checked, settings: [])
+            patch.setattr(check_study, "try_out", lambda rows, checked, settings: [])
             return api.plan(words)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(validate, "build_task", task)
+        patch.setattr(validate, "build_task", build_once)
         patch.setattr(measured, "chosen_for", lambda row, cell: Kernels())
         yield plan
     assert not list(folder.iterdir()), "something was written"
@@ -94,7 +108,8 @@ def test_a_file_says_what_it_asks_and_of_whom(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "tier"), TIERS)
 def test_a_file_can_be_planned_and_all_of_its_claims_apply(name: str, tier: str | None, planned) -> None:
-    plan, content = planned(name, tier), CONTENT[name]
+    plan = planned(name, tier)
+    content = CONTENT[name]
     assert plan.manifest.experiment == name and plan.manifest.tier == tier and plan.todo
     assert plan.manifest.question == content["question"] and plan.manifest.published == content.get("published")
     assert plain(plan.requested.claims) == content.get("claims", {})
@@ -105,13 +120,11 @@ def test_a_file_can_be_planned_and_all_of_its_claims_apply(name: str, tier: str 
     assert (criterion and criterion.value and criterion.value.of) == content.get("replicated")
     assert criterion is None or criterion.registered
     factors = {factor: levels for factor, levels in plan.requested.cells.factors.items() if factor != RUNG}
-    written = factors_of(name, tier) | cut_factors(name, tier)
-    expected = {
-        key: [*level_names(key, [parse_choice(key, each, GROUPS) for each in levels]).values()]
-        if key in GROUPS
-        else levels
-        for key, levels in written.items()
-    }
+    expected = factors_of(name, tier) | cut_factors(name, tier)
+    for key, levels in expected.items():
+        if key in GROUPS:
+            choices = [parse_choice(key, level, GROUPS) for level in levels]
+            expected[key] = [*level_names(key, choices).values()]
     assert factors == expected or content.get("zip")
 
 

@@ -1,13 +1,14 @@
 """Seeds, looks and confirmations of a study: planned for real, with results written by hand instead of trained."""
 
 import math
+import re
 import sys
 from typing import Any
 
 import pytest
 from composed import composed
 from one_run import carry_out, write_plan
-from test_tuning import write
+from planned_rounds import Score, write
 
 from ablate.config.errors import PlanError
 from ablate.config.groups import default_choices
@@ -20,21 +21,26 @@ from ablate.runs.manifest import read_manifest
 pytestmark = pytest.mark.usefixtures("untried", "uncounted")
 
 
-def done(levels: dict[str, Any], lr: float, seed: int) -> float:
+def by_seed(levels: dict[str, Any], lr: float, seed: int) -> float:
     return 2.0 + (seed + len(levels["norm"])) % 3 / 100
 
 
-def finish(planned: Plan, score=done) -> int:
+def finish(planned: Plan, score: Score = by_seed) -> int:
     """Write a result for every run that is to do, and conclude as after a sweep; the exit code."""
     write(planned, score)
     return carry_out(planned, None, lambda: planned)
 
 
 def test_seeds_are_numbered_or_listed(plan):
-    default, three, listed = (plan(*words).manifest for words in ([], ["seeds=3"], ["seeds=[7,3]"]))
-    assert (default.seeds, three.seeds, listed.seeds) == ([0, 1, 2, 3, 4], [0, 1, 2], [3, 7])
-    assert three.study == listed.study, "seeds do not name a study"
-    assert plan("seeds=3", "model.layers=2").manifest.study != three.study
+    assert plan().manifest.seeds == [0, 1, 2, 3, 4]
+    assert plan("seeds=3").manifest.seeds == [0, 1, 2]
+    assert plan("seeds=[7,3]").manifest.seeds == [3, 7]
+
+
+def test_settings_name_a_study_and_seeds_do_not(plan):
+    name = plan("seeds=3").manifest.study
+    assert plan("seeds=[7,3]").manifest.study == name
+    assert plan("seeds=3", "model.layers=2").manifest.study != name
 
 
 def test_a_run_reaches_its_worker_with_every_setting(plan):
@@ -60,8 +66,7 @@ def test_what_is_done_is_not_to_do_and_failures_are_tried_again(plan):
     assert len(first.todo) == 4 and finish(first) == 0
     assert plan("norm=ln,rms", "seeds=2").todo == []
     assert len(plan("norm=ln,rms,bn", "seeds=3").todo) == 5, "a new variant and a new seed, and nothing else"
-    more = plan("norm=ln,rms", "seeds=3")
-    assert finish(more, lambda *_: None) == 1
+    assert finish(plan("norm=ln,rms", "seeds=3"), lambda *_: None) == 1
     assert len(plan("norm=ln,rms", "seeds=3").todo) == 2
     assert finish(plan("norm=ln,rms", "seeds=3"), lambda *_: math.nan) == 0, "a diverged run is a result"
     assert plan("norm=ln,rms", "seeds=3").todo == []
@@ -94,7 +99,7 @@ def test_another_command_cannot_take_seeds_out_of_a_running_study(plan):
 
     def trained_meanwhile(_: Plan) -> None:
         write_plan(plan("norm=ln,rms", "seeds=1"))
-        write(running, done)
+        write(running, by_seed)
 
     assert carry_out(running, trained_meanwhile, lambda: running) == 0
     kept = read_manifest(running.results, running.manifest.study)
@@ -118,22 +123,32 @@ def test_confirm_takes_fresh_seeds_as_a_study_of_its_own(plan):
     assert other.seeds == [7], "a seed that was trained for any of the cells is not fresh"
 
 
-def test_pairing_is_decided_by_what_changes_the_batches(plan):
-    paired = {"optim.lr=1e-3,2e-3": True, "norm=ln,bn": True, "seed.init=0,1": True}
-    paired |= dict.fromkeys(("train.batch_size=2,4", "data.context=8,16", "seed.data=0,1"), False)
-    cells = {sweep: plan(sweep, "seeds=1").manifest.cells for sweep in paired}
-    assert {sweep: first.batches == other.batches for sweep, (first, other) in cells.items()} == paired
+@pytest.mark.parametrize(
+    ("sweep", "is_paired"),
+    [
+        ("optim.lr=1e-3,2e-3", True),
+        ("norm=ln,bn", True),
+        ("seed.init=0,1", True),
+        ("train.batch_size=2,4", False),
+        ("data.context=8,16", False),
+        ("seed.data=0,1", False),
+    ],
+)
+def test_pairing_is_decided_by_what_changes_the_batches(plan, sweep, is_paired):
+    first, second = plan(sweep, "seeds=1").manifest.cells
+    assert (first.batches == second.batches) == is_paired
 
 
 def test_keys_follow_what_changes_numbers_and_nothing_else(plan, tmp_path):
     def path(*overrides: str) -> str:
         return plan("seeds=[1]", *overrides).manifest.runs[0].path
 
-    base, other = path(), f"results_dir={tmp_path / 'other'}"
-    assert base == path("track=none", "keep=all", "train.parallel=1", "train.checkpoint_seconds=1", "study=x", other)
+    base = path()
+    elsewhere = f"results_dir={tmp_path / 'other'}"
+    assert base == path("keep=all", "train.parallel=1", "train.checkpoint_seconds=1", "study=x", elsewhere)
     assert base == path("user=[crashing_norm]"), "a package of the user's that the cell does not use"
-    changed = [path(o) for o in ("optim.lr=1e-2", "train.steps=7", "eval.tokens=128", "seed.init=5", "norm.eps=1e-3")]
-    assert len({base, *changed}) == 6
+    words = ("optim.lr=1e-2", "train.steps=7", "eval.tokens=128", "seed.init=5", "norm.eps=1e-3")
+    assert len({base, *map(path, words)}) == 6
     assert path("seed.init=1", "seed.data=1") == base, "a seed that is set to what it follows is the same run"
 
 
@@ -187,9 +202,24 @@ def test_a_project_that_wandb_refuses_is_refused_before_training(project, said, 
 
 
 def test_optimisers_at_one_learning_rate_are_remarked_upon(plan):
-    def told(*words: str) -> bool:
-        notes = plan("optim=adamw,lion", "seeds=1", *words).notes
-        return any("one learning rate" in note and "tune.key=optim.lr" in note for note in notes)
+    def notes(*words: str) -> str:
+        return "\n".join(plan("optim=adamw,lion", "seeds=1", *words).notes)
 
-    assert told() and not told("optim.lr=1e-3,3e-3")
-    assert not told("tune.key=optim.lr", "tune.values=[1e-3,3e-3]")
+    assert re.search("optimisers are compared at one learning rate, .*; tune.key=optim.lr", notes())
+    assert "one learning rate" not in notes("optim.lr=1e-3,3e-3")
+    assert "one learning rate" not in notes("tune.key=optim.lr", "tune.values=[1e-3,3e-3]")
+
+
+def test_a_warm_up_that_never_ends_is_remarked_upon(plan):
+    note = (
+        "optim.warmup=6 lasts for all of train.steps=6: the learning rate never stops rising; for a tenth of the steps"
+    )
+    assert f"{note} write optim.warmup=1" in plan("optim.warmup=6,2", "seeds=1").notes
+
+
+def test_configurations_with_another_task_than_the_reference_are_remarked_upon(plan, text, tmp_path):
+    other = tmp_path / "other.txt"
+    other.write_text(text.read_text().upper())
+    [note] = plan(f"data.path={text},{other}", "seeds=1", "design=one_at_a_time").notes
+    assert note.endswith("scored on another task than the reference, so that no effect between them will be shown")
+    assert note.startswith(f"data.path={other}: ")

@@ -1,4 +1,4 @@
-"""seeds=auto on the command line: planned from look to look, with results written by hand, and trained for real."""
+"""seeds=auto on the command line, planned from look to look, with results written by hand."""
 
 import math
 from collections.abc import Callable
@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 from fake_studies import edit_manifest
 from one_run import write_plan
-from test_tuning import rounds, write
+from planned_rounds import Score, rounds, write
 
 from ablate.planning.plan import Plan
 from ablate.runs.manifest import log_look, read_manifest
 from ablate.runs.records import Look, Sequential
 from ablate.runs.study import load_study
 
-Score = Callable[[dict[str, Any], float, int], float | None]
 AUTO = ["norm=ln,rms", "seeds=auto"]
 pytestmark = pytest.mark.usefixtures("untried", "uncounted")
 
@@ -40,35 +39,34 @@ def sweep(plan: Callable[..., Plan], capsys: pytest.CaptureFixture[str]) -> Call
     return swept
 
 
-def below(said: str) -> str:
-    """The summary without what says how long it took."""
-    return said.partition("\n")[2]
-
-
 def logged(plan: Plan) -> list[tuple[list[int], Any]]:
     manifest = read_manifest(plan.results, plan.manifest.study)
     return [(look.seeds, look.planned) for look in manifest.looks]
 
 
 def test_it_stops_as_soon_as_all_is_decided(plan, sweep):
-    code, said, trained = sweep(apart, *AUTO)
+    code, summary, trained = sweep(apart, *AUTO)
     assert code == 0 and trained == 10
-    assert "seeds=auto: decided at 5 seeds; intervals allow for interim analyses at 5, 8, 12, 20 seeds" in said
-    assert " raises test loss by " in said and "unadjusted" not in said
+    assert "seeds=auto: decided at 5 seeds; intervals allow for interim analyses at 5, 8, 12, 20 seeds" in summary
+    assert " raises test loss by " in summary and "unadjusted" not in summary
     again = plan(*AUTO)
-    assert again.todo == [] and logged(again) == [(list(range(5)), [5, 8, 12, 20])]
-    assert again.manifest.sequential == Sequential(looks=[5, 8, 12, 20], at=5, max=20)
-    code, repeated, trained = sweep(apart, *AUTO)
-    assert code == 0 and trained == 0
-    assert below(repeated) == below(said), "the same command says the same"
+    assert again.todo == [] and again.manifest.sequential == Sequential(looks=[5, 8, 12, 20], at=5, max=20)
     assert logged(again) == [(list(range(5)), [5, 8, 12, 20])]
 
 
+def test_the_same_command_says_the_same_and_is_no_further_look(plan, sweep):
+    first = sweep(apart, *AUTO)[1].partition("\n")[2]  # without the time that it took
+    looks = logged(plan(*AUTO))
+    code, summary, trained = sweep(apart, *AUTO)
+    assert (code, trained) == (0, 0) and summary.partition("\n")[2] == first
+    assert logged(plan(*AUTO)) == looks
+
+
 def test_it_goes_on_to_the_last_look_where_nothing_is_decided(plan, sweep):
-    code, said, trained = sweep(alike, *AUTO, "seeds_max=8")
+    code, summary, trained = sweep(alike, *AUTO, "seeds_max=8")
     assert code == 0 and trained == 10 + 6
-    assert "seeds=auto: 1 effect undecided at the last analysis, 8 seeds; intervals allow for" in said
-    assert "unadjusted" not in said
+    assert "seeds=auto: 1 effect undecided at the last analysis, 8 seeds; intervals allow for" in summary
+    assert "unadjusted" not in summary
     again = plan(*AUTO, "seeds_max=8")
     assert again.todo == [] and again.manifest.sequential.at == 8
     assert logged(again) == [(list(range(n)), [5, 8]) for n in (5, 8)]
@@ -91,41 +89,41 @@ def test_a_kill_at_any_point_resumes_at_its_look(plan):
 
 
 def test_a_failing_run_ends_the_command_at_its_look(plan, sweep):
-    asked = [*AUTO, "seeds_max=8"]
+    command = [*AUTO, "seeds_max=8"]
 
     def failing(levels: dict[str, Any], lr: float, seed: int) -> float | None:
         return None if (levels["norm"], seed) == ("rms", 3) else alike(levels, lr, seed)
 
-    code, said, trained = sweep(failing, *asked)
-    assert code == 1 and trained == 10
-    assert "the analysis at 5 seeds lacks 1 run" in said
-    assert len(plan(*asked).todo) == 1, "the same command tries it again, and goes on from there"
-    code, said, trained = sweep(apart, *asked)
-    assert code == 0 and trained == 1 + 6 and "unadjusted" not in said
+    code, summary, trained = sweep(failing, *command)
+    assert code == 1 and trained == 10 and "the analysis at 5 seeds lacks 1 run" in summary
+    assert len(plan(*command).todo) == 1, "the same command tries it again, and goes on from there"
+    code, summary, trained = sweep(apart, *command)
+    assert code == 0 and trained == 1 + 6 and "unadjusted" not in summary
 
 
 @pytest.mark.parametrize(
     ("before", "after"),
     [("seeds=3", "seeds=auto"), ("seeds=auto", "seeds=5"), ("seeds=auto seeds_max=5", "seeds=auto seeds_max=8")],
 )
-def test_changing_the_plan_after_a_look_is_reported(before, after, plan, sweep):
+def test_changing_the_plan_after_a_look_is_reported(before, after, sweep):
     score = alike if "max" in before else apart
     assert "unadjusted" not in sweep(score, "norm=ln,rms", *before.split())[1]
     assert "unadjusted: " in sweep(score, "norm=ln,rms", *after.split())[1]
 
 
 def test_a_look_that_another_command_took_since_the_plan_was_made_stays(plan):
-    first, second = plan("norm=ln,rms", "seeds=3", "study=x"), plan("norm=ln,rms", "seeds=2", "study=x")
+    first = plan("norm=ln,rms", "seeds=3", "study=x")
+    second = plan("norm=ln,rms", "seeds=2", "study=x")
     write_plan(first)
     log_look(first.results, first.manifest, "2025-01-02")
     write_plan(second)
     assert read_manifest(second.results, "x").looks == [Look(seeds=[0, 1, 2], when="2025-01-02")]
 
 
-def test_another_study_with_the_same_plan_shares_its_looks(plan, sweep):
+def test_another_study_with_the_same_plan_shares_its_looks(sweep):
     sweep(alike, *AUTO, "seeds_max=8")
-    code, said, trained = sweep(alike, *AUTO, "seeds_max=8", "study=again")
-    assert code == 0 and trained == 0 and "unadjusted" not in said
+    code, summary, trained = sweep(alike, *AUTO, "seeds_max=8", "study=again")
+    assert code == 0 and trained == 0 and "unadjusted" not in summary
     assert "unadjusted: " in sweep(alike, *AUTO, "seeds_max=12", "study=more")[1]
 
 
@@ -141,7 +139,7 @@ def test_a_study_that_has_taken_back_its_claims_has_nothing_to_stop_by(plan, ref
     assert plan("norm=ln,rms", "seeds=8").manifest.withdrawn
 
 
-def test_a_common_reference_alone_is_no_look_at_a_comparison(plan, sweep):
+def test_a_common_reference_alone_is_no_look_at_a_comparison(sweep):
     sweep(alike, "norm=ln,rms", "seeds=3")
     assert "unadjusted" not in sweep(alike, "norm=ln,bn", "seeds=auto", "seeds_max=8")[1]
     assert "unadjusted" in sweep(alike, "norm=ln,bn,rms", "seeds=auto", "seeds_max=8")[1]
@@ -151,8 +149,8 @@ def test_divergence_is_not_waited_for(plan, sweep):
     def diverging(levels: dict[str, Any], lr: float, seed: int) -> float:
         return math.nan if (levels["norm"], seed) == ("rms", 0) else alike(levels, lr, seed)
 
-    code, said, _ = sweep(diverging, *AUTO, "seeds_max=8")
-    assert code == 0 and "seeds=auto: nothing to decide, stopped at 5 seeds, 1 without a verdict" in said
+    code, summary, _ = sweep(diverging, *AUTO, "seeds_max=8")
+    assert code == 0 and "seeds=auto: nothing to decide, stopped at 5 seeds, 1 without a verdict" in summary
     again = plan(*AUTO, "seeds_max=8")
     assert again.todo == [] and again.manifest.sequential.at == 5
 

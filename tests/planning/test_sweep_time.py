@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from test_tuning import rounds
+from planned_rounds import rounds
 
 from ablate.cli.preview import preview
 from ablate.planning import measured
