@@ -15,7 +15,7 @@ import pytest
 from conftest import ROOT, SHAPE, run_module
 
 from ablate.config.citations import entries
-from ablate.config.groups import CONF, groups, noted
+from ablate.config.groups import CONF, comment_words, groups
 from ablate.config.schema import COMPONENTS
 from ablate.config.targets import LIBRARIES, OWN_PACKAGES
 
@@ -168,7 +168,7 @@ def test_a_variant_is_one_yaml_that_names_its_source(group):
         text = file.read_text()
         example = "write a first line such as: # RMSNorm: x / √(mean x² + ε) · g."
         assert text.startswith("# "), f"{file} does not say what it is: {example}"
-        keys, known = noted(file, "cite"), entries(CONF)
+        keys, known = comment_words(file, "cite"), entries(CONF)
         assert keys, (
             f"{file} names no paper: write a line # cite: KEY below the first, and the entry KEY in conf/papers.bib"
         )

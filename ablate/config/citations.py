@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ablate.config.choices import names_of, variant_of
 from ablate.config.errors import PlanError, Problem
-from ablate.config.groups import CONF, Groups, noted
+from ablate.config.groups import CONF, Groups, comment_words
 from ablate.formatting import nearest, visible
 
 FILE = "papers.bib"  # in the same folder as the groups; the user's folder may have another one
@@ -38,19 +38,19 @@ def entries(folder: Path) -> dict[str, Entry]:
 
 def papers(choices: Iterable[dict[str, str]], groups: Groups) -> dict[str, dict[str, Entry]]:
     """The entries that the variants of these choices cite, by group=variant.  Raises `PlanError` for unknown keys."""
-    known = dict(entries(CONF))
+    by_key = dict(entries(CONF))
     if groups.folder:
-        known |= entries(Path(groups.folder))
+        by_key |= entries(Path(groups.folder))
     cited: dict[str, dict[str, Entry]] = {}
     problems = []
     for group, name in sorted(variants_in(choices, groups)):
         file = groups.variants[group][name]
-        for key in noted(file, "cite"):
-            if key in known:
-                cited.setdefault(f"{group}={name}", {})[key] = known[key]
+        for key in comment_words(file, "cite"):
+            if key in by_key:
+                cited.setdefault(f"{group}={name}", {})[key] = by_key[key]
                 continue
             how = f"write @misc{{{key}, author = …, title = …, year = …}} there"
-            meant = nearest(key, known)
+            meant = nearest(key, by_key)
             hint = f"; or did you mean {meant}?" if meant else ""
             bib = file.parents[1] / FILE
             problems.append(Problem(f"{group}={name}", f"{file} cites {key}, but {bib} has no such entry: {how}{hint}"))

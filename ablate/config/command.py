@@ -144,7 +144,7 @@ def folder_problems(groups: Groups) -> Iterator[Problem]:
     for file in sorted(folder.glob("*/*.yml")):
         if file.parent.name in known:
             yield Problem(str(file), f"is not read; name it {file.stem}.yaml")
-    for file in groups.own:
+    for file in groups.user_files:
         if file.parent.name not in known:
             yield Problem(
                 str(file), f"{file.parent.name} is no group of components; {instead(file.parent.name, known)}"

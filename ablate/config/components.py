@@ -167,7 +167,7 @@ def argument_problems(
     if any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values()):
         message = f"{class_name} takes **kwargs, which would swallow misspelt keys; name them"
         return [Problem(f"{group}._target_", message)]
-    own = [name for name, each in parameters.items() if name not in offered and each.kind != each.VAR_POSITIONAL]
+    settable = [name for name, each in parameters.items() if name not in offered and each.kind != each.VAR_POSITIONAL]
     arguments = arguments_in(group, node)
     problems = []
     for name, value in arguments.items():
@@ -175,7 +175,7 @@ def argument_problems(
         if name in offered:
             problems.append(Problem(key, "is set by the model's shape; set model.* or data.* instead"))
         elif name not in parameters:
-            problems.append(Problem(key, f"{class_name} has no such argument; it has {', '.join(own) or 'none'}"))
+            problems.append(Problem(key, f"{class_name} has no such argument; it has {', '.join(settable) or 'none'}"))
         elif value == MISSING:
             problems.append(Problem(key, f"has no value; write {key}=..."))
         elif not fits(value, hints.get(name, Any)):
@@ -183,7 +183,7 @@ def argument_problems(
     if group == "norm" and not fits(None, hints.get("layer", Any)):
         message = f"{class_name} needs layer: int | None; norms outside of the blocks have no layer"
         problems.append(Problem(f"{group}.layer", message))
-    for name in own:
+    for name in settable:
         if name in arguments or parameters[name].default is not inspect.Parameter.empty:
             continue
         how = "write it in the YAML"

@@ -30,7 +30,7 @@ class Groups:
     variants: dict[str, dict[str, Path]]  # by group and name
     studies: dict[str, Path]  # study files by name
     defaults: dict[str, str]  # the reference model's variant of each group
-    own: tuple[Path, ...] = ()  # the files of the user's folder
+    user_files: tuple[Path, ...] = ()  # the files of the user's folder
 
     def plus(self, key: str) -> str:
         """The + that Hydra requires before a group that the reference model does not have."""
@@ -39,8 +39,8 @@ class Groups:
 
 def read_groups(config_dir: str | None = None) -> Groups:
     """The groups, variants and study files on disk."""
-    own = tuple(sorted(Path(config_dir).glob("*/*.yaml"))) if config_dir else ()
-    return Groups(config_dir, groups(config_dir), experiments(config_dir), defaults(), own)
+    user_files = tuple(sorted(Path(config_dir).glob("*/*.yaml"))) if config_dir else ()
+    return Groups(config_dir, groups(config_dir), experiments(config_dir), defaults(), user_files)
 
 
 def groups(config_dir: str | None = None) -> dict[str, dict[str, Path]]:
@@ -115,7 +115,7 @@ def comments(file: Path) -> list[tuple[str, str]]:
     return COMMENT.findall(file.read_text(encoding="utf-8", errors="replace"))
 
 
-def noted(file: Path, word: str) -> list[str]:
+def comment_words(file: Path, word: str) -> list[str]:
     """The words of a YAML's comment `# word: one, two`, in order."""
     words = []
     for name, text in comments(file):
@@ -144,7 +144,7 @@ def other_names(variants: Mapping[str, Path]) -> dict[str, str]:
     """The names that papers and libraries give to variants, `# also: LayerNorm`, and the variant of each."""
     names: dict[str, str] = {}
     for variant, file in variants.items():
-        names |= dict.fromkeys(noted(file, "also"), variant)
+        names |= dict.fromkeys(comment_words(file, "also"), variant)
     return names
 
 
@@ -170,7 +170,7 @@ def names_in(folder: Path = CONF) -> dict[str, str]:
         raise PlanError([Problem("", f"{file}: must be lines of the form `key: name`")])
     names = dict(names)
     for variant in sorted(folder.glob("*/*.yaml")):
-        name = ", ".join(noted(variant, "name"))
+        name = ", ".join(comment_words(variant, "name"))
         if name:
             names[f"{variant.parent.name}={variant.stem}"] = name
     return names
@@ -181,7 +181,7 @@ def keys_and_variants(groups: Groups) -> set[str]:
     keys = {*names_in(), *named_elsewhere().values(), *KEYS, *groups.variants}
     for group, variants in groups.variants.items():
         keys |= {f"{group}={variant}" for variant in variants}
-    for file in groups.own:
+    for file in groups.user_files:
         with contextlib.suppress(Corrupt):  # reported by itself
             content = read_plain(file)
             for key in flat(content) if isinstance(content, dict) and file.parent.name != "experiment" else ():

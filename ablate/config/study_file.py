@@ -65,7 +65,7 @@ def is_one_of(key: str, keys: set[str]) -> bool:
 def read_study_file(name: str, groups: Groups, tier: str | None) -> tuple[StudyFile | None, Settings, Problems]:
     """A study file, the settings of one of its tiers, and all problems of both."""
     path = groups.studies[name]
-    file = str(path) if path in groups.own else f"experiments/{name}.yaml"
+    file = str(path) if path in groups.user_files else f"experiments/{name}.yaml"
     try:
         content = read_plain(path)
     except Corrupt as error:

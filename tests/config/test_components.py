@@ -1,7 +1,4 @@
-"""From YAML to objects: what a constructor's parameters accept, and one clear line for all else.
-
-`component`, `CONFIG` and `each_cell` serve the other tests of whole configurations, too.
-"""
+"""From YAML to objects: what a constructor's parameters accept, and one clear line for all else."""
 
 from __future__ import annotations
 
@@ -17,12 +14,12 @@ import pytest
 import torch
 from conftest import latest
 from empty_task import Blank, some_shape
-from omegaconf import DictConfig, OmegaConf
+from reference_config import CONFIG, component
 
 from ablate.config.components import SHAPE, WIRING, argument_problems, bind, fits, offered_names, resolve
 from ablate.config.errors import BadComponent
 from ablate.config.groups import CONF, PACKAGE
-from ablate.config.schema import COMPONENTS, SECTIONS, VARIED, typed
+from ablate.config.schema import COMPONENTS, SECTIONS, typed
 from ablate.data.copying import Copy
 from ablate.data.task import build_task
 from ablate.model.build import build_model, offered, shape
@@ -34,39 +31,6 @@ from ablate.training.trainer import Trainer
 VOCAB = 11
 # Attributes that the code of models reads.
 READ = {n for file in (PACKAGE / "model").rglob("*.py") for n in re.findall(r"\.(\w+)\b(?! =)", file.read_text())}
-
-
-def component(group: str, variant: str) -> dict[str, Any]:
-    """A variant's YAML."""
-    return {str(k): v for k, v in OmegaConf.to_container(OmegaConf.load(CONF / group / f"{variant}.yaml")).items()}  # type: ignore[union-attr]
-
-
-DEFAULTS = [entry for entry in OmegaConf.load(CONF / "config.yaml").defaults if isinstance(entry, DictConfig)]
-REFERENCE = {str(group): choice for entry in DEFAULTS for group, choice in entry.items()}
-CONFIG: dict[str, Any] = {group: component(group, REFERENCE[group]) for group in VARIED} | {
-    "model": component("model", REFERENCE["model"]) | {"layers": 2, "heads": 2, "dim": 16},
-    "data": {"context": 12},
-}
-
-
-def cells() -> list[dict[str, Any]]:
-    """The reference and every cell that differs from it in one component."""
-    found = [CONFIG]
-    for group in COMPONENTS:
-        names = sorted(file.stem for file in (CONF / group).glob("*.yaml"))
-        assert names, f"conf/{group} holds no variant"
-        found += [CONFIG | {group: component(group, name)} for name in names if name != REFERENCE[group]]
-    own_head = {"model": CONFIG["model"] | {"tie_embeddings": False}}  # a frozen embedding cannot be the head
-    return [cell | own_head if cell["embedding"]["frozen"] else cell for cell in found]
-
-
-def name_of(config: dict[str, Any]) -> str:
-    """A cell in a test's name."""
-    return "-".join(config[group]["_target_"].rpartition(".")[2] for group in COMPONENTS)
-
-
-each_cell = pytest.mark.parametrize("config", cells(), ids=name_of)
-
 OFFERED = offered(some_shape(16)) | {"layer": 0}
 PARTS = [(group, file.stem) for group in COMPONENTS for file in sorted((CONF / group).glob("*.yaml"))]
 
@@ -83,24 +47,28 @@ def problem(group: str, node: dict[str, Any], user: tuple[str, ...] = ()) -> tup
 # ---- targets
 
 
-FOREIGN = ["torch.nn.LayerNorm", "builtins.eval", "ablate.training.trainer.Trainer", "ablate.modelling.Norm", "", None]
-
-
 @pytest.mark.parametrize(
     ("group", "target", "words"),
     [
-        *(("norm", target, ["ablate.model", "user="]) for target in FOREIGN),
+        ("norm", "torch.nn.LayerNorm", ["ablate.model", "user="]),
+        ("norm", "builtins.eval", ["ablate.model", "user="]),
+        ("norm", "ablate.training.trainer.Trainer", ["ablate.model", "user="]),
+        ("norm", "ablate.modelling.Norm", ["ablate.model", "user="]),
+        ("norm", "", ["ablate.model", "user="]),
+        ("norm", None, ["ablate.model", "user="]),
         ("data", "ablate.model.norm.LayerNorm", ["ablate.data", "user="]),
-        *(
-            ("norm", f"ablate.model.{target}", [target, "cannot be found"])
-            for target in ("norm.LayrNorm", "norm.nn.functional.x")
-        ),
+        ("norm", "ablate.model.norm.LayrNorm", ["norm.LayrNorm", "cannot be found"]),
+        ("norm", "ablate.model.norm.nn.functional.x", ["norm.nn.functional.x", "cannot be found"]),
         ("init", "ablate.model.init.FIXED", ["not a class or function"]),
     ],
 )
 def test_a_target_is_a_class_of_the_groups_package(group: str, target: Any, words: list[str]) -> None:
     key, message = problem(group, {"_target_": target})
-    assert key == f"{group}._target_" and all(word in message for word in words)
+    assert key == f"{group}._target_"
+    assert all(word in message for word in words)
+
+
+def test_a_component_needs_a_target() -> None:
     assert problem("norm", {})[0] == "norm._target_"
 
 
@@ -148,55 +116,101 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
-def test_components_of_the_users_own(package: str) -> None:
-    made = bind("norm", {"_target_": f"{package}.parts.Scale", "gain": 2}, OFFERED, [package])()
-    assert (made.dim, made.gain, made.kind) == (16, 2, "a")
+def test_a_users_class_gets_the_shape_and_its_yamls_arguments(package: str) -> None:
+    norm = bind("norm", {"_target_": f"{package}.parts.Scale", "gain": 2}, OFFERED, [package])()
+    assert (norm.dim, norm.gain, norm.kind) == (16, 2, "a")
+
+
+def test_a_component_may_be_a_users_function(package: str) -> None:
     assert bind("norm", {"_target_": f"{package}.parts.make"}, OFFERED, [package])().gain == 2.0
+
+
+def test_a_users_class_may_have_no_constructor(package: str) -> None:
     assert bind("norm", {"_target_": f"{package}.parts.Plain", "_partial_": True}, OFFERED, [package])()
+
+
+def test_an_argument_without_annotation_takes_any_value(package: str) -> None:
     assert bind("norm", {"_target_": f"{package}.parts.Unhinted", "gain": "any"}, OFFERED, [package])().gain == "any"
-    own = {"attention": component("attention", "gqa") | {"_target_": f"{package}.parts.Wider", "more": 1}}
-    own |= {"residual": {"_target_": f"{package}.parts.Halved", "share": 0.25}, "user": [package]}
-    block = build_model(typed(CONFIG | own), Blank(VOCAB)).blocks[0]  # whose constructors pass the shape on
-    assert block.attention.groups == 1 and len(block.norms) == 2
 
 
-def test_what_a_user_package_may_not_hold(package: str) -> None:
-    def refused(target: str, user: tuple[str, ...] = (package,)) -> str:
-        key, message = problem("norm", {"_target_": target, "gain": 2.0}, user)
-        assert key == "norm._target_"
-        return message
+def test_a_users_subclass_passes_the_shape_on(package: str) -> None:
+    config = {
+        "attention": component("attention", "gqa") | {"_target_": f"{package}.parts.Wider", "more": 1},
+        "residual": {"_target_": f"{package}.parts.Halved", "share": 0.25},
+        "user": [package],
+    }
+    block = build_model(typed(CONFIG | config), Blank(VOCAB)).blocks[0]
+    assert block.attention.groups == 1
+    assert len(block.norms) == 2
 
-    assert refused(f"{package}.parts.Scale", ()), "it must be allowed"
-    assert "ablate.model" in refused("os.system") and refused(f"{package}_else.parts.Scale")
-    assert "**kwargs" in refused(f"{package}.parts.Greedy")
-    assert "broken" in refused(f"{package}.broken.Norm") and "failing" in refused(f"{package}.failing.Norm")
+
+def test_a_user_package_must_be_allowed(package: str) -> None:
+    assert problem("norm", {"_target_": f"{package}.parts.Scale", "gain": 2.0}, ())[0] == "norm._target_"
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("os.system", "ablate.model"),
+        ("PACKAGE_else.parts.Scale", "ablate.model"),
+        ("PACKAGE.parts.Greedy", "**kwargs"),
+        ("PACKAGE.broken.Norm", "broken"),
+        ("PACKAGE.failing.Norm", "failing"),
+    ],
+)
+def test_what_a_user_package_may_not_hold(target: str, words: str, package: str) -> None:
+    key, message = problem("norm", {"_target_": target.replace("PACKAGE", package), "gain": 2.0}, (package,))
+    assert key == "norm._target_"
+    assert words in message
+
+
+def test_a_users_subclass_takes_what_its_base_needs(package: str) -> None:
     key, message = problem("residual", {"_target_": f"{package}.parts.OldBlock"}, (package,))
-    assert key == "residual._target_" and "OldBlock" in message, "it cannot hand on what its base takes"
-    takes = "shape, sublayers"
-    assert f"def __init__(self, {takes}, ...)" in message and f"super().__init__({takes}, ...)" in message
-    # An annotation that means nothing, as under TYPE_CHECKING, is let through or is a problem in one line.
-    node = {"_target_": f"{package}.parts.Later", "gain": 1.0}
-    try:
-        bind("norm", node, OFFERED, [package])
-    except BadComponent as error:
-        assert "\n" not in str(error)
-    problems = argument_problems("norm", {"_target_": f"{package}.parts.Positional"}, OFFERED, [package])
-    assert not [row for row in problems if row[0] == "norm.gains"], "nobody can write *gains in YAML"
+    assert key == "residual._target_"
+    how = "write def __init__(self, shape, sublayers, ...) and super().__init__(shape, sublayers, ...)"
+    assert message == f"OldBlock derives from Block, whose constructor takes shape, sublayers; {how}"
+
+
+def test_an_annotation_that_means_nothing_is_one_line(package: str) -> None:
+    key, message = problem("norm", {"_target_": f"{package}.parts.Later", "gain": 1.0}, (package,))
+    assert key == "norm._target_"
+    assert message.startswith("the annotations of Later cannot be read")
+
+
+def test_nobody_can_write_positional_arguments_in_yaml(package: str) -> None:
+    assert argument_problems("norm", {"_target_": f"{package}.parts.Positional"}, OFFERED, [package]) == []
 
 
 # ---- arguments
 
 
-def test_an_argument_that_is_none_of_the_constructors_or_is_missing() -> None:
-    key, message = problem("norm", component("norm", "ln") | {"epss": 1e-5})
-    assert key == "norm.epss" and "LayerNorm" in message and "eps" in message and "dim" not in message
+def test_an_unknown_argument_is_answered_by_those_of_the_constructor() -> None:
+    assert problem("norm", component("norm", "ln") | {"epss": 1e-5}) == (
+        "norm.epss",
+        "LayerNorm has no such argument; it has eps, gain, bias",
+    )
+
+
+def test_an_argument_of_a_constructor_that_takes_none() -> None:
     key, message = problem("position", component("position", "none") | {"base": 1.0})
-    assert key == "position.base" and "none" in message
-    key, message = problem("norm", {"_target_": "ablate.model.norm.BatchNorm", "eps": 1e-5})
-    assert key == "norm.momentum" and "BatchNorm" in message
+    assert key == "position.base"
+    assert message.endswith("it has none")
+
+
+def test_a_missing_argument_is_named() -> None:
+    assert problem("norm", {"_target_": "ablate.model.norm.BatchNorm", "eps": 1e-5}) == (
+        "norm.momentum",
+        "BatchNorm needs momentum; write it in the YAML",
+    )
+
+
+def test_all_mistakes_of_a_component_are_reported_at_once() -> None:
     node = {"_target_": "ablate.model.norm.BatchNorm", "eps": "small", "epss": 1, "dim": 3}
     keys = [key for key, _ in argument_problems("norm", node, OFFERED)]
-    assert keys == ["norm.eps", "norm.epss", "norm.dim", "norm.momentum"], "all at once"
+    assert keys == ["norm.eps", "norm.epss", "norm.dim", "norm.momentum"]
+
+
+def test_an_argument_without_a_value_is_named() -> None:
     with pytest.raises(BadComponent, match=r"data\.path=") as caught:
         build_task(typed(CONFIG | {"data": component("data", "text") | {"context": 8}}))
     assert caught.value.key == "data.path"
@@ -216,20 +230,27 @@ def test_a_value_of_the_wrong_type(group: str, variant: str, key: str, value: An
     assert where == f"{group}.{key}" and repr(value) in message and kind in message
 
 
-def test_an_option_takes_both_of_its_types_and_a_float_a_whole_number() -> None:
-    for value in (None, 100, 1):
-        assert bind("ffn", component("ffn", "mlp") | {"hidden": value}, OFFERED)().up.weight.shape == (value or 64, 16)
+@pytest.mark.parametrize(("hidden", "width"), [(None, 64), (100, 100), (1, 1)])
+def test_an_option_takes_both_of_its_types(hidden: int | None, width: int) -> None:
+    assert bind("ffn", component("ffn", "mlp") | {"hidden": hidden}, OFFERED)().up.weight.shape == (width, 16)
+
+
+def test_a_float_takes_a_whole_number() -> None:
     assert bind("ffn", component("ffn", "mlp") | {"mult": 2}, OFFERED)().up.weight.shape == (32, 16)
 
 
-def test_what_the_shape_and_the_wiring_give_cannot_be_overridden() -> None:
-    for key in SHAPE:
-        where, message = problem("norm", component("norm", "ln") | {key: 8})
-        assert where == f"norm.{key}" and "model.*" in message
-    for key in WIRING:
-        with pytest.raises(BadComponent) as caught:
-            build_model(typed(CONFIG | {"residual": CONFIG["residual"] | {key: "x"}}), Blank(VOCAB))
-        assert caught.value.key == f"residual.{key}"
+@pytest.mark.parametrize("key", SHAPE)
+def test_what_the_shape_gives_cannot_be_overridden(key: str) -> None:
+    where, message = problem("norm", component("norm", "ln") | {key: 8})
+    assert where == f"norm.{key}"
+    assert "model.*" in message
+
+
+@pytest.mark.parametrize("key", WIRING)
+def test_what_the_wiring_gives_cannot_be_overridden(key: str) -> None:
+    with pytest.raises(BadComponent) as caught:
+        build_model(typed(CONFIG | {"residual": CONFIG["residual"] | {key: "x"}}), Blank(VOCAB))
+    assert caught.value.key == f"residual.{key}"
 
 
 def read_names(target: Any) -> set[str]:
@@ -264,31 +285,73 @@ class Sub(int):
     """A number of another class."""
 
 
-def test_which_values_fit_a_type() -> None:
-    option = Optional[int]  # noqa: UP045 (as users write it)
-    for value, hint in ((1, float), (None, option), ("relu", Literal["relu", "gelu"]), ([0.9, 1], list[float])):
-        assert fits(value, hint), (value, hint)
-    assert fits([1, "a"], tuple[int, str]) and fits("anything", Any) and fits(Sub(3), int)
-    for value, hint in ((1.0, int), (True, float), (None, int), ("tanh", Literal["relu", "gelu"])):
-        assert not fits(value, hint), (value, hint)
-    for value, hint in (([0.9, "x"], list[float]), ([1, 2], tuple[int, str]), ({"a": "b"}, dict[str, int])):
-        assert not fits(value, hint), (value, hint)
+OPTION = Optional[int]  # noqa: UP045 (as users write it)
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        (1, float),
+        (None, OPTION),
+        ("relu", Literal["relu", "gelu"]),
+        ([0.9, 1], list[float]),
+        ([1, "a"], tuple[int, str]),
+        ("anything", Any),
+        (Sub(3), int),
+    ],
+)
+def test_values_that_fit_a_type(value: Any, hint: Any) -> None:
+    assert fits(value, hint)
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        (1.0, int),
+        (True, float),
+        (None, int),
+        ("tanh", Literal["relu", "gelu"]),
+        ([0.9, "x"], list[float]),
+        ([1, 2], tuple[int, str]),
+        ({"a": "b"}, dict[str, int]),
+    ],
+)
+def test_values_that_do_not_fit_a_type(value: Any, hint: Any) -> None:
+    assert not fits(value, hint)
 
 
 # ---- models
 
 
-def test_a_shape_is_what_the_configuration_says_and_every_key_reaches_the_model() -> None:
-    """A setting that nothing reads would make two cells equal without a word."""
-    found = shape(typed(CONFIG), Blank(VOCAB, 12))
-    sizes = (found.dim, found.heads, found.head_dim, found.layers, found.dropout, found.context)
-    assert sizes == (16, 2, 8, 2, 0.0, 12) and tuple(offered(found)) == SHAPE and offered(found)["shape"] is found
+def test_a_shape_is_what_the_configuration_says() -> None:
+    sizes = shape(typed(CONFIG), Blank(VOCAB, 12))
+    assert (sizes.dim, sizes.heads, sizes.head_dim, sizes.layers, sizes.dropout, sizes.context) == (
+        16,
+        2,
+        8,
+        2,
+        0.0,
+        12,
+    )
+    assert tuple(offered(sizes)) == SHAPE
+    assert offered(sizes)["shape"] is sizes
+
+
+def test_the_width_is_divided_among_the_heads() -> None:
     with pytest.raises(ValueError, match=r"model\.dim=16 must be divisible by model\.heads=3"):
         build_model(typed(CONFIG | {"model": CONFIG["model"] | {"heads": 3}}), Blank(VOCAB))
-    assert {field.name for field in dataclasses.fields(ModelShape)} <= READ | {"context"}  # which one asks for by name
-    deep = build_model(typed(CONFIG | {"model": CONFIG["model"] | {"layers": 3, "dropout": 0.5}}), Blank(VOCAB))
-    assert len(deep.blocks) == 3 and deep.dropout.p == deep.blocks[0].attention.dropout.p == 0.5
-    assert all(dropout.p == 0.5 for dropout in deep.blocks[0].dropouts)
+
+
+def test_every_size_of_a_shape_is_read_by_a_model() -> None:
+    """A setting that nothing reads would make two cells equal without a word."""
+    assert {field.name for field in dataclasses.fields(ModelShape)} <= READ | {"context"}  # requested by name
+
+
+def test_layers_and_dropout_reach_the_model() -> None:
+    model = build_model(typed(CONFIG | {"model": CONFIG["model"] | {"layers": 3, "dropout": 0.5}}), Blank(VOCAB))
+    assert len(model.blocks) == 3
+    assert model.dropout.p == model.blocks[0].attention.dropout.p == 0.5
+    assert all(dropout.p == 0.5 for dropout in model.blocks[0].dropouts)
 
 
 def noting(section: Any, read: set[str]) -> Any:
@@ -336,12 +399,18 @@ def test_an_encoder_ties_where_targets_are_tokens() -> None:
             tied(True, *other)
 
 
-def test_the_model_form_decides_what_kind_a_task_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = component("data", "copy") | {"context": 64}
+@pytest.mark.parametrize(
+    ("form", "kind"), [("decoder", "lm"), ("encoder", "mlm"), ("bert", "mlm"), ("encoder_decoder", "seq2seq")]
+)
+def test_the_model_form_decides_what_kind_a_task_is(form: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Copy, "kinds", ("mlm", "lm", "seq2seq"))
-    for name, kind in {"decoder": "lm", "encoder": "mlm", "bert": "mlm", "encoder_decoder": "seq2seq"}.items():
-        assert build_task(typed({"model": component("model", name), "data": data})).kind == kind
+    data = component("data", "copy") | {"context": 64}
+    assert build_task(typed({"model": component("model", form), "data": data})).kind == kind
+
+
+def test_a_task_of_another_kind_than_the_model_forms_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Copy, "kinds", ("seq2seq",))
+    data = component("data", "copy") | {"context": 64}
     with pytest.raises(BadComponent, match=r"Copy is a task from sequence to sequence, and Encoder does") as caught:
         build_task(typed({"model": component("model", "encoder"), "data": data}))
     assert caught.value.key == "data"

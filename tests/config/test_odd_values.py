@@ -7,7 +7,7 @@ import pytest
 from conftest import latest
 
 from ablate.cli.main import command
-from ablate.config.groups import groups, noted
+from ablate.config.groups import comment_words, groups
 from ablate.data import language
 
 HUGE = "734543839430499934233706"
@@ -86,6 +86,8 @@ REFUSED = [
     (["eval=${model.dim}"], "eval=${model.dim}: is a section of keys; set one of them, as in eval.KEY=VALUE"),
     (["data=memorisation", "data.symbols=999999998"], "data.symbols must be ≤ 10,000,000, not 999999998"),
     (["user=???"], "user: has no value; write one"),
+    (["optim.betas=???"], "optim.betas: has no value; write one"),
+    (["train.steps=1.5"], "train.steps: 1.5 is not a whole number"),
     (["user=${model.dim}"], "user: takes a list; write [...]"),
     *(([f"{key}=${{ffn}}"], f"{key}: takes one value") for key in ("study", "confirm")),
     (["model._target_=ablate.model.norm.LayerNorm"], "model._target_: 'ablate.model.norm.LayerNorm' is no model form"),
@@ -112,11 +114,18 @@ def test_a_wrong_folder_hides_no_other_mistake(typed):
 
 def test_another_name_is_that_of_one_variant():
     for group, variants in groups().items():
-        others = [other.lower() for file in variants.values() for other in noted(file, "also")]
+        others = [other.lower() for file in variants.values() for other in comment_words(file, "also")]
         assert len({*others, *variants}) == len(others) + len(variants), f"conf/{group}: a name stands for two"
 
 
-def test_the_largest_that_there_can_be_are_planned(typed, untried):
+def test_the_largest_seed_is_planned(typed, untried):
     small = ("model.dim=16", "model.heads=2", "model.layers=2", "model.share_layers=true")
     assert typed(*small, "seeds=[9007199254740992]", "norm.eps=0.5") == (0, [])
-    assert typed("norm=rms", "--cfg", "job", "optim.lr=0.25") == (0, []), "shown whatever the order of the words"
+
+
+def test_a_whole_number_may_have_an_exponent(typed, untried):
+    assert typed("train.steps=2e1", "--cfg", "job") == (0, [])
+
+
+def test_a_configuration_is_shown_whatever_the_order_of_the_words(typed):
+    assert typed("norm=rms", "--cfg", "job", "optim.lr=0.25") == (0, [])

@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 
 from ablate.config.command import read_command
 from ablate.config.depth import variants_of
-from ablate.config.groups import CONF, description, groups, noted
+from ablate.config.groups import CONF, comment_words, description, groups
 from ablate.config.schema import COMPONENTS, LAYERS, NAMED
 from ablate.planning.composition import Composition
 from ablate.planning.plan import Plan, PlanError, compose_cells, plan_study
@@ -24,7 +24,9 @@ def test_a_preset_chooses_a_whole_model_and_leaves_sizes_and_all_else_alone() ->
     for name, body in PRESETS.items():
         file = groups()["preset"][name]
         assert file.read_text().startswith("# @package _global_\n")
-        assert description(file) and noted(file, "cite"), f"{file}: write its paper, # cite: KEY, as in conf/papers.bib"
+        assert description(file) and comment_words(file, "cite"), (
+            f"{file}: write its paper, # cite: KEY, as in conf/papers.bib"
+        )
         listed = [key for entry in body["defaults"] for key in entry]
         assert all(key.startswith("override /") for key in listed), name
         chosen = {key.removeprefix("override /") for key in listed}

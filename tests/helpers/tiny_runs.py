@@ -22,8 +22,8 @@ import torch
 from composed import composed
 from conftest import latest
 from fake_studies import TASK, fabricate, plain_score
+from reference_config import component
 from shown_studies import CLAIMS, FFN, GRID
-from test_components import component
 
 from ablate.config.components import resolve
 from ablate.config.groups import groups

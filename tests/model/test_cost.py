@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from empty_task import Blank
-from test_components import CONFIG, component
+from reference_config import CONFIG, component
 from test_variants import COVER, configuration, name_of
 
 from ablate.config.schema import Config, typed

@@ -1,7 +1,7 @@
 """What stands in the layers of a stack knows which one it is in, where it asks for it."""
 
 from empty_task import Blank
-from test_components import CONFIG
+from reference_config import CONFIG
 from torch import nn
 
 from ablate.config.components import argument_problems, offered_names

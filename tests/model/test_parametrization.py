@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from empty_task import Blank
-from test_components import CONFIG, component
+from reference_config import CONFIG, component
 from torch import nn
 
 from ablate.config.errors import BadComponent

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from test_components import CONFIG, component
+from reference_config import CONFIG, component
 
 from ablate.config.components import resolve
 from ablate.config.groups import groups

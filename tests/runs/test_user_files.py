@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import ways_to_change_code
 from conftest import ROOT
-from test_components import CONFIG
+from reference_config import CONFIG
 from ways_to_change_code import NOT_SEEN, WAYS, Way, native_module
 
 from ablate.config.schema import Config, typed

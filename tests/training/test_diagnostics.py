@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_components import CONFIG, component
+from reference_config import CONFIG, component
 from test_evaluation import CPU, SETTING, VOCAB, Cycles, model, same, state
 from torch import Tensor, nn
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from empty_task import Blank
-from test_components import CONFIG, component
+from reference_config import CONFIG, component
 from torch import Tensor, nn
 
 from ablate.config.schema import typed

@@ -6,7 +6,7 @@ import pytest
 import torch
 from conftest import SHAPE, STEPS, latest
 from one_run import carry_out, train_runs, write_plan
-from test_components import CONFIG, component
+from reference_config import CONFIG, component
 
 from ablate import load
 from ablate.cli.preview import preview

@@ -5,7 +5,7 @@ import torch
 import yaml
 from empty_task import Blank
 from fake_studies import fabricate, whole
-from test_components import CONFIG, component
+from reference_config import CONFIG, component
 
 from ablate import evidence, load
 from ablate.config.components import resolve

@@ -8,7 +8,7 @@ from empty_task import Blank
 from model.test_parametrization import BASE, VOCAB, config_of
 from model.test_variants import check_side_by_side, some_tokens
 from one_run import rows_of, trained_anew, write_plan
-from test_components import component
+from reference_config import component
 
 from ablate.model.build import initialised_model
 from ablate.planning.plan import Plan, PlanError, plan_study

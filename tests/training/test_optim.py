@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from empty_task import Blank
-from test_components import CONFIG, each_cell
+from reference_config import CONFIG, each_cell
 from torch import Tensor, nn
 
 from ablate.config.schema import typed

@@ -8,10 +8,12 @@ from pybtex.database import parse_string
 
 from ablate.config.citations import entries, papers, short
 from ablate.config.errors import PlanError
-from ablate.config.groups import CONF, groups, noted, read_groups
+from ablate.config.groups import CONF, comment_words, groups, read_groups
 from analysis.writing.bibliography import bibliography, cite, mention, names
 
-VARIANTS = [(group, name) for group, found in groups().items() for name, file in found.items() if noted(file, "cite")]
+VARIANTS = [
+    (group, name) for group, found in groups().items() for name, file in found.items() if comment_words(file, "cite")
+]
 ROOT_NORM = papers([{"norm": "rms"}], read_groups())
 
 
@@ -27,7 +29,7 @@ def read(text: str) -> dict[str, dict[str, str]]:
 def test_every_entry_has_author_title_and_year_and_is_cited() -> None:
     known = entries(CONF)
     assert all({"author", "title", "year"} <= entry.keys() for entry in known.values())
-    used = {key for group, name in VARIANTS for key in noted(groups()[group][name], "cite")}
+    used = {key for group, name in VARIANTS for key in comment_words(groups()[group][name], "cite")}
     assert not (idle := known.keys() - used), f"no variant cites {sorted(idle)}: delete them from conf/papers.bib"
     assert not (lost := used - known.keys()), f"write the entries {sorted(lost)} in conf/papers.bib"
 
