@@ -1,8 +1,9 @@
 """`--json`: one document on standard output, for every command."""
 
+import importlib
 import json
 import math
-import re
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +17,15 @@ from one_run import here
 from ablate.cli import main, status
 from ablate.config.subcommands import SCHEMA, Outcome, conclude, document, plain
 
-GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 PAGE = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+
+
+def document_of(printed: str) -> Any:
+    """The document that a command printed; nothing else stands beside it."""
+    content = json.loads(printed)
+    assert content.keys() == {"schema", "command", "exit_code", "remarks", "result"}
+    assert content["schema"] == SCHEMA
+    return content
 
 
 class Pair(NamedTuple):
@@ -25,96 +33,101 @@ class Pair(NamedTuple):
     second: object
 
 
-def told(shown: str) -> Any:
-    """The document that a command printed; nothing else stood beside it."""
-    found = json.loads(shown)
-    assert found.keys() == {"schema", "command", "exit_code", "remarks", "result"} and found["schema"] == SCHEMA
-    return found
+PLAIN = [
+    (pandas.DataFrame({"a": [1], "b": [math.nan], "c": ["x"]}), [{"a": 1, "b": None, "c": "x"}]),
+    (Pair(Path("a/b"), np.float64("inf")), {"first": "a/b", "second": None}),
+    ({"n": np.int64(3), "t": (True, None)}, {"n": 3, "t": [True, None]}),
+]
 
 
-def test_values_are_those_of_json() -> None:
-    table = pandas.DataFrame({"a": [1, 2], "b": [math.nan, 0.5], "c": ["x", None]})
-    assert plain(table) == [{"a": 1, "b": None, "c": "x"}, {"a": 2, "b": 0.5, "c": None}]
-    assert plain(Pair(Path("a/b"), np.float64("inf"))) == {"first": "a/b", "second": None}
+@pytest.mark.parametrize(("value", "expected"), PLAIN)
+def test_values_are_those_of_json(value: Any, expected: Any) -> None:
+    assert plain(value) == expected
+    assert document_of(document("it", Outcome(0, value)))["result"] == expected
+
+
+def test_the_documentation_has_the_schema() -> None:
     assert f'"schema": {SCHEMA},' in PAGE
-    assert json.loads(document("it", Outcome(0, {"n": np.int64(3), "t": (True, None)})))["result"] == {
-        "n": 3,
-        "t": [True, None],
-    }
+
+
+def print_and_start_a_child() -> Outcome:
+    print("a table")
+    os.system("echo a child")
+    return Outcome(1, [1])
 
 
 def test_nothing_else_comes_to_standard_output(capfd: pytest.CaptureFixture[str]) -> None:
-    """Of the process, and of one that it starts."""
+    assert conclude("it", True, print_and_start_a_child) == 1
+    assert document_of(capfd.readouterr().out)["result"] == [1]
 
-    def act() -> Outcome:
-        import os
 
-        print("a table")
-        os.system("echo a child")
-        return Outcome(1, [1])
-
-    assert conclude("it", True, act) == 1
-    assert told(capfd.readouterr().out)["result"] == [1]
-    assert conclude("it", False, act) == 1
+def test_without_json_all_comes_to_standard_output(capfd: pytest.CaptureFixture[str]) -> None:
+    assert conclude("it", False, print_and_start_a_child) == 1
     assert sorted(capfd.readouterr().out.splitlines()) == ["a child", "a table"]
 
 
-# By command, its words beside --results-dir, and the keys of its result, or of each of its rows.
+# The words of each command, and the keys of its result, or of each of its rows.
 COMMANDS = {
-    "status": (["status"], {"study", "round", "path", "name", "state", "step", "steps"}),
-    "studies": (["studies"], {"study", "factors", "cells", "seeds", "states", "bytes", "updated"}),
-    "studies delete": (["studies", "delete", "fabricated"], {"studies", "removed", "removable", "not_removed"}),
-    "clean": (["clean"], {"removed", "removable", "not_removed", "kept"}),
-    "sync": (["sync"], {"study", "lines"}),
-    "analyse export": (["analyse", "export"], {"study", "files", "notes"}),
-    "analyse": (
-        ["analyse"],
-        {"study", "cells", "effects", "claims", "replicated", "notes", "folder", "files", "removed"},
-    ),
+    "status": "study round path name state step steps",
+    "studies": "study factors cells seeds states bytes updated",
+    "studies delete fabricated": "studies removed removable not_removed",
+    "clean": "removed removable not_removed kept",
+    "sync": "study lines",
+    "analyse export": "study files notes",
+    "analyse": "study cells effects claims replicated notes folder files removed",
 }
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("results")
-    fabricate(folder, GRID)
+    fabricate(folder, {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]})
     draw_effects_alone(folder)
     return folder
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_says_in_json_what_its_page_says(name: str, results: Path, capfd: Any) -> None:
-    words, keys = COMMANDS[name]
-    module = __import__(main.COMMANDS[words[0]], fromlist=["main"])
-    assert module.main([*words[1:], "--results-dir", str(results), "--json"]) == 0
-    found = told(capfd.readouterr().out)
-    assert found["command"] == f"ablate {name}" or words[0] == "studies"
-    rows = found["result"] if isinstance(found["result"], list) else [found["result"]]
-    assert rows and all(row.keys() == keys for row in rows)
-    section = PAGE.partition(f"`ablate {name}`")[2].partition("\n| `ablate")[0]
-    assert all(re.search(rf"`{key}`", section) for key in keys), f"docs/json.md says nothing of {keys}"
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_command_has_the_keys_that_are_documented(words: str, results: Path, capfd: Any) -> None:
+    name, *arguments = words.split()
+    module = importlib.import_module(main.COMMANDS[name])
+    assert module.main([*arguments, "--results-dir", str(results), "--json"]) == 0
+    content = document_of(capfd.readouterr().out)
+    assert content["command"].startswith(f"ablate {name}")
+    rows = content["result"] if isinstance(content["result"], list) else [content["result"]]
+    section = PAGE.partition(f"`ablate {words.removesuffix(' fabricated')}`")[2].partition("\n| `ablate")[0]
+    for row in rows:
+        assert row.keys() == set(COMMANDS[words].split())
+    for key in rows[0]:
+        assert f"`{key}`" in section, key
 
 
-def test_a_plan_and_a_study(small, untried, tmp_path, monkeypatch, capfd) -> None:
-    words = ["-m", "norm=ln,rms", "seeds=1", *small, "--json"]
-    assert main.command([*words, "dry_run=true"]) == 0
-    plan = told(capfd.readouterr().out)["result"]
-    assert [cell["levels"] for cell in plan["cells"]] == [{"norm": "ln"}, {"norm": "rms"}] and len(plan["todo"]) == 2
+def test_a_plan_has_its_cells_and_runs(small: list[str], untried: None, capfd) -> None:
+    assert main.command(["-m", "norm=ln,rms", "seeds=1", *small, "dry_run=true", "--json"]) == 0
+    plan = document_of(capfd.readouterr().out)["result"]
+    assert [cell["levels"] for cell in plan["cells"]] == [{"norm": "ln"}, {"norm": "rms"}]
+    assert len(plan["todo"]) == 2
+
+
+def test_a_study_has_its_runs_and_effects(small: list[str], untried: None, tmp_path: Path, monkeypatch, capfd) -> None:
     monkeypatch.setattr("ablate.api.run_plan", here)
-    assert main.command(words) == 0
-    study = told(capfd.readouterr().out)["result"]
+    assert main.command(["-m", "norm=ln,rms", "seeds=1", *small, "--json"]) == 0
+    study = document_of(capfd.readouterr().out)["result"]
     assert [run["status"] for run in study["runs"]] == ["done", "done"]
     assert study["effects"][0]["verdict"] == "undecided"
     assert status.main(["--json", "--results-dir", str(tmp_path / "results")]) == 0
-    assert [(run["step"], run["steps"]) for run in told(capfd.readouterr().out)["result"]] == 2 * [(6, 6)]
+    runs = document_of(capfd.readouterr().out)["result"]
+    assert [(run["step"], run["steps"]) for run in runs] == [(6, 6), (6, 6)]
 
 
-def test_remarks_and_mistakes_are_in_the_document(small, untried, capfd) -> None:
+def test_remarks_are_in_the_document(small: list[str], untried: None, capfd) -> None:
     words = ["attention=window+mha", "attention.window=5", *latest(*small, "model.layers=2"), "dry_run=true", "--json"]
     assert main.command(words) == 0
-    assert "attention.window reaches window, not mha" in told(capfd.readouterr().out)["remarks"]
+    assert "attention.window reaches window, not mha" in document_of(capfd.readouterr().out)["remarks"]
+
+
+def test_a_mistake_is_in_the_document_and_on_standard_error(small: list[str], capfd) -> None:
     assert main.command(["norm=rmss", *small, "--json"]) == 2
-    shown = capfd.readouterr()
-    found = told(shown.out)
-    assert found["exit_code"] == 2 and found["result"] is None
-    assert [f"{found['command']}: {line}" for line in found["remarks"]] == shown.err.splitlines()
+    printed = capfd.readouterr()
+    content = document_of(printed.out)
+    assert (content["exit_code"], content["result"]) == (2, None)
+    assert [f"{content['command']}: {line}" for line in content["remarks"]] == printed.err.splitlines()

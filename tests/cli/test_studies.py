@@ -2,12 +2,12 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
 import pytest
-from fake_studies import edit_json, fabricate
-from test_clean import all_files
+from fake_studies import edit_manifest, fabricate
 
 from ablate.cli import studies
 from ablate.runs.folder import Run
@@ -17,64 +17,89 @@ GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
 
 @pytest.fixture
-def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def results(tmp_path: Path) -> Path:
     """A study with exchange runs and a confirmation, and another one that shares its first run."""
-    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "results"
     fabricate(folder, GRID, study="s", exchange="s-exchange")
     fabricate(folder, {"norm": ["ln", "rms"]}, study="s-exchange", exchange_of="s", seeds=[7])
     fabricate(folder, GRID, study="s-confirm-2", confirms="s", seeds=[8, 9], exchange="s-exchange")
     fabricate(folder, {"norm": ["ln"]}, study="other", seeds=[0], status=lambda *_: "missing")
     path = read_manifest(folder, "s").runs[0].path
-    edit_json(study_folder(folder, "other") / "manifest.json", lambda told: told["runs"][0].update(path=path))
-    for own in ("figures", "tensorboard"):
-        (folder / own / "s").mkdir(parents=True)
-        (folder / own / "s" / "figures.yaml").write_text("{}")
-    (folder / "studies" / ".s.tmp" / "of an earlier removal").mkdir(parents=True)
+    edit_manifest(folder, "other", lambda manifest: manifest["runs"][0].update(path=path))
+    for kind in ("figures", "tensorboard"):
+        (folder / kind / "s").mkdir(parents=True)
     for age, name in enumerate(["other", "s", "s-confirm-2", "s-exchange"]):
         os.utime(study_folder(folder, name) / "manifest.json", (1e9 - age, 1e9 - age))
     return folder
 
 
-def said(results: Path, capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> list[str]:
-    assert studies.main([*words, "--results-dir", str(results)]) == code
-    shown = capsys.readouterr()
-    return (shown.out + shown.err).splitlines()
+@pytest.fixture
+def lines_of(results: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
+    """The lines of the command, which ends with a code."""
+
+    def run(*words: str, code: int = 0) -> list[str]:
+        assert studies.main([*words, "--results-dir", str(results)]) == code
+        return "".join(capsys.readouterr()).splitlines()
+
+    return run
 
 
-def test_each_study_is_a_line_the_newest_first(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def own_runs(results: Path) -> list[Run]:
+    """The runs of the study that no other has."""
+    return [Run(results, run.path) for run in read_manifest(results, "s").runs[1:]]
+
+
+def test_each_study_is_a_line_the_newest_first(results: Path, lines_of: Callable[..., list[str]]) -> None:
     (study_folder(results, "s-confirm-2") / "manifest.json").write_text("{")
-    lines = said(results, capsys)
-    assert [line.split()[0] for line in lines[1:3]] == ["other", "s"] and "s-confirm-2" in lines[3]
-    assert "norm=ln,rms ffn=mlp,swiglu  4 × 3" in lines[2] and "14 runs: 14 done" in lines[2] and "days" in lines[2]
-    assert "remove it by hand" in said(results, capsys, "delete", "s-confirm-2", code=2)[0]
+    lines = lines_of()
+    assert [line.split()[0] for line in lines[1:3]] == ["other", "s"]
+    assert "s-confirm-2" in lines[3]
+    assert "norm=ln,rms ffn=mlp,swiglu  4 × 3" in lines[2]
+    assert "14 runs: 14 done" in lines[2]
 
 
-@pytest.mark.parametrize(
-    ("word", "message"), [("delet", "did you mean delete?"), ("rm", "did you mean delete?"), ("delete", "delete NAME")]
-)
-def test_a_mistake_in_the_words_is_one_line(results: Path, capsys, word: str, message: str) -> None:
-    [line] = said(results, capsys, word, code=2)
+MISTAKES = [(["delet"], "did you mean delete?"), (["rm"], "did you mean delete?"), (["delete"], "delete NAME")]
+
+
+@pytest.mark.parametrize(("words", "message"), MISTAKES)
+def test_a_mistake_in_the_words_is_one_line(words: list[str], message: str, lines_of) -> None:
+    [line] = lines_of(*words, code=2)
     assert message in line
 
 
-def test_what_is_deleted_is_what_nobody_else_uses(results: Path, capsys) -> None:
-    """Runs first, so that the same command goes on after an interruption; nothing of a study that is being trained."""
-    shared, *alone = (Run(results, run.path) for run in read_manifest(results, "s").runs)
-    before, lines = all_files(results), said(results, capsys, "delete", "s")
-    assert lines[-1] == "nothing was removed; add --yes to remove it" and all_files(results) == before
-    assert f"  runs of no other study: {len(alone)}, " in "\n".join(lines)
-    (results / "studies" / "linked").symlink_to(study_folder(results, "other"))
-    assert not any("stay for now" in line for line in said(results, capsys, "delete", "other")), "s has its run"
-    (results / "studies" / "linked").unlink()
-    with alone[0].lock(lambda: False):
-        assert "has a run in use" in said(results, capsys, "delete", "s", "--yes", code=2)[0]
+def test_a_study_that_cannot_be_read_is_not_deleted(results: Path, lines_of: Callable[..., list[str]]) -> None:
+    (study_folder(results, "s").joinpath("manifest.json")).write_text("{")
+    assert "remove it by hand" in lines_of("delete", "s", "--yes", code=2)[0]
+    assert study_folder(results, "s").exists()
+
+
+def test_nothing_is_deleted_without_yes(results: Path, own_runs: list[Run], lines_of) -> None:
+    before = sorted(results.rglob("*"))
+    lines = lines_of("delete", "s")
+    assert lines[-1] == "nothing was removed; add --yes to remove it"
+    assert any(line.startswith(f"  runs of no other study: {len(own_runs)}, ") for line in lines)
+    assert sorted(results.rglob("*")) == before
+
+
+def test_a_study_goes_with_its_runs_that_no_other_has(results: Path, own_runs: list[Run], lines_of) -> None:
+    shared = Run(results, read_manifest(results, "s").runs[0].path)
+    lines_of("delete", "s", "--yes")
+    assert shared.result_file.exists()
+    assert not any(run.folder.exists() for run in own_runs)
+    assert not any((results / kind / "s").exists() for kind in ("studies", "figures", "tensorboard"))
+    assert {"s-exchange", "s-confirm-2", "other"} == {path.name for path in (results / "studies").iterdir()}
+
+
+def test_a_study_in_training_is_not_deleted(results: Path, own_runs: list[Run], lines_of) -> None:
+    with own_runs[0].lock(lambda: False):
+        assert "has a run in use" in lines_of("delete", "s", "--yes", code=2)[0]
+    assert all(run.result_file.exists() for run in own_runs)
+
+
+def test_an_interrupted_deletion_is_finished_by_the_same_command(own_runs: list[Run], lines_of) -> None:
     with mock.patch.object(shutil, "rmtree", side_effect=KeyboardInterrupt):
-        said(results, capsys, "delete", "s", "--yes", code=130)
-    assert any(line.startswith("s ") and "done, " in line for line in said(results, capsys))
-    said(results, capsys, "delete", "s", "--yes")
-    assert shared.result_file.exists() and not any(run.folder.exists() for run in alone)
-    assert {path.name for path in (results / "studies").glob("[!.]*")} == {"s-exchange", "s-confirm-2", "other"}, (
-        "aa is of both"
-    )
-    assert not any((results / own / "s").exists() for own in ("figures", "tensorboard"))
+        lines_of("delete", "s", "--yes", code=130)
+    assert any(line.startswith("s ") for line in lines_of()), "the study goes last"
+    lines_of("delete", "s", "--yes")
+    assert not any(run.folder.exists() for run in own_runs)

@@ -1,6 +1,6 @@
-"""What somebody else may put into a results folder, a study file or a folder of variants, to have it executed.
+"""What somebody else may put into a results folder, a study file or a folder of variants to have it executed.
 
-Each attack would create the canary: a file that must not be there after any command.
+Each attack would create the canary, a file that no command may leave behind.
 """
 
 import json
@@ -13,13 +13,18 @@ from typing import Any
 
 import yaml
 
+from ablate.runs.files import SEAL, seal_of
+
+STUDY = "theirs"
 CANARY = "canary"
 PACKAGE = "loaded_gun"
+# Runs each command, or those that are named: its exit code and what it printed.
+RunCommands = Callable[..., dict[str, tuple[int, str]]]
 
 
-def package(folder: Path) -> None:
-    """A package of nobody's that lies where Python finds it: importing it, or making its class, fires."""
-    (folder / PACKAGE).mkdir(parents=True)
+def write_package(folder: Path) -> None:
+    """A package where Python finds it, which fires when it is imported or one of its classes is made."""
+    (folder / PACKAGE).mkdir()
     (folder / PACKAGE / "__init__.py").write_text(
         "import pathlib\n"
         "from torch import nn\n"
@@ -33,23 +38,23 @@ def package(folder: Path) -> None:
     )
 
 
-def targets(folder: Path) -> dict[str, dict[str, Any]]:
-    """Nodes of a component, and the `user` beside them, that would run something if they were called."""
+def attacks(folder: Path) -> dict[str, tuple[list[str], dict[str, Any]]]:
+    """What `user` would name, and the node of a component that would run something if it were called."""
     shot = f"touch {folder / CANARY}"
+    package = {"_target_": f"{PACKAGE}.Norm", "_partial_": True}
+    worker = "ablate.execution.worker.subprocess.run"
     return {
-        "stdlib": {"user": ["os"], "node": {"_target_": "os.system", "command": shot}},
-        "subprocess": {"user": ["subprocess"], "node": {"_target_": "subprocess.Popen", "args": shot, "shell": True}},
-        "builtins": {"user": ["builtins"], "node": {"_target_": "builtins.exec", "source": f"import os; os.{shot}"}},
-        "pickle": {"user": ["pickle"], "node": {"_target_": "pickle.loads", "data": "x"}},
-        "torch": {"user": ["torch"], "node": {"_target_": "torch.hub.load", "repo_or_dir": str(folder)}},
-        "dependency": {"user": ["hydra"], "node": {"_target_": "hydra.utils.instantiate", "config": {}}},
-        "imported": {"user": ["ablate"], "node": {"_target_": "ablate.execution.worker.subprocess.run", "args": shot}},
-        "walk": {"user": [], "node": {"_target_": "ablate.model.norm.torch.os.system", "command": shot}},
-        "package": {"user": [PACKAGE], "node": {"_target_": f"{PACKAGE}.Norm", "_partial_": True}},
-        "nested": {"user": [PACKAGE], "node": {"inner": {"_target_": f"{PACKAGE}.Norm"}, "_target_": "os.system"}},
-        "dots": {"user": [""], "node": {"_target_": f"..{PACKAGE}.Norm"}},
-        "number": {"user": 7, "node": {"_target_": 7}},
-        "function": {"user": [], "node": {"_target_": "ablate.model.init.initialise"}},
+        "stdlib": (["os"], {"_target_": "os.system", "command": shot}),
+        "subprocess": (["subprocess"], {"_target_": "subprocess.Popen", "args": shot, "shell": True}),
+        "builtins": (["builtins"], {"_target_": "builtins.exec", "source": f"import os; os.system('{shot}')"}),
+        "torch": (["torch"], {"_target_": "torch.hub.load", "repo_or_dir": str(folder)}),
+        "dependency": (["hydra"], {"_target_": "hydra.utils.instantiate", "config": package}),
+        "imported by ablate": (["ablate"], {"_target_": worker, "args": shot, "shell": True}),
+        "walk": ([], {"_target_": "ablate.model.norm.torch.os.system", "command": shot}),
+        "package": ([PACKAGE], package),
+        "nested": ([PACKAGE], {"inner": package, "_target_": "os.system"}),
+        "number": ([], {"_target_": 7}),
+        "function": ([], {"_target_": "ablate.model.init.initialise"}),
     }
 
 
@@ -63,39 +68,28 @@ class Shot:
         return os.mknod, (self.file,)
 
 
-def bullet(folder: Path) -> bytes:
+def firing_pickle(folder: Path) -> bytes:
     """A pickle that fires."""
     return pickle.dumps(Shot(folder))
 
 
-def tag(folder: Path) -> str:
+def firing_yaml(folder: Path) -> str:
     """YAML that fires in a loader that makes objects."""
     return f"!!python/object/apply:os.mknod ['{folder / CANARY}']\n"
 
 
 def edit_yaml(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change a YAML file that a run has written."""
-    content = yaml.load(file.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    content = yaml.safe_load(file.read_text())
     change(content)
-    file.write_text(yaml.dump(content, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper), sort_keys=False))
+    file.write_text(yaml.safe_dump(content, sort_keys=False))
 
 
-def edit_json(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change a JSON file as somebody would who wants it to pass for what the software wrote."""
-    from ablate.runs.files import read_json, write_json
-
-    content = read_json(file)
-    change(content)
-    write_json(file, content)
+def write_sealed(file: Path, content: dict[str, Any]) -> None:
+    """Write any JSON object with its checksum, as somebody would who wants it to pass for what the software wrote."""
+    file.write_text(json.dumps(content | {SEAL: seal_of(content)}))
 
 
-def raw_json(file: Path, content: Any) -> None:
-    """Put any JSON in place of a file, an object with its checksum."""
-    from ablate.runs.files import SEAL, seal_of
-
-    file.write_text(json.dumps(content | {SEAL: seal_of(content)} if isinstance(content, dict) else content))
-
-
-def forget() -> None:
+def forget_package() -> None:
     """Have the package imported anew by whoever imports it next."""
     sys.modules.pop(PACKAGE, None)

@@ -1,24 +1,21 @@
 """A small study that was trained once, copied for each attack, and every command that reads such a folder."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from conftest import SHAPE, STEPS
-from fake_studies import draw_effects_alone
+from fake_studies import draw_effects_alone, edit_json
 from one_run import train_runs, write_plan
 
 from ablate.runs.manifest import read_manifest
-from hostile.arsenal import CANARY, edit_json, forget, package
-
-STUDY = "theirs"
+from hostile.arsenal import CANARY, STUDY, RunCommands, forget_package, write_package
 
 
 @pytest.fixture(scope="session")
 def original(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of two cells with one seed, trained in this process."""
-
     from ablate.planning.plan import plan_study
 
     folder = tmp_path_factory.mktemp("original") / "results"
@@ -32,13 +29,13 @@ def original(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder to be in, with a package that fires when it is imported; after the test nothing has."""
-    package(tmp_path)
+    """The current folder, with a package that fires when it is imported; after the test nothing has."""
+    write_package(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
-    forget()
+    forget_package()
     yield tmp_path
-    forget()
+    forget_package()
     assert not (tmp_path / CANARY).exists(), "it was executed"
 
 
@@ -57,17 +54,14 @@ def folders(results: Path) -> list[Path]:
     return [results / "runs" / run.path for run in read_manifest(results, STUDY).runs]
 
 
-Commands = dict[str, Callable[[], int]]
-
-
 @pytest.fixture
-def commands(results: Path) -> Commands:
-    """Every command that reads results, as a call of what the command line calls."""
+def run_commands(results: Path, capsys: pytest.CaptureFixture[str]) -> RunCommands:
+    """Runs each command that reads results, or those that are named, as the command line calls it: no traceback."""
     from ablate.cli import clean, status, studies, sync
     from analysis.cli.main import main as analysis
     from analysis.dashboard import main as dashboard
 
-    return {
+    commands = {
         "status": lambda: status.main([STUDY]),
         "studies": lambda: studies.main([]),
         "sync": lambda: sync.main([STUDY]),
@@ -77,24 +71,17 @@ def commands(results: Path) -> Commands:
         "analysis": lambda: analysis([STUDY]),
     }
 
-
-Tried = Callable[..., dict[str, tuple[int, str]]]
-
-
-@pytest.fixture
-def tried(commands: Commands, capsys: pytest.CaptureFixture[str]) -> Tried:
-    """Runs each command, or those that are named: its exit code and what it printed, with no traceback."""
-
-    def each(*names: str) -> dict[str, tuple[int, str]]:
-        found = {}
+    def run(*names: str) -> dict[str, tuple[int, str]]:
+        outcomes = {}
         for name in names or commands:
             try:
                 code = commands[name]()
             except SystemExit as end:
                 code = int(end.code or 0)
             printed = "".join(capsys.readouterr())
-            assert "Traceback" not in printed and code in (0, 1, 2), (name, code, printed)
-            found[name] = code, printed
-        return found
+            assert "Traceback" not in printed, (name, printed)
+            assert code in (0, 1, 2), name
+            outcomes[name] = (code, printed)
+        return outcomes
 
-    return each
+    return run
