@@ -138,13 +138,10 @@ def orphan(results: Path) -> Run:
     return run
 
 
-def test_a_run_of_no_study_is_named_and_stays(results: Path, orphan: Run, capsys) -> None:
+def test_a_run_of_no_study_goes_only_when_asked_for(results: Path, orphan: Run, capsys) -> None:
     assert command(results, "--yes") == 0
     assert orphan.result_file.exists()
     assert "kept: runs that no study refers to: 1, " in capsys.readouterr().out
-
-
-def test_a_run_of_no_study_goes_when_asked_for(results: Path, orphan: Run) -> None:
     assert command(results, "--yes", "--orphans") == 0
     assert not orphan.folder.exists()
     assert run_of(results, 0).result_file.exists()

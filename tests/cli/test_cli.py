@@ -70,13 +70,6 @@ def test_each_run_of_a_sweep_has_its_result_metrics_and_weights(swept: Swept) ->
         assert not run.checkpoint_file.exists()
 
 
-def test_the_losses_of_documents_give_that_of_the_run(swept: Swept) -> None:
-    result = Run(swept.results, swept.manifest.runs[0].path).result()
-    documents = result.documents["test"]
-    total = sum(n * loss for n, loss in zip(documents.tokens, documents.loss, strict=True))
-    assert total / sum(documents.tokens) == pytest.approx(result.final["test/loss"])
-
-
 def test_a_sweep_is_analysed(swept: Swept) -> None:
     draw_effects_alone(swept.results, swept.manifest.study)
     assert analyse(["--results-dir", str(swept.results)]) == 0
@@ -157,11 +150,6 @@ def test_without_words_there_is_help_and_nothing_is_trained(words, tmp_path: Pat
     assert command(words) == 0
     assert "usage: ablate [-m] [group=variant" in capfd.readouterr().out
     assert list(tmp_path.iterdir()) == []
-
-
-def test_help_as_json_is_its_text(capfd) -> None:
-    assert command(["help", "norm", "--json"]) == 0
-    assert json.loads(capfd.readouterr().out)["result"].startswith("norm\n")
 
 
 def test_the_configuration_as_json_has_every_section(capfd) -> None:

@@ -46,10 +46,6 @@ def test_values_are_those_of_json(value: Any, expected: Any) -> None:
     assert document_of(document("it", Outcome(0, value)))["result"] == expected
 
 
-def test_the_documentation_has_the_schema() -> None:
-    assert f'"schema": {SCHEMA},' in PAGE
-
-
 def print_and_start_a_child() -> Outcome:
     print("a table")
     os.system("echo a child")
@@ -59,11 +55,6 @@ def print_and_start_a_child() -> Outcome:
 def test_nothing_else_comes_to_standard_output(capfd: pytest.CaptureFixture[str]) -> None:
     assert conclude("it", True, print_and_start_a_child) == 1
     assert document_of(capfd.readouterr().out)["result"] == [1]
-
-
-def test_without_json_all_comes_to_standard_output(capfd: pytest.CaptureFixture[str]) -> None:
-    assert conclude("it", False, print_and_start_a_child) == 1
-    assert sorted(capfd.readouterr().out.splitlines()) == ["a child", "a table"]
 
 
 # The words of each command, and the keys of its result, or of each of its rows.

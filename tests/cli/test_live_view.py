@@ -3,7 +3,6 @@
 import contextlib
 import fcntl
 import io
-import itertools
 import json
 import os
 import pty
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 from conftest import read_terminal
 from crashing_norm import wait_for
-from fake_studies import edit_json, edit_manifest, fabricate
+from fake_studies import edit_manifest, fabricate
 from rich.console import Console, Group
 
 from ablate.cli import status
@@ -45,12 +44,17 @@ def log(results: Path, path: str, until: int, **row: Any) -> None:
     writer.close()
 
 
-def end(results: Path, path: str, status: str = "done") -> None:
-    error = {"type": "ValueError", "message": "it \x1b[31mbroke\nbadly"} if status == "failed" else None
-    final = {"test/loss": 2.00712} if status == "done" else {}
-    steps = 100 if status == "done" else 40
-    result = {"status": status, "final": final, "steps": steps, "seconds": {"total": 8.1}, "error": error}
-    write_json(Run(results, path).result_file, result | {"ended": str(time.time())})
+ENDINGS: dict[str, dict[str, Any]] = {
+    "done": {"final": {"test/loss": 2.00712}, "steps": 100},
+    "diverged": {"final": {}, "steps": 40},
+    "failed": {"final": {}, "steps": 40, "error": {"type": "ValueError", "message": "it \x1b[31mbroke\nbadly"}},
+}
+
+
+def end(results: Path, path: str, ending: str = "done") -> None:
+    """Write a run's result, after 8.1 s."""
+    result = {"status": ending, "seconds": {"total": 8.1}, "error": None, "ended": str(time.time())}
+    write_json(Run(results, path).result_file, result | ENDINGS[ending])
 
 
 def runs_of(results: Path, paths: list[str]) -> status.Runs:
@@ -64,10 +68,15 @@ def rendered(runs: status.Runs, width: int, height: int = 24) -> list[str]:
     return capture.get().splitlines()
 
 
-def test_each_ending_is_a_line(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def paths(tmp_path: Path) -> list[str]:
+    """The paths of the runs of a study of two configurations and two seeds."""
+    return make_study(tmp_path)
+
+
+def test_each_ending_is_a_line(paths: list[str], tmp_path: Path, monkeypatch, capsys) -> None:
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE"):  # without a terminal there are no control characters all the same
         monkeypatch.setenv(name, "1")
-    paths = make_study(tmp_path)
     with status.follow(tmp_path, "s", paths):
         for path, how in zip(paths, ("done", "diverged", "failed", "done"), strict=True):
             end(tmp_path, path, how)
@@ -79,32 +88,38 @@ def test_each_ending_is_a_line(tmp_path, monkeypatch, capsys):
     ]
 
 
-def test_a_quiet_sweep_shows_now_and_then_that_it_is_alive(tmp_path, monkeypatch, capsys):
+def test_a_quiet_sweep_shows_now_and_then_that_it_is_alive(paths: list[str], tmp_path: Path, monkeypatch, capsys):
     monkeypatch.setattr(status, "TICK", 0.02)
     monkeypatch.setattr(status, "HEARTBEAT", 0.1)
-    shown: list[str] = []
-    with status.follow(tmp_path, "s", make_study(tmp_path)):
-        wait_for(lambda: shown.extend(capsys.readouterr().out.splitlines()) or len(shown) >= 2)
-    assert set(shown) == {"0/4 ended, 0 diverged, 0 failed, 0 running, 4 queued"}
+    lines: list[str] = []
+
+    def two_lines() -> bool:
+        lines.extend(capsys.readouterr().out.splitlines())
+        return len(lines) >= 2
+
+    with status.follow(tmp_path, "s", paths):
+        wait_for(two_lines)
+    assert set(lines) == {"0/4 ended, 0 diverged, 0 failed, 0 running, 4 queued"}
 
 
-def test_what_was_done_before_counts_and_an_earlier_failure_does_not(tmp_path: Path) -> None:
-    paths = make_study(tmp_path)
+def test_what_was_done_before_counts_and_is_no_news(paths: list[str], tmp_path: Path) -> None:
     end(tmp_path, paths[0])
+    runs = runs_of(tmp_path, paths)
+    assert status.endings(runs) == []
+    assert status.counts(runs).startswith("1/4 ended, ")
+
+
+def test_an_earlier_failure_does_not_count_and_a_new_one_is_news(paths: list[str], tmp_path: Path) -> None:
     end(tmp_path, paths[1], "failed")
     runs = runs_of(tmp_path, paths)
-    assert status.endings(runs) == [] and status.counts(runs).startswith("1/4 ended, 0 diverged, 0 failed")
+    assert status.endings(runs) == []
+    assert status.counts(runs).startswith("0/4 ended, 0 diverged, 0 failed")
     end(tmp_path, paths[1], "failed")
-    assert [status for status, _ in status.endings(runs)] == ["failed"]
-    assert status.counts(runs).startswith("2/4 ended, 0 diverged, 1 failed")
-    end(tmp_path, paths[2])
-    edit_json(Run(tmp_path, paths[2]).result_file, lambda result: result.update(resumed=2))
-    [(_, line)] = status.endings(runs)
-    assert line.endswith("8.1 s  resumed")
+    assert [ending for ending, _ in status.endings(runs)] == ["failed"]
+    assert status.counts(runs).startswith("1/4 ended, 0 diverged, 1 failed")
 
 
-def test_the_table_shows_what_runs_now(tmp_path: Path) -> None:
-    paths = make_study(tmp_path)
+def test_the_table_shows_what_runs_now(paths: list[str], tmp_path: Path) -> None:
     log(tmp_path, paths[3], 20)  # killed before its first checkpoint: it is queued
     Run(tmp_path, paths[3]).lease_file.unlink()
     runs = runs_of(tmp_path, paths[1:])
@@ -126,14 +141,14 @@ def test_time_left_is_that_of_the_places_that_runs_have(tmp_path: Path) -> None:
     status.endings(runs)
     assert status.counts(runs).endswith("1 queued, about 14 s left"), "the third one takes the first free place"
     Run(tmp_path, paths[1]).metrics_file.unlink()
-    end(tmp_path, paths[1], "done")  # in 8.1 s, the running one takes 10: the last takes their mean
+    end(tmp_path, paths[1])  # in 8.1 s, the running one takes 10: the last takes their mean
     status.endings(runs)
     assert status.counts(runs).endswith("1 running, 1 queued, about 13 s left")
 
 
 def test_time_left_of_runs_that_nobody_trains_is_a_sum(tmp_path: Path) -> None:
     paths = make_study(tmp_path, labels=("a", "b", "c"), seeds=1)
-    end(tmp_path, paths[0], "done")  # in 8.1 s
+    end(tmp_path, paths[0])  # in 8.1 s
     log(tmp_path, paths[1], 50)  # ten steps a second: 5 s to go; the third takes 9.05 s
     Run(tmp_path, paths[1]).checkpoint_file.write_text("")
     Run(tmp_path, paths[1]).lease_file.unlink()
@@ -141,52 +156,61 @@ def test_time_left_of_runs_that_nobody_trains_is_a_sum(tmp_path: Path) -> None:
     assert counts == "1/3 ended, 0 diverged, 0 failed, 0 running, 1 interrupted, 1 queued, 14 s of computing left"
 
 
-def test_a_pace_leaves_out_the_first_interval_and_counts_evaluations(tmp_path: Path) -> None:
-    """A step takes 0.1 s but for the first ones, an evaluation every 40 steps 2 s."""
-    rows, file, seconds = [], tmp_path / "metrics.jsonl", 9.0
-    for step in range(0, 161, 10):
-        seconds += 0.0 if step == 0 else 5.0 if step == 10 else 1.0
-        seconds += 2.0 if step and step % 40 == 0 else 0.0
+# A step takes 0.1 s but for the first ten, an evaluation every 40 steps 2 s.  Logged rows, and steps a second.
+PACES = [(1, None), (2, None), (4, 10), (17, 150 / 23)]
+
+
+@pytest.mark.parametrize(("count", "steps_per_second"), PACES)
+def test_a_pace_leaves_out_the_first_interval_and_counts_evaluations(
+    count: int, steps_per_second: float | None, tmp_path: Path
+) -> None:
+    seconds = 9.0
+    rows = [{"step": 0, "tokens": 0, "seconds": seconds}]
+    for step in range(10, 10 * count, 10):
+        seconds += 5.0 if step == 10 else 1.0
+        if step % 40 == 0:
+            seconds += 2.0
         rows.append({"step": step, "tokens": 64 * step, "seconds": seconds})
-    found = []
-    for count in range(1, len(rows) + 1):
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows[:count]))
-        found.append(progress.read_pace(file))
-    assert [one.steps_per_second for one in found[:2]] == [None] * 2
-    assert [found[3].steps_per_second, found[16].steps_per_second] == pytest.approx([10, 150 / 23])
+    file = tmp_path / "metrics.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert progress.read_pace(file).steps_per_second == pytest.approx(steps_per_second)
+
+
+def test_a_run_without_metrics_has_no_pace(tmp_path: Path) -> None:
     assert progress.read_pace(tmp_path / "none") == progress.Pace()
-    assert found[2].tokens_per_second == pytest.approx(640) and found[16].tokens_per_second == pytest.approx(640)
 
 
-def test_the_table_fits_any_terminal(tmp_path: Path) -> None:
+@pytest.mark.parametrize("width", [8, 20, 40, 80])
+@pytest.mark.parametrize("height", [3, 10, 24])
+def test_the_table_fits_any_terminal(width: int, height: int, tmp_path: Path) -> None:
     labels = ("a label that is much too long for this [bold]", *map(str, range(20)))
     paths = make_study(tmp_path, labels=labels, seeds=1)
     runs = runs_of(tmp_path, paths)
     for path in paths:
         log(tmp_path, path, 40)
     status.endings(runs)
-    for width, height in itertools.product((8, 20, 40, 60, 80), (3, 10, 24)):
-        lines = rendered(runs, width, height)
-        assert all(len(line) <= width for line in lines)
-        if width >= 40:
-            assert len(lines) <= max(height, 6) and lines[1].startswith("a label")
-            assert f"and {21 - max(1, height - 6)} more running" in lines
+    lines = rendered(runs, width, height)
+    assert all(len(line) <= width for line in lines)
+    if width >= 40:
+        assert len(lines) <= max(height, 6)
+        assert lines[1].startswith("a label")
+        assert f"and {21 - max(1, height - 6)} more running" in lines
 
 
-def test_files_in_any_state_are_passed_over(tmp_path: Path) -> None:
-    paths = make_study(tmp_path)
+DAMAGED = {
+    "torn": b'{"step": 40, "tokens": 1, "seconds": 1, "train/loss": 2}\n{"step": 5',
+    "no rows": b"\x00\xff\n[1]\n7\n",
+    "empty": b"",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_damaged_metrics_end_no_view(damage: str, paths: list[str], tmp_path: Path) -> None:
     runs = runs_of(tmp_path, paths)
-    for path in paths:
-        log(tmp_path, path, 40, **{"train/loss": None})
-    files = [Run(tmp_path, path).metrics_file for path in paths]
-    files[0].write_bytes(files[0].read_bytes() + b'{"step": 5')
-    files[1].write_bytes(b"\x00\xff\n[1]\n7\n")
-    files[2].unlink()
-    Run(tmp_path, paths[0]).result_file.write_text("{")
+    log(tmp_path, paths[0], 40)
+    Run(tmp_path, paths[0]).metrics_file.write_bytes(DAMAGED[damage])
     assert status.endings(runs) == []
-    assert "40/100  not finite" in "\n".join(rendered(runs, 100))
-    files[0].unlink()
-    assert status.endings(runs) == []
+    assert "ln + mlp s0" in "\n".join(rendered(runs, 100))
 
 
 def interrupted(results: Path) -> None:
@@ -225,12 +249,18 @@ def test_a_terminal_gets_a_live_table_that_goes_away(tmp_path: Path, monkeypatch
     assert plain.rstrip().endswith("interrupted")
 
 
-def test_a_reader_that_goes_away_does_not_end_the_sweep(tmp_path, monkeypatch, capsys) -> None:
-    paths, closed, shown = make_study(tmp_path), io.StringIO(), [""]
+def test_a_reader_that_goes_away_does_not_end_the_sweep(paths: list[str], tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(status, "TICK", 0.02)
+    closed = io.StringIO()
     closed.close()
     monkeypatch.setattr(sys, "stdout", closed)
+    errors: list[str] = []
+
+    def is_said() -> bool:
+        errors.append(capsys.readouterr().err)
+        return "the live view stopped" in "".join(errors)
+
     with status.follow(tmp_path, "s", paths):
         end(tmp_path, paths[1])
-        wait_for(lambda: shown.append(capsys.readouterr().err) or "the live view stopped" in "".join(shown))
-    assert "Traceback" not in "".join(shown)
+        wait_for(is_said)
+    assert "Traceback" not in "".join(errors)

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_studies import TASK, edit_json, fabricate, with_cells
+from fake_studies import TASK, edit_json, fabricate
 from scipy import stats
 
 from ablate.cli.summary import summary
-from ablate.runs.files import write_json
 from ablate.runs.folder import Run
 from ablate.runs.manifest import read_manifest
 from ablate.runs.study import load_study
@@ -59,12 +58,6 @@ def test_the_summary_of_a_grid_of_four_fits_in_fourteen_lines(lines_of: Lines) -
     assert len(lines_of(seeds=range(5), score=scored)) <= 14
 
 
-def test_the_first_line_counts_runs_and_time(tmp_path: Path) -> None:
-    study = load_study(tmp_path, fabricate(tmp_path, GRID))
-    first = summary(study, wall_seconds=108.2).splitlines()[0]
-    assert first.endswith(" · byte LM on stdlib-3.11 · 12 runs, 0 diverged, 0 failed · 1 min 48 s")
-
-
 def test_question_tier_design_and_claims_are_named(lines_of: Lines) -> None:
     claim = {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}]}
     claims = {"gated_better": {"claim": claim, "written": "2026-01-01", "earlier": [], "registered": True}}
@@ -78,11 +71,6 @@ def test_a_confirmation_names_its_study_and_is_not_confirmed_again(tmp_path: Pat
     lines = lines_of(study="again", confirms="norm-ffn-3fa94c", seeds=range(8))
     assert "confirmation of norm-ffn-3fa94c on fresh seeds" in lines[0]
     assert lines[-1] == f"figures: ablate analyse --results-dir {tmp_path}"
-
-
-def test_the_usual_results_folder_is_not_named(tmp_path: Path, lines_of: Lines, monkeypatch) -> None:
-    monkeypatch.setenv("ABLATE_RESULTS", str(tmp_path))
-    assert lines_of()[-1].endswith("figures: ablate analyse")
 
 
 LOOKS = {"looks": [5, 8], "at": 5, "max": 8}
@@ -99,22 +87,9 @@ def test_the_next_command(command: str, more: dict[str, Any], seeds: int, follow
     assert f"next: ablate {following} " in lines_of(seeds=range(seeds), command=command, **more)[-1]
 
 
-def test_large_models_and_several_passes_in_scope(tmp_path: Path) -> None:
-    study = load_study(tmp_path, fabricate(tmp_path, GRID, tasks={"f0": TASK | {"train_tokens": 100_000}}))
-    large = with_cells(study, lambda i, cell: {"params": 124_000_000})
-    assert "124 M parameters, 800 steps (8.2 epochs)" in scope_of(summary(large).splitlines())
-
-
 def test_many_rates_are_shown_as_a_range(lines_of: Lines) -> None:
     lines = lines_of({"norm": ["ln", "rms"], "optim.lr": [0.006, 0.012, 0.0015, 0.003]})
     assert "learning rates 1.5e-3 to 0.012" in scope_of(lines)
-
-
-def test_another_tuned_key_is_named_beside_the_rate(lines_of: Lines) -> None:
-    cells = {f"c{i}": {"value": 0.1, "scores": [2.0, 2.1], "edge": False} for i in range(2)}
-    tuning = {"key": "optim.weight_decay", "values": [0.1, 0.2], "seeds": 2, "study": "x-tune", "rule": "one_se"}
-    lines = lines_of(NORMS, tuning=tuning | {"cells": cells})
-    assert ", one learning rate, optim.weight_decay tuned per configuration" in scope_of(lines)
 
 
 def test_a_metric_that_a_task_shows_stands_beside_the_endpoint(tmp_path: Path) -> None:
@@ -126,18 +101,6 @@ def test_a_metric_that_a_task_shows_stands_beside_the_endpoint(tmp_path: Path) -
     assert lines[1].startswith("test/loss, bits per byte")
     assert lines[2].endswith("parameters  f1")
     assert lines[3].endswith("  0.250 ± 0.000")
-
-
-def test_lengths_stand_beside_the_endpoint_in_their_order(tmp_path: Path) -> None:
-    name = fabricate(tmp_path, NORMS)
-    runs = read_manifest(tmp_path, name).runs
-    for run in runs[1:]:  # one was not tested
-        metrics = {"test/loss@128": 4.0 + 0.02 * run.seed, "test/loss@64": 3.0 + 0.02 * run.seed}
-        write_json(Run(tmp_path, run.path).evaluation_file, {"metrics": metrics})
-    lines = summary(load_study(tmp_path, name)).splitlines()
-    assert lines[2].split() == ["mean", "±", "SD", "parameters", "@64", "@128"]
-    assert lines[3].endswith("  3.030 ± 0.014 (n = 2)  4.030 ± 0.014 (n = 2)")
-    assert lines[4].endswith("  3.020 ± 0.020          4.020 ± 0.020")
 
 
 CLASSES = TASK | {"title": "recall", "token": "class", "yardsticks": {"chance": 0.0625}, "train_tokens": None}

@@ -19,15 +19,15 @@ for line in {lines!r}.splitlines(): prompt.push(line)
 LINES = """
 import ablate, threading, warnings
 warnings.simplefilter("error", UserWarning)
-words, found = {words!r}, []
+words, studies = {words!r}, []
 try: ablate.run("norm=ln", *words)
 except KeyboardInterrupt: print("interrupted", flush=True)
 
 study = ablate.run("norm=ln", *words)
 print(list(study.runs["status"]), study.run(study.manifest.cells[0].id, 0).result.resumed)
-thread = threading.Thread(target=lambda: found.append(ablate.run("norm=rms", *words)))
+thread = threading.Thread(target=lambda: studies.append(ablate.run("norm=rms", *words)))
 thread.start(); thread.join()
-print(found[0].runs["status"].tolist(), ablate.run("norm=rms", *words).effects.shape[0])
+print(studies[0].runs["status"].tolist(), ablate.run("norm=rms", *words).effects.shape[0])
 """
 
 
@@ -35,11 +35,15 @@ print(found[0].runs["status"].tolist(), ablate.run("norm=rms", *words).effects.s
 def test_a_prompt_continues_an_interrupted_call_and_trains_in_another_thread(small: list[str], tmp_path: Path) -> None:
     words = latest(*small, "train.steps=400", "train.eval_every=400", "train.parallel=1", "seeds=1")
     (tmp_path / "ablate_prompt.py").write_text(PROMPT.format(lines=LINES.format(words=words)))
+
+    def is_training() -> bool:
+        return any(file.stat().st_size > 500 for file in tmp_path.glob("results/runs/*/*/metrics.jsonl"))
+
     process = Copy(["ablate_prompt"], tmp_path, importing())
     STARTED.append(process.pid)
-    logged = tmp_path.glob
-    wait_for(lambda: any(file.stat().st_size > 500 for file in logged("results/runs/*/*/metrics.jsonl")))
+    wait_for(is_training)
     os.kill(process.pid, signal.SIGINT)
     out, err = process.communicate()
     assert out.splitlines() == ["interrupted", "['done'] 1", "['done'] 0"], out + err
-    assert process.returncode == 0 and "Traceback" not in err
+    assert process.returncode == 0
+    assert "Traceback" not in err
