@@ -90,6 +90,8 @@ def parse_variant(group: str, text: str, variants: Variants) -> Variant:
     if name not in files:
         raise ValueError(no_such_variant(group, name, files))
     pairs = settings_of(text)
+    if not pairs:
+        return Variant(text, name)
     own_keys = [key for key in read_plain(files[name]) or {} if not key.startswith("_")]
     refuse_unnamed(group, name, pairs, own_keys)
     settings: dict[str, Any] = {}
