@@ -62,6 +62,8 @@ def only_some_have(key: str, value: Any, having_it: list[str], lacking_it: list[
 
 def unknown_section(key: str, groups: Groups) -> str:
     """The message for a key whose first part is no section, group or key."""
+    if key == "hold":
+        return "no such key; write the setting for all configurations, as in ffn.bias=true"
     head, _, last = key.rpartition(".")
     elsewhere = named_elsewhere()
     section = elsewhere.get(head, head)

@@ -29,7 +29,7 @@ MISTAKES = {
     "margin=-1": "margin: must be > 0",
     "confirm=0": "confirm: must be ≥ 1",
     "dry_run": "dry_run: must be key=value; write dry_run=true",
-    "hold=all": "hold=all: no such key",
+    "hold=all": "hold=all: no such key; write the setting for all configurations, as in ffn.bias=true",
     "tier=gpu": "tier=gpu: is one of a study file's tiers",
     "track=[wandb,tensorbord]": "track=[wandb,tensorbord]: no such track 'tensorbord'",
     "data=txt": "data=txt: no such data; did you mean text?",
