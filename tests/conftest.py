@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -57,21 +58,83 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def memory_that_suffices() -> Iterator[Callable[..., float]]:
-    """No plan made in a test's own process estimates its cells' memory, half of what a plan costs, but in tests that
-    take `estimated`.  The commands that tests run do."""
-    from ablate.planning.checks import memory
+def memory_that_suffices() -> Iterator[Callable[..., Any]]:
+    """No plan made in a test's own process counts what its cells' memory holds, but in tests that take `estimated`.
+    The commands that tests run do."""
+    from ablate.planning import cells
 
-    real = memory.needed
+    real = cells.memory_facts
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory, "needed", lambda cell: 0.0)
+        patch.setattr(cells, "memory_facts", lambda cell: None)
         yield real
 
 
 @pytest.fixture
-def estimated(memory_that_suffices: Callable[..., float], monkeypatch: pytest.MonkeyPatch) -> None:
+def estimated(memory_that_suffices: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans that estimate their cells' memory, as they do outside of tests."""
-    monkeypatch.setattr("ablate.planning.checks.memory.needed", memory_that_suffices)
+    monkeypatch.setattr("ablate.planning.cells.memory_facts", memory_that_suffices)
+
+
+class ForkedChild:
+    """A child process for user code that is a copy of this process, and so has loaded torch; looks like a Popen."""
+
+    def __init__(self) -> None:
+        from ablate.planning.checks import child
+
+        calls, to_child = os.pipe()
+        from_child, answers = os.pipe()
+        self.returncode: int | None = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.setsid()
+            os.dup2(calls, 0)
+            os.dup2(answers, 1)
+            for number in (calls, to_child, from_child, answers):
+                os.close(number)
+            try:
+                child.serve()
+            finally:
+                os._exit(1)
+        os.close(calls)
+        os.close(answers)
+        self.stdin = os.fdopen(to_child, "wb")
+        self.stdout = os.fdopen(from_child, "rb")
+
+    def poll(self) -> int | None:
+        """The exit code, if it has ended."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self, timeout: float = 60) -> int:
+        """Its exit code, once it has ended."""
+        limit = time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > limit:
+                raise subprocess.TimeoutExpired("child", timeout)
+            time.sleep(0.005)
+        assert self.returncode is not None
+        return self.returncode
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_children() -> Iterator[Callable[..., Any]]:
+    """Plans made in a test's own process fork the child for their user code, which saves seconds, but in tests that
+    take `new_interpreters`."""
+    from ablate.planning.checks import child
+
+    real = child.start
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(child, "start", ForkedChild)
+        yield real
+
+
+@pytest.fixture
+def new_interpreters(forked_children: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans start an interpreter for user code, as they do outside of tests."""
+    monkeypatch.setattr("ablate.planning.checks.child.start", forked_children)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -149,7 +212,7 @@ def small(text: Path, tmp_path: Path) -> list[str]:
 @pytest.fixture
 def untried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans whose cells are not tried out on small copies, where a test is about what comes before or after that."""
-    monkeypatch.setattr("ablate.planning.check_study.try_out", lambda rows, checked, settings: [])
+    monkeypatch.setattr("ablate.planning.cells.try_out", lambda found: None)
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,15 @@
-"""Model cost: parameters and FLOPs, counted on the meta device, where nothing is computed or stored."""
+"""Model cost: parameters and FLOPs.  Large models are counted on the meta device, where nothing is computed."""
 
 import math
 import re
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode, flop_registry
+from torch.utils.flop_counter import flop_registry
 
 from ablate.config.depth import is_patterned, variants_of
 from ablate.config.files import read_plain
@@ -23,9 +24,16 @@ OTHER = re.compile(r"\bMIG\b|\b(RTX \d+) (Ti|D|SUPER|Laptop)\b")  # slices of a 
 IDLE = ("cross_attention= changes nothing here: this model attends to no other sequence",)
 OUTSIDE = ("embed_norm", "final_norm", "head.norm")
 MOST = 10**12  # largest number of parameters of a model
+QUICK = 10**9  # FLOPs of a forward pass that the CPU computes sooner than the meta device only counts them
 COMPUTED = 10**9  # largest model that is run on the CPU if it cannot be counted on the meta device
 # Operators of torch with more than one operation per element that are not products: scans, solvers, transforms.
 LONG = ("cumsum", "cumprod", "logcumsumexp", "linalg_", "_linalg_", "triangular_solve", "cholesky", "_fft_", "sort")
+FLOPS: Mapping[Any, Callable[..., int]] = {
+    **flop_registry,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: flop_registry[
+        torch.ops.aten._scaled_dot_product_flash_attention
+    ],
+}
 SHORT = ("linalg_vector_norm",)  # exceptions: a sum of squares
 
 
@@ -58,10 +66,16 @@ class Budget(Record):
         )
 
 
+def device_for(config: Config, task: Any) -> str:
+    """The device that a model is counted on: the CPU for a small one of built-in components."""
+    flops = 2 * estimate(config, task.vocab) * task.positions
+    return "cpu" if flops < QUICK and not config.user else "meta"
+
+
 def count(config: Config, task: Any) -> Budget:
-    """Build the model of a resolved configuration and count.  Raises the same errors as `build_model`.  Uses the meta
-    device, or the CPU for a model that cannot run there because its computation depends on the data."""
-    with torch.device("meta"):
+    """Build the model of a resolved configuration and count.  Raises the same errors as `build_model`.  Uses the CPU
+    also for a model that cannot run on the meta device because its computation depends on the data."""
+    with torch.device(device_for(config, task)):
         model, inputs = build_model(config, task), task.blank()
         try:
             flops, remarks = forward_flops(model, inputs)
@@ -92,10 +106,10 @@ def count(config: Config, task: Any) -> Budget:
 def forward_flops(model: nn.Module, inputs: dict[str, Tensor]) -> tuple[float, list[str]]:
     """FLOPs of a forward pass, including stated ones, and notes on what they leave out."""
     model.train(bool(getattr(model, "later", ())))  # also count blocks that only training uses
-    counter, stated, idle = FlopCounterMode(display=False), Uncounted(model), unreached(model)
-    with counter, stated, torch.no_grad():
+    counter, idle = Counter(model), unreached(model)
+    with counter, torch.no_grad():
         model(**inputs)
-    return counter.get_total_flops() + stated.stated, [*dict.fromkeys(idle), *stated.notes]
+    return counter.flops, [*dict.fromkeys(idle), *counter.notes]
 
 
 def one_example(task: Any) -> dict[str, Tensor]:
@@ -164,8 +178,9 @@ def peak_of(device: str) -> float | None:
     return next((value * 1e12 for name, value in peaks.items() if re.search(rf"\b{name}\b", device)), None)
 
 
-class Uncounted(TorchDispatchMode):
-    """Sums the FLOPs that a model's modules state, and collects other operators whose work is unknown.
+class Counter(TorchDispatchMode):
+    """Sums the FLOPs of a model's products and those that its modules state, and collects other operators whose work is
+    unknown.
 
     A module states them in a method `stated_flops(batch, length)`, for an input (batch, length, features): those of a
     forward pass except matrix products and convolutions, which are counted anyway.  Use it around a forward pass.
@@ -173,11 +188,16 @@ class Uncounted(TorchDispatchMode):
 
     def __init__(self, model: nn.Module):
         super().__init__()
-        self.stated, self.names, self.inside = 0.0, set[str](), 0
+        self.flops, self.names, self.inside = 0.0, set[str](), 0
         for module in model.modules():
             if hasattr(module, "stated_flops"):
                 module.register_forward_pre_hook(self.enter)
                 module.register_forward_hook(self.leave)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """For torch: no, as otherwise it would load its compiler here, which takes a second."""
+        return False
 
     @property
     def notes(self) -> list[str]:
@@ -186,7 +206,7 @@ class Uncounted(TorchDispatchMode):
 
     def enter(self, module: nn.Module, given: tuple[Any, ...]) -> None:
         x: Tensor = given[0]
-        self.stated += module.stated_flops(x.shape[0], x.shape[1])
+        self.flops += module.stated_flops(x.shape[0], x.shape[1])
         self.inside += 1
 
     def leave(self, module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
@@ -194,9 +214,12 @@ class Uncounted(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         packet = func._overloadpacket
-        if not self.inside and packet not in flop_registry and is_long(packet):
+        output = func(*args, **(kwargs or {}))
+        if packet in FLOPS:
+            self.flops += FLOPS[packet](*args, **(kwargs or {}), out_val=output)
+        elif not self.inside and is_long(packet):
             self.names.add(str(packet).replace(".", "::").removeprefix("aten::").lstrip("_"))
-        return func(*args, **(kwargs or {}))
+        return output
 
 
 def is_long(packet: Any) -> bool:

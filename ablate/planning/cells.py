@@ -1,9 +1,11 @@
-"""Cells as rows of the manifest, matched to their reference: parameters or FLOPs by the FFN's width, training FLOPs by
-the steps.
+"""The cells of a study: configurations that are checked, counted, matched, tried out and made rows of the manifest.
 
-Widths are multiples of 8, or any integer if no multiple of 8 comes within 1 %; a cell that is equal already does not
-change.  In a pattern over the layers each variant gets the width that it would have in all layers; if the FFN of some
-layers has no width, those of the others are scaled in proportion.
+A study that names user code is inspected in a child process, so that this one never imports any.
+
+Matching makes parameters or FLOPs equal to the reference's by the FFN's width, training FLOPs by the steps.  Widths are
+multiples of 8, or any integer if no multiple of 8 comes within 1 %; a cell that is equal already does not change.  In a
+pattern over the layers each variant gets the width that it would have in all layers; if the FFN of some layers has no
+width, those of the others are scaled in proportion.
 """
 
 import dataclasses
@@ -16,22 +18,151 @@ from weakref import WeakKeyDictionary
 from ablate.config.depth import chosen_at, is_patterned, variants_of
 from ablate.config.errors import BadComponent, PlanError, Problem, first_line
 from ablate.config.key_checks import CHOSEN
-from ablate.config.schema import BUILT, BY_STEPS, LAYERS, Config
+from ablate.config.schema import BUILT, BY_STEPS, LAYERS, Config, typed
+from ablate.config.typed_json import parse, plain
+from ablate.data.corpus import nothing_prepared
 from ablate.data.task import Task, batch_positions, build_task
 from ablate.formatting import first_of, percent, rough
+from ablate.model.cost import Budget
 from ablate.model.init import shared_draws
-from ablate.planning.checks.preflight import refuse_equal
-from ablate.planning.checks.user_code import isolate_user_code, seen_lengths
+from ablate.model.products import one_thread
+from ablate.planning.checks import child
+from ablate.planning.checks.duplicates import Twins, about_twins, refuse_equal, same_networks
+from ablate.planning.checks.examine import examine_cell
+from ablate.planning.checks.memory import memory_facts, memory_problems
+from ablate.planning.checks.small_models import distinguishing
+from ablate.planning.checks.user_code import (
+    DescribedTask,
+    describe,
+    foreign_parts,
+    isolate_user_code,
+    runs_user_code,
+    seen_lengths,
+)
 from ablate.planning.checks.validate import Checked, Validator
+from ablate.planning.reporting import reported
 from ablate.planning.study import Cells, Draft, describe_task
-from ablate.runs.key import batches, cell_id
-from ablate.runs.records import Cell, Matched, TaskFacts
+from ablate.runs.key import batches, cell_id, is_foreign, numbers
+from ablate.runs.records import Cell, Matched, TaskFacts, UserCode
 
+CHECK, MATCH, TRY = 1, 2, 3  # how far cells are inspected
+AT_ONCE = 5  # seeds of `auto` before the first look
 STEP = 8  # widths that hardware likes
 CLOSE = 0.01  # relative difference that multiples of STEP must reach, and that needs no note
 FAR = 0.2  # relative difference beyond which a match is refused
 EXTREME = 4  # a width may grow to four times itself, and shrink to a quarter of what one token uses of it
 WIDEST = 2**24
+
+
+@dataclasses.dataclass
+class Inspection:
+    """What is found of a study's cells: those that passed, in their order, and what is wrong with the others."""
+
+    checked: list[Checked] = dataclasses.field(default_factory=list)
+    problems: list[Problem] = dataclasses.field(default_factory=list)
+    notes: list[list[str]] = dataclasses.field(default_factory=list)  # on each cell
+    twins: list[Twins] = dataclasses.field(default_factory=list)
+
+
+def inspect_cells(
+    configs: list[Config], labels: list[str], references: list[int], match: str, until: int = TRY
+) -> Inspection:
+    """Check composed configurations, match each to its reference `configs[references[i]]`, and try it out on a small
+    copy; later steps are left out after problems, and after `until`.  Texts are prepared only if all checks pass."""
+    call = partial(inspect, configs, labels, references, match, until)
+    if child.loads_user_code or not any(map(runs_user_code, configs)):
+        return call()
+    try:
+        return from_plain(child.run_in_child(partial(as_plain, call)), configs[0].user)
+    except child.Failed as error:
+        return Inspection(problems=[Problem("", str(error))])
+
+
+def inspect(configs: list[Config], labels: list[str], references: list[int], match: str, until: int) -> Inspection:
+    """`inspect_cells` in this process."""
+    validator = Validator()
+    with nothing_prepared() as unprepared:
+        checked, problems = validator.validate(configs, labels)
+    if unprepared and not problems and until > CHECK:
+        checked, problems = validator.validate(configs, labels)
+    found = Inspection(checked, problems, [[] for _ in checked])
+    if problems or until == CHECK:
+        return found
+    try:
+        found.checked = match_cells(match, checked, labels, references, validator)
+    except PlanError as error:
+        found.problems = error.problems
+        return found
+    if until == TRY:
+        with one_thread():
+            try_out(found)
+    return found
+
+
+def try_out(found: Inspection) -> None:
+    """Try out small copies of cells: those with user code for mistakes, all for equal networks; count their memory."""
+    _, positions = distinguishing(found.checked)
+    for i, cell in enumerate(reported(list(found.checked), "trying")):
+        problems, notes = list[Problem](), list[str]()
+        if is_foreign(numbers(cell.config)):
+            child.begin(foreign_parts(cell.config))
+            problems, notes = examine_cell(cell, positions)
+        found.problems += problems
+        found.notes[i] += notes
+        found.checked[i] = cell._replace(memory=memory_facts(cell))
+    if not found.problems:
+        found.twins, notes_on_losses = same_networks(found.checked)
+        for notes, more in zip(found.notes, notes_on_losses, strict=True):
+            notes += more
+
+
+def as_plain(call: Callable[[], Inspection]) -> dict[str, Any]:
+    """What is found of cells with user code, as plain data."""
+    found = call()
+    cells = []
+    for cell in found.checked:
+        row = {key: getattr(cell, key) for key in ("defaults", "memory")}
+        row |= {key: plain(getattr(cell, key)) for key in ("config", "budget", "matched", "user_code")}
+        cells.append(row | {"task": describe(cell.task, cell.config)})
+    twins = [dataclasses.asdict(pair) for pair in found.twins]
+    return {"checked": cells, "problems": found.problems, "notes": found.notes, "twins": twins}
+
+
+def from_plain(found: dict[str, Any], user: list[str]) -> Inspection:
+    """What `as_plain` made of an inspection."""
+    tasks: dict[str, DescribedTask] = {}
+    checked = []
+    for row in found["checked"]:
+        task = DescribedTask(row["task"])
+        checked.append(
+            Checked(
+                config=dataclasses.replace(typed(row["config"]), user=user),
+                task=tasks.setdefault(task.identity, task),
+                budget=parse(Budget, row["budget"]),
+                defaults=row["defaults"],
+                matched=row["matched"] and parse(Matched, row["matched"]),
+                user_code=row["user_code"] and parse(UserCode, row["user_code"]),
+                memory=row["memory"],
+            )
+        )
+    problems = [Problem(*row) for row in found["problems"]]
+    return Inspection(checked, problems, found["notes"], [Twins(**row) for row in found["twins"]])
+
+
+def judge_cells(cells: Cells, found: Inspection, settings: Config) -> list[str]:
+    """Notes on cells that may train.  Raises PlanError for those that are the same network as another cell, or are too
+    large for the device."""
+    notes = refuse_equal(cells.rows, cells.checked, settings.allow_duplicates)
+    for row, remarks in zip(cells.rows, found.notes, strict=True):
+        notes += [f"{row.label}: {note}" for note in remarks]
+    twins, remarks = about_twins(cells.rows, found.twins, settings.allow_duplicates)
+    seeds = settings.seeds
+    at_once = len(seeds) if isinstance(seeds, list) else seeds if isinstance(seeds, int) else AT_ONCE
+    large, tight = memory_problems(cells.rows, cells.checked, len(cells.rows) * at_once)
+    if problems := large + twins:
+        raise PlanError(list(dict.fromkeys(problems)))
+    return list(dict.fromkeys([*notes, *remarks, *tight]))
+
 
 _counts: WeakKeyDictionary[Task, dict[Any, Any]] = WeakKeyDictionary()  # positions of a task's batches
 
@@ -255,15 +386,14 @@ def recomposed(
     settings: Config, drafts: list[Draft], factors: dict[str, list[Any]], reference: dict[str, Any]
 ) -> Cells:
     """Cells with the study's own `settings`, checked and matched, without trying them out again.  Raises PlanError."""
-    validator = Validator()
-    checked, problems = validator.validate([draft.config for draft in drafts])
-    if problems:
-        raise PlanError(problems)
+    configs = [draft.config for draft in drafts]
     labels = [draft.label for draft in drafts]
     references = [draft.reference for draft in drafts]
-    checked = match_cells(settings.match, checked, labels, references, validator)
-    cells = describe_cells(checked, drafts, factors, reference)
-    refuse_equal(cells.rows, checked, settings.allow_duplicates)
+    found = inspect_cells(configs, labels, references, settings.match, MATCH)
+    if found.problems:
+        raise PlanError(found.problems)
+    cells = describe_cells(found.checked, drafts, factors, reference)
+    refuse_equal(cells.rows, cells.checked, settings.allow_duplicates)
     return cells
 
 

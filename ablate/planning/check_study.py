@@ -16,13 +16,12 @@ from ablate.config.errors import PlanError, Problem
 from ablate.config.factors import cell_name
 from ablate.config.groups import names_in
 from ablate.config.key_checks import idle_problems, study_problems, without_unit
-from ablate.data.corpus import Unwritable, nothing_prepared, written_at_end
+from ablate.data.corpus import Unwritable, written_at_end
 from ablate.formatting import grouped, listed
 from ablate.model.products import one_thread
-from ablate.planning.cells import contradictions, describe_cells, match_cells
-from ablate.planning.checks.preflight import try_out
-from ablate.planning.checks.user_code import Failed
-from ablate.planning.checks.validate import Checked, Validator
+from ablate.planning.cells import CHECK, TRY, contradictions, describe_cells, inspect_cells, judge_cells
+from ablate.planning.checks.child import Failed, one_child
+from ablate.planning.checks.validate import Checked
 from ablate.planning.composition import Composition, at_levels
 from ablate.planning.measured import with_kernels
 from ablate.planning.study import Cells, CheckedStudy, describe_task, study_name
@@ -38,7 +37,7 @@ def planning() -> Iterator[None]:
     """Products on one thread; prepared texts are written at the end, so that a refused plan writes none."""
     with one_thread():
         try:
-            with written_at_end():
+            with written_at_end(), one_child():
                 yield
         except (Failed, Unwritable) as error:  # user code that has run before
             raise PlanError([Problem("", str(error))]) from None
@@ -46,9 +45,9 @@ def planning() -> Iterator[None]:
 
 def problems_of_cells(command: Command, cells: list[Composed]) -> list[Problem]:
     """The problems of cells that were composed without a command's wrong settings."""
-    with nothing_prepared():
-        checked, problems = Validator().validate([cell.config for cell in cells])
-    problems = at_levels(problems, command) + about_metrics(command, checked)
+    configs = [cell.config for cell in cells]
+    found = inspect_cells(configs, [""] * len(configs), [], "none", CHECK)
+    problems = at_levels(found.problems, command) + about_metrics(command, found.checked)
     return problems + study_problems(cells[0].config)
 
 
@@ -56,30 +55,26 @@ def check_cells(composition: Composition) -> Cells:
     """The cells of a composition: checked, matched, counted and tried out.  Raises PlanError."""
     settings = composition.settings
     command = composition.command
-    validator = Validator()
     configs = [draft.config for draft in composition.drafts]
     labels = [draft.label for draft in composition.drafts]
-    with nothing_prepared() as unprepared:  # until everything else is right
-        checked, problems = validator.validate(configs, labels)
-    if unprepared and not problems:
-        checked, problems = validator.validate(configs, labels)
-    # What is wrong with the study's own keys and claims, given the cells that passed.
-    problems += study_problems(settings)
-    problems += about_metrics(command, checked)
+    references = [draft.reference for draft in composition.drafts]
+    # What is wrong with the study's own keys.
+    problems = [*study_problems(settings)]
     problems += idle_problems(keys_set_by(command, with_file=not command.changed), settings, configs)
     problems += contradictions(settings.match, keys_set_by(command), command.swept)
-    wrong_margin = without_unit(settings.margin, (next(iter(cell.task.metrics)) for cell in checked))
+    found = inspect_cells(configs, labels, references, settings.match, CHECK if problems else TRY)
+    # Claims and the margin depend on what the cells that passed measure.
+    problems = found.problems + problems + about_metrics(command, found.checked)
+    wrong_margin = without_unit(settings.margin, (next(iter(cell.task.metrics)) for cell in found.checked))
     if wrong_margin:
         problems.append(Problem("margin", wrong_margin))
     if problems:
         raise PlanError(at_levels(problems, command))
-    references = [draft.reference for draft in composition.drafts]
-    checked = match_cells(settings.match, checked, labels, references, validator)
     drafts = []
-    for draft, cell, composed in zip(composition.drafts, checked, composition.cells, strict=True):
+    for draft, cell, composed in zip(composition.drafts, found.checked, composition.cells, strict=True):
         drafts.append(dataclasses.replace(draft, name=cell_name(folder_choice(cell.config, composed.choices))))
-    cells = describe_cells(checked, drafts, composition.factors, composition.reference)
-    return dataclasses.replace(cells, notes=try_out(cells.rows, checked, settings))
+    cells = describe_cells(found.checked, drafts, composition.factors, composition.reference)
+    return dataclasses.replace(cells, notes=judge_cells(cells, found, settings))
 
 
 def keys_set_by(command: Command, with_file: bool = True) -> set[str]:

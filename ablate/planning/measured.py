@@ -8,10 +8,10 @@ expected_time  how long the sweep takes, by a few steps of each distinct model; 
 
 import dataclasses
 import json
-import socket
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -24,17 +24,17 @@ from ablate.data.task import build_task
 from ablate.formatting import counted, duration
 from ablate.model.build import build_model
 from ablate.model.products import product_seconds
-from ablate.planning.cells import reconfigured
-from ablate.planning.checks.child import start
+from ablate.planning.cells import describe_cells
+from ablate.planning.checks.child import Failed, one_child, run_in_child
+from ablate.planning.checks.duplicates import refuse_equal
 from ablate.planning.checks.memory import sharing
-from ablate.planning.checks.user_code import Failed, run_in_subprocess
-from ablate.planning.checks.validate import Checked, in_float32_on_cpu, resolve_auto
+from ablate.planning.checks.validate import Checked, in_float32_on_cpu
 from ablate.planning.earlier_runs import begun
 from ablate.planning.rounds import scored_plan
 from ablate.planning.runs import Plan, can_compile, lacks_device
 from ablate.planning.study import CheckedStudy
 from ablate.runs.folder import Run
-from ablate.runs.key import settings
+from ablate.runs.key import is_foreign, numbers, settings
 from ablate.runs.progress import makespan
 from ablate.runs.records import Cell, PlannedRun
 from ablate.runs.tables import class_name
@@ -84,14 +84,19 @@ def with_kernels(study: CheckedStudy) -> CheckedStudy:
     chosen = Kernels(**{key: value for key, value in chosen._asdict().items() if key in free})
     if chosen == Kernels():
         return study
-    raw = []
-    for config in configs:
+    drafts, checked = [], []
+    for draft, cell in zip(study.cells.drafts, study.cells.checked, strict=True):
+        config, own = draft.config, cell.config
         if config.train.compile == "auto":
             config = config.with_value("train.compile", chosen.compile)
-        if config.train.matmul == "auto" and in_float32_on_cpu(resolve_auto(config)):
+            own = own.with_value("train.compile", chosen.compile)
+        if config.train.matmul == "auto" and in_float32_on_cpu(own):
             config = config.with_value("train.matmul", chosen.matmul)
-        raw.append(config)
-    cells = reconfigured(study.cells, study.settings, raw)
+            own = own.with_value("train.matmul", chosen.matmul)
+        drafts.append(dataclasses.replace(draft, config=config))
+        checked.append(cell._replace(config=own))
+    cells = describe_cells(checked, drafts, study.cells.factors, study.cells.reference)
+    refuse_equal(cells.rows, checked, study.settings.allow_duplicates)
     parts = ["compiled"] * chosen.compile + ["float32 products by oneDNN"] * (chosen.matmul == "onednn")
     note = f"{' and '.join(parts)}, which is faster here; train.compile=false train.matmul=torch: neither"
     return dataclasses.replace(study, cells=cells, notes=[*study.notes, note])
@@ -146,8 +151,10 @@ def shape_of(cell: Cell) -> str:
     return json.dumps([cell.task, train, kept["optim"]["_target_"], *parts], sort_keys=True)
 
 
-ONE, ALL = 2.0, 10.0  # seconds that one shape, and all of them, may be measured for
-STEPS = 5
+ALL = 1.5  # seconds after which no further cell is measured
+ONE = 10.0  # seconds that one cell of user code may take
+START = 30.0  # seconds for the child process to start
+STEPS = 3
 AFFORDABLE = {"cpu": 1e10, "cuda": 1e13}  # FLOPs measured at a time: less than half a second on a slow device
 
 
@@ -174,35 +181,42 @@ def expected_time(plan: Plan) -> str:
         return ""
     if lacks_device(plan):
         return "no estimate of the time: there is no GPU here"
-    train, places = todo[0].planned_config.train, places_of(plan)
+    places = places_of(plan)
     workers = max(1, min(len(places), len(todo)))
-    others = workers * train.devices - 1 if train.device == "cpu" else 0
-    pairs = list(zip(todo, speeds_of(todo, others), strict=True))
-    known = [(cell, speed) for cell, speed in pairs if speed]
-    if not known:
-        return f"no estimate of the time: no step of {todo[0].label} could be measured"
-    flops = {cell.id: cell.flops_per_step * cell.planned_config.train.steps for cell in todo}
-    took = sum(speed.of_run(cell.planned_config) for cell, speed in known)
-    per_flop = took / sum(flops[cell.id] for cell, _ in known)
-    seconds = [speed.of_run(cell.planned_config) if speed else per_flop * flops[cell.id] for cell, speed in pairs]
-    whole = f"about {duration(sum(seconds))} of computing"  # the number of another launcher's workers is unknown
+    cells = list({cell.id: cell for cell in todo}.values())
+    speeds = speeds_of(cells)
+    if not speeds:
+        return f"no estimate of the time: no step of {cells[0].label} could be measured"
+    measured = [cell for cell in cells if cell.id in speeds]
+    # What was not measured takes as long as its FLOPs would in those that were.
+    of_measured = sum(speeds[cell.id].of_run(cell.planned_config) for cell in measured)
+    per_flop = of_measured / sum(cell.training_flops for cell in measured)
+
+    def seconds_of_run(cell: Cell) -> float:
+        speed = speeds.get(cell.id)
+        return speed.of_run(cell.planned_config) if speed else per_flop * cell.training_flops
+
+    seconds = [seconds_of_run(cell) for cell in todo]
+    text = f"about {duration(sum(seconds))} of computing"  # the number of another launcher's workers is unknown
     if plan.is_local:
-        whole = f"about {duration(makespan(seconds, workers))} on {counted(workers, 'worker')}"
-    first, speed = known[0]
-    step = f"{speed.step:.2g} s" if speed.step < 10 else duration(speed.step)
-    basis = [f"a step of {first.label} takes {step} here"]
-    together = sharing(places, len(todo))[0] if places and train.device == "cuda" else 1
-    basis += [f"{together} processes share a GPU, which was timed for one"] * (together > 1)
-    basis += ["before compiling"] * any(cell.planned_config.train.compile for cell in todo)
-    some, every = {cell.id for cell, _ in known}, {cell.id for cell in todo}
-    basis += [f"measured for {len(some)} of {len(every)} configurations"] * (some != every)
-    whole += " for this round" * plan.more
+        text = f"about {duration(makespan(seconds, workers))} on {counted(workers, 'worker')}"
+    step = speeds[measured[0].id].step
+    basis = [f"a step of {measured[0].label} takes {f'{step:.2g} s' if step < 10 else duration(step)} here"]
+    together = sharing(places, len(todo))[0] if places and todo[0].planned_config.train.device == "cuda" else 1
+    if together > 1:
+        basis.append(f"{together} processes share a GPU, which was timed for one")
+    if any(cell.planned_config.train.compile for cell in todo):
+        basis.append("before compiling")
+    if len(measured) < len(cells):
+        basis.append(f"measured for {len(measured)} of {len(cells)} configurations")
+    if plan.more:
+        text += " for this round"
     later = scored_plan(plan)
     if later and not later.study.looks and (rest := runs_to_train(later)):
-        seconds = [per_flop * cell.flops_per_step * cell.planned_config.train.steps for _, cell in rest]
+        seconds = [per_flop * cell.training_flops for _, cell in rest]
         workers = max(1, min(len(places_of(later)), len(rest)))
-        whole += f", then {duration(makespan(seconds, workers))} for {counted(len(rest), 'scored run')}"
-    return whole + f" ({', '.join(basis)})" * bool(basis)
+        text += f", then {duration(makespan(seconds, workers))} for {counted(len(rest), 'scored run')}"
+    return f"{text} ({', '.join(basis)})"
 
 
 def places_of(plan: Plan) -> list[dict[str, str]]:
@@ -219,42 +233,33 @@ def runs_to_train(plan: Plan) -> list[tuple[PlannedRun, Cell]]:
     return [(run, cells[run.cell]) for run in runs]
 
 
-def speeds_of(cells: list[Cell], others: int) -> list[Speed | None]:
-    """Each cell's speed with so many other workers, timed once per shape in a separate process; None if that failed or
-    took too long."""
-    ends, found = time.monotonic() + ALL, dict[str, Speed | None]()
-    shapes = [f"{shape_of(cell)} {cell.planned_config.eval}" for cell in cells]
-    with tempfile.TemporaryDirectory() as folder:
-        for shape, cell in zip(shapes, cells, strict=True):
+def speeds_of(cells: list[Cell]) -> dict[str, Speed]:
+    """The speed of each cell by its id, timed once for cells that cost the same; without those that failed, and those
+    for which no time was left."""
+    ends = time.monotonic() + ALL
+    by_cost: dict[str, Speed | None] = {}
+    speeds = {}
+    with tempfile.TemporaryDirectory() as folder, one_child():
+        for cell in cells:
+            cost = f"{shape_of(cell)} {cell.planned_config.eval}"
             left = ends - time.monotonic()
-            if shape not in found and left > 0:
-                call = partial(speed_beside, cell, Path(folder) / str(len(found)), others)
+            if cost not in by_cost and left > 0:
+                call = partial(speed_of, cell, Path(folder) / str(len(by_cost)))
                 try:
-                    found[shape] = Speed(*run_in_subprocess(call, left + ONE))
-                except Failed:
-                    found[shape] = None
-    return [found.get(shape) for shape in shapes]
+                    by_cost[cost] = measure(call, cell, left + ONE)
+                except Exception:  # it may fail in training, which then says why
+                    by_cost[cost] = None
+            if speed := by_cost.get(cost):
+                speeds[cell.id] = speed
+    return speeds
 
 
-def speed_beside(cell: Cell, folder: Path, others: int) -> Speed:
-    """A cell's speed while other processes train it, too, as the workers of a sweep will."""
-    processes = [start(partial(keep_stepping, cell, folder / f"other-{i}")) for i in range(others)]
-    try:
-        for process in processes:
-            process.receive(ALL)
-        return speed_of(cell, folder)
-    finally:
-        for process in processes:
-            process.end()
-
-
-def keep_stepping(cell: Cell, folder: Path, channel: socket.socket) -> None:
-    """Train a cell until this process is killed; sends a line after the first step."""
-    trainer = reduced(cell, folder)[0]
-    trainer.train_step(0)
-    channel.sendall(b"\n")
-    while True:
-        trainer.train_step(1)
+def measure(call: Callable[[], Speed], cell: Cell, seconds: float) -> Speed:
+    """The speed of a cell; user code is timed in the child process.  Raises any error."""
+    if not is_foreign(numbers(cell.planned_config)):
+        with torch.random.fork_rng(devices=[]):
+            return call()
+    return Speed(*run_in_child(call, seconds + START))
 
 
 def speed_of(cell: Cell, folder: Path) -> Speed:
@@ -263,7 +268,7 @@ def speed_of(cell: Cell, folder: Path) -> Speed:
     trainer, of_step, of_evaluation = reduced(cell, folder)
     if trainer.gradients.graphs:
         seconds_of(trainer, UNCAPTURED)
-    count = max(1, min(STEPS, int(ONE / 2 / seconds_of(trainer, 1))))
+    count = max(1, min(STEPS, int(1 / seconds_of(trainer, 1))))
     before, step = trainer.clock.seconds["optimiser"], seconds_of(trainer, count)
     optimiser = (trainer.clock.seconds["optimiser"] - before) / count
     evaluated = []
@@ -293,7 +298,8 @@ def expected_vectors(plan: Plan) -> list[str]:
     pairs = [(cell.planned_config, run.seed) for run, cell in runs_to_train(plan)]
     wanted = [(config, seed) for config, seed in pairs if config.embedding["_target_"] != table]
     try:
-        return list(run_in_subprocess(partial(vector_lines, wanted), SECONDS)) if wanted else []
+        with one_child():
+            return list(run_in_child(partial(vector_lines, wanted), SECONDS)) if wanted else []
     except Failed as error:
         return [f"no estimate of what vectors cost: {error}"]
 

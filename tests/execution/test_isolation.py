@@ -3,6 +3,7 @@
 import functools
 import importlib
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -21,8 +22,7 @@ from own_module import write_module
 from ablate.config.errors import PlanError
 from ablate.config.groups import CONF
 from ablate.execution import train_run
-from ablate.planning.checks import user_code
-from ablate.planning.checks.user_code import run_in_subprocess
+from ablate.planning.checks import child
 from ablate.planning.plan import plan_study
 from ablate.runs.records import Commit
 from ablate.training.devices import configure_torch
@@ -59,7 +59,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-TRAINS = "ablate.execution.worker" in sys.modules and "ablate.planning.plan" not in sys.modules
+TRAINS = "ablate.execution.worker" in sys.modules and "ablate.planning.cells" not in sys.modules
 
 
 def raise_(error):
@@ -93,12 +93,12 @@ class {name}(Deed):
 
 
 def write(folder: Path, deeds: dict[str, str], where: str = "True") -> list[str]:
-    """The package `deeds` with a norm for each, those that end a process only `where`; what makes it known."""
+    """The package `deeds` with a norm for each, which does it only `where`; what makes it known."""
     (folder / "conf" / "norm").mkdir(parents=True)
-    code, every = CODE, [(name, deed, "True") for name, deed in deeds.items()]
-    every += [(name, deed, where) for name, (deed, _) in ENDING.items()]
-    for i, (name, deed, there) in enumerate(every):  # at scales of their own, or they were one network
-        given = {"{name}": name.title(), "{deed}": deed, "{scale}": f"{1 + i / 50}", "{where}": there}
+    code = CODE
+    every = deeds | {name: deed for name, (deed, _) in ENDING.items()}
+    for i, (name, deed) in enumerate(every.items()):  # at scales of their own, or they were one network
+        given = {"{name}": name.title(), "{deed}": deed, "{scale}": f"{1 + i / 50}", "{where}": where}
         code += functools.reduce(lambda text, key: text.replace(key, given[key]), given, CLASS)
         yaml = f"# {name}.\n_target_: deeds.{name.title()}\n_partial_: true\n"
         (folder / "conf" / "norm" / f"{name}.yaml").write_text(yaml)
@@ -127,7 +127,7 @@ def sweep(folder: Path, *words: str) -> tuple[int, str]:
 
 @pytest.mark.slow
 def test_what_a_component_does_to_its_process_reaches_no_other_run(small, tmp_path, untried) -> None:
-    """Neither while the sweep is planned nor while it trains."""
+    """While it trains; the plan refuses what is done there."""
     own = write(tmp_path, TOGETHER, "TRAINS")
     clean, dirty = tmp_path / "clean", tmp_path / "dirty"
     assert sweep_here(*latest(*small, "norm=ln,rms", "seeds=1", f"results_dir={clean}")) == 0
@@ -147,11 +147,12 @@ def test_a_component_that_ends_its_process_or_builds_other_models_is_one_line(sm
     user, folder = write(tmp_path, {"dtype": DTYPE})
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(PlanError) as refused:
-        plan_study((*small, f"norm=ln,{','.join(ENDING)}", user), folder.partition("=")[2])
-    expected = [f"{name}: deeds.{name.title()}: {why}" for name, (_, why) in ENDING.items()]
-    assert [str(problem) for problem in refused.value.problems] == expected
-    with pytest.raises(PlanError, match=r"deeds\.Dtype.* is another model each time it is built"):
+    for name, (_, why) in ENDING.items():
+        with pytest.raises(PlanError) as refused:
+            plan_study((*small, f"norm=ln,{name}", user), folder.partition("=")[2])
+        [problem] = refused.value.problems
+        assert str(problem).removeprefix(f"{name}: ") == f"deeds.{name.title()}: {why}"
+    with pytest.raises(PlanError, match=r"deeds\.Dtype changes torch's default dtype"):
         plan_study((*small, "norm=ln,dtype", user), folder.partition("=")[2])
     assert "deeds" not in sys.modules, "nothing of it was loaded here"
 
@@ -271,16 +272,22 @@ def test_built_in_runs_change_nothing_that_later_runs_of_their_process_depend_on
 
     def state() -> dict[str, Any]:
         random_numbers = [torch.default_generator.get_state().tolist(), str(numpy.random.get_state(legacy=False))]
-        settings = {name: str(read()) for name, read in user_code.SETTINGS.items()}
+        settings = {name: str(read()) for name, read in child.SETTINGS.items()}
         return settings | {"random": random_numbers, "folder": os.getcwd(), "errors": numpy.geterr()}
 
-    def trained() -> list[Any]:
+    forked = multiprocessing.get_context("fork")
+    receiver, sender = forked.Pipe()
+
+    def train_all() -> None:
         configure_torch()
         before = state()
         statuses = [train(planned)[0] for planned in plans]
-        return [statuses, before == state()]
+        sender.send([statuses, before == state()])
 
-    assert run_in_subprocess(trained) == [["done"] * len(plans), True]
+    process = forked.Process(target=train_all)
+    process.start()
+    assert receiver.recv() == [["done"] * len(plans), True]
+    process.join()
 
 
 def test_a_run_is_stamped_with_the_commit_at_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

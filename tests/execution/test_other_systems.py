@@ -3,25 +3,20 @@
 import errno
 import fcntl
 import os
-import pickle
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-from conftest import ROOT, SHAPE, STEPS, latest, run_fresh, run_module
-from crashing_norm import hazard
+from conftest import ROOT, SHAPE, STEPS, run_fresh, run_module
+from crashing_norm import hazard, wait_for
 from one_run import rows_of, trained_anew
 from test_survival import numbers
 
 from ablate.data import corpus, prepare
 from ablate.execution.launcher import run_orders
-from ablate.planning.checks import child as fork
 from ablate.planning.checks import memory
-from ablate.planning.plan import plan_study
 from ablate.runs import lock as leases
 from ablate.runs.folder import Run
 from ablate.training.devices import environments
@@ -86,52 +81,30 @@ def test_a_sweep_without_what_only_linux_has_gives_the_same_numbers(text: Path, 
     assert len(numbers(tmp_path / "linux")) == 2 and numbers(tmp_path / "bare") == numbers(tmp_path / "linux")
 
 
-def test_what_planning_asks_of_other_processes_can_be_sent_to_new_ones(small, tmp_path, monkeypatch) -> None:
-    forked, sent = fork.forked, []
-
-    def noted(body: Any, *more: Any) -> Any:
-        sent.append(len(pickle.dumps(body)))
-        return forked(body, *more)
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(fork, "forked", noted)
-    user, _ = hazard(tmp_path, "pass")
-    plan_study(tuple(latest(*small, user, "norm=hazard", "optim.lr=1e-3,2e-3", "seeds=1")), str(tmp_path / "conf"))
-    assert len(sent) > 1, "importing the package, and building its component"
-
-
-def test_a_process_without_prctl_ends_with_its_parent(tmp_path: Path) -> None:
-    """Whoever started it was killed, and nothing but its own look tells it so."""
+def test_the_child_of_a_process_that_is_killed_ends(tmp_path: Path) -> None:
+    """However busy user code is."""
     code = (
-        "import os, signal, time; from ablate.planning.checks import child as fork\n"
-        "fork.prctl = lambda *_: False\n"
-        "child = fork.start(lambda channel: time.sleep(1000))\n"
-        "print(child.pid, flush=True)\n"
-        "os.kill(os.getpid(), signal.SIGKILL)\n"
+        "import os, signal, time\n"
+        "from functools import partial\n"
+        "from ablate.planning.checks import child\n"
+        "started = child.Child()\n"
+        "print(started.process.pid, flush=True)\n"
+        "started.ask(os.getpid, 60)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 1)\n"
+        "signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))\n"
+        "started.ask(partial(time.sleep, 1000), 2000)\n"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
-    pid = int(found.stdout)
-    while True:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            break
-        time.sleep(0.05)
+    found = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+    wait_for(lambda: not is_running(int(found.stdout)))
 
 
-def test_children_are_found_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
-    exists = Path.exists
-    monkeypatch.setattr(Path, "exists", lambda path: not str(path).startswith("/proc") and exists(path))
-    started = subprocess.Popen(["sleep", "100"])
+def is_running(pid: int) -> bool:
+    """Whether a process has not ended."""
     try:
-        assert started.pid in fork.children()
-    finally:
-        started.kill()
-        started.wait()
-    assert started.pid not in fork.children()
-    monkeypatch.setenv("PATH", "")
-    assert fork.children() == []
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def test_a_start_of_the_system_is_known_by_what_macos_calls_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

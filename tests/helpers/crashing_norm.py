@@ -20,7 +20,7 @@ import torch
 
 HERE = Path(__file__).parent
 # And is not the process that plans.
-WORKS = "ablate.execution.worker" in sys.modules and "ablate.planning.plan" not in sys.modules
+WORKS = "ablate.execution.worker" in sys.modules and "ablate.planning.cells" not in sys.modules
 
 
 class Hazard(torch.nn.Module):

@@ -37,7 +37,12 @@ ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 300.0  # seconds
 SIZE = 1 << 17  # bytes of a command and its environment
 SLOTS = 4  # copies that wait to be what a command starts
-LENT = ("ablate.execution.worker", "ablate.cli.main", "ablate.execution.tracking.sender")
+LENT = (
+    "ablate.planning.checks.child",
+    "ablate.execution.worker",
+    "ablate.cli.main",
+    "ablate.execution.tracking.sender",
+)
 
 
 class Copy:

@@ -1,10 +1,10 @@
 """The current folder, somebody's repository or results, executes nothing; what `user=` names is found there."""
 
-import importlib
 import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +18,7 @@ from warm_python import run_warm
 from ablate.config.import_path import find_here, start_importing
 from ablate.execution import launcher
 from ablate.execution.pool import Order, line
-from ablate.planning.checks import child as fork
+from ablate.planning.checks import child
 from analysis.figures.draw import style
 
 # What libraries look for in a sweep, an analysis and an evaluation, and go on without where they do not find it.
@@ -144,14 +144,7 @@ def test_a_matplotlibrc_of_the_folder_changes_no_figure() -> None:
     assert {name for name in matplotlib.rcParams if not name.startswith("backend")} <= style.RC.keys()
 
 
-SENDS = """
-import os
-from importlib import util
-
-def send(channel):
-    channel.sendall(f"{util.find_spec('tabulate')}\\n".encode())
-    os._exit(3)
-"""
+IS_FOUND = "__import__('importlib.util').util.find_spec({!r}) is not None"
 
 
 @pytest.fixture
@@ -161,20 +154,16 @@ def inside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setattr(sys, name, [*getattr(sys, name)])
     monkeypatch.setenv("PYTHONSAFEPATH", "")
     monkeypatch.chdir(folder)
-    (folder / "mine_too.py").write_text(SENDS)
+    (folder / "mine_too.py").write_text("")
     return folder
 
 
-@pytest.mark.usefixtures("inside")
-def test_a_process_that_is_started_anew_finds_the_named_module_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on macOS, where none is forked."""
-    monkeypatch.setattr(fork, "FORKS", False)
-    monkeypatch.delattr(os, "fork")
+@pytest.mark.usefixtures("inside", "new_interpreters")
+def test_a_child_process_finds_the_named_module_alone() -> None:
     find_here(["mine_too.part"])
-    child = fork.start(importlib.import_module("mine_too").send)
-    assert child.receive(60) == "None"
-    assert child.end(60) == 3
-    del sys.modules["mine_too"]
+    with child.one_child():
+        assert child.run_in_child(partial(eval, IS_FOUND.format("mine_too")))
+        assert not child.run_in_child(partial(eval, IS_FOUND.format("tabulate")))
 
 
 def test_a_job_of_another_launcher_finds_the_named_module_alone(inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,16 @@
 """Command lines and study files that would not end, or end in a traceback: a line each."""
 
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from own_module import write_module
 
 from ablate.config.errors import PlanError, Problem
 from ablate.config.groups import read_groups
 from ablate.config.words import read_words
-from ablate.planning.checks import user_code
+from ablate.planning.checks import child
 from ablate.planning.plan import plan_study
 
 
@@ -68,8 +68,24 @@ def test_a_list_of_numbers_holds_numbers(key: str, value: str) -> None:
     assert any(line.startswith(key) and "takes a list of numbers" in line for line in lines), lines
 
 
-def test_a_check_that_never_ends_is_named_after_a_while_and_goes_on(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+SLOW = """
+import time
+from pathlib import Path
+from torch import nn
+
+class Slow(nn.LayerNorm):
+    def __init__(self, dim: int):
+        while not Path({file!r}).exists():
+            time.sleep(0.01)
+        super().__init__(dim)
+
+    def forward(self, x, mask=None):
+        return 2 * super().forward(x)
+"""
+
+
+def test_user_code_that_takes_long_is_named_after_a_while_and_goes_on(
+    plan: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     printed: list[str] = []
 
@@ -77,16 +93,11 @@ def test_a_check_that_never_ends_is_named_after_a_while_and_goes_on(
         printed.append(text)
         (tmp_path / "printed").touch()
 
-    def build_slowly(file: Path) -> str:
-        while not file.exists():
-            time.sleep(0.01)
-        return "built"
-
-    monkeypatch.setattr(user_code, "LONG", 0.0)
-    monkeypatch.setattr(user_code, "print", show, raising=False)
-    build = partial(build_slowly, tmp_path / "printed")
-    assert user_code.run_in_subprocess(build, about="building mine.Slow") == "built"
-    assert printed == ["ablate: still building mine.Slow, after 0 s; Ctrl-C stops it"]
+    monkeypatch.setattr(child, "LONG_SECONDS", 0.0)
+    monkeypatch.setattr(child, "print", show, raising=False)
+    name = write_module(tmp_path, monkeypatch, SLOW.format(file=str(tmp_path / "printed")), "norm", {"slow": ""})
+    assert plan("norm=slow", f"user=[{name}]", config_dir=str(tmp_path / "conf")).manifest.cells
+    assert printed[0] == f"ablate: still building {name}.Slow, after 0 s; Ctrl-C stops it"
 
 
 NORM = """

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ablate.model.cost import Uncounted, is_long
+from ablate.model.cost import Counter, is_long
 
 
 class Part(nn.Module):
@@ -31,10 +31,10 @@ class Stating(Part):
         return 10 * batch * length
 
 
-def seen(*parts: nn.Module) -> Uncounted:
+def seen(*parts: nn.Module) -> Counter:
     """What a forward pass through each of these, over (2, 4, 4), shows."""
     whole = nn.ModuleList(parts)
-    with torch.device("meta"), Uncounted(whole.to("meta")) as found:
+    with torch.device("meta"), Counter(whole.to("meta")) as found:
         for part in whole:
             part(torch.empty(2, 4, 4))
     return found
@@ -46,7 +46,8 @@ def test_operators_that_nobody_counts_are_named_unless_their_part_states_them(na
     (note,) = seen(Part(name), Part(name), Part("sum")).notes
     assert name in note and "stated_flops" in note
     stated = seen(Stating(name), Stating(name), Part("sum"))
-    assert stated.notes == [] and stated.stated == 2 * 10 * 2 * 4
+    of_products = 3 * 2 * (2 * 4) * 4 * 4  # of three parts
+    assert stated.notes == [] and stated.flops == of_products + 2 * 10 * 2 * 4
     assert name in seen(Stating(name), Part(name)).notes[0], "one part answers for itself alone"
 
 

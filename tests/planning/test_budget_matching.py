@@ -12,7 +12,7 @@ from ablate.model.build import build_model
 from ablate.model.ffn import MoE
 from ablate.model.init import role_of
 from ablate.planning.cells import nearest_width
-from ablate.planning.checks import user_code
+from ablate.planning.checks import child
 from ablate.planning.plan import Plan
 from ablate.runs.records import Cell, Matched
 
@@ -164,7 +164,7 @@ def test_an_ffn_without_a_width_is_refused_where_a_width_is_chosen(plan, refused
 
 
 def test_an_ffn_that_rounds_its_width_gets_the_nearest_that_it_has(plan, faulty, sized, monkeypatch) -> None:
-    monkeypatch.setattr(user_code, "loads_user_code", True)  # or each width would be counted in a process of its own
+    monkeypatch.setattr(child, "loads_user_code", True)
     found = plan("user=[mistakes_of_mine]", "ffn=mlp,rounded", "match=params", config_dir=faulty)
     cell = by_label(found)["rounded"]
     assert cell.config.ffn["hidden"] == 72, "of 48 and 72, for 64"

@@ -6,10 +6,12 @@ import pytest
 
 from ablate.cli.preview import preview
 from ablate.model.build import build_model
-from ablate.planning.checks import preflight, small_models
+from ablate.planning import cells
+from ablate.planning.checks import small_models
 from ablate.runs.key import code_of
 
 LAYERS = "model.layers=6"
+TRY_OUT = cells.try_out
 pytestmark = pytest.mark.usefixtures("untried", "uncounted")
 
 
@@ -65,7 +67,7 @@ def test_code_and_key_hold_every_variant(plan: Any) -> None:
     ],
 )
 def test_what_does_not_fit_is_one_line(refused, words, told, monkeypatch):
-    monkeypatch.setattr("ablate.planning.check_study.try_out", preflight.try_out)
+    monkeypatch.setattr("ablate.planning.cells.try_out", TRY_OUT)
     [line] = refused(LAYERS, *words.split())
     assert all(word in line for word in told)
 
@@ -73,7 +75,7 @@ def test_what_does_not_fit_is_one_line(refused, words, told, monkeypatch):
 @pytest.mark.parametrize("wide", [False, True], ids=["whole", "first layers"])
 def test_a_pattern_that_is_one_variant_in_effect_is_refused(plan, refused, wide, monkeypatch):
     """Beside that variant, at the context that a window covers, at which a smaller one does not."""
-    monkeypatch.setattr("ablate.planning.check_study.try_out", preflight.try_out)
+    monkeypatch.setattr("ablate.planning.cells.try_out", TRY_OUT)
     monkeypatch.setattr(small_models, "WIDE", 0 if wide else small_models.WIDE)
     words = ("attention=2window+mha+...,mha", "model.layers=3")
     assert "make the same network" in refused(*words)[0]

@@ -17,7 +17,7 @@ from ablate.config.designs import RUNG
 from ablate.config.groups import experiments, figures, groups
 from ablate.config.schema import Config
 from ablate.config.typed_json import plain
-from ablate.planning import check_study, measured
+from ablate.planning import cells, measured
 from ablate.planning.checks import validate
 from ablate.planning.measured import Kernels
 from ablate.planning.plan import Plan
@@ -87,7 +87,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory, uncounted: object) -> Iter
         if is_new:
             return api.plan(words)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(check_study, "try_out", lambda rows, checked, settings: [])
+            patch.setattr(cells, "try_out", lambda found: None)
             return api.plan(words)
 
     with pytest.MonkeyPatch.context() as patch:

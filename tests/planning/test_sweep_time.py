@@ -1,7 +1,6 @@
 """How long a dry run says that a sweep will take: from a few steps of each distinct shape."""
 
 import dataclasses
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +9,7 @@ from planned_rounds import rounds
 
 from ablate.cli.preview import preview
 from ablate.planning import measured
-from ablate.planning.checks.child import children
-from ablate.planning.checks.user_code import Failed
+from ablate.planning.checks.child import Failed
 from ablate.planning.measured import Speed, expected_time, speed_of
 from ablate.runs.progress import makespan
 
@@ -25,13 +23,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The cells that are measured, each of which takes four seconds of a clock that nobody waits for."""
     found: list[str] = []
 
-    def answered(call: Any, seconds: float) -> list[float]:
+    def answered(call: Any, cell: Any, seconds: float) -> Speed:
         assert seconds > 0
-        found.append(call.args[0].label)
-        return list(SPEED)
+        found.append(cell.label)
+        return SPEED
 
-    monkeypatch.setattr(measured, "run_in_subprocess", answered)
+    monkeypatch.setattr(measured, "measure", answered)
     monkeypatch.setattr(measured, "time", SimpleNamespace(monotonic=lambda: 4.0 * len(found)))
+    monkeypatch.setattr(measured, "ALL", 10.0)
     return found
 
 
@@ -103,10 +102,10 @@ def test_what_there_is_no_time_to_measure_costs_by_its_flops(plan: Any, asked: l
 
 
 def test_where_nothing_can_be_measured_it_says_so(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(call: Any, seconds: float) -> None:
+    def fails(call: Any, cell: Any, seconds: float) -> None:
         raise Failed("no step today")
 
-    monkeypatch.setattr(measured, "run_in_subprocess", fails)
+    monkeypatch.setattr(measured, "measure", fails)
     assert "no estimate" in expected_time(plan("norm=ln,rms"))
     planned = plan("train.device=cuda")
     monkeypatch.setattr(measured, "lacks_device", lambda plan: plan is planned)
@@ -136,25 +135,6 @@ def test_of_a_large_model_a_part_of_the_batch_is_measured(plan, tmp_path, monkey
     monkeypatch.setattr(measured, "AFFORDABLE", {"cpu": cell.flops_per_token * 100})
     assert all(seconds > 0 for seconds in speed_of(cell, tmp_path / "part"))
     assert used == [(4, 256), (2, 100)], "3 × 2 × 16 positions to train, 100 to score"
-
-
-def test_steps_are_measured_beside_as_many_processes_as_there_will_be_workers(plan, tmp_path, asked, monkeypatch):
-    before, seen = set(children()), list[int]()
-
-    def speed(cell: Any, folder: Path) -> Speed:
-        seen.append(len(set(children()) - before))
-        return SPEED
-
-    monkeypatch.setattr(measured, "speed_of", speed)
-    cell = plan().manifest.cells[0]
-    assert measured.speed_beside(cell, tmp_path, 2) == SPEED
-    assert seen == [2] and set(children()) == before
-    others = list[int]()
-    monkeypatch.setattr(measured, "run_in_subprocess", lambda call, _: others.append(call.args[2]) or SPEED)
-    for words in (["seeds=3", "train.parallel=2"], ["seeds=1", "train.parallel=4"], ["seeds=3", "timing=isolated"]):
-        expected_time(plan(*words))
-    expected_time(dataclasses.replace(plan("seeds=3"), launcher=["hydra/launcher=joblib"]))
-    assert others == [1, 0, 0, 0]
 
 
 def test_each_job_is_begun_by_the_first_worker_that_is_free() -> None:

@@ -1,8 +1,8 @@
 """One run on several devices: the numbers of one device within rounding, and what happens when a process is lost."""
 
+import multiprocessing
 import os
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from safetensors.torch import load_file
 from ablate.config.errors import PlanError
 from ablate.execution.train_run import follow, train_run
 from ablate.model.build import initialised_model
-from ablate.planning.checks.child import Child, start
 from ablate.planning.plan import Plan
 from ablate.runs.folder import Run
 from ablate.runs.lock import LeaseLost
@@ -31,15 +30,18 @@ ENDED = "another process of the run has ended"
 def together(count: int, folder: Path, body: Callable[[Ranks], Any]) -> list[Any]:
     """What a function returns in each of so many processes that have joined; None where the process ended."""
 
-    def begin(rank: int, channel: Any) -> None:
+    def begin(rank: int) -> None:
         configure_torch()
         torch.save(body(join(rank, count, folder / "address", "cpu", True)), folder / f"returned-{rank}.pt")
 
     folder.mkdir(exist_ok=True)
-    children: list[Child] = [start(partial(begin, rank)) for rank in range(count)]
-    for child in children:
-        assert child.receive(120) == ""
-        child.end(1)
+    forked = multiprocessing.get_context("fork")
+    processes = [forked.Process(target=begin, args=(rank,)) for rank in range(count)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+        assert process.exitcode is not None
     files = [folder / f"returned-{rank}.pt" for rank in range(count)]
     return [torch.load(file, weights_only=False) if file.exists() else None for file in files]
 

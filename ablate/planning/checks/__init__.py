@@ -1,9 +1,11 @@
-"""Checks of a study's cells before anything trains.
+"""Checks of a study's cells before anything trains, called by `inspect_cells` and `judge_cells` of `planning/cells.py`.
 
-validate   a cell by its configuration: keys, components, task, device
-examine    a cell by a tiny copy of it: looking ahead, parameters without any effect
-memory     the memory that a cell needs
-preflight  runs all after `validate`, and finds cells that are the same network or have the same data
+validate    a cell by its configuration: keys, components, task, device
+examine     a tiny copy of a cell with user code: looking ahead, parameters without any effect
+duplicates  cells that are the same configuration or the same network
+memory      the memory that a cell needs
+rehearsal   a run in miniature, to record the user code that it imports
+child       the process in which user code runs
 
 `ablate.config.key_checks` checks a study's own keys, such as `seeds`.
 """

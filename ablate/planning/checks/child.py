@@ -1,214 +1,232 @@
-"""Child processes: started, monitored, and ended with all their descendants.  Needs no torch.
+"""The child process of a plan: a new interpreter that loads user code, so that the planning process never does.
 
-A child is forked where that is safe, so that it shares loaded modules.  On macOS, whose libraries do not survive a
-fork, and on systems without fork, a new interpreter imports them again: seconds later, with the same numbers.
-Without Linux's prctl and /proc, a child polls whether its parent lives, and `ps` lists children; processes that a
-component started in a separate session are not ended then.
+It answers one call after another with plain data.  It leads a process group, which is killed with it; it reads nothing
+from the terminal, prints to standard error, and ignores Ctrl-C, which ends it through the planning process.
 """
 
+import base64
 import contextlib
-import ctypes
 import json
+import math
 import os
 import pickle
+import queue
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
-import traceback
-import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from typing import Any
 
-from ablate.config.import_path import start_importing
-from ablate.execution.pool import readable
+import torch
+
+from ablate.config.errors import one_line
+from ablate.config.import_path import program
+from ablate.data.corpus import Unwritable, written_at_end
+from ablate.execution.pool import POLL_SECONDS, how_it_died
 from ablate.formatting.streams import prepare
+from ablate.planning.reporting import listeners, report
+from ablate.runs.user_files import compile_from_source, forget_local_modules
 
-FORKS = hasattr(os, "fork") and sys.platform != "darwin"
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # of Linux's prctl
-PIECE = 65536  # bytes
-POLL = 1.0  # seconds between checks whether the parent lives
-ENDING = (signal.SIGTERM, signal.SIGHUP)
-ALMOST = 1.0  # seconds to wait for a process to exit after its last message
+LONG_SECONDS = 30.0  # after which a message says what takes so long
+EXIT_SECONDS = 60.0  # for a child to write corpora and exit
+PARENT_SECONDS = 1.0  # between checks whether the parent lives
 
-Body = Callable[[socket.socket], None]
+
+class Failed(Exception):
+    """User code raised an exception, or its process died or took too long; the message says how."""
+
+
+def start() -> subprocess.Popen[bytes]:
+    """Start an interpreter that calls `main`, and leads a process group."""
+    command = program("ablate.planning.checks.child")
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
 
 
 class Child:
-    """A child process, with a socket for lines to it and from it; its standard streams are not used."""
+    """A child process and the lines that it has printed."""
 
-    def __init__(self, pid: int, channel: socket.socket):
-        self.pid, self.channel, self.received = pid, channel, b""
-        self.code: int | None = None  # exit code, negative for a signal
+    def __init__(self) -> None:
+        self.process = start()
+        self.lines: queue.Queue[bytes] = queue.Queue()
+        threading.Thread(target=self.read_lines, daemon=True).start()
 
-    def receive(self, seconds: float) -> str | None:
-        """The next line; None if none arrives within this time; empty if no more can arrive."""
-        ended = self.ended()  # checked first: the loop below still reads what it sent before it ended
-        while b"\n" not in self.received:
-            if not readable(self.channel, 0 if ended else seconds):
-                return "" if ended else None
+    def read_lines(self) -> None:
+        """Put each line into the queue, since a queue can be waited for with a timeout, unlike a pipe."""
+        assert self.process.stdout
+        for line in self.process.stdout:
+            self.lines.put(line)
+
+    def ask(self, call: Callable[[], Any], seconds: float) -> Any:
+        """What `call` returns in the child.  Raises Failed, also after so many seconds without an answer."""
+        assert self.process.stdin
+        begun = time.monotonic()
+        with contextlib.suppress(BrokenPipeError):  # it has died, as is seen below
+            self.process.stdin.write(base64.b64encode(pickle.dumps(call)) + b"\n")
+            self.process.stdin.flush()
+        try:
+            message, about = self.receive(begun, seconds)
+        except BaseException:  # it has died, takes too long, or Ctrl-C ends the plan
+            self.kill()
+            raise
+        if "error" in message:
+            raise Failed(f"{about}{message['error']}")
+        return message["value"]
+
+    def receive(self, begun: float, seconds: float) -> tuple[dict[str, Any], str]:
+        """The answer to a call, and whose user code the call ran last."""
+        about = ""
+        about_since = begun
+        while time.monotonic() < begun + seconds:
+            if about and time.monotonic() > about_since + LONG_SECONDS:
+                waited = f"ablate: still building {about.removesuffix(': ')}, after {LONG_SECONDS:.0f} s"
+                print(f"{waited}; Ctrl-C stops it", file=sys.stderr, flush=True)
+                about_since = math.inf
             try:
-                piece = self.channel.recv(PIECE)
-            except OSError:
-                piece = b""
-            if not piece:
-                return ""
-            self.received += piece
-        line, _, self.received = self.received.partition(b"\n")
-        return line.decode(errors="replace")
+                message = json.loads(self.lines.get(timeout=POLL_SECONDS))
+            except queue.Empty:
+                code = self.process.poll()
+                if code is not None and self.lines.empty():
+                    raise Failed(f"{about}{how_it_died(code, 'its process')}") from None
+                continue
+            if "report" in message:
+                report(message["report"])
+            elif "about" in message:
+                about = f"{message['about']}: "
+                about_since = time.monotonic()
+            else:
+                return message, about
+        raise Failed(f"{about}it took longer than {seconds:.0f} s")
 
-    def ended(self) -> bool:
-        """Whether the process has ended; processes that it started may still hold its channel open."""
-        if self.code is None and (found := os.waitpid(self.pid, os.WNOHANG))[0]:
-            self.code = os.waitstatus_to_exitcode(found[1])
-        return self.code is not None
+    def exit(self) -> None:
+        """Have the child write what it has prepared, and wait until it has exited."""
+        assert self.process.stdin
+        with contextlib.suppress(BrokenPipeError, subprocess.TimeoutExpired):
+            self.process.stdin.close()
+            self.process.wait(EXIT_SECONDS)
+        self.kill()
 
-    def end(self, seconds: float = 0) -> int:
-        """Wait some seconds, then kill the process and the rest of its process group; returns its exit code."""
-        limit = time.monotonic() + seconds
-        while not self.ended() and time.monotonic() < limit:
-            time.sleep(0.01)
+    def kill(self) -> None:
+        """Kill the child and the processes that it has started."""
         with contextlib.suppress(OSError):
-            os.killpg(self.pid, signal.SIGKILL)
-        if self.code is None:
-            self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        self.channel.close()
-        return self.code
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
 
-def start(body: Body) -> Child:
-    """Start a process that calls `body` with its end of a channel and exits; it is killed if this process ends.
-
-    It leads a new process group, reads nothing, ignores Ctrl-C and prints to standard error.  Only a body that can be
-    pickled works on every system.
-    """
-    here, there = socket.socketpair()
-    with there:
-        return forked(body, here, there) if FORKS else spawned(body, here, there)
-
-
-def forked(body: Body, here: socket.socket, there: socket.socket) -> Child:
-    """`start` by forking this process."""
-    flush()  # otherwise both processes would write the buffered output
-    parent = os.getpid()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # about threads, which the child does not need
-        pid = os.fork()
-    if pid == 0:
-        here.close()
-        run_child(body, there, parent)
-    with contextlib.suppress(OSError):
-        os.setpgid(pid, pid)  # in both processes, so that it is done before any signal to the group
-    return Child(pid, here)
+SUBNORMAL = 5e-324  # processors can be set to take it for 0
+# Settings of the process on which every number depends: user code must not change them.
+SETTINGS: dict[str, Callable[[], Any]] = {
+    "torch's default dtype": torch.get_default_dtype,
+    "torch's default device": torch.get_default_device,
+    "whether gradients are computed": torch.is_grad_enabled,
+    "torch's deterministic algorithms": torch.are_deterministic_algorithms_enabled,
+    "torch's precision of matrix products": torch.get_float32_matmul_precision,
+    "torch's use of TF32 in cuDNN": lambda: torch.backends.cudnn.allow_tf32,
+    "torch's use of oneDNN": lambda: torch.backends.mkldnn.enabled,
+    "torch's number of threads": torch.get_num_threads,
+    "whether subnormal numbers are taken for 0": lambda: SUBNORMAL * 1.0 == 0.0,
+}
+settings: dict[str, Any] = {}  # as a child had them before it ran user code
+loads_user_code = False  # whether this process may
+channel: Any = None  # of a child, to its parent
+current: Child | None = None  # the child of this process
 
 
-def spawned(body: Body, here: socket.socket, there: socket.socket) -> Child:
-    """`start` in a new interpreter, which reads `body` from its input."""
-    os.set_inheritable(there.fileno(), True)
-    arguments = json.dumps([there.fileno(), os.getpid(), sys.argv])
-    reading, writing = os.pipe()
-    streams = [(os.POSIX_SPAWN_DUP2, reading, 0), (os.POSIX_SPAWN_DUP2, 2, 1)]
-    command = [sys.executable, "-P", "-c", start_importing() + BEGIN, arguments]
-    order = pickle.dumps(body)
-    pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=streams, setpgroup=0)
-    os.close(reading)
-    with contextlib.suppress(OSError), open(writing, "wb") as pipe:  # it has already ended; `receive` reports that
-        pipe.write(order)
-    return Child(pid, here)
-
-
-# The code of that interpreter: it gets this process's import path and command line.
-BEGIN = """
-import json, sys
-number, parent, sys.argv = json.loads(sys.argv[1])
-from ablate.planning.checks.child import begin
-begin(number, parent)
-"""
-
-
-def begin(number: int, parent: int) -> None:
-    """Entry point of a spawned process, with the file descriptor of its channel."""
-    prepare()
-    order = sys.stdin.buffer.read()
-    run_child(lambda channel: pickle.loads(order)(channel), socket.socket(fileno=number), parent)
-
-
-def run_child(body: Body, channel: socket.socket, parent: int) -> None:
-    """Main function of a child process: set it up, call `body` and exit."""
-    code = 1
+@contextlib.contextmanager
+def one_child() -> Iterator[None]:
+    """Have all calls for user code inside of the block share a child process, which ends with it."""
+    global current
     try:
-        with contextlib.suppress(OSError):
-            os.setpgid(0, 0)
-        if not prctl(PR_SET_PDEATHSIG, signal.SIGKILL):
-            threading.Thread(target=exit_with_parent, args=(parent,), daemon=True).start()
-        if os.getppid() == parent:
-            signal.set_wakeup_fd(-1)
-            for number, handler in ((signal.SIGINT, signal.SIG_IGN), *dict.fromkeys(ENDING, signal.SIG_DFL).items()):
-                signal.signal(number, handler)
-            os.dup2(os.open(os.devnull, os.O_RDWR), 0)
-            os.dup2(2, 1)
-            body(channel)
-            code = 0
-    except BaseException:
-        traceback.print_exc()
+        yield
+        if current:
+            current.exit()
     finally:
-        flush()
-        os._exit(code)
+        if current:
+            current.kill()
+        current = None
+
+
+def run_in_child(call: Callable[[], Any], seconds: float = math.inf) -> Any:
+    """What `call` returns, as plain data, from the child process, which is started if there is none.  Raises Failed if
+    it raises or dies, or after so many seconds."""
+    global current
+    if loads_user_code:
+        return call()
+    if current is None or current.process.poll() is not None:
+        current = Child()
+    return current.ask(call, seconds)
+
+
+def main() -> None:
+    """Carry out calls until standard input ends."""
+    prepare()
+    serve()
+
+
+def serve() -> None:
+    """Carry out calls from standard input, and answer on standard output."""
+    global channel, loads_user_code
+    loads_user_code = True
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    calls = os.fdopen(os.dup(0), "rb")
+    channel = os.fdopen(os.dup(1), "w")
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    os.dup2(2, 1)
+    threading.Thread(target=exit_with_parent, args=(os.getppid(),), daemon=True).start()
+    torch.set_num_threads(1)
+    settings.update(read_settings())
+    listeners.append(lambda text: send({"report": text}))
+    compile_from_source()
+    # If the plan is refused, this process is killed before it writes.
+    with contextlib.suppress(Unwritable), written_at_end():
+        for line in calls:
+            answer(pickle.loads(base64.b64decode(line)))
+    os._exit(0)  # whatever threads user code has left
+
+
+def answer(call: Callable[[], Any]) -> None:
+    """Call, and send the result or the error."""
+    process = os.getpid()
+    try:
+        message = {"value": call()}
+    except BaseException as error:  # also SystemExit and KeyboardInterrupt, which only user code raises here
+        message = {"error": one_line(error)}
+    if os.getpid() != process:  # a component forked this process
+        os._exit(1)
+    send(message)
+
+
+def send(message: dict[str, Any]) -> None:
+    """Write a message to the parent, as a line."""
+    channel.write(json.dumps(message, default=lambda number: number.item()) + "\n")  # a number of numpy or torch
+    channel.flush()
+
+
+def begin(about: str) -> None:
+    """In a child, tell the parent whose user code runs from now on, and have local modules imported anew."""
+    if channel:
+        send({"about": about})
+        forget_local_modules()
+
+
+def read_settings() -> dict[str, Any]:
+    """The settings of this process."""
+    return {name: read() for name, read in SETTINGS.items()}
+
+
+def changed_settings(cause: str) -> list[str]:
+    """Sentences on the settings that user code has changed in a child."""
+    changes = []
+    for name, value in read_settings().items():
+        if value != settings.get(name, value):
+            change = f"{cause} changes {name} from {settings[name]} to {value}"
+            changes.append(f"{change}, which would change all else that a run computes")
+    return changes
 
 
 def exit_with_parent(parent: int) -> None:
-    """Exit once the parent has ended."""
+    """Exit once the parent has ended, however busy user code is."""
     while os.getppid() == parent:
-        time.sleep(POLL)
+        time.sleep(PARENT_SECONDS)
     os._exit(1)
-
-
-def become_subreaper() -> None:
-    """Become the parent of orphaned descendants, if the system supports it."""
-    prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
-def kill_children() -> None:
-    """Kill all children of this process, and then their orphaned children."""
-    while strays := children():
-        for pid in strays:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-            with contextlib.suppress(OSError):
-                os.waitpid(pid, 0)
-
-
-def children() -> list[int]:
-    """The process ids of this process's children."""
-    return [pid for pid, parent in parents() if parent == os.getpid()]
-
-
-def parents() -> Iterator[tuple[int, int]]:
-    """All processes with their parents, from Linux's /proc, else from `ps` (without itself); nothing without both."""
-    if Path("/proc/self/stat").exists():
-        for file in Path("/proc").glob("[0-9]*/stat"):
-            with contextlib.suppress(OSError):
-                yield int(file.parent.name), int(file.read_text(errors="replace").rpartition(")")[2].split()[1])
-        return
-    with contextlib.suppress(OSError):
-        ps = subprocess.Popen(["ps", "-A", "-o", "pid=,ppid="], stdout=subprocess.PIPE, text=True)
-        for line in ps.communicate()[0].splitlines():
-            pid, parent = map(int, line.split())
-            if pid != ps.pid:
-                yield pid, parent
-
-
-def prctl(option: int, value: int) -> bool:
-    """Set an option of this process on Linux; returns whether it was set."""
-    with contextlib.suppress(OSError, AttributeError):
-        return ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0
-    return False
-
-
-def flush() -> None:
-    """Flush the standard streams."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            stream.flush()

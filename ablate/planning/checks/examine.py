@@ -1,35 +1,41 @@
-"""Checks of a tiny copy of a cell: does it see later tokens, other rows or padding, and through which component?
+"""Checks of a tiny copy of a cell with user code: does it see later tokens, other rows or padding, keep state that no
+checkpoint has, or have parameters without any effect, and through which component?
 
-Also finds parameters without any effect, and an initial loss far from guessing.
+What is built in is tested for all of this (tests/model/test_variants.py, tests/planning/checks/test_examine.py).
 """
 
 import copy
 import dataclasses
 import inspect
-import math
 import re
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ablate.config.components import resolve
 from ablate.config.depth import variants_of
-from ablate.config.errors import BadComponent
+from ablate.config.errors import BadComponent, Problem, one_line
 from ablate.config.files import read_plain
 from ablate.config.groups import defaults, groups
 from ablate.config.schema import COMPONENTS
 from ablate.model.dropout import rekey
 from ablate.model.norm import running_norms
-from ablate.planning.checks.small_models import UPDATES, Spec, Trial, build, others, perturb, some_inputs, whole_numbers
-from ablate.runs.key import is_foreign
+from ablate.planning.checks.small_models import (
+    Checked,
+    Spec,
+    Trial,
+    build,
+    full,
+    others,
+    perturb,
+    small,
+    some_inputs,
+    whole_numbers,
+)
 
-FAR = 2.0  # nats from ln(outputs); tied embeddings under a last norm cost up to 1.7, logits of size 8 cost 60
-DRAWS = 32  # of dropout, to compare cells that look like the same network
 BATCHES = 6  # tried before a parameter counts as never having a gradient
 MODELS = 8  # other initialisations tried, too
-PROJECTIONS = 3  # of each output: a difference could be orthogonal to a single one
 CAUSAL = ("lm", "seq2seq")
 
 Inputs = dict[str, Tensor]
@@ -118,8 +124,6 @@ def read_padding(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
 
 def forgets_state(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
     """Whether a model of user code computes something else after a training step if it was saved and loaded before."""
-    if not is_foreign(spec.config):
-        return False
     untrained = build(spec)
     trial = Trial(spec, copy.deepcopy(untrained)).update(inputs, 0)
     resumed = Trial(spec, untrained)
@@ -204,12 +208,25 @@ def called(spec: Spec, group: str) -> str:
     return " + ".join(node["_target_"].removeprefix("ablate.model.") for node in nodes)
 
 
-def examine(spec: Spec) -> dict[str, Any]:
-    """Problems as [key, message], notes, and a signature that is equal for equal networks.  Raises any error."""
+def examine_cell(cell: Checked, positions: int) -> tuple[list[Problem], list[str]]:
+    """Problems and notes of a cell, from the first copy that runs: small, then of the cell's own size; each in float64,
+    then in float32.  A note alone if none runs."""
+    why = ""
+    for spec in (small(cell, set(), positions), full(cell, positions)):
+        for double in (True, False):
+            try:
+                return examine(spec._replace(double=double))
+            except Exception as error:  # user code can fail in any way
+                why = why or one_line(error)
+    return [], [f"it could not be tried out on a small copy ({why})"]
+
+
+def examine(spec: Spec) -> tuple[list[Problem], list[str]]:
+    """Problems and notes of a copy.  Raises any error."""
     with torch.random.fork_rng(devices=[]):
         model, inputs = build(spec), some_inputs(spec)
         moved = settled(copy.deepcopy(model), inputs)
-        problems, notes = [], []
+        problems, notes = list[Problem](), list[str]()
         for name, (check, message) in CHECKS.items():
             if not check(moved, inputs, spec):
                 continue
@@ -219,80 +236,37 @@ def examine(spec: Spec) -> dict[str, Any]:
                 if harmless or name in NOTED:
                     notes.append(f"{part} {message}{harmless}")
                 else:
-                    problems.append([key, f"{part} {message}"])
+                    problems.append(Problem(key, f"{part} {message}"))
             if name in ALONE:
                 break
-        seen = run(moved, inputs)
-        loss, logits, idle, sometimes = _two_steps(spec, model, inputs)
+        idle, sometimes = _without_gradient(spec, model, inputs)
         never, unsent = _idle_parts(spec, model, idle, sometimes)
-        problems, notes, guess = problems + never, notes + unsent, math.log(spec.task["outputs"])
-        if abs(loss - guess) > FAR:
-            how = "its logits start out large" if loss > 0 else "its outputs are no logits"
-            size = f"{loss:.1f} nats, guessing has {guess:.1f}"
-            notes.append(f"on a small copy the loss at initialisation is {size}: {how}")
-        longer = [run(moved, some_inputs(spec.longer))] if spec.beyond else []
-        made = signature([seen, *longer, *logits, run(model.eval(), inputs)])
-        return {"problems": problems, "notes": notes, "signature": made}
+        return problems + never, notes + unsent
 
 
-def _two_steps(spec: Spec, model: nn.Module, inputs: Inputs) -> tuple[float, list[Tensor], set[str], set[str]]:
-    """Two training steps: expected initial loss of random targets; logits, learning rates and gradient norms; the
-    parameters that never have a gradient, and those that have one in some batches only.
+def _without_gradient(spec: Spec, model: nn.Module, inputs: Inputs) -> tuple[set[str], set[str]]:
+    """The parameters that never have a gradient, and those that have one in some batches only.
 
     Parameters without a gradient are tried with more batches and initialisations: experts may get no tokens of a batch.
     """
-    trial = Trial(spec, model)
-    made = [(trial.update(inputs, number).loss, trial.logits, trial.idle) for number in range(2)]
-    seen = [idle for _, _, idle in made]
-    if unused := set.intersection(*seen):
-        tried = copy.deepcopy(model)
-    for batch in range(2, BATCHES) if unused else ():
-        seen.append(Trial(spec, tried).update(some_inputs(spec, batch), batch).idle)
-    for seed in range(1, MODELS + 1) if set.intersection(*seen) else ():
-        seen.append(Trial(spec, perturb(build(spec, seed))).update(some_inputs(spec, seed), seed).idle)
+    trial = Trial(spec, copy.deepcopy(model))
+    seen = [trial.update(inputs, 0).idle, trial.update(inputs, 1).idle]
+    if set.intersection(*seen):
+        for batch in range(2, BATCHES):
+            seen.append(trial.update(some_inputs(spec, batch), batch).idle)
+    if set.intersection(*seen):
+        for seed in range(1, MODELS + 1):
+            seen.append(Trial(spec, perturb(build(spec, seed))).update(some_inputs(spec, seed), seed).idle)
     idle = set.intersection(*seen)
-    shown = [*(logits for _, logits, _ in made), torch.tensor(trial.optimiser.seen)]
-    return made[0][0], shown, idle, set.union(*seen) - idle
+    return idle, set.union(*seen) - idle
 
 
-def many_times(spec: Spec, steps: bool) -> list[list[float]] | None:
-    """The signature of `DRAWS` forward passes in training mode, and of `UPDATES` training steps if there are to be
-    `steps`: occasional events such as layer drop occur in so many."""
-    found = []
-    with torch.random.fork_rng(devices=[]):
-        model, inputs = perturb(build(spec)).train(), some_inputs(spec)
-        for step in range(DRAWS):
-            rekey(model, 0, step)
-            torch.default_generator.manual_seed(step)
-            with torch.no_grad():
-                found.append(model(**inputs))
-        if steps:
-            trial = Trial(spec, build(spec))
-            for number in range(UPDATES):
-                trial.update(inputs, number)
-            found += [torch.tensor(trial.optimiser.seen), run(trial.model.eval(), inputs)]
-    return signature(found)
-
-
-def signature(tensors: list[Tensor]) -> list[list[float]] | None:
-    """√(mean x²) of each tensor x and its projections Σ x · w / √n, w ~ U(−½, ½); None if a number is not finite."""
-    found = []
-    for tensor in tensors:
-        x = tensor.double().flatten()
-        if not x.isfinite().all():
-            return None
-        draws = [torch.Generator().manual_seed(i) for i in range(PROJECTIONS)]
-        weights = (torch.rand(len(x), generator=draw).double() - 0.5 for draw in draws)
-        found.append([float(x.square().mean().sqrt()), *(float(x @ w) / len(x) ** 0.5 for w in weights)])
-    return found
-
-
-def _idle_parts(spec: Spec, model: nn.Module, idle: set[str], sometimes: set[str]) -> tuple[list[list[str]], list[str]]:
+def _idle_parts(spec: Spec, model: nn.Module, idle: set[str], sometimes: set[str]) -> tuple[list[Problem], list[str]]:
     """Problems and notes of components with `idle` parameters, which never have a gradient: only a note for an expert
     that got no token, if its name equals that of one with a gradient `sometimes`, but for a number."""
     nodes = [(group, node) for group in COMPONENTS for node in variants_of(getattr(spec.config, group))]
     targets = [(group, resolve(group, node["_target_"], spec.config.user)) for group, node in nodes]
-    problems, notes = [], []
+    problems, notes = list[Problem](), list[str]()
     for group, target in targets:
         others = tuple(other for _, other in targets if other is not target and inspect.isclass(other))
         wrong, harmless = list[str](), list[str]()
@@ -312,6 +286,6 @@ def _idle_parts(spec: Spec, model: nn.Module, idle: set[str], sometimes: set[str
             if spared:
                 unsent = ", ".join(sorted(f"{place}.{name}" for name in spared))
                 harmless.append(f"sent nothing to {unsent} in all batches of a small copy, though to others like it")
-        problems += [[group, f"{called(spec, group)} {what}"] for what in wrong[:1]]
+        problems += [Problem(group, f"{called(spec, group)} {what}") for what in wrong[:1]]
         notes += [f"{called(spec, group)} {what}" for what in harmless[:1]]
     return problems, notes

@@ -48,6 +48,7 @@ class Checked(NamedTuple):
     defaults: dict[str, Any] = {}  # noqa: RUF012 (of constructors, by dotted name; never written to)
     matched: Matched | None = None
     user_code: UserCode | None = None
+    memory: dict[str, Any] | None = None  # of `count_memory`
 
 
 class Spec(NamedTuple):
@@ -185,7 +186,7 @@ def perturb(model: nn.Module) -> nn.Module:
 
 RATE = 1e-2  # learning rate, for gradients of RMS 1
 CLIP = 1e-3  # gradient clipping, small enough that a step that does not clip differs
-UPDATES = 20  # in which gradients are counted
+UPDATES = 32  # in which gradients are counted, and what happens now and then in training is seen
 TRIAL_ROWS = 8  # of their batches, which a step may split
 
 

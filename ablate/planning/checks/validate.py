@@ -1,13 +1,11 @@
 """Checks each cell by itself: its keys, components, task and device; counts its cost."""
 
-import contextlib
 import dataclasses
 import importlib
 import json
 import os
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +15,13 @@ from torch import nn
 
 from ablate.config.components import argument_problems, defaults_of, offered_names, own_of, parameters_of, resolve
 from ablate.config.depth import over_layers, variants_of
-from ablate.config.errors import BadComponent, Problem, first_line
+from ablate.config.errors import BadComponent, Problem, first_line, one_line
 from ablate.config.extra import installed, wandb_project_problem
 from ablate.config.files import read_plain
 from ablate.config.groups import PACKAGE, groups
 from ablate.config.key_checks import check
 from ablate.config.read_config import readable_number
-from ablate.config.schema import BUILT, OWNED, VARIED, Config, typed
+from ablate.config.schema import BUILT, OWNED, VARIED, Config
 from ablate.config.targets import BUILT_IN, here, package_problem, within
 from ablate.config.typed_json import parse
 from ablate.data.corpus import Unprepared
@@ -33,14 +31,13 @@ from ablate.model.build import build_init, ties
 from ablate.model.cost import MOST, Budget, count, estimate
 from ablate.model.shape import ModelShape
 from ablate.model.transformer import Parts
-from ablate.planning.checks import user_code
+from ablate.planning.checks import child
 from ablate.planning.checks.rehearsal import rehearse
 from ablate.planning.checks.small_models import Checked as Checked
 from ablate.planning.checks.small_models import with_passes
-from ablate.planning.checks.user_code import Failed, cached, isolate_user_code, run_in_subprocess
+from ablate.planning.checks.user_code import cached, foreign_parts, import_problems, runs_user_code
 from ablate.planning.reporting import reported
 from ablate.runs.key import LIBRARIES, is_foreign, kernels_of, numbers
-from ablate.runs.records import UserCode
 from ablate.runs.tables import class_name
 from ablate.runs.user_files import record_user_code
 from ablate.training.devices import card_of, cards
@@ -56,7 +53,7 @@ TORCH, ABLATE = (str(folder) + os.sep for folder in (Path(torch.__file__).parent
 
 
 class Validator:
-    """Checks cells one after another; tasks and models that cells share are built once."""
+    """Checks cells one after another; tasks and models that cells share are built once.  It imports user code."""
 
     def __init__(self) -> None:
         self.tasks: dict[str, Any] = {}
@@ -67,56 +64,44 @@ class Validator:
         """The cells that pass, checked and counted, and the problems of the others, each once.  A problem without a key
         that only some cells have begins with their labels."""
         configs = list(configs)
-        passed, wrong = list[Checked](), dict[Problem, list[str]]()
-        for config, label in zip(reported(configs, "checking"), labels or [""] * len(configs), strict=True):
-            found, cell = (self._in_subprocess if is_foreign(config) else self._examine)(config)
-            for problem in dict.fromkeys(found):
-                wrong.setdefault(problem, []).append(label)
-            passed += [cell] if cell and not found else []
-        unnamed = {each for each in wrong if labels and not each.key and len(wrong[each]) < len(configs)}
-        return passed, [each._replace(key=first_of(wrong[each], SHOWN)) if each in unnamed else each for each in wrong]
+        labels = labels or [""] * len(configs)
+        passed: list[Checked] = []
+        cells_with: dict[Problem, list[str]] = {}
+        for config, label in zip(reported(configs, "checking"), labels, strict=True):
+            problems, cell = self._with_user_code(config) if runs_user_code(config) else self._examine(config)
+            for problem in dict.fromkeys(problems):
+                cells_with.setdefault(problem, []).append(label)
+            if cell and not problems:
+                passed.append(cell)
+            if any(problem.key == "user" for problem in problems):
+                break  # what is wrong with a package can be the cause of all else
+        problems = []
+        for problem, cells in cells_with.items():
+            if labels[0] and not problem.key and len(cells) < len(configs):
+                problem = problem._replace(key=first_of(cells, SHOWN))
+            problems.append(problem)
+        return passed, problems
 
-    def _in_subprocess(self, config: Config) -> tuple[list[Problem], Checked | None]:
-        """What `_examine` finds of a cell with user code, in a separate process."""
-        built_in = not is_foreign([config.data, {"_target_": config.model._target_}])
-        self._user_problems(config.user)
-        importlib.import_module("torch._dynamo")  # counting needs it, which would take each process a second
-        if built_in:  # built here once, like the problems of packages, instead of in each process
-            try:
-                self._task(resolve_auto(config))
-            except Unprepared:
-                return [], None
-            except BadComponent:
-                pass  # found again below
+    def _with_user_code(self, config: Config) -> tuple[list[Problem], Checked | None]:
+        """What `_examine` finds of a cell with user code, which is imported anew, so that what the cell imports can be
+        recorded in its key."""
+        parts = foreign_parts(config)
+        child.begin(parts or ", ".join(config.user))
+        self.tasks = {key: task for key, task in self.tasks.items() if within(type(task).__module__, BUILT_IN)}
         try:
-            plain = isolate_user_code(config, partial(self._described, config))
-        except Failed as error:
-            return [Problem("", str(error))], None
-        if problems := [Problem(*row) for row in plain["problems"]]:
-            return problems, None
-        if "task" not in plain:  # its text is not prepared
-            return [], None
-        task = self._task(resolve_auto(config)) if built_in else user_code.DescribedTask(plain["task"])
-        checked = dataclasses.replace(typed(plain["config"]), user=config.user)
-        cell = Checked(checked, task, parse(Budget, plain["budget"]), plain["defaults"])
-        if not is_foreign(numbers(checked)):  # a tracking service
-            return [], cell
-        record = plain["user_code"]
-        with contextlib.suppress(Failed):  # if its process dies, a note says that the cell could not be tried out
-            record = isolate_user_code(config, partial(rehearse, cell))
-        return [], cell._replace(user_code=parse(UserCode, record))
-
-    def _described(self, config: Config) -> dict[str, Any]:
-        """What `_examine` finds, as plain data."""
-        changes = user_code.import_problems(config)
-        if changes:
-            return {"problems": [Problem("user", change) for change in changes]}
-        problems, checked = self._examine(config)
-        if problems or checked is None:
-            return {"problems": problems}
-        whole = {"config": checked.config.as_json(), "budget": checked.budget.as_json(), "defaults": checked.defaults}
-        whole |= {"task": user_code.describe(checked.task, checked.config)}
-        return whole | {"problems": [], "user_code": record_user_code(config.user).as_json()}
+            if changes := import_problems(config):
+                return [Problem("user", change) for change in changes], None
+            problems, cell = self._examine(config)
+            if problems or cell is None or not is_foreign(numbers(cell.config)):  # a tracking service may be foreign
+                return problems, cell
+            rehearse(cell)
+            if changes := child.changed_settings(parts):
+                return [Problem("user", change) for change in changes], None
+        except BaseException as error:  # also SystemExit and KeyboardInterrupt, which only user code raises here
+            if not parts:
+                raise
+            return [Problem("", f"{parts}: {one_line(error)}")], None
+        return [], cell._replace(user_code=record_user_code(config.user))
 
     def _examine(self, config: Config) -> tuple[list[Problem], Checked | None]:
         """The problems of a cell, and the checked and counted cell if it can be built."""
@@ -150,15 +135,19 @@ class Validator:
         return [*found, *_worker_problems(config)], checked
 
     def _user_problems(self, packages: list[str]) -> list[Problem]:
-        """Problems of user packages, whose import is tried in a separate process."""
+        """Problems of user packages."""
         packages = [] if packages == MISSING else packages  # reported like any key without a value
-        for package in (package for package in packages if package not in self.packages):
-            self.packages[package] = package_problem(package)
-            try:
-                if not self.packages[package]:
-                    run_in_subprocess(partial(_import, package), about=f"importing {package}")
-            except Failed as error:
-                self.packages[package] = f"cannot be imported ({error}){here(str(error))}"
+        for package in packages:
+            if package in self.packages:
+                continue
+            why = package_problem(package)
+            if why is None:
+                try:
+                    importlib.import_module(package)
+                except Exception as error:
+                    message = one_line(error)
+                    why = f"cannot be imported ({message}){here(message)}"
+            self.packages[package] = why
         return [Problem("user", f"{package!r} {why}") for package in packages if (why := self.packages[package])]
 
     def _arguments(self, config: Config) -> Iterator[Problem]:
@@ -202,13 +191,7 @@ class Validator:
             raise BadComponent("model", f"{size}; write a smaller model.dim or layers")
 
         def make() -> dict[str, Any]:
-            try:
-                found = isolate_user_code(config, partial(_counted, config, task))
-            except Failed as error:
-                raise BadComponent("", str(error)) from None
-            if "problem" in found:
-                raise BadComponent(*found["problem"])
-            return dict(found)
+            return _counted(config, task)
 
         whole = config.as_json()
         parts = {group: whole[group] for group in (*BUILT, "model")}
@@ -244,19 +227,19 @@ def _own_problems(section: str, config: Config) -> list[Problem]:
 
 
 def _counted(config: Config, task: Any) -> dict[str, Any]:
-    """The budget of a cell's model, or the problem of building it, as plain data."""
+    """The budget of a cell's model, as plain data.  Raises BadComponent if it cannot be built."""
     try:
         build_init(config, task)
         return with_passes(count(config, task), config, task).as_json()
     except ValueError as error:
-        return {"problem": [error.key if isinstance(error, BadComponent) else "", str(error)]}
+        raise BadComponent(error.key if isinstance(error, BadComponent) else "", str(error)) from None
     except Exception as error:  # user code can fail in any way
         frames = traceback.extract_tb(error.__traceback__)
         beyond_torch = [frame for frame in frames if not frame.filename.startswith(TORCH)]
         own = [frame for frame in beyond_torch if not frame.filename.startswith(ABLATE)]
         at = (own or beyond_torch or frames)[-1]  # the last line in a user's file, else the one that called torch
         where = f"{type(error).__name__}: {error}), at {at.filename}:{at.lineno}"
-        return {"problem": ["", f"the model cannot be built ({where}"]}
+        raise BadComponent("", f"the model cannot be built ({where}") from None
 
 
 def _fitting(config: Config) -> str:
@@ -348,10 +331,6 @@ def _worker_problems(config: Config) -> Iterator[Problem]:
 def in_float32_on_cpu(config: Config) -> bool:
     """Whether a configuration has float32 products on a CPU, for which there is more than one library."""
     return config.train.device != "cuda" and config.train.precision != "bf16"
-
-
-def _import(package: str) -> None:  # at top level, so that it can be pickled
-    importlib.import_module(package)
 
 
 STANDARD = "ablate.model.parametrization.Standard"

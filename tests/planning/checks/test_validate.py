@@ -12,7 +12,6 @@ from ablate.cli.main import command
 from ablate.config.groups import defaults, groups
 from ablate.config.schema import COMPONENTS
 from ablate.model import cost
-from ablate.planning.checks import preflight
 from ablate.planning.checks.validate import Validator
 from ablate.planning.plan import PlanError, plan_study
 
@@ -145,7 +144,8 @@ def test_data_that_cannot_be_used(content, said, tmp_path):
 
 
 BESIDE = {"encoder": ["data=mlm"], "bert": ["data=mlm"], "encoder_decoder": ["data=copy"]}  # what a form needs
-# Presets are validated in test_presets.py, tasks in test_tasks.py, components by globs in test_preflight.py.
+# Presets are validated in test_presets.py, tasks in test_tasks.py, components by globs in test_duplicates.py.
+ALLOWED = "allow_duplicates=true"
 ELSEWHERE = ("preset", "data", *COMPONENTS)
 
 
@@ -180,8 +180,7 @@ def test_a_variant_of_the_users_own_may_not_bear_a_shipped_name(tmp_path):
         plan_study(("norm=ln",), str(tmp_path))
 
 
-def test_cells_that_differ_in_what_has_no_place_are_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(preflight, "_tried", lambda *_: {"problems": [], "notes": [], "signature": None})
+def test_cells_that_differ_in_what_has_no_place_are_one(tmp_path, untried):
     rest = (*SHAPE, f"results_dir={tmp_path}")
     [line] = problems("norm=ln,rms", "residual=pre,rezero", *rest)
     assert (
@@ -210,7 +209,7 @@ def test_a_user_package_adds_a_variant_to_any_group(tmp_path, monkeypatch, untri
     sys.modules.pop("my_parts", None)
     conf, sweep = str(tmp_path / "my_conf"), [f"{group}={defaults()[group]},mine" for group in used]
     rest = (f"results_dir={tmp_path}", *SHAPE)
-    plan = plan_study((*sweep, *rest, "user=[my_parts]", "seeds=1", "design=one_at_a_time"), conf)
+    plan = plan_study((*sweep, *rest, "user=[my_parts]", "seeds=1", "design=one_at_a_time", ALLOWED), conf)
     built_in, *mine = plan.manifest.cells
     assert len(mine) == len(used) and len({run.path for run in plan.manifest.runs}) == 1 + len(used)
     for group, cell in zip(used, mine, strict=True):

@@ -1,0 +1,163 @@
+"""Cells that are tried out before training: seeded mistakes are found, and nothing that is right is accused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from empty_task import Blank
+from model.test_variants import CONTEXT, IN_FORMS, SETTINGS, VOCAB, configuration, in_a_test, read
+from own_module import write_module
+
+from ablate.model import cost
+from ablate.planning.checks import child, duplicates, examine, small_models
+from ablate.planning.checks.duplicates import Signature, alike
+from ablate.planning.plan import PlanError, plan_study
+from ablate.training.vectors import is_pretrained
+
+MINE = "user=[mistakes_of_mine]"
+SAME = "make the same network"
+pytestmark = pytest.mark.usefixtures("uncounted")
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """User code that is tried out in this process, which is a third cheaper than one of its own for each question."""
+    monkeypatch.setattr(child, "loads_user_code", True)
+
+
+SEPARATE = "design=one_at_a_time"
+MISTAKES = {
+    f"position=rope,fixedbase ffn=mlp,gateofone norm=unread norm.strength=1.0,2.0 {SEPARATE}": [
+        ["ffn=mlp and ffn=gateofone", SAME, "leave one out, or write allow_duplicates=true"],
+        ["norm.strength=1 and norm.strength=2", SAME],
+        ["position=rope and position=fixedbase", SAME],
+    ],
+    f"norm=ln,drawing {SEPARATE}": [["norm: mistakes_of_mine.Drawing keeps state where no checkpoint has it"]],
+    f"norm=ln,overtime,overbatch,counting,idle attention=mha,odd,edge {SEPARATE}": [
+        ["norm: mistakes_of_mine.OverTime looks ahead"],
+        ["norm: mistakes_of_mine.OverBatch mixes rows"],
+        ["norm: mistakes_of_mine.Counting is another model each time it is built", "`layer`"],
+        ["norm: mistakes_of_mine.Idle never uses blocks.0.norms.0.extra, which counts all the same"],
+        *([f"attention: mistakes_of_mine.{name} looks ahead"] for name in ("Odd", "Edge")),
+    ],
+    f"norm=ln,far residual=pre,forgetful eval.lengths=[24] {SEPARATE}": [
+        ["norm: mistakes_of_mine.Far looks ahead at lengths beyond the context"],
+        ["norm: norm.LayerNorm is built but never used", "blocks.0.norms.0"],
+    ],
+}
+
+
+@pytest.mark.parametrize("overrides", MISTAKES)
+def test_seeded_mistakes_are_found_a_line_each(overrides: str, refused: Any, faulty: str, here: None) -> None:
+    found = refused(MINE, *overrides.split(), config_dir=faulty)
+    assert len(found) == len(MISTAKES[overrides]), found
+    for line, words in zip(found, MISTAKES[overrides], strict=True):
+        assert "\n" not in line and all(word in line for word in words), found
+
+
+def test_attention_that_ignores_the_padding_mask(plan: Any, small: list[str], faulty: str, here: None) -> None:
+    """Refused where the task pads; where nothing is padded it is only noted."""
+    rest = [text for text in small if not text.startswith("data")]
+    for form in ("decoder", "encoder_decoder"):
+        with pytest.raises(PlanError, match=r"^attention: mistakes_of_mine.Blind reads padding[^\n]*$"):
+            plan_study((*rest, MINE, "attention=blind", "data=copy", "data.length=6", f"model={form}"), faulty)
+    notes = plan(MINE, "attention=blind", config_dir=faulty).notes
+    assert [note for note in notes if "Blind reads padding" in note and "pads nothing" in note]
+
+
+def test_parts_that_are_noted_and_not_accused(plan: Any, faulty: str, here: None) -> None:
+    """float32 where a part takes nothing else, and a note where nothing could be tried; parts that are never the same;
+    rows that are mixed in training, which is a look ahead where later positions are mixed in."""
+    norms = "norm=ln,bn,single,broken,batchwise,windowwise"
+    made = plan(MINE, norms, "attention=mha,trained", "seeds=1", SEPARATE, config_dir=faulty)
+    assert len(made.manifest.cells) == 7
+    assert [note for note in made.notes if "tried out" in note] == [
+        "norm=broken: it could not be tried out on a small copy (RuntimeError: needs an accelerator)"
+    ]
+    mixing = {note.partition(": ")[0] for note in made.notes if "mixes rows in training" in note}
+    assert mixing == {"norm=batchwise", "norm=windowwise"}
+    ahead = [note.partition(" looks ahead in training")[0] for note in made.notes if "looks ahead" in note]
+    assert [note.partition(": ")[0] for note in ahead] == ["norm=windowwise", "attention=trained"]
+    assert ahead[1] == "attention=trained: mistakes_of_mine.Trained"
+    notes = plan(MINE, "ffn=mlp,spectral", "data.context=64", config_dir=faulty).notes
+    assert not [note for note in notes if "ahead" in note or "tried out" in note]
+
+
+def test_dispatch_by_the_data_is_counted_on_an_example_and_experts_that_few_tokens_reach_are_not_accused(
+    plan, faulty, uncounted, monkeypatch
+):
+    monkeypatch.setattr(cost, "forward_flops", uncounted)
+    made = plan(MINE, "ffn=dispatching", config_dir=faulty)
+    [cell] = made.manifest.cells
+    assert [note for note in cell.notes if "one random example" in note] and cell.flops_per_token
+    assert not [note for note in made.notes if "never uses" in note]
+
+
+def test_a_part_that_nothing_reads_is_no_expert_for_having_a_number(refused: Any, faulty: str) -> None:
+    [line] = refused(MINE, "ffn=thirdidle", config_dir=faulty)
+    assert "never uses" in line and "maps.2.weight" in line and "maps.1" not in line
+
+
+def test_layers_that_are_dropped_rarely_are_another_network_and_ones_that_never_are_not(plan, refused, faulty, here):
+    assert plan(MINE, "residual=skipping", "residual.p=0.0,0.1", config_dir=faulty).todo
+    assert SAME in refused(MINE, "residual=neverskipping", "residual.p=0.0,0.1", config_dir=faulty)[0]
+
+
+@pytest.mark.slow  # every pair of variants in four forms
+@pytest.mark.parametrize("form", sorted({form for form, _ in IN_FORMS if form[0] != "bert"}), ids=in_a_test)
+def test_no_variant_is_accused_in_any_form(form: tuple[str, str]) -> None:
+    """But BERT, an encoder but for its head.  Plans do not examine built-in variants: this test does."""
+    task = Blank(VOCAB, CONTEXT, form[1], 5 if form[1] == "classification" else VOCAB)
+    seen: list[tuple[Signature, dict[str, str]]] = []
+    for cell in [cell for one, cell in IN_FORMS if one == form]:
+        config = configuration(cell | {"model": form[0]}, tie_embeddings=False, layers=1)
+        if cell.get("attention") == "window":
+            config.attention["window"] = 5
+        if cell.get("attention") == "gqa":
+            config.attention["kv_heads"] = 1
+        spec = small_models.Spec(config, small_models.facts_of(task), 2, CONTEXT, True)
+        assert examine.examine(spec) == ([], []), cell
+        own = duplicates.train_copy(spec, duplicates.STEPS)
+        assert own is not None
+        if is_pretrained(config):
+            continue  # the vectors that tell it from embedding=learned no copy has
+        for signature, other in seen:
+            assert same(other, cell) or not alike(signature, own), f"{cell} is {other}"
+        seen.append((own, cell))
+    assert SETTINGS.keys() == {"prms", "factorised"}
+
+
+def same(first: dict[str, str], second: dict[str, str]) -> bool:
+    """Variants that are one by name, or with one group of heads."""
+    if {*first.values(), *second.values()} == {"gqa", "mqa"}:
+        return True
+    texts = [read(group, variant) for one in (first, second) for group, variant in one.items()]
+    return len(texts) == 2 and texts[0] == texts[1]
+
+
+CACHED = """
+import functools
+import torch
+from torch import nn
+
+@functools.lru_cache
+def one(dim):
+    return torch.ones(dim)
+
+class Leak(nn.Module):
+    def __init__(self, dim: int):
+        super().__init__()
+        self.register_buffer("one", one(dim), persistent=False)
+
+    def forward(self, x, mask=None):
+        return (x + x.mean(-2, keepdim=True)) * self.one
+"""
+
+
+def test_what_an_earlier_check_left_in_a_module_hides_no_leak(
+    refused: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checks count on the meta device, where this module's cached tensor would then lie."""
+    name = write_module(tmp_path, monkeypatch, CACHED, "norm", {"leak": ""})
+    [line] = refused(f"user=[{name}]", "norm=leak", "seeds=1", config_dir=str(tmp_path / "conf"))
+    assert line.startswith(f"norm: {name}.Leak looks ahead")
