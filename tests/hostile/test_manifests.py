@@ -25,6 +25,7 @@ MISTAKES: dict[str, Callable[[Manifest], object]] = {
     "no seeds": lambda m: m.pop("seeds"),
     "seeds as texts": lambda m: m.update(seeds=["0"]),
     "a path above": lambda m: m["runs"][0].update(path="../../etc/s0-x"),
+    "a path beside the runs": lambda m: m["runs"][0].update(path="../figures"),
     "an absolute path": lambda m: m["runs"][0].update(path="/etc/passwd"),
     "a study's name above": lambda m: m.update(study="../../../tmp"),
     "an exchange above": lambda m: m.update(exchange="../../.."),
