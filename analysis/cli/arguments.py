@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,17 @@ def add_imported(parser: Parser) -> None:
     runs.add_argument("--names", metavar="PATTERN", default="", help=names)
     runs.add_argument("--seed-from", metavar="KEY", default="", help="the column or setting that is the seed")
     runs.add_argument("--step-from", metavar="COLUMN", default="", help="what counts the training steps")
-    runs.add_argument("--unpaired", action="store_true", help="runs of one seed share nothing")
+    runs.add_argument("--unpaired", action="store_true", help="runs of one seed share nothing, or have no seeds")
+    runs.add_argument(
+        "--at", choices=["last", "best"], default="", help="also at=best: the point of a curve that counts"
+    )
+    ends = "also ends=own: where runs that end at different steps are compared"
+    runs.add_argument("--ends", choices=["common", "own"], default="", help=ends)
+
+
+def as_options(words: list[str]) -> list[str]:
+    """The words of a command line, with at=best and ends=own as options."""
+    return [f"--{word}" if word.startswith(("at=", "ends=")) else word for word in words]
 
 
 def study_of(given: argparse.Namespace) -> Study:
@@ -108,7 +119,8 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def _pairs(text: str) -> tuple[tuple[str, str], ...]:
-    pairs = [word.partition("=") for word in _words(text)]
+    words = re.split(r",(?=[^,=]+=)", text)  # levels may have commas
+    pairs = [word.partition("=") for word in words if word.strip()]
     if not all(level for _, _, level in pairs):
         raise argparse.ArgumentTypeError(f"write FACTOR=LEVEL,FACTOR=LEVEL in place of {text}")
     return tuple((name.strip(), level.strip()) for name, _, level in pairs)

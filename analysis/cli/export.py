@@ -6,6 +6,7 @@ refused in one line.
 """
 
 import argparse
+import sys
 
 from ablate import formatting
 from ablate.config.extra import installed
@@ -21,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Write a study's runs and curves; returns the exit code."""
     parser = Parser("ablate analyse export", "Runs and curves of a study as tables: runs.csv and curves.parquet.")
     arguments_.add_arguments(parser)
-    given = parser.parse_args(arguments)
+    given = parser.parse_args(arguments_.as_options(sys.argv[1:] if arguments is None else arguments))
     return conclude(parser.prog, given.json, lambda: _export(given))
 
 

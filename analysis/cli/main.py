@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     valued = {name for action in parser._actions if action.nargs != 0 for name in action.option_strings}
     pairs = itertools.pairwise(["", *arguments])
     words = [word for before, word in pairs if word.startswith(("style=", "sort=")) and before not in valued]
-    given = parser.parse_args([word for word in arguments if word not in words])
+    given = parser.parse_args(arguments_.as_options([word for word in arguments if word not in words]))
     each = [word.split("=", 1) for word in words]
     given.words = {key: ",".join(value for other, value in each if other == key) for key, _ in each}
     return conclude(parser.prog, given.json, lambda: _analyse(given))

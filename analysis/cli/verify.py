@@ -5,6 +5,7 @@ Exit codes: 0 it matches; 1 it does not; 2 it cannot be checked.
 
 import argparse
 import dataclasses
+import sys
 from pathlib import Path
 
 from ablate.config.errors import Refused
@@ -33,7 +34,10 @@ def main(arguments: list[str] | None = None) -> int:
     held = "A figure in RESULTS/figures/STUDY is held against RESULTS, one beside a study's tables against those"
     parser.epilog = f"{held}, unless --results-dir says otherwise; one of other programs' runs against those named."
     usual = Path(parser.get_default("results_dir"))
-    given = parser.parse_args(arguments, argparse.Namespace(results_dir=None, study=None))
+    given = parser.parse_args(
+        arguments_.as_options(sys.argv[1:] if arguments is None else arguments),
+        argparse.Namespace(results_dir=None, study=None),
+    )
     return conclude(parser.prog, given.json, lambda: _verify(given, usual))
 
 

@@ -1,13 +1,14 @@
 """Sources of the runs to analyse: a study, logs of other programs or W&B; unreadable input is refused in one line.
 
-`read` loads a study of ablate.  For runs of other programs, readers (`files`, `wandb_api`) fill the two
-tables of `logged.Logged`; `columns` and `design` infer their meaning, and `logged.study_of` makes them a study.
+`read` loads a study of ablate.  For runs of other programs, `files` (with `readers`) and `wandb_api` fill the two
+tables of `logged.Logged`, `columns` and `design` decide what these mean, and `logged.study_of` makes them a study.
+What nobody named and what is doubtful is proposed as a command, and not carried out.
 """
 
 import dataclasses
 import shlex
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -19,7 +20,8 @@ Levels = Annotated[list[str], msgspec.Meta(min_length=1)]
 
 
 class StudyDescription(msgspec.Struct, frozen=True):
-    """The content of a study file, as texts except for the margin; `factors` holds levels in order."""
+    """The content of a study file, as texts except for the margin; `factors` holds levels in order.  `at` is the point
+    of a curve, or the levels at which claims are made."""
 
     study: Annotated[str, msgspec.Meta(pattern=r"^((?!-)(?=.*\w)[\w.-]{1,100})?$")] = ""
     question: str = ""
@@ -29,21 +31,28 @@ class StudyDescription(msgspec.Struct, frozen=True):
     margin: Any = None
     claims: Any = None
     at: Any = None
+    seed: str = ""
+    metric: str = ""
+    better: Literal["", "lower", "higher"] = ""
+    ends: Literal["", "common", "own"] = ""
     file: str = ""
 
     @property
     def metrics(self) -> list[str]:
         """The metrics that claims name, even if the claims are invalid."""
         claims = self.claims.values() if isinstance(self.claims, dict) else ()
-        given = [claim.get("metric") for claim in claims if isinstance(claim, dict)]
-        named = [metric for each in given for metric in (each if isinstance(each, list) else [each])]
-        return [metric for metric in named if isinstance(metric, str)]
+        names: list[Any] = []
+        for claim in claims:
+            metric = claim.get("metric") if isinstance(claim, dict) else None
+            names += metric if isinstance(metric, list) else [metric]
+        return [name for name in names if isinstance(name, str)]
 
 
 class Request(NamedTuple):
-    """What the command line specifies about imported runs; the rest is inferred.  `reference` maps factors to levels as
-    texts.  The factors in `within` are not compared: effects are given at each of their levels.  `names` is a pattern
-    of the runs' names with {fields}, which become columns."""
+    """What the user named about imported runs; the rest is inferred.  `reference` maps factors to levels as texts.  The
+    factors in `within` are not compared: effects are given at each of their levels.  `names` is a pattern of the runs'
+    names with {fields}, which become columns.  `at` is the point of a curve that counts (last or best), `ends` says
+    whether runs that end at different steps are compared at a common step or at their own ends (common or own)."""
 
     factors: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
@@ -55,18 +64,44 @@ class Request(NamedTuple):
     names: str = ""
     seed_from: str = ""
     step_from: str = ""
+    at: str = ""
+    ends: str = ""
     described: StudyDescription = StudyDescription()  # by a study file; the command line takes precedence
 
+    def with_study_file(self) -> "Request":
+        """The request, with what the study file names and the command line does not."""
+        file = self.described
+        return self._replace(
+            metrics=self.metrics or ((file.metric,) if file.metric else ()),
+            lower=(file.better == "lower" if file.better else None) if self.lower is None else self.lower,
+            seed_from=self.seed_from or file.seed,
+            at=self.at or (file.at if isinstance(file.at, str) else ""),
+            ends=self.ends or file.ends,
+        )
+
     def command(self, flag: str, source: str) -> str:
-        """The command line that repeats this analysis of these runs."""
-        lists = {"--factors": self.factors, "--metric": self.metrics, "--within": self.within}
-        lists |= {"--reference": tuple(map("=".join, self.reference))}
-        options = {name: ",".join(words) for name, words in lists.items()}
-        options |= {"--names": self.names, "--seed-from": self.seed_from, "--step-from": self.step_from}
-        options |= {"--group": self.group, "--study": self.described.file}
-        given = [word for pair in options.items() if pair[1] for word in pair]
-        way = [] if self.lower is None else ["--lower" if self.lower else "--higher"]
-        return shlex.join(["ablate", "analyse", flag, source, *given, *way, *["--unpaired"] * self.unpaired])
+        """The command line that makes this request of these runs."""
+        reference = [f"{name}={level}" for name, level in self.reference]
+        options = {
+            "--factors": ",".join(self.factors),
+            "--metric": ",".join(self.metrics),
+            "--within": ",".join(self.within),
+            "--reference": ",".join(reference),
+            "--names": self.names,
+            "--seed-from": self.seed_from,
+            "--step-from": self.step_from,
+            "--group": self.group,
+            "--study": self.described.file,
+        }
+        words = ["ablate", "analyse", flag, source]
+        for option, value in options.items():
+            words += [option, value] if value else []
+        if self.lower is not None:
+            words.append("--lower" if self.lower else "--higher")
+        if self.unpaired:
+            words.append("--unpaired")
+        words += [f"{key}={value}" for key, value in (("at", self.at), ("ends", self.ends)) if value]
+        return shlex.join(words)
 
 
 def read(results: Path, name: str | None) -> Study:

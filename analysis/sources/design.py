@@ -3,10 +3,11 @@
 import dataclasses
 import itertools
 import json
+import re
 from collections import Counter
 from typing import Any
 
-from ablate import evidence
+from ablate import evidence, formatting
 from ablate.config.errors import Refused
 from ablate.formatting import show
 from ablate.runs.records import Cell, Manifest
@@ -19,82 +20,136 @@ TASK = "runs"
 FEW = 4  # factors up to which the label of a reference lists its levels
 BASE = "base"  # its label if there are more
 AROUND = ("one_at_a_time", "leave_one_out")  # designs whose cells differ from the reference in one factor
+# Words of a level that is compared with, in lower case.
+BASELINES = {"base", "baseline", "reference", "control", "default", "vanilla", "standard", "original", "main", "master"}
+ABSENT = {"none", "no", "off", "false", "0"}
 
 
-def arrange(levels: dict[str, Levels], facts: dict[str, Any], given: dict[str, set[str]], request: Request) -> Manifest:
-    """A manifest of cells with these levels, facts (sizes and batches) and `given` labels, in the design of the study
-    file or an inferred one: a grid, one factor at a time, or else one factor, `variant`.  Raises `Refused`."""
+def arrange(
+    levels: dict[str, Levels],
+    facts: dict[str, Any],
+    labels: dict[str, set[str]],
+    request: Request,
+    is_ordered: bool,
+    doubts: list[str],
+) -> tuple[Manifest, Levels]:
+    """A manifest of cells with these levels, facts (sizes and batches) and labels, and its reference by factor.  The
+    design is that of the study file or an inferred one: a grid, one factor at a time, or else one factor, `variant`.
+    `is_ordered`: the first cell is the reference.  Adds to `doubts` what nobody named and could be otherwise.  Raises
+    `Refused`."""
     described = request.described
     factors = _ordered(levels, described)
-    reference = _reference(levels, factors, request)
-    if described.design in ("cumulative", "leave_one_out"):  # the reference's level is first, or last
-        for name in reference.keys() - described.factors.keys():
-            factors[name].sort(key=lambda level: (level == reference[name]) == (described.design == "leave_one_out"))
-    planned = []
-    for name, own in levels.items():
-        known = facts[name] | {"levels": own, "reference": reference.items() <= own.items()}
-        planned.append(Cell(id=name, name=name, label=label_of(own), task=TASK, **known))
-    given_later: dict[str, Any] = {"components": [], "seeds": [], "looks": [], "tasks": {}, "runs": []}
+    clues = {} if is_ordered or described.design else _clues(factors, request)
+    reference = _reference(levels, factors, clues, request)
+    is_grid = not _contradiction(_manifest("grid", factors, reference, levels, facts))
     design = described.design or "grid"
-    made = Manifest(study="", design=design, factors=factors, reference=reference, cells=planned, **given_later)
-    wrong = _contradiction(made)
+    if design in ("cumulative", "leave_one_out"):  # the reference's level is first, or last
+        for name in reference.keys() - described.factors.keys():
+            factors[name].sort(key=lambda level: (level == reference[name]) == (design == "leave_one_out"))
+    named = {*dict(request.reference), *described.reference}
+    centres = [name for name, cell in levels.items() if _is_around(levels, {key: cell[key] for key in reference})]
+    if not is_grid and not described.design and not is_ordered and named < {*reference}:
+        first = levels[centres[0]] if len(centres) == 1 else None
+        if first is None or any(first[name] != reference[name] for name in reference):
+            reference = reference if first is None else {name: first[name] for name in reference}
+            doubts.append(f"{' and '.join(reference)} form no grid, and the reference is not named")
+    elif not described.design and not is_ordered:
+        open_ = [name for name in reference if len(factors[name]) > 2 and name not in named and name not in clues]
+        if open_:
+            doubts.append(f"any value of {formatting.listed(open_)} could be the reference")
+    manifest = _manifest(design, factors, reference, levels, facts)
+    wrong = _contradiction(manifest)
     if wrong and described.design:
-        raise Refused(f"{described.file}: design: {described.design}: {wrong}")
+        raise Refused(f"{described.file}: design: {design}: {wrong}")
     if wrong:
         around = _is_around(levels, reference)
-        made = dataclasses.replace(made, design="one_at_a_time") if around else _merged(made)
-    found: dict[str, Cell] = {}
-    for _, cells in evidence.strata(made):
+        manifest = dataclasses.replace(manifest, design="one_at_a_time") if around else _merged(manifest)
+    sized: dict[str, Cell] = {}
+    for _, cells in evidence.strata(manifest):
         size = next((cell.params for cell in cells if cell.reference), None)
         for cell in cells:
             more = cell.params / size - 1 if cell.params is not None and size else None
-            found[cell.id] = dataclasses.replace(cell, params_vs_reference=more)
-    labels = labels_of(made, given)
-    cells = [dataclasses.replace(found[c.id], name=labels[c.id], label=labels[c.id]) for c in made.cells]
-    return dataclasses.replace(made, cells=cells)
+            sized[cell.id] = dataclasses.replace(cell, params_vs_reference=more)
+    text = labels_of(manifest, labels)
+    cells = [dataclasses.replace(sized[c.id], name=text[c.id], label=text[c.id]) for c in manifest.cells]
+    return dataclasses.replace(manifest, cells=cells), reference
+
+
+def _manifest(
+    design: str, factors: dict[str, list[Any]], reference: Levels, levels: dict[str, Levels], facts: dict[str, Any]
+) -> Manifest:
+    cells = []
+    for name, own in levels.items():
+        more = facts[name] | {"levels": own, "reference": reference.items() <= own.items()}
+        cells.append(Cell(id=name, name=name, label=label_of(own), task=TASK, **more))
+    later: dict[str, Any] = {"components": [], "seeds": [], "looks": [], "tasks": {}, "runs": []}
+    return Manifest(study="", design=design, factors=factors, reference=reference, cells=cells, **later)
 
 
 def _ordered(levels: dict[str, Levels], described: StudyDescription) -> dict[str, list[Any]]:
     """The levels of each factor, in the order of the study file, or else of the runs."""
-    found = {}
+    ordered = {}
     for name in next(iter(levels.values())):
-        where, known = f"{described.file}: factors.{name}", list(dict.fromkeys(each[name] for each in levels.values()))
-        written = [level_of(text, known) for text in described.factors.get(name, ())]
-        for absent in (level for level in written if level not in known):
-            raise Refused(f"{where}: no run has the level {absent}; there are {', '.join(map(show, known))}")
-        if written and (left := [level for level in known if level not in written]):
+        where = f"{described.file}: factors.{name}"
+        there = list(dict.fromkeys(cell[name] for cell in levels.values()))
+        written = [level_of(text, there) for text in described.factors.get(name, ())]
+        for absent in (level for level in written if level not in there):
+            raise Refused(f"{where}: no run has the level {absent}; there are {', '.join(map(show, there))}")
+        left = [level for level in there if level not in written]
+        if written and left:
             raise Refused(f"{where}: runs have the level {show(left[0])}, too; add it")
-        if twice := next((level for i, level in enumerate(written) if level in written[:i]), None):
-            raise Refused(f"{where}: has {show(twice)} twice, spelled differently; write it once")
-        found[name] = written or known
-    return found
+        twice = [level for i, level in enumerate(written) if level in written[:i]]
+        if twice:
+            raise Refused(f"{where}: has {show(twice[0])} twice, spelled differently; write it once")
+        ordered[name] = written or there
+    return ordered
 
 
-def _reference(levels: dict[str, Levels], factors: dict[str, list[Any]], request: Request) -> Levels:
-    """The levels of the reference: of the first cell with the requested levels.  In designs around the reference, of
-    the first such cell from which all others differ in one factor."""
+def _clues(factors: dict[str, list[Any]], request: Request) -> Levels:
+    """The level of each factor that is surely compared with: the first one that a study file lists, else the only one
+    that is called a baseline, else the only one that says that something is absent."""
+    clues = {}
+    for name, levels in factors.items():
+        if name in request.described.factors:
+            clues[name] = levels[0]
+            continue
+        texts = {show(level).lower(): level for level in levels}
+        called = [level for text, level in texts.items() if BASELINES & {*re.split(r"[^a-z0-9]+", text)}]
+        absent = [level for text, level in texts.items() if text in ABSENT]
+        for several in (called, absent):
+            if len(several) == 1 and name not in clues:
+                clues[name] = several[0]
+    return clues
+
+
+def _reference(levels: dict[str, Levels], factors: dict[str, list[Any]], clues: Levels, request: Request) -> Levels:
+    """The levels of the reference: of the first cell with the requested levels, if possible also with the `clues`.  In
+    designs around the reference, of the first such cell from which all others differ in one factor."""
     every = list(levels.values())
-    if lost := [name for name in request.within if name not in every[0]]:
+    lost = [name for name in request.within if name not in every[0]]
+    if lost:
         raise Refused(f"--within {lost[0]}: it is no factor of these runs; the factors are {some(every[0], lost[0])}")
     wanted = _wanted(factors, request)
-    fitting = [each for each in every if wanted.items() <= each.items()]
+    fitting = [cell for cell in every if wanted.items() <= cell.items()]
     if not fitting:
         where = "--reference" if request.reference else f"{request.described.file}: reference"
         levels_asked = ",".join(f"{name}={show(level)}" for name, level in wanted.items())
         raise Refused(f"{where} {levels_asked}: no run has all of these levels")
+    fitting.sort(key=lambda cell: -sum(cell[name] == level for name, level in clues.items()))
     design = request.described.design
     if design == "cumulative":
         ordered = [name for name in factors if name in request.described.factors]
-        fitting.sort(key=lambda each: sum(factors[name].index(each[name]) for name in ordered))
-    found = [{name: level for name, level in each.items() if name not in request.within} for each in fitting]
-    if not found[0]:
+        fitting.sort(key=lambda cell: sum(factors[name].index(cell[name]) for name in ordered))
+    compared = [{name: level for name, level in cell.items() if name not in request.within} for cell in fitting]
+    if not compared[0]:
         raise Refused(f"--within {','.join(request.within)}: no factor is left to compare")
-    return next((each for each in found if design in AROUND and _is_around(levels, each)), found[0])
+    return next((cell for cell in compared if design in AROUND and _is_around(levels, cell)), compared[0])
 
 
 def _wanted(factors: dict[str, list[Any]], request: Request) -> Levels:
     """The requested levels of the reference, from the command line or else the study file."""
-    found, typed = {}, dict(request.reference)
+    found = {}
+    typed = dict(request.reference)
     for name, text in (request.described.reference | typed).items():
         where = "--reference" if name in typed else f"{request.described.file}: reference"
         if name not in factors:

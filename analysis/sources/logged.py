@@ -1,32 +1,40 @@
 """Imported runs: the two tables that every reader fills, and their conversion to a study."""
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas
 
 from ablate import formatting
 from ablate.config.errors import Refused
 from ablate.formatting import flat, is_number, show, visible
 from ablate.runs.naming import measured_as
-from ablate.runs.records import Cell, PlannedRun, TaskFacts, Way
+from ablate.runs.records import STATUSES, Cell, PlannedRun, TaskFacts, Way
 from ablate.runs.study import Study
 from ablate.runs.tables import named_rows
 from analysis.sources import Request, columns
-from analysis.sources.columns import AXES, NUMBER, SHAPE, direction, levels, number, read_column
+from analysis.sources.columns import AXES, NUMBER, SHAPE, levels, number, read_column
 from analysis.sources.design import TASK, arrange, label_of
+from analysis.sources.points import points, run_names
+from analysis.sources.readers import as_text, direction, words_of
 from analysis.sources.study_file import claim_fields
 
 LONGEST = 500  # characters of a name or a level
 Levels = dict[str, Any]
 FACTS = (*SHAPE, "batches")
-CARRIED = ("status", *FACTS, "path", "error")
+CARRIED = ("status", "stopped_at", *FACTS, "path", "error")
 Tables = tuple[pandas.DataFrame, pandas.DataFrame, list[str], list[str]]
 DENSE = 0.5  # if a larger share of the pairs of cell and seed has a row, the other pairs are missing runs
+# What programs call the end of a run, in lower case; autoresearch keeps or discards a commit.
+ENDED = {
+    "done": ("done", "finished", "completed", "complete", "success", "succeeded", "ok", "keep", "discard"),
+    "diverged": ("diverged",),
+    "failed": ("failed", "crashed", "crash", "killed", "error", "oom", "timeout"),
+    "missing": ("missing", "running", "pending", "queued", "preempted"),
+}
+STATUS_OF = {"": "done"} | {word: status for status in STATUSES for word in ENDED[status]}
 
 
 class Run(NamedTuple):
@@ -43,14 +51,16 @@ class Run(NamedTuple):
 class Logged(NamedTuple):
     """Runs as another program has logged them.
 
-    runs     a row per run: settings as texts, "" where a run has none; optionally `created` (of equal runs the newest
-             counts), `cell`, `label`, `status` (of STATUSES; by default done) and others of CARRIED, None where unknown
-    rows     a row per logged step, with the index of its run: what was logged, as numbers (infinite where
-             one was not finite, NaN where nothing was logged) or as texts
-    where    what messages call each run
-    names    the names of the runs, which may hold seed and factors
-    notes    what was left out
-    tidy     `runs` are the rows of a table, of which several may be steps of one run
+    runs        a row per run: settings as texts, "" where a run has none; optionally `created` (of equal runs the
+                newest counts), `cell`, `label`, `status` (of STATUSES; by default done), `stopped_at` (a step before
+                the planned last one) and others of CARRIED, None where unknown
+    rows        a row per logged step, with the index of its run: what was logged, as numbers (infinite where one was
+                not finite, NaN where nothing was logged) or as texts
+    where       what messages call each run
+    names       the names of the runs, which may hold seed and factors
+    notes       what was left out
+    tidy        `runs` are the rows of a table, of which several may be steps of one run
+    is_ordered  the first run is of the reference, as in tables that ablate wrote
     """
 
     runs: pandas.DataFrame
@@ -59,27 +69,28 @@ class Logged(NamedTuple):
     names: list[str]
     notes: list[str]
     tidy: bool = False
+    is_ordered: bool = False
 
 
-def logged(runs: list[Run], notes: list[str]) -> Logged:
+def logged(runs: list[Run], notes: list[str], is_ordered: bool = False) -> Logged:
     """The two tables of these runs; settings that are called as a column with a meaning become `config.NAME`."""
     taken = columns.RESERVED - {"cell"}
-
-    def text(value: Any) -> str:
-        return "" if value is None else json.dumps(value, sort_keys=True) if isinstance(value, list) else str(value)
-
-    def column(name: Any) -> str:
-        return f"config.{name}" if name in taken else visible(str(name))
-
-    configs = [{name: value for name, value in flat(run.config).items() if name[:1] != "_"} for run in runs]
-    settings = [{column(name): visible(text(value)) for name, value in config.items()} for config in configs]
+    settings = []
+    facts = []
+    rows = []
+    for run in runs:
+        config = {name: value for name, value in flat(run.config).items() if name[:1] != "_"}
+        called = {f"config.{name}" if name in taken else visible(str(name)): config[name] for name in config}
+        settings.append({name: visible(as_text(value)) for name, value in called.items()})
+        ends = [STATUS_OF.get(str(row.get("status")).lower()) for row in run.rows[-1:]]
+        facts.append({"status": ends[0] if ends and ends[0] else "done"} | dict(run.facts))
+        rows += [{visible(name): _number(value) for name, value in row.items() if name != "status"} for row in run.rows]
     names = [visible(run.name) for run in runs]
     where = [f"{name} ({visible(run.id)})" if run.id else name for name, run in zip(names, runs, strict=True)]
-    table = pandas.DataFrame(settings).fillna("").join(pandas.DataFrame([run.facts for run in runs]))
-    rows = [{visible(name): _number(value) for name, value in row.items()} for run in runs for row in run.rows]
+    table = pandas.DataFrame(settings).fillna("").join(pandas.DataFrame(facts))
     whose = [i for i, run in enumerate(runs) for _ in run.rows]
     steps = pandas.DataFrame(rows, whose).dropna(axis=1, how="all")
-    return Logged(table, steps, pandas.Series(where), names, notes)
+    return Logged(table, steps, pandas.Series(where), names, notes, is_ordered=is_ordered)
 
 
 def _number(value: Any) -> float:
@@ -90,74 +101,107 @@ def _number(value: Any) -> float:
         return math.nan
 
 
-def study_of(logged: Logged, request: Request, study: str, source: str, created: str, command: str) -> Study:
+def study_of(logged: Logged, request: Request, study: str, source: str, created: str, words: tuple[str, str]) -> Study:
     """Convert logged runs to a study called `study`, with the manifest that a plan would have written.  `source` is the
-    file or project, `created` when it was written, `command` the command line that reads it.  Raises Refused."""
-    logged = _with_seeds(logged, request)
-    metrics = columns.choose_metrics(logged.rows, request, logged.notes)
-    runs, rows, factors, notes = (_of_table if logged.tidy else _of_runs)(logged, metrics, request)
-    lower = direction(metrics[0]) if request.lower is None else request.lower
+    file or project, `created` when it was written, `words` the option and value that read it.  Raises Refused, with the
+    command to write, where what nobody named is doubtful."""
+    doubts: list[str] = []
+    logged, seed = _with_seeds(logged, request)
+    metrics = columns.choose_metrics(logged.rows, request, logged.notes, doubts)
+    endpoint = metrics[0]
+    runs, rows, factors, notes = (_of_table if logged.tidy else _of_runs)(logged, metrics, request, doubts)
+    lower = direction(endpoint) if request.lower is None else request.lower
     if lower is None:
-        raise Refused(f"{metrics[0]}: its name does not say whether less of it is better; add --lower or --higher")
+        doubts.append(f"{endpoint}: its name does not say whether less of it is better; add --lower or --higher")
+        lower = True
     _refuse_long(runs, factors, metrics)
     by_cell: dict[str, Levels] = runs.drop_duplicates("cell").set_index("cell", drop=False)[factors].to_dict("index")
-    given = runs.groupby("cell", sort=False)["label"].agg(set).to_dict() if "label" in runs else {}
+    labels = runs.groupby("cell", sort=False)["label"].agg(set).to_dict() if "label" in runs else {}
+    if not seed:
+        runs["seed"] = runs.groupby("cell").cumcount()
     batches, pairing = _batches(runs, request.unpaired)
-    plan = arrange(by_cell, _facts(runs, batches), given, request)
+    facts = _facts(runs, batches)
+    plan, reference = arrange(by_cell, facts, labels, request, logged.is_ordered, doubts)
     runs["label"] = runs["cell"].map({cell.id: cell.label for cell in plan.cells})
-    runs, lost = ends(runs, rows, metrics)
+    first = [cell.id for cell in plan.cells if cell.reference]
+    runs, lost, at, ends = points(runs, rows, metrics, request, lower, first, doubts)
+    exact = request._replace(
+        factors=tuple(factors),
+        metrics=request.metrics or (endpoint,),
+        lower=lower,
+        reference=tuple((name, show(level)) for name, level in reference.items()),
+        seed_from=request.seed_from or ("" if seed in ("", "seed") else seed),
+        at=request.at or at,
+        ends=request.ends or ends,
+    )
+    if doubts:
+        raise Refused(f"{'; '.join(doubts)}; if this is meant, write: {exact.command(*words)}")
     whose = runs[list(dict.fromkeys(["cell", "label", "seed", "path", *factors]))]
     curves = whose.join(rows.drop(columns=whose.columns, errors="ignore"), how="inner").reset_index(drop=True)
     curves = curves if "step" in rows else curves[:0]
     runs, missing = with_missing(runs)
-    runs = _with_cell_columns(runs, plan.cells, by_cell)
-    ways = {name: direction(name) for name in metrics} | {metrics[0]: lower}
-    known = [(measured_as(name), way) for name, way in reversed(ways.items()) if way is not None]
-    measured: dict[str, Way] = {name: "min" if way else "max" for name, way in known}
-    base = ", ".join(f"{name}={show(level)}" for name, level in plan.reference.items())
-    better = f"{metrics[0]}, {'lower' if lower else 'higher'} is better"
+    runs = _with_cell_columns(runs.drop(columns="stopped_at", errors="ignore"), plan.cells, by_cell)
+    ways = {name: direction(name) for name in metrics} | {endpoint: lower}
+    measured: dict[str, Way] = {}
+    for name, way in reversed(ways.items()):
+        if way is not None:
+            measured[measured_as(name)] = "min" if way else "max"
+    base = ", ".join(f"{name}={show(level)}" for name, level in reference.items())
+    better = f"{endpoint}, {'lower' if lower else 'higher'} is better"
     remarks = [f"runs from {source}: {better}; reference {base}; {pairing}"]
-    merged = "variant" in plan.factors and "variant" not in factors
-    if merged and not request.factors and not request.within:
-        # Inferred columns were merged into one factor: tell the user, as one may be a host name, say.
-        whole = f"{formatting.first_of(factors, columns.NAMED)} form no design; configurations are compared whole"
-        remarks.append(f"{whole}; --factors names those that are compared")
+    if "train" in words_of(endpoint):
+        remarks.append(f"{endpoint} is of training: no evaluation was logged, or it was not chosen")
+    if "variant" in plan.factors and "variant" not in factors:
+        several = formatting.first_of(factors, columns.NAMED)
+        remarks.append(f"{several} form no design; configurations are compared whole")
+    if exact._replace(at=request.at, ends=request.ends) != request:
+        remarks.append(f"inferred, and not doubtful; to name it all write: {exact.command(*words)}")
+    command = exact.command(*words)
     plan = dataclasses.replace(plan, study=study, source=source, created=created, updated=created, command=command)
     # The meaning of targets and the unit of a loss are unknown.
     tasks = {TASK: TaskFacts(name=source, title=source, metrics=measured)}
     seeds = sorted({int(seed) for seed in runs["seed"]})
     planned = [PlannedRun(cell=run.cell, seed=int(run.seed), path=run.path) for run in named_rows(runs)]
-    claimed = claim_fields(request.described, plan, merged, ways) | {"remarks": remarks, "endpoint": metrics[0]}
+    merged = "variant" in plan.factors and "variant" not in factors
+    claimed = claim_fields(request.described, plan, merged, ways) | {"remarks": remarks, "endpoint": endpoint}
     manifest = dataclasses.replace(plan, tasks=tasks, seeds=seeds, runs=planned, **claimed)
     return Study(manifest, runs, curves, [*notes, *lost, *missing])
 
 
-def _with_seeds(logged: Logged, request: Request) -> Logged:
-    """The runs that have a seed, with it as an integer in the column `seed`, and fields of --names as columns."""
-    runs, rows, where, names, notes, tidy = logged
+def _with_seeds(logged: Logged, request: Request) -> tuple[Logged, str]:
+    """The runs that have a seed, with it as an integer in the column `seed`, and fields of --names as columns; and the
+    column that the seed is from, "" if runs are counted."""
+    runs, rows, where, names, notes, tidy, _ = logged
     facts = [name for name in runs if name in (*CARRIED, "created")]
     bare = not tidy and len(facts) == runs.shape[1]
     if request.names:
         named = (*request.metrics, *request.described.metrics)
         metrics = [name for name in rows if name in named or direction(name) is not None]
         runs = runs.assign(**columns.read_names(request.names, names, metrics))
-    if bare and sum(name == "seed" or runs[name].nunique() > 1 for name in runs.columns.difference(facts)) < 2:
+    settings = [name for name in runs.columns.difference(facts) if name == "seed" or runs[name].nunique() > 1]
+    if bare and len(settings) < (1 if request.unpaired else 2):
         own = "Lightning: self.save_hyperparameters(), W&B: wandb.init(config=...)"
         how = f"write seed and factors to hparams.yaml in each run's folder ({own})"
         how += f", or read them from the runs' names: {columns.example(names)}"
         raise Refused(f"no run has settings; {how}")
-    seeds = columns.seeds_of(runs, where, names, request, tidy)
-    runs = runs.drop(columns=[request.seed_from, *([] if tidy else columns.SEEDS)], errors="ignore")
+    seeds, key = columns.seeds_of(runs, where, names, request, tidy)
+    if not key and tidy and names and "file" not in runs:  # steps of one run have one name
+        seeds = list(pandas.factorize(pandas.Series(names))[0])
+    used = {request.seed_from, key} - {"seed"} if tidy else {request.seed_from, *columns.SEEDS}
+    runs = runs.drop(columns=[*used], errors="ignore")
     notes = [*notes, *columns.note(where[[seed is None for seed in seeds]], "without a seed left out")]
     runs = runs.assign(seed=pandas.Series(seeds, dtype=object)).dropna(subset="seed").astype({"seed": "int64"})
-    return Logged(runs, rows[rows.index.isin(runs.index)], where, names, notes, tidy)
+    is_export = tidy and {"cell", "label", "status"} <= {*runs}  # of ablate's own tables
+    rows = rows[rows.index.isin(runs.index)]
+    return Logged(runs, rows, where, names, notes, tidy, logged.is_ordered or is_export), key
 
 
-def _of_runs(logged: Logged, metrics: list[str], request: Request) -> Tables:
+def _of_runs(logged: Logged, metrics: list[str], request: Request, doubts: list[str]) -> Tables:
     """The runs with the levels of their factors, of equal ones the newest; their rows by step, of rows of one step the
     last value of each column; factors; notes.  Rows without a step are of the one before; without any, counted."""
-    runs, rows, where, _, notes, _ = logged
-    factors, left = columns.choose_factors(runs.drop(columns="created", errors="ignore"), metrics, request)
+    runs, rows, where, _, notes, *_ = logged
+    settings = runs.drop(columns=["created", "stopped_at"], errors="ignore")
+    factors, left = columns.choose_factors(settings, metrics, request, doubts)
     runs, keys = _in_cells(runs, where, factors), [*factors, "seed"]
     if "created" in runs:
         order = runs.assign(done=runs["status"] == "done").sort_values(["done", "created"], kind="stable")
@@ -174,10 +218,10 @@ def _of_runs(logged: Logged, metrics: list[str], request: Request) -> Tables:
     return runs, rows.groupby([rows.index, "step"]).last().reset_index("step"), factors, [*notes, *left]
 
 
-def _of_table(logged: Logged, metrics: list[str], request: Request) -> Tables:
+def _of_table(logged: Logged, metrics: list[str], request: Request, doubts: list[str]) -> Tables:
     """The same of a table with a row per run, or per run and step."""
     table, rows, where = logged.runs, logged.rows, logged.where
-    step, factors, left = columns.steps_and_factors(table, metrics, request)
+    step, factors, left = columns.steps_and_factors(table, metrics, request, doubts)
     runs, keys = _in_cells(table, where, factors), [*factors, "seed"]
     names = [name for name in dict.fromkeys([*AXES, *metrics]) if name in rows and name not in (*factors, "step")]
     rows = pandas.DataFrame({name: read_column(rows[name], where, number, NUMBER) for name in names})
@@ -282,36 +326,6 @@ def _facts(runs: pandas.DataFrame, batches: dict[str, str]) -> dict[str, Any]:
     return found
 
 
-def ends(runs: pandas.DataFrame, rows: pandas.DataFrame, metrics: list[str]) -> tuple[pandas.DataFrame, list[str]]:
-    """The runs with the last logged value of every metric, and notes on runs without a final endpoint.
-
-    A run that ended earlier than others of its cell has no final value, as its last one is from mid-schedule.  A run
-    whose final endpoint is not finite has diverged.
-    """
-    runs = runs.join(rows[metrics].groupby(level=0).last())
-    value, steps = runs[metrics[0]], rows["step"] if "step" in rows else pandas.Series(0.0, rows.index)
-    ended = steps.where(rows[metrics[0]].notna()).groupby(level=0).max().reindex(runs.index)
-    early = f"that stopped before the last step of their configuration and so have no final {metrics[0]}"
-    # Leaving diverged runs out would compare the lucky runs of one side with all runs of the other.
-    infinite = f"with a last {metrics[0]} that is not finite and a status that does not say diverged"
-    notes: list[str] = []
-    for lost, why, counts_as in (
-        (value.isna(), f"without {metrics[0]}", "missing"),
-        (np.isinf(value), infinite, "diverged"),
-        (ended < ended.groupby(runs["cell"]).transform("max"), early, "missing"),
-    ):
-        found = lost & (runs["status"] == "done")
-        notes += columns.note(_seeds(runs[found]), f"{why}, counted as {counts_as}")
-        runs.loc[found, "status"] = counts_as
-    done = runs["status"] == "done"
-    last = ended[done].groupby(runs["label"], sort=False).max()
-    if last.nunique() > 1:  # cells were not trained equally long
-        named = formatting.first_of([f"{label} {step:.15g}" for label, step in last.items()], columns.NAMED)
-        notes.append(f"configurations end at different steps, and are compared there: {named}")
-    runs[metrics] = runs[metrics].where(np.isfinite(runs[metrics]).mul(done, axis=0))
-    return runs, notes
-
-
 def with_missing(runs: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]:
     """The runs plus a row of status `missing` for each absent cell and seed, if most pairs are present; with a note."""
     pairs = pandas.MultiIndex.from_product([runs["cell"].unique(), sorted(set(runs["seed"]))], names=["cell", "seed"])
@@ -319,9 +333,5 @@ def with_missing(runs: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]:
     if lost.empty or len(runs) <= DENSE * len(pairs):
         return runs, []
     lost = lost.assign(label=lost["cell"].map(runs.groupby("cell")["label"].first()), status="missing")
-    notes = columns.note(_seeds(lost), "without a row, counted as missing")
+    notes = columns.note(run_names(lost), "without a row, counted as missing")
     return pandas.concat([runs, lost], ignore_index=True), notes
-
-
-def _seeds(runs: pandas.DataFrame) -> list[str]:
-    return [f"{run.label} seed {run.seed}" for run in named_rows(runs)]

@@ -23,8 +23,11 @@ from analysis.sources.columns import level
 FORMS = {  # the keys, and what is written: factors are columns, the margin is in the metric's unit
     "study": "a name for its folder, of up to 100 letters, digits, '.', '_', '-'",
     **{"question": "a text", "factors": "{ffn: [mlp, swiglu]}", "reference": "{norm: rms}", "design": "grid"},
-    **{"margin": "0.01", "claims": "{NAME: {less: [SIDE, SIDE]}}", "at": "{norm: ln}"},
+    **{"margin": "0.01", "claims": "{NAME: {less: [SIDE, SIDE]}}", "at": "last, best, or {norm: ln} for claims"},
+    **{"seed": "the column of the seed", "metric": "test/loss", "better": "lower or higher", "ends": "common or own"},
 }
+
+POINTS = ("last", "best")  # of a curve
 
 
 class Texts(yaml.BaseLoader):  # type: ignore[misc, unused-ignore]
@@ -56,6 +59,8 @@ def read_study_file(file: Path) -> StudyDescription:
         for name, known in found.factors.items():
             if len(set(known)) < len(known):
                 raise ValueError(f"factors.{name}: has a level twice; write each once")
+        if isinstance(found.at, str) and found.at not in POINTS:
+            raise ValueError(f"at: {instead(found.at, POINTS)}")
         if found.margin is None:
             return found
         if evidence.fraction_of(found.margin) is not None:
@@ -94,7 +99,8 @@ def claim_fields(
     one factor, `variant`.  `metrics` tells for each whether lower is better.  Raises `Refused` at the first claim that
     is not about these cells."""
     given = {} if described.claims is None else _typed(described.claims, plan.factors)
-    claims, problems = evidence.read_claims(given, plan.factors, _typed(described.at, plan.factors))
+    fixed = None if isinstance(described.at, str) else _typed(described.at, plan.factors)
+    claims, problems = evidence.read_claims(given, plan.factors, fixed)
     measured = {f"claims.{name}": _unmeasured(claim, metrics) for name, claim in claims.items()}
     problems = problems or [Problem(key, why) for key, why in measured.items() if why]
     if not problems:

@@ -43,8 +43,9 @@ def read_wandb(target: str, request: Request, results: Path) -> Study:
         runs = list(fetch(target, results / "wandb" / name))
         created = max((run["created"] for run in runs), default=now())
         study = request.described.study or (f"{name}-{request.group}" if request.group else name)
+        request = request.with_study_file()
         found = logged_runs(runs, request.group)
-        return study_of(found, request, study, f"W&B {target}", created, request.command("--wandb", target))
+        return study_of(found, request, study, f"W&B {target}", created, ("--wandb", target))
     except Refused as error:
         raise Refused(f"--wandb {target}: {error}") from None
 
@@ -67,7 +68,7 @@ def logged_runs(runs: list[Row], group: str) -> Logged:
     for state in sorted({run["state"] for run in runs} - {*STATES, "running", "pending"}):
         names = [visible(run["name"]) for run in runs if run["state"] == state]
         notes += note(names, f"in the state {visible(state)}, counted as missing")
-    return logged([_run(run) for run in runs], notes)
+    return logged([_run(run) for run in runs], notes, is_ordered=any(_own(run).get("reference") for run in runs))
 
 
 def _own(run: Row) -> Row:

@@ -204,7 +204,7 @@ def test_the_analysis_of_runs_on_wandb_takes_none_of_it_for_results(sent: Any) -
     same = {"group": "", "state": "finished", "created": "2025", "history": [{"_step": 1, "test/loss": 2.0}]}
     same |= {"summary": {"effect/ffn": 0.1, "verdict/ffn": "better"}}
     runs: list[Row] = [{"config": config, "id": f"r{i}", "name": f"r{i}"} | same for i, config in enumerate(configs)]
-    found = described(logged_runs(runs, ""), Request(), "s", "W&B", "2025", "-")
+    found = described(logged_runs(runs, ""), Request(), "s", "W&B", "2025", ("--wandb", "a/b"))
     assert found.notes == [] and len(found.runs) == 4 and not [name for name in found.runs if "/ffn" in name]
 
 

@@ -91,6 +91,7 @@ def read(folder: Path, text: str | bytes, asked: Request | None = None) -> Study
 
 
 PLAIN = table("ffn,seed,test/loss", "{c},{s},{v}")
+FIRST = Request(reference=(("ffn", "a"),))
 
 
 def test_a_cell_column_alone_is_one_factor(tmp_path: Path) -> None:
@@ -105,13 +106,12 @@ def test_a_cell_column_alone_is_one_factor(tmp_path: Path) -> None:
 
 def test_cells_that_no_design_relates_are_compared_with_the_reference(tmp_path: Path) -> None:
     text = table("norm,ffn,seed,loss", "{c},{s},{v}", ("ln,mlp", "rms,mlp", "rms,swiglu"), 3)
-    study = read(tmp_path, text)
+    asked = Request(reference=(("norm", "ln"), ("ffn", "mlp")))
+    study = read(tmp_path, text, asked)
     found = evidence.effects(study)
     assert list(found["label"]) == ["variant: rms + mlp − ln + mlp", "variant: rms + swiglu − ln + mlp"]
     assert found["family"].all() and list(study.runs["norm"].unique()) == ["ln", "rms"]
-    [_, told] = study.manifest.remarks
-    assert "norm and ffn" in told and "--factors" in told, "one of them may be no factor at all"
-    assert len(read(tmp_path, text, Request(factors=("norm", "ffn"))).manifest.remarks) == 1
+    assert study.manifest.remarks[1] == "norm and ffn form no design; configurations are compared whole"
 
 
 def test_higher_is_better_by_name_by_option_or_asked_for(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_pairing(tmp_path: Path) -> None:
         for i, (cell, batches) in enumerate([("a", "x"), ("b", "x"), ("c", "y")])
         for seed in range(5)
     )
-    assert list(evidence.effects(read(tmp_path, named))["paired"]) == [True, False]
+    assert list(evidence.effects(read(tmp_path, named, FIRST))["paired"]) == [True, False]
 
 
 def test_curves_end_at_their_last_step_and_never_in_mid_schedule(tmp_path: Path) -> None:
@@ -235,7 +235,8 @@ def test_what_is_no_factor_is_left_out_and_said(tmp_path: Path) -> None:
         lines.append(f"h{i},{norm},{dim},{dim * 4},{seed},{2 + i / 100},{17 + i / 7}")
     study = read(tmp_path, "\n".join(lines))
     assert study.manifest.factors == {"norm": ["ln", "rms"], "dim": [32, 64]}
-    assert study.notes == ["columns that are neither factor nor metric, left out: host, hidden and elapsed"]
+    runs = "host (has a value per run), elapsed (has a value per run)"
+    assert study.notes == [f"columns that are no factors: {runs} and hidden (changes with dim)"]
     assert study.manifest.design == "grid"
 
 
@@ -248,7 +249,7 @@ def test_steps_under_the_names_of_other_programs(tmp_path: Path, name: str) -> N
     study = read(tmp_path, text, asked)
     assert study.manifest.factors == {"ffn": ["a", "b"]} and study.curves["step"].tolist() == [0, 9] * 10
     assert evidence.effects(study)["n"].tolist() == [5] and len(study.runs) == 10
-    assert study.notes == ["columns that are neither factor nor metric, left out: lr"]
+    assert study.notes == ["columns that are no factors: lr (follows the step)"]
 
 
 def test_two_columns_that_could_count_steps_and_one_that_need_not(tmp_path: Path) -> None:
@@ -266,7 +267,7 @@ def test_two_columns_that_could_count_steps_and_one_that_need_not(tmp_path: Path
 def test_columns_without_numbers_are_left_out_and_said(tmp_path: Path) -> None:
     study = read(tmp_path, table("ffn,seed,test/loss,val_loss,loss_note", "{c},{s},,{v},{c}ood"))
     assert study.manifest.endpoint == "val_loss" and study.manifest.factors == {"ffn": ["a", "b"]}
-    no_metric = "columns that are neither factor nor metric, left out: loss_note"
+    no_metric = "columns that are no factors: loss_note (changes with ffn)"
     assert study.notes == ["columns without a value, left out: test/loss", no_metric]
     assert not any("damaged" in line for line in remarks(study))
 
@@ -300,7 +301,7 @@ def test_one_level_spelled_in_several_ways_is_one(tmp_path: Path, levels: tuple[
     ids=["ids", "six digits", "infinite", "empty"],
 )
 def test_levels_that_are_alike_when_read_or_shown_stay_apart(tmp_path: Path, levels: tuple[str, ...]) -> None:
-    study = read(tmp_path, table("x,seed,test/loss", "{c},{s},{v}", levels))
+    study = read(tmp_path, table("x,seed,test/loss", "{c},{s},{v}", levels), Request(reference=(("x", levels[-1]),)))
     cells = study.manifest.cells
     assert len({cell.label for cell in cells}) == len(study.manifest.factors["x"]) == len(levels)
     for cell in cells:
@@ -310,24 +311,32 @@ def test_levels_that_are_alike_when_read_or_shown_stay_apart(tmp_path: Path, lev
 @pytest.mark.parametrize("design", ["grid", ""])
 def test_cells_whose_levels_read_alike_in_a_row_are_not_one(tmp_path: Path, design: str) -> None:
     pairs = ["a + b,c", "a,b + c", "a,d"] if not design else ["a + b,c", "a,b + c", "a,c", "a + b,b + c"]
-    study = read(tmp_path, table("f,g,seed,test/loss", "{c},{s},{v}", tuple(pairs)))
+    asked = Request(factors=("f", "g"), reference=(("f", "a + b"), ("g", "c")))
+    study = read(tmp_path, table("f,g,seed,test/loss", "{c},{s},{v}", tuple(pairs)), asked)
     assert len({cell.label for cell in study.manifest.cells}) == len(pairs)
     assert [cell.reference for cell in study.manifest.cells].count(True) == 1
     assert 'f="a + b", g="c"' in [cell.label for cell in study.manifest.cells]
     assert ("variant" in study.manifest.factors) == (not design)
 
 
-def test_cells_that_end_at_different_steps_are_named(tmp_path: Path) -> None:
-    told = itertools.product(enumerate("ab"), range(3), (1, 2))
-    rows = [f"{cell},{seed},{step},{value(i, seed)}" for (i, cell), seed, step in told]
-    told = "configurations end at different steps, and are compared there: a 2 and b 1"
+def test_cells_that_end_at_different_steps_are_compared_at_a_common_one(tmp_path: Path) -> None:
+    rows = [
+        f"{c},{s},{step},{value(i, s) + 1 / step}"
+        for (i, c), s, step in itertools.product(enumerate("ab"), range(3), (1, 2))
+    ]
     assert read(tmp_path, "\n".join(["ffn,seed,step,loss", *rows])).notes == []
-    rows = [row for row in rows if not (row[0] == "b" and row.split(",")[2] == "2")]
-    assert read(tmp_path, "\n".join(["ffn,seed,step,loss", *rows])).notes == [told]
+    shorter = "\n".join(
+        ["ffn,seed,step,loss", *(row for row in rows if not (row[0] == "b" and row.split(",")[2] == "2"))]
+    )
+    study = read(tmp_path, shorter)
+    why = "compared at step 1, the last that all have; ends=own compares each at its own end"
+    assert study.notes == [f"runs end at different steps, 1 to 2: {why}"]
+    assert evidence.effects(study)["mean"].item() == pytest.approx(0.1, abs=1e-2)
+    assert evidence.effects(read(tmp_path, shorter, Request(ends="own")))["mean"].item() == pytest.approx(0.6, abs=1e-2)
 
 
 def test_columns_of_steps_and_texts_that_act(tmp_path: Path) -> None:
-    study = read(tmp_path, table("ffn,seed,loss", "{c},{s},{v}", ("a", "a\x1b[31m", "a\u202eb", "\ufeffa")))
+    study = read(tmp_path, table("ffn,seed,loss", "{c},{s},{v}", ("a", "a\x1b[31m", "a\u202eb", "\ufeffa")), FIRST)
     assert study.manifest.factors == {"ffn": ["a", "a\\x1b[31m", "a\\u202eb", "\\ufeffa"]}
     text = table("tokens,seed,loss", "{c},{s},{v}", ("1000", "2e3"))
     assert read(tmp_path, text, Request(factors=("tokens",))).manifest.factors == {"tokens": [1000.0, 2000.0]}
@@ -352,17 +361,15 @@ def test_seeds_keep_all_their_digits(tmp_path: Path) -> None:
 
 
 CHART = '"Step","mlp-s0 - test/loss","mlp-s0 - test/loss__MIN"\n1,2.5,2.5\n'
-TABLE = '"Name","State","config.ffn","config.seed","test/loss"\n"r0","finished","mlp","0","2.5"\n'
 TIDY = "write a row per run (or per run and step) with the columns seed, cell or one per factor, and a metric"
 FIELDS = "ffn,seed,loss\na,0,2.0\n\na,1,2.1\nb,0,2.2\n"  # with an empty line, which counts
 REFUSED: list[tuple[str | bytes, str]] = [
-    (PLAIN.replace("seed", "Seed"), f"there is no column seed, but ffn, Seed and test/loss; {TIDY}"),
-    (CHART, f"there is no column seed, but Step, mlp-s0 - test/loss and mlp-s0 - test/loss__MIN; {TIDY}"),
-    (TABLE, "of runs on W&B write --wandb ENTITY/PROJECT"),
-    ("", "is no tidy CSV (Could not determine delimiter); write a row per run"),
+    (PLAIN.replace("seed", "sed"), f"there is no column seed, but ffn, sed and test/loss; {TIDY}"),
+    (CHART, "or read them from the runs' names: --names"),
+    ("", "is no tidy CSV (No columns to parse from file); write a row per run"),
     (b"\x00\x01\x02PK\x03\x04", "write a row per run"),
-    (b"\xff\xfea\x00,\x00", "is no CSV: it is not text in UTF-8"),
-    ("just words\nmore\n", "no column seed, but just; write a row per run"),
+    (b"a,\xff\n", "this is no table: it is not text in UTF-8 or UTF-16"),
+    ("just words\nmore\n", "no column seed, but just words; write a row per run"),
     ("ffn,seed,loss\n", "there are no rows below the names of the columns"),
     ("ffn,seed,ffn,loss\na,0,b,1\n", "two columns are called ffn"),
     ("ffn,seed,value\na,0,1\nb,0,2\n", "no column is a metric by its name; write --metric NAME; there are ffn, seed"),
@@ -372,10 +379,10 @@ REFUSED: list[tuple[str | bytes, str]] = [
     *((f"{FIELDS}b,{seed},2", f"line 6: seed is “{seed}”, which is not a whole number") for seed in ("x", "", "1.5")),
     (f"{FIELDS}b,1,odd", "line 6: loss is “odd”, which is not a number"),
     (f"{FIELDS}b,1,2,3", "Expected 3 fields in line 6, saw 4"),
-    (PLAIN.replace(",", ";").replace(".", ","), "line 2: test/loss is “2,0”, which is not a number; write a decimal"),
+    (PLAIN.replace(",", ";").replace(".", ",,"), "line 2: test/loss is “2,,0”, which is not a number; write a decimal"),
     (table("ffn,seed,test/acc", "{c},{s},9{i}.{s}%"), "line 2: test/acc is “90.0%”, which is not a number; write a"),
     (table("ffn,seed,step,loss", "{c},{s},inf,{v}"), "line 2: step is “inf”, which is not a number"),
-    (table("ffn,seed,status,loss", "{c},{s},finished,{v}"), "“finished”, which is not one of done, diverged, failed"),
+    (table("ffn,seed,status,loss", "{c},{s},odd,{v}"), "“odd”, which is not one of done, diverged, failed"),
     (PLAIN + PLAIN.splitlines()[1], "line 2 and line 12 are both a, seed 0; name the columns in which"),
     ("ffn,seed,loss\nb,0,2\n,0,1\n,0,2\n", "line 3 and line 4 are both ffn=null, seed 0; name the columns in which"),
     ("ffn,seed,step,loss\na,0,1,1\na,0,1,2\nb,0,1,1\n", "line 2 and line 3 are both a, seed 0, step 1"),

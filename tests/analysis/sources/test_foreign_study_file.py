@@ -259,10 +259,13 @@ def test_a_level_that_could_be_either_of_two_is_none(tmp_path: Path) -> None:
     rows = [f"{norm},{seed},{i + seed / 10}" for i, norm in enumerate(["RMS", "Rms", "LN"]) for seed in range(5)]
     (tmp_path / "runs.csv").write_text("\n".join(["norm,seed,loss", *rows]))
     sides = {"less": [{"norm": "Rms"}, {"norm": "ln"}]}
-    claims = read_csv(tmp_path / "runs.csv", described(tmp_path, claims={"a": sides})).manifest.claims
+    claims = read_csv(
+        tmp_path / "runs.csv", described(tmp_path, claims={"a": sides}, reference={"norm": "LN"})
+    ).manifest.claims
     assert claims["a"].claim.as_json() == {"less": [{"norm": "Rms"}, {"norm": "LN"}]}
+    unclear = described(tmp_path, claims={"a": {"less": [{"norm": "rms"}, {"norm": "ln"}]}}, reference={"norm": "LN"})
     with pytest.raises(Refused, match="norm has no level rms; did you mean"):
-        read_csv(tmp_path / "runs.csv", described(tmp_path, claims={"a": {"less": [{"norm": "rms"}, {"norm": "ln"}]}}))
+        read_csv(tmp_path / "runs.csv", unclear)
 
 
 def test_what_is_no_study_file_is_one_line(tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -281,6 +284,9 @@ def test_what_is_no_study_file_is_one_line(tmp_path: Path, runs: Path, capsys: p
         assert not (tmp_path / "results").exists()
 
 
+FIRST = {"norm": "ln", "ffn": "mlp"}
+
+
 def test_claims_about_cells_without_a_design_say_what_to_name(tmp_path: Path) -> None:
     lines = ["norm,ffn,seed,loss"]
     for (norm, ffn), seed in itertools.product([("ln", "mlp"), ("rms", "mlp"), ("rms", "glu")], range(3)):
@@ -288,9 +294,12 @@ def test_claims_about_cells_without_a_design_say_what_to_name(tmp_path: Path) ->
     (tmp_path / "runs.csv").write_text("\n".join(lines))
     claim = {"less": [{"ffn": "glu"}, {"ffn": "mlp"}]}
     with pytest.raises(Refused, match=r"ffn is not a factor of this study.* a single factor, variant: use its levels"):
-        read_csv(tmp_path / "runs.csv", described(tmp_path, claims={"a": claim}))
+        read_csv(tmp_path / "runs.csv", described(tmp_path, claims={"a": claim}, reference=FIRST))
     claim = {"less": [{"variant": "rms + glu"}, {"variant": "ln + mlp"}]}
-    assert len(evidence.claims(read_csv(tmp_path / "runs.csv", described(tmp_path, claims={"a": claim})))) == 1
+    assert (
+        len(evidence.claims(read_csv(tmp_path / "runs.csv", described(tmp_path, claims={"a": claim}, reference=FIRST))))
+        == 1
+    )
     with pytest.raises(Refused, match=r"design: grid: no run has ln \+ glu"):
         read_csv(tmp_path / "runs.csv", described(tmp_path, design="grid"))
     asked = described(tmp_path, design="cumulative", claims={"a": {"less": [{"ffn": "glu"}, {"ffn": "mlp"}]}})

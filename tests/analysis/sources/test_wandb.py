@@ -166,7 +166,7 @@ def test_what_our_sender_uploads_gives_the_same_evidence(wandb: Any, tmp_path: P
     assert sender.count.total() == 8
     uploaded = [as_fetched(read_back(folder)) for folder in (tmp_path / "wandb").glob("offline-run-*")]
     native = load_study(tmp_path, name)
-    found = study_of(logged_runs(uploaded, ""), Request(), "s", "W&B", "2025", "-")
+    found = study_of(logged_runs(uploaded, ""), Request(), "s", "W&B", "2025", ("--wandb", "a/b"))
     assert found.notes == []
     one, other = (evidence.effects(study).set_index("label").sort_index() for study in (native, found))
     assert one.pop("flops_ratio").eq(1).any() and other.pop("flops_ratio").isna().all()  # no steps there
@@ -224,7 +224,7 @@ def read(settings: list[dict[str, Any]], asked: Request | None = None, **more: A
         history = [{"_step": 0, "test/loss": 3.0}, {"_step": 5, "test/loss": 2 + 0.01 * i + 0.003 * (i * 7 % 3)}]
         run = {"id": f"id{i}", "name": f"r{i}", "group": "", "state": "finished", "created": f"2025-01-0{i + 1}"}
         runs.append(run | {"config": {"seed": i // 2} | config, "summary": {}, "history": history} | more)
-    return study_of(logged_runs(runs, ""), asked or Request(), "s", "W&B", "2025", "-")
+    return study_of(logged_runs(runs, ""), asked or Request(), "s", "W&B", "2025", ("--wandb", "a/b"))
 
 
 def eight(**settings: list[Any]) -> list[dict[str, Any]]:

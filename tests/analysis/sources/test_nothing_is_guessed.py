@@ -1,0 +1,387 @@
+"""What columns of other programs' runs mean: inferred where nothing is doubtful, else proposed as a command."""
+
+import itertools
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas
+import pytest
+
+from ablate import evidence
+from ablate.config.errors import Refused
+from ablate.config.subcommands import Parser
+from ablate.runs.study import Study
+from analysis.cli import arguments
+
+NOISE = (0.0, 0.003, 0.001, 0.004, 0.002, 0.005)
+
+
+def analysed(path: Path, *words: str) -> Study:
+    """The study that `ablate analyse --runs PATH WORD …` reads."""
+    parser = Parser("ablate analyse", "")
+    arguments.add_arguments(parser)
+    return arguments.study_of(parser.parse_args(["--runs", str(path), *arguments.as_options([*words])]))
+
+
+def effects(study: Study) -> dict[str, tuple[int, float]]:
+    """By label, the number of pairs and the mean of the main comparisons."""
+    table = evidence.effects(study)
+    table = table[table["family"]]
+    return {row.label: (row.n, round(row.mean, 6)) for row in table.itertuples()}
+
+
+def refused(path: Path, *words: str) -> str:
+    with pytest.raises(Refused) as error:
+        analysed(path, *words)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def proposed(path: Path, *words: str) -> Study:
+    """The study of the command that is proposed where the first was refused."""
+    command = shlex.split(refused(path, *words).partition("write: ")[2])
+    assert command[:4] == ["ablate", "analyse", "--runs", str(path)]
+    return analysed(path, *command[4:])
+
+
+def loss(i: int, seed: int, effect: float = -0.1) -> float:
+    return round(2 + effect * i + NOISE[(seed + 2 * i) % 6], 4)
+
+
+def table(
+    folder: Path, head: str, row: Callable[[str, int, float], str], variants: str = "ln rms", seeds: int = 4
+) -> Path:
+    """A CSV with a row for each variant and seed."""
+    rows = [
+        row(variant, s, loss(i, s)) for (i, variant), s in itertools.product(enumerate(variants.split()), range(seeds))
+    ]
+    file = folder / "runs.csv"
+    file.write_text("\n".join([head, *rows]) + "\n")
+    return file
+
+
+@pytest.mark.parametrize("name", ["gpu", "host", "date", "tags", "device", "shard"])
+def test_a_column_that_follows_the_seed_is_no_factor(tmp_path: Path, name: str) -> None:
+    file = table(tmp_path, f"norm,{name},seed,test/loss", lambda v, s, y: f"{v},x{s % 2},{s},{y}")
+    study = analysed(file)
+    assert study.manifest.factors == {"norm": ["ln", "rms"]} and study.notes == [
+        f"columns that are no factors: {name} (follows the seed)"
+    ]
+    assert effects(study)["norm: rms − ln"][0] == 4
+
+
+@pytest.mark.parametrize("name", ["name", "exp", "commit", "n_params", "variant"])
+def test_a_column_that_names_the_cell_is_no_factor(tmp_path: Path, name: str) -> None:
+    def row(v: str, s: int, y: float) -> str:
+        norm, ffn = v.split("-")
+        return f"{hash(v) % 997 if name == 'n_params' else v},{norm},{ffn},{s},{y}"
+
+    study = analysed(table(tmp_path, f"{name},norm,ffn,seed,test/loss", row, "ln-mlp ln-glu rms-mlp rms-glu", 3))
+    assert list(study.manifest.factors) == ["norm", "ffn"] and study.manifest.design == "grid"
+    assert study.notes == [f"columns that are no factors: {name} (names the configuration)"] or name == "n_params"
+    assert {n for n, _ in effects(study).values()} == {3}
+
+
+def test_a_column_that_is_as_good_a_factor_as_others_is_asked_for(tmp_path: Path) -> None:
+    def row(v: str, s: int, y: float) -> str:
+        return f"{v},{v != 'mlp'},{v == 'swiglu'},{s},{y}"
+
+    file = table(tmp_path, "ffn,gated,smooth,seed,test/loss", row, "mlp glu swiglu")
+    assert "either ffn or gated and smooth could be what is compared" in refused(file)
+    assert list(analysed(file, "--factors", "ffn", "--reference", "ffn=mlp").manifest.factors) == ["ffn"]
+
+
+def test_settings_that_change_together_are_said(tmp_path: Path) -> None:
+    study = analysed(table(tmp_path, "dim,hidden,seed,loss", lambda v, s, y: f"{v},{int(v) * 4},{s},{y}", "32 64"))
+    assert study.notes == ["columns that are no factors: hidden (changes with dim)"]
+
+
+def test_what_only_one_run_has_is_asked_for(tmp_path: Path) -> None:
+    file = table(tmp_path, "norm,fused,seed,loss", lambda v, s, y: f"{v},{(v, s) == ('ln', 0)},{s},{y}")
+    assert "a configuration has one run alone if each of norm and fused is a factor" in refused(file)
+    assert effects(analysed(file, "--factors", "norm"))["norm: rms − ln"][0] == 4
+
+
+OAT = "act,norm,seed,val/loss"
+
+
+def test_the_reference_of_one_at_a_time_is_proposed_and_not_the_first_row(tmp_path: Path) -> None:
+    file = table(tmp_path, OAT, lambda v, s, y: f"{v.replace('-', ',')},{s},{y}", "swiglu-ln gelu-rms gelu-ln")
+    assert "--reference act=gelu,norm=ln" in refused(file)
+    study = proposed(file)
+    assert study.manifest.design == "one_at_a_time" and study.manifest.reference == {"act": "gelu", "norm": "ln"}
+    assert set(effects(study)) == {"act: swiglu − gelu", "norm: rms − ln"}
+
+
+@pytest.mark.parametrize(
+    "variants", ["new newer baseline", "feature/x fix main", "rms none scale", "glu swiglu default"]
+)
+def test_a_level_called_a_baseline_is_the_reference(tmp_path: Path, variants: str) -> None:
+    study = analysed(table(tmp_path, "code,seed,val_loss", lambda v, s, y: f"{v},{s},{y}", variants))
+    [level] = study.manifest.reference.values()
+    assert level in {"baseline", "main", "none", "default"}
+
+
+def test_the_reference_of_three_without_a_clue_is_asked_for(tmp_path: Path) -> None:
+    file = table(tmp_path, "ffn,seed,val_loss", lambda v, s, y: f"{v},{s},{y}", "swiglu geglu gelu")
+    assert "any value of ffn could be the reference" in refused(file)
+    assert analysed(file, "--reference", "ffn=gelu").manifest.reference == {"ffn": "gelu"}
+    (tmp_path / "study.yaml").write_text("factors: {ffn: [gelu, geglu, swiglu]}")
+    assert analysed(file, "--study", str(tmp_path / "study.yaml")).manifest.reference == {"ffn": "gelu"}
+
+
+def test_all_that_is_inferred_is_said_as_a_command(tmp_path: Path) -> None:
+    file = table(tmp_path, "norm,seed,test/loss", lambda v, s, y: f"{v},{s},{y}")
+    study = analysed(file)
+    command = f"ablate analyse --runs {file} --factors norm --metric test/loss --reference norm=ln --lower"
+    assert study.manifest.command == command and study.manifest.remarks[-1].endswith(command)
+    again = analysed(*[file], *shlex.split(command)[4:])
+    assert again.manifest.command == command and len(again.manifest.remarks) == 1
+    pandas.testing.assert_frame_equal(evidence.effects(study), evidence.effects(again))
+
+
+@pytest.mark.parametrize("state", ["State", "status", "_state"])
+def test_a_state_is_how_a_run_ended(tmp_path: Path, state: str) -> None:
+    ended = {("rms", 2): "crashed", ("ln", 3): "running"}
+    file = table(tmp_path, f"norm,{state},seed,loss", lambda v, s, y: f"{v},{ended.get((v, s), 'finished')},{s},{y}")
+    study = analysed(file)
+    assert list(study.manifest.factors) == ["norm"]
+    assert study.runs["status"].tolist() == ["done", "done", "done", "missing", "done", "done", "failed", "done"]
+
+
+def test_a_column_called_state_with_other_words_is_a_factor(tmp_path: Path) -> None:
+    file = table(tmp_path, "state,seed,loss", lambda v, s, y: f"{v},{s},{y}", "reset carried")
+    assert list(analysed(file).manifest.factors) == ["state"]
+
+
+def test_results_of_autoresearch(tmp_path: Path) -> None:
+    rows = []
+    for (i, commit), s in itertools.product(enumerate(["a1", "b2"]), range(4)):
+        crashed = (commit, s) == ("b2", 3)
+        rows.append(f"{commit}\t{0 if crashed else loss(i, s):.6f}\t44.0\t{'crash' if crashed else 'keep'}\tidea")
+    (tmp_path / "results.tsv").write_text("\n".join(["commit\tval_bpb\tmemory_gb\tstatus\tdescription", *rows]))
+    study = analysed(tmp_path / "results.tsv", "--unpaired")
+    assert study.manifest.factors == {"commit": ["a1", "b2"]}
+    assert study.runs["status"].tolist() == ["done"] * 7 + ["failed"]
+    assert not evidence.effects(study)["paired"].any()
+
+
+def test_a_loss_of_exactly_zero_is_a_failure_and_an_accuracy_is_not(tmp_path: Path) -> None:
+    def row(v: str, s: int, y: float) -> str:
+        return f"{v},{s},{0.0 if (v, s) == ('rms', 1) else y}"
+
+    study = analysed(table(tmp_path, "norm,seed,val_loss", row))
+    assert study.runs["status"].tolist() == ["done"] * 5 + ["failed", "done", "done"]
+    assert study.notes == ["1 run with a val_loss of exactly 0, as crashed runs log it, counted as failed: rms seed 1"]
+    assert set(analysed(table(tmp_path, "norm,seed,val_accuracy", row)).runs["status"]) == {"done"}
+
+
+def test_an_evaluation_is_judged_before_the_training_loss(tmp_path: Path) -> None:
+    file = table(tmp_path, "norm,seed,train_loss,val_score", lambda v, s, y: f"{v},{s},{3 - y},{y}")
+    assert "val_score: its name does not say whether less of it is better" in refused(file)
+    assert effects(analysed(file, "--lower")) == effects(analysed(file, "--lower", "--metric", "val_score"))
+    training = analysed(file, "--metric", "train_loss")
+    assert training.manifest.endpoint == "train_loss" and "train_loss is of training" in training.manifest.remarks[1]
+
+
+def test_of_two_metrics_one_is_asked_for(tmp_path: Path) -> None:
+    file = table(tmp_path, "norm,seed,eval_a_loss,eval_b_loss", lambda v, s, y: f"{v},{s},{y},{y}")
+    assert "each of eval_a_loss and eval_b_loss could be the metric" in refused(file)
+    assert proposed(file).manifest.endpoint == "eval_a_loss"
+
+
+def test_of_two_seeds_one_is_asked_for(tmp_path: Path) -> None:
+    file = table(tmp_path, "norm,random_seed,data_seed,loss", lambda v, s, y: f"{v},{s},{s % 2},{y}")
+    assert "each of random_seed and data_seed could be the seed; name one: --seed-from random_seed" in refused(file)
+    assert len(analysed(file, "--seed-from", "random_seed").runs) == 8
+
+
+def test_a_seed_in_another_case(tmp_path: Path) -> None:
+    study = analysed(table(tmp_path, "norm,Seed,loss", lambda v, s, y: f"{v},{s},{y}"))
+    assert study.manifest.seeds == [0, 1, 2, 3] and "--seed-from Seed" in study.manifest.command
+
+
+@pytest.mark.parametrize("form", ["runs.csv", "folder"])
+def test_runs_without_seeds_are_compared_unpaired(tmp_path: Path, form: str) -> None:
+    place = tmp_path / form
+    if form == "folder":
+        place.mkdir()
+        for i, variant in enumerate(["base", "new"]):
+            (place / f"{variant}.csv").write_text("\n".join(["val_loss", *(str(loss(i, s)) for s in range(4))]))
+    else:
+        place = table(tmp_path, "variant,val_loss", lambda v, s, y: f"{v},{y}", "base new")
+        assert "--unpaired" in refused(place)
+    study = analysed(place, "--unpaired")
+    table_ = evidence.effects(study)
+    expected = sum(loss(1, s) - loss(0, s) for s in range(4)) / 4
+    assert not table_["paired"].any() and table_["mean"].item() == pytest.approx(expected, abs=1e-12)
+    assert study.runs["seed"].tolist() == [0, 1, 2, 3] * 2
+
+
+def test_a_folder_of_tables(tmp_path: Path) -> None:
+    for i, variant in enumerate(["wide", "base"]):
+        rows = "\n".join(f"{s};{loss(i, s)}".replace(".", ",") for s in range(4))
+        (tmp_path / f"{variant}.csv").write_text(f"\ufeffseed;val_bpb\n{rows}\n")
+    study = analysed(tmp_path)
+    assert study.manifest.reference == {"file": "base"}
+    assert effects(study)["file: wide − base"][0] == 4
+
+
+@pytest.mark.parametrize("spelt", ["NA", "None", "-", "n/a", "null"])
+def test_a_missing_value(tmp_path: Path, spelt: str) -> None:
+    study = analysed(
+        table(tmp_path, "norm,seed,loss", lambda v, s, y: f"{v},{s},{spelt if (v, s) == ('ln', 1) else y}")
+    )
+    assert study.runs["status"].tolist()[1] == "missing" and effects(study)["norm: rms − ln"][0] == 3
+
+
+def steps_table(folder: Path, ends: dict[tuple[str, int], int], value: Callable[[str, int, int], float]) -> Path:
+    """A CSV with rows at steps 0, 50, and each run's end."""
+    rows = []
+    for (variant, seed), end in ends.items():
+        rows += [f"{variant},{seed},{step},{value(variant, seed, step)}" for step in sorted({0, 50, end})]
+    (folder / "runs.csv").write_text("\n".join(["norm,seed,step,val_bpb", *rows]))
+    return folder / "runs.csv"
+
+
+CLOCK = {(v, s): 90 + (3 * s + 2 * (v == "rms")) % 5 for v in ("ln", "rms") for s in range(4)}
+
+
+def by_step(variant: str, seed: int, step: int) -> float:
+    return round(1.2 - step / 500 - 0.1 * (variant == "rms") * step / 50 + NOISE[seed], 4)
+
+
+def test_runs_that_end_by_the_clock_are_compared_at_the_last_common_step(tmp_path: Path) -> None:
+    file = steps_table(tmp_path, CLOCK, by_step)
+    study = analysed(file)
+    assert effects(study) == {"norm: rms − ln": (4, -0.1)}
+    [note] = [note for note in study.notes if "different steps" in note]
+    assert "90 to 94: compared at step 50, the last that all have; ends=own compares each at its own end" in note
+    ended = analysed(file, "ends=own")
+    expected = sum(by_step("rms", s, CLOCK["rms", s]) - by_step("ln", s, CLOCK["ln", s]) for s in range(4)) / 4
+    assert effects(ended) == {"norm: rms − ln": (4, round(expected, 6))} and "ends=own" in ended.manifest.command
+
+
+def test_ends_without_a_common_step_are_asked_for(tmp_path: Path) -> None:
+    file = steps_table(tmp_path, CLOCK, by_step)
+    file.write_text("\n".join(line for line in file.read_text().splitlines() if ",50," not in line))
+    assert "without a step near their ends that all have; compare them at their own ends" in refused(file)
+    assert effects(proposed(file)) == effects(analysed(file, "ends=own"))
+
+
+def test_a_row_per_run_with_the_step_at_which_it_ended(tmp_path: Path) -> None:
+    file = steps_table(tmp_path, CLOCK, by_step)
+    file.write_text("\n".join(line for line in file.read_text().splitlines() if line.split(",")[2] not in ("0", "50")))
+    for words in (["ends=own"], ["ends=own", "--factors", "norm"]):
+        assert effects(analysed(file, *words))["norm: rms − ln"][0] == 4
+
+
+def test_one_run_that_ended_early_is_missing_unless_ends_are_its_own(tmp_path: Path) -> None:
+    file = steps_table(tmp_path, {(v, s): 50 if (v, s) == ("rms", 1) else 100 for v, s in CLOCK}, by_step)
+    study = analysed(file)
+    assert study.runs["status"].tolist() == ["done"] * 5 + ["missing", "done", "done"]
+    assert set(analysed(file, "ends=own").runs["status"]) == {"done"}
+
+
+def turning(variant: str, seed: int, step: int) -> float:
+    curve = {"ln": {0: 4.2, 50: 1.48, 100: 1.70}, "rms": {0: 4.2, 50: 1.46, 100: 1.74}}
+    return round(curve[variant][step] + NOISE[seed], 4)
+
+
+def test_the_point_of_a_curve_that_decides_is_asked_for(tmp_path: Path) -> None:
+    file = steps_table(tmp_path, dict.fromkeys(CLOCK, 100), turning)
+    assert "which side is better depends on the point of the curve: write at=last or at=best" in refused(file)
+    assert effects(analysed(file, "at=best")) == {"norm: rms − ln": (4, -0.02)}
+    assert effects(analysed(file, "at=last")) == effects(proposed(file)) == {"norm: rms − ln": (4, 0.04)}
+
+
+def test_curves_that_turn_are_noted(tmp_path: Path) -> None:
+    def value(variant: str, seed: int, step: int) -> float:
+        return turning("ln", seed, step) - 0.1 * (variant == "rms")
+
+    study = analysed(steps_table(tmp_path, dict.fromkeys(CLOCK, 100), value))
+    assert any("whose val_bpb ends worse than its best; at=best compares the best" in note for note in study.notes)
+    best = analysed(tmp_path / "runs.csv", "at=best")
+    assert any("compared at its best val_bpb of 3" in note for note in best.notes)
+
+
+def test_a_study_file_names_what_the_command_line_can(tmp_path: Path) -> None:
+    file = steps_table(tmp_path, CLOCK, by_step)
+    file.write_text(file.read_text().replace("seed", "s", 1).replace("val_bpb", "quality", 1))
+    (tmp_path / "study.yaml").write_text("seed: s\nmetric: quality\nbetter: higher\nends: own\nat: best\n")
+    study = analysed(file, "--study", str(tmp_path / "study.yaml"))
+    assert study.manifest.tasks["runs"].metrics == {"quality": "max"} and study.manifest.endpoint == "quality"
+    assert study.runs["quality"].max() == by_step("ln", 3, 0)
+    (tmp_path / "study.yaml").write_text("at: first\n")
+    assert "at: there are last, best" in refused(file, "--study", str(tmp_path / "study.yaml"))
+
+
+def logs(folder: Path, lines: dict[str, str]) -> Path:
+    folder.mkdir()
+    for name, text in lines.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def nanogpt(i: int, s: int, more: str = "") -> str:
+    return f"step 0: train loss 4.2, val loss 4.2\n{more}step 50: train loss 2.0, val loss {loss(i, s)}\n"
+
+
+def test_a_log_without_a_line_is_a_failed_run_and_other_files_are_named(tmp_path: Path) -> None:
+    lines = {f"{v}-s{s}.log": nanogpt(i, s) for i, v in enumerate(["main", "rms"]) for s in range(3)}
+    lines |= {f"dyt-s{s}.log": "RuntimeError: out of memory\n" for s in range(3)}
+    place = logs(
+        tmp_path / "logs", lines | {"notes.md": "x", "README.txt": "words\n", "x.jsonl": ""} | {"model.pt": "x"}
+    )
+    (place / "x.jsonl").unlink()
+    study = analysed(place, "--names", "{variant}-s{seed}")
+    assert study.manifest.reference == {"variant": "main"}
+    assert study.runs.groupby("label")["status"].agg(set).to_dict()["dyt"] == {"failed"}
+    notes = "\n".join(study.notes)
+    assert "2 files not read, as they are no logs: model.pt and notes.md" in notes
+    assert "without a line that was read (with a step, or a metric), failed: README, dyt-s0, dyt-s1 and dyt-s2" in notes
+    assert "1 run without a seed left out: README" in notes
+
+
+def test_a_run_that_was_resumed_is_the_same_variant(tmp_path: Path) -> None:
+    again = "Overriding: init_from = resume\n"
+    lines = {
+        f"{v}-s{s}.log": f"Overriding: norm = {v}\n" + nanogpt(i, s, again * (s == 0 or (v, s) == ("ln", 1)))
+        for i, v in enumerate(["ln", "rms"])
+        for s in range(3)
+    }
+    study = analysed(logs(tmp_path / "logs", lines), "--names", "*-s{seed}")
+    assert list(study.manifest.factors) == ["norm"] and effects(study)["norm: rms − ln"][0] == 3
+
+
+def test_a_branch_with_a_slash_is_a_variant(tmp_path: Path) -> None:
+    (tmp_path / "feature").mkdir()
+    for s in range(3):
+        (tmp_path / f"main-s{s}.log").write_text(nanogpt(0, s))
+        (tmp_path / "feature" / f"x-s{s}.log").write_text(nanogpt(1, s))
+    study = analysed(tmp_path, "--names", "{code}-s{seed}")
+    assert study.manifest.factors["code"] == ["feature/x", "main"] and study.manifest.reference == {"code": "main"}
+
+
+def test_a_chart_of_wandb(tmp_path: Path) -> None:
+    names = [f"{v}-s{s}" for v in ("ln", "rms") for s in range(3)]
+    head = ",".join(['"Step"', *(f'"{name} - val/loss","{name} - val/loss__MIN"' for name in names)])
+    last = ",".join(f"{loss(i // 3, i % 3)},1" for i in range(6))
+    (tmp_path / "chart.csv").write_text(f"{head}\n0,{','.join(['4.2,1'] * 6)}\n10,{last}\n")
+    study = analysed(tmp_path / "chart.csv", "--names", "{norm}-s{seed}")
+    assert effects(study)["norm: rms − ln"][0] == 3 and len(study.curves) == 12
+
+
+def test_early_stopping_of_a_trainer(tmp_path: Path) -> None:
+    for i, s in itertools.product(range(2), range(3)):
+        folder = tmp_path / f"{['ln', 'rms'][i]}-s{s}"
+        folder.mkdir()
+        steps = range(10, 51 + 10 * (s + i), 10)
+        rows = [{"step": step, "eval_loss": loss(i, s) + 1 / step} for step in steps]
+        state = {"global_step": steps[-1], "max_steps": 900, "log_history": rows}
+        (folder / "trainer_state.json").write_text(json.dumps(state))
+    common = analysed(tmp_path, "--names", "{norm}-s{seed}")
+    assert effects(common)["norm: rms − ln"][0] == 3 and "compared at step 50" in "\n".join(common.notes)
+    assert effects(analysed(tmp_path, "--names", "{norm}-s{seed}", "ends=own"))["norm: rms − ln"][0] == 3
