@@ -8,6 +8,7 @@ expected_time  how long the sweep takes, by a few steps of each distinct model; 
 
 import dataclasses
 import json
+import socket
 import tempfile
 import time
 from collections import Counter
@@ -19,6 +20,7 @@ from typing import NamedTuple
 import torch
 
 from ablate.config.groups import default_settings
+from ablate.config.import_path import cores
 from ablate.config.schema import BUILT, Config
 from ablate.data.task import build_task
 from ablate.formatting import counted, duration
@@ -28,6 +30,7 @@ from ablate.planning.cells import describe_cells
 from ablate.planning.checks.child import Failed, one_child, run_in_child
 from ablate.planning.checks.duplicates import refuse_equal
 from ablate.planning.checks.memory import sharing
+from ablate.planning.checks.user_code import cached
 from ablate.planning.checks.validate import Checked, in_float32_on_cpu
 from ablate.planning.earlier_runs import begun
 from ablate.planning.rounds import scored_plan
@@ -151,6 +154,7 @@ def shape_of(cell: Cell) -> str:
     return json.dumps([cell.task, train, kept["optim"]["_target_"], *parts], sort_keys=True)
 
 
+HOUR = 3600.0  # seconds
 ALL = 1.5  # seconds after which no further cell is measured
 ONE = 10.0  # seconds that one cell of user code may take
 START = 30.0  # seconds for the child process to start
@@ -246,12 +250,18 @@ def speeds_of(cells: list[Cell]) -> dict[str, Speed]:
             if cost not in by_cost and left > 0:
                 call = partial(speed_of, cell, Path(folder) / str(len(by_cost)))
                 try:
-                    by_cost[cost] = measure(call, cell, left + ONE)
+                    by_cost[cost] = recent(cost, partial(measure, call, cell, left + ONE))
                 except Exception:  # it may fail in training, which then says why
                     by_cost[cost] = None
             if speed := by_cost.get(cost):
                 speeds[cell.id] = speed
     return speeds
+
+
+def recent(cost: str, call: Callable[[], Speed]) -> Speed:
+    """The speed of cells of this cost as it was measured on this machine within the hour, or is now."""
+    depends = [cost, socket.gethostname(), cores(), int(time.time() / HOUR)]
+    return Speed(**cached("speed", depends, lambda: call()._asdict()))
 
 
 def measure(call: Callable[[], Speed], cell: Cell, seconds: float) -> Speed:

@@ -9,6 +9,7 @@ from reference_config import CONFIG, component
 from test_variants import COVER, configuration, name_of
 
 from ablate.config.schema import Config, typed
+from ablate.model import cost
 from ablate.model.build import build_model
 from ablate.model.cost import count, peak_of, utilisation
 
@@ -165,3 +166,14 @@ def test_known_peaks() -> None:
     """A card of a similar name, or a slice of one, has none: no number is better than a wrong one."""
     assert {name: peak_of(f"NVIDIA {name}") for name in CARDS} == {name: peak * 1e12 for name, peak in CARDS.items()}
     assert [name for name in UNKNOWN if peak_of(f"NVIDIA {name}") is not None] == []
+
+
+@pytest.mark.parametrize("cell", COVER, ids=name_of)
+def test_the_cpu_counts_what_the_meta_device_counts(cell: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configuration(cell, layers=1)
+    task = Blank(VOCAB, CONTEXT)
+    counted = []
+    for device in ("cpu", "meta"):
+        monkeypatch.setattr(cost, "device_for", lambda config, task, device=device: device)
+        counted.append(count(config, task))
+    assert counted[0] == counted[1]

@@ -1,6 +1,7 @@
 """How long a dry run says that a sweep will take: from a few steps of each distinct shape."""
 
 import dataclasses
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ from planned_rounds import rounds
 
 from ablate.cli.preview import preview
 from ablate.planning import measured
+from ablate.planning.checks import user_code
 from ablate.planning.checks.child import Failed
 from ablate.planning.measured import Speed, expected_time, speed_of
 from ablate.runs.progress import makespan
@@ -29,6 +31,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return SPEED
 
     monkeypatch.setattr(measured, "measure", answered)
+    monkeypatch.setattr(measured, "recent", lambda cost, call: call())
     monkeypatch.setattr(measured, "time", SimpleNamespace(monotonic=lambda: 4.0 * len(found)))
     monkeypatch.setattr(measured, "ALL", 10.0)
     return found
@@ -106,6 +109,7 @@ def test_where_nothing_can_be_measured_it_says_so(plan: Any, monkeypatch: pytest
         raise Failed("no step today")
 
     monkeypatch.setattr(measured, "measure", fails)
+    monkeypatch.setattr(measured, "recent", lambda cost, call: call())
     assert "no estimate" in expected_time(plan("norm=ln,rms"))
     planned = plan("train.device=cuda")
     monkeypatch.setattr(measured, "lacks_device", lambda plan: plan is planned)
@@ -135,6 +139,17 @@ def test_of_a_large_model_a_part_of_the_batch_is_measured(plan, tmp_path, monkey
     monkeypatch.setattr(measured, "AFFORDABLE", {"cpu": cell.flops_per_token * 100})
     assert all(seconds > 0 for seconds in speed_of(cell, tmp_path / "part"))
     assert used == [(4, 256), (2, 100)], "3 × 2 × 16 positions to train, 100 to score"
+
+
+def test_a_speed_is_measured_once_within_an_hour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    now = [0.0]
+    monkeypatch.setattr(user_code, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(measured, "time", SimpleNamespace(time=lambda: now[0]))
+    for seconds in (0.0, 3000.0, 4000.0):
+        now[0] = seconds
+        assert measured.recent("a cell", lambda: calls.append(1) or SPEED) == SPEED
+    assert len(calls) == 2
 
 
 def test_each_job_is_begun_by_the_first_worker_that_is_free() -> None:
