@@ -182,7 +182,7 @@ FORGED: list[tuple[dict[str, object], str]] = [
 @pytest.mark.parametrize(("said", "told"), FORGED)
 def test_a_stamp_is_compared_and_never_carried_out(said, told, drawn, tmp_path, capsys, monkeypatch):
     read = list[str]()
-    monkeypatch.setattr("analysis.sources.files.read_csv", lambda file: read.append(file))
+    monkeypatch.setattr("analysis.sources.files.read_file", lambda file: read.append(file))
     code, line = verify(forged(drawn, **said), tmp_path, capsys)
     assert code in (1, 2) and told in line and line.count("\n") == 1 and not read and "\x1b" not in line
 
