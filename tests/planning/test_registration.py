@@ -35,7 +35,7 @@ def entries(claims: dict[str, Any], earlier: Any, scored: dict[int, set[str]], w
         (ALONE, {0: ONE_SIDE}, False),  # a run has both numbers
         (RANKED, {0: ONE_SIDE}, False),
     ],
-    ids=str,
+    ids=lambda value: str(list(value)) if isinstance(value, dict) else str(value),
 )
 def test_a_claim_is_registered_while_no_seed_has_both_sides_scored(claim, scored, is_registered):
     assert entries({"a": claim}, None, scored, "t").claims["a"].registered == is_registered
