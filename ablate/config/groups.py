@@ -141,10 +141,10 @@ def groups_of_conf() -> list[str]:
 
 
 def other_names(variants: Mapping[str, Path]) -> dict[str, str]:
-    """The names that papers and libraries give to variants, `# also: LayerNorm`, and the variant of each."""
+    """What papers and libraries call variants, `# name: RMSNorm` and `# also: LayerNorm`, and the variant of each."""
     names: dict[str, str] = {}
     for variant, file in variants.items():
-        names |= dict.fromkeys(comment_words(file, "also"), variant)
+        names |= dict.fromkeys([*comment_words(file, "name"), *comment_words(file, "also")], variant)
     return names
 
 

@@ -90,7 +90,7 @@ def mistake(value: Any, hint: Any) -> str:
         meant = nearest(str(value), choices)
         hint_of_choice = f"; did you mean {meant}?" if meant else ""
         return f"must be one of {', '.join(choices)}; not {show(value) or 'nothing'}{hint_of_choice}"
-    if value == "None" and NoneType in get_args(hint):
+    if value in ("None", "none") and NoneType in get_args(hint):
         return f"{value!r} is not {KINDS[getattr(option, '__origin__', option)]}; write null for none"
     return wrong_number(value, option, choices)
 

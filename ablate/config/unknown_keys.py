@@ -1,5 +1,6 @@
 """What to write instead of a key that a configuration does not have."""
 
+import difflib
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from ablate.config.read_config import converted
 from ablate.config.schema import KEYS, LAYERS, SECTIONS, Config, types_of
 from ablate.formatting import first_of, instead, nearest, show
 
+SURELY = 0.8  # the share of letters that two spellings have in common where one is surely meant
 MOST_KEYS = 12  # that are listed
 
 
@@ -90,6 +92,9 @@ def having(group: str, name: str, groups: Groups) -> list[str]:
 
 def similar_key(section: str, name: str, config: Mapping[str, Any]) -> str | None:
     """The key that a misspelt one may mean: by its name elsewhere, the same name in another section, or similar."""
+    misspelt = difflib.get_close_matches(name, keys_of(config[section]), 1, SURELY)
+    if misspelt:  # train.step means train.steps
+        return f"{section}.{misspelt[0]}"
     if name in KEYS and name not in SECTIONS:
         return name
     known = []

@@ -113,6 +113,17 @@ def written_at_end() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def nothing_written() -> Iterator[None]:
+    """Make corpora in memory alone, for a plan that is refused already."""
+    global planned
+    planned = {}
+    try:
+        yield
+    finally:
+        planned = None
+
+
+@contextlib.contextmanager
 def nothing_prepared() -> Iterator[list[str]]:
     """Raise Unprepared for large texts, which take minutes to prepare, and list them."""
     global unprepared

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -28,12 +28,7 @@ QUICK = 10**9  # FLOPs of a forward pass that the CPU computes sooner than the m
 COMPUTED = 10**9  # largest model that is run on the CPU if it cannot be counted on the meta device
 # Operators of torch with more than one operation per element that are not products: scans, solvers, transforms.
 LONG = ("cumsum", "cumprod", "logcumsumexp", "linalg_", "_linalg_", "triangular_solve", "cholesky", "_fft_", "sort")
-FLOPS: Mapping[Any, Callable[..., int]] = {
-    **flop_registry,
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: flop_registry[
-        torch.ops.aten._scaled_dot_product_flash_attention
-    ],
-}
+CPU_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 SHORT = ("linalg_vector_norm",)  # exceptions: a sum of squares
 
 
@@ -214,12 +209,27 @@ class Counter(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         packet = func._overloadpacket
+        formula = flop_formula(packet)
+        if formula is None and func is not torch.ops.prim.device.default:
+            with self:  # an operator that is made of others, such as a product of groups
+                output = func.decompose(*args, **(kwargs or {}))
+            if output is not NotImplemented:
+                return output
         output = func(*args, **(kwargs or {}))
-        if packet in FLOPS:
-            self.flops += FLOPS[packet](*args, **(kwargs or {}), out_val=output)
+        if formula is not None:
+            self.flops += formula(*args, **(kwargs or {}), out_val=output)
         elif not self.inside and is_long(packet):
             self.names.add(str(packet).replace(".", "::").removeprefix("aten::").lstrip("_"))
         return output
+
+
+def flop_formula(packet: Any) -> Callable[..., int] | None:
+    """The function that counts an operator's FLOPs; None for one that has none.  Operators of ours are registered when
+    their modules are built."""
+    if packet is CPU_ATTENTION:
+        packet = torch.ops.aten._scaled_dot_product_flash_attention
+    formula: Callable[..., int] | None = flop_registry.get(packet)
+    return formula
 
 
 def is_long(packet: Any) -> bool:

@@ -16,7 +16,7 @@ from ablate.config.errors import PlanError, Problem
 from ablate.config.factors import cell_name
 from ablate.config.groups import names_in
 from ablate.config.key_checks import idle_problems, study_problems, without_unit
-from ablate.data.corpus import Unwritable, written_at_end
+from ablate.data.corpus import Unwritable, nothing_written, written_at_end
 from ablate.formatting import grouped, listed
 from ablate.model.products import one_thread
 from ablate.planning.cells import CHECK, TRY, contradictions, describe_cells, inspect_cells, judge_cells
@@ -46,7 +46,8 @@ def planning() -> Iterator[None]:
 def problems_of_cells(command: Command, cells: list[Composed]) -> list[Problem]:
     """The problems of cells that were composed without a command's wrong settings."""
     configs = [cell.config for cell in cells]
-    found = inspect_cells(configs, [""] * len(configs), [], "none", CHECK)
+    with nothing_written():
+        found = inspect_cells(configs, [""] * len(configs), [], "none", CHECK)
     problems = at_levels(found.problems, command) + about_metrics(command, found.checked)
     return problems + study_problems(cells[0].config)
 

@@ -154,7 +154,7 @@ def shape_of(cell: Cell) -> str:
     return json.dumps([cell.task, train, kept["optim"]["_target_"], *parts], sort_keys=True)
 
 
-HOUR = 3600.0  # seconds
+RECENT = 300.0  # seconds for which a speed is taken again; longer, and the machine may be less busy
 ALL = 1.5  # seconds after which no further cell is measured
 ONE = 10.0  # seconds that one cell of user code may take
 START = 30.0  # seconds for the child process to start
@@ -259,8 +259,8 @@ def speeds_of(cells: list[Cell]) -> dict[str, Speed]:
 
 
 def recent(cost: str, call: Callable[[], Speed]) -> Speed:
-    """The speed of cells of this cost as it was measured on this machine within the hour, or is now."""
-    depends = [cost, socket.gethostname(), cores(), int(time.time() / HOUR)]
+    """The speed of cells of this cost as it was measured on this machine a moment ago, or is now."""
+    depends = [cost, socket.gethostname(), cores(), int(time.time() / RECENT)]
     return Speed(**cached("speed", depends, lambda: call()._asdict()))
 
 

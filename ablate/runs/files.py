@@ -53,6 +53,7 @@ def write_json(path: Path, value: dict[str, Any], check: Callable[[], None] = la
     """Write `value` atomically as strict JSON with its checksum; numbers that are not finite become null.  Returns size
     and digest of the file."""
     content = finite(value)
+    content.pop(SEAL, None)
     content[SEAL] = seal_of(content)
     data = json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n"
     write_atomic(path, data, check)

@@ -22,7 +22,7 @@ def test_the_plan_counts_unknown_words(plan: Any, refused: Any) -> None:
     (note,) = [note for note in found.manifest.cells[0].notes if "<unk>" in note]
     assert "% of test" in note and not found.study.cells.checked[0].task.bytes_per_token
     assert "the 9 of the vocabulary" in note
-    assert "data.vocab_size=2 is too small" in refused(WORDS, "data.vocab_size=2")[0]
+    assert "data.vocab_size must be ≥ 3" in refused(WORDS, "data.vocab_size=2")[0]
 
 
 def test_a_plan_warns_of_cells_that_are_scored_on_other_tasks(plan: Any, untried: None) -> None:
