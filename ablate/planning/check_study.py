@@ -46,7 +46,7 @@ def planning() -> Iterator[None]:
 def problems_of_cells(command: Command, cells: list[Composed]) -> list[Problem]:
     """The problems of cells that were composed without a command's wrong settings."""
     configs = [cell.config for cell in cells]
-    with nothing_written():
+    with nothing_written(), one_child():
         found = inspect_cells(configs, [""] * len(configs), [], "none", CHECK)
     problems = at_levels(found.problems, command) + about_metrics(command, found.checked)
     return problems + study_problems(cells[0].config)

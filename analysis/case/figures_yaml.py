@@ -268,7 +268,8 @@ def write_defaults(
 def _yaml(text: str) -> str:
     """A text as one line of YAML that is read back as the same text."""
     plain = yaml.safe_dump(text, width=10**6, allow_unicode=True, default_flow_style=True).split("\n")[0]
-    return json.dumps(text) if any(mark in text for mark in ",[]{}#\n") else plain
+    is_read_back = parse_plain(plain, text) == text  # not so for 1e-5, a number
+    return plain if is_read_back and not any(mark in text for mark in ",[]{}#\n") else json.dumps(text)
 
 
 def relabelled(study: Study, labels: Mapping[str, str]) -> Study:
