@@ -15,7 +15,7 @@ from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.config.files import calls, read_plain
 from ablate.config.groups import CONF, EXPERIMENTS, Groups, groups_of_conf, misspelt_comments, read_groups, unused_names
 from ablate.config.study_file import RUNNING, SAME_STUDY, StudyFile, is_one_of, quoted, read_study_file
-from ablate.config.words import Setting, read_words
+from ablate.config.words import Setting, key_of, read_words
 from ablate.formatting import instead
 
 Settings = dict[str, Setting]
@@ -35,7 +35,7 @@ class Command:
     @property
     def typed(self) -> str:
         """The command as the user would type it."""
-        swept = any(word.partition("=")[0].lstrip("+") in self.swept for word in self.words)
+        swept = any(key_of(word) in self.swept for word in self.words)
         folder = ["--config-dir", self.groups.folder] if self.groups.folder else []
         return shlex.join(["ablate", *(["-m"] if swept else []), *folder, *self.words])
 
@@ -51,7 +51,7 @@ class Command:
 
     def placed(self, problem: Problem) -> Problem:
         """A problem, with the file's name before the key if the study file sets that key."""
-        setting = self.settings.get(problem.key.partition("=")[0].lstrip("+"))
+        setting = self.settings.get(key_of(problem.key))
         if setting is None or not setting.file:
             return problem
         return Problem(f"{setting.file}: {problem.key}", problem.message)

@@ -93,6 +93,11 @@ def read_word(word: str, groups: Groups) -> tuple[Setting | None, list[Problem]]
     return Setting(key, [value], word, adds=adds), []
 
 
+def key_of(word: str) -> str:
+    """The key of a word, of +norm=rms as of norm=rms."""
+    return word.partition("=")[0].lstrip("+")
+
+
 def shortened(word: str) -> str:
     """A word as messages repeat it; of a very deep one the beginning of its key."""
     return word if depth_of(word) <= DEEPEST else word.partition("=")[0][:40]
@@ -247,7 +252,7 @@ def texts_of_choices(group: str, text: str, groups: Groups) -> list[str]:
     function = FUNCTION.fullmatch(text.strip())
     if function and function[1] not in files:
         return function_texts(group, function[1], function[2], groups)
-    if any(text.count(left) > text.count(right) for left, right in ("[]", "{}", "()")):
+    if has_open_bracket(text):
         raise ValueError(OPEN_BRACKET)
     texts = [part.strip() for part in split(text, ",")]
     if len(texts) == 1 and texts[0].startswith("["):
@@ -312,13 +317,18 @@ def unreadable(key: str, text: str, word: str) -> str:
         return "ends in a comma; write values without spaces between them, as in norm=ln,rms"
     if re.search(r"(^|,)\s*,", text):
         return "lacks a value before a comma; write values without gaps, as in norm=ln,rms"
-    if any(text.count(left) > text.count(right) for left, right in ("[]", "{}", "()")):
+    if has_open_bracket(text):
         return OPEN_BRACKET
     if "\u2212" in text:
         return "has the sign − where a number has an ordinary minus; write -"
     if "\u00a0" in text:
         return "has a no-break space; write an ordinary one, or none"
     return f"""cannot be read; if the value is a text, quote it twice: "{key}='{text}'\""""
+
+
+def has_open_bracket(text: str) -> bool:
+    """Whether a text has more opening than closing brackets of a kind."""
+    return any(text.count(left) > text.count(right) for left, right in ("[]", "{}", "()"))
 
 
 OPEN_BRACKET = "has a bracket that is not closed; quote what holds spaces, as in 'seeds=[3,7]'"

@@ -16,7 +16,6 @@ MOST_PLACES = 9  # the most decimal places of an interval's end
 # U+FEFF raises an IndexError in matplotlib's PDF backend.
 ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 ESTIMATE_ONLY = "estimate only"  # in place of a verdict, for what is not tested
-OPEN = ("undecided", "withheld", ESTIMATE_ONLY)  # verdicts without a conclusion
 CROSSED = ("interaction", "trend")  # kinds of effects that are differences of differences
 PER = "per "  # the start of a trend's unit
 SPEED = {"train/step_seconds": "min", "train/tokens_per_second": "max"}  # metrics of timing=isolated

@@ -22,14 +22,15 @@ from ablate.model.products import one_thread
 from ablate.planning.cells import CHECK, TRY, contradictions, describe_cells, inspect_cells, judge_cells
 from ablate.planning.checks.child import Failed, one_child
 from ablate.planning.checks.validate import Checked
-from ablate.planning.composition import Composition, at_levels
+from ablate.planning.composition import Composition, at_levels, naming_study_file
 from ablate.planning.measured import with_kernels
 from ablate.planning.study import Cells, CheckedStudy, describe_task, study_name
 
 
 def check_composition(composition: Composition) -> CheckedStudy:
     """The study of a composition, with every cell checked.  Raises PlanError and Failed."""
-    return with_kernels(study_of(composition, check_cells(composition)))
+    with naming_study_file(composition.command):
+        return with_kernels(study_of(composition, check_cells(composition)))
 
 
 @contextlib.contextmanager

@@ -1,13 +1,14 @@
 """The composed cells of a command, with their levels and labels.  Needs no torch."""
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ablate.config.choices import Choice, named_settings
 from ablate.config.claims import Level, Levels
 from ablate.config.command import Command
 from ablate.config.compose import Composed
-from ablate.config.errors import Problem
+from ablate.config.errors import PlanError, Problem
 from ablate.config.factors import BASE, Design, labels_of, levels_and_factors, with_level_names
 from ablate.config.schema import Config
 from ablate.formatting import grouped
@@ -51,6 +52,15 @@ def composition_of(command: Command, design: Design, cells: list[Composed]) -> C
         remarks.append(only_variant(command, cells[0].choices))
     remarks = list(dict.fromkeys(remarks))
     return Composition(command, factors, reference, cells, drafts, remarks)
+
+
+@contextlib.contextmanager
+def naming_study_file(command: Command) -> Iterator[None]:
+    """Have the problems of keys that the study file sets name that file."""
+    try:
+        yield
+    except PlanError as error:
+        raise PlanError([command.placed(problem) for problem in error.problems]) from None
 
 
 def choices_of(command: Command) -> list[Choice]:

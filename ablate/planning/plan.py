@@ -24,7 +24,7 @@ from ablate.config.errors import PlanError, Problem
 from ablate.config.factors import compose_design
 from ablate.config.launchers import launcher_problems
 from ablate.config.schema import VARIED
-from ablate.planning.composition import Composition, at_levels, composition_of
+from ablate.planning.composition import Composition, at_levels, composition_of, naming_study_file
 from ablate.planning.runs import Plan, is_hydras
 from ablate.planning.study import CheckedStudy
 
@@ -42,35 +42,38 @@ def plan_study(words: Sequence[str], config_dir: str | None = None) -> Plan:
     problems = launcher_problems(launcher)
     if problems:
         raise PlanError(problems)
-    study = check_study([word for word in words if not is_hydras(word)], config_dir)
-    return dataclasses.replace(plan_next(study), launcher=launcher)
+    composition = compose_words([word for word in words if not is_hydras(word)], config_dir)
+    from ablate.planning.check_study import check_composition, planning
+    from ablate.planning.rounds import next_round
+
+    with planning():
+        study = check_composition(composition)
+        return dataclasses.replace(next_round(study), launcher=launcher)
 
 
 def plan_again(plan: Plan) -> Plan:
     """The next round of the same command, after some of a plan's runs have ended.  Raises PlanError."""
-    return dataclasses.replace(plan_next(plan.requested or plan.study), launcher=plan.launcher)
-
-
-def plan_next(study: CheckedStudy) -> Plan:
-    """The next round of a study.  Raises PlanError."""
     from ablate.planning.check_study import planning
     from ablate.planning.rounds import next_round
 
     with planning():
-        return next_round(study)
+        return dataclasses.replace(next_round(plan.requested or plan.study), launcher=plan.launcher)
 
 
 def check_study(words: Sequence[str], config_dir: str | None = None) -> CheckedStudy:
     """The study of a command line, with every cell composed and checked.  Raises PlanError."""
-    command, problems = read_command(words, config_dir)
-    try:
-        composition = compose_cells(command, problems)
-        from ablate.planning.check_study import check_composition, planning
+    composition = compose_words(words, config_dir)
+    from ablate.planning.check_study import check_composition, planning
 
-        with planning():
-            return check_composition(composition)
-    except PlanError as error:  # problems of keys that the study file sets name that file
-        raise PlanError([command.placed(problem) for problem in error.problems]) from None
+    with planning():
+        return check_composition(composition)
+
+
+def compose_words(words: Sequence[str], config_dir: str | None) -> Composition:
+    """The composed cells of a command line.  Raises PlanError."""
+    command, problems = read_command(words, config_dir)
+    with naming_study_file(command):
+        return compose_cells(command, problems)
 
 
 def check_cell(words: Sequence[str], config_dir: str | None = None) -> "Checked":

@@ -15,6 +15,7 @@ from ablate.config.depth import patterned
 from ablate.config.errors import PlanError, Problem
 from ablate.config.key_checks import CHOSEN
 from ablate.config.schema import COMPONENTS, SECTIONS, TUNING_SEEDS, WHOLE, Config
+from ablate.config.words import key_of
 from ablate.formatting import counted, first_of, flat, grouped, is_number, nearest, show
 from ablate.planning.cells import recomposed, reconfigured
 from ablate.planning.checks.validate import Checked
@@ -315,7 +316,7 @@ def key_problem(study: CheckedStudy, key: str) -> Problem | None:
     """Why a key cannot be tuned: the first of these reasons that holds."""
     section = key.split(".")[0]
     match = study.settings.match
-    typed_keys = [word.partition("=")[0].lstrip("+") for word in shlex.split(study.command)]
+    typed_keys = [key_of(word) for word in shlex.split(study.command)]
     configs = [draft.config for draft in study.cells.drafts]
     keys = [{name for name in flat(config.as_json()) if "._" not in name} for config in configs]  # without targets
     lacking = [draft.label for draft, names in zip(study.cells.drafts, keys, strict=True) if key not in names]

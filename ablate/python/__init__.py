@@ -37,6 +37,7 @@ from ablate.config.errors import PlanError, Problem, Refused
 from ablate.config.schema import WHOLE
 from ablate.config.study_file import value_text
 from ablate.config.targets import allowed_packages
+from ablate.config.words import key_of
 from ablate.execution.signals import DiskFull
 from ablate.formatting import instead
 from ablate.planning import runs
@@ -101,7 +102,7 @@ def build(*words: str, config_dir: str | None = None, seed: int = 0, **keys: obj
     words_of_cell = words_of(words, keys)
     problems = []
     for word in words_of_cell:
-        key = word.partition("=")[0].lstrip("+")
+        key = key_of(word)
         if key in OF_STUDIES:
             message = "is of a study; build makes one model, whose seed is a keyword: build(..., seed=5)"
             problems.append(Problem(key, message))

@@ -181,6 +181,15 @@ def test_a_refused_command_leaves_a_fresh_cache_empty(empty_cache: Path, text: P
     assert list(empty_cache.glob("corpus-*/index.json"))
 
 
+def test_a_command_that_is_refused_when_its_rounds_are_planned_leaves_a_fresh_cache_empty(
+    empty_cache: Path, text: Path
+) -> None:
+    words = ["data=text", f"data.path={text}", "scale=tiny", "data.context=16", "norm=ln,rms"]
+    with pytest.raises(PlanError, match=r"tune\.values"):
+        plan_study([*words, "tune.key=optim.lr", "tune.values=[1e-3]"])
+    assert not list(empty_cache.glob("corpus-*"))
+
+
 @pytest.mark.parametrize(("start", "stop"), [(0, None), (9, 61), (10, 11)])
 def test_shards_read_as_one(tmp_path: Path, start: int, stop: int | None) -> None:
     ids = np.arange(100, dtype=np.uint16)

@@ -301,10 +301,7 @@ def length_problems(config: Config, task: Task) -> Iterator[Problem]:
 def _worker_problems(config: Config) -> Iterator[Problem]:
     """Problems of the number of workers, of compiling, and of the library for products."""
     train = config.train
-    whole = isinstance(train.parallel, int) and not isinstance(train.parallel, bool) and train.parallel >= 1
-    if train.parallel != "auto" and not whole:
-        yield Problem("train.parallel", f"must be auto or an integer ≥ 1, not {train.parallel!r}")
-    elif config.timing == "isolated" and train.parallel not in ("auto", 1):
+    if config.timing == "isolated" and train.parallel not in ("auto", 1):
         message = f"timing=isolated trains one run at a time, not {train.parallel}; leave one of them out"
         yield Problem("train.parallel", message)
     if train.parts > 1 and (train.parts.bit_count() > 1 or train.parts > train.batch_size):
@@ -314,9 +311,6 @@ def _worker_problems(config: Config) -> Iterator[Problem]:
         message = f"must be a power of two that divides train.parts={train.parts}, not {train.devices}"
         fitting = f"; write train.parts={train.devices}, too" * (train.devices.bit_count() == 1)
         yield Problem("train.devices", f"{message}{fitting}")
-    for key, value in (("compile", train.compile), ("capture", train.capture)):
-        if value != "auto" and not isinstance(value, bool):
-            yield Problem(f"train.{key}", f"must be auto, true or false, not {value!r}")
     if train.capture is True and (train.device == "cpu" or train.parts > 1):
         where = "a CPU" if train.device == "cpu" else f"train.parts={train.parts}"
         message = f"CUDA graphs are of whole batches on a GPU, not for {where}; leave it out"
