@@ -35,7 +35,7 @@ def test_figures_and_tables_of_a_study_are_what_its_committed_tables_give(name: 
     assert not stale(trained_in(ROOT / RESULTS / name)), "run make figures"
 
 
-@pytest.mark.slow  # every committed study and the noise atlas: half a CPU-minute
+@pytest.mark.slow  # every committed study: half a CPU-minute
 def test_what_is_committed_is_what_the_committed_tables_give(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)  # whoever imports it from here on fails
     started, files = time.process_time(), study_files(ROOT)

@@ -128,11 +128,10 @@ def differences(manifest: Manifest) -> list[str]:
 
 
 def power(plan: Plan) -> list[str]:
-    """The smallest effect that the study can find, given the noise of finished ones."""
-    from ablate.planning.rounds import scored_plan  # imports torch
+    """The smallest effect that the study can find, given the noise of its runs that are on disk."""
+    from ablate.planning.rounds import results_of, scored_plan  # imports torch
 
-    scored = scored_plan(plan) or plan
-    return evidence.noise_lines(scored.manifest)
+    return evidence.noise_lines(results_of(scored_plan(plan) or plan))
 
 
 def notes(plan: Plan) -> list[str]:

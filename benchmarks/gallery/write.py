@@ -12,7 +12,6 @@ import pandas
 from PIL import Image
 
 from ablate.config.errors import Refused
-from ablate.evidence.power import FILE
 from ablate.runs.files import write_atomic
 from analysis import figures
 from analysis.figures.draw import style
@@ -21,7 +20,6 @@ from analysis.figures.stamp import Stamp, metadata, read_stamp, stamp_of
 from analysis.writing.sheet import markdown
 from analysis.writing.tables import csv_text
 from gallery import pages
-from gallery.atlas import atlas, recorded_study
 from gallery.studies import FIGURES, StudyFile, Trained, study_files
 from gallery.what_helps import what_helps
 
@@ -59,21 +57,13 @@ def write(root: Path) -> Changes:
 
 
 def texts(root: Path, files: list[StudyFile]) -> dict[Path, str]:
-    """The pages, the noise atlas, and for each study the plotted data and the tables for reading."""
+    """The pages, and for each study the plotted data and the tables for reading."""
     findings, front = root / "experiments" / "FINDINGS.md", root / "README.md"
     trained = [each for file in files for each in file.trained]
     found = {
         findings: _between(findings, pages.findings(files)),
         front: _between(front, pages.front(files)),
         root / "docs" / "gallery.md": pages.gallery(files),
-        root / "ablate" / "evidence" / FILE.name: csv_text(
-            atlas(
-                [
-                    recorded_study(root / "tests" / "recorded"),
-                    *((each.case.plain or each.case).study for each in trained),
-                ]
-            )
-        ),
     }
     found |= {root / "docs" / "what-helps.md": page} if (page := what_helps(files)) else {}
     return found | {file: text for each in trained for file, text in texts_of(each).items()}

@@ -340,7 +340,7 @@ def test_the_plan_says_below_how_many_seeds_shares_solved_decide_nothing(norms: 
         factors = {"norm": ["ln", "rms", "scale", "none"][:norms]}
         planned = study_of(factors, range(n), tasks={"f0": RECALL}, design="one_at_a_time", sequential=sequence)
         said = [f"fewer than {least} seeds decide nothing about shares of runs solved"] * (n < least)
-        assert evidence.noise_lines(planned.manifest) == said
+        assert evidence.noise_lines(planned) == said
 
 
 def test_a_margin_in_steps_of_a_share_solved_is_refused_before_anything_trains() -> None:

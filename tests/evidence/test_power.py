@@ -1,0 +1,90 @@
+"""What a number of seeds can find, and what the plan says of it."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_studies import study_of
+from scipy import stats
+from statsmodels.stats.power import TTestPower
+
+from ablate import evidence
+from ablate.evidence.power import chance_of_equality, findable, noise_lines, seeds_for_equality
+from ablate.formatting import between
+from ablate.runs.study import Study
+
+
+def test_what_seeds_find_is_what_statsmodels_says() -> None:
+    for n, alpha in ((3, 0.05), (5, 0.05 / 3), (20, 0.05), (64, 0.001)):
+        chance = TTestPower().power(findable(0.01, n, alpha) / 0.01, n, alpha)
+        assert chance == pytest.approx(0.8, abs=0.002)
+
+
+def test_seeds_that_show_equality_do_in_80_per_cent_of_simulated_studies() -> None:
+    """Of 40,000 simulated studies of so many seeds; one seed fewer is too few."""
+    sd = 0.01
+    margin = 0.008
+    alpha = 0.05 / 3
+    n = seeds_for_equality(margin, sd, alpha)
+    assert n and chance_of_equality(margin, sd, n - 1, alpha) < 0.8 <= chance_of_equality(margin, sd, n, alpha)
+    values = np.random.default_rng(n).normal(0, sd, (40_000, n))
+    half_widths = stats.t.isf(alpha / 2, n - 1) * values.std(1, ddof=1) / math.sqrt(n)
+    inside = np.abs(values.mean(1)) + half_widths < margin
+    assert inside.mean() == pytest.approx(chance_of_equality(margin, sd, n, alpha), abs=0.01)
+
+
+def test_equality_needs_five_seeds_and_is_not_promised_beyond_10_000() -> None:
+    assert seeds_for_equality(10, 0.01, 0.05) == 5
+    assert seeds_for_equality(1e-6, 0.01, 0.05) is None
+
+
+def planned(seeds: int, done: int, **options: Any) -> Study:
+    """A plan of norms and FFNs, one at a time, of which some seeds have run."""
+    factors = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu"]}
+    status = lambda levels, seed: "done" if seed < done else "missing"  # noqa: E731
+    return study_of(factors, range(seeds), design="one_at_a_time", status=status, **options)
+
+
+def sds_after(seeds: int) -> list[float]:
+    """The SDs of both effects over some seeds."""
+    return sorted(evidence.effects(planned(seeds, seeds))["sd"])
+
+
+def test_the_plan_says_what_its_seeds_find_by_the_runs_on_disk() -> None:
+    least, most = (findable(sd, 8, 0.05 / 2) for sd in sds_after(5))
+    [line] = noise_lines(planned(8, 5))
+    assert line == f"smallest effect that 8 seeds find with 80 % power: {between(least, most)}, by the runs on disk"
+
+
+def test_looks_are_paid_for() -> None:
+    looks = {"looks": [5, 8, 12, 20], "at": 5, "max": 20}
+    least, most = (findable(sd, 20, 0.05 / 2 / 4) for sd in sds_after(5))
+    [line] = noise_lines(planned(5, 5, sequential=looks))
+    assert line.startswith(f"smallest effect that 20 seeds find with 80 % power: {between(least, most)}, ")
+
+
+def test_the_plan_says_how_many_seeds_its_margin_needs() -> None:
+    seeds = seeds_for_equality(0.01, sds_after(5)[-1], 0.05 / 2)
+    _, line = noise_lines(planned(8, 5, margin={"value": 0.01}))
+    assert line == f"if there is no difference, {seeds} seeds would show equality within 0.01, with 80 % power"
+
+
+UNKNOWN = "smallest effect that 5 seeds find with 80 % power: known after 3 seeds"
+
+
+@pytest.mark.parametrize(
+    ("seeds", "done", "options", "lines"),
+    [
+        (5, 0, {}, [UNKNOWN]),
+        (5, 2, {"margin": {"value": 0.01}}, [UNKNOWN]),
+        (2, 2, {}, ["fewer than 3 seeds give no verdict"]),
+        (5, 5, {"batches": str}, []),
+        (5, 5, {"tunes": "x"}, []),
+    ],
+    ids=["nothing has run", "two seeds have run", "two seeds planned", "unpaired", "tuning"],
+)
+def test_without_three_paired_seeds_nothing_is_guessed(
+    seeds: int, done: int, options: dict[str, Any], lines: list[str]
+) -> None:
+    assert noise_lines(planned(seeds, done, **options)) == lines
