@@ -112,7 +112,7 @@ def test_a_study_is_drawn_told_and_left_alone_the_second_time(root, train, capsy
     assert "**Do gates help?**\n\n![glu_variants: curves]" in readme, "an answer needs its question"
     assert "(experiments/results/glu_variants/figures/curves.png)" in readme and readme.endswith(f"{END}\n\nby hand\n")
     there = contents(root)
-    assert gallery(root, capsys) == (0, f"{len(names) + 7} files, 0 of them written anew\n") and contents(root) == there
+    assert gallery(root, capsys) == (0, f"{len(names) + 6} files, 0 of them written anew\n") and contents(root) == there
 
 
 def test_a_figure_is_stamped_and_drawn_anew_only_for_other_data_or_drawing_code(root, train, capsys, monkeypatch):

@@ -69,9 +69,8 @@ def test_a_confirmation_has_the_tuned_values_and_takes_no_tuning_seeds(plan):
 
 
 def test_the_plan_of_tuning_has_the_noise_of_the_runs_that_are_scored_later(plan, monkeypatch):
-    monkeypatch.setattr(
-        evidence, "noise_lines", lambda study: [f"{study.manifest.study}, {len(study.manifest.seeds)} seeds"]
-    )
+    line = lambda study: [f"{study.manifest.study}, {len(study.manifest.seeds)} seeds"]  # noqa: E731
+    monkeypatch.setattr(evidence, "noise_lines", line)
     assert "s, 3 seeds" in preview(plan("norm=ln,rms", *TUNE, "study=s")).splitlines()
     assert "s-confirm-4, 4 seeds" in preview(plan("norm=ln,rms", *TUNE[:2], "study=s", "confirm=4")).splitlines()
     rounds(plan, "norm=ln,rms", *TUNE, "study=s")
