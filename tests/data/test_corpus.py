@@ -3,7 +3,6 @@
 import itertools
 import math
 import os
-import sys
 import tempfile
 import threading
 from collections import Counter
@@ -15,13 +14,10 @@ import numpy as np
 import pytest
 from corpora import flip, load, some_documents, streams, texts_of
 
-from ablate.config.errors import PlanError
 from ablate.data import corpus as module
 from ablate.data import documents as reading
-from ablate.data.corpus import SPLITS, Corpus, Shards, cache_folder, written_at_end, yardsticks
+from ablate.data.corpus import SPLITS, Corpus, Shards, cache_folder, yardsticks
 from ablate.data.documents import Document
-from ablate.data.language import Stdlib
-from ablate.planning.plan import plan_study
 from ablate.runs.files import write_json
 
 
@@ -162,34 +158,6 @@ def test_processes_without_locks_make_a_corpus_side_by_side(empty_cache: Path, m
     assert len(folders(empty_cache)) == 1
 
 
-def test_corpora_of_a_plan_are_written_at_its_end(empty_cache: Path) -> None:
-    with written_at_end():
-        planned = load(some_documents())
-        assert load(some_documents()) is planned, "made once"
-        assert not list(empty_cache.glob("*"))
-    assert len(folders(empty_cache)) == 1
-    assert same(planned, load(some_documents()))
-
-
-def test_a_refused_command_leaves_a_fresh_cache_empty(empty_cache: Path, text: Path) -> None:
-    words = ["data=text", f"data.path={text}", "scale=tiny", "data.context=16", "norm=ln,rms"]
-    for mistakes in (["model.dim=64", "model.heads=7"], ["ffn.hiden=8"]):
-        with pytest.raises(PlanError):
-            plan_study([*words, *mistakes])
-    assert not list(empty_cache.glob("corpus-*"))
-    plan_study([*words, "train.steps=4", "optim.warmup=1"])
-    assert list(empty_cache.glob("corpus-*/index.json"))
-
-
-def test_a_command_that_is_refused_when_its_rounds_are_planned_leaves_a_fresh_cache_empty(
-    empty_cache: Path, text: Path
-) -> None:
-    words = ["data=text", f"data.path={text}", "scale=tiny", "data.context=16", "norm=ln,rms"]
-    with pytest.raises(PlanError, match=r"tune\.values"):
-        plan_study([*words, "tune.key=optim.lr", "tune.values=[1e-3]"])
-    assert not list(empty_cache.glob("corpus-*"))
-
-
 @pytest.mark.parametrize(("start", "stop"), [(0, None), (9, 61), (10, 11)])
 def test_shards_read_as_one(tmp_path: Path, start: int, stop: int | None) -> None:
     ids = np.arange(100, dtype=np.uint16)
@@ -220,9 +188,6 @@ def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         for name, value in settings.items():
             monkeypatch.setenv(name, value)
         assert cache_folder() == folder and folder.is_dir()
-    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # of a user whom a container's /etc/passwd lacks
-    monkeypatch.delenv("ABLATE_CACHE")
-    assert cache_folder() == temporary
 
 
 def brute_yardsticks(train: list[int], test: list[int], vocab: int) -> dict[str, float]:
@@ -257,10 +222,6 @@ def test_yardsticks_by_brute_force(vocab: int, dtype: type, block: int, monkeypa
     assert yardsticks(train.astype(dtype), test.astype(dtype), vocab) == pytest.approx(expected)
 
 
-def test_a_corpus_too_short_for_yardsticks_has_none(empty_cache: Path) -> None:
-    assert load([Document("x", b"a")]).yardsticks == {}
-
-
 def test_stdlib_is_source_alone() -> None:
     documents = reading.standard_library().documents
     names = [document.name for document in documents]
@@ -282,11 +243,3 @@ def test_stdlib_is_never_cut_within_a_character(monkeypatch: pytest.MonkeyPatch)
     for document in reading.standard_library().documents:
         assert len(document.text) <= place + 1
         document.text.decode()
-
-
-def test_stdlib_as_a_task() -> None:
-    task = Stdlib(64, "byte")
-    assert task.name == f"stdlib-{sys.version_info.major}.{sys.version_info.minor}" and task.corpus.by_document
-    sizes = {split: len(task.corpus.tokens[split]) for split in SPLITS}
-    assert 0.85 < sizes["train"] / sum(sizes.values()) < 0.95
-    assert task.yardsticks["uniform"] > task.yardsticks["unigram"] > task.yardsticks["bigram"] > 2

@@ -44,19 +44,3 @@ def test_a_pass_shows_every_picture_once() -> None:
     assert len(torch.unique(rows[:n], dim=0)) == len(torch.unique(rows[n : 2 * n], dim=0)) == n
     assert not torch.equal(rows[:n], rows[n : 2 * n])
     assert not torch.equal(rows[:size], built.batch(3, 0, size).inputs["tokens"].flatten(1))
-
-
-def test_documents_are_the_digits() -> None:
-    held_out = task("digits", "classification").held_out("test", 16 * 60)
-    assert held_out.names == [str(i) for i in range(10)] and (held_out.documents == held_out.targets.numpy()).all()
-    assert len(held_out.targets) == 60 and len(set(held_out.targets.tolist())) == 10
-
-
-REFUSED = [({"patch": patch}, rf"data\.patch={patch} must divide") for patch in (0, -2, 3)]
-REFUSED += [({"context": 15}, r"data\.patch=2 needs data\.context of at least 16, not 15")]
-
-
-@pytest.mark.parametrize(("settings", "message"), REFUSED)
-def test_patches_that_do_not_fit_are_refused(settings: dict[str, int], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{message}"):
-        build("digits", "classification", **settings)

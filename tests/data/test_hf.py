@@ -52,11 +52,6 @@ def test_rows_are_of_the_split_that_is_named(saved: Path) -> None:
     assert read_rows(str(saved / "single"), None, "train", "text") == some_texts(150, 1)
 
 
-def test_rows_are_read_in_parts(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PART", 40)
-    assert read_rows(str(saved / "several"), None, "train", "text") == some_texts(150, 0)
-
-
 def refused(*arguments: Any) -> str:
     """The line that refuses a dataset."""
     with pytest.raises(ValueError) as caught:
@@ -85,10 +80,6 @@ def test_what_is_not_there_is_named(
     saved: Path, name: str, config: str | None, split: str, column: str, words: str
 ) -> None:
     assert words in refused(str(saved / name), config, split, column)
-
-
-def test_an_empty_name_is_refused() -> None:
-    assert "data.name is empty" in refused("", None, "train", "text")
 
 
 @pytest.mark.parametrize("answers", [False, True])

@@ -1,6 +1,5 @@
 """Texts of 64 MB and more: equal in every format, held out by content, prepared once, also after a kill."""
 
-import json
 import resource
 import signal
 import subprocess
@@ -17,7 +16,6 @@ from corpora import decoded, flip, some_texts, streams, write_rows
 
 from ablate.cli.data import main
 from ablate.config.errors import PlanError
-from ablate.config.extra import NotInstalled
 from ablate.data import documents, prepare
 from ablate.data.corpus import SPLITS, Corpus
 from ablate.data.language import HuggingFace, LanguageModelling, Text
@@ -64,19 +62,6 @@ def test_documents_are_held_out_by_their_content_and_none_is_lost(rows: Path, to
     for split in SPLITS:
         assert {place(sha256(text.encode()).digest()) for text in texts[split]} == {split}
         assert len(corpus.ends[split]) == len(texts[split])
-
-
-def test_words_are_counted_in_a_large_text(rows: Path) -> None:
-    task = Text(str(rows), 16, "word")
-    assert sum(len(documents_of(task.corpus, split)) for split in SPLITS) == 300
-    assert task.notes[0] == prepare.NOTE and "<unk>" in task.notes[1]
-
-
-def test_a_document_is_named_by_its_place_in_the_file(rows: Path) -> None:
-    corpus = Text(str(rows), 16, "byte").corpus
-    name, start = corpus.names["test"][0].split(":")
-    line = (rows / name).read_bytes()[int(start) :].split(b"\n")[0]
-    assert json.loads(line)["text"] == documents_of(corpus, "test")[0]
 
 
 GIVEN = {"train": some_texts(50), "val": some_texts(9, 1), "test": [*some_texts(9, 2), some_texts(50)[0]]}  # a copy
@@ -209,12 +194,6 @@ def test_an_error_of_the_process_is_a_line(rows: Path, monkeypatch: pytest.Monke
     assert "is no line of JSON" in refused(rows)
 
 
-def test_a_missing_library_is_a_line(rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(NotInstalled, match="a text of 64 MB or more, needs datasets, which is not installed"):
-        Text(str(rows), 16, "byte")
-
-
 def test_a_text_without_enough_documents_is_refused(tmp_path: Path) -> None:
     assert "too few documents" in refused(write_rows(tmp_path / "rows", "jsonl", some_texts(2)))
 
@@ -242,13 +221,19 @@ def test_a_full_disk_is_a_line_and_the_text_is_prepared_later(
     assert Text(str(rows), 16, "byte").verified()
 
 
-@pytest.mark.parametrize("mistake", ["ffn.hiden=8", "optim.lr=-1"])
-def test_a_text_is_not_prepared_for_a_command_with_other_mistakes(rows: Path, empty_cache: Path, mistake: str) -> None:
+# A command's mistake, and from which size on its text counts as large.
+MISTAKES = [(["ffn.hiden=8"], 0), (["optim.lr=-1"], 0), (["model.dim=64", "model.heads=7"], 10**9)]
+MISTAKES += [(["tune.key=optim.lr", "tune.values=[1e-3]"], 10**9)]
+
+
+@pytest.mark.parametrize(("mistake", "limit"), MISTAKES)
+def test_a_refused_command_leaves_a_fresh_cache_empty(
+    rows: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch, mistake: list[str], limit: int
+) -> None:
+    monkeypatch.setattr(prepare, "LARGE", limit)
     words = ["data=text", f"data.path={rows}", "scale=tiny", "data.context=16", "norm=ln,rms"]
-    with pytest.raises(PlanError) as caught:
-        plan_study([*words, mistake])
-    (problem,) = caught.value.problems
-    assert problem.key in mistake
+    with pytest.raises(PlanError):
+        plan_study([*words, *mistake])
     assert not list(empty_cache.glob("corpus-*"))
     plan_study([*words, "train.steps=4", "optim.warmup=1"])
     assert list(empty_cache.glob("corpus-*/index.json"))

@@ -49,27 +49,3 @@ def test_memorisation_is_one_map_for_all_seeds_splits_and_lengths() -> None:
             assert values.setdefault(key, value) == value
     assert sorted(values) == list(range(128)) and sorted(values.values()) == list(range(128, 256))
     assert [values[key] - 128 for key in range(128)] != list(range(128))
-
-
-REFUSED = [
-    ("mqar", {"pairs": 0}, r"data\.pairs must be ≥ 1, not 0"),
-    ("mqar", {"symbols": 6}, r"data\.symbols must be ≥ 8, not 6"),
-    ("mqar", {"symbols": 99}, r"data\.symbols=99 is odd"),
-    ("mqar", {"length": 15}, r"data\.length=15 is too short; mqar needs at least 16"),
-    ("mqar", {"length": 80}, r"data\.length=80 needs data\.context of at least 80, not 64"),
-    ("mqar", {"power_a": 0.0}, r"data\.power_a must be > 0, not 0.0"),
-    ("memorisation", {"symbols": 2}, r"data\.symbols must be ≥ 4, not 2"),
-    ("memorisation", {"length": 7}, r"data\.length=7 is odd"),
-]
-
-
-@pytest.mark.parametrize(("name", "settings", "message"), REFUSED)
-def test_settings_that_make_no_sense_are_refused(name: str, settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{message}"):
-        build(name, "lm", **settings)
-
-
-@pytest.mark.parametrize(("name", "length", "message"), [("mqar", 15, "shortest is 16"), ("memorisation", 9, "even")])
-def test_lengths_without_examples_are_refused(name: str, length: int, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        task(name, "lm").held_out("test", 100, length)

@@ -147,16 +147,3 @@ def test_a_text_that_is_no_utf8_needs_bytes(tmp_path: Path) -> None:
     message = refused(file, tokenizer="char")
     assert "latin.txt" in message and "data.tokenizer=byte" in message
     assert Text(str(file), 16, "byte").vocab == 256
-
-
-def test_a_file_that_may_not_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Root reads everything, so modes would not do."""
-    file = tmp_path / "private.txt"
-    file.write_text(PROSE)
-
-    def denied(file: Path) -> Any:
-        raise PermissionError(13, "Permission denied", str(file))
-
-    monkeypatch.setattr("ablate.data.documents.open_text", denied)
-    message = refused(file)
-    assert "private.txt" in message and "Permission denied" in message

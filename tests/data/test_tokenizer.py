@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 import time
 from collections import Counter
 from itertools import pairwise
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from corpora import WORDS, decoded, load, some_documents, some_texts, texts_of, write_rows
+from corpora import decoded, load, some_documents, some_texts, texts_of, write_rows
 
 from ablate.config import extra as extra_module
 from ablate.data import tokenizer as module
@@ -38,10 +37,6 @@ def test_ids_decode_to_the_text(tokenizer: str, count: int) -> None:
                 assert text.removesuffix("\0") in original
     if tokenizer != "byte":
         assert whole == {document.name: len(document.text) for document in documents}
-
-
-def test_characters_are_numbered_by_their_order() -> None:
-    assert load(some_documents(), "char").state == "".join(sorted({*"".join(WORDS), " ", "\0"}))
 
 
 @pytest.mark.parametrize("tokenizer", ["bpe", "word"])
@@ -76,15 +71,6 @@ def test_a_text_in_pieces_gives_the_ids_of_the_library_on_the_whole(odd: str) ->
     assert max(map(len, chunks(text, 10))) < 200
 
 
-def test_a_text_is_learned_from_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    pieces: list[str] = []
-    train = module.train_bpe
-    monkeypatch.setattr(module, "train_bpe", lambda texts, size: train(pieces.extend(texts) or pieces, size))
-    text = "a line of text\n\n    another one\n\n" * 7_000
-    module.learn("bpe", 300, [text])
-    assert "".join(pieces) == text and len(text) > 2 * module.CHUNK > 2 * max(map(len, pieces)) - 200
-
-
 def test_the_size_is_what_is_asked_for() -> None:
     for size in (257, 300):
         corpus = load(some_documents(), "bpe", size)
@@ -109,16 +95,6 @@ def test_a_size_that_cannot_be_is_refused(tokenizer: str, size: int, words: str)
 def test_a_tokenizer_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match=r"data\.tokenizer='words'.*did you mean word"):
         load(some_documents(3), "words")
-
-
-def test_fingerprints_tell_merges_apart(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another release of the library could merge in another order."""
-    before = load(some_documents(), "bpe")
-    state = json.loads(before.state)
-    state["model"]["merges"].reverse()
-    shutil.rmtree(empty_cache)
-    monkeypatch.setattr("ablate.data.corpus.learn", lambda *_: json.dumps(state))
-    assert load(some_documents(), "bpe").fingerprint != before.fingerprint
 
 
 def digest() -> str:

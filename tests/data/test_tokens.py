@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from corpora import streams
 
-from ablate.data import language
 from ablate.data.corpus import SPLITS
 from ablate.data.tokens import Tokens
 
@@ -143,12 +142,6 @@ def test_what_cannot_be_read_is_a_line(tmp_path: Path, case: str) -> None:
     assert words in refused(tmp_path, **settings)
 
 
-def test_an_array_of_numpy_of_another_shape_is_named(tmp_path: Path) -> None:
-    write_shard(tmp_path, "numpy", IDS, "val")
-    np.save(tmp_path / "train.npy", np.zeros((2, 3)))
-    assert "float64 (2, 3)" in refused(tmp_path)
-
-
 def test_a_folder_without_shards_of_both_kinds_is_refused(tmp_path: Path) -> None:
     assert "there is no shard" in refused(tmp_path)
     write_shard(tmp_path, "nanogpt", IDS, "train")
@@ -167,15 +160,6 @@ def test_a_held_out_shard_is_not_trained_on_however_it_is_named(
         write_shard(tmp_path, "nanogpt", np.arange(size, dtype=np.uint16), name)
     (tmp_path / "link.bin").symlink_to(tmp_path / "b.bin")
     assert read(Path("."), held_out=held_out, vocab_size=1000).train_tokens == 1000
-
-
-def test_vectors_are_trained_on_the_beginning_of_a_large_corpus(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("train", "val"):
-        write_shard(tmp_path, "nanogpt", IDS, name)
-    monkeypatch.setattr(language, "TEXT", 100)
-    assert [text.tolist() for text in read(tmp_path).training_text()] == [IDS[:100].tolist()]
 
 
 def test_only_sizes_and_times_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
