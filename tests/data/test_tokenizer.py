@@ -15,7 +15,6 @@ from ablate.config import extra as extra_module
 from ablate.data import tokenizer as module
 from ablate.data.corpus import SPLITS
 from ablate.data.language import Text
-from ablate.data.masked import MaskedText
 from ablate.data.tokenizer import UNKNOWN, Words, chunks, vocabulary, words_of
 
 pytestmark = pytest.mark.usefixtures("empty_cache")
@@ -69,14 +68,6 @@ def test_a_text_in_pieces_gives_the_ids_of_the_library_on_the_whole(odd: str) ->
         assert [i for part in parts for i in tokenizer.encode(part).ids] == tokenizer.encode(text).ids
         assert module.train_bpe(parts, 350).to_str() == tokenizer.to_str()
     assert max(map(len, chunks(text, 10))) < 200
-
-
-def test_the_size_is_what_is_asked_for() -> None:
-    for size in (257, 300):
-        corpus = load(some_documents(), "bpe", size)
-        assert corpus.vocab == size > max(int(corpus.tokens[split].max()) for split in SPLITS)
-    assert load(some_documents(), "bpe").fingerprint == load(some_documents(), "bpe", 1024).fingerprint
-    assert load(some_documents(), "bpe", 300).fingerprint != load(some_documents(), "bpe", 301).fingerprint
 
 
 SIZES = [("bpe", 256, "must be ≥ 257"), ("word", 2, "must be ≥ 3"), ("word", -1, "must be ≥ 3")]
@@ -173,20 +164,10 @@ def test_the_tokenizer_of_gpt2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert task.vocab == 259 and test[-1] == 258 and decoded(task.corpus, test[:-1]) in some_texts()
 
 
-def unreachable(name: str) -> None:
-    raise OSError("no route to host")
-
-
-@pytest.mark.parametrize(
-    ("get_encoding", "words"),
-    [(unreachable, "OSError: no route to host"), (lambda name: time.sleep(5), "no answer within 0 s")],
-)
-def test_a_tokenizer_that_cannot_be_downloaded_is_a_line(
-    monkeypatch: pytest.MonkeyPatch, get_encoding: object, words: str
-) -> None:
-    monkeypatch.setattr(pytest.importorskip("tiktoken"), "get_encoding", get_encoding)
+def test_a_tokenizer_that_cannot_be_downloaded_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pytest.importorskip("tiktoken"), "get_encoding", lambda name: time.sleep(5))
     monkeypatch.setattr(module, "PATIENCE", 0.05)
-    with pytest.raises(ValueError, match=rf"cannot be downloaded \({words}\).*TIKTOKEN_CACHE_DIR"):
+    with pytest.raises(ValueError, match=r"cannot be downloaded \(no answer within 0 s\).*TIKTOKEN_CACHE_DIR"):
         module.published("p50k_base")
 
 
@@ -221,15 +202,3 @@ def test_ids_stand_for_words_and_unknown_ones() -> None:
         for name, text in texts_of(corpus, split).items():
             expected = [word if word in vocabulary else UNKNOWN for word in words_of(texts[name])]
             assert text == " ".join(expected)
-
-
-@pytest.mark.parametrize("task", [Text, MaskedText])
-def test_a_task_of_words_says_what_is_unknown(tmp_path: Path, task: type) -> None:
-    file = tmp_path / "words.txt"
-    file.write_text(some_documents(1)[0].text.decode() * 40)
-    more = [0.5] if task is MaskedText else []
-    words = task(str(file), 8, "word", 6, *more)
-    (note,) = words.notes
-    share = 100 * np.mean(np.asarray(words.corpus.tokens["val"]) == 0)
-    assert f"{share:.2g} % of val" in note and UNKNOWN in note and "word" in words.token
-    assert task(str(file), 8, "char", None, *more).notes == []

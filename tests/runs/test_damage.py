@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import random
 import resource
 import shutil
 from collections.abc import Callable
@@ -11,12 +10,10 @@ from pathlib import Path
 
 import pytest
 from conftest import SHAPE, STEPS, latest
-from fake_studies import fabricate
 from one_run import after, rows_of, train, train_runs, write_plan
-from safetensors.torch import load_file, save_file
 
 from ablate import load
-from ablate.cli import clean, status
+from ablate.cli import status
 from ablate.config.errors import Corrupt, Unreadable
 from ablate.config.files import read_regular
 from ablate.execution.train_run import train_run
@@ -311,20 +308,6 @@ def test_a_file_without_a_key_is_of_no_run_whose_provenance_has_one(name, ended,
         run.evaluation()
 
 
-def test_no_bit_of_a_result_changes_a_number_in_silence(results):
-    file, pick = only(results).result_file, random.Random(0)
-    data, told, noticed = file.read_bytes(), only(results).result(), 0
-    for at in pick.sample(range(len(data)), 150):
-        flip(file, at, pick.randrange(8))
-        run = only(results)
-        try:
-            assert run.result() == told
-        except Corrupt:
-            noticed += 1
-        file.write_bytes(data)
-    assert noticed > 120  # the others hit the space between its entries, or the checksum's name
-
-
 @pytest.mark.parametrize("most", [10, 9_000])
 def test_a_file_that_cannot_be_written_to_its_end_leaves_the_last_one_and_the_reason(most, tmp_path):
     file = tmp_path / "file.bin"
@@ -337,34 +320,6 @@ def test_a_file_that_cannot_be_written_to_its_end_leaves_the_last_one_and_the_re
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert file.read_bytes() == b"old" and list(tmp_path.iterdir()) == [file]
-
-
-def test_damaged_weights_are_not_loaded(results):
-    run = only(results)
-    flip(run.weights_file, 3000)
-    with pytest.raises(Corrupt, match=r"weights\.safetensors is damaged"):
-        load(run.folder).model()
-    assert run.weights_file.exists(), "reading in a notebook removes nothing"
-
-
-def test_a_run_whose_weights_were_set_aside_is_trained_again(results, planned):
-    run = only(results)
-    run.weights_file.rename(run.folder / "weights.safetensors.corrupt")
-    again = planned()
-    assert again.todo == [run.path] and any("weights.safetensors was damaged" in note for note in again.notes)
-    assert train(again)[0] == "done" and not planned().todo
-    assert load(run.folder).model()
-
-
-def test_removed_weights_are_not_explained_by_what_was_not_asked_for(results, planned):
-    run = only(results)
-    assert clean.main(["--weights", "--yes", "--results-dir", str(results)]) == 0
-    with pytest.raises(FileNotFoundError, match="removed since, by ablate clean"):
-        load(run.folder).model()
-    again = planned()
-    for said in again.notes:
-        assert "removed since" in said and "keep=none" not in said
-    assert not again.todo and len(again.notes) == 1
 
 
 def failing_for(name: str) -> Callable[..., bytes]:
@@ -396,16 +351,6 @@ def test_a_manifest_that_cannot_be_read_now_is_not_replaced(results, planned, mo
     assert file.read_bytes() == before
 
 
-def test_lengths_that_cannot_be_read_now_are_not_replaced(results, command, monkeypatch):
-    run = only(results)
-    before = run.evaluation_file.read_bytes()
-    further = plan_study(latest(*command, f"results_dir={results}", "eval.lengths=[8,24]"))
-    with monkeypatch.context() as failing:
-        failing.setattr(files, "read_regular", failing_for("evaluation.json"))
-        assert train(further)[0] == "failed"
-    assert run.evaluation_file.read_bytes() == before and not list(run.folder.glob("*.corrupt"))
-
-
 def test_an_edited_manifest_is_named_and_written_anew(results, planned, capsys):
     file = study_folder(results, STUDY) / "manifest.json"
     edit(file, lambda manifest: manifest.update({"looks": []}) or manifest["cells"][0].update({"notes": ["another"]}))
@@ -415,23 +360,3 @@ def test_an_edited_manifest_is_named_and_written_anew(results, planned, capsys):
     assert any("manifest.json is damaged" in note for note in again.notes)
     write_plan(again)
     assert read_manifest(results, STUDY).cells[0].notes != ["another"]
-
-
-def test_what_came_after_a_result_replaces_nothing(tmp_path):
-    name = fabricate(tmp_path, {"norm": ["ln", "rms"]})
-    before = load_study(tmp_path, name).runs["test/loss"].tolist()
-    run = Run(tmp_path, read_manifest(tmp_path, name).runs[0].path)
-    write_json(run.evaluation_file, {"metrics": {"test/loss": 1.0}})
-    study, said = load_study(tmp_path, name), "holds other things than metrics at lengths"
-    assert study.runs["test/loss"].tolist() == before and [said in note for note in study.notes] == [True]
-
-
-def test_a_missing_tensor_is_reported(results):
-    run = only(results)
-    tensors = load_file(run.weights_file)
-    del tensors["blocks.0.ffn.up.weight"]
-    save_file(tensors, run.weights_file)
-    edit_result(run, lambda result: result.pop("files"))
-    missing = rf"{run.weights_file} has no blocks\.0\.ffn\.up\.weight, which the model needs.*command again"
-    with pytest.raises(ValueError, match=missing):
-        load(run.folder).model()

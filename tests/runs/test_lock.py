@@ -266,13 +266,6 @@ def test_a_run_that_is_removed_while_it_is_waited_for_is_made_anew(run):
                 assert not second
 
 
-def test_what_a_killed_process_was_writing_is_removed(run):
-    temporary = run.folder / ".checkpoint.pt.1.tmp"
-    temporary.write_bytes(b"half")
-    with run.lock(never) as is_locked:
-        assert is_locked and not temporary.exists()
-
-
 @pytest.mark.parametrize("put", [os.mkfifo, lambda file: file.write_bytes(b"{"), lambda file: file.write_bytes(b"{}")])
 def test_a_damaged_lease_names_nobody(put, run):
     put(run.lease_file)

@@ -1,30 +1,22 @@
-"""A study whose runs another program trained: it is listed, shown, followed and analysed by the real command line."""
+"""A study whose runs another program trained is shown, followed and analysed, without what is unknown of it."""
 
 import json
-import os
 import re
-import socket
-import subprocess
-import sys
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas
 import pytest
-from conftest import ROOT, run_module
-from rich.console import Console
 from scipy import stats
 
 from ablate.cli import status
 from ablate.runs.files import write_json
 from ablate.runs.folder import MetricsWriter, Run
-from ablate.runs.kept_tables import read_tables, write_tables
-from ablate.runs.manifest import read_manifest, write_manifest
-from ablate.runs.progress import runs_of
+from ablate.runs.manifest import write_manifest
 from ablate.runs.records import Cell, Manifest, PlannedRun, Result, TaskFacts
-from ablate.runs.study import load_study
+from analysis.cli import main as analyse
+from analysis.webpage.live import Live
 
 PROGRAM = "python train.py --bias={bias} --seed={seed}"
 COMMAND = f"ablate command '{PROGRAM}' bias=no,yes"
@@ -94,51 +86,24 @@ def unfinished(tmp_path: Path) -> Path:
     return folder
 
 
-def said(results: Path, *words: str) -> str:
-    """What a command prints; it ends without an error."""
-    done = run_module("ablate", *words, "--results-dir", str(results), cwd=results.parent)
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    return str(done.stdout)
-
-
-def test_cells_need_no_configuration(results: Path) -> None:
-    manifest = read_manifest(results, "bias")
-    assert manifest == planned(results)
-    assert all({"config", "params", "flops_per_token"}.isdisjoint(cell.as_json()) for cell in manifest.cells)
-
-
-def test_it_is_listed(results: Path) -> None:
-    text = said(results, "studies")
-    assert re.search(r"bias +bias=no,yes +2 × 5 +10 runs: 10 done", text)
-    assert not INVENTED.search(text)
-
-
-def test_its_status_is_shown(results: Path) -> None:
-    text = said(results, "status")
-    assert text.splitlines() == ["bias: bias=no,yes; 2 configurations × 5 seeds; train.py", "10 runs: 10 done"]
-
-
-def test_a_run_at_work_is_shown_with_the_steps_it_has_logged(unfinished: Path) -> None:
+def test_a_run_at_work_is_shown_with_the_steps_it_has_logged(unfinished: Path, capsys: Any) -> None:
     """The run of 8 s that has ended says how long the others take: 5 s of the running one, and 8 × 8 s."""
-    lines = said(unfinished, "status").splitlines()
+    assert status.main(["--results-dir", str(unfinished)]) == 0
+    lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "10 runs: 1 done, 1 running, 8 queued, about 1 min 09 s left"
     assert re.split(r"\s{2,}", lines[3]) == ["bias=no s1", "30", "5.0 s", "node7:123 cuda:0"]
     assert not INVENTED.search("\n".join(lines))
 
 
-def test_it_is_analysed(results: Path) -> None:
-    text = said(results, "analyse", "bias")
+def test_it_is_analysed_and_the_report_says_what_trained_it(results: Path, capsys: Any) -> None:
+    assert analyse.main(["bias", "--results-dir", str(results)]) == 0
+    text = capsys.readouterr().out
     assert text.startswith("bias: yes − no  −0.0372 [−0.0418, −0.0326]  n = 5  better (lower val_loss)\n")
-    effect = pandas.read_csv(results / "figures" / "bias" / "effects.csv").iloc[0]
+    folder = results / "figures" / "bias"
+    effect = pandas.read_csv(folder / "effects.csv").iloc[0]
     differences = np.subtract(LOSSES["yes"], LOSSES["no"])
     low, high = stats.ttest_1samp(differences, 0).confidence_interval(0.95)
     assert [effect["mean"], effect["low"], effect["high"]] == pytest.approx([differences.mean(), low, high], rel=1e-9)
-
-
-def test_its_report_says_what_trained_it_and_nothing_that_is_unknown(results: Path) -> None:
-    said(results, "analyse", "bias")
-    folder = results / "figures" / "bias"
     report = (folder / "report.md").read_text()
     assert f"- **program**: {PROGRAM}" in report and f"The runs were trained by {PROGRAM}." in report
     assert "| bias=yes | 4 | done | 2.8810 | 60 |" in report
@@ -148,41 +113,8 @@ def test_its_report_says_what_trained_it_and_nothing_that_is_unknown(results: Pa
 
 
 def test_it_is_followed_in_the_browser(unfinished: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    words = [sys.executable, "-m", "ablate", "watch", "--port", str(port), "--results-dir", str(unfinished)]
-    with subprocess.Popen(
-        words, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
-    ) as server:
-        try:
-            assert server.stdout and server.stdout.readline().startswith("bias: http://127.0.0.1:")
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/state.json", timeout=60) as answer:
-                state = json.load(answer)
-        finally:
-            server.terminate()
-    assert state["running"] == [["bias=no s1", "30", "", "", "", "5.0 s", "node7:123 cuda:0"]]
+    state = Live(unfinished, "bias").state()
+    assert state["running"] == [("bias=no s1", "30", "", "", "", "5.0 s", "node7:123 cuda:0")]
     assert (state["title"], state["counts"], state["over"]) == ("bias", [1, 10], False)
     assert state["standing"][0] == "bias: bias=no,yes; 2 configurations × 5 seeds; train.py"
     assert "problem" not in state and not INVENTED.search(json.dumps(state, ensure_ascii=False))
-
-
-def test_the_live_table_shows_its_steps_without_their_number(unfinished: Path) -> None:
-    console = Console(width=160, force_terminal=False, color_system=None)
-    runs = runs_of(unfinished, read_manifest(unfinished, "bias"))
-    with console.capture() as capture:
-        console.print(status.table(runs, 160, 24))
-    row = capture.get().splitlines()[1]
-    assert re.split(r"\s{2,}", row.strip())[:4] == ["bias=no s1", "30", "5.0 s", "node7:123 cuda:0"]
-
-
-def test_watching_it_ends_with_a_line(results: Path) -> None:
-    assert said(results, "status", "--watch").splitlines() == ["bias: 10 runs: 10 done"]
-
-
-def test_its_tables_are_kept_and_read(results: Path, tmp_path: Path) -> None:
-    study = load_study(results, "bias")
-    write_tables(study, tmp_path / "kept")
-    kept = read_tables(tmp_path / "kept")
-    assert kept.manifest == study.manifest
-    assert kept.runs["val_loss"].tolist() == study.runs["val_loss"].tolist()

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
-from fake_studies import edit_manifest, fabricate, whole
+from fake_studies import edit_manifest, fabricate
 
-from ablate.cli.summary import summary
-from ablate.config.typed_json import parse, stored
+from ablate.config.typed_json import parse
 from ablate.runs.files import read_json
 from ablate.runs.manifest import manifest_in, newer, read_manifest, study_folder, write_manifest
 from ablate.runs.records import Manifest, UserCode
@@ -65,27 +64,3 @@ def test_entries_of_a_newer_version_are_named_in_one_line_and_kept(results: Path
     write_manifest(results, dataclasses.replace(manifest, seeds=[0, 1, 2]))
     written = read_json(study_folder(results, "fabricated") / "manifest.json")
     assert written["colour"] == "red" and written["cells"][0]["weight"] == {"a": 1} and written["seeds"] == [0, 1, 2]
-
-
-def test_a_newer_format_is_told_though_it_has_no_new_entries(results: Path) -> None:
-    edit_manifest(results, "fabricated", lambda manifest: manifest.update(format=99))
-    study = load_study(results, "fabricated")
-    [line] = newer(study.manifest)
-    said = summary(study, results)
-    assert line.endswith("was written by a newer ablate") and line in said and f"note: {line}" in said
-
-
-def test_an_empty_entry_that_is_not_known_is_not_worth_a_line(results: Path) -> None:
-    edit_manifest(results, "fabricated", lambda manifest: manifest.update(colours={}, hue=None))
-    assert newer(read_manifest(results, "fabricated")) == []
-
-
-def test_keys_that_are_gone_are_dropped_from_the_configuration_in_a_file() -> None:
-    assert stored(whole({"tune": {"per_seed": False}}) | {"hold": ["bias"]}) == stored(whole())
-
-
-@pytest.mark.parametrize("value", ["auto", "false", 1, None])
-def test_a_configuration_says_whether_its_run_was_compiled(value: object) -> None:
-    assert stored(whole()).train.compile is False
-    with pytest.raises(ValueError, match=r"train\.compile"):
-        stored(whole({"train": {"compile": value}}))
