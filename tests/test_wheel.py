@@ -136,3 +136,7 @@ def test_a_commit_is_of_the_code_and_only_what_belongs_to_it_counts_as_a_change(
         file.unlink()
     write("notes.md", "changed")
     assert dirty(), "a file of the commit that is another now"
+    first = run_facts.git()
+    committed(tmp_path, "notes.md")
+    second = run_facts.git()
+    assert first and second and second.commit != first.commit, "a process stamps each run with the commit of its time"

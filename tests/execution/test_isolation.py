@@ -5,7 +5,6 @@ import importlib
 import json
 import multiprocessing
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +23,6 @@ from ablate.config.groups import CONF
 from ablate.execution import train_run
 from ablate.planning.checks import child
 from ablate.planning.plan import plan_study
-from ablate.runs.records import Commit
 from ablate.training.devices import configure_torch
 
 ENDING = {
@@ -288,34 +286,6 @@ def test_built_in_runs_change_nothing_that_later_runs_of_their_process_depend_on
     process.start()
     assert receiver.recv() == [["done"] * len(plans), True]
     process.join()
-
-
-def test_a_run_is_stamped_with_the_commit_at_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not with that of the first run of its process."""
-    file = tmp_path / "ablate" / "execution" / "train_run.py"
-    file.parent.mkdir(parents=True)
-    file.write_text("")
-    monkeypatch.setattr(train_run, "__file__", str(file))
-    assert train_run.git() is None, "outside a checkout"
-
-    def commit(message: str) -> str:
-        who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
-        for words in (["add", "-A"], [*who, "commit", "-q", "-m", message]):
-            subprocess.run(["git", *words], cwd=tmp_path, check=True)
-        done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=tmp_path, check=True, capture_output=True, text=True)
-        return done.stdout.strip()
-
-    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    first = commit("first")
-    assert train_run.git() == Commit(commit=first, dirty=False)
-    (tmp_path / "notes.txt").write_text("of no code")
-    assert train_run.git() == Commit(commit=first, dirty=False)
-    file.write_text("changed = True")
-    assert train_run.git() == Commit(commit=first, dirty=True)
-    second = commit("second")
-    assert train_run.git() == Commit(commit=second, dirty=False)
-    file.with_name("new.py").write_text("")
-    assert train_run.git() == Commit(commit=second, dirty=True)
 
 
 FAILING = """

@@ -1,25 +1,16 @@
 """What only Linux has, taken away: no fork, no prctl, no /proc, no CPU sets; and the numbers stay the same."""
 
-import errno
-import fcntl
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, SHAPE, STEPS, run_fresh, run_module
+from conftest import SHAPE, STEPS, run_fresh, run_module
 from crashing_norm import hazard, wait_for
-from one_run import rows_of, trained_anew
 from test_survival import numbers
 
-from ablate.data import corpus, prepare
-from ablate.execution.launcher import run_orders
-from ablate.planning.checks import memory
 from ablate.runs import lock as leases
-from ablate.runs.folder import Run
-from ablate.training.devices import environments
 
 # Python imports a module of this name before anything else.
 BARE = """
@@ -57,16 +48,6 @@ def bare(tmp_path: Path) -> Path:
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "sitecustomize.py").write_text(BARE)
     return tmp_path / "bare"
-
-
-@pytest.mark.slow
-def test_a_worker_without_what_only_linux_has_gives_the_same_numbers(plan, bare, monkeypatch) -> None:
-    planned = plan("norm=ln", "seeds=1", "train.parallel=1")
-    expected = rows_of(trained_anew(planned))
-    shutil.rmtree(planned.results / "runs")
-    monkeypatch.setenv("PYTHONPATH", f"{bare}{os.pathsep}{ROOT}")
-    [answer] = run_orders(planned.orders())
-    assert answer.status == "done" and rows_of(Run(planned.results, planned.manifest.runs[0].path)) == expected
 
 
 @pytest.mark.slow
@@ -117,23 +98,3 @@ def test_a_start_of_the_system_is_known_by_what_macos_calls_it(tmp_path: Path, m
     (tmp_path / "sysctl").write_text('#!/bin/sh\n[ "$*" = "-n kern.bootsessionuuid" ] && echo ABC\n')
     (tmp_path / "sysctl").chmod(0o755)
     assert leases.boot.__wrapped__() == "ABC"
-
-
-def test_without_the_kernel_s_account_all_memory_counts_as_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = memory.meminfo("MemTotal")
-    monkeypatch.setattr(Path, "read_text", lambda *_: (_ for _ in ()).throw(FileNotFoundError()))
-    assert memory.meminfo("MemAvailable") == memory.meminfo("MemTotal") == pytest.approx(real, rel=0.05)
-
-
-def test_without_cpu_sets_every_core_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "sched_getaffinity")
-    assert len(environments("cpu", "auto")) == prepare.cores() == os.cpu_count()
-
-
-def test_a_corpus_is_made_on_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.ENOLCK, "no locks available")
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
-    with corpus.exclusive(tmp_path / ".lock"):
-        pass

@@ -25,7 +25,7 @@ from unittest import mock
 import pytest
 from conftest import importing, read_terminal, run_module
 from crashing_norm import wait_for
-from fake_studies import a_cell, edit_json, edit_manifest, whole
+from fake_studies import edit_json, edit_manifest, whole
 from wandb_files import read_back
 from warm_python import Copy
 from yaml import safe_load
@@ -33,9 +33,8 @@ from yaml import safe_load
 from ablate.cli.sync import main
 from ablate.config.errors import BadComponent
 from ablate.config.extra import wandb_mode
-from ablate.config.typed_json import stored
 from ablate.execution.tracking import sender as sender_module
-from ablate.execution.tracking.sender import Sender, TrackedRun, describe, make_tracker, named_settings, tracking
+from ablate.execution.tracking.sender import Sender, TrackedRun, describe, make_tracker, tracking
 from ablate.execution.tracking.wandb import WandB
 from ablate.runs.files import read_json, write_json
 from ablate.runs.folder import MetricsWriter, Run
@@ -134,7 +133,7 @@ def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path, monkeypa
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
     ended_study(tmp_path)
-    answer = sync(tmp_path, WANDB_RUN_ID="left-over", WANDB_SWEEP_ID="left-over", WANDB_SERVICE="left-over")
+    answer = sync(tmp_path, WANDB_RUN_ID="left-over", WANDB_SERVICE="left-over")
     assert answer.returncode == 0
     assert f"{STUDY} to wandb (offline): 4 uploaded now, 0 before, 0 not ended" in answer.stdout
     runs = {run["display_name"]: run for run in map(read_back, folders(tmp_path))}
@@ -148,16 +147,12 @@ def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path, monkeypa
     assert run["tags"] == ["norm=ln", "optim.lr=0.001", "model=decoder"] and run["git"] == {"commit": GIT["commit"]}
     config = run["config"]
     expected = {"norm": "ln", "ffn": "mlp", "residual": "pre", "position": "rope", "attention": "mha", "init": "gpt2"}
-    expected |= {"embedding": "learned", "step": "default", "optim.lr": 0.001, "cell": "ln", "seed": 0, "seed_data": 7}
+    expected |= {"optim.lr": 0.001, "cell": "ln", "seed": 0, "seed_data": 7, "versions": VERSIONS, "git": GIT}
     expected |= {"budget": {"params": 1000, "flops_per_token": 6000, "params_vs_reference": 0.0, "shared_draws": 1.0}}
-    expected |= {"device": "cpu x86_64", "host": "somewhere", "versions": VERSIONS, "git": GIT}
-    levels = {"model": "decoder", "norm": "ln", "optim.lr": 0.001}
-    expected |= {"ablate": {"levels": levels, "reference": True, "batches": "b0", "params": 1000}}
     assert {name: config[name] for name in expected} == expected
     assert config["components"]["norm"] == {"_target_": "ablate.model.norm.ln", "eps": 1e-5}
     assert (config["model"]["variant"], config["model"]["dim"], config["optim"]["warmup"]) == ("decoder", 64, 40)
-    study = {"name": STUDY, "command": "python -m ablate -m norm=ln,rms", "seeds": 2, "track": WANDB}
-    assert config["study"] | study == config["study"] and config["train"]["steps"] == 40
+    assert config["study"].items() >= {"name": STUDY, "command": "python -m ablate -m norm=ln,rms", "seeds": 2}.items()
     logged = [{"step": n, "tokens": 64 * n, "seconds": n / 10, "train/loss": 4 - n / 100} for n in range(0, 50, 10)]
     assert [{name: row[name] for name in ("_step", *logged[0])} for row in run["history"]] == [
         {"_step": row["step"]} | row for row in logged
@@ -426,27 +421,6 @@ def test_online_runs_are_live_and_resumed_ones_repeat_no_step(tmp_path: Path, se
     ]
 
 
-def test_a_run_that_ends_while_it_is_shown_gets_what_only_its_end_tells(tmp_path: Path, server: Path) -> None:
-    path = make_study(tmp_path)[0]
-    log(tmp_path, path, range(0, 30, 10))
-    sender = Sender(tmp_path, STUDY)
-    sender.send_all()
-    end(tmp_path, path, "diverged")
-    sender.send_all()
-    later = events(server)[events(server).index(["log", 20]) + 1 :]
-    tags = ["norm=ln", "optim.lr=0.001", "model=decoder", "diverged"]
-    assert later == [["config", VERSIONS, "cpu x86_64"], ["tags", tags], ["log", 30], ["log", 40], ["finish", 2]]
-
-
-def test_names_that_a_cell_does_not_tell_apart_are_left_out() -> None:
-    config = stored(whole({"norm": {"_target_": "mine.Norm"}, "seed": {"init": 3}}) | {"data": {"path": "x"}})
-    levels = {"norm": "my-norm", "data": "text"}
-    cell = a_cell(name="my-norm-mlp-pre-rope-mha-gpt2", levels=levels, config=config)
-    settings = named_settings(cell)
-    assert settings["norm"] == "my-norm" and "ffn" not in settings and settings["seed_init"] == 3
-    assert settings["data"] == {"path": "x", "variant": "text"} and cell.config.data == {"path": "x"}
-
-
 def test_a_network_that_is_back_is_used_by_sync(tmp_path, server, capfd, monkeypatch) -> None:
     ended_study(tmp_path)
     monkeypatch.setenv("AT_INIT", "fail")
@@ -454,16 +428,6 @@ def test_a_network_that_is_back_is_used_by_sync(tmp_path, server, capfd, monkeyp
     assert synced(capfd, tmp_path)[1] == f"ablate: {why} {STUDY}` sends the rest\n" and sent(tmp_path) == {}
     monkeypatch.setenv("AT_INIT", "talk")
     assert "wandb (online): 4 uploaded now" in synced(capfd, tmp_path)[0]
-
-
-@pytest.mark.parametrize(("patience", "tries"), [(30.0, 4), (0.0, 1)])
-def test_a_service_whose_errors_take_long_is_given_up(patience, tries, tmp_path, monkeypatch) -> None:
-    service = Service("mine", error=OSError())
-    monkeypatch.setattr(sender_module, "make_tracker", lambda track, user: service)
-    monkeypatch.setattr(sender_module, "PATIENCE", patience)
-    ended_study(tmp_path)
-    Sender(tmp_path, STUDY).send_all()
-    assert service.tries == tries
 
 
 def test_the_mode_is_decided_without_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -536,13 +500,6 @@ def test_a_service_that_fails_stops_no_other_and_gets_later_what_it_lacks(error,
     out = synced(capfd, tmp_path)[0]
     assert "to first (online): 2 uploaded now" in out and "to second (online): 0 uploaded now, 2 before" in out
     assert [len(service.ended) for service in services.values()] == [2, 2]
-
-
-def test_a_service_with_another_project_is_another(tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
-    monkeypatch.setattr(sender_module, "make_tracker", lambda track, user: Service(track["project"]))
-    ended_study(tmp_path, track=[WANDB, WANDB | {"project": "other"}])
-    out = synced(capfd, tmp_path)[0]
-    assert all(f"to {name} (online): 4 uploaded now" in out for name in ("trial", "other"))
 
 
 def send_to(service: Service, results: Path, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -636,10 +593,7 @@ def test_event_files_read_back_with_every_point_once(tmp_path: Path, capfd: Any)
     assert scalars["test/loss"] == {40: pytest.approx(3.6)} and scalars.keys() - LOGGED == {"test/loss"}
     levels = dict(start.session_start_info.hparams)
     assert (levels["norm"].string_value, levels["optim.lr"].number_value) == ("ln", 0.001)
-    duration = stop.session_end_info.end_time_secs - start.session_start_info.start_time_secs
-    assert duration == pytest.approx(7.25)
-    scalars, [other, diverged] = board(folder / "ln-s1")
-    assert start.session_start_info.group_name == other.session_start_info.group_name
+    scalars, [_, diverged] = board(folder / "ln-s1")
     assert (stop.session_end_info.status, diverged.session_end_info.status) == (1, 2), "success, failure"
     assert math.isnan(scalars["test/loss"][40])
 
@@ -659,14 +613,6 @@ def test_event_files_stay_in_the_results_whatever_a_study_names(tmp_path: Path, 
     Sender(results, STUDY).send_all()
     assert [each.name for each in elsewhere.iterdir()] == ["events.out.tfevents.1"]
     assert "a link leads" in capfd.readouterr().err
-
-
-def test_neither_torch_nor_tensorflow_is_loaded_for_tensorboard() -> None:
-    pytest.importorskip("tensorboard", reason=NO_TENSORBOARD)
-    code = "import sys; from ablate.execution.tracking import tensorboard; "
-    code += "print({*sys.modules} & {'torch', 'tensorflow'})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
 
 
 def test_the_service_of_the_page_brings_runs_to_mlflow(tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
@@ -691,8 +637,6 @@ def test_the_service_of_the_page_brings_runs_to_mlflow(tmp_path: Path, monkeypat
         assert f"to mlflow (offline): {count} uploaded now" in out and not err
     ended = [call.args for call in client.set_terminated.mock_calls]
     assert ended == [("ln/s0", "FINISHED"), ("ln/s1", "FAILED"), ("rms/s0", "FAILED"), ("rms/s1", "FINISHED")]
-    params = {call.args[1:] for call in client.log_param.mock_calls if call.args[0] == "ln/s0"}
-    assert params == {("norm", "ln"), ("optim.lr", 0.001), ("model", "decoder"), ("seed", 0)}
     points = [point for call in client.log_batch.mock_calls if call.args[0] == "ln/s0" for point in call.args[1]]
     losses = [(point.name, point.value, point.timestamp, point.step) for point in points if "loss" in point.name]
     logged = [("train/loss", 4 - step / 100, 100 * step, step) for step in range(0, 50, 10)]

@@ -1,18 +1,15 @@
 """Divergence is about training: which losses end a run, and what is only noted of it."""
 
 import math
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from one_run import train, write_plan
-from test_weight_averaging import trainer
 
 from ablate.runs.records import Overfits
 from ablate.training.checkpoint import Progress
 from ablate.training.divergence import Diverged, check_divergence, overfits
-from ablate.training.trainer import Interrupted
 
 TRAIN: Any = SimpleNamespace(steps=400, log_every=10)
 
@@ -57,17 +54,6 @@ def test_a_validation_loss_ends_no_run_unless_it_is_no_number() -> None:
         check_divergence({"step": step, "val/loss": 4.0 + step}, progress, TRAIN)
     with pytest.raises(Diverged, match="val/loss is inf at step 40"):
         check_divergence({"step": 40, "val/loss": math.inf}, progress, TRAIN)
-
-
-def test_the_first_training_loss_survives_a_checkpoint(small: list[str], tmp_path: Path, untried: None) -> None:
-    run = trainer(small, tmp_path)
-    stops = iter([False] * 6 + [True])
-    with pytest.raises(Interrupted):
-        run.train(lambda: next(stops))
-    first = run.progress.first_loss
-    assert first == pytest.approx(run.run.metrics()[0][0]["val/loss"], rel=0.1)
-    again = trainer(small, tmp_path)
-    assert again.progress.step == 6 and again.progress.first_loss == first
 
 
 def test_a_real_run_whose_training_loss_climbs_diverges(plan: Any, untried: None) -> None:

@@ -10,7 +10,7 @@ from reference_config import CONFIG, component
 from torch import Tensor, nn
 
 from ablate.config.schema import typed
-from ablate.data.task import IGNORE, Batch, HeldOut, Task, generator
+from ablate.data.task import Batch, HeldOut, Task, generator
 from ablate.model.build import initialised_model
 from ablate.model.norm import running_norms
 from ablate.runs.records import Documents
@@ -126,57 +126,3 @@ def test_nothing_is_kept_for_a_backward_pass_at_other_lengths() -> None:
     kept.clear()
     at_lengths(made, task, setting, [30])
     assert kept and not any(kept)
-
-
-class Continuing(nn.Module):
-    """A causal sequence-to-sequence model of random weights: a recurrence over tokens, begun by the source."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        with torch.random.fork_rng():
-            torch.manual_seed(3)
-            self.embed = nn.Embedding(VOCAB, 16, _weight=3 * torch.randn(VOCAB, 16))
-            self.cells, self.head = nn.GRU(16, 16, batch_first=True), nn.Linear(16, VOCAB)
-
-    def forward(self, source: Tensor, tokens: Tensor) -> Tensor:
-        start = self.embed(source).sum(1)[None].tanh()
-        return 4 * self.head(self.cells(self.embed(tokens), start)[0])
-
-
-def slowly(made: nn.Module, source: Tensor, start: int, length: int) -> list[int]:
-    """Greedy decoding of one example as one would write it down."""
-    tokens = [start]
-    for _ in range(length):
-        tokens.append(int(made(source[None], torch.tensor([tokens]))[0, -1].argmax()))
-    return tokens[1:]
-
-
-def translations(made: nn.Module, count: int = 24) -> HeldOut:
-    """Sources and targets of several lengths; a third of them the model's own, a third with one fault."""
-    draw = torch.Generator().manual_seed(0)
-    source = torch.randint(1, VOCAB, (count, 6), generator=draw)
-    tokens, targets = torch.zeros(count, 8, dtype=torch.long), torch.full((count, 8), IGNORE)
-    for i in range(count):
-        length = 2 + i % 5
-        own = torch.tensor(slowly(made, source[i], 1, length))
-        if i % 3 == 1:
-            own[i % length] = (own[i % length] + 1) % VOCAB
-        elif i % 3 == 2:
-            own = torch.randint(VOCAB, (length,), generator=draw)
-        tokens[i, : length + 1], targets[i, :length] = torch.cat((torch.tensor([1]), own)), own
-    return HeldOut({"source": source, "tokens": tokens}, targets, np.zeros(targets.shape, int), ["all"])
-
-
-def test_exact_is_the_share_of_examples_that_greedy_decoding_gets_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though the metric reads the targets: up to the first wrong prediction both read the same tokens."""
-    made = Continuing()
-    held_out = translations(made)
-    task = Blank(VOCAB, kind="seq2seq")
-    task.metrics = {"exact": "max", "loss": "min"}
-    monkeypatch.setattr(task, "held_out", lambda *_: held_out, raising=False)
-    right = []
-    for source, targets in zip(held_out.inputs["source"], held_out.targets, strict=True):
-        length = int((targets != IGNORE).sum())
-        right.append(slowly(made, source, 1, length) == targets[:length].tolist())
-    assert 0 < sum(right) < len(right)
-    assert measure(made, task, "test", SETTING).metrics["test/exact"] == pytest.approx(sum(right) / len(right))

@@ -15,13 +15,11 @@ from ablate.data.task import IGNORE, Batch, HeldOut, build_task
 from ablate.model.build import build_objective, initialised_model
 from ablate.model.dropout import begin_at, rekey, seed_torch
 from ablate.model.objective import MultiToken, Objective
-from ablate.runs.key import numbers
 from ablate.training import gradients as gradients_module
-from ablate.training.devices import TooLarge, make_room
+from ablate.training.devices import TooLarge
 from ablate.training.diagnostics import diagnose
 from ablate.training.evaluation import Setting, score
 from ablate.training.gradients import Gradients
-from ablate.training.optim import adamw, optimizer_step
 from ablate.training.ranks import ALONE, Ranks
 
 CPU = torch.device("cpu")
@@ -150,15 +148,6 @@ def test_a_batch_with_fewer_rows_than_devices_is_refused(made):
         of_model(model, Objective(), 4, Ranks(0, 2)).accumulate(first_row)
 
 
-def test_parts_are_asked_for_and_recorded(plan):
-    torch.set_num_threads(1)
-    planned = plan("seeds=1", "train.parts=4")
-    write_plan(planned)
-    status, run = train(planned)
-    assert status == "done" and run.result().accumulation == 4
-    assert "parts" not in numbers(plan("seeds=1").manifest.cells[0].config)["train"], "keys of old runs stay"
-
-
 def test_code_of_a_compiled_loss_does_not_depend_on_the_number_of_targets(plan, monkeypatch):
     """Which differs between batches of masked tokens: it would be compiled anew for each, up to a limit."""
     given = []
@@ -243,15 +232,6 @@ def test_evaluation_halves_its_chunks(made):
     assert model.training, "it is put back"
 
 
-def test_chunks_that_have_a_meaning_stay_whole(plan):
-    config = plan("norm=bn", "seeds=1").manifest.cells[0].config
-    task = build_task(config)
-    model = initialised_model(config, task, 0)
-    Memory(model, 2)
-    with pytest.raises(torch.OutOfMemoryError):
-        score(model, task.held_out("val", 256), FP32, batch_statistics=True)
-
-
 def test_parts_outlive_a_stop(plan, monkeypatch, capfd):
     """A resumed run goes on in parts without finding out anew; its numbers are those of a run in one go."""
     torch.set_num_threads(1)
@@ -297,13 +277,6 @@ def test_out_of_memory_in_whatever_words_goes_on_by_parts(error):
     assert parts == 2 and memory.seen == [4, 2, 2]
 
 
-def test_diagnostics_go_on_with_half_as_many_examples():
-    model, held_out = cyclic("ln"), Cycles(VOCAB).held_out("val", 400)
-    expected = diagnose(model, held_out, 2, SETTING)
-    memory = Memory(model, 2, error=FULL[1])
-    assert diagnose(model, held_out, 5, SETTING) == expected and memory.seen == [5, 3, 2]
-
-
 @pytest.mark.parametrize("error", OTHER, ids=str)
 def test_what_is_wrong_otherwise_is_raised(error):
     model, task = cyclic("ln"), Cycles(VOCAB)
@@ -312,24 +285,3 @@ def test_what_is_wrong_otherwise_is_raised(error):
         by_parts(model, Objective(), task.batch(0, 0, 4), 1)
     with pytest.raises(RuntimeError, match=str(error)):
         diagnose(model, task.held_out("val", 400), 5, SETTING)
-
-
-def test_an_optimiser_whose_state_does_not_fit_is_told(monkeypatch):
-    def step():
-        raise errors.pop()
-
-    optimiser, errors = adamw(nn.Linear(2, 2), 1e-3, [0.9, 0.99], 0.1), [OTHER[0], FULL[0]]
-    monkeypatch.setattr(optimiser, "step", step)
-    with pytest.raises(TooLarge, match=r"the optimiser's step.*write a smaller model \(CUDA out of memory"):
-        optimizer_step(optimiser)
-    with pytest.raises(RuntimeError, match="illegal"):
-        optimizer_step(optimiser)
-
-
-def test_room_is_made_on_the_gpu_alone(monkeypatch):
-    freed = []
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: freed.append("cuda"))
-    make_room(CPU)
-    assert freed == []
-    make_room(torch.device("cuda"))
-    assert freed == ["cuda"]

@@ -5,7 +5,6 @@ import errno
 import io
 import json
 import os
-import pickle
 import shutil
 import signal
 import subprocess
@@ -18,7 +17,6 @@ from conftest import ROOT, SHAPE, STEPS, latest
 from crashing_norm import hazard, start, training, wait_for, workers
 from one_run import after, carry_out, here, rows_of, train, trained_anew, write_plan
 
-from ablate.execution.signals import DiskFull, Terminated
 from ablate.execution.train_run import train_run
 from ablate.planning.plan import plan_study
 from ablate.runs.folder import Run
@@ -222,9 +220,3 @@ def test_a_moved_results_folder_resumes_there(planned, undisturbed, tmp_path):
     status = train_run(dataclasses.replace(order, results=str(moved)), lambda: False)
     run = Run(moved, run.path)
     assert status == "done" and (rows_of(run), run.result().final) == undisturbed
-
-
-def test_what_ends_a_command_passes_from_a_launchers_process_to_it():
-    ended, full = (pickle.loads(pickle.dumps(end)) for end in (Terminated(), DiskFull("file")))
-    assert (type(ended), ended.code) == (Terminated, 143)
-    assert (type(full), full.code, str(full.file)) == (DiskFull, 1, "file")

@@ -46,12 +46,6 @@ def test_every_rate_is_positive_bounded_and_falls_after_the_peak(schedule: str, 
         assert rates[-1] == pytest.approx(0.2)
 
 
-@pytest.mark.parametrize("steps", [1, 2])
-def test_the_shortest_runs_train_at_the_peak_first(steps: int) -> None:
-    assert at(0, steps=steps, warmup=0) == 2.0
-    assert at(steps - 1, steps=steps, warmup=1) == 2.0
-
-
 @pytest.mark.parametrize(
     ("form", "half"), [("linear", 0.5), ("cosine", 0.5), ("sqrt", 1 - 0.5**0.5), ("exponential", None)]
 )
@@ -65,8 +59,3 @@ def test_wsd_stays_and_then_falls_in_its_form(form: str, half: float | None) -> 
     assert rates[90] == pytest.approx(wanted)
     middle = learning_rate(90, 101, 2.0, 10, WSD(20 / 101, form), 0.1)  # type: ignore[arg-type]
     assert middle == pytest.approx(0.2 + 1.8 * half if half else 2 * 0.1**0.5)
-
-
-def test_a_decay_of_all_steps_begins_after_the_warm_up() -> None:
-    for step in range(10, 101):
-        assert learning_rate(step, 101, 2.0, 10, WSD(1.0, "linear"), 0.1) == pytest.approx(at(step, "linear"))

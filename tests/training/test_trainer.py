@@ -27,7 +27,7 @@ from ablate.model.dropout import Dropout
 from ablate.planning.plan import check_study
 from ablate.runs.folder import Run
 from ablate.runs.records import Result
-from ablate.training import checkpoint, compiling, gradients
+from ablate.training import checkpoint, gradients
 from ablate.training import clock as clocks
 from ablate.training import trainer as loop
 from ablate.training.clock import PHASES, Clock
@@ -150,15 +150,6 @@ def test_five_steps_are_those_of_a_loop_written_by_hand(cell: str, small: list[s
     assert {key: final[key] for key in known if "/" in key} == {key: rows[-1][key] for key in known if "/" in key}
 
 
-def test_a_step_walks_over_no_modules_once_the_first_has_found_them(small, tmp_path, monkeypatch) -> None:
-    trainer, walks = trainer_of(configured(small, "ffn=moe"), tmp_path), list[nn.Module]()
-    trainer.train_step(0)
-    walk = nn.Module.named_modules
-    monkeypatch.setattr(nn.Module, "named_modules", lambda self, *given: (walks.append(self), walk(self, *given))[1])
-    trainer.train_step(1)
-    assert not walks
-
-
 def fed(trainer: Trainer, steps: int) -> list[tuple[dict[str, Tensor], Tensor]]:
     """The inputs that the model is given in each training step, and the targets that the task gave with them."""
     inputs: list[dict[str, Tensor]] = []
@@ -248,29 +239,30 @@ def test_a_checkpoint_restores_the_state_of_every_part(small, tmp_path) -> None:
     assert len(stored) == len({x.data_ptr() for x in before[0] if isinstance(x, Tensor)}), "what is tied is stored once"
 
 
-def fail_to_write(*_: Any) -> None:
-    raise OSError(5, "no such luck")
-
-
 @pytest.mark.parametrize(("words", "stops", "step"), [((), False, 1), ((), True, 0), (("keep=all",), False, STEPS)])
 def test_a_checkpoint_that_cannot_be_written_ends_the_run(words, stops, step, small, tmp_path, monkeypatch) -> None:
     """One between two steps, at a stop, or of the last step; the log is closed."""
     interval = "train.checkpoint_seconds=0" if not words else "train.checkpoint_seconds=1000"
     trainer = trainer_of(configured(small, interval, *words), tmp_path)
-    monkeypatch.setattr(checkpoint, "write_atomic", fail_to_write)
+    monkeypatch.setattr(checkpoint, "write_atomic", raising(OSError(5, "no such luck")))
     with pytest.raises(OSError, match="no such luck"):
         trainer.train(lambda: stops)
     assert trainer.progress.step == step and trainer.metrics.file.closed
 
 
+def raising(error: Exception) -> Any:
+    """A function that fails."""
+
+    def fail(*_: Any) -> None:
+        raise error
+
+    return fail
+
+
 def test_an_error_of_the_run_is_reported_where_no_checkpoint_can_be_written(small, tmp_path, monkeypatch) -> None:
     trainer = trainer_of(configured(small, "train.checkpoint_seconds=0", "keep=all"), tmp_path)
-
-    def diverge(step: int) -> Any:
-        raise Diverged("the loss is not finite")
-
-    monkeypatch.setattr(checkpoint, "write_atomic", fail_to_write)
-    monkeypatch.setattr(trainer, "train_step", diverge)
+    monkeypatch.setattr(checkpoint, "write_atomic", raising(OSError(5, "no such luck")))
+    monkeypatch.setattr(trainer, "train_step", raising(Diverged("the loss is not finite")))
     with pytest.raises(Diverged):
         trainer.train(lambda: False)
     assert trainer.metrics.file.closed
@@ -299,10 +291,7 @@ def test_each_second_is_that_of_one_phase_and_speed_is_that_of_training_alone(sm
     seconds = {phase: count * 10**i for i, (phase, count) in enumerate(times.items())}
     assert trainer.clock.seconds == dict.fromkeys(PHASES, 0) | seconds
     result = with_facts(Result(status="done", final={}), trainer, cells.rows[0])
-    assert result.seconds == trainer.clock.seconds | {"total": now[0]}
-    assert result.step_seconds == 111 and result.timing == "shared" and result.peak_memory
-    assert result.versions["cpu_kernels"] == torch.backends.cpu.get_cpu_capability()
-    assert result.tokens_per_second == pytest.approx(4 * 16 / 111)
+    assert result.step_seconds == 111 and result.tokens_per_second == pytest.approx(4 * 16 / 111)
 
 
 def test_speed_is_that_of_the_steps_after_each_process_s_first_ones(small, tmp_path, monkeypatch) -> None:
@@ -333,25 +322,7 @@ def test_speed_is_that_of_the_steps_after_each_process_s_first_ones(small, tmp_p
     assert spent == [10 * 100 + 14, 10 * 100 + 14 + 10 * 50 + 6], "but all seconds are those of both"
 
 
-def test_compiling_is_a_phase_of_its_own_wherever_it_happens(small, tmp_path, monkeypatch) -> None:
-    trainer, now = trainer_of(configured(small), tmp_path), [0.0]
-    trainer.clock = Clock()
-    for module in (clocks, compiling):
-        monkeypatch.setattr(module, "time", clock(now))
-    with trainer.clock.timed("evaluate"):
-        now[0] += 1
-        compiling.Stopwatch.begin(None)
-        now[0] += 10
-        compiling.Stopwatch.end(None)
-        now[0] += 2
-    assert trainer.clock.seconds["evaluate"] == 3 and trainer.clock.seconds["compile"] == 10
-    again = Clock()
-    with again.timed("setup"):  # in which a continued run reads what it took before
-        now[0] += 2
-        again.load_state_dict(trainer.clock.state_dict())
-    assert again.seconds["setup"] == 2 and again.seconds["compile"] == 10
-
-
+@pytest.mark.slow  # an interpreter that loads torch
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux alone lets a peak of memory begin anew")
 def test_the_peak_of_memory_is_that_of_a_run_alone() -> None:
     code = """
@@ -368,33 +339,6 @@ print(large - small > 80e6, peak_memory(cpu) - small < 40e6)
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "True"]
-
-
-def test_a_model_is_compiled_where_it_is_asked_for(small, tmp_path, monkeypatch) -> None:
-    compiled: list[nn.Module] = []
-    monkeypatch.setattr(nn.Module, "compile", lambda self, options: compiled.append(self))
-    trainer_of(configured(small, "train.average=ema"), tmp_path)
-    assert compiled == []
-    trainer = trainer_of(configured(small, "train.average=ema", "train.compile=true"), tmp_path)
-    assert {*compiled} == {trainer.model, trainer.average.model} and len(compiled) == 2
-
-
-def test_a_run_of_muon_with_experts_and_later_tokens_goes_on_exactly(small: list[str], tmp_path: Path) -> None:
-    config = configured(small, "optim=muon", "ffn=mlp+moe", "objective=multi_token")
-    whole, first = trainer_of(config, tmp_path / "whole"), trainer_of(config, tmp_path / "parted")
-    before = {name: p.detach().clone() for name, p in whole.model.named_parameters()}
-    expected = [whole.train_step(step)[0] for step in range(4)]
-    assert {*expected[0]} == {"loss", "multi_token", "balance", "objective"}
-    found = [first.train_step(step)[0] for step in range(2)]
-    first.log({})
-    first.progress.step = 2
-    first.save()
-    second = trainer_of(config, tmp_path / "parted")
-    found += [second.train_step(step)[0] for step in range(2, 4)]
-    assert found == expected
-    for name, p in second.model.named_parameters():
-        assert torch.equal(p, whole.model.get_parameter(name)), name
-        assert not torch.equal(p, before[name]) or p.ndim < 2, name
 
 
 def test_each_group_of_an_optimiser_keeps_its_own_rate_in_the_schedule(small, tmp_path, monkeypatch) -> None:

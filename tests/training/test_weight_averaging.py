@@ -14,8 +14,6 @@ from ablate.data.metrics import loss
 from ablate.planning.plan import plan_study
 from ablate.runs.folder import Run
 from ablate.training import optim
-from ablate.training.diagnostics import diagnose
-from ablate.training.divergence import Diverged
 from ablate.training.evaluation import Setting, score
 from ablate.training.trainer import Trainer
 
@@ -53,14 +51,14 @@ def test_the_average_is_the_recursion_in_double_precision(small, tmp_path):
         now = {name: tensor.double().clone() for name, tensor in run.model.state_dict().items()}
         share = 1 / min(0.4 * 10, 1 + (step + 1) / 2) if step else 1.0
         expected = {name: (1 - share) * expected.get(name, now[name]) + share * now[name] for name in now}
-    own = run.average.model.state_dict()
-    counts = [name for name in own if not own[name].is_floating_point()]
-    assert len(counts) == len([name for name in own if name.endswith("updates")]) > 0
-    for name in own.keys() - counts:
-        assert own[name].double() == pytest.approx(expected[name], abs=1e-5), name
+    averaged = run.average.model.state_dict()
+    for name, tensor in averaged.items():
+        if not tensor.is_floating_point():  # numbers of updates
+            assert torch.equal(tensor, run.model.state_dict()[name]), name
+            continue
+        assert tensor.double() == pytest.approx(expected[name], abs=1e-5), name
         if name.endswith(("weight", "running_mean")):
-            assert not torch.equal(own[name], run.model.state_dict()[name]), f"{name} is that of the last step"
-    assert all(torch.equal(own[name], run.model.state_dict()[name]) for name in counts)
+            assert not torch.equal(tensor, run.model.state_dict()[name]), f"{name} is that of the last step"
 
 
 @pytest.fixture(scope="module")
@@ -115,14 +113,6 @@ def test_a_run_is_the_same_with_diagnostics(runs):
     assert {"diag/grad_norm/blocks.0", "diag/activation_rms/blocks.0", "diag/drift/final_norm"} <= last.keys()
 
 
-def test_a_live_loss_that_is_no_number_ends_the_run(small, tmp_path):
-    run = trainer(small, tmp_path, "train.average=ema", "optim.lr=1e3", "optim.grad_clip=1e6", "train.log_every=1")
-    with torch.no_grad():
-        run.model.head.weight.fill_(float("nan"))
-    with pytest.raises(Diverged, match="train/loss is nan at step 1"):
-        run.train(lambda: False)
-
-
 def test_an_average_goes_with_its_run(small, tmp_path):
     """Without the garbage collector, which comes late: on a GPU the models of earlier runs would fill its memory."""
     gc.disable()
@@ -134,12 +124,3 @@ def test_an_average_goes_with_its_run(small, tmp_path):
         assert [model() for model in models] == [None, None]
     finally:
         gc.enable()
-
-
-def test_diagnostics_are_of_the_weights_that_are_scored(small, tmp_path):
-    run = trainer(small, tmp_path, "train.average=ema", "train.diagnostics=true")
-    run.train(lambda: False)
-    held_out = run.task.held_out("val", run.evaluation.of("val"))
-    shown = run.run.metrics()[0][-1]
-    of_each = [diagnose(model, held_out, 4, run.evaluation) for model in (run.average.model, run.model)]
-    assert of_each[0].items() <= shown.items() and not of_each[1].items() <= shown.items()
