@@ -239,7 +239,7 @@ def count_no_flops(patch: pytest.MonkeyPatch, folder: Path) -> None:
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables, texts and pages of an analysis alone: drawing takes longer than all the rest."""
     monkeypatch.setattr("analysis.figures.write", lambda case, folder: [])
-    monkeypatch.setattr("gallery.write._draw", lambda trained, pictures: [])
+    monkeypatch.setattr("gallery.write.draw", lambda study, pictures: [])
 
 
 def latest(*overrides: str) -> list[str]:

@@ -14,8 +14,9 @@ from pathlib import Path
 from ablate import formatting
 from ablate.config.errors import Refused
 from ablate.config.subcommands import Outcome, conclude
-from gallery.pages import COMMAND
 from gallery.write import write
+
+COMMAND = "make figures"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas
 from common import by_value
@@ -22,18 +22,21 @@ from analysis.case import Case, case_of
 from analysis.figures.kind import MOST
 from analysis.writing import tables
 from analysis.writing.sheet import Sheet
+from gallery.answers import answer_of
 
 RESULTS = Path("experiments") / "results"
-BY_HAND = "finding.md"
-FIGURES = "figures"  # the generated folder next to a study's tables
+BY_HAND = "finding.md"  # what people wrote about a study, beside its tables
+ANSWER = "Answer:"  # how the first line of that begins, if it is the answer to the study's question
+FIGURES = "figures"  # the generated folder beside a study's tables
 SHEETS = ("claims", "effects", "ladder", "speed", "cells")
 
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """A study with tables: its case, and the hand-written paragraph, if any."""
+    """A study with tables: its case, and what people wrote about it, if anything: an answer in one line, and a text."""
 
     case: Case
+    written_answer: str
     words: str
 
     @property
@@ -50,27 +53,39 @@ class Trained:
     def command(self) -> str:
         """The command that trains it: that of its study file if unchanged, else the full one."""
         manifest = self.manifest
-        plain = f"{manifest.experiment}-{manifest.tier}" if manifest.tier else manifest.experiment
-        return command(str(manifest.experiment), manifest.tier) if self.name == plain else manifest.command
+        name = f"{manifest.experiment}-{manifest.tier}" if manifest.tier else manifest.experiment
+        if self.name == name:
+            return command(str(manifest.experiment), manifest.tier)
+        return manifest.command
+
+    @property
+    def answer(self) -> str:
+        """The answer to its question in one line; the verdicts, as long as nobody has written one."""
+        return self.written_answer or answer_of(self.case)
 
     @functools.cached_property
     def plotted(self) -> dict[str, pandas.DataFrame]:
         """The table of each figure by name: the one that reproduces the paper's, then mirror, effects (unless they are
-        many that nothing is concluded from) and claims."""
-        many = evidence.described(self.manifest) and len(evidence.headline(self.case.effects)) > MOST
-        names = [self.manifest.figure, "mirror", *["effects"] * (not many), "claims"]
+        many, and none is tested) and claims."""
+        names = [self.manifest.figure, "mirror"]
+        is_crowded = len(evidence.headline(self.case.effects)) > MOST
+        if not (is_crowded and evidence.described(self.manifest)):
+            names.append("effects")
+        names.append("claims")
         wanted = [name for name in dict.fromkeys(names) if name]
-        found = figures.tables(self.case, dataclasses.replace(figures.edits(self.case), figures=wanted))
-        return {name: found[name] for name in wanted if name in found}
+        edits = dataclasses.replace(figures.edits(self.case), figures=wanted)
+        drawable = figures.tables(self.case, edits)
+        return {name: drawable[name] for name in wanted if name in drawable}
 
     @functools.cached_property
     def sheets(self) -> list[Sheet]:
-        """The tables for reading that are written next to the figures."""
-        return [each for each in tables.sheets(self.case) if each.name in SHEETS]
+        """The tables for reading that are written beside the figures."""
+        return [sheet for sheet in tables.sheets(self.case) if sheet.name in SHEETS]
 
 
-class StudyFile(NamedTuple):
-    """A study file: its name, question, published result, tiers, and trained studies."""
+@dataclasses.dataclass(frozen=True)
+class StudyFile:
+    """A study file: its name, question, published result, tiers, and the studies that were trained from it."""
 
     name: str
     question: str
@@ -81,41 +96,48 @@ class StudyFile(NamedTuple):
     @property
     def missing(self) -> list[str]:
         """The commands that train the tiers without tables."""
-        there = {each.manifest.tier for each in self.trained}
-        return [command(self.name, tier) for tier in (None, *self.tiers) if tier not in there]
+        trained = {study.manifest.tier for study in self.trained}
+        return [command(self.name, tier) for tier in (None, *self.tiers) if tier not in trained]
 
 
-def lacking(factors: Mapping[str, Sequence[object]]) -> str:
-    """The variants missing from a study of every component: "ffn=none; attention=mla"; "" for other studies."""
-    known, missing = groups(), []
+def missing_variants(factors: Mapping[str, Sequence[object]]) -> str:
+    """The variants missing from a study of every component, "ffn=none; attention=mla"; empty for other studies."""
     if not set(NAMED) <= factors.keys():
         return ""
+    missing = []
     for group in NAMED:
-        lacks = [name for name in known[group] if name not in factors[group]]
-        missing += [f"{group}={', '.join(lacks)}"] * bool(lacks)
+        names = [name for name in groups()[group] if name not in factors[group]]
+        if names:
+            missing.append(f"{group}={', '.join(names)}")
     return "; ".join(missing)
 
 
 def command(name: str, tier: str | None = None) -> str:
     """The command that trains a study file, or one of its tiers."""
-    return f"ablate +experiment={name}" + f" tier={tier}" * bool(tier)
+    return f"ablate +experiment={name} tier={tier}" if tier else f"ablate +experiment={name}"
 
 
 def study_files(root: Path) -> list[StudyFile]:
     """The study files of a checkout in the order of `make studies`, then tables without a study file.  Raises
     `Refused` and `Corrupt` if a folder's study is incomplete."""
     folder = root / RESULTS
-    every = [trained_in(each) for each in sorted(folder.iterdir()) if each.is_dir()] if folder.is_dir() else []
-    files = {file.stem: read_plain(file) for file in sorted((root / "experiments").glob("*.yaml"))}
-    of_none = [each for each in every if each.manifest.experiment not in files]
-    found = [_study_file(name, files[name] or {}, every) for name in by_value(files)]
-    return found + [StudyFile(each.name, each.manifest.question or "", "", [], [each]) for each in of_none]
+    studies = []
+    if folder.is_dir():
+        studies = [trained_in(path) for path in sorted(folder.iterdir()) if path.is_dir()]
+    contents = {path.stem: read_plain(path) or {} for path in sorted((root / "experiments").glob("*.yaml"))}
+    files = [study_file(name, contents[name], studies) for name in by_value(contents)]
+    for study in studies:
+        if study.manifest.experiment not in contents:
+            files.append(StudyFile(study.name, study.manifest.question or "", "", [], [study]))
+    return files
 
 
-def _study_file(name: str, content: dict[str, Any], every: list[Trained]) -> StudyFile:
-    trained = [each for each in every if each.manifest.experiment == name]
-    trained.sort(key=lambda each: (each.manifest.tier or "", each.name))
-    question, published = (" ".join(str(content.get(key) or "").split()) for key in ("question", "published"))
+def study_file(name: str, content: dict[str, Any], studies: list[Trained]) -> StudyFile:
+    """The study file of a name and content, with those of `studies` that were trained from it."""
+    trained = [study for study in studies if study.manifest.experiment == name]
+    trained.sort(key=lambda study: (study.manifest.tier or "", study.name))
+    question = " ".join(str(content.get("question") or "").split())
+    published = " ".join(str(content.get("published") or "").split())
     return StudyFile(name, question, published, list(content.get("tiers") or {}), trained)
 
 
@@ -123,10 +145,15 @@ def trained_in(folder: Path) -> Trained:
     """The study whose tables a folder holds.  Raises `Refused` and `Corrupt` if they are incomplete."""
     if not holds_tables(folder):
         raise Refused(f"{folder} holds no tables of a study; remove it, or write them anew with make studies")
-    words = folder / BY_HAND
+    file = folder / BY_HAND
     try:
-        text = words.read_text(encoding="utf-8").strip() if words.exists() else ""
+        words = file.read_text(encoding="utf-8").strip() if file.exists() else ""
     except UnicodeDecodeError:
-        raise Refused(f"{words} is no text in UTF-8") from None
+        raise Refused(f"{file} is no text in UTF-8") from None
+    first, _, rest = words.partition("\n")
+    answer = ""
+    if first.startswith(ANSWER):
+        answer = first.removeprefix(ANSWER).strip()
+        words = rest.strip()
     with refusing(folder):
-        return Trained(case_of(read_tables(folder), folder), text)
+        return Trained(case_of(read_tables(folder), folder), answer, words)

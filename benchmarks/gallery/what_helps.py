@@ -6,156 +6,222 @@ from typing import Any
 
 from ablate import evidence, formatting
 from ablate.evidence.tuned import common
+from ablate.formatting import number
 from ablate.runs import naming
+from ablate.runs.records import Manifest
 from ablate.runs.tables import named_rows
 from analysis.writing.sheet import Sheet, markdown
 from gallery.studies import StudyFile, Trained
 
-SMALL, LARGE = "catalogue_tuned", "catalogue_size"
-TEXT = """\
+SMALL = "catalogue_tuned"
+LARGE = "catalogue_size"
+ANSWER = """\
 # What helps
 
 {answer}
 
-Each change alone, of one variant of one component, against the same reference, at its own learning rate and with the
-settings that its paper pairs with it (FFN {matched}), sorted by the estimate at {params} parameters. Written by
-`make figures` from the tables of {studies}, which are discussed there.
-Larger models and budgets: [compute_ladder](../experiments/FINDINGS.md#compute_ladder) and
-[rms_norm](../experiments/FINDINGS.md#rms_norm). What each variant is: [catalogue](catalogue.md).
+- Each change was made alone, in one component of the same reference model, and trained at its own learning rate.
+- *helps*: better at both sizes. Other verdicts are those at {small}; most changes were trained there alone.
+- *worse*: worse at {small}. *not shown*: the interval includes zero, which is no evidence of equality.
+- Intervals are simultaneous over all changes of one size. They ignore the noise of tuning.
+- The models are small ({small} and {large} parameters), and see {seen} of one corpus, {corpus}.
+- The top estimates are probably too large, because they were selected. Two changes are not compared with each other.
+- Costs are multiples of the reference's. Costs of inference, such as the memory of keys and values, were not measured.
+- What each variant is: [catalogue](catalogue.md). The studies: {studies}.
+- Larger models and budgets: [compute_ladder](../experiments/findings/compute_ladder.md) and
+  [rms_norm](../experiments/findings/rms_norm.md)."""
+DETAILS = """\
+## How this was measured
 
-The reference ({levels}; {layers} layers of width
-{width}, {steps} steps on {task}, windows of {context} bytes, {seen}) reaches, at {params}, a test loss of {loss} nats
-per byte (mean ± SD over {seeds} seeds) at learning rate {rate}. All differences at {params} share these runs and this
-rate.
+The reference ({levels}; {layers} layers of width {width}, {steps} steps, windows of {context} bytes)
+reaches, at {small}, a test loss of {loss} nats per byte (mean ± SD over {seeds} seeds) at learning rate {rate}. All
+differences at {small} share these runs. Variants have the settings that their papers pair with them (FFN {matched}).
 
-{verdicts}
-- *worse*: worse at {params}. *not shown*: the interval at {params} includes zero, which is no evidence of equality.
-- *no verdict*: the two sides lost different numbers of runs, or t does not hold. Means and counts of seeds are
-  shown.
-- Intervals are simultaneous over all changes of one size; they ignore tuning noise. At {params} {tuning} seeds chose
-  the smallest rate within one standard error of the best, as registered before any result; that is the best itself in
-  {best} of {cells} configurations. A neighbouring rate costs {cost} in the median, so that chance seldom decides
-  ([how often it does](how-to/fair-comparisons.md#tuned-learning-rates-or-any-other-key)).
-- Beside it stands the difference with both sides at the reference's rate, and at how many of the {rates} rates the
-  change is lower: on the validation split, over the {tuning} tuning seeds, without intervals. A verdict that is not
-  found there rests on the choice of rates.
-- Two changes are not compared with each other. The top estimates are probably too large, because they were selected.
-- Costs of training are multiples of the reference's. CPU time includes evaluations, on cores that other runs shared.
-  Costs of inference, such as the memory of keys and values, were not measured."""
-ONE_SIZE = "- *better*: better at {params}; in this study no larger size has been trained."
-TWO_SIZES = """\
-- **helps**: better at both sizes. Other verdicts are those at {params}; most changes were trained there alone.
-- Rates, costs and the differences at common rates are those at {params}. At the larger size each change has the rate
-  with the best mean over two seeds; its differences at common rates are in the tables of that study."""
+{tuning_seeds} seeds chose the smallest learning rate within one standard error of the best, as registered before any
+result; that is the best itself in {best} of {cells} configurations. A neighbouring rate costs {cost} in the median, so
+that chance seldom decides ([how often it does](how-to/fair-comparisons.md#tuned-learning-rates-or-any-other-key)).
+
+*At {rate} for both* is the difference with both sides at the reference's rate, and *lower at* counts the rates of
+{rates} at which the change is lower: on the validation split, over the tuning seeds, without intervals. A verdict that
+is not found there rests on the choice of rates. CPU time includes evaluations, on cores that other runs shared. Rates,
+costs and these differences are those at {small}. Written by `make figures`."""
 
 
 def what_helps(files: list[StudyFile]) -> str:
-    """The page; "" while the catalogue has no tables."""
-    trained = {each.name: each for file in files for each in file.trained}
-    if SMALL not in trained:
+    """The page; empty while one of the two studies has no tables."""
+    studies = {study.name: study for file in files for study in file.trained}
+    if SMALL not in studies or LARGE not in studies:
         return ""
-    studies = [trained[name] for name in (SMALL, LARGE) if name in trained]
-    manifest, cells = studies[0].manifest, studies[0].case.cells.set_index("cell")
-    reference, tuning = next(cell for cell in manifest.cells if cell.reference), manifest.tuning
-    assert tuning
-    tables = [{row.label: row for row in named_rows(evidence.headline(each.case.effects))} for each in studies]
-    level_of = {each.label: next(iter(each.side(1))) for each in evidence.contrasts(manifest)}
-    raws = [_raw(each) for each in studies]
-    alike, at = common(manifest), tuning.values.index(tuning.cells[reference.id].value)
-    params, own = formatting.size(reference.params), cells.loc[reference.id]
-    rate, edge = formatting.setting(own["tuned_value"]), cells["tuned_at_edge"]
-    rows, found = [], dict[str, list[str]]()
-    for row in sorted(tables[0].values(), key=lambda row: (row.mean != row.mean, row.mean)):
-        there, cell = [table.get(row.label) for table in tables], cells.loc[level_of[row.label]]
-        name = naming.named(manifest, row.level, row.factor)
-        words = verdict(*(each.verdict if each else "" for each in there))
-        found.setdefault(words, []).append(name)
-        ratios = ((row.flops_ratio, 2), (row.seconds_ratio, 1))
-        costs = [f"×{formatting.number(ratio, places)}" if formatting.known(ratio) else "–" for ratio, places in ratios]
-        same = alike.get(row.label, [])
-        lower = f"{sum(each < 0 for each in same)} of {len(same)}" if same else "–"
-        rates = [formatting.number(same[at], 3, signed=True) if same else "–", lower]
-        rates += [formatting.setting(cell["tuned_value"]) + " (edge)" * bool(edge[cell.name])]
-        width = formatting.show(cell["chosen_value"]) if "chosen_value" in cell else "–"
-        shown = [_difference(each, raw.get(row.label, math.nan)) for each, raw in zip(there, raws, strict=True)]
-        rows.append([name, f"{row.factor}={row.level}", words, *shown, *rates, width, *costs, row.also])
-    facts = {
-        "answer": _answer(found, params, LARGE in trained),
-        "params": params,
-        "steps": reference.config.train.steps,
-        "layers": reference.config.model.layers,
-        "width": reference.config.model.dim,
-        "context": reference.config.data["context"],
-        "seen": formatting.epochs(manifest.passes(reference)),
-        "matched": naming.matched(manifest),
-        "studies": " and ".join(f"[{each.name}](../experiments/FINDINGS.md#{each.name})" for each in studies),
-        "levels": ", ".join(naming.named(manifest, level, factor) for factor, level in manifest.reference.items()),
-        "loss": " ± ".join(formatting.number(own[name], 3) for name in ("mean", "sd")),
-        "seeds": own["n"],
-        "rate": rate,
-        "rates": len(tuning.values),
-        "task": ", ".join(task.title for task in manifest.tasks.values()),
-        "tuning": tuning.seeds,
-        "verdicts": (ONE_SIZE if len(studies) == 1 else TWO_SIZES).format(params=params),
-        "cells": len(cells),
-    } | _tuned(studies[0])
-    notes = naming.notes(manifest.cells)
-    head = ["change", "key", "verdict", *map(_heading, studies), f"at {rate} for both", "lower at", "learning rate"]
-    sheet = Sheet("what-helps", "", [*head, "FFN width", "training FLOPs", "CPU time", "also set"], rows, notes)
-    return f"{TEXT.format(**facts)}\n\n{markdown(sheet)}"
+    small = studies[SMALL]
+    large = studies[LARGE]
+    changes = changes_of(small, large)
+    facts = facts_of(small, large)
+    answer = ANSWER.format(answer=answer_of(changes, facts["small"]), **facts)
+    notes = naming.notes(small.manifest.cells)
+    return "\n\n".join(
+        [
+            answer,
+            markdown(verdict_table(changes, facts["small"], facts["large"])).rstrip("\n"),
+            DETAILS.format(**facts),
+            markdown(detail_table(changes, facts["rate"], notes)),
+        ]
+    )
 
 
-def verdict(small: str, large: str | None = None) -> str:
-    """A change's verdict over the sizes; `large` is "" where it was not trained at the larger one, None if none was."""
+def changes_of(small: Trained, large: Trained) -> list[dict[str, str]]:
+    """A row of texts for each change, from the best to the worst."""
+    manifest = small.manifest
+    at_large = {row.label: row for row in named_rows(evidence.headline(large.case.effects))}
+    cells = small.case.cells.set_index("cell")
+    cell_of = {contrast.label: next(iter(contrast.side(1))) for contrast in evidence.contrasts(manifest)}
+    differences_at_rates = common(manifest)
+    reference_rate = reference_rate_index(manifest)
+    raw_small = raw_differences(small)
+    raw_large = raw_differences(large)
+    effects = evidence.headline(small.case.effects).sort_values("mean", kind="stable", na_position="last")
+    changes = []
+    for row in named_rows(effects):
+        cell = cells.loc[cell_of[row.label]]
+        larger = at_large.get(row.label)
+        at_rates = differences_at_rates.get(row.label, [])
+        rate = formatting.setting(cell["tuned_value"])
+        change = {
+            "name": naming.named(manifest, row.level, row.factor),
+            "key": f"{row.factor}={row.level}",
+            "verdict": verdict(row.verdict, larger.verdict if larger else ""),
+            "small": difference(row, raw_small[row.label]),
+            "large": difference(larger, raw_large[row.label]) if larger else "–",
+            "at one rate": number(at_rates[reference_rate], 3, signed=True) if at_rates else "–",
+            "lower at": f"{sum(value < 0 for value in at_rates)} of {len(at_rates)}" if at_rates else "–",
+            "rate": f"{rate} (edge)" if cell["tuned_at_edge"] else rate,
+            "FFN width": formatting.show(cell["chosen_value"]) if "chosen_value" in cell else "–",
+            "FLOPs": ratio(row.flops_ratio, 2),
+            "time": ratio(row.seconds_ratio, 1),
+            "also": row.also,
+        }
+        changes.append(change)
+    return changes
+
+
+def verdict(small: str, large: str) -> str:
+    """A change's verdict over the two sizes; `large` is empty if it was trained at the smaller one alone."""
     if small == large == "better":
         return "helps"
-    own = {"undecided": "not shown", "withheld": "no verdict"}.get(small, small)
-    joined = large is not None and (small == "better" or large in ("better", "worse"))
-    return own + f" ({large or 'not trained'} at the larger size)" * joined
+    words = {"undecided": "not shown", "withheld": "no verdict"}.get(small, small)
+    if small == "better" or large in ("better", "worse"):
+        return f"{words} ({large or 'not trained'} at the larger size)"
+    return words
 
 
-def _answer(found: dict[str, list[str]], params: str, larger: bool) -> str:
+def answer_of(changes: list[dict[str, str]], params: str) -> str:
     """The page in two sentences."""
-    best = found.get("helps" if larger else "better", [])
-    first = f"Better at {'both sizes tried' if larger else params}: {formatting.listed(best) or 'none'}."
-    counts = [f"{len(names)} {words}" for words, names in found.items() if names is not best]
+    helps = [change["name"] for change in changes if change["verdict"] == "helps"]
+    others = [change["verdict"] for change in changes if change["verdict"] != "helps"]
+    counts = [f"{others.count(words)} {words}" for words in dict.fromkeys(others)]
+    first = f"Better at both sizes tried: {formatting.listed(helps) or 'none'}."
     return f"**{first}** The others, at {params}: {', '.join(counts)}."
 
 
-def _tuned(study: Trained) -> dict[str, Any]:
-    """How many configurations have the rate of the best mean, and what the nearer neighbour costs, also in SDs."""
+def verdict_table(changes: list[dict[str, str]], small: str, large: str) -> Sheet:
+    """Each change with its verdict, both differences, and its cost."""
+    head = ["change", "verdict", f"difference in test loss at {small} [95 %]", f"at {large} [95 %]", "CPU time"]
+    rows = [[change[key] for key in ("name", "verdict", "small", "large", "time")] for change in changes]
+    return Sheet("what-helps", "", head, rows, [])
+
+
+def detail_table(changes: list[dict[str, str]], rate: str, notes: list[str]) -> Sheet:
+    """How each change does at common learning rates, and what else its configuration has."""
+    keys = ("name", "key", "at one rate", "lower at", "rate", "FFN width", "FLOPs", "also")
+    head = ["change", "key", f"at {rate} for both", "lower at", "learning rate", "FFN width", "training FLOPs"]
+    head.append("also set")
+    return Sheet("details", "", head, [[change[key] for key in keys] for change in changes], notes)
+
+
+def facts_of(small: Trained, large: Trained) -> dict[str, Any]:
+    """What the texts of the page state about the two studies."""
+    manifest = small.manifest
+    tuning = manifest.tuning
+    assert tuning
+    reference = reference_of(manifest)
+    config = reference.planned_config
+    scores = small.case.cells.set_index("cell").loc[reference.id]
+    links = [f"[{study.name}](../experiments/findings/{study.name}.md)" for study in (small, large)]
+    return {
+        "small": formatting.size(reference.params),
+        "large": formatting.size(reference_of(large.manifest).params),
+        "seen": formatting.epochs(manifest.passes(reference)),
+        "corpus": naming.scope(manifest, [reference.id], []).partition(",")[0],
+        "studies": " and ".join(links),
+        "levels": ", ".join(naming.named(manifest, level, factor) for factor, level in manifest.reference.items()),
+        "layers": config.model.layers,
+        "width": config.model.dim,
+        "steps": config.train.steps,
+        "context": config.data["context"],
+        "loss": f"{number(scores['mean'], 3)} ± {number(scores['sd'], 3)}",
+        "seeds": scores["n"],
+        "rate": formatting.setting(scores["tuned_value"]),
+        "rates": len(tuning.values),
+        "matched": naming.matched(manifest),
+        "tuning_seeds": tuning.seeds,
+        "cells": len(manifest.cells),
+        **tuning_facts(small),
+    }
+
+
+def reference_of(manifest: Manifest) -> Any:
+    """The cell that all changes are compared with."""
+    return next(cell for cell in manifest.cells if cell.reference)
+
+
+def reference_rate_index(manifest: Manifest) -> int:
+    """The place of the reference's learning rate among those tried."""
+    assert manifest.tuning
+    return manifest.tuning.values.index(manifest.tuning.cells[reference_of(manifest).id].value)
+
+
+def tuning_facts(study: Trained) -> dict[str, Any]:
+    """How many configurations have the rate of the best mean, and what the nearer neighbour of that rate costs."""
     tuning = study.manifest.tuning
     assert tuning
     order = sorted(range(len(tuning.values)), key=lambda i: float(str(tuning.values[i])))
-    spread = study.case.cells.set_index("cell")["sd"]
-    best, costs, ratios = 0, list[float](), list[float]()
+    sd_of_run = study.case.cells.set_index("cell")["sd"]
+    best = 0
+    costs = []
+    costs_in_sd = []
     for name, cell in tuning.cells.items():
-        scores = [float("inf") if cell.scores[i] is None else float(cell.scores[i] or 0) for i in order]
-        top = scores.index(min(scores))
-        best += tuning.values[order[top]] == cell.value
-        cost = min(scores[i] for i in (top - 1, top + 1) if 0 <= i < len(scores)) - scores[top]
+        scores = []
+        for i in order:
+            score = cell.scores[i]
+            scores.append(math.inf if score is None else float(score))
+        lowest = scores.index(min(scores))
+        if tuning.values[order[lowest]] == cell.value:
+            best += 1
+        neighbours = scores[max(0, lowest - 1) : lowest] + scores[lowest + 1 : lowest + 2]
+        cost = min(neighbours) - scores[lowest]
         costs.append(cost)
-        ratios.append(cost / float(spread[name]))
-    cost = statistics.median(costs)
-    return {"best": best, "cost": f"{formatting.number(cost, 3)}, {statistics.median(ratios):.2g} SD of a run,"}
+        costs_in_sd.append(cost / float(sd_of_run[name]))
+    cost_text = f"{number(statistics.median(costs), 3)}, {statistics.median(costs_in_sd):.2g} SD of a run,"
+    return {"best": best, "cost": cost_text}
 
 
-def _raw(study: Trained) -> dict[str, float]:
-    """By label the difference of means, which a withheld row lacks."""
+def raw_differences(study: Trained) -> dict[str, float]:
+    """By label the difference of means, which an effect without verdict lacks."""
     means = study.case.cells.set_index("cell")["mean"]
-    sides = [(each, [next(iter(each.side(sign))) for sign in (1, -1)]) for each in evidence.contrasts(study.manifest)]
-    return {each.label: means[one] - means[other] for each, (one, other) in sides}
+    differences = {}
+    for contrast in evidence.contrasts(study.manifest):
+        level = next(iter(contrast.side(1)))
+        reference = next(iter(contrast.side(-1)))
+        differences[contrast.label] = means[level] - means[reference]
+    return differences
 
 
-def _heading(study: Trained) -> str:
-    params = next(cell.params for cell in study.manifest.cells if cell.reference)
-    return f"test loss at {formatting.size(params)}, difference [95 %]"
-
-
-def _difference(row: Any, raw: float) -> str:
-    """The difference with its interval; a withheld one without, with the counts of seeds."""
-    if row is None:
-        return "–"
-    if row.mean != row.mean:
-        return f"{formatting.number(raw, 3, signed=True)} ({formatting.ranks(row)})"
+def difference(row: Any, raw: float) -> str:
+    """A difference with its interval; without a verdict, the difference of means with the counts of seeds."""
+    if math.isnan(row.mean):
+        return f"{number(raw, 3, signed=True)} ({formatting.ranks(row)})"
     return formatting.span(row.mean, row.low, row.high, formatting.decimals([(row.high - row.low) / 2]))
+
+
+def ratio(value: float, places: int) -> str:
+    """A cost as a multiple of the reference's: "×1.07"."""
+    return f"×{number(value, places)}" if formatting.known(value) else "–"
