@@ -27,10 +27,9 @@ from ablate.model.cost import Budget
 from ablate.model.init import shared_draws
 from ablate.model.products import one_thread
 from ablate.planning.checks import child
-from ablate.planning.checks.duplicates import Twins, about_twins, refuse_equal, same_networks
+from ablate.planning.checks.duplicates import Pair, about_networks, refuse_equal, same_networks
 from ablate.planning.checks.examine import examine_cell
 from ablate.planning.checks.memory import memory_facts, memory_problems
-from ablate.planning.checks.small_models import distinguishing
 from ablate.planning.checks.user_code import (
     DescribedTask,
     describe,
@@ -61,7 +60,7 @@ class Inspection:
     checked: list[Checked] = dataclasses.field(default_factory=list)
     problems: list[Problem] = dataclasses.field(default_factory=list)
     notes: list[list[str]] = dataclasses.field(default_factory=list)  # on each cell
-    twins: list[Twins] = dataclasses.field(default_factory=list)
+    pairs: list[Pair] = dataclasses.field(default_factory=list)  # of cells that are the same network
 
 
 def inspect_cells(
@@ -101,19 +100,16 @@ def inspect(configs: list[Config], labels: list[str], references: list[int], mat
 
 def try_out(found: Inspection) -> None:
     """Try out small copies of cells: those with user code for mistakes, all for equal networks; count their memory."""
-    _, positions = distinguishing(found.checked)
     for i, cell in enumerate(reported(list(found.checked), "trying")):
         problems, notes = list[Problem](), list[str]()
         if is_foreign(numbers(cell.config)):
             child.begin(foreign_parts(cell.config))
-            problems, notes = examine_cell(cell, positions)
+            problems, notes = examine_cell(cell)
         found.problems += problems
         found.notes[i] += notes
         found.checked[i] = cell._replace(memory=memory_facts(cell))
     if not found.problems:
-        found.twins, notes_on_losses = same_networks(found.checked)
-        for notes, more in zip(found.notes, notes_on_losses, strict=True):
-            notes += more
+        found.pairs = same_networks(found.checked)
 
 
 def as_plain(call: Callable[[], Inspection]) -> dict[str, Any]:
@@ -124,8 +120,7 @@ def as_plain(call: Callable[[], Inspection]) -> dict[str, Any]:
         row = {key: getattr(cell, key) for key in ("defaults", "memory")}
         row |= {key: plain(getattr(cell, key)) for key in ("config", "budget", "matched", "user_code")}
         cells.append(row | {"task": describe(cell.task, cell.config)})
-    twins = [dataclasses.asdict(pair) for pair in found.twins]
-    return {"checked": cells, "problems": found.problems, "notes": found.notes, "twins": twins}
+    return {"checked": cells, "problems": found.problems, "notes": found.notes, "pairs": found.pairs}
 
 
 def from_plain(found: dict[str, Any], user: list[str]) -> Inspection:
@@ -146,7 +141,7 @@ def from_plain(found: dict[str, Any], user: list[str]) -> Inspection:
             )
         )
     problems = [Problem(*row) for row in found["problems"]]
-    return Inspection(checked, problems, found["notes"], [Twins(**row) for row in found["twins"]])
+    return Inspection(checked, problems, found["notes"], [tuple(pair) for pair in found["pairs"]])
 
 
 def judge_cells(cells: Cells, found: Inspection, settings: Config) -> list[str]:
@@ -155,13 +150,19 @@ def judge_cells(cells: Cells, found: Inspection, settings: Config) -> list[str]:
     notes = refuse_equal(cells.rows, cells.checked, settings.allow_duplicates)
     for row, remarks in zip(cells.rows, found.notes, strict=True):
         notes += [f"{row.label}: {note}" for note in remarks]
-    twins, remarks = about_twins(cells.rows, found.twins, settings.allow_duplicates)
+    same = about_networks(cells.rows, found.pairs)
+    twins = []
+    if settings.allow_duplicates:
+        notes += [f"{sentence}; allow_duplicates=true trains both" for sentence in same]
+    else:
+        how = "leave one out, or write allow_duplicates=true"
+        twins = [Problem("", f"{sentence}; {how}") for sentence in same]
     seeds = settings.seeds
     at_once = len(seeds) if isinstance(seeds, list) else seeds if isinstance(seeds, int) else AT_ONCE
     large, tight = memory_problems(cells.rows, cells.checked, len(cells.rows) * at_once)
     if problems := large + twins:
         raise PlanError(list(dict.fromkeys(problems)))
-    return list(dict.fromkeys([*notes, *remarks, *tight]))
+    return list(dict.fromkeys([*notes, *tight]))
 
 
 _counts: WeakKeyDictionary[Task, dict[Any, Any]] = WeakKeyDictionary()  # positions of a task's batches

@@ -123,14 +123,6 @@ class Counting(LayerNorm):
         return self.scale * super().forward(x)
 
 
-class Far(LayerNorm):
-    """Looks ahead in long sequences alone."""
-
-    def forward(self, x, mask=None):
-        y = super().forward(x)
-        return y + y.mean(1, keepdim=True) if x.shape[1] > 20 else y
-
-
 class Unread(LayerNorm):
     def __init__(self, dim: int, eps: float, strength: float):
         super().__init__(dim, eps)
@@ -290,7 +282,7 @@ REST = {
 GROUPS = {"position": ["FixedBase"], "ffn": ["GateOfOne", "Spectral", "Dispatching", "ThirdIdle", "Square", "Rounded"]}
 GROUPS |= {"attention": ["OffByOne", "Odd", "Edge", "Trained", "Blind"]}
 GROUPS["residual"] = ["Forgetful", "Skipping", "NeverSkipping"]
-GROUPS["norm"] = ["OverTime", "OverBatch", "Batchwise", "Windowwise", "Counting", "Far", "Unread", "Idle", "Single"]
+GROUPS["norm"] = ["OverTime", "OverBatch", "Batchwise", "Windowwise", "Counting", "Unread", "Idle", "Single"]
 GROUPS["norm"] += ["Drawing", "Broken", "ByWidth", "Unmasked", "Misshapen"]
 OWN = {"Unread": "eps: 1.0e-5\nstrength: 1.0", "Edge": "bias: false\nscale: null\nchunk: 6", "Rounded": "hidden: 20"}
 OWN |= dict.fromkeys(("Spectral", "Square", "Unmasked", "Misshapen"), "")

@@ -1,7 +1,4 @@
-"""Tiny copies of cells: models small enough to be tried out in planning, in which every setting still has an effect.
-
-`Trial` trains one with the cell's own step, and counts the gradients that a step takes.
-"""
+"""Small copies of cells, which can be trained for a few steps while a study is planned."""
 
 from __future__ import annotations
 
@@ -16,9 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.config.components import resolve
-from ablate.config.depth import fewest, first_layers, mapped, patterned, variants_of
+from ablate.config.depth import fewest, first_layers, mapped
 from ablate.config.errors import BadComponent, one_line
-from ablate.config.schema import BUILT, COMPONENTS, LAYERS, PLACED, Config
+from ablate.config.schema import BUILT, COMPONENTS, Config
 from ablate.data.task import Batch
 from ablate.formatting import flat
 from ablate.model.build import build_objective, initialised_model
@@ -29,14 +26,18 @@ from ablate.runs.key import is_foreign
 from ablate.runs.records import Matched, UserCode
 from ablate.training.step import Step, build_step
 
-HEAD = 16  # features of a head; fewer would leave rotary shares and bases nothing to turn
-SHALLOW = 2  # sharing layers, and scaling by depth, need two
+SHALLOW = 2  # layers; sharing layers, and scaling by depth, need two
+DEEP = 2e7  # parameters up to which a copy can have all layers
+TOO_LARGE = 5e7  # parameters beyond which there is no copy: it would take seconds and gigabytes
 VOCAB = 512
-CONTEXT = 1024
-SHORTEST = 16  # positions
+ROWS = 4
+LENGTHS = (16, 128)  # the fewest positions, and those of a small model
+LONGEST = 1024
+WORK = 4e7  # parameters · positions above which sequences are shorter
 WIDTHS = ("ffn", "embedding")  # groups whose whole numbers are widths
-WORK = 1.5e8  # parameters · positions of a batch, about what is tried out in half a second
-WIDE = 2e7  # parameters up to which a cell is tried out in all its depth, to confirm
+RATE = 1.0  # learning rate of SGD
+CLIP = 0.1  # gradient clipping, small enough that a step that does not clip differs
+UPDATES = 32  # in which happens what happens now and then in training, such as a dropped layer
 
 
 class Checked(NamedTuple):
@@ -52,37 +53,22 @@ class Checked(NamedTuple):
 
 
 class Spec(NamedTuple):
-    """A copy to build: its configuration, its task's sizes, the rows and positions of its batches.  `beyond` is a
-    length beyond the context at which it is tested, too; 0 for none."""
+    """A copy to build: its configuration, its task's sizes, the positions of its batches, and its precision."""
 
     config: Config
     task: dict[str, Any]
-    rows: int
     length: int
-    double: bool
-    beyond: int = 0
-
-    @property
-    def longer(self) -> Spec:
-        """The copy with batches of length `beyond`."""
-        inputs = {name: [[self.beyond, *shape[1:]], numbers] for name, (shape, numbers) in self.task["inputs"].items()}
-        return self._replace(task=self.task | {"inputs": inputs}, length=self.beyond)
-
-
-def distinguishing(cells: list[Checked]) -> tuple[set[str], int]:
-    """The dotted keys whose values differ between cells, and enough positions for every setting to have an effect: one
-    more than any integer below the context."""
-    found = [flat(cell.config.as_json()) for cell in cells]
-    keys = {key for one in found for key in one}
-    numbers = [number for cell in cells for number in whole_numbers(cell.config) if number < cell.task.context]
-    differing = {key for key in keys if any(one.get(key) != found[0].get(key) or key not in one for one in found)}
-    return differing, 1 + max(numbers, default=0)
+    double: bool = True
 
 
 def whole_numbers(config: Config) -> set[int]:
     """The integers of components that may be positions; those of FFN and embedding are widths."""
-    values = [value for group in COMPONENTS if group not in WIDTHS for value in flat(getattr(config, group)).values()]
-    return {value for value in values if isinstance(value, int) and not isinstance(value, bool)}
+    numbers = set()
+    for group in COMPONENTS:
+        if group not in WIDTHS:
+            values = flat(getattr(config, group)).values()
+            numbers |= {value for value in values if isinstance(value, int) and not isinstance(value, bool)}
+    return numbers
 
 
 def facts_of(task: Any, largest: int = VOCAB) -> dict[str, Any]:
@@ -90,87 +76,54 @@ def facts_of(task: Any, largest: int = VOCAB) -> dict[str, Any]:
     vocab = min(task.vocab, largest)
     outputs = vocab if task.outputs == task.vocab else min(task.outputs, largest)
     inputs = {name: [list(x.shape[1:]), x.is_floating_point()] for name, x in task.blank().items()}
-    same = {name: getattr(task, name) for name in ("kind", "features", "context")}
-    return same | {"vocab": vocab, "outputs": outputs, "inputs": inputs}
+    facts = {name: getattr(task, name) for name in ("kind", "features", "context")}
+    return facts | {"vocab": vocab, "outputs": outputs, "inputs": inputs}
 
 
-def small(cell: Checked, kept: set[str], positions: int) -> Spec:
-    """The copy that is tried first: narrow heads and few layers, without changing the keys in `kept`."""
-    config, heads, dim = cell.config, cell.config.model.heads, cell.config.model.dim
-    narrow = dim if kept & {"model.dim", "model.heads"} or dim <= heads else heads * min(HEAD, dim // heads)
-    rule = config.parametrization
-    if base := rule.get("base_dim"):  # the ratio of the widths stays
-        narrow = dim if rule.get("base_head_dim") or base * narrow % dim else narrow
-        config = config.with_value("parametrization.base_dim", base * narrow // dim)
-    config = config.with_value("model.dim", narrow)
-    if config.model.head_dim is not None and "model.head_dim" not in kept:
-        config = config.with_value("model.head_dim", min(HEAD, config.model.head_dim))
-    deep = kept & {"model.layers", *(f"{group}.{LAYERS}" for group in PLACED)}
-    if not deep and not any(patterned(config)):  # a pattern needs all its layers
-        config = config.with_value("model.layers", min(SHALLOW, config.model.layers))
+def copy_of(cell: Checked, deep: bool = False) -> Spec | None:
+    """The copy of a cell with few layers, or with all unless they are too large; None if even few are.
 
-    def narrowed(ffn: dict[str, Any]) -> dict[str, Any]:
-        width = ffn.get("hidden")
-        return ffn | {"hidden": max(1, round(width * narrow / dim))} if isinstance(width, int) else ffn
-
-    if not any(key.startswith("ffn.") and key.endswith(".hidden") for key in kept):
-        config = config.with_value("ffn", mapped(config.ffn, narrowed))
-    return fit(cell, config, positions)
-
-
-def full(cell: Checked, positions: int, least: int = SHALLOW) -> Spec:
-    """The copy with the cell's own sizes, and with all layers if the model is not too large, else at least `least`."""
-    layers = cell.config.model.layers if cell.budget.core < WIDE else fewest(cell.config, least)
-    return fit(cell, first_layers(cell.config, layers), positions)
-
-
-def fit(cell: Checked, config: Config, positions: int) -> Spec:
-    """A copy with batches as long as its size allows, of at least `positions` if the task has as many."""
+    Its sequences are longer than any integer in the configuration below the context, so that windows have an effect.
+    """
+    config = cell.config
+    if not deep or cell.budget.core > DEEP:
+        config = first_layers(config, fewest(config, SHALLOW))
+    parameters = cell.budget.core * config.model.layers / cell.config.model.layers
+    if parameters > TOO_LARGE:
+        return None
     # A user's objective may hold a teacher, which has logits for the whole vocabulary.
-    whole = cell.task.vocab + cell.task.outputs if is_foreign(config.objective) else VOCAB
-    model, facts = config.model, facts_of(cell.task, whole)
-    widths = [node.get("hidden") for node in variants_of(config.ffn)]
-    width = max(hidden if isinstance(hidden, int) else 4 * model.dim for hidden in widths)
-    parameters = model.layers * model.dim * (4 * model.dim + 3 * width) + facts["vocab"] * model.dim
-    context = min(cell.task.context, CONTEXT)
-    rows = 3 if context <= 128 else 2
-    length = max(int(WORK / parameters / rows), positions, SHORTEST)
-    longest = max((cell.task.span(each) for each in cell.config.eval.lengths), default=0)
-    beyond = min(longest, max(length, context + 1), CONTEXT)
+    largest = cell.task.vocab + cell.task.outputs if is_foreign(config.objective) else VOCAB
+    parameters += min(largest, cell.task.vocab) * config.model.dim
+    numbers = [number for number in whole_numbers(config) if number < cell.task.context]
+    shortest, usual = LENGTHS
+    affordable = min(usual, int(WORK / parameters / ROWS))
+    length = max(shortest, affordable, 1 + max(numbers, default=0))
     parts = {group: getattr(config, group) for group in (*BUILT, "model", "user")}
-    # Without kernels, which need a GPU and wider heads.
+    # Kernels need a GPU.
     parts["attention"] = mapped(config.attention, lambda node: node | {"kernels": None} if "kernels" in node else node)
     config = Config(**parts, data={"context": cell.task.context})
-    return Spec(config, facts, rows, min(context, length), True, beyond if beyond > context else 0)
+    return Spec(config, facts_of(cell.task, largest), min(length, cell.task.context, LONGEST))
 
 
-def build(spec: Spec, seed: int = 0) -> nn.Module:
+def build(spec: Spec) -> nn.Module:
     """The copy's model, initialised like the cell's."""
-    model = initialised_model(spec.config, SimpleNamespace(**spec.task), seed)
+    model = initialised_model(spec.config, SimpleNamespace(**spec.task), 0)
     return model.double() if spec.double else model
 
 
 def some_inputs(spec: Spec, seed: int = 0) -> dict[str, Tensor]:
     """A batch of random inputs, masks of ones."""
     draw = torch.Generator().manual_seed(seed)
-    found = {}
-    for name, (shape, numbers) in spec.task["inputs"].items():
-        size = (spec.rows, min(shape[0], spec.length), *shape[1:])
+    inputs = {}
+    for name, (shape, is_number) in spec.task["inputs"].items():
+        size = (ROWS, min(shape[0], spec.length), *shape[1:])
         if name.endswith("mask"):
-            found[name] = torch.ones(size)
-        elif numbers:
-            found[name] = torch.randn(size, generator=draw, dtype=torch.float64 if spec.double else torch.float32)
+            inputs[name] = torch.ones(size)
+        elif is_number:
+            inputs[name] = torch.randn(size, generator=draw, dtype=torch.float64 if spec.double else torch.float32)
         else:
-            found[name] = torch.randint(spec.task["vocab"], size, generator=draw)
-    return found
-
-
-def others(x: Tensor, vocab: int) -> Tensor:
-    """Inputs that differ at every position."""
-    draw = torch.Generator().manual_seed(1)
-    if x.is_floating_point():
-        return x + torch.randn(x.shape, generator=draw, dtype=x.dtype)
-    return (x + torch.randint(1, max(2, vocab), x.shape, generator=draw)) % vocab
+            inputs[name] = torch.randint(spec.task["vocab"], size, generator=draw)
+    return inputs
 
 
 @torch.no_grad()
@@ -184,93 +137,87 @@ def perturb(model: nn.Module) -> nn.Module:
     return model
 
 
-RATE = 1e-2  # learning rate, for gradients of RMS 1
-CLIP = 1e-3  # gradient clipping, small enough that a step that does not clip differs
-UPDATES = 32  # in which gradients are counted, and what happens now and then in training is seen
-TRIAL_ROWS = 8  # of their batches, which a step may split
-
-
-class Plain(torch.optim.Optimizer):
-    """θ ← θ − lr · g / RMS(g) for each parameter; `seen` holds learning rate and gradient norm of every update."""
-
-    def __init__(self, model: nn.Module):
-        super().__init__(model.parameters(), {"lr": RATE, "lr_share": 1.0})
-        self.seen: list[list[float]] = []
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
-        """Move every parameter that has a gradient."""
-        [group] = self.param_groups
-        moved = [p for p in group["params"] if p.grad is not None]
-        self.seen.append([group["lr"], float(nn.utils.get_total_norm([p.grad for p in moved]))])
-        for p in moved:
-            assert p.grad is not None
-            p.sub_(group["lr"] * p.grad / p.grad.square().mean().sqrt().clamp(min=1e-12))
-
-
 class Trial:
-    """A copy with its step and a plain optimiser; an update sets these attributes.
+    """A copy that is trained with its cell's step, by SGD on random targets; an update sets these attributes.
 
+    losses     of each gradient so far
     logits     of the first gradient
-    loss       expected loss of random targets before the update
     idle       parameters that the first gradient left without one
     passes     gradients taken so far, in batches: that of half a batch counts half
     """
 
     def __init__(self, spec: Spec, model: nn.Module):
-        self.model, self.objective, self.optimiser = model.train(), build_objective(spec.config), Plain(model)
-        self.step = build_step(spec.config, model, self.optimiser, CLIP)
-        self.passes, self.number, self.first = 0.0, 0, True
-        self.logits, self.shape = torch.empty(0), torch.Size()
+        self.spec = spec
+        self.model = model.train()
+        self.objective = build_objective(spec.config)
+        optimiser = torch.optim.SGD(model.parameters())
+        optimiser.param_groups[0]["lr_share"] = 1.0
+        self.step = build_step(spec.config, model, optimiser, CLIP)
+        self.losses: list[float] = []
+        self.passes = 0.0
 
-    def update(self, inputs: dict[str, Tensor], number: int) -> Trial:
-        """One update on random targets."""
-        self.number, self.first = number, True
-        with torch.no_grad():
-            shape = self.shape = self.shape or self.model.eval()(**inputs).shape
-        targets = torch.randint(shape[-1], shape[:-1], generator=torch.Generator().manual_seed(number))
-        self.model.train()
+    def update(self, number: int) -> Trial:
+        """One update."""
+        self.number = number
+        self.is_first = True
+        batch = self.random_batch(number)
         self.step.generator.manual_seed(step_seed(0, number))
-        self.step.update(Batch(inputs, targets), RATE, partial(self.gradients, targets.numel()))
+        self.step.update(batch, RATE, partial(self.gradients, batch.targets.numel()))
         self.model.zero_grad(set_to_none=True)
         return self
+
+    @torch.no_grad()
+    def random_batch(self, number: int) -> Batch:
+        """A batch with random targets."""
+        inputs = some_inputs(self.spec, number)
+        shape = self.model.eval()(**inputs).shape
+        self.model.train()
+        return Batch(inputs, torch.randint(shape[-1], shape[:-1], generator=torch.Generator().manual_seed(number)))
+
+    @torch.no_grad()
+    def evaluate(self) -> float:
+        """The loss of a batch in evaluation mode, with running statistics, say."""
+        batch = self.random_batch(0)
+        logits = self.model.eval()(**batch.inputs)
+        return float(F.cross_entropy(logits.flatten(0, -2), batch.targets.flatten()))
 
     def gradients(self, whole_batch: int, batch: Batch) -> dict[str, Tensor]:
         """See Gradients."""
         self.model.zero_grad(set_to_none=True)
         rekey(self.model, 0, self.number)
         torch.default_generator.manual_seed(self.number)  # for components that use it
-        logits, targets = self.model(**batch.inputs), batch.targets
+        targets = batch.targets
+        logits = self.model(**batch.inputs)
         loss = F.cross_entropy(logits.flatten(0, -2), targets.flatten())
         terms = terms_of(self.model, self.objective, logits, targets, batch.inputs, targets.numel(), 1.0)
-        whole = sum(terms.values(), loss)
-        whole.backward()
+        objective = sum(terms.values(), loss)
+        objective.backward()
+        self.losses.append(float(objective.detach()))
         self.passes += targets.numel() / whole_batch
-        if self.first:
-            self.first, self.logits = False, logits.detach()
-            self.loss = float((self.logits.logsumexp(-1) - self.logits.mean(-1)).mean())
-            self.idle = {n for n, p in self.model.named_parameters() if p.requires_grad and p.grad is None}
-        found = {"loss": loss} | (terms | {"objective": whole} if terms else {})
-        return {name: value.detach() for name, value in found.items()}
+        if self.is_first:
+            self.is_first = False
+            self.logits = logits.detach()
+            self.idle = {name for name, p in self.model.named_parameters() if p.requires_grad and p.grad is None}
+        losses = {"loss": loss} | (terms | {"objective": objective} if terms else {})
+        return {name: value.detach() for name, value in losses.items()}
 
 
 def with_passes(budget: Budget, config: Config, task: Any) -> Budget:
     """The budget with the FLOPs of all gradients that a step takes, on average.  Raises BadComponent."""
-    step, why = resolve("step", config.step["_target_"], config.user), ""
-    if step is Step:
+    step = resolve("step", config.step["_target_"], config.user)
+    spec = copy_of(Checked(config, task, budget))
+    if step is Step or spec is None:
         return budget
-    for double in (True, False):
-        spec = small(Checked(config, task, budget), set(), SHORTEST)._replace(rows=TRIAL_ROWS, double=double)
-        try:
-            with torch.random.fork_rng(devices=[]):
-                trial = Trial(spec, build(spec))
-                for number in range(UPDATES):
-                    trial.update(some_inputs(spec, number), number)
-        except Exception as error:  # a user's step can fail in any way
-            why = why or one_line(error)
-            continue
-        passes = trial.passes / UPDATES
-        note = f"{step.__name__}: takes {passes:.3g} gradients of a batch in a step; its FLOPs are those of all of them"
-        notes = [*budget.notes, *[note] * (passes != 1)]
-        return dataclasses.replace(budget, flops_per_token=passes * budget.flops_per_token, notes=notes)
-    raise BadComponent("step", f"cannot be run on a small copy of the model ({why})")
+    try:
+        with torch.random.fork_rng(devices=[]):
+            spec = spec._replace(double=False)
+            trial = Trial(spec, build(spec))
+            for number in range(UPDATES):
+                trial.update(number)
+    except Exception as error:  # a user's step can fail in any way
+        raise BadComponent("step", f"cannot be run on a small copy of the model ({one_line(error)})") from None
+    passes = trial.passes / UPDATES
+    if passes == 1:
+        return budget
+    note = f"{step.__name__}: takes {passes:.3g} gradients of a batch in a step; its FLOPs are those of all of them"
+    return dataclasses.replace(budget, flops_per_token=passes * budget.flops_per_token, notes=[*budget.notes, note])
