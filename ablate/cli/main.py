@@ -113,8 +113,8 @@ def study(options: Namespace, words: list[str], unknown: list[str]) -> Outcome:
         plan = api.plan(options.words, folder)
         from ablate.cli.sweep import dry_run, expected_cost, sweep  # loads pandas, which a mistake need not wait for
 
-        cost = expected_cost(plan) if plan.dry_run else None
-    return dry_run(plan, cost) if cost else sweep(plan)
+        time = expected_cost(plan) if plan.dry_run else ""
+    return dry_run(plan, time) if plan.dry_run else sweep(plan)
 
 
 def misplaced(options: Namespace, words: list[str], unknown: list[str]) -> tuple[str, str] | None:

@@ -1,7 +1,7 @@
 """The page of a plan: what will be trained, what else differs, what it costs, and which effects it can find."""
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import pandas
 
@@ -20,13 +20,13 @@ TAIL = 5
 NAMED = 4  # configurations with the same note, and values, that are listed
 
 
-def preview(plan: Plan, time: str = "", vectors: Sequence[str] = ()) -> str:
-    """A plan as text; `time` and `vectors` are the lines on its expected cost."""
+def preview(plan: Plan, time: str = "") -> str:
+    """A plan as text; `time` is the line on its expected cost."""
     manifest = plan.manifest
     page = [*trained(plan), "", *table_lines(plan), "", *differences(manifest)]
     if time:
         page.append(f"time: {time}")
-    page += [*vectors, *power(plan), *manifest.remarks, *notes(plan)]
+    page += [*power(plan), *manifest.remarks, *notes(plan)]
     return "\n".join(page)
 
 

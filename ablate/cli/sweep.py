@@ -1,7 +1,6 @@
 """Trains a study on the command line, or shows its plan (`dry_run=true`): output and the exit code."""
 
 import contextlib
-import dataclasses
 from contextlib import AbstractContextManager
 
 from ablate import api, evidence
@@ -101,27 +100,19 @@ def verdicts(study: Study) -> dict[str, object]:
     return result | {"replicated": evidence.replication(manifest, claims), "notes": study.notes}
 
 
-@dataclasses.dataclass(frozen=True)
-class Cost:
-    """The expected time of a plan's training, and the cost of training vectors, as lines."""
-
-    time: str
-    vectors: list[str]
-
-
-def expected_cost(plan: Plan) -> Cost:
-    """What a plan costs on this machine."""
+def expected_cost(plan: Plan) -> str:
+    """What a plan's training costs on this machine, as a line."""
     if not plan.todo:  # torch is not imported
-        return Cost("", [])
-    from ablate.planning.measured import expected_time, expected_vectors
+        return ""
+    from ablate.planning.measured import expected_time
 
     report("timing a few steps")
-    return Cost(expected_time(plan), expected_vectors(plan))
+    return expected_time(plan)
 
 
-def dry_run(plan: Plan, cost: Cost) -> Outcome:
-    """Print a plan with its cost and the command that trains it; `--json` has its configurations and runs."""
-    echo(f"{preview(plan, cost.time, cost.vectors)}\n{next_step(plan)}")
+def dry_run(plan: Plan, time: str) -> Outcome:
+    """Print a plan with its expected time and the command that trains it; `--json` has its configurations and runs."""
+    echo(f"{preview(plan, time)}\n{next_step(plan)}")
     keys = ("id", "label", "reference", "params", "flops_per_token", "shared_draws", "levels", "notes")
     cells = []
     for cell in plan.manifest.cells:
@@ -130,4 +121,4 @@ def dry_run(plan: Plan, cost: Cost) -> Outcome:
     for run in plan.manifest.runs:
         runs.append({"cell": run.cell, "seed": run.seed, "path": run.path, "status": plan.statuses[run.path]})
     result = {"study": plan.manifest.study, "folder": str(plan.folder), "cells": cells, "runs": runs, "todo": plan.todo}
-    return Outcome(0, result | {"time": cost.time, "vectors": cost.vectors}, [*plan.manifest.remarks, *plan.notes])
+    return Outcome(0, result | {"time": time}, [*plan.manifest.remarks, *plan.notes])

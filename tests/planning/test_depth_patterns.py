@@ -7,7 +7,6 @@ import pytest
 from ablate.cli.preview import preview
 from ablate.model.build import build_model
 from ablate.planning import cells
-from ablate.planning.checks import small_models
 from ablate.runs.key import code_of
 
 LAYERS = "model.layers=6"
@@ -70,16 +69,6 @@ def test_what_does_not_fit_is_one_line(refused, words, told, monkeypatch):
     monkeypatch.setattr("ablate.planning.cells.try_out", TRY_OUT)
     [line] = refused(LAYERS, *words.split())
     assert all(word in line for word in told)
-
-
-@pytest.mark.parametrize("wide", [False, True], ids=["whole", "first layers"])
-def test_a_pattern_that_is_one_variant_in_effect_is_refused(plan, refused, wide, monkeypatch):
-    """Beside that variant, at the context that a window covers, at which a smaller one does not."""
-    monkeypatch.setattr("ablate.planning.cells.try_out", TRY_OUT)
-    monkeypatch.setattr(small_models, "WIDE", 0 if wide else small_models.WIDE)
-    words = ("attention=2window+mha+...,mha", "model.layers=3")
-    assert "make the same network" in refused(*words)[0]
-    assert plan(*words, "data.context=40").manifest.cells
 
 
 def test_norms_outside_of_the_blocks_are_those_of_the_last_layer(plan: Any) -> None:

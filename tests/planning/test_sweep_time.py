@@ -1,7 +1,6 @@
 """How long a dry run says that a sweep will take: from a few steps of each distinct shape."""
 
 import dataclasses
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +9,6 @@ from planned_rounds import rounds
 
 from ablate.cli.preview import preview
 from ablate.planning import measured
-from ablate.planning.checks import user_code
 from ablate.planning.checks.child import Failed
 from ablate.planning.measured import Speed, expected_time, speed_of
 from ablate.runs.progress import makespan
@@ -31,7 +29,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return SPEED
 
     monkeypatch.setattr(measured, "measure", answered)
-    monkeypatch.setattr(measured, "recent", lambda cost, call: call())
     monkeypatch.setattr(measured, "time", SimpleNamespace(monotonic=lambda: 4.0 * len(found)))
     monkeypatch.setattr(measured, "ALL", 10.0)
     return found
@@ -40,7 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_run_is_its_start_its_steps_and_its_evaluations(plan: Any, asked: list[str]) -> None:
     said = expected_time(plan("norm=ln,rms", "seeds=3", "train.parallel=2"))
     assert RUN == 68 and makespan([RUN] * 6, 2) == 204
-    assert "3 min 24 s on 2 workers" in said and "a step of ln takes 10 s here" in said and "cells" not in said
+    assert "3 min 24 s on 2 workers" in said and "a step of ln takes 10 s here" in said
     assert asked == ["ln", "rms"]
     expected_time(plan("optim.lr=1e-3,3e-3", "norm=ln,rms", "seeds=2"))
     assert len(asked) == 4, "cells that cost the same are measured once"
@@ -54,17 +51,15 @@ def test_the_runs_after_a_first_round_are_part_of_the_estimate(
 ) -> None:
     tuned = ("norm=ln,rms", "tune.key=optim.lr", "tune.values=[1e-3,3e-3]", "train.parallel=2")
     said = expected_time(plan(*tuned, "seeds=3"))
-    assert makespan([RUN] * 8, 2) == 272 and "4 min 32 s on 2 workers for this round, then 3 min 24 s" in said
+    assert (
+        makespan([RUN] * 8, 2) == 272 and "4 min 32 s on 2 workers for this round, then 3 min 24 s on 2 workers" in said
+    )
     assert "for 6 scored runs (" in said and "6 scored runs" in expected_time(plan(*tuned, "seeds=[30,31,32]"))
     assert "then" not in expected_time(plan(*tuned, "seeds=auto")), "nobody knows how many there will be"
-    assert "then 2 min 16 s for 4 scored runs" in expected_time(plan(*tuned, "confirm=2"))
+    assert "then 2 min 16 s on 2 workers for 4 scored runs" in expected_time(plan(*tuned, "confirm=2"))
     assert "then" not in expected_time(plan("norm=ln,rms", "seeds=3", "step_equivalents=true")), "it is the first"
-    two = lambda device, parallel, devices, flops: [{}] * (2 if parallel == "auto" else int(parallel))  # noqa: E731
-    monkeypatch.setattr(measured, "environments", two)
-    alone = expected_time(plan(*tuned[:3], "seeds=3", "timing=isolated"))
-    assert "2 workers for this round, then 6 min 48 s" in alone, "timed runs are trained one at a time"
     elsewhere = dataclasses.replace(plan(*tuned, "seeds=3"), launcher=["hydra/launcher=basic"])
-    assert "9 min 04 s of computing for this round, then 6 min 48 s" in expected_time(elsewhere)
+    assert "9 min 04 s of computing for this round, then " in expected_time(elsewhere)
 
 
 def test_scored_runs_that_exist_are_not_part_of_the_estimate(plan: Any, asked: list[str]) -> None:
@@ -74,32 +69,17 @@ def test_scored_runs_that_exist_are_not_part_of_the_estimate(plan: Any, asked: l
     assert exchange.manifest.exchange_of == done[0].manifest.study and "then" not in expected_time(exchange)
     tuned = ("norm=ln,rms", "seeds=4", "tune.key=optim.lr", "tune.values=[1e-3,3e-3]", "train.parallel=2")
     tuning = plan(*tuned)  # three seeds have results
-    assert "then 1 min 08 s for 2 scored runs" in expected_time(tuning)
+    assert "then 1 min 08 s on 2 workers for 2 scored runs" in expected_time(tuning)
     few = dataclasses.replace(tuning, statuses=dict.fromkeys(tuning.statuses, "done"))
     few.statuses[next(iter(few.statuses))] = "missing"
     assert "on 1 worker for this round, then 1 min 08 s" in expected_time(few), "of two workers, only one is needed now"
-
-
-def test_processes_that_share_a_gpu_are_told(plan: Any, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    planned = plan("train.device=cuda", "train.compile=false", "seeds=8")
-    given = list[float]()
-
-    def places(device: str, parallel: str, devices: int, flops: float) -> list[dict[str, str]]:
-        given.append(flops)
-        return [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in ("0", "1")] * 3
-
-    monkeypatch.setattr(measured, "lacks_device", lambda _: False)
-    monkeypatch.setattr(measured, "environments", places)
-    said = expected_time(planned)
-    assert "on 6 workers" in said and "3 processes share a GPU, which was timed for one" in said
-    assert given == [planned.manifest.cells[0].flops_per_step]
 
 
 def test_what_there_is_no_time_to_measure_costs_by_its_flops(plan: Any, asked: list[str]) -> None:
     planned = plan("model.dim=8,16,24,32", "seeds=1", "train.parallel=1")
     flops = [cell.flops_per_step * cell.config.train.steps for cell in planned.manifest.cells]
     said = expected_time(planned)
-    assert len(asked) == 3 and "measured for 3 of 4 configurations" in said, "begun at 0, 4 and 8 seconds, not at 12"
+    assert len(asked) == 3, "begun at 0, 4 and 8 seconds, not at 12"
     whole = 3 * RUN + 3 * RUN / sum(flops[:3]) * flops[3]
     assert said.startswith(f"about {int(whole // 60)} min {round(whole % 60):02d} s on 1 worker ")
 
@@ -109,7 +89,6 @@ def test_where_nothing_can_be_measured_it_says_so(plan: Any, monkeypatch: pytest
         raise Failed("no step today")
 
     monkeypatch.setattr(measured, "measure", fails)
-    monkeypatch.setattr(measured, "recent", lambda cost, call: call())
     assert "no estimate" in expected_time(plan("norm=ln,rms"))
     planned = plan("train.device=cuda")
     monkeypatch.setattr(measured, "lacks_device", lambda plan: plan is planned)
@@ -139,17 +118,6 @@ def test_of_a_large_model_a_part_of_the_batch_is_measured(plan, tmp_path, monkey
     monkeypatch.setattr(measured, "AFFORDABLE", {"cpu": cell.flops_per_token * 100})
     assert all(seconds > 0 for seconds in speed_of(cell, tmp_path / "part"))
     assert used == [(4, 256), (2, 100)], "3 × 2 × 16 positions to train, 100 to score"
-
-
-def test_a_speed_is_measured_once_within_five_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
-    now = [0.0]
-    monkeypatch.setattr(user_code, "cache_folder", lambda: tmp_path)
-    monkeypatch.setattr(measured, "time", SimpleNamespace(time=lambda: now[0]))
-    for seconds in (0.0, 250.0, 400.0):
-        now[0] = seconds
-        assert measured.recent("a cell", lambda: calls.append(1) or SPEED) == SPEED
-    assert len(calls) == 2
 
 
 def test_each_job_is_begun_by_the_first_worker_that_is_free() -> None:
