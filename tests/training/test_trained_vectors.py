@@ -1,6 +1,5 @@
 """Vectors that a run begins with: by seed, stream and text alone, kept by content, and part of the initial draws."""
 
-import dataclasses
 import fcntl
 import threading
 from collections.abc import Sequence
