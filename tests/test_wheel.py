@@ -71,14 +71,14 @@ def test_everything_works_from_the_wheel_alone(wheel: Path, text: Path, tmp_path
     assert [path.name for path in folder.iterdir()] == []
 
     quick = [*SHAPE, *STEPS, "data=text", f"data.path={text}", "seeds=2"]
-    assert "4 runs, 0 diverged, 0 failed" in said("-m", "ablate", "-m", "norm=ln,rms", *quick)
+    assert "4 runs: 4 done" in said("-m", "ablate", "-m", "norm=ln,rms", *quick)
     assert "norm: RMSNorm − LayerNorm" in said("-m", "analysis")
     (report,) = folder.glob("results/figures/*/report.html")
     assert "Plotly" in report.read_text(encoding="utf-8")
     assert "0 to do" in said("-m", "ablate", "-m", "norm=ln,rms", *quick, "dry_run=true")
     own_norm(folder)
     own = ["--config-dir", "my_conf", "user=[my_package]"]
-    assert "2 runs, 0 diverged, 0 failed" in said("-m", "ablate", "-m", "norm=max", *own, *quick)
+    assert "2 runs: 2 done" in said("-m", "ablate", "-m", "norm=max", *own, *quick)
 
 
 def own_norm(folder: Path) -> None:

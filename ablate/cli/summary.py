@@ -1,10 +1,9 @@
 """The text at the end of a sweep: configurations, effects with verdicts, their scope, what to do next."""
 
-import math
 import os
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pandas
 
@@ -25,174 +24,132 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
     effects = evidence.effects(study)
     claims = evidence.claims(study)
     seconds = evidence.speed(study)
-    lines = [_title(study, wall_seconds), *naming.question_lines(manifest), *_configurations(study)]
+    lines = [title(study, wall_seconds), *naming.question_lines(manifest), *configurations(study)]
     lines += evidence.claim_lines(manifest, claims)
     lines += evidence.ladder_lines(evidence.ladder(study))
-    lines += [line for metric in evidence.measures(manifest) for line in evidence.left_out_lines(study, metric)]
     if not naming.no_evidence(manifest) and not evidence.described(manifest):
         lines += effect_lines(manifest, effects)
     if len(seconds):
         lines += ["seconds of a training step, on this machine", *effect_rows(manifest, evidence.headline(seconds))]
-    lines += [_scope(study, effects), *_remarks(study, effects, claims), *_problems(study, results)]
-    return "\n".join([*lines, *_next_steps(study, results)])
+    lines += [scope(study, effects), *remarks(study, effects, claims), *problems(study, results)]
+    return "\n".join([*filter(None, lines), *next_steps(study, results)])
 
 
-def _title(study: Study, wall_seconds: float | None) -> str:
+def title(study: Study, wall_seconds: float | None) -> str:
+    """The study, its factors and tasks, and what became of its runs."""
     manifest = study.manifest
-    status = study.runs["status"].value_counts()
-    title = naming.title(manifest)
-    parts = [title if title == manifest.study else f"{manifest.study}: {title}", naming.role(manifest)]
-    parts.append(", ".join(dict.fromkeys(task.title for task in manifest.tasks.values())))
-    runs = f"{counted(len(study.runs), 'run')}, {status.get('diverged', 0)} diverged, {status.get('failed', 0)} failed"
-    parts.append(runs + (f", {status['missing']} missing" if "missing" in status else ""))
+    parts = [manifest.study, naming.title(manifest), naming.role(manifest)]
+    parts += [task.title for task in manifest.tasks.values()]
+    endings = study.runs["status"].value_counts(sort=False)
+    of_runs = ", ".join(f"{count} {status}" for status, count in endings.items())
+    parts.append(f"{counted(len(study.runs), 'run')}: {of_runs}")
     if wall_seconds is not None:
         parts.append(formatting.duration(wall_seconds))
-    return " · ".join(filter(None, parts))
+    return " · ".join(dict.fromkeys(filter(None, parts)))
 
 
-def _configurations(study: Study) -> list[str]:
+def configurations(study: Study) -> list[str]:
     """The metric, then a row per configuration: its mean ± SD over seeds, its size, the metrics that go with it."""
     manifest = study.manifest
-    endpoint = evidence.endpoint(manifest)
-    others = {name: f"test/{name}" for task in manifest.tasks.values() for name in task.beside}
-    lengths = manifest.configs[0].eval.lengths if manifest.configs else []
-    others |= {f"@{length}": f"{endpoint}@{length}" for length in lengths}
-    others = {name: metric for name, metric in others.items() if metric in study.runs and metric != endpoint}
     table = evidence.cells(study)
-    names = [row.name for row in named_rows(table)]
-    found = {"": names, "mean ± SD": _scores(table)}
+    columns = {"": table["name"], "mean ± SD": scores(table)}
     if "params" in table:  # unknown of another program's runs
-        found["parameters"] = [_size(row) for row in named_rows(table)]
+        columns["parameters"] = table["params_vs_reference"].map(formatting.percent, na_action="ignore").fillna("")
     if manifest.tuning:
-        found[manifest.tuning.key] = [formatting.setting(value) for value in table["tuned_value"]]
-    for name, metric in others.items():
-        found[name] = _scores(evidence.cells(study, metric))
-    rows = pandas.DataFrame(found).head(ROWS)
-    lines = indented([list(rows), *rows.to_numpy().tolist()])
-    return [_metric(study), *lines, *more(len(table) - ROWS, "configuration")]
+        columns[manifest.tuning.key] = table["tuned_value"].map(formatting.setting)
+    endpoint = evidence.endpoint(manifest)
+    others = [f"test/{name}" for task in manifest.tasks.values() for name in task.beside]
+    others += [name for name in study.runs if name.startswith(f"{endpoint}@")]
+    for metric in others:
+        if metric in study.runs and metric != endpoint:
+            columns[metric.removeprefix(endpoint).removeprefix("test/")] = scores(evidence.cells(study, metric))
+    rows = pandas.DataFrame(columns).head(ROWS)
+    heading = f"{naming.metric_name(manifest, *evidence.measures(manifest))}, last step"
+    return [heading, *indented([list(rows), *rows.to_numpy().tolist()]), *more(len(table) - ROWS, "configuration")]
 
 
-def _size(row: Any) -> str:
-    if row.reference:
-        return formatting.size(row.params) if formatting.known(row.params) else ""
-    return formatting.percent(row.params_vs_reference) if formatting.known(row.params_vs_reference) else ""
-
-
-def _scores(table: pandas.DataFrame) -> list[str]:
+def scores(table: pandas.DataFrame) -> list[str]:
+    """The mean ± SD of each configuration, with the runs that have no number."""
     places = formatting.decimals([table["sd"].max()])
-    return [_score(row, places) for row in named_rows(table)]
+    texts = []
+    for row in named_rows(table):
+        mean = number(row.mean, places) if row.n else ""
+        spread = f" ± {number(row.sd, places)}" if row.n > 1 else ""
+        texts.append(", ".join(filter(None, [mean + spread, *formatting.lost(row)])))
+    return texts
 
 
-def _score(row: Any, places: int) -> str:
-    mean = number(row.mean, places) if row.n else ""
-    spread = f" ± {number(row.sd, places)}" if row.n > 1 else ""
-    seeds = f" (n = {row.n})" if 0 < row.n < row.runs else ""
-    return ", ".join(filter(None, [mean + spread + seeds, *formatting.lost(row)]))
-
-
-def _metric(study: Study) -> str:
+def scope(study: Study, effects: pandas.DataFrame) -> str:
+    """What the results are about: seeds, size, data, steps, learning rates."""
     manifest = study.manifest
-    metrics = evidence.measures(manifest)
-    text = " or ".join(metric + naming.unit(manifest, metric) for metric in metrics) + ", last step"
-    tasks = list(manifest.tasks.values())
-    if len(tasks) == 1 and metrics[0].endswith("loss"):
-        known = [f"{name} {value:.2f}" for name, value in tasks[0].yardsticks.items() if value is not None]
-        text += f" ({', '.join(known)})" if known else ""
-    return text
-
-
-def _scope(study: Study, effects: pandas.DataFrame) -> str:
-    """What the results are about: seeds, size, steps, learning rates, data."""
-    manifest = study.manifest
-    sizes = sorted({cell.params for cell in manifest.cells if cell.reference and cell.params is not None})
-    steps = sorted({config.train.steps for config in manifest.configs})
-    passes = sorted({manifest.passes(cell) for cell in manifest.cells}, key=lambda value: value or 0)
-    epochs = ranged(map(formatting.epochs, passes))
-    parts = [_seeds(study, effects)]
-    if sizes:
-        parts.append(f"{ranged(map(formatting.size, sizes))} parameters")
-    if steps:
-        parts += [f"{ranged(map(str, steps))} steps ({epochs})", _learning_rates(manifest), naming.matched(manifest)]
-    parts.append(ranged(task.name for task in manifest.tasks.values()))
+    noun = "paired seed" if effects["paired"].all() else "unpaired seed"
+    parts = [counted(len(manifest.seeds), noun if len(effects) else "seed")]
+    if len(manifest.seeds) == 1:
+        parts = ["one seed, from which nothing can be concluded"]
+    references = [cell.id for cell in manifest.cells if cell.reference]
+    parts.append(naming.scope(manifest, [cell.id for cell in manifest.cells], references))
+    if manifest.configs:
+        parts[-1] += f" ({ranged(formatting.epochs(manifest.passes(cell)) for cell in manifest.cells)})"
+        parts += [learning_rates(manifest), naming.matched(manifest)]
     return ", ".join(filter(None, parts))
 
 
-def _seeds(study: Study, effects: pandas.DataFrame) -> str:
-    if len(study.manifest.seeds) == 1:
-        return "one seed, from which nothing can be concluded"
-    known = effects[effects["low"].notna()]
-    if known.empty:
-        return counted(len(study.manifest.seeds), "seed")
-    pairing = "paired" if known["paired"].all() else "unpaired"
-    return f"{ranged(map(str, sorted(known['n'].unique())))} {pairing} seeds"
-
-
-def _learning_rates(manifest: Manifest) -> str:
+def learning_rates(manifest: Manifest) -> str:
+    """The learning rates, or what was tuned in place of one value for all."""
+    if manifest.tuning:
+        return f"{manifest.tuning.key} tuned per configuration (intervals ignore tuning noise)"
     rates = sorted({config.optim.lr for config in manifest.configs})
-    text = "one learning rate" if len(rates) == 1 else f"learning rates {ranged(map(formatting.scientific, rates))}"
-    if manifest.tuning is None:
-        return text
-    tuned = f"{manifest.tuning.key} tuned per configuration (intervals ignore tuning noise)"
-    return tuned if manifest.tuning.key == "optim.lr" else f"{text}, {tuned}"
+    return "one learning rate" if len(rates) == 1 else f"learning rates {ranged(map(formatting.scientific, rates))}"
 
 
-def _remarks(study: Study, effects: pandas.DataFrame, claims: pandas.DataFrame) -> list[str]:
-    """What changes how the results are read, or what is done next."""
+def remarks(study: Study, effects: pandas.DataFrame, claims: pandas.DataFrame) -> Iterator[str]:
+    """What changes how the results are read, or what is done next; some are empty."""
     manifest = study.manifest
-    lines = [*manifest.remarks, evidence.sequential_state(study, effects, claims), evidence.unadjusted(manifest)]
+    yield from manifest.remarks
+    yield evidence.sequential_state(study, effects, claims)
+    yield evidence.unadjusted(manifest)
     families = evidence.families(manifest, int(effects["family"].sum()))
-    lines.append(f"{families}; effects as estimates: ablate analyse" if evidence.described(manifest) else families)
-    margin = evidence.margin_of(manifest.margin)
-    if not margin.registered or (math.isfinite(margin.steps) and "exchange" not in study.beside):
-        lines.append(evidence.margin_line(study))
-    lines += [evidence.overfitting(study), *naming.notes(manifest.cells)]
-    smallest = effects.loc[effects["verdict"].eq("undecided") & ~effects["kind"].isin(CROSSED), "smallest"].dropna()
+    yield f"{families}; effects as estimates: ablate analyse" if evidence.described(manifest) else families
+    yield evidence.margin_line(study)
+    yield evidence.overfitting(study)
+    yield from naming.notes(manifest.cells)
+    is_undecided = effects["verdict"].eq("undecided") & ~effects["kind"].isin(CROSSED)
+    smallest = effects.loc[is_undecided, "smallest"].dropna()
     if len(smallest):
-        finds = formatting.between(smallest.min(), smallest.max())
-        lines.append(f"smallest effect found with 80 % power where undecided: {finds}")
-    return [line for line in lines if line]
+        detected = formatting.between(smallest.min(), smallest.max())
+        yield f"smallest effect found with 80 % power where undecided: {detected}"
 
 
-def _problems(study: Study, results: Path) -> list[str]:
+def problems(study: Study, results: Path) -> list[str]:
+    """The runs that diverged or failed, with the reason and the file that has it, and the notes on damaged files."""
+    runs = study.runs[study.runs["status"].isin(["diverged", "failed"])].fillna({"error": "no reason on disk"})
     lines = []
-    for status in ("diverged", "failed"):
-        runs = study.runs[study.runs["status"] == status]
-        for run in named_rows(runs.head(NAMED)):
-            reason = str(run.error).splitlines()[0] if isinstance(run.error, str) and run.error else "no reason on disk"
-            file = results / "runs" / run.path / "result.json"
-            lines.append(f"{status}: {run.label}, seed {run.seed}: {reason} · {file}")
-        lines += more(len(runs) - NAMED, f"{status} run")
-    lines += [f"note: {note}" for note in study.notes[:NAMED]]
-    return [*lines, *more(len(study.notes) - NAMED, "note")]
+    for run in named_rows(runs.head(NAMED)):
+        reason = run.error.partition("\n")[0]
+        file = results / "runs" / run.path / "result.json"
+        lines.append(f"{run.status}: {run.label}, seed {run.seed}: {reason} · {file}")
+    lines += more(len(runs) - NAMED, "run")
+    return lines + [f"note: {note}" for note in study.notes[:NAMED]]
 
 
-def _next_steps(study: Study, results: Path) -> list[str]:
-    """How to train what is missing, the command that adds evidence, and that for figures."""
+def next_steps(study: Study, results: Path) -> list[str]:
+    """How to train what is missing, or the command that adds evidence; and that for figures."""
     manifest = study.manifest
     if manifest.source:  # another program trains its runs
         return [f"figures: {manifest.command}"]
-    status = study.runs["status"]
-    unfinished = int(status.isin(["missing", "failed"]).sum())
-    lines = []
-    if unfinished:
-        lines.append(f"the same command again trains the {counted(unfinished, 'run')} without a number")
     figures = "figures: ablate analyse"
     if results != Path(os.environ.get("ABLATE_RESULTS", "results")):
         figures += f" --results-dir {shlex.quote(str(results))}"
-    if len(manifest.cells) < 2 or manifest.confirms or naming.no_evidence(manifest):
-        return [*lines, figures]
-    cells_with_result = set(study.runs[status == "done"]["cell"])
-    if cells_with_result:
-        if unfinished and len(cells_with_result) < len(manifest.cells):
-            return [*lines, figures]  # no configuration is confirmed that has never trained
-        return [*lines, f"next: {_more_seeds(manifest)}      {figures}"]
-    if (status == "diverged").any():
-        third = formatting.scientific(float(f"{min(config.optim.lr for config in manifest.configs) / 3:.1g}"))
-        lines.append(f"next: no run ended with a number; try a lower optim.lr, {third} say")
-    return [*lines, figures]
+    status = study.runs["status"]
+    unfinished = int(status.isin(["missing", "failed"]).sum())
+    if unfinished:
+        return [f"the same command again trains the {counted(unfinished, 'run')} without a number", figures]
+    if len(manifest.cells) < 2 or manifest.confirms or naming.no_evidence(manifest) or not status.eq("done").any():
+        return [figures]
+    return [f"next: {more_seeds(manifest)}      {figures}"]
 
 
-def _more_seeds(manifest: Manifest) -> str:
+def more_seeds(manifest: Manifest) -> str:
     """The command for a confirmation on fresh seeds; for five seeds where there are one or two."""
     command = [word for word in shlex.split(manifest.command) if not word.startswith(("seeds=", "seeds_max="))]
     if manifest.sequential and manifest.experiment:

@@ -20,6 +20,7 @@ from ablate.formatting import SPEED, grouped, instead, is_number, listed
 BOUNDED = ("equivalent", "not_greater", "not_less")  # bound a difference by a margin, which is required
 DIFFERENCES = ("less", "greater", *BOUNDED)  # compare two means
 RELATIONS = (*DIFFERENCES, "diverges_more", "rank_correlates", "multiplier")
+MEANT = {"lower": "less", "smaller": "less", "higher": "greater", "larger": "greater", "equal": "equivalent"}
 BOUNDS = ("above", "below")  # of a multiplier
 NUMBER = "write a number"
 SOLVED = "test/solved"
@@ -270,7 +271,7 @@ def read_claim(content: Any, factors: dict[str, list[Any]]) -> tuple[Claim | Non
     messages = []
     for key, value in content.items():
         if key not in FORMS:
-            messages.append(f"no such key: {key}; {instead(str(key), FORMS)}")
+            messages.append(f"no such key: {key}; {instead(str(key), FORMS, MEANT)}")
             continue
         try:
             msgspec.convert(value, TYPES[key])

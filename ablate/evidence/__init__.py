@@ -9,7 +9,7 @@ from ablate.evidence.claim_text import claim_lines, replication, sized, spread
 from ablate.evidence.claims import claims, verdicts_to_store
 from ablate.evidence.confounds import also_lines, also_words, same_setting_line
 from ablate.evidence.contrasts import ESTIMABLE, Contrast, bases, changes, contrasts, crossings, strata
-from ablate.evidence.effects import best_first, effects, foremost, headline, speed
+from ablate.evidence.effects import best_first, decided_first, effects, headline, speed
 from ablate.evidence.estimates import Estimate, difference_of, interval, p_value, paired, welch
 from ablate.evidence.families import (
     ALPHA,
@@ -42,4 +42,4 @@ from ablate.evidence.scores import (
 )
 from ablate.evidence.tuned import common_rows
 from ablate.evidence.verdicts import margin_line, margin_of, margin_words, too_few_seeds
-from ablate.evidence.worth import left_out_lines, worth_places, worth_text, worth_words
+from ablate.evidence.worth import worth_places, worth_text, worth_words

@@ -198,14 +198,9 @@ def best_first(table: pandas.DataFrame) -> pandas.DataFrame:
     return table.iloc[np.lexsort((gain, factor))]
 
 
-def foremost(table: pandas.DataFrame, most: int) -> pandas.DataFrame:
-    """The rows to show if there is room for `most`: effects before interactions and trends; among these what is better,
-    what is worse, what is decided otherwise, then the others; among these by p.  All rows in their order if they fit,
-    and steps in theirs."""
-    if len(table) <= most or table["kind"].eq("step").any():
-        return table.head(most)
-    rank_of_verdict = dict.fromkeys(DECIDED, 2) | {"better": 0, "worse": 1}
-    ranks = pandas.DataFrame({"crossed": table["kind"].isin(CROSSED), "p": table["p"].astype(float)})
-    ranks.insert(1, "verdict", table["verdict"].map(rank_of_verdict).fillna(3))
-    order = ranks.reset_index(drop=True).sort_values(["crossed", "verdict", "p"], kind="stable").index
-    return table.iloc[order[:most]]
+def decided_first(table: pandas.DataFrame) -> pandas.DataFrame:
+    """Effects before interactions and trends, and of either those that are decided before the others; the steps of a
+    series stay in their order."""
+    is_crossed = table["kind"].isin(CROSSED)
+    is_undecided = ~table["verdict"].isin(DECIDED) & table["kind"].ne("step")
+    return table.iloc[np.lexsort((is_undecided, is_crossed))]

@@ -50,7 +50,11 @@ def families(manifest: Manifest, effects: int) -> str:
         return ""
     claims = registered(manifest)
     if described(manifest):
-        tested = "only the registered claims are tested" if claims else "these effects are not tested"
+        tested = "these effects are not tested"
+        if any(entry.registered for entry in manifest.claims.values()):
+            tested = "only the registered claims are tested"
+        elif claims:
+            tested = "nothing is tested: its registered claims were edited or withdrawn after results"
         late = bool(manifest.effects and manifest.effects.value)
         return f"{tested}; effects: all was written after results" if late else tested
     if not claims:

@@ -63,7 +63,7 @@ def too_few_seeds(n: int, paired: bool) -> str:
     if n == 1:
         return "one seed can conclude nothing"
     if paired and n < MIN_PAIRS:
-        return f"fewer than {MIN_PAIRS} seeds have both sides"
+        return "two seeds give no verdict, three are needed"
     return ""
 
 

@@ -259,12 +259,6 @@ def in_units(study: Study, contrast: Contrast, margin: str | float, curves: Curv
     return abs(change)
 
 
-def left_out_lines(study: Study, metric: str) -> list[str]:
-    """A line on the runs of the references that no worth uses, since they collapsed or diverged; [] without any."""
-    left_out = [curve.left_out for curve in curves_of(study, metric).values() if curve.left_out]
-    return [f"left out of worths in steps, as collapsed or diverged: {'; '.join(left_out)}"] if left_out else []
-
-
 def worth_words(row: Any, steps: str = "training steps") -> str:
     """A worth in words: "worth +9 % [+6, +13] training steps"; "" where it is not known."""
     share = float(row.worth)

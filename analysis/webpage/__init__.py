@@ -141,7 +141,7 @@ def _blocks(case: Case, section: Section, known: set[str], cells: dict[str, str]
         rows = zip(section.items, table["verdict"].isin(evidence.DECIDED), table["label"], strict=True)
         lines = [(line, bool(decided), cells.get(label, "")) for line, decided, label in rows]
         # Of many, only conclusive ones are shown, with the rest collapsed.
-        first = [lines[i] for i in evidence.foremost(table, FEW).index if lines[i][1]] or lines[:FEW]
+        first = [lines[i] for i in evidence.decided_first(table).index[:FEW] if lines[i][1]] or lines[:FEW]
         first = first if len(lines) > FEW else lines
         yield {"kind": "findings", "lines": first, "more": [each for each in lines if each not in first]}
     yield from ({"kind": "overall" if section.name == "overall" else "text", "text": line} for line in text)

@@ -62,7 +62,7 @@ def test_question_tier_design_and_claims_are_named(lines_of: Lines) -> None:
     claim = {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}]}
     claims = {"gated_better": {"claim": claim, "written": "2026-01-01", "earlier": [], "registered": True}}
     lines = lines_of(question="Does swiglu help?", tier="gpu", claims=claims, design="leave_one_out")
-    assert lines[0].startswith("fabricated: norm, ffn, leave one out · ")
+    assert lines[0].startswith("fabricated · norm, ffn, leave one out · ")
     assert lines[1:3] == ["question: Does swiglu help?", "tier: gpu"]
     assert any(line.startswith("gated_better ") for line in lines)
 

@@ -39,6 +39,7 @@ MISTAKES: list[tuple[Any, str]] = [
     ({}, "has no relation; write one of less, greater, equivalent, not_greater, not_less, diverges_more, rank_corr"),
     (LESS | {"greater": SIDES}, "has less and greater; make two claims of them"),
     (LESS | {"metrik": 1}, "no such key: metrik; did you mean metric?"),
+    ({"lower": LESS["less"]}, "no such key: lower; did you mean less?"),
     # its sides
     ({"less": [{"ffn": "mlp"}]}, "less: [{'ffn': 'mlp'}] must be two sides; write [{ffn: swiglu}, {ffn: [mlp, gelu]}]"),
     ({"less": [{"ffn": "mlp"}, "gelu"]}, "less: [{'ffn': 'mlp'}, 'gelu'] must be two sides"),

@@ -273,15 +273,11 @@ def test_costs_are_ratios_of_the_two_sides() -> None:
     assert row(evidence.effects(longer_study), "ffn: swiglu − mlp").flops_ratio == pytest.approx(2 * wide / narrow)
 
 
-def test_where_there_is_room_for_few_the_best_then_the_worst_come_first() -> None:
-    verdicts = ["undecided", "worse", "better", "withheld", "estimate only", "equivalent", "better"]
-    p = [0.5, 0.001, 0.02, math.nan, 0.03, 0.3, 0.01]
-    table = pandas.DataFrame({"verdict": verdicts, "p": p, "kind": "main"})
-    assert list(evidence.foremost(table, 6).index) == [6, 2, 1, 5, 4, 0]
-    for room in (7, 8):
-        assert list(evidence.foremost(table, room).index) == list(range(7)), "in their order if all fit"
-    assert list(evidence.foremost(table.assign(kind="step"), 2).index) == [0, 1]
-    assert list(evidence.foremost(table.assign(kind=["main"] * 6 + ["interaction"]), 6).index) == [2, 1, 5, 4, 0, 3]
+def test_effects_come_before_interactions_and_decided_ones_first() -> None:
+    verdicts = ["undecided", "worse", "better", "withheld", "equivalent", "better"]
+    table = pandas.DataFrame({"verdict": verdicts, "kind": ["main"] * 5 + ["interaction"]})
+    assert list(evidence.decided_first(table).index) == [1, 2, 4, 0, 3, 5]
+    assert list(evidence.decided_first(table.assign(kind="step")).index) == [*range(6)], "a series keeps its order"
 
 
 def test_many_effects_are_listed_from_best_to_worst_within_their_factor() -> None:

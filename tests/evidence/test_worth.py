@@ -192,8 +192,7 @@ def test_a_collapsed_run_is_named_and_its_seed_left_out(collapsed: tuple[Any, in
     row = effect(study)
     assert row.worth == pytest.approx(math.expm1(0.1), rel=0.2) and row.worth_high < 0.2
     assert row.worth_note.startswith("left out as collapsed or diverged: ") and named in row.worth_note
-    lines = [line for line in summary(study).splitlines() if line.startswith("left out of worths in steps")]
-    assert len(lines) == (collapsed[0] != "swiglu")
+    assert "left out as collapsed or diverged: " in summary(study)
 
 
 def test_steps_that_are_too_few_to_learn_anything_are_no_collapse() -> None:
