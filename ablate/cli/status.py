@@ -156,7 +156,7 @@ def not_compared(manifest: Manifest) -> str:
         variants = all_groups.get(factor, {})
         compared: set[str] = set()
         for level in manifest.factors.get(factor, ()):
-            compared.update(variant_of(name) for name in names_of(str(level), variants))
+            compared.update(variant_of(name) for name in names_of(str(level)))
         others = [variant for variant in variants if variant not in compared]
         if others:
             parts.append(f"{factor}: {', '.join(others)}")

@@ -12,13 +12,13 @@ Choices are also the levels of factors in manifests, which are read here, too.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablate.config.files import read_plain
-from ablate.config.groups import default_settings, defaults, other_names
+from ablate.config.groups import other_names
 from ablate.config.schema import OWNED, PLACED, VARIED
 from ablate.formatting import instead, split
 
@@ -65,18 +65,16 @@ class Choice:
 def parse_choice(group: str, text: str, variants: Variants) -> Choice:
     """The choice of a group that a text stands for.  Raises ValueError."""
     text = text.strip()
-    files = variants[group]
     if "(" in text and group not in WITH_SETTINGS:
         raise ValueError(
             f"{group} takes no settings in parentheses; write keys, as in model.dim=128 or track.project=NAME"
         )
-    if not is_pattern(text, files):
+    if not is_pattern(text):
         return Choice(group, text, (parse_variant(group, text, variants),))
-    problem = pattern_problem(group, text, files)
+    problem = pattern_problem(group, text, variants[group])
     if problem:
         raise ValueError(problem)
-    names = names_of(text, files)
-    choices = tuple(parse_variant(group, name, variants) for name in names)
+    choices = tuple(parse_variant(group, name, variants) for name in names_of(text))
     for variant in choices:
         for key in variant.beside:
             raise ValueError(f"{key} cannot change over the layers; leave it out")
@@ -89,42 +87,25 @@ def parse_variant(group: str, text: str, variants: Variants) -> Variant:
     name = variant_of(text)
     if name not in files:
         raise ValueError(no_such_variant(group, name, files))
-    pairs = settings_of(text)
-    if not pairs:
-        return Variant(text, name)
-    own_keys = [key for key in read_plain(files[name]) or {} if not key.startswith("_")]
-    refuse_unnamed(group, name, pairs, own_keys)
+    own_keys: list[str] = []
+    if text != name:
+        own_keys = [key for key in read_plain(files[name]) or {} if not key.startswith("_")]
     settings: dict[str, Any] = {}
     beside: dict[str, Any] = {}
-    for key, value in pairs:
-        first_part = key.partition(".")[0]
-        if ("." in key or key in WITH_SETTINGS) and first_part not in (group, *own_keys):
-            beside[key] = setting_beside(key, value, variants)
-        elif first_part in own_keys or NAME.fullmatch(key):
-            settings[key] = parse_value(value)
-        else:
-            example = example_setting(group, own_keys)
-            raise ValueError(f"{key} is no setting of {name}; its own have bare names, as in {example}=VALUE")
-    return Variant(text, name, settings, beside)
-
-
-def refuse_unnamed(group: str, variant: str, pairs: list[tuple[str, str]], own_keys: list[str]) -> None:
-    """Raise ValueError for a setting without a name or a value, as in group(8), and for one that is given twice."""
-    values: dict[str, str] = {}
-    for key, value in pairs:
-        if key in values:
-            compared = ",".join(f"{variant}({key}={each})" for each in (values[key], value))
-            raise ValueError(f"gives {key} twice; write it once, or {group}={compared} to compare them")
-        if not key and value.startswith("="):
-            raise ValueError(CANNOT_BE_READ)
-        if not key and values:
-            previous = next(reversed(values))
-            raise ValueError(f"does not say which setting has the value after {previous}; write SETTING=VALUE")
+    for key, value in settings_of(text):
+        section = key.partition(".")[0]
         if not key:
-            missing = "setting" if value else "value"
-            example = f"{example_setting(group, own_keys)}={value or 'VALUE'}"
-            raise ValueError(f"does not say which {missing}; write {group}={variant}({example})")
-        values[key] = value
+            raise ValueError(f"{value or 'an empty setting'} has no name; {ONE_VALUE_EACH}")
+        if key in settings or key in beside:
+            raise ValueError(f"gives {key} twice; write it once")
+        if section in own_keys or (NAME.fullmatch(key) and key not in WITH_SETTINGS):
+            settings[key] = parse_value(value)
+        elif section == group:
+            bare = key.rpartition(".")[2]
+            raise ValueError(f"{key} is no setting of {name}; its own have bare names, as in {bare}=VALUE")
+        else:
+            beside[key] = setting_beside(key, value, variants)
+    return Variant(text, name, settings, beside)
 
 
 def setting_beside(key: str, value: str, variants: Variants) -> Any:
@@ -143,13 +124,6 @@ def setting_beside(key: str, value: str, variants: Variants) -> Any:
     return choice
 
 
-def example_setting(group: str, file_keys: list[str]) -> str:
-    """A setting of a variant for messages: the first that the reference model's variant does not have."""
-    usual = default_settings(group) if group in defaults() else {}
-    own = [key for key in file_keys if key not in usual]
-    return next(iter([*own, *file_keys]), "SETTING")
-
-
 def parse_value(text: str) -> Any:
     """A value in Hydra's grammar: 1e-3, true, [0.9, 0.99], {norm: rms}, 'a text'.  Raises ValueError."""
     if "${" in text:
@@ -162,13 +136,12 @@ def parse_value(text: str) -> Any:
     try:
         override = parser().parse_override(f"value={text}")
     except HydraException:
-        raise ValueError(CANNOT_BE_READ) from None
+        raise ValueError(f"has a value that cannot be read; {ONE_VALUE_EACH}") from None
     if override.is_sweep_override():
-        raise ValueError(f"cannot be read; {ONE_VALUE_EACH}")
+        raise ValueError(f"has a value that is a sweep; {ONE_VALUE_EACH}")
     return override.value()
 
 
-CANNOT_BE_READ = "has a value that cannot be read; write a number, a word, a list, or a text in double quotes"
 ONE_VALUE_EACH = "parentheses after a variant hold settings of one value each, as in norm=group(groups=4)"
 
 
@@ -177,10 +150,8 @@ def no_such_variant(group: str, name: str, files: Mapping[str, Path]) -> str:
     names = re.split("[ ,]+", name)
     if len(names) > 1 and all(each in files for each in names):
         return f"is one word; to compare several write {group}={','.join(names)}"
-    if name.partition("(")[0] in files and name.endswith(")"):
-        return f"cannot be read; {ONE_VALUE_EACH}"
     if "(" in name:
-        return f"no such {group}; quote a level that has a comma"
+        return f"cannot be read; quote a level that has a comma; {ONE_VALUE_EACH}"
     return f"no such {group}; {instead(name, files, other_names(files))}"
 
 
@@ -209,22 +180,17 @@ def settings_of(text: str) -> list[tuple[str, str]]:
     return pairs
 
 
-def is_pattern(text: str, known: Collection[str]) -> bool:
-    """Whether a choice of a group is a pattern and not the name of a `known` variant."""
+def is_pattern(text: str) -> bool:
+    """Whether a choice of a group is a pattern; a variant's name begins with a letter and has no plus."""
     text = variant_of(text)
-    if text in known:
-        return False
     return "+" in text or text.endswith(REST) or bool(re.match(r"\d+[a-z]", text))
 
 
-def items_of(text: str, known: Collection[str] = ()) -> list[Item]:
+def items_of(text: str) -> list[Item]:
     """The items of a pattern such as 2window+mha: a number before a name, or three dots after it, say how many layers
-    it has.  A `known` name may begin with a digit."""
+    it has."""
     items = []
     for word in split(text.removesuffix(AGAIN), "+"):
-        if word in known or variant_of(word) in known:
-            items.append(Item(word, 1))
-            continue
         match = ITEM.fullmatch(word)
         assert match  # it matches every text
         number, name, fills_rest = match.groups()
@@ -232,16 +198,16 @@ def items_of(text: str, known: Collection[str] = ()) -> list[Item]:
     return items
 
 
-def names_of(text: str, known: Collection[str] = ()) -> list[str]:
+def names_of(text: str) -> list[str]:
     """The variants of a pattern with their settings, each once."""
-    return list(dict.fromkeys(item.name for item in items_of(text, known)))
+    return list(dict.fromkeys(item.name for item in items_of(text)))
 
 
 def pattern_problem(group: str, text: str, files: Mapping[str, Path]) -> str | None:
     """What is wrong with a pattern, whatever the number of layers; None if nothing."""
     if group not in PLACED:
         return f"only {', '.join(PLACED)} can change over the layers; write one variant"
-    items = items_of(text, files)
+    items = items_of(text)
     for item in items:
         name = variant_of(item.name)
         if not name:
@@ -251,8 +217,7 @@ def pattern_problem(group: str, text: str, files: Mapping[str, Path]) -> str | N
     open_ends = sum(item.times is None for item in items) + text.endswith(AGAIN)
     if open_ends > 1:
         return "has ... twice; one variant can take all layers that are left, or the whole be repeated"
-    has_both = any(re.match(r"\d.*\.\.\.$", word) for word in split(text, "+"))
-    if has_both or any(item.times == 0 for item in items):
+    if any(re.match(r"0|\d.*\.\.\.$", word) for word in split(text, "+")):
         return "takes numbers from 1 before a variant, and none before one with ..."
     if len({item.name for item in items}) == 1:
         return f"has one variant in every layer; write {group}={items[0].name}"

@@ -65,7 +65,7 @@ def variants_in(choices: Iterable[dict[str, str]], groups: Groups) -> set[tuple[
     for choice_of in choices:
         for group, choice in choice_of.items():
             files = groups.variants.get(group, {})
-            for text in names_of(choice, files):
+            for text in names_of(choice):
                 name = variant_of(text)
                 if name in files:
                     variants.add((group, name))

@@ -1,7 +1,7 @@
 """Groups that change over the layers, in configurations: {_layers_: 5window+mha, window: {...}, mha: {...}}."""
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ablate.config.choices import AGAIN, Item, items_of, variant_of
@@ -9,36 +9,37 @@ from ablate.config.errors import Problem
 from ablate.config.schema import COMPONENTS, LAYERS, Config
 
 
-def expanded(text: str, layers: int, known: Collection[str]) -> list[str]:
+def expanded(text: str, layers: int) -> list[str]:
     """The variant of each layer.  Raises ValueError if the pattern does not fit the number of layers."""
-    items = items_of(text, known)
+    items = items_of(text)
     taken = sum(item.times or 0 for item in items)
     if any(item.times is None for item in items):
         if taken >= layers:
             raise ValueError(f"takes {taken + 1} layers at least, and model.layers={layers}")
-        return [item.name for item in items for _ in range(item.times or layers - taken)]
+        return repeated(items, layers - taken)
     if text.endswith(AGAIN):
-        return _cut(items, taken, layers)
+        if taken > layers:  # no variant is cut off: the longest run is shortened
+            longest = max(items, key=lambda item: item.times or 0)
+            items[items.index(longest)] = Item(longest.name, None)
+            others = taken - (longest.times or 0)
+            if others >= layers:
+                raise ValueError(f"takes {others + 1} layers at least, and model.layers={layers}")
+            return repeated(items, layers - others)
+        return (repeated(items) * (layers // taken + 1))[:layers]
     if layers % taken:
-        fitting = " or ".join(str(taken * n) for n in (layers // taken, layers // taken + 1) if n)
-        rule = f"is a pattern of {taken} layers, which must divide model.layers={layers}; write model.layers={fitting}"
-        raise ValueError(f"{rule}, {text}{AGAIN} to cut it, or ... after a variant that takes what is left")
-    return [item.name for item in items for _ in range(item.times or 0)] * (layers // taken)
+        fitting = [str(count) for count in (layers - layers % taken, layers - layers % taken + taken) if count]
+        rule = f"is a pattern of {taken} layers, which must divide model.layers={layers}"
+        how = f"write model.layers={' or '.join(fitting)}, {text}{AGAIN} to cut it, or ... after one variant"
+        raise ValueError(f"{rule}; {how}")
+    return repeated(items) * (layers // taken)
 
 
-def _cut(items: list[Item], taken: int, layers: int) -> list[str]:
-    """The variant of each layer of a repeated pattern, cut at the last layer.  Raises ValueError for too few layers."""
-    period = itertools.chain.from_iterable(itertools.repeat(item.name, item.times or 0) for item in items)
-    cut = list(itertools.islice(itertools.cycle(period), layers))
-    if {*cut} == {item.name for item in items}:
-        return cut
-    most = max(items, key=lambda item: item.times or 0)  # the cut would drop a variant, so the longest run is shortened
-    left, others = (most.times or 0) - (taken - layers), taken - (most.times or 0)
-    if left < 1:
-        starts = itertools.accumulate((item.times or 0 for item in items), initial=0)
-        first = {item.name: start for start, item in reversed([*zip(starts, items, strict=False)])}
-        raise ValueError(f"takes {1 + min(others, max(first.values()))} layers at least, and model.layers={layers}")
-    return [item.name for item in items for _ in range(left if item is most else item.times or 0)]
+def repeated(items: list[Item], rest: int = 0) -> list[str]:
+    """The name of each item as often as it says; one without a number takes the rest."""
+    names = []
+    for item in items:
+        names += [item.name] * (rest if item.times is None else item.times)
+    return names
 
 
 def spelled(names: list[str]) -> str:
@@ -56,7 +57,9 @@ def is_patterned(node: Any) -> bool:
 
 def named_variants(node: dict[str, Any], choice: str) -> dict[str, dict[str, Any]]:
     """The settings of each variant of a group by name; `choice` is the name of a single variant."""
-    return {name: own for name, own in node.items() if name != LAYERS} if is_patterned(node) else {choice: node}
+    if not is_patterned(node):
+        return {choice: node}
+    return {name: settings for name, settings in node.items() if name != LAYERS}
 
 
 def variants_of(node: Any) -> list[dict[str, Any]]:
@@ -64,12 +67,10 @@ def variants_of(node: Any) -> list[dict[str, Any]]:
     return node if isinstance(node, list) else list(named_variants(node, "").values())
 
 
-def layer_of(node: dict[str, Any], made: Callable[[dict[str, Any]], Any], layers: int) -> list[Any]:
-    """`made` of the settings of each layer's variant, called once per variant."""
-    if not is_patterned(node):
-        return [made(node)] * layers
-    each = {name: made(settings) for name, settings in node.items() if name != LAYERS}
-    return [each[name] for name in node[LAYERS]]
+def layer_of(node: dict[str, Any], build: Callable[[dict[str, Any]], Any], layers: int) -> list[Any]:
+    """What is built of the settings of each layer's variant, once per variant."""
+    by_name = {name: build(settings) for name, settings in named_variants(node, "").items()}
+    return [by_name[name] for name in node.get(LAYERS, [""] * layers)]
 
 
 def mapped(node: dict[str, Any], change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
@@ -83,25 +84,32 @@ def value_at(node: Any, path: list[str]) -> Any:
     """The value at a path in plain data, or None; in a pattern that of the first variant that has the key."""
     for name in path:
         if is_patterned(node):
-            node = next((each for each in node.values() if isinstance(each, dict) and name in each), {})
-        node = node.get(name) if isinstance(node, dict) else node[int(name)] if isinstance(node, list) else None
+            node = next((settings for settings in variants_of(node) if name in settings), {})
+        if isinstance(node, list):
+            node = node[int(name)]
+        elif isinstance(node, dict):
+            node = node.get(name)
+        else:
+            return None
     return node
 
 
 def chosen_at(node: Any, path: list[str]) -> Any:
     """The value at a path in plain data; as text if variants of a pattern differ in it: mlp 256, swiglu 168."""
     *above, name = path
-    for each in above:
-        node = node.get(each)
-    found = {variant: own[name] for variant, own in node.items() if isinstance(own, dict) and name in own}
-    if not is_patterned(node) or len({*found.values()}) == 1:
+    for section in above:
+        node = node.get(section)
+    variants = named_variants(node, "")
+    values = {variant: settings[name] for variant, settings in variants.items() if name in settings}
+    if len(set(values.values())) <= 1:
         return value_at(node, [name])
-    return ", ".join(f"{variant} {value}" for variant, value in found.items())
+    return ", ".join(f"{variant} {value}" for variant, value in values.items())
 
 
-def patterned(config: Config) -> Iterator[tuple[str, Any]]:
+def patterned(config: Config) -> list[tuple[str, Any]]:
     """The groups that change over the layers, and their settings."""
-    return ((group, node) for group in COMPONENTS if is_patterned(node := getattr(config, group)))
+    nodes = [(group, getattr(config, group)) for group in COMPONENTS]
+    return [(group, node) for group, node in nodes if is_patterned(node)]
 
 
 def over_layers(config: Config) -> tuple[Config, list[Problem]]:
@@ -113,11 +121,11 @@ def over_layers(config: Config) -> tuple[Config, list[Problem]]:
             message = f"layers that differ ({group}={text}) cannot share parameters"
             problems.append(Problem("model.share_layers", message))
         try:
-            found = expanded(text, config.model.layers, node)
+            names = expanded(text, config.model.layers)
         except ValueError as error:
             problems.append(Problem(group, f"{text} {error}"))
             continue
-        config = config.with_value(group, node | {LAYERS: found})
+        config = config.with_value(group, node | {LAYERS: names})
     return config, problems
 
 

@@ -37,12 +37,12 @@ def parse_plain(text: bytes | str, where: str, loader: Any = None) -> Any:
 
     loader = loader or plain_loader()
     try:
-        refuse_deep(text, loader)
+        refuse_bombs(text, loader)
         reader = loader(text)
         node = reader.get_single_node()
         if node is None:
             return None
-        count_values(node, {})
+        refuse_repeated_keys(node, set())
         return reader.construct_document(node)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
@@ -65,6 +65,7 @@ def plain_loader() -> Any:
     import yaml
 
     base = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
     replaced = {f"{YAMLS}{name}" for name in ("timestamp", "int", "float")}
     resolvers: dict[str, list[Any]] = {}
     for first, pairs in base.yaml_implicit_resolvers.items():
@@ -91,60 +92,53 @@ def calls(value: Any) -> str | None:
     return None
 
 
-def refuse_deep(text: bytes | str, loader: Any) -> None:
-    """Raise ValueError for a YAML text that is too long, or has too many or too deep values; composing it would recurse
-    until the process ends."""
+def refuse_bombs(text: bytes | str, loader: Any) -> None:
+    """Raise ValueError for a YAML text that is too long or too deep, has tags such as !!pairs, or stands for too many
+    values, those counted that aliases stand for.  Only its events are read: composing would recurse until the process
+    ends."""
     import yaml
 
     if len(text) > MOST_TEXT:
         raise ValueError(f"it has more than {MOST_TEXT:,} bytes")
     values = 0
-    depth = 0
+    sizes: dict[str, int] = {}  # of complete values with an anchor
+    unfinished: list[tuple[str, int]] = []  # lists and mappings: the anchor, and the values before
     for event in yaml.parse(text, Loader=loader):
         if isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-            continue
-        values += 1
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        if depth > DEEPEST:
+            anchor, values_before = unfinished.pop()
+            sizes[anchor] = values - values_before
+        elif isinstance(event, yaml.AliasEvent):
+            values += sizes.get(event.anchor, MOST)  # one that is unfinished refers to itself
+        elif isinstance(event, yaml.NodeEvent):
+            if event.tag and event.tag not in PLAIN:
+                raise ValueError(f"{event.tag.replace(YAMLS, '!!')} is more than plain data; write the value")
+            values += 1
+            sizes[event.anchor] = 1
+            if isinstance(event, yaml.CollectionStartEvent):
+                sizes[event.anchor] = MOST
+                unfinished.append((event.anchor, values - 1))
+        if len(unfinished) > DEEPEST:
             raise ValueError(TOO_DEEP)
-        if values > MOST:
+        if values >= MOST:
             raise ValueError(TOO_MANY)
 
 
-def count_values(node: Any, counts: dict[int, int]) -> int:
-    """The number of values below a node, those that aliases stand for included.  Raises ValueError for nodes that
-    contain themselves, too many values, repeated keys, and tags such as !!pairs."""
-    if node.tag not in PLAIN:
-        raise ValueError(f"{node.tag.replace(YAMLS, '!!')} is more than plain data; write the value")
-    if id(node) not in counts:
-        counts[id(node)] = MOST  # until it is counted, so that a node inside itself exceeds the limit
-        count = 1
-        for child in children(node):
-            count += count_values(child, counts)
-        counts[id(node)] = count
-    if counts[id(node)] >= MOST:
-        raise ValueError(TOO_MANY)
-    return counts[id(node)]
-
-
-def children(node: Any) -> list[Any]:
-    """The nodes below a node, of a mapping its keys and their values.  Raises ValueError for repeated keys."""
-    if node.id == "scalar":
-        return []
+def refuse_repeated_keys(node: Any, checked: set[int]) -> None:
+    """Raise ValueError for a mapping that has a key twice, at any depth below a node."""
+    if node.id == "scalar" or id(node) in checked:
+        return
+    checked.add(id(node))
     if node.id == "sequence":
-        return list(node.value)
-    nodes = []
+        for item in node.value:
+            refuse_repeated_keys(item, checked)
+        return
     keys = set()
     for key, value in node.value:
-        nodes += [key, value]
-        if key.tag not in NAMES:
-            continue
-        if (key.tag, key.value) in keys:
+        if key.tag in NAMES and (key.tag, key.value) in keys:
             raise ValueError(f"{key.value} is given twice, line {key.start_mark.line + 1}")
-        keys.add((key.tag, key.value))
-    return nodes
+        if key.tag in NAMES:
+            keys.add((key.tag, key.value))
+        refuse_repeated_keys(value, checked)
 
 
 def parse_json(text: bytes | str) -> Any:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import fnmatch
-import math
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hydra.core.override_parser.types import Override, QuotedString, RangeSweep
+from hydra.core.override_parser.types import Override, QuotedString, ValueType
 from hydra.errors import HydraException
 
 from ablate.config.choices import Choice, Variant, parse_choice
@@ -24,7 +23,7 @@ from ablate.formatting import instead, split
 
 MOST = 10_000  # the most values of a sweep, and cells, since composing more takes too long
 LISTS = ("seeds", "tune.values", "zip", "eval.lengths")  # keys whose value is a list
-FUNCTION = re.compile(r"(choice|glob|range|sort|shuffle|interval|tag)\((.*)\)", re.DOTALL)
+FUNCTION = re.compile(r"(choice|glob|range|sort|shuffle|interval|tag)\(.*\)", re.DOTALL)
 STUDY_FILE_KEYS = (
     *("question", "published", "figure", "effects"),
     *("factors", "claims", "at", "replicated", "mirror", "tiers"),
@@ -78,14 +77,16 @@ def read_word(word: str, groups: Groups) -> tuple[Setting | None, list[Problem]]
     if key.startswith("~"):
         raise ValueError("nothing can be taken out of the model; choose a variant, such as none where there is one")
     if not equals:
-        raise ValueError(not_a_setting(word))
+        if word.rstrip()[-1:] in ("]", "}", ")"):
+            raise ValueError("must be key=value; quote what holds spaces or brackets, as in 'seeds=[3,7]'")
+        raise ValueError(f"must be key=value; {suggestion(word)}")
     if key in groups.variants and (key != "track" or "(" in text):
         return read_group(key, text, word, groups)
     refuse_unknown_key(key, text, groups)
-    override = parse_override(key, text, word)
+    override = parse_override(key, text)
     adds = typed_key != key
     if override.is_sweep_override():
-        refuse_sweep(key, override)
+        refuse_sweep(key, text)
         return Setting(key, swept_values(override, text), word, swept=True, adds=adds), []
     value = plain_value(override.value())
     if key == "track":
@@ -121,13 +122,11 @@ def given_twice(first: Setting, second: Setting) -> str:
     key = first.key
     if first.swept or second.swept:
         return f"{key} is swept already; write its values in one place"
-    before = first.text.partition("=")[2]
+    typed_key, _, before = first.text.partition("=")
     after = second.text.partition("=")[2]
     if before == after:
         return f"{key} is given twice; write it once"
-    can_be_swept = key.partition(".")[0] not in (*WHOLE, "eval")
-    typed_key = first.text.partition("=")[0]
-    compared = f", or {typed_key}={before},{after} to compare them" if can_be_swept else ""
+    compared = f", or {typed_key}={before},{after} to compare them" if takes_sweep(key) else ""
     return f"{key} is given twice, as {before} and {after}; write one{compared}"
 
 
@@ -141,13 +140,6 @@ def repeated_values(settings: dict[str, Setting]) -> list[Problem]:
     return problems
 
 
-def not_a_setting(word: str) -> str:
-    """The message for a word without an equals sign."""
-    if word.rstrip()[-1:] in ("]", "}", ")"):
-        return "must be key=value; quote what holds spaces or brackets, as in 'seeds=[3,7]'"
-    return f"must be key=value; {suggestion(word)}"
-
-
 def refuse_unknown_key(key: str, text: str, groups: Groups) -> None:
     """Raise ValueError for a key that no configuration has, or that is a whole section."""
     section, _, name = key.partition(".")
@@ -155,21 +147,23 @@ def refuse_unknown_key(key: str, text: str, groups: Groups) -> None:
         raise ValueError(
             "belongs in a study file, DIR/experiment/NAME.yaml; --config-dir DIR +experiment=NAME trains it"
         )
-    if section not in (*KEYS, "experiment") and section not in groups.variants:
+    if section in groups.variants:
+        return
+    if section not in (*KEYS, "experiment"):
         raise ValueError(unknown_section(key, groups))
-    if name and section in KEYS and section not in SECTIONS and section not in groups.variants:
+    if name and section not in SECTIONS:
         raise ValueError(f"{section} takes one value; write {section}=VALUE")
-    if not name and section in SECTIONS and section not in groups.variants:
+    if not name and section in SECTIONS:
         meant = f"; for the seeds of runs write seeds=[{text}]" if key == "seed" else ""
         raise ValueError(f"is a section of keys; set one of them, as in {key}.KEY=VALUE{meant}")
 
 
-def parse_override(key: str, text: str, word: str) -> Override:
+def parse_override(key: str, text: str) -> Override:
     """A setting as Hydra's grammar reads it.  Raises ValueError."""
     try:
         return parser().parse_override(f"{key}={text}")
     except (HydraException, ValueError):
-        raise ValueError(unreadable(key, text, word)) from None
+        raise ValueError(unreadable(key, text)) from None
 
 
 def plain_value(value: Any) -> Any:
@@ -188,46 +182,30 @@ def swept_values(override: Override, text: str) -> list[Any]:
     sweep = override.value()
     if text.startswith("shuffle(") or getattr(sweep, "shuffle", False):
         raise ValueError("has another order, so another reference, each time; write the values in order")
-    if text.startswith("interval("):
+    if override.value_type in (ValueType.INTERVAL_SWEEP, ValueType.GLOB_CHOICE_SWEEP):
         raise ValueError("has no values of its own; write them, or range(START,STOP,STEP)")
-    if isinstance(sweep, RangeSweep):
-        refuse_long_range(sweep)
-    values: list[Any] = []
-    for value in override.sweep_iterator():
-        if len(values) == MOST:
-            raise ValueError(f"has too many values; a sweep has at most {MOST:,}")
-        values.append(plain_value(value))
+    values = [plain_value(value) for value in itertools.islice(override.sweep_iterator(), MOST + 1)]
+    if len(values) > MOST:
+        raise ValueError(f"has too many values; a sweep has at most {MOST:,}")
     if not values:
         raise ValueError("has no values")
     return values
 
 
-def refuse_long_range(sweep: RangeSweep) -> None:
-    """Raise ValueError for a range of more values than a sweep may have."""
-    if sweep.start is None or sweep.stop is None or not sweep.step:
-        return
-    count = (sweep.stop - sweep.start) / sweep.step
-    if not math.isfinite(count) or count >= 1e12:
-        raise ValueError(f"has values without end; a sweep has at most {MOST:,}")
-    if count > MOST:
-        raise ValueError(f"has {count:,.0f} values; a sweep has at most {MOST:,}")
+def takes_sweep(key: str) -> bool:
+    """Whether configurations can be compared that differ in a key."""
+    return key.partition(".")[0] not in (*WHOLE, "eval")
 
 
-def refuse_sweep(key: str, override: Override) -> None:
+def refuse_sweep(key: str, text: str) -> None:
     """Raise ValueError if a key takes one value."""
     if key == "track":
-        raise ValueError("takes services, each named once, as in track=[wandb,tensorboard]; or none")
+        raise ValueError(SERVICES)
     if key in LISTS:
-        values = str(override.input_line).partition("=")[2]
-        if key == "seeds":
-            if "[" in values:
-                raise ValueError("would be several sweeps; write one list of seeds, as in seeds=[0,1,2,3]")
-            raise ValueError(f"would be several sweeps; for just these seeds write seeds=[{values}]")
-        raise ValueError(f"takes a list; write {key}=[{values}]")
-    if key.partition(".")[0] in WHOLE:
+        values = text.replace("[", "").replace("]", "")  # of several lists
+        raise ValueError(f"would be a sweep of {key}, which takes a list; write {key}=[{values}]")
+    if not takes_sweep(key):
         raise ValueError(f"{key} belongs to the whole study and takes one value")
-    if key.startswith("eval."):
-        raise ValueError(f"{key} changes what is measured, not the model; it takes one value")
 
 
 def read_group(group: str, text: str, word: str, groups: Groups) -> tuple[Setting | None, list[Problem]]:
@@ -251,48 +229,34 @@ def texts_of_choices(group: str, text: str, groups: Groups) -> list[str]:
     files = groups.variants[group]
     function = FUNCTION.fullmatch(text.strip())
     if function and function[1] not in files:
-        return function_texts(group, function[1], function[2], groups)
+        return names_by_function(group, text.strip(), groups)
     if has_open_bracket(text):
         raise ValueError(OPEN_BRACKET)
     texts = [part.strip() for part in split(text, ",")]
+    if "" in texts:
+        raise ValueError(LACKS_VALUE)
     if len(texts) == 1 and texts[0].startswith("["):
         names = split(texts[0][1:-1], ",")
         over_layers = f", to change it over the layers {group}={'+'.join(names)}" if group in PLACED else ""
         raise ValueError(f"takes one variant; to compare several write {group}={','.join(names)}{over_layers}")
     for i, part in enumerate(texts):
-        if part[:1] in ("'", '"') and part[-1:] == part[:1]:
-            texts[i] = part[1:-1]
-    if texts == [""]:
-        raise ValueError(f"has no value; write {group}={next(iter(files))}")
-    if not texts[-1]:
-        raise ValueError("ends in a comma; write values without spaces between them, as in norm=ln,rms")
-    if "" in texts:
-        raise ValueError("lacks a value before a comma; write values without gaps, as in norm=ln,rms")
-    for part in texts:
         if part[0] in "[{":
-            example = ",".join([*files][:2])
-            raise ValueError(f"{part} is not a variant; write names, as in {group}={example}")
+            raise ValueError(f"{part} is not a variant; write names, as in {group}={','.join([*files][:2])}")
+        if part[0] in ("'", '"') and part[-1:] == part[0]:
+            texts[i] = part[1:-1]
     return texts
 
 
-def function_texts(group: str, function: str, inside: str, groups: Groups) -> list[str]:
-    """The choices that one of Hydra's functions names.  Raises ValueError."""
-    if function == "glob":
-        pattern = inside.strip().strip("'\"")
-        names = fnmatch.filter(groups.variants[group], pattern)
-        # The others are compared with the first level, so the reference model's variant comes first.
-        names.sort(key=lambda name: name != groups.defaults.get(group))
-        if not names:
-            raise ValueError("matches no variant")
-        return names
-    if function in ("choice", "sort"):
-        texts = [part.strip().strip("'\"") for part in split(inside, ",")]
-        return sorted(texts) if function == "sort" else texts
-    if function == "shuffle":
-        raise ValueError("has another order, so another reference, each time; write the variants in order")
-    raise ValueError(
-        f"{function}(…) has no variants; write names, as in {group}={','.join([*groups.variants[group]][:2])}"
-    )
+def names_by_function(group: str, text: str, groups: Groups) -> list[str]:
+    """The variants that one of Hydra's functions names, as in glob(r*) or choice(ln,rms).  Raises ValueError."""
+    override = parse_override(group, text)
+    if override.value_type != ValueType.GLOB_CHOICE_SWEEP:
+        return [str(value) for value in swept_values(override, text)]
+    names: list[str] = override.value().filter([*groups.variants[group]])
+    if not names:
+        raise ValueError("matches no variant")
+    # The others are compared with the first level, so the reference model's variant comes first.
+    return sorted(names, key=lambda name: name != groups.defaults.get(group))
 
 
 def services_of(value: Any, groups: Groups) -> Choice:
@@ -307,22 +271,18 @@ def services_of(value: Any, groups: Groups) -> Choice:
     if not isinstance(value, list):
         return Choice("track", names[0], services)
     if not names or "none" in names or len(set(names)) < len(names):
-        raise ValueError("takes services, each named once, as in track=[wandb,tensorboard]; or none")
+        raise ValueError(SERVICES)
     return Choice("track", f"[{','.join(names)}]", services, is_pattern=True)
 
 
-def unreadable(key: str, text: str, word: str) -> str:
+def unreadable(key: str, text: str) -> str:
     """The message for a value that Hydra's grammar cannot read."""
-    if text.rstrip().endswith(","):
-        return "ends in a comma; write values without spaces between them, as in norm=ln,rms"
-    if re.search(r"(^|,)\s*,", text):
-        return "lacks a value before a comma; write values without gaps, as in norm=ln,rms"
+    if "" in [part.strip() for part in split(text, ",")]:
+        return LACKS_VALUE
     if has_open_bracket(text):
         return OPEN_BRACKET
     if "\u2212" in text:
         return "has the sign − where a number has an ordinary minus; write -"
-    if "\u00a0" in text:
-        return "has a no-break space; write an ordinary one, or none"
     return f"""cannot be read; if the value is a text, quote it twice: "{key}='{text}'\""""
 
 
@@ -332,3 +292,5 @@ def has_open_bracket(text: str) -> bool:
 
 
 OPEN_BRACKET = "has a bracket that is not closed; quote what holds spaces, as in 'seeds=[3,7]'"
+LACKS_VALUE = "lacks a value beside a comma, or has none; write values without spaces and gaps, as in norm=ln,rms"
+SERVICES = "takes services, each named once, as in track=[wandb,tensorboard]; or none"

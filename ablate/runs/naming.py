@@ -99,9 +99,8 @@ def _level_name(factor: str, level: Any, names: Mapping[str, str]) -> str:
 
 def _variant_name(group: str, choice: str, names: Mapping[str, str]) -> str:
     """What papers call a variant: 2 × Sliding window (window 4) + MHA for 2window(window=4)+mha."""
-    variants = {key.partition("=")[2] for key in names if key.startswith(f"{group}=")}
     parts = []
-    for variant, times in items_of(choice, variants):
+    for variant, times in items_of(choice):
         name = names.get(f"{group}={variant_of(variant)}")
         settings = [f"{names.get(f'{group}.{key}', key)} {value}".strip() for key, value in settings_of(variant)]
         if name is None:

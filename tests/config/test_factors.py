@@ -140,7 +140,7 @@ REFUSED = [
     (["norm=ln,rms(optim.lr=)"], "norm=rms(optim.lr=): optim.lr: '' is not a number"),
     (["norm=ln,rms(optim.lr=${seeds})"], "${seeds} stands for a value; write the value itself"),
     (["norm=ln,rms(optim.lr=1,optim.lr=2)"], "norm=rms(optim.lr=1,optim.lr=2): gives optim.lr twice; write it once"),
-    (["norm=ln,rms(optim.betas=0.8,0.9)"], "does not say which setting has the value after optim.betas"),
+    (["norm=ln,rms(optim.betas=0.8,0.9)"], "0.9 has no name; parentheses after a variant hold"),
     (["norm=ln,rms(norm.eps=1)"], "norm.eps is no setting of rms; its own have bare names, as in eps=VALUE"),
     (["norm=ln,rms(init=gpt3)"], "norm=rms(init=gpt3): init=gpt3: no such init; did you mean gpt2?"),
     (["norm=ln,rms(optim.lrr=1)"], "norm=rms(optim.lrr=1): optim.lrr: no such key; did you mean optim.lr?"),

@@ -16,7 +16,7 @@ MISTAKES = {
     "init=glob(q*)": "init=glob(q*): matches no variant",
     "modle.dim=3": "modle.dim=3: no such key; did you mean model.dim?",
     "lr=1e-3": "lr=1e-3: no such key; did you mean optim.lr?",
-    "seeds=3,7": "seeds=3,7: would be several sweeps",
+    "seeds=3,7": "seeds=3,7: would be a sweep of seeds, which takes a list; write seeds=[3,7]",
     "train.steps=many": "train.steps: 'many' is not a whole number",
     "train.batch_size=0": "train.batch_size: must be ≥ 1",
     "optim.betas=0.9": "optim.betas: takes a list",

@@ -21,19 +21,14 @@ def problems(*words: str, folder: Path | None = None) -> list[str]:
     return [str(problem) for problem in refused.value.problems]
 
 
-RANGES = {
-    "range(1,1e9)": "999,999,999 values",
-    "sort(range(1,1e9))": "999,999,999 values",
-    "range(1,inf)": "values without end",
-    "range(0,1,1e-300)": "values without end",
-}
+RANGES = ["range(1,1e9)", "sort(range(1,1e9))", "range(1,inf)", "range(0,1,1e-300)"]
 
 
 @pytest.mark.parametrize("value", RANGES)
-def test_a_range_is_counted_before_it_is_written_out(value: str) -> None:
+def test_a_range_is_not_written_out(value: str) -> None:
     began = time.process_time()
     _, refused = read_words([f"train.batch_size={value}"], read_groups())
-    problem = Problem(f"train.batch_size={value}", f"has {RANGES[value]}; a sweep has at most 10,000")
+    problem = Problem(f"train.batch_size={value}", "has too many values; a sweep has at most 10,000")
     assert refused == [problem]
     assert time.process_time() - began < 5
 

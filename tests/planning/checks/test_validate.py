@@ -73,7 +73,7 @@ MISTAKES = {
     "study=verify": ["study", "'verify' is a command of ablate analyse"],
     "study=.a.tmp": ["study", "'.a.tmp' begins as options or hidden files do"],
     "norm=ln,ln": ["has a value twice; write each once"],
-    "norm=ln,,rms": ["lacks a value before a comma", "norm=ln,rms"],
+    "norm=ln,,rms": ["lacks a value beside a comma", "norm=ln,rms"],
     "lr=1e-3": ["did you mean optim.lr?"],
     "optim.schedule=linear": ["did you mean schedule?"],
     "model.embedding_dim=16": ["did you mean embedding.width?"],
