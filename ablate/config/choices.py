@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from ablate.config.files import read_plain
 from ablate.config.groups import other_names
 from ablate.config.schema import OWNED, PLACED, VARIED
-from ablate.formatting import instead, split
+from ablate.formatting import instead, nearest, split
 
 ITEM = re.compile(r"(\d*)(.*?)(\.\.\.)?", re.DOTALL)
 SETTINGS = re.compile(r"""\((?:[^()"']|"[^"]*"|'[^']*')*\)""")
@@ -152,7 +152,16 @@ def no_such_variant(group: str, name: str, files: Mapping[str, Path]) -> str:
         return f"is one word; to compare several write {group}={','.join(names)}"
     if "(" in name:
         return f"cannot be read; quote a level that has a comma; {ONE_VALUE_EACH}"
-    return f"no such {group}; {instead(name, files, other_names(files))}"
+    return f"no such {group}; {instead_of_file(group, name, files)}"
+
+
+def instead_of_file(folder: str, name: str, files: Mapping[str, Path]) -> str:
+    """What to write instead of the name of a variant or a study file that does not exist."""
+    also = other_names(files)
+    hint = instead(name, files, also)
+    if nearest(name, files, also) or not NAME.fullmatch(name):
+        return hint
+    return f"{hint}; one of your own is DIR/{folder}/{name}.yaml, with --config-dir DIR"
 
 
 class Item(NamedTuple):
@@ -230,7 +239,7 @@ def named_settings(group: str, text: str) -> set[str]:
     return {f"{group}.{name}" for name in names}
 
 
-def level_names(group: str, choices: Iterable[Choice]) -> dict[str, str]:
+def level_names(choices: Iterable[Choice]) -> dict[str, str]:
     """The name of each level of a group by its text: without the settings of other components that come with it, if no
     other level has that name."""
     short = {choice.text: without_beside(choice) for choice in choices}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ablate.config.choices import instead_of_file
 from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.config.files import calls, read_plain
 from ablate.config.groups import CONF, EXPERIMENTS, Groups, groups_of_conf, misspelt_comments, read_groups, unused_names
@@ -76,21 +77,23 @@ def with_study_file(words: Sequence[str], groups: Groups, typed: Settings) -> tu
     experiment = typed.get("experiment")
     tier = typed["tier"].value if "tier" in typed else None
     if experiment is None:
-        problems = []
-        if tier:
-            message = "is one of a study file's tiers; write +experiment=NAME, too"
-            problems.append(Problem(typed["tier"].text, message))
-        return Command(words, groups, typed), problems
+        message = "is one of a study file's tiers; write +experiment=NAME, too"
+        return Command(words, groups, typed), [Problem(typed["tier"].text, message)] if tier else []
     typed = {key: setting for key, setting in typed.items() if key != "experiment"}
     without_file = Command(words, groups, typed)
     name = str(experiment.value)
     if experiment.swept:
         return without_file, [Problem(experiment.text, "a study is one file; write one name")]
     if name not in groups.studies:
-        return without_file, [Problem(experiment.text, f"no such study file; {instead(name, groups.studies)}")]
-    study_file, tier_settings, problems = read_study_file(name, groups, tier)
+        hint = instead_of_file("experiment", name, groups.studies)
+        return without_file, [Problem(experiment.text, f"no such study file; {hint}")]
+    study_file, problems = read_study_file(name, groups)
     if study_file is None:
         return without_file, problems
+    if tier and tier not in study_file.tiers:
+        wanted = "leave tier out for what runs on a CPU" if tier == "cpu" else instead(str(tier), study_file.tiers)
+        problems.append(Problem(f"tier={tier}", f"{study_file.file} has no such tier; {wanted}"))
+    tier_settings = study_file.tiers.get(str(tier), {})
     settings = study_file.settings | tier_settings
     changes = sorted(setting.text for key, setting in typed.items() if not is_one_of(key, SAME_STUDY))
     if tier or changes or "study" not in settings:
@@ -141,25 +144,26 @@ def folder_problems(groups: Groups) -> Iterator[Problem]:
         if file.exists():
             yield Problem(str(file), "has the name of a file of ablate's; give it another")
     known = [*groups_of_conf(), "experiment"]
-    for file in sorted(folder.glob("*/*.yml")):
-        if file.parent.name in known:
+    for file in sorted([*folder.glob("*/*.yml"), folder / "names.yml"]):
+        if file.exists() and file.parent.name in (*known, folder.name):
             yield Problem(str(file), f"is not read; name it {file.stem}.yaml")
     for file in groups.user_files:
-        if file.parent.name not in known:
-            yield Problem(
-                str(file), f"{file.parent.name} is no group of components; {instead(file.parent.name, known)}"
-            )
+        group = file.parent.name
+        if group not in known:
+            yield Problem(str(file), f"{group} is no group of components; {instead(group, known)}")
             continue
-        built_in = EXPERIMENTS if file.parent.name == "experiment" else CONF / file.parent.name
+        built_in = EXPERIMENTS if group == "experiment" else CONF / group
         if (built_in / file.name).exists():
             yield Problem("--config-dir", f"{file} has the name of a variant or a study of ablate's; give it another")
-        if file.parent.name != "experiment":
+        if group != "experiment":
             yield from variant_problems(file)
     yield from unused_names(groups)
 
 
 def variant_problems(file: Path) -> Iterator[Problem]:
     """What is wrong with the YAML of a user's variant."""
+    if not VARIANT.fullmatch(file.stem):
+        yield Problem(str(file), "must have a name of letters, digits, _ and -, the first a letter; rename it")
     try:
         content = read_plain(file)
     except Corrupt as error:
@@ -177,26 +181,19 @@ def variant_problems(file: Path) -> Iterator[Problem]:
         return
     if "hydra" in content:
         yield Problem(str(file), "sets hydra; Hydra's own settings belong on the command line")
-    entry = unchecked_default(content.get("defaults"))
-    if entry:
-        yield Problem(str(file), f"has the default {entry!r}, which is no variant; name a file of its own folder")
+    defaults = content.get("defaults") or []
+    for entry in defaults if isinstance(defaults, list) else [defaults]:
+        if not is_checked(entry):
+            message = f"has the default {entry!r}, which is no variant; name a file of its own folder"
+            yield Problem(str(file), message)
+            return
 
 
-def unchecked_default(defaults: Any) -> str | None:
-    """The first entry of a defaults list that is neither NAME nor /GROUP: NAME, as its file would not be checked."""
-    entries = defaults if isinstance(defaults, list) else [defaults]
-    for entry in entries:
-        if entry is None:
-            continue
-        group = ""
-        name = entry
-        if isinstance(entry, dict):
-            group, name = next(iter(entry.items()), ("", ""))
-        words = []
-        for part in (group, name):
-            word = str(part).removeprefix("override ").removeprefix("optional ").partition("@")[0]
-            if word:
-                words.append(word)
-        if not re.fullmatch(r"(/\w+/)?\w[\w.-]*", "/".join(words)):
-            return f"{group}: {name}" if group else str(name)
-    return None
+VARIANT = re.compile(r"[^\W\d_][\w-]*")  # the name of a variant; others would be patterns over the layers
+
+
+def is_checked(entry: Any) -> bool:
+    """Whether an entry of a defaults list is NAME or [override] /GROUP[@PACKAGE]: NAME, whose file is checked, too."""
+    group, name = next(iter(entry.items()), ("", "")) if isinstance(entry, dict) else ("", entry)
+    is_group = re.fullmatch(r"((optional |override )*/\w+(@[\w.]+)?)?", str(group))
+    return bool(is_group and re.fullmatch(r"(/\w+/)?\w[\w-]*(@[\w.]+)?", str(name)))

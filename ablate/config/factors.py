@@ -18,6 +18,7 @@ from ablate.config.groups import defaults
 from ablate.config.key_checks import CHOSEN, check
 from ablate.config.ladder import KEYS, RUNG, rungs
 from ablate.config.schema import BY_STEPS, NAMED, VARIED
+from ablate.config.study_file import StudyFile
 from ablate.config.words import MOST, Setting
 
 MOST_NAMED = 4  # the reference's label lists at most this many factors
@@ -98,7 +99,27 @@ def compose_design(command: Command) -> tuple[Design, list[Composed], list[Probl
         design, problems = arrange(command.settings, composer)
         added = {key for key, setting in command.settings.items() if setting.adds}
         cells = [composer.compose(design.settings_of(cell), added) for cell in design.cells]
-        return design, cells, [*problems, *composer.all_problems()]
+        problems += composer.all_problems()
+        if command.study_file:
+            problems += problems_of_tiers(command.study_file, value_of(command.settings, "tier"), composer)
+        return design, cells, problems
+
+
+def problems_of_tiers(file: StudyFile, chosen: Any, composer: Composer) -> list[Problem]:
+    """Problems of the tiers that are not chosen: each value is composed once with the file's other settings."""
+    problems = []
+    for tier, changes in file.tiers.items():
+        if tier == chosen:  # its settings are those of the cells
+            continue
+        settings = {key: setting.values[0] for key, setting in (file.settings | changes).items()}
+        trial = composer.without_problems()
+        for key, setting in changes.items():
+            for value in setting.values:
+                trial.compose(settings | {key: value})
+        for problem in trial.all_problems():
+            if problem.key in changes:
+                problems.append(Problem(f"{file.file}: tiers.{tier}.{problem.key}", problem.message))
+    return problems
 
 
 def arrange(settings: Settings, composer: Composer) -> tuple[Design, list[Problem]]:
@@ -288,7 +309,7 @@ def with_level_names(cells: list[Composed], settings: Settings) -> list[Composed
     names: dict[str, dict[str, str]] = {}
     for key, setting in settings.items():
         if all(isinstance(value, Choice) for value in setting.values):
-            names[key] = level_names(key, setting.values)
+            names[key] = level_names(setting.values)
     renamed = []
     for cell in cells:
         choices = {group: names.get(group, {}).get(text, text) for group, text in cell.choices.items()}

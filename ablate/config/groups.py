@@ -11,7 +11,7 @@ from typing import Any
 
 from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.config.files import read_plain, read_regular
-from ablate.config.schema import KEYS, SECTIONS, types_of
+from ablate.config.schema import SECTIONS, types_of
 from ablate.formatting import flat, nearest
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -176,19 +176,6 @@ def names_in(folder: Path = CONF) -> dict[str, str]:
     return names
 
 
-def keys_and_variants(groups: Groups) -> set[str]:
-    """Every key that ablate, or a file of the user's folder, has: norm.eps; and every variant: norm=rms."""
-    keys = {*names_in(), *named_elsewhere().values(), *KEYS, *groups.variants}
-    for group, variants in groups.variants.items():
-        keys |= {f"{group}={variant}" for variant in variants}
-    for file in groups.user_files:
-        with contextlib.suppress(Corrupt):  # reported by itself
-            content = read_plain(file)
-            for key in flat(content) if isinstance(content, dict) and file.parent.name != "experiment" else ():
-                keys |= {key, f"{file.parent.name}.{key}"}
-    return keys
-
-
 def unused_names(groups: Groups) -> list[Problem]:
     """Problems of the user's names.yaml: of keys that no file has, and of variants that there are not.  Other names
     without a dot may be those of metrics."""
@@ -199,13 +186,20 @@ def unused_names(groups: Groups) -> list[Problem]:
         names = names_in(Path(groups.folder)) if file.exists() else {}
     except Corrupt as error:
         return [Problem("", str(error))]
-    keys = keys_and_variants(groups)
+    known = {*names_in(), *named_elsewhere().values()}
+    for group, variants in groups.variants.items():
+        known |= {f"{group}={variant}" for variant in variants}
+    for variant_file in groups.user_files:
+        with contextlib.suppress(Corrupt):  # reported by itself
+            content = read_plain(variant_file)
+            for key in flat(content) if isinstance(content, dict) else ():
+                known |= {key, f"{variant_file.parent.name}.{key}"}
     problems = []
     for name in names:
         may_be_metric = ("." not in name and "=" not in name) or name.startswith(("test/", "val/", "train/"))
-        if name in keys or may_be_metric:
+        if name in known or may_be_metric:
             continue
-        meant = nearest(name, keys)
+        meant = nearest(name, known)
         hint = f"did you mean {meant}?" if meant else "leave it out"
         problems.append(Problem(str(file), f"names {name}, which no file of the folder has; {hint}"))
     return problems

@@ -16,7 +16,6 @@ from ablate.config.groups import Groups, figures, named_elsewhere
 from ablate.config.ladder import RUNG, levels_of_rungs
 from ablate.config.mirror import Mirror, read_mirror
 from ablate.config.schema import KEYS, PACE, Config
-from ablate.config.unknown_keys import setting_problem
 from ablate.config.words import STUDY_FILE_KEYS, Setting, services_of
 from ablate.formatting import flat, instead
 
@@ -51,6 +50,7 @@ class StudyFile:
     name: str
     file: str  # as messages name it
     settings: Settings
+    tiers: dict[str, Settings]  # by name
     claims: dict[str, Claim] = field(default_factory=dict)
     replicated: Criterion | None = None
     mirror: Mirror | None = None
@@ -62,81 +62,49 @@ def is_one_of(key: str, keys: set[str]) -> bool:
     return key in keys or key.partition(".")[0] in keys
 
 
-def read_study_file(name: str, groups: Groups, tier: str | None) -> tuple[StudyFile | None, Settings, Problems]:
-    """A study file, the settings of one of its tiers, and all problems of both."""
+def read_study_file(name: str, groups: Groups) -> tuple[StudyFile | None, Problems]:
+    """A study file and its problems; None if it is no mapping of plain data."""
     path = groups.studies[name]
     file = str(path) if path in groups.user_files else f"experiments/{name}.yaml"
     try:
         content = read_plain(path)
     except Corrupt as error:
-        return None, {}, [Problem("", str(error))]
+        return None, [Problem("", str(error))]
     call = calls(content)
     if call:
-        return None, {}, [Problem(file, f"{call!r} calls a resolver; write the value")]
+        return None, [Problem(file, f"{call!r} calls a resolver; write the value")]
     if not isinstance(content, dict):
-        return None, {}, [Problem(file, "must be a mapping; write keys and values, as in study: NAME")]
+        return None, [Problem(file, "must be a mapping; write keys and values, as in study: NAME")]
     content = {str(key): value for key, value in content.items()}
     reader = Reader(file, groups)
     settings = reader.settings(content)
-    tiered = reader.tier(content.get("tiers", {}), tier)
-    levels, names = levels_in(content, settings)
-    claims, replicated, mirror, problems = read_questions(content, settings, levels, names)
+    tiers = reader.tiers(content.get("tiers", {}))
+    levels = levels_of_factors(content, settings)
+    claims, wrong_claims = read_claims(content.get("claims", {}), levels, content.get("at"))
+    replicated, wrong_criterion = read_criterion(content.get("replicated"), content.get("claims") or ())
+    mirror, wrong_mirror = read_mirror(content.get("mirror"), levels, settings)
     texts, wrong_texts = read_texts(content)
-    problems = reader.problems + [Problem(f"{file}: {each.key}", each.message) for each in [*problems, *wrong_texts]]
-    return StudyFile(name, file, settings, claims, replicated, mirror, texts), tiered, problems
+    problems = [*reader.problems, *wrong_claims, *wrong_criterion, *wrong_mirror, *wrong_texts]
+    problems = [Problem(f"{file}: {problem.key}", problem.message) for problem in problems]
+    return StudyFile(name, file, settings, tiers, claims, replicated, mirror, texts), problems
 
 
-def levels_in(content: dict[str, Any], settings: Settings) -> tuple[dict[str, list[Any]], dict[str, dict[str, str]]]:
-    """The levels of each factor that claims may name, and of groups the name of each level by its text."""
+def levels_of_factors(content: dict[str, Any], settings: Settings) -> dict[str, list[Any]]:
+    """The levels of each factor as claims name them; those of groups without the settings of other components."""
     factors = content.get("factors", {})
     levels: dict[str, list[Any]] = {}
-    names: dict[str, dict[str, str]] = {}
-    for key, written in factors.items() if isinstance(factors, dict) else ():
-        setting = settings.get(str(key))
-        if not isinstance(written, list) or setting is None:
+    for key in map(str, factors) if isinstance(factors, dict) else ():
+        setting = settings.get(key)
+        if setting is None:
             continue
         if all(isinstance(value, Choice) for value in setting.values):
-            names[key] = level_names(key, setting.values)
-            levels[key] = list(names[key].values())
+            levels[key] = list(level_names(setting.values).values())
         else:
-            levels[str(key)] = [level(value) for value in written]
+            levels[key] = [level(value) for value in setting.values]
     count = content.get("ladder", Config.ladder)
     if content.get("design") == "ladder" and type(count) is int:
         levels[RUNG] = levels_of_rungs(min(count, MOST_RUNGS))
-    return levels, names
-
-
-def read_questions(
-    content: dict[str, Any], settings: Settings, levels: dict[str, list[Any]], names: dict[str, dict[str, str]]
-) -> tuple[dict[str, Claim], Criterion | None, Mirror | None, Problems]:
-    """The claims, the criterion and the paper's numbers of a study file, and what is wrong with them."""
-    claimed = with_level_names(content.get("claims", {}), names)
-    claims, problems = read_claims(claimed, levels, with_level_names(content.get("at"), names))
-    named = claimed if isinstance(claimed, dict) else ()
-    replicated, wrong_criterion = read_criterion(content.get("replicated"), named)
-    mirror, wrong_mirror = read_mirror(with_level_names(content.get("mirror"), names), levels, settings)
-    return claims, replicated, mirror, [*problems, *wrong_criterion, *wrong_mirror]
-
-
-def with_level_names(content: Any, names: dict[str, dict[str, str]]) -> Any:
-    """A part of a study file with the levels of factors by their names, at any depth."""
-    if isinstance(content, list):
-        return [with_level_names(item, names) for item in content]
-    if not isinstance(content, dict):
-        return content
-    renamed = {}
-    for key, value in content.items():
-        names_of_key = names.get(key, {})
-        if isinstance(value, list):
-            renamed[key] = [level_name(item, names_of_key, names) for item in value]
-        else:
-            renamed[key] = level_name(value, names_of_key, names)
-    return renamed
-
-
-def level_name(item: Any, names_of_key: dict[str, str], names: dict[str, dict[str, str]]) -> Any:
-    """A level by its name; anything else with the levels in it by their names."""
-    return names_of_key.get(item, item) if isinstance(item, str) else with_level_names(item, names)
+    return levels
 
 
 def read_texts(content: dict[str, Any]) -> tuple[dict[str, str | None], Problems]:
@@ -182,41 +150,22 @@ class Reader:
         for key, levels in factors.items():
             if not isinstance(levels, list) or not levels:
                 self.report(f"{where}factors.{key}", "must be a list of levels; write [first, second]")
-            elif self.check_section(str(key), f"{where}factors.") and self.check_levels(str(key), levels, where):
+            elif self.check_section(str(key), f"{where}factors."):
                 self.add(settings, str(key), levels, where)
         return settings
 
-    def tier(self, tiers: Any, name: str | None) -> Settings:
-        """The settings of the tier that the command line names; every tier of the file is checked."""
+    def tiers(self, tiers: Any) -> dict[str, Settings]:
+        """The settings of each tier."""
         if not isinstance(tiers, dict) or not all(isinstance(content, dict) for content in tiers.values()):
             self.report("tiers", "must be a mapping of mappings; write tiers: {gpu: {scale: base}}")
             return {}
-        settings = {str(tier): self.settings(content, f"tiers.{tier}.") for tier, content in tiers.items()}
-        for tier, others in settings.items():
-            if tier != name:
-                self.check_uncomposed(others, f"tiers.{tier}.")
-        if name is None:
-            return {}
-        if name not in settings:
-            wanted = "leave tier out for what runs on a CPU" if name == "cpu" else instead(str(name), settings)
-            self.problems.append(Problem(f"tier={name}", f"{self.file} has no such tier; {wanted}"))
-        return settings.get(name, {})
-
-    def check_uncomposed(self, settings: Settings, where: str) -> None:
-        """Report misspelt keys and wrong values of a tier that is not chosen, and so in no configuration."""
-        for key, setting in settings.items():
-            for value in setting.values:
-                problem = setting_problem(key, value, self.groups)
-                if problem:
-                    self.report(where + key, problem)
-                    break
+        return {str(tier): self.settings(content, f"tiers.{tier}.") for tier, content in tiers.items()}
 
     def add(self, settings: Settings, key: str, values: list[Any], where: str) -> None:
         """Add a setting, or one that is swept."""
         if key in settings:
             self.report(where + key, "is given twice; write it once")
-        plus = "+" if key in self.groups.variants and key not in self.groups.defaults else ""
-        text = f"{plus}{key}={','.join(value_text(value) for value in values)}"
+        text = f"{self.groups.plus(key)}{key}={','.join(value_text(value) for value in values)}"
         read = values
         if key in self.groups.variants:
             read = list(self.choices(key, values, where))
@@ -249,20 +198,9 @@ class Reader:
             return False
         return True
 
-    def check_levels(self, key: str, levels: list[Any], where: str) -> bool:
-        """Whether the levels of a factor are values, or lists of values; of a group names.  Else reports why not."""
-        is_group = key in self.groups.variants
-        for each in levels:
-            values = each if isinstance(each, list) and not is_group else [each]
-            if any(isinstance(value, dict | list) for value in values):
-                what = f"a variant; {instead('', self.groups.variants[key])}" if is_group else "a level; write a value"
-                self.report(f"{where}factors.{key}", f"{value_text(each)} is not {what}")
-                return False
-        return True
-
     def report(self, key: str, message: str) -> None:
         """Collect a mistake."""
-        self.problems.append(Problem(f"{self.file}: {key}", message))
+        self.problems.append(Problem(key, message))
 
 
 PLAIN_WORDS = {"true", "false", "null", "nan", "inf"}

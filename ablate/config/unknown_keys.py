@@ -6,9 +6,8 @@ from typing import Any
 
 from ablate.config.choices import Choice
 from ablate.config.files import read_plain
-from ablate.config.groups import Groups, keys_and_variants, named_elsewhere
-from ablate.config.read_config import converted
-from ablate.config.schema import KEYS, LAYERS, SECTIONS, Config, types_of
+from ablate.config.groups import Groups, named_elsewhere
+from ablate.config.schema import KEYS, LAYERS, SECTIONS
 from ablate.formatting import first_of, instead, nearest, show
 
 SURELY = 0.8  # the share of letters that two spellings have in common where one is surely meant
@@ -32,27 +31,6 @@ def unknown_key(key: str, config: Mapping[str, Any], choices: Mapping[str, Choic
     return f"no such key of {whose}, which has {keys}; what its YAML leaves out is written +{key}=..."
 
 
-def setting_problem(key: str, value: Any, groups: Groups) -> str | None:
-    """What is wrong with a setting, whatever variants it is composed with: no file has its key, or its value is of
-    another type."""
-    section, _, name = key.partition(".")
-    types = types_of(SECTIONS[section]) if section in SECTIONS else types_of(Config)
-    if key in groups.variants:
-        return None
-    if (name or section) in types:
-        try:
-            converted(value, types[name or section])
-        except ValueError as error:
-            return str(error)
-        return None
-    keys = keys_and_variants(groups)
-    setting = f"{section}.{name.partition('.')[0]}"
-    if setting in keys:
-        return None
-    meant = nearest(setting, keys)
-    return f"no such key; did you mean {meant}?" if meant else "no such key; leave it out"
-
-
 def only_some_have(key: str, value: Any, having_it: list[str], lacking_it: list[str]) -> str:
     """The message for a key that only some of the swept variants have."""
     section, _, name = key.partition(".")
@@ -68,17 +46,13 @@ def unknown_section(key: str, groups: Groups) -> str:
         return "no such key; write the setting for all configurations, as in ffn.bias=true"
     head, _, last = key.rpartition(".")
     elsewhere = named_elsewhere()
-    section = elsewhere.get(head, head)
-    if not head or section == head:
+    section = elsewhere.get(head)
+    if section is None:
         names = sorted({*KEYS, *groups.variants, "experiment"} - {"seed"})  # seedz means seeds
         return f"no such key; {instead(last, names, elsewhere)}"
     # As other programs name it: wandb.project means track.project.
-    variants = having(section, last, groups)
-    if groups.defaults.get(section) in variants:
-        return f"no such key; did you mean {section}.{last}?"
-    if variants:
-        return f"no such key; write {section}={variants[0]} {section}.{last}=..."
-    return f"no such key; did you mean {section}?"
+    meant = f"{section}.{last}" if having(section, last, groups) else section
+    return f"no such key; did you mean {meant}?"
 
 
 def having(group: str, name: str, groups: Groups) -> list[str]:

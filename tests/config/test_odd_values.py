@@ -56,7 +56,7 @@ REFUSED = [
     (["track=none", "wandb.project=x"], "wandb.project=x: no such key; did you mean track.project?"),
     (["tune.grid=[1,2]"], "tune.grid: no such key; did you mean tune.values?"),
     (["seedz=3"], "seedz=3: no such key; did you mean seeds?"),
-    (["optimiser.momentum=1"], "optimiser.momentum=1: no such key; write optim=sgd optim.momentum=..."),
+    (["optimiser.momentum=1"], "optimiser.momentum=1: no such key; did you mean optim.momentum?"),
     (["größe=4"], "größe=4: no such key; there are"),
     (
         ["data.path=größe.txt"],

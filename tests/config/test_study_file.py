@@ -277,7 +277,7 @@ def test_a_mirror_is_kept_in_the_manifest_and_changes_no_run(folder):
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"model": {"layers": "two"}}, "mine.yaml: model.layers: 'two' is not a whole number"),
     ({"factors": {"ffn": ["mlp", "swigloo"]}, "claims": None}, "mine.yaml: ffn=swigloo: no such ffn"),
-    ({"factors": {"norm": ["group(8"]}, "claims": None}, "mine.yaml: norm=group(8: no such norm; quote a level"),
+    ({"factors": {"norm": ["group(8"]}, "claims": None}, "mine.yaml: norm=group(8: cannot be read; quote a level"),
     ({"factors": {"ffn": "mlp"}, "claims": None}, "mine.yaml: factors.ffn: must be a list of levels; write [first, "),
     ({"factors": {"fnn": ["mlp"]}, "claims": None}, "mine.yaml: factors.fnn: no such key; did you mean ffn?"),
     ({"ffn": "gelu"}, "mine.yaml: ffn: is given twice; write it once"),

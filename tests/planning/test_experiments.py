@@ -124,7 +124,7 @@ def test_a_file_can_be_planned_and_all_of_its_claims_apply(name: str, tier: str 
     for key, levels in expected.items():
         if key in GROUPS:
             choices = [parse_choice(key, level, GROUPS) for level in levels]
-            expected[key] = [*level_names(key, choices).values()]
+            expected[key] = [*level_names(choices).values()]
     assert factors == expected or content.get("zip")
 
 
