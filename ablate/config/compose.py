@@ -26,12 +26,13 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ablate.config.choices import Choice, Variant, parse_choice
 from ablate.config.depth import value_at
-from ablate.config.errors import PlanError, Problem, first_line
+from ablate.config.errors import Problem, first_line
 from ablate.config.groups import CONF, Groups, default_choices
 from ablate.config.read_config import read_config
 from ablate.config.schema import COMPONENTS, LAYERS, SECTIONS, WHOLE, Config
 from ablate.config.targets import BUILT_IN, within
 from ablate.config.unknown_keys import only_some_have, unknown_key
+from ablate.config.words import services_of
 
 HYDRAS_ERRORS = (HydraException, OmegaConfBaseException, ValueError)  # ValueError: for a group that is null
 PRESET = "preset"
@@ -42,7 +43,7 @@ Plain = dict[str, Any]
 
 @dataclass(frozen=True)
 class Part:
-    """What a variant's file sets, by section; of a preset, also the variants of other groups that it chooses."""
+    """What a variant's file sets, by section; of a preset, also the choices of other groups."""
 
     sections: Plain
     choices: dict[str, str] = field(default_factory=dict)
@@ -54,7 +55,6 @@ class Composed:
 
     config: Config
     choices: dict[str, str]
-    remarks: list[str] = field(default_factory=list)  # on settings that not all of its variants have
 
 
 class Composer:
@@ -66,6 +66,7 @@ class Composer:
         self.parts: dict[tuple[str, str], Part] = {}
         # Dictionaries stand for sets that keep their order.
         self.problems: dict[Problem, None] = {}
+        self.remarks: dict[str, None] = {}  # on settings that not all variants have
         self.reached: dict[str, dict[str, None]] = {}  # by key: the choices of its group that have it
         self.missed: dict[str, dict[str, str]] = {}  # by key: the choices that lack it, and what to write instead
         self.values: dict[str, Any] = {}  # of these keys
@@ -87,76 +88,59 @@ class Composer:
 
     def compose(self, settings: Mapping[str, Any], added: Collection[str] = ()) -> Composed:
         """A configuration with these choices of groups and values of keys; the keys in `added` need not be there."""
-        chosen = {key: value for key, value in settings.items() if isinstance(value, Choice)}
-        values = {key: value for key, value in settings.items() if not isinstance(value, Choice)}
-        choices = self.with_defaults(chosen)
-        config: Plain = {}
-        remarks: list[str] = []
-        for section in [*self.base, *self.beyond_base(choices)]:
-            config[section] = self.section(section, choices, remarks)
-        for key, value in values.items():
-            self.set_key(config, key, value, choices, key in added, remarks)
-        self.remark_on_tuned_key(config, choices, remarks)
+        choices = self.all_choices({key: value for key, value in settings.items() if isinstance(value, Choice)})
+        config = self.sections(choices)
+        for key, value in settings.items():
+            if not isinstance(value, Choice):
+                self.set_key(config, key, value, choices, key in added)
         self.resolve(config)
         typed, problems = read_config(config, self.usual)
         self.problems |= dict.fromkeys(problems)
-        texts = {group: choice.text for group, choice in choices.items()}
-        return Composed(typed, texts, list(dict.fromkeys(remarks)))
+        return Composed(typed, {group: choice.text for group, choice in choices.items()})
 
     @functools.cached_property
     def usual(self) -> Plain:
         """The reference model, whose values stand in for wrong ones so that other mistakes are found, too."""
-        choices = self.with_defaults({})
-        return {section: self.section(section, choices, []) for section in self.base}
+        return self.sections(self.all_choices({}))
 
-    def with_defaults(self, chosen: Mapping[str, Choice]) -> dict[str, Choice]:
-        """The choice of every group, in the order of the defaults list: by the user, else by a chosen file's defaults
-        list (that of a preset, say), else that of the reference model."""
+    def all_choices(self, chosen: dict[str, Choice]) -> dict[str, Choice]:
+        """The choice of every group, in the order of the defaults list: by the user, else by a chosen preset, else that
+        of the reference model."""
         names: dict[str, Any] = dict(default_choices())
         for group, choice in chosen.items():
-            if choice.is_pattern:
-                continue
-            part = self.part(group, choice.variants[0].name)
-            names |= part.choices
-            for section, content in part.sections.items():
-                if group == PRESET and isinstance(content, dict) and LAYERS in content:
-                    names[section] = content[LAYERS]
+            names |= self.part(group, choice.variants[0].name).choices
         choices = {}
         for group, name in names.items():
             if group in chosen:
                 choices[group] = chosen[group]
             elif isinstance(name, list):
-                services = tuple(Variant(str(each), str(each)) for each in name)
-                choices[group] = Choice(group, f"[{','.join(map(str, name))}]", services, is_pattern=True)
+                choices[group] = services_of(name, self.groups)
             elif group in self.groups.variants:
                 choices[group] = parse_choice(group, str(name), self.groups.variants)
-        for group, choice in chosen.items():
-            choices.setdefault(group, choice)
-        return choices
+        return choices | chosen
 
-    def beyond_base(self, choices: Mapping[str, Choice]) -> Iterator[str]:
-        """Sections that chosen files set and that the base schema does not have."""
-        seen = set(self.base)
+    def sections(self, choices: Mapping[str, Choice]) -> Plain:
+        """A configuration by section; of a group with several variants, the settings of each."""
+        names = dict.fromkeys(self.base)
         for group, choice in choices.items():
             for variant in choice.variants:
-                for section in self.part(group, variant.name).sections:
-                    if section not in seen:
-                        seen.add(section)
-                        yield section
+                names |= dict.fromkeys(self.part(group, variant.name).sections)
+        config: Plain = {}
+        for section in names:
+            if section not in choices:
+                config[section] = self.node(section, None, choices)
+                continue
+            choice = choices[section]
+            nodes = {variant.text: self.node(section, variant, choices) for variant in choice.variants}
+            if not choice.is_pattern:
+                config[section] = nodes[choice.variants[0].text]
+            elif section == "track":
+                config[section] = list(nodes.values())
+            else:
+                config[section] = {LAYERS: choice.text, **nodes}
+        return config
 
-    def section(self, section: str, choices: Mapping[str, Choice], remarks: list[str]) -> Any:
-        """A section of a configuration; of a group with several variants, the settings of each."""
-        choice = choices.get(section)
-        if choice is None:
-            return self.node(section, None, choices, remarks)
-        nodes = {variant.text: self.node(section, variant, choices, remarks) for variant in choice.variants}
-        if not choice.is_pattern:
-            return nodes[choice.variants[0].text]
-        if section == "track":
-            return list(nodes.values())
-        return {LAYERS: choice.text, **nodes}
-
-    def node(self, section: str, variant: Variant | None, choices: Mapping[str, Choice], remarks: list[str]) -> Any:
+    def node(self, section: str, variant: Variant | None, choices: Mapping[str, Choice]) -> Any:
         """The settings of a section with one variant, which every chosen file may set."""
         node = copy.deepcopy(self.base.get(section))
         for group, choice in choices.items():
@@ -167,41 +151,39 @@ class Composer:
             if section in content:
                 node = merged(node, content[section])
         if PRESET in choices:
-            node = self.with_preset(node, section, variant, choices[PRESET], remarks)
+            node = self.with_preset(node, section, variant, choices[PRESET])
         if variant and variant.settings:
             node = dict(node or {})
             for key, value in variant.settings.items():
                 set_at(node, key.split("."), value)
         return node
 
-    def with_preset(self, node: Any, section: str, variant: Variant | None, preset: Choice, remarks: list[str]) -> Any:
+    def with_preset(self, node: Any, section: str, variant: Variant | None, preset: Choice) -> Any:
         """A section with a preset's settings.  Variants that it does not choose get only those that they have."""
         part = self.part(PRESET, preset.variants[0].name)
         if section not in part.sections:
             return node
         if variant is None:  # a section without variants
             return merged(node, part.sections[section])
-        settings = dict(part.sections[section])
-        pattern = settings.pop(LAYERS, None)
-        preset_choice = parse_choice(section, pattern or part.choices.get(section, variant.name), self.groups.variants)
-        other_variants = [each.name for each in preset_choice.variants if each.name != variant.name]
-        is_in_preset = any(each.name == variant.name for each in preset_choice.variants)
+        text = part.choices.get(section, variant.name)
+        names = [each.name for each in parse_choice(section, text, self.groups.variants).variants]
+        keys_of_others: set[str] = set()
+        for name in names:
+            if name != variant.name:
+                keys_of_others |= set(self.part(section, name).sections.get(section, {}))
         result = dict(node or {})
         dropped = []
-        for key, value in settings.items():
-            is_of_others = any(key in self.part(section, name).sections.get(section, {}) for name in other_variants)
-            if key in result or (is_in_preset and not is_of_others):
+        for key, value in part.sections[section].items():
+            if key in result or (variant.name in names and key not in keys_of_others):
                 result[key] = merged(result.get(key), value)
-            elif not is_in_preset:
+            elif variant.name not in names:
                 dropped.append(key)
         if dropped and section in (*COMPONENTS, "model"):
-            names = ", ".join(sorted(dropped))
-            remarks.append(f"{section}={variant.text} is without {names}, which {preset.text} sets")
+            remark = f"{section}={variant.text} is without {', '.join(sorted(dropped))}, which {preset.text} sets"
+            self.remarks[remark] = None
         return result
 
-    def set_key(
-        self, config: Plain, key: str, value: Any, choices: Mapping[str, Choice], is_added: bool, remarks: list[str]
-    ) -> None:
+    def set_key(self, config: Plain, key: str, value: Any, choices: Mapping[str, Choice], is_added: bool) -> None:
         """Set a key in place.  Of several variants those that have the key get the value; with `is_added` (+key=value)
         also those whose constructor takes it, or all if none does."""
         section, *path = key.split(".")
@@ -214,26 +196,18 @@ class Composer:
             return
         targets = [name for name, node in nodes.items() if path[0] in node]
         if is_added and len(nodes) > 1:
-            targets += [name for name, node in nodes.items() if name not in targets and takes(section, node, path[0])]
+            targets = [name for name, node in nodes.items() if path[0] in node or takes(section, node, path[0])]
         choice_text = choices[section].text if section in choices else section
         if not targets and not is_added:
             self.missed.setdefault(key, {})[choice_text] = unknown_key(key, config, choices, self.groups)
             self.values.setdefault(key, value)
             return
         self.reached.setdefault(key, {})[choice_text] = None
-        remarks += partial_reach(key, targets, nodes)
+        lacking = [name for name in nodes if name not in targets]
+        if targets and lacking:
+            self.remarks[f"{key} reaches {', '.join(targets)}, not {', '.join(lacking)}"] = None
         for name in targets or nodes:
             set_at(nodes[name], path, value)
-
-    def remark_on_tuned_key(self, config: Plain, choices: Mapping[str, Choice], remarks: list[str]) -> None:
-        """Remark which variants of a pattern the tuned key does not reach."""
-        key = str(config["tune"].get("key") or "")
-        section, *path = key.split(".")
-        if not path or section not in choices or not choices[section].is_pattern:
-            return
-        nodes = named_nodes(config, section, choices)
-        targets = [name for name, node in nodes.items() if path[0] in node]
-        remarks += partial_reach(key, targets, nodes)
 
     def resolve(self, config: Plain) -> None:
         """Resolve interpolations such as ${model.dim} in place."""
@@ -267,7 +241,7 @@ class Composer:
         sections = at_package(plain(result.config), result.header.get("package") or group)
         defaults = [entry for entry in result.defaults_list or [] if getattr(entry, "path", None) != "_self_"]
         choices: dict[str, str] = {}
-        if defaults and group == PRESET:
+        if group == PRESET:
             for entry in defaults:
                 if isinstance(entry, GroupDefault):
                     choices[str(entry.group).lstrip("/")] = str(entry.value)
@@ -275,17 +249,23 @@ class Composer:
                     other = self.part(PRESET, str(entry.path))
                     sections = merged(other.sections, sections)
                     choices = other.choices | choices
+            for section, content in sections.items():
+                if isinstance(content, dict) and LAYERS in content:
+                    choices[section] = content.pop(LAYERS)
         elif defaults:
             sections = self.composed_by_hydra(group, name)
-        if result.provider == USER:
-            keys = [key for key in (*sections, *choices) if key in WHOLE and key != group]  # `track` is a group, too
-            for key in keys:
-                message = f"sets {key}, a key of a whole study; write it on the command line"
-                self.problems[Problem(f"{group}={name}", message)] = None
-            if keys:
-                usual = self.groups.defaults.get(group)
-                return self.part(group, usual) if usual else Part({})
-        return Part(sections, choices)
+        if result.provider != USER:
+            return Part(sections, choices)
+        keys = [key for key in (*sections, *choices) if key in WHOLE and key != group]  # `track` is a group, too
+        for key in keys:
+            message = f"sets {key}, a key of a whole study; write it on the command line"
+            self.problems[Problem(f"{group}={name}", message)] = None
+        return self.usual_part(group) if keys else Part(sections, choices)
+
+    def usual_part(self, group: str) -> Part:
+        """What the reference model's variant of a group sets, in place of a file that is refused."""
+        usual = self.groups.defaults.get(group)
+        return self.part(group, usual) if usual else Part({})
 
     def composed_by_hydra(self, group: str, name: str) -> Plain:
         """What a variant with a defaults list of its own changes in the reference model, by section."""
@@ -294,7 +274,8 @@ class Composer:
             whole = plain(compose("config", [f"{self.groups.plus(group)}{group}={name}"]))
         except HYDRAS_ERRORS as error:
             why = " ".join(str(error.__cause__ or error).split())
-            raise PlanError([Problem(f"{group}={name}", f"cannot be composed ({why})")]) from None
+            self.problems[Problem(f"{group}={name}", f"cannot be composed ({why})")] = None
+            return self.usual_part(group).sections
         sections = {}
         for section, node in whole.items():
             if section == group or section not in usual:
@@ -425,14 +406,6 @@ def interpolations(node: Any, path: tuple[Any, ...] = ()) -> Iterator[list[Any]]
     elif isinstance(node, list):
         for i, value in enumerate(node):
             yield from interpolations(value, (*path, i))
-
-
-def partial_reach(key: str, targets: list[str], nodes: Plain) -> list[str]:
-    """A remark on a key that some, but not all variants of a section have."""
-    lacking = [name for name in nodes if name not in targets]
-    if not targets or not lacking:
-        return []
-    return [f"{key} reaches {', '.join(targets)}, not {', '.join(lacking)}"]
 
 
 def named_nodes(config: Plain, section: str, choices: Mapping[str, Choice]) -> dict[str, Any]:

@@ -100,6 +100,7 @@ def compose_design(command: Command) -> tuple[Design, list[Composed], list[Probl
         added = {key for key, setting in command.settings.items() if setting.adds}
         cells = [composer.compose(design.settings_of(cell), added) for cell in design.cells]
         problems += composer.all_problems()
+        design = dataclasses.replace(design, notes=[*design.notes, *composer.remarks])
         if command.study_file:
             problems += problems_of_tiers(command.study_file, value_of(command.settings, "tier"), composer)
         return design, cells, problems
@@ -137,7 +138,7 @@ def arrange(settings: Settings, composer: Composer) -> tuple[Design, list[Proble
         else:
             kind = "grid"
     factors = with_references(kind, factors)
-    problems += setting_problems(settings, kind, factors)
+    problems += conflicts(settings, kind, factors)
     counts = [len(factor.levels) for factor in factors]
     start = tuple(factor.reference or 0 for factor in factors)
     count = size(kind, counts)
@@ -175,19 +176,19 @@ def factors_of(settings: Settings) -> tuple[list[Factor], list[Problem]]:
 
 def zip_problems(zipped: list[str], swept: Mapping[str, Sequence[Any]]) -> list[Problem]:
     """What is wrong with `zip`."""
-    problems = []
+    messages = []
     missing = [key for key in zipped if key not in swept]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         there = f"choose from {', '.join(swept)}" if swept else "give each several values"
-        problems.append(Problem("zip", f"{', '.join(missing)} {verb} not swept; {there}"))
+        messages.append(f"{', '.join(missing)} {verb} not swept; {there}")
     if len(zipped) == 1 or len(set(zipped)) < len(zipped):
-        problems.append(Problem("zip", f"[{','.join(zipped)}] must name two different keys or more"))
+        messages.append(f"[{','.join(zipped)}] must name two different keys or more")
     counts = {key: len(swept[key]) for key in zipped if key in swept}
     if len(set(counts.values())) > 1:
         sizes = ", ".join(f"{key} has {count} values" for key, count in counts.items())
-        problems.append(Problem("zip", f"{sizes}; write equally many for each"))
-    return problems
+        messages.append(f"{sizes}; write equally many for each")
+    return [Problem("zip", message) for message in messages]
 
 
 def with_references(design: str, factors: list[Factor]) -> list[Factor]:
@@ -223,55 +224,47 @@ def clashes(design: Design) -> list[Problem]:
     return list(problems)
 
 
-def setting_problems(settings: Settings, design: str, factors: list[Factor]) -> list[Problem]:
+def conflicts(settings: Settings, design: str, factors: list[Factor]) -> list[Problem]:
     """Problems of settings in parentheses that something else chooses, too; one for each choice."""
+    match = value_of(settings, "match")
+    tuned = value_of(settings, "tune.key")
     problems = []
     for setting in settings.values():
         for i, choice in enumerate(setting.values):
-            if not isinstance(choice, Choice):
+            if not isinstance(choice, Choice) or choice.is_pattern:
                 continue
-            messages = own_setting_problems(choice, settings)
-            for key in choice.beside:
-                message = conflict_of_setting(setting, i, key, settings, design, factors)
-                if message:
-                    messages.append(message)
+            own_keys = named_settings(choice.group, choice.text)
+            messages = []
+            for key in sorted(own_keys | set(choice.beside)):
+                if key in CHOSEN.get(str(match), ()) and key not in own_keys:
+                    messages.append(f"match={match} chooses {key}; leave it out or write match=none")
+                elif key == tuned:
+                    messages.append(f"tune.key={key} chooses it for each configuration; leave it out of one")
+                elif key in own_keys and key in settings:
+                    messages.append(f"{key} is given twice, also by {choice.group}={choice.text}; leave one out")
+                elif key in settings:
+                    messages += conflict_of_levels(setting, i, settings[key], design, factors)
             problems += [Problem(f"{setting.key}={choice.text}", message) for message in messages[:1]]
     return problems
 
 
-def own_setting_problems(choice: Choice, settings: Settings) -> list[str]:
-    """Problems of a choice's own settings that a word or tuning sets, too."""
-    if choice.is_pattern:
-        return []
-    keys = sorted(named_settings(choice.group, choice.text))
-    also = {*settings, str(value_of(settings, "tune.key"))}
-    return [f"{key} is given twice, also by {choice.group}={choice.text}; leave one out" for key in keys if key in also]
-
-
-def conflict_of_setting(
-    setting: Setting, level_index: int, key: str, settings: Settings, design: str, factors: list[Factor]
-) -> str | None:
-    """What else chooses a key that comes with a level, as optim.lr does in norm=ln,rms(optim.lr=1e-3); else None."""
-    match = value_of(settings, "match")
-    if key in CHOSEN.get(str(match), ()):
-        return f"match={match} chooses {key}; leave it out or write match=none"
-    if key == value_of(settings, "tune.key"):
-        return f"tune.key={key} chooses it for each configuration; leave it out of one"
-    other = settings.get(key)
-    if other is None:
-        return None
+def conflict_of_levels(
+    setting: Setting, level_index: int, other: Setting, design: str, factors: list[Factor]
+) -> list[str]:
+    """Why a level cannot set the key of another setting, as optim.lr in norm=ln,rms(optim.lr=1e-3); empty if it can."""
+    key = other.key
     if not other.swept:  # a level replaces the value that all other configurations have
-        return None if setting.swept else f"{key} is given twice; leave one out"
+        return [] if setting.swept else [f"{key} is given twice; leave one out"]
     level_factor = next((factor for factor in factors if setting.key in factor.keys), None)
     key_factor = next(factor for factor in factors if key in factor.keys)
     if level_factor is key_factor:
-        return f"{key} is zipped with {setting.key}; leave it out of one"
+        return [f"{key} is zipped with {setting.key}; leave it out of one"]
     if design not in ONE_CHANGE:
-        return f"{key} is swept, too; leave it out, or zip both"
+        return [f"{key} is swept, too; leave it out, or zip both"]
     is_change = level_factor is not None and level_factor.reference not in (None, level_index)
     if is_change and key_factor.reference is not None:
-        return None  # the cell differs from the reference in this level alone
-    return f"{key} is swept, too; only another level than the reference's can set it"
+        return []  # the cell differs from the reference in this level alone
+    return [f"{key} is swept, too; only another level than the reference's can set it"]
 
 
 def climb(settings: Settings, composer: Composer) -> tuple[dict[Level, list[Any]], list[Problem]]:
@@ -318,36 +311,35 @@ def with_level_names(cells: list[Composed], settings: Settings) -> list[Composed
 
 
 def levels_and_factors(cells: list[Composed], design: Design) -> tuple[list[Levels], dict[str, list[Level]], Levels]:
-    """Each cell's levels, each factor's distinct levels in the order given, and the levels of the reference.
+    """Each cell's levels, each factor's distinct levels in the order given, and the levels of the reference."""
+    levels: list[Levels] = [{} for _ in cells]
+    levels_by_factor: dict[str, list[Level]] = {}
+    reference: Levels = {}
+    for place, factor in enumerate(design.factors):
+        names = level_names_of(place, cells, design)
+        levels_by_factor[factor.name] = list(dict.fromkeys(names[i] for i in sorted(names)))
+        if factor.reference is not None:
+            reference[factor.name] = names[factor.reference]
+        for of_cell, cell in zip(levels, design.cells, strict=True):
+            of_cell[factor.name] = names[cell[place]]
+    return levels, levels_by_factor, reference
+
+
+def level_names_of(place: int, cells: list[Composed], design: Design) -> dict[int, Level]:
+    """The name of each level of a factor, by its index.
 
     What comes with a level may replace the level of another factor.  So a level is named by the cell that has it with
     the fewest changes of the reference.
     """
-    fewest_changes_first = sorted(range(len(cells)), key=lambda i: len(design.changed_keys(design.cells[i])))
-    names: list[dict[int, Level]] = [{} for _ in design.factors]  # of each factor, by the index of the level
-    for i in fewest_changes_first:
-        for place, factor in enumerate(design.factors):
-            level_index = design.cells[i][place]
-            if factor.name == RUNG:
-                name = design.rungs[level_index]
-            else:
-                name = joined([level_of(cells[i], key) for key in factor.keys])
-            names[place].setdefault(level_index, name)
-    levels_by_factor: dict[str, list[Level]] = {}
-    reference: Levels = {}
-    for factor, names_of_levels in zip(design.factors, names, strict=True):
-        levels_by_factor[factor.name] = list(dict.fromkeys(names_of_levels[i] for i in sorted(names_of_levels)))
-        if factor.reference is not None:
-            reference[factor.name] = names_of_levels[factor.reference]
-    levels = []
-    for cell in design.cells:
-        levels.append({factor.name: names[place][cell[place]] for place, factor in enumerate(design.factors)})
-    return levels, levels_by_factor, reference
-
-
-def joined(values: list[Any]) -> Any:
-    """A factor's level: a key's value, or the values of zipped keys joined by +."""
-    return values[0] if len(values) == 1 else "+".join(spell(value) for value in values)
+    factor = design.factors[place]
+    if factor.name == RUNG:
+        return dict(enumerate(design.rungs))
+    names: dict[int, Level] = {}
+    for i in sorted(range(len(cells)), key=lambda i: len(design.changed_keys(design.cells[i]))):
+        values = [level_of(cells[i], key) for key in factor.keys]
+        name = values[0] if len(values) == 1 else "+".join(spell(value) for value in values)
+        names.setdefault(design.cells[i][place], name)
+    return names
 
 
 def level_of(cell: Composed, key: str) -> Any:
@@ -361,17 +353,17 @@ def labels_of(cells: list[Composed], design: Design) -> list[str]:
     """Labels of cells: all levels; where one factor changes at a time the change, and of the first cell all levels."""
     names = [cell_label(cell, [factor for factor in design.factors if factor.name != RUNG]) for cell in cells]
     if design.rungs:
-        places = [design.rungs[combination[-1]] for combination in design.cells]
-        return [f"{name} + {RUNG} {rung}" for name, rung in zip(names, places, strict=True)]
+        rungs_of_cells = [design.rungs[cell[-1]] for cell in design.cells]
+        return [f"{name} + {RUNG} {rung}" for name, rung in zip(names, rungs_of_cells, strict=True)]
     if design.kind == "grid" or len(design.factors) < 2:
         return names
     labels = [names[0] if len(design.factors) <= MOST_NAMED else BASE]
     before = design.cells[0]
-    for cell, combination in zip(cells[1:], design.cells[1:], strict=True):
-        place = next(i for i in range(len(before)) if before[i] != combination[i])
+    for cell, indices in zip(cells[1:], design.cells[1:], strict=True):
+        place = next(i for i in range(len(before)) if before[i] != indices[i])
         changed = design.factors[place]
         if design.kind == "cumulative":
-            before = combination
+            before = indices
             labels.append(f"+ {cell_label(cell, [changed])}")
         else:
             labels.append(", ".join(f"{key}={spell(level_of(cell, key))}" for key in changed.keys))

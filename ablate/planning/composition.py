@@ -43,8 +43,6 @@ def composition_of(command: Command, design: Design, cells: list[Composed]) -> C
         compared_with = levels.index(of_cell | reference)
         drafts.append(Draft(name="", label=label, levels=of_cell, reference=compared_with, config=cell.config))
     remarks = [*design.notes]
-    for cell in cells:
-        remarks += cell.remarks
     if labels[0] == BASE:
         whole = ", ".join(f"{name}={level}" for name, level in levels[0].items())
         remarks.append(f"{BASE} is {whole}")

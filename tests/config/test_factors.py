@@ -121,7 +121,7 @@ def test_claims_of_a_study_file_name_such_levels_as_its_tables_do(plan, tmp_path
     folder.mkdir()
     level = "rms(init=gpt2, model.norm_embeddings=true)"
     factors = f'factors: {{norm: [ln, "{level}"]}}'
-    claims = f"claims: {{a: {{less: [{{norm: rms}}, {{norm: ln}}]}}}}"
+    claims = "claims: {a: {less: [{norm: rms}, {norm: ln}]}}"
     (folder / "mine.yaml").write_text(f"{factors}\n{claims}\n")
     found = plan("+experiment=mine", "seeds=1", config_dir=str(tmp_path)).manifest
     assert found.factors == {"norm": ["ln", "rms"]} and found.cells[1].config.model.norm_embeddings
