@@ -1,6 +1,8 @@
 """What all tests share: a cache and a results folder of their own, a small text, and the real command line."""
 
+import functools
 import gc
+import importlib
 import os
 import random
 import signal
@@ -80,7 +82,9 @@ class ForkedChild:
 
     def __init__(self) -> None:
         from ablate.planning.checks import child
+        from ablate.runs.user_files import forget_local_modules
 
+        warm_up()
         calls, to_child = os.pipe()
         from_child, answers = os.pipe()
         self.returncode: int | None = None
@@ -92,6 +96,7 @@ class ForkedChild:
             for number in (calls, to_child, from_child, answers):
                 os.close(number)
             try:
+                forget_local_modules()  # tests, which are no part of user code
                 child.serve()
             finally:
                 os._exit(1)
@@ -117,6 +122,15 @@ class ForkedChild:
             time.sleep(0.005)
         assert self.returncode is not None
         return self.returncode
+
+
+@functools.cache
+def warm_up() -> None:
+    """Load and parse once what every child would load and parse for itself: seconds in each."""
+    from ablate.runs.code_digest import code_of
+
+    importlib.import_module("torch._dynamo")
+    code_of({})
 
 
 @pytest.fixture(scope="session", autouse=True)
