@@ -22,9 +22,7 @@ DIFFERENCES = ("less", "greater", *BOUNDED)  # compare two means
 RELATIONS = (*DIFFERENCES, "diverges_more", "rank_correlates", "multiplier")
 MEANT = {"lower": "less", "smaller": "less", "higher": "greater", "larger": "greater", "equal": "equivalent"}
 BOUNDS = ("above", "below")  # of a multiplier
-NUMBER = "write a number"
 SOLVED = "test/solved"
-ONE_METRIC = f"{listed(DIFFERENCES)}, of one metric, and a margin in its unit"
 NOT_IN_STEPS = (*SPEED, SOLVED)  # metrics that training steps cannot be converted into
 
 # Statistics with which BatchNorm and similar norms are evaluated in addition to running ones; each gives a loss.
@@ -135,7 +133,7 @@ class Criterion(Record):
     @property
     def needed(self) -> int:
         """The number of claims that must be supported."""
-        return self.at_least or len(self.of)
+        return len(self.of) if self.at_least is None else self.at_least
 
 
 class Leveled(Record):
@@ -246,20 +244,16 @@ def read_claims(claims: Any, factors: dict[str, list[Any]], at: Any = None) -> t
     compare them."""
     if not isinstance(claims, dict):
         return {}, [Problem("claims", "must be a mapping; write claims: {NAME: {less: [SIDE, SIDE]}}")]
-    problems = []
-    levels = {} if at is None else at
-    if at is not None:
-        problems += [Problem("at", message) for message in level_problems(at, factors)]
-    if problems:
-        levels = {}
-    read = {}
+    problems = [Problem("at", message) for message in level_problems(at, factors)] if at is not None else []
+    common = {} if problems or at is None else at
+    valid = {}
     for name, content in claims.items():
         claim, messages = read_claim(content, factors)
         problems += [Problem(f"claims.{name}", message) for message in messages]
         if claim is not None:
-            fixed = {key: level for key, level in levels.items() if key not in claim.compared_factors}
-            read[name] = dataclasses.replace(claim, at=fixed | claim.at)
-    return read, problems
+            others = {key: level for key, level in common.items() if key not in claim.compared_factors}
+            valid[name] = dataclasses.replace(claim, at=others | claim.at)
+    return valid, problems
 
 
 def read_claim(content: Any, factors: dict[str, list[Any]]) -> tuple[Claim | None, list[str]]:
@@ -301,18 +295,15 @@ def claim_problems(claim: Claim, factors: dict[str, list[Any]]) -> Iterator[str]
 def side_problems(claim: Claim, factors: dict[str, list[Any]]) -> Iterator[str]:
     """What is wrong with the sides of a claim."""
     relation = claim.relation
+    sides = [claim.rank_correlates[0]] if claim.rank_correlates else claim.sides
+    for side in sides:
+        yield from (f"{relation}: {message}" for message in level_problems(side, factors))
     if claim.rank_correlates:
-        side, published = claim.rank_correlates
-        levels = levels_of(next(iter(side.values()), None))
-        if len(side) != 1 or len(levels) != len(published) or len(levels) < 3:
+        levels = levels_of(next(iter(sides[0].values()), None))
+        if len(sides[0]) != 1 or len(levels) != len(claim.published) or len(levels) < 3:
             yield f"{relation}: {RANKS}"
-        yield from (f"{relation}: {message}" for message in level_problems(side, factors))
-        return
-    for side in claim.sides:
-        yield from (f"{relation}: {message}" for message in level_problems(side, factors))
-    side, other_side = claim.sides
-    if side == other_side and len(claim.metrics) < 2:  # with two metrics both sides may be the same cells
-        yield f"{relation}: both sides are {side}; write what differs"
+    elif sides[0] == sides[1] and len(claim.metrics) < 2:  # with two metrics both sides may be the same cells
+        yield f"{relation}: both sides are {sides[0]}; write what differs"
 
 
 def level_problems(side: Any, factors: dict[str, list[Any]]) -> Iterator[str]:
@@ -339,28 +330,21 @@ def margin_problems(claim: Claim) -> Iterator[str]:
     """What is wrong with the margin of a claim."""
     relation = claim.relation
     margin = claim.margin
-    takes_share = relation == "equivalent"
+    share = ", or a share of the training steps as in 2 %" if relation == "equivalent" else ""
     if margin is None:
         if relation in BOUNDED:
-            share = ", or margin: 2 %" if takes_share else ""
             yield f"{relation} needs a margin, the largest difference that does not matter: margin: 0.01{share}"
-        return
-    if relation not in DIFFERENCES:
+    elif relation not in DIFFERENCES:
         yield f"margin: {relation} takes none; it goes with {listed(DIFFERENCES)}"
-        return
-    size = fraction_of(margin) if takes_share and isinstance(margin, str) else margin
-    if is_number(size) and 0 < size < math.inf:
-        return
-    if takes_share:
-        yield f"margin: {margin} must be a number above 0, or a share of the training steps as in 2 %"
     else:
-        most = "most" if relation in BOUNDED else "least"
-        yield f"margin: {margin} must be a number above 0: by how much {relation.removeprefix('not_')} at {most}"
+        size = fraction_of(margin) if share and isinstance(margin, str) else margin
+        if not (is_number(size) and 0 < size < math.inf):
+            yield f"margin: {margin} must be a number above 0{share}"
 
 
 def bound_problems(claim: Claim, factors: dict[str, list[Any]]) -> Iterator[str]:
     """What is wrong with the bound of a multiplier, or with its rung."""
-    bounds = {name: bound for name in BOUNDS if (bound := getattr(claim, name)) is not None}
+    bounds = {name: getattr(claim, name) for name in BOUNDS if getattr(claim, name) is not None}
     if not claim.multiplier:
         yield from (f"{name}: belongs to multiplier; write margin" for name in bounds)
     elif RUNG not in factors:
@@ -373,71 +357,62 @@ def bound_problems(claim: Claim, factors: dict[str, list[Any]]) -> Iterator[str]
 
 def place_problems(claim: Claim, factors: dict[str, list[Any]]) -> Iterator[str]:
     """What is wrong with the levels at which a claim compares its sides."""
-    if claim.at:
-        yield from (f"at: {message}" for message in level_problems(claim.at, factors))
+    for name, levels in (("at", claim.at), ("than_at", claim.than_at)):
+        if levels:
+            yield from (f"{name}: {message}" for message in level_problems(levels, factors))
     for key in claim.at:
         if key in claim.compared_factors:
             yield f"at: {key} is what its sides compare; leave it out"
-    if not claim.than_at:
-        return
-    yield from (f"than_at: {message}" for message in level_problems(claim.than_at, factors))
     for key, wanted in claim.than_at.items():
         if key not in claim.at:
             if key in factors:
                 yield f"than_at: at has no {key}; write there the level that is compared with {wanted}"
             continue
-        levels = [str(level) for level in levels_of(claim.at[key])]
-        if any(str(level) in levels for level in levels_of(wanted)):
+        levels_here = [str(level) for level in levels_of(claim.at[key])]
+        if any(str(level) in levels_here for level in levels_of(wanted)):
             yield f"than_at: at has {key}={wanted}, too; write another level there"
-    if claim.relation not in DIFFERENCES or len(claim.metrics) > 1 or isinstance(claim.margin, str):
-        yield f"than_at: goes with {ONE_METRIC}"
+    is_one_difference = claim.relation in DIFFERENCES and len(claim.metrics) < 2 and not isinstance(claim.margin, str)
+    if claim.than_at and not is_one_difference:
+        yield f"than_at: goes with {listed(DIFFERENCES)}, of one metric, and a margin in its unit"
 
 
 def metric_problems_of(claim: Claim) -> Iterator[str]:
     """What is wrong with the metrics of a claim, whatever a study measures."""
-    relation = claim.relation
-    if claim.metrics and relation == "diverges_more":
+    if claim.metrics and claim.relation == "diverges_more":
         yield "metric: diverges_more counts runs that diverge; leave it out"
     elif len(claim.metrics) > 1:
-        if relation not in DIFFERENCES:
-            yield f"metric: {relation} ranks by one metric; two go with {listed(DIFFERENCES)}"
+        if claim.relation not in DIFFERENCES:
+            yield f"metric: {claim.relation} ranks by one metric; two go with {listed(DIFFERENCES)}"
         elif claim.metrics[0] == claim.metrics[1]:
             yield f"metric: both are {claim.metrics[0]}; write it once"
         elif fraction_of(claim.margin) is not None:
-            why = f"{claim.margin} is a share of the training steps, which is worth more of one metric"
-            yield f"margin: {why}; {NUMBER}"
+            yield f"margin: {claim.margin} {NO_UNIT} more of one metric; write a number"
+
+
+NO_UNIT = "is a share of the training steps, which is worth"
+CRITERION = "must list claims; write [CLAIM, CLAIM], all to be supported, or {at_least: 2, of: [CLAIM, CLAIM, CLAIM]}"
 
 
 def read_criterion(content: Any, claims: Iterable[object]) -> tuple[Criterion | None, list[Problem]]:
     """A study file's criterion of replication over these claims, and all problems."""
     if content is None:
         return None, []
-    whole = content if isinstance(content, dict) else {"of": content}
     try:
-        criterion = parse(Criterion, whole)
+        criterion = parse(Criterion, content if isinstance(content, dict) else {"of": content})
     except ValueError:
         return None, [Problem("replicated", CRITERION)]
-    problems = [Problem("replicated", message) for message in criterion_problems(criterion, list(map(str, claims)))]
-    return None if problems else criterion, problems
-
-
-CRITERION = "must list claims; write [CLAIM, CLAIM], all to be supported, or {at_least: 2, of: [CLAIM, CLAIM, CLAIM]}"
-
-
-def criterion_problems(criterion: Criterion, claims: list[str]) -> Iterator[str]:
-    """What is wrong with a criterion of replication over these claims."""
-    for key in criterion.unread:
-        yield f"no such key: {key}; {instead(key, ['of', 'at_least'])}"
+    names = [str(name) for name in claims]
+    messages = [f"no such key: {key}; {instead(key, ['of', 'at_least'])}" for key in criterion.unread]
     if not criterion.of:
-        yield CRITERION
-        return
+        messages.append(CRITERION)
     for name in dict.fromkeys(criterion.of):
-        if name not in claims:
-            yield f"no such claim: {name}; {instead(name, claims)}"
+        if name not in names:
+            messages.append(f"no such claim: {name}; {instead(name, names)}")
         elif criterion.of.count(name) > 1:
-            yield f"has {name} twice; write each claim once"
-    if criterion.at_least is not None and not 1 <= criterion.at_least <= len(criterion.of):
-        yield f"at_least: {criterion.at_least} must be a number of its claims, 1 to {len(criterion.of)}"
+            messages.append(f"has {name} twice; write each claim once")
+    if criterion.of and not 1 <= criterion.needed <= len(criterion.of):
+        messages.append(f"at_least: {criterion.at_least} must be a number of its claims, 1 to {len(criterion.of)}")
+    return None if messages else criterion, [Problem("replicated", message) for message in messages]
 
 
 # Claims about the metrics and the cells of a planned study
@@ -454,17 +429,11 @@ def metric_problems(
         measured |= SPEED.keys()
     problems = []
     for name, claim in claims.items():
-        messages = []
-        for metric in claim.metrics:
-            message = metric_problem(claim, metric, measured, lengths)
-            if message:
-                messages.append(message)
-        if not messages and len({plain_metric(metric) for metric in claim.metrics}) > 1:
-            metrics = " and ".join(claim.metrics)
-            messages.append(
-                f"metric: {metrics} are not one metric at two lengths or of two statistics, and have no difference"
-            )
-        problems += [Problem(f"claims.{name}", message) for message in messages]
+        messages = [metric_problem(claim, metric, measured, lengths) for metric in claim.metrics]
+        if not any(messages) and len({plain_metric(metric) for metric in claim.metrics}) > 1:
+            why = "are not one metric at two lengths or of two statistics, and have no difference"
+            messages.append(f"metric: {' and '.join(claim.metrics)} {why}")
+        problems += [Problem(f"claims.{name}", message) for message in messages if message]
     return problems
 
 
@@ -474,7 +443,7 @@ def metric_problem(claim: Claim, metric: str, measured: set[str], lengths: list[
     if name in SPEED and name not in measured:
         return f"{name} is compared of runs with timing=isolated alone; write it"
     if name in NOT_IN_STEPS and isinstance(claim.margin, str):
-        return f"margin: {claim.margin} is a share of the training steps, which is worth no {name}; {NUMBER}"
+        return f"margin: {claim.margin} {NO_UNIT} no {name}; write a number"
     if name not in measured or (length and name in SPEED):
         hint = instead(name, sorted(measured | SPEED.keys()))
         if name == SOLVED:

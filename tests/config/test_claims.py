@@ -52,7 +52,7 @@ MISTAKES: list[tuple[Any, str]] = [
     ({"less": SAME, "metric": "test/loss"}, "less: both sides are {'ffn': 'mlp'}; write what differs"),
     ({"rank_correlates": [{"ffn": ["mlp", "gelu"]}, [1, 2]]}, "takes one factor's levels, at least 3"),
     # its margin
-    (LESS | {"margin": "2 %"}, "margin: 2 % must be a number above 0: by how much less at least"),
+    (LESS | {"margin": "2 %"}, "margin: 2 % must be a number above 0"),
     ({"diverges_more": SIDES, "margin": 0.1}, "margin: diverges_more takes none; it goes with less, greater"),
     ({"equivalent": SIDES}, "equivalent needs a margin"),
     ({"equivalent": SIDES, "margin": True}, "margin: True must be a number above 0"),
