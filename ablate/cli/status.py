@@ -29,8 +29,8 @@ from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting import duration
 from ablate.formatting.streams import echo, say
 from ablate.runs import progress
-from ablate.runs.manifest import read_manifest, studies
-from ablate.runs.progress import Round, Runs, find, polls, rounds_of, runs_of, together
+from ablate.runs.manifest import read_manifest, readable, studies
+from ablate.runs.progress import Round, Runs, base_of, find, polls, rounds_of, runs_of, together
 from ablate.runs.records import Manifest
 
 WIDTH = 160  # width of the table without a terminal
@@ -57,13 +57,24 @@ def main(arguments: list[str] | None = None) -> int:
 
 def show_one(results: Path, name: str | None) -> list[dict[str, object]]:
     """Print the progress of a study; returns its runs by round."""
-    rounds = rounds_of(results, find(results, name))
+    rounds = rounds_of(results, study_called(results, name))
     is_wide = not sys.stdout.isatty()
     page = io.StringIO()
     console = Console(file=page, width=WIDTH if is_wide else None, highlight=False)
     console.print(report(rounds, console.width), soft_wrap=is_wide)
     echo("\n".join(line.rstrip() for line in page.getvalue().splitlines()))
     return states(rounds)
+
+
+def study_called(results: Path, name: str | None) -> str:
+    """The study of this name, or the only one whose name begins so; without a name the newest.  Raises Refused."""
+    if name and name not in studies(results):
+        manifests = [readable(results, study) for study in studies(results)]
+        bases = {base_of(manifest) for manifest in manifests if manifest}
+        matches = [base for base in bases if base.startswith(name)]
+        if len(matches) == 1:
+            return matches[0]
+    return find(results, name)
 
 
 def states(rounds: list[Round]) -> list[dict[str, object]]:
@@ -83,7 +94,7 @@ def watch(results: Path, name: str | None) -> None:
         echo(f"no study in {results} yet; waiting for one (Ctrl-C ends)")
         while not studies(results):
             time.sleep(progress.TICK)
-    base = find(results, name)
+    base = study_called(results, name)
     if not is_terminal():
         watch_as_lines(results, base)
         return

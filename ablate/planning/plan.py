@@ -121,15 +121,17 @@ def has_only_plain_choices(command: Command) -> bool:
 
 
 def configuration_of(words: Sequence[str], config_dir: str | None, part: str) -> str:
-    """The configuration of a command line in YAML: of the job, of Hydra, or all.  Raises PlanError."""
+    """The configuration of a command line in YAML: of the job, of Hydra, or all; of a sweep the first one.  Raises
+    PlanError."""
     if part not in PARTS:
         raise PlanError([Problem("--cfg", f"{part} is no part of the configuration; write --cfg {' or '.join(PARTS)}")])
-    command, problems = read_command(words, config_dir)
-    if command.swept:
-        message = "shows one configuration; leave out -m, and write one value for each key"
-        problems.append(Problem("--cfg", message))
-    job = compose_cells(command, problems).settings.as_json()
+    launcher = [word for word in words if is_hydras(word)]
+    command, problems = read_command([word for word in words if not is_hydras(word)], config_dir)
+    composition = compose_cells(command, [*launcher_problems(launcher), *problems])
+    count = len(composition.cells)
+    comment = f"# {composition.drafts[0].label}, the first of {count} configurations\n" if count > 1 else ""
+    job = composition.settings.as_json()
     if part == "job":
-        return str(OmegaConf.to_yaml(job))
-    hydra = {"hydra": hydras_own([], command.groups)}
-    return str(OmegaConf.to_yaml(hydra if part == "hydra" else job | hydra))
+        return comment + str(OmegaConf.to_yaml(job))
+    hydra = {"hydra": hydras_own(launcher, command.groups)}
+    return comment + str(OmegaConf.to_yaml(hydra if part == "hydra" else job | hydra))

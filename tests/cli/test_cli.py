@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from conftest import SHAPE, STEPS, run_module
 from fake_studies import draw_effects_alone
 from one_run import sweep_here
@@ -157,6 +158,18 @@ def test_the_configuration_as_json_has_every_section(capfd) -> None:
     configuration = json.loads(capfd.readouterr().out)["result"]
     assert configuration["norm"]["_target_"] == "ablate.model.norm.RMSNorm"
     assert configuration["train"]["steps"] > 0
+
+
+def test_of_a_sweep_the_first_configuration_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["-m", "norm=rms,ln", "ffn=mlp,glu", "--cfg", "job"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("# rms + mlp, the first of 4 configurations\n")
+    assert yaml.safe_load(shown)["norm"]["_target_"] == "ablate.model.norm.RMSNorm"
+
+
+def test_the_configuration_of_hydra_has_its_launcher(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["--cfg", "hydra", "hydra/launcher=basic", "hydra.job.name=mine"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["hydra"]["job"]["name"] == "mine"
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -74,6 +74,13 @@ def test_each_state_is_counted_and_what_runs_is_shown(six_states: list[Run], lin
     assert lines[5].startswith("not compared: norm: ")
 
 
+def test_a_study_is_found_by_how_its_name_begins(six_states: list[Run], tmp_path: Path, lines_of: Lines) -> None:
+    fabricate(tmp_path, NORMS, study="other")
+    assert lines_of("fab")[0].startswith("fabricated: ")
+    fabricate(tmp_path, NORMS, study="fable")
+    assert lines_of("fab", code=2)[0].startswith("ablate status: no study fab in ")
+
+
 @pytest.mark.parametrize("look", [status.main, studies.main, clean.main])
 def test_looking_at_studies_writes_nothing(look: Callable[..., int], six_states: list[Run], tmp_path: Path) -> None:
     def stamps() -> dict[Path, int]:  # a folder's changes with each file that comes or goes

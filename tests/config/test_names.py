@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from ablate.config.command import read_command
+from ablate.config.errors import PlanError
 from ablate.config.groups import read_groups, unused_names
 
 FLOOR = "# MaxNorm: x / max|x|.\n_target_: mine.MaxNorm\nfloor: 1.0e-5\n"
@@ -39,6 +41,22 @@ def test_a_study_file_that_cannot_be_read_does_not_matter(tmp_path: Path) -> Non
     (tmp_path / "experiment").mkdir()
     (tmp_path / "experiment" / "broken.yaml").write_text("norm: [")
     assert problems(tmp_path, "norm.floor: floor\n") == []
+
+
+@pytest.mark.parametrize("name", ["names.yml", "norm/max.yml", "norm/2d.yaml", "norm/a+b.yaml"])
+def test_a_file_whose_name_is_not_read_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "norm").mkdir()
+    (tmp_path / name).write_text(FLOOR)
+    with pytest.raises(PlanError, match=r"is not read; name it \w+\.yaml|must have a name of letters"):
+        read_command([], str(tmp_path))
+
+
+def test_whoever_forgets_the_folder_of_a_variant_or_a_study_is_reminded() -> None:
+    _, problems = read_command(["norm=zzz", "+experiment=zzz"], None)
+    assert [problem.message.rpartition("; ")[2] for problem in problems] == [
+        "one of your own is DIR/experiment/zzz.yaml, with --config-dir DIR",
+        "one of your own is DIR/norm/zzz.yaml, with --config-dir DIR",
+    ]
 
 
 def test_a_names_file_that_cannot_be_read_is_a_line(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ REFUSED = [
     (["norm=ln", "--results-dir=here"], "--results-dir: no such option; write results_dir=here"),
     (["norm=ln", "--frob"], "--frob: no such option; see ablate --help"),
     (["hydra/launcher=[1,2]"], "hydra/launcher=[1,2]: no such launcher; there are basic, joblib"),
-    (["-m", "norm=ln,rms", "--cfg", "job"], "--cfg: shows one configuration; leave out -m"),
+    (["hydra/launcher=nope", "--cfg", "hydra"], "hydra/launcher=nope: no such launcher"),
     (["norm=nope", "--cfg", "job"], "norm=nope: no such norm"),
     (["--cfg", "everything"], "--cfg: everything is no part of the configuration; write --cfg job or hydra or all"),
     (["design=[true]"], "design: takes one value"),
