@@ -396,11 +396,3 @@ def recomposed(
     cells = describe_cells(found.checked, drafts, factors, reference)
     refuse_equal(cells.rows, cells.checked, settings.allow_duplicates)
     return cells
-
-
-def reconfigured(cells: Cells, settings: Config, configs: list[Config]) -> Cells:
-    """The same cells with other configurations.  Raises PlanError."""
-    drafts = []
-    for draft, config in zip(cells.drafts, configs, strict=True):
-        drafts.append(dataclasses.replace(draft, config=config))
-    return recomposed(settings, drafts, cells.factors, cells.reference)

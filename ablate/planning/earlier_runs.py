@@ -17,7 +17,6 @@ from ablate.config.schema import TUNING_SEEDS
 from ablate.config.typed_json import plain
 from ablate.planning.study import CheckedStudy
 from ablate.runs.folder import Run, noted, now, untested, why_without
-from ablate.runs.key import run_key
 from ablate.runs.manifest import read_manifest, readable, studies
 from ablate.runs.records import Cell, ClaimEntry, ClaimText, Look, Manifest, PlannedRun, ValueEntry, ValueText
 
@@ -90,30 +89,17 @@ def begun(study: CheckedStudy) -> list[Manifest]:
     return manifests
 
 
-def earlier_other_steps(earlier: Earlier, cells: list[Cell], runs: list[PlannedRun]) -> tuple[str | None, list[str]]:
-    """The study of the references' runs for other numbers of steps that an earlier command trained, if its references
-    are cells of this study and its runs are of the present code; and a note if they are not."""
+def earlier_other_steps(earlier: Earlier, runs: list[PlannedRun]) -> str | None:
+    """The study of the references' runs for other numbers of steps that an earlier command trained, if the references'
+    own runs are among these: else other code or settings trained it."""
     name = earlier.manifest.exchange if earlier.manifest else None
-    manifest = next((other for other in earlier.others if other.study == name), None)
-    if name is None or manifest is None:
-        return None, []
-    references = {cell.id: cell for cell in cells if cell.reference}
-    shared = {cell.id for cell in manifest.cells if cell.reference}
-    if not shared or not shared <= references.keys():
-        return None, []
     paths = {run.path for run in runs}
-    for run in manifest.runs:
-        if run.cell in shared and run.path not in paths and not is_current(run, references[run.cell], name):
-            return None, [f"{name} was trained by other code or versions than this study is now; it is not used"]
-    return name, []
-
-
-def is_current(run: PlannedRun, cell: Cell, study: str) -> bool:
-    """Whether a run of a study would have the same key now, with reuse=same or with reuse=none."""
-    shared = dataclasses.replace(cell.planned_config, reuse="same")
-    private = dataclasses.replace(cell.planned_config, reuse="none", study=study)
-    keys = [run_key(config, run.seed, cell.task, cell.user_code) for config in (shared, private)]
-    return run.path.rpartition("/")[2] in keys
+    for manifest in earlier.others:
+        if manifest.study == name:
+            references = {cell.id for cell in manifest.cells if cell.reference}
+            shared = {run.cell for run in manifest.runs if run.path in paths}
+            return name if references and references <= shared else None
+    return None
 
 
 def choose_seeds(study: CheckedStudy, earlier: Earlier) -> list[int]:
@@ -183,27 +169,22 @@ def status_of(results: Path, path: str) -> tuple[str, list[str]]:
 
 
 def to_test(study: CheckedStudy, manifest: Manifest, statuses: dict[str, str]) -> tuple[list[str], list[str]]:
-    """The finished runs to be tested at further lengths, and notes on them and on finished runs without weights."""
-    bare = {}
-    for path, status in statuses.items():
+    """The finished runs to be tested at further lengths, and notes on them and on those without weights."""
+    testable = []
+    without = []
+    for path in untested(study.results, manifest, statuses):
         run = Run(study.results, path)
-        if status == "done" and not run.weights_file.exists():
-            bare[path] = run
+        if run.weights_file.exists():
+            testable.append(path)
+        else:
+            without.append(run)
     notes = []
-    if study.settings.keep != "none":
-        reasons = Counter(why_without(run.result(), run.weights_file) for run in bare.values())
-        for why, count in reasons.items():
-            notes.append(f"{count} of these runs ended without weights ({why}), and are not trained again for them")
-    wanted = untested(study.results, manifest, statuses)
-    testable = [path for path in wanted if path not in bare]
-    impossible = [bare[path] for path in wanted if path in bare]
     if testable:
         notes.append(f"{len(testable)} of these runs are done; their weights are tested at new eval.lengths")
-    if impossible:
-        run = impossible[0]
-        why = why_without(run.result(), run.weights_file)
-        message = f"eval.lengths: {len(impossible)} of these runs have no weights to test (the first {why}); leave"
-        notes.append(f"{message} lengths out, or move such runs away to train them again: {run.folder}")
+    if without:
+        why = why_without(without[0].result(), without[0].weights_file)
+        message = f"eval.lengths: {len(without)} of these runs have no weights to test (the first {why}); leave"
+        notes.append(f"{message} lengths out, or move such runs away to train them again: {without[0].folder}")
     return testable, notes
 
 

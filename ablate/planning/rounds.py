@@ -122,18 +122,18 @@ def step_equivalents_problems(study: CheckedStudy) -> list[Problem]:
     settings = study.settings
     if not measures_worth(settings):
         return []
-    match = settings.match
     least = min(cell.config.train.steps for cell in study.cells.checked)
-    distinct = {scaled(least, ratio) for ratio in FIRST}
-    messages = {
-        "nothing varies here; sweep a key, or leave it out": not study.cells.swept,
-        f"sets {STEPS} by itself; leave one of them out": STEPS in study.cells.swept,
-        f"match={match} gives configurations other steps than their reference; write another match": match == BY_STEPS,
-        f"{STEPS}={least} is too few to be told from 0.8 or 1.25 times as many; write at least 3": len(distinct)
-        < len(FIRST),
-    }
-    key = "step_equivalents" if settings.step_equivalents else "design"
-    return [Problem(key, message) for message, holds in messages.items() if holds]
+    if not study.cells.swept:
+        message = "nothing varies here; sweep a key, or leave it out"
+    elif STEPS in study.cells.swept:
+        message = f"sets {STEPS} by itself; leave one of them out"
+    elif settings.match == BY_STEPS:
+        message = f"match={BY_STEPS} gives configurations other steps than their reference; write another match"
+    elif len({scaled(least, ratio) for ratio in FIRST}) < len(FIRST):
+        message = f"{STEPS}={least} is too few to be told from 0.8 or 1.25 times as many; write at least 3"
+    else:
+        return []
+    return [Problem("step_equivalents" if settings.step_equivalents else "design", message)]
 
 
 def scaled(steps: int, ratio: float) -> int:

@@ -6,7 +6,6 @@ import dataclasses
 import importlib.util
 import json
 import platform
-import shlex
 import shutil
 import sysconfig
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from ablate.formatting import counted, grouped
 from ablate.planning import earlier_runs
 from ablate.planning.earlier_runs import Earlier
 from ablate.planning.study import CheckedStudy, comparison_notes
-from ablate.planning.trained_again import timing_notes, trained_again
+from ablate.planning.trained_again import trained_again
 from ablate.runs.folder import now
 from ablate.runs.key import run_key, settings, torch_version
 from ablate.runs.records import FORMAT, Cell, Look, Manifest, PlannedRun, Sequential
@@ -162,17 +161,11 @@ def plan_runs(study: CheckedStudy, further_seeds: Sequence[int] | None = None) -
         further_seeds = earlier_runs.seeds_of_lower_rungs(seeds, looks)
     cells = study.cells.rows
     if study.settings.is_private:  # the study's name is in the keys of private runs
-        cells = [
-            dataclasses.replace(cell, config=cell.planned_config.with_value("study", study.name)) for cell in cells
-        ]
+        cells = [dataclasses.replace(row, config=row.planned_config.with_value("study", study.name)) for row in cells]
     runs = [planned_run(cell, seed) for seed in seeds for cell in cells]
     cheap = [cell for cell in cells if has_more_seeds(cell.levels, study.cells.factors)]
     runs += [planned_run(cell, seed) for seed in further_seeds for cell in cheap]
     manifest = new_manifest(study, earlier, cells, runs, seeds, looks)
-    other_steps_notes: list[str] = []
-    if "exchange" not in study.entries:
-        other_steps, other_steps_notes = earlier_runs.earlier_other_steps(earlier, cells, runs)
-        manifest = dataclasses.replace(manifest, exchange=other_steps)
     statuses = {}
     damage = []
     for run in runs:
@@ -183,11 +176,9 @@ def plan_runs(study: CheckedStudy, further_seeds: Sequence[int] | None = None) -
         *earlier.notes,
         *study.notes,
         *seed_notes(study, sorted(seen)),
-        *other_steps_notes,
         *comparison_notes(study.cells, study.settings.tune.key),
         *damage,
-        *timing_notes(study.results, runs, cells, statuses),
-        *trained_again(earlier, runs, cells, statuses),
+        *trained_again(study.results, runs, cells, statuses),
         *testing,
     ]
     statuses |= dict.fromkeys(untested, "untested")
@@ -212,6 +203,8 @@ def new_manifest(
     """The manifest of a study, without its claims, margin and criterion."""
     keys = study.settings
     factors = study.cells.factors
+    entries = dict(study.entries)
+    entries.setdefault("exchange", earlier_runs.earlier_other_steps(earlier, runs))
     sequential = None
     if study.looks:
         sequential = Sequential(looks=study.looks, at=keys.seeds, max=study.looks[-1])
@@ -237,22 +230,21 @@ def new_manifest(
         tasks=study.cells.tasks,
         cells=cells,
         runs=runs,
-        **study.entries,
+        **entries,
     )
 
 
 def seed_notes(study: CheckedStudy, seen: list[int]) -> list[str]:
-    """Notes on a confirmation without a study, on seeds kept because they were `seen`, and on planned looks."""
+    """Notes on a confirmation without a study, on seeds kept because they were `seen`, on planned looks and timing."""
     notes = []
-    confirm = study.settings.confirm
-    if confirm and not (study.results / "studies" / study.base).exists():
+    if study.settings.confirm and not (study.results / "studies" / study.base).exists():
         notes.append(f"{study.base} was never trained here, so there is nothing yet that this could confirm")
-    if confirm and any(word.startswith("seeds=") for word in shlex.split(study.command)):
-        notes.append(f"seeds is not used: confirm={confirm} says how many fresh seeds there are")
     if seen:
         notes.append(f"seeds {', '.join(map(str, seen))} were looked at before and stay in the study")
     if study.looks:
         notes.append(f"seeds=auto: analysed at {', '.join(map(str, study.looks))}; now at {study.settings.seeds}")
+    if study.settings.timing == "isolated":
+        notes.append("timing=isolated: one run at a time, in turn; let nothing else use the machine")
     return notes
 
 
@@ -263,20 +255,21 @@ def refuse_replacing(earlier: Earlier, cells: list[Cell]) -> None:
         return
     ids = {cell.id for cell in cells}
     gone = [cell for cell in before.cells if cell.id not in ids]
-    if gone:
-        by_settings = {settings_text(cell): cell for cell in cells}
-        on_other_data = [by_settings.get(settings_text(cell), cell) for cell in gone]
-        message = f"{earlier.name} holds {counted(len(gone), 'other configuration')}; "
-        message += "add to its configurations, or write another name"
-        if all(cell.task != old_cell.task for cell, old_cell in zip(on_other_data, gone, strict=True)):
-            old = gone[0].task
-            new = on_other_data[0].task
-            message = f"{earlier.name} was trained on other data: {before.tasks[old].title or 'the text'} is no longer "
-            message += f"{old[:8]} but {new[:8]}; write another name, or restore the data"
-        raise PlanError([Problem("study", message)])
-    if before.timing and len(cells) > len(before.cells):
-        message = f"{earlier.name} is timed: further configurations would not be trained in turn with those that ended"
-        raise PlanError([Problem("study", f"{message}; write another name, which trains all of them")])
+    on_other_data = {settings_text(cell): cell.task for cell in cells}
+    moved = [cell for cell in gone if on_other_data.get(settings_text(cell), cell.task) != cell.task]
+    if gone and len(moved) == len(gone):
+        old = gone[0].task
+        new = on_other_data[settings_text(gone[0])]
+        message = f"was trained on other data: {before.tasks[old].title or 'the text'} is no longer {old[:8]} but "
+        message += f"{new[:8]}; write another name, or restore the data"
+    elif gone:
+        message = f"holds {counted(len(gone), 'other configuration')}; add to its configurations, or write another name"
+    elif before.timing and len(cells) > len(before.cells):
+        message = "is timed: further configurations would not be trained in turn with those that ended; write another "
+        message += "name, which trains all of them"
+    else:
+        return
+    raise PlanError([Problem("study", f"{earlier.name} {message}")])
 
 
 def settings_text(cell: Cell) -> str:

@@ -11,20 +11,19 @@ from typing import Any, get_type_hints
 import msgspec
 
 from ablate.config.claims import level, spell
-from ablate.config.depth import patterned
 from ablate.config.errors import PlanError, Problem
 from ablate.config.key_checks import CHOSEN
-from ablate.config.schema import COMPONENTS, SECTIONS, TUNING_SEEDS, WHOLE, Config
+from ablate.config.schema import SECTIONS, TUNING_SEEDS, WHOLE
 from ablate.config.words import key_of
 from ablate.formatting import counted, first_of, flat, grouped, is_number, nearest, show
-from ablate.planning.cells import recomposed, reconfigured
+from ablate.planning.cells import recomposed
 from ablate.planning.checks.validate import Checked
 from ablate.planning.runs import Plan, plan_runs
-from ablate.planning.study import Cells, CheckedStudy, Draft
+from ablate.planning.study import CheckedStudy, Draft
 from ablate.runs import records
 from ablate.runs.folder import Run
 from ablate.runs.manifest import readable
-from ablate.runs.records import Manifest, TunedCell, Tuning
+from ablate.runs.records import TunedCell, Tuning
 
 Grid = Sequence[Any]  # the values that are tried
 Trials = list[list[float] | None]  # of a cell, at each value: the score of each tuning seed; None if a run diverged
@@ -32,19 +31,15 @@ Means = list[float | None]  # of a cell, at each value
 
 LIMIT = 4  # values by which a grid is extended, on each side
 NAMED = 4  # cells that a remark names
-UNSCORED = ("eval", "data", "seed")  # sections that change what is scored, or the random numbers
+# Keys of the study, the budget, the random numbers, and of what is scored, which all values share.
+SHARED = (*WHOLE, "train", "eval", "data", "seed")
 
 
 def tuned(study: CheckedStudy) -> Generator[Plan, None, CheckedStudy]:
     """Yields the plans of tuning until the grid is wide enough; returns the study with each cell at its best value."""
     tune = study.settings.tune
     requested = typed_values(str(tune.key), tune.values)
-    grid = requested
-    earlier = readable(study.results, f"{study.base}-tune")
-    if tune.extend and earlier:
-        tried = earlier.factors.get(str(tune.key), [])
-        if tried[: len(requested)] == requested:
-            grid = tried  # with what earlier commands have added
+    grid = with_earlier_values(study, requested)
     tuning = tuning_study(study, grid)
     while True:
         plan = plan_runs(tuning)
@@ -74,6 +69,16 @@ def tuned(study: CheckedStudy) -> Generator[Plan, None, CheckedStudy]:
     written = plan.manifest
     entries = result.entries | {"margin": written.margin, "replicated": written.replicated}
     return dataclasses.replace(result, entries=entries, written=written.claims)
+
+
+def with_earlier_values(study: CheckedStudy, requested: list[Any]) -> list[Any]:
+    """The requested values, with those that earlier commands have added."""
+    earlier = readable(study.results, f"{study.base}-tune")
+    if study.settings.tune.extend and earlier:
+        tried = earlier.factors.get(str(study.settings.tune.key), [])
+        if tried[: len(requested)] == requested:
+            return tried
+    return requested
 
 
 def trials_of(study: CheckedStudy, plan: Plan) -> list[Trials]:
@@ -110,14 +115,9 @@ def tuning_seeds(study: CheckedStudy) -> list[int]:
 
 def choose(means: Sequence[float | None], lower: bool) -> int:
     """Index of the best score, the first of equal ones; None (a diverged run) is the worst."""
-    best = 0
-    for place, score in enumerate(means):
-        if score is None:
-            continue
-        first = means[best]
-        if first is None or (score < first if lower else score > first):
-            best = place
-    return best
+    places = [place for place, score in enumerate(means) if score is not None]
+    sign = 1 if lower else -1
+    return min(places, key=lambda place: sign * (means[place] or 0.0), default=0)
 
 
 def smallest_near(grid: Grid, trials: Trials, best: int) -> int:
@@ -135,30 +135,10 @@ def smallest_near(grid: Grid, trials: Trials, best: int) -> int:
 
 
 def tuning_study(study: CheckedStudy, grid: Grid) -> CheckedStudy:
-    """Every cell at every value, on tuning seeds and the validation split.  Raises PlanError."""
+    """Every cell at every value, value by value, on tuning seeds and the validation split.  Raises PlanError."""
     tune = study.settings.tune
-    name = f"{study.base}-tune"
-    settings = dataclasses.replace(study.settings, study=name, seeds=tuning_seeds(study), confirm=None, timing="shared")
-    cells = tuning_cells(study.cells, settings, str(tune.key), grid)
-    metrics = [validation_metric(cell) for cell in study.cells.checked]
-    note = f"tuning first: {tune.key} at {len(grid)} values for {counted(len(study.cells.rows), 'configuration')}, "
-    note += f"{counted(tune.seeds, 'seed')} each, by {' or '.join(dict.fromkeys(metrics))}"
-    if tune.rule != "best":
-        note += f", rule {tune.rule}"
-    if tune.extend:
-        note += f", with up to {2 * LIMIT} more at the ends"
-    note += f"; then: {summary_of(study)} at the tuned values"
-    entries = study.entries | {"tunes": study.base, "tune": tune_entry(study), "endpoint": metrics[0]}
-    return dataclasses.replace(study, settings=settings, cells=cells, entries=entries, notes=[note], more=True)
-
-
-def tune_entry(study: CheckedStudy) -> records.Tune:
-    """The manifest's entry of what a study tunes."""
-    return records.Tune(**dataclasses.asdict(study.settings.tune))
-
-
-def tuning_cells(cells: Cells, settings: Config, key: str, grid: Grid) -> Cells:
-    """Every cell at every value, value by value.  Raises PlanError."""
+    key = str(tune.key)
+    cells = study.cells
     values = [level(value) for value in grid]
     drafts = []
     for place, value in enumerate(grid):
@@ -176,36 +156,60 @@ def tuning_cells(cells: Cells, settings: Config, key: str, grid: Grid) -> Cells:
                     config=config,
                 )
             )
+    settings = dataclasses.replace(
+        study.settings, study=f"{study.base}-tune", seeds=tuning_seeds(study), confirm=None, timing="shared"
+    )
     reference = cells.reference or {key: values[0]}
-    return recomposed(settings, drafts, cells.factors | {key: values}, reference)
+    metrics = list(dict.fromkeys(validation_metric(cell) for cell in cells.checked))
+    return dataclasses.replace(
+        study,
+        settings=settings,
+        cells=recomposed(settings, drafts, cells.factors | {key: values}, reference),
+        entries=study.entries | {"tunes": study.base, "tune": tune_entry(study), "endpoint": metrics[0]},
+        notes=[tuning_note(study, len(grid), metrics)],
+        more=True,
+    )
 
 
-def summary_of(study: CheckedStudy) -> str:
-    """The number of cells and seeds of a study, in words."""
+def tuning_note(study: CheckedStudy, values: int, metrics: list[str]) -> str:
+    """What a plan says of tuning and of what follows it."""
+    tune = study.settings.tune
+    cells = counted(len(study.cells.rows), "configuration")
     seeds = study.settings.confirm or study.settings.seeds
     if isinstance(seeds, list):
         seeds = len(seeds)
-    text = f"{counted(len(study.cells.rows), 'configuration')} × "
-    text += counted(seeds, "seed") if isinstance(seeds, int) else f"seeds={seeds}"
-    if study.settings.step_equivalents:
-        text += ", and references for other numbers of steps"
-    return text
+    note = f"tuning first: {tune.key} of {cells} at {values} values, {counted(tune.seeds, 'seed')} each, "
+    note += f"by {' or '.join(metrics)}"
+    if tune.rule != "best":
+        note += f", rule {tune.rule}"
+    if tune.extend:
+        note += f", with up to {2 * LIMIT} more values at the ends"
+    scored = counted(seeds, "seed") if isinstance(seeds, int) else f"seeds={seeds}"
+    note += f"; then {cells} × {scored} at the tuned values"
+    return f"{note}, and references for other numbers of steps" if study.settings.step_equivalents else note
+
+
+def tune_entry(study: CheckedStudy) -> records.Tune:
+    """The manifest's entry of what a study tunes."""
+    return records.Tune(**dataclasses.asdict(study.settings.tune))
 
 
 def tuned_study(study: CheckedStudy, grid: Grid, means: list[Means], best: list[int]) -> CheckedStudy:
-    """The study with each cell at its best value, and the record of its tuning.  Raises PlanError if a cell that was
-    scored at one value would now get another."""
+    """The study with each cell at its best value, and the record of its tuning.  Raises PlanError."""
     tune = study.settings.tune
     key = str(tune.key)
-    configs = [draft.config.with_value(key, grid[i]) for draft, i in zip(study.cells.drafts, best, strict=True)]
-    cells = reconfigured(study.cells, study.settings, configs)
-    labels = [row.label for row in cells.rows]
-    doubts = remarks(labels, key, grid, best, means, tune.extend)
-    rows = [dataclasses.replace(row, notes=row.notes + notes) for row, notes in zip(cells.rows, doubts, strict=True)]
+    drafts = []
+    for draft, place in zip(study.cells.drafts, best, strict=True):
+        drafts.append(dataclasses.replace(draft, config=draft.config.with_value(key, grid[place])))
+    cells = recomposed(study.settings, drafts, study.cells.factors, study.cells.reference)
+    doubts = remarks([row.label for row in cells.rows], key, grid, best, means)
+    rows = []
     chosen = {}
-    for row, i, scores in zip(rows, best, means, strict=True):
-        chosen[row.id] = TunedCell(value=level(grid[i]), scores=scores, edge=at_edge(grid, i))
-    refuse_other_choice(study, rows, chosen)
+    values = []
+    for row, place, scores, notes in zip(cells.rows, best, means, doubts, strict=True):
+        rows.append(dataclasses.replace(row, notes=row.notes + notes))
+        chosen[row.id] = TunedCell(value=level(grid[place]), scores=scores, edge=at_edge(grid, place))
+        values.append(f"{row.label} {show(level(grid[place]))}")
     tuning = Tuning(
         key=key,
         seeds=tune.seeds,
@@ -214,47 +218,28 @@ def tuned_study(study: CheckedStudy, grid: Grid, means: list[Means], best: list[
         study=f"{study.base}-tune",
         cells=chosen,
     )
-    values = ", ".join(f"{row.label} {show(chosen[row.id].value)}" for row in rows)
-    rule = (
-        " (the smallest that differs from the best by no more than a standard error)" if tune.rule == "one_se" else ""
-    )
+    rule = ""
+    if tune.rule == "one_se":
+        rule = " (the smallest that differs from the best by no more than a standard error)"
     return dataclasses.replace(
         study,
         cells=dataclasses.replace(cells, rows=rows),
         entries=study.entries | {"tuning": tuning},
-        notes=[*study.notes, f"{key} by tuning{rule}: {values}"],
+        notes=[*study.notes, f"{key} by tuning{rule}: {', '.join(values)}"],
     )
 
 
-def refuse_other_choice(study: CheckedStudy, rows: list[records.Cell], chosen: dict[str, TunedCell]) -> None:
-    """Raise PlanError if a cell that was scored at one value would now get another."""
-    earlier = readable(study.results, study.name)
-    if earlier is None or earlier.tuning is None:
-        return
-    before = {cell.label: earlier.tuning.cells.get(cell.id) for cell in earlier.cells}
-    for row in rows:
-        old = before.get(row.label)
-        new = chosen[row.id]
-        if old and old.value != new.value:
-            message = f"{study.name} scored {row.label} at {study.settings.tune.key}={show(old.value)}, and tuning now "
-            message += f"chooses {show(new.value)}; write another study=NAME, which trains what is not there"
-            raise PlanError([Problem("study", message)])
-
-
-def remarks(
-    labels: list[str], key: str, grid: Grid, best: list[int], means: list[Means], extends: bool
-) -> list[list[str]]:
+def remarks(labels: list[str], key: str, grid: Grid, best: list[int], means: list[Means]) -> list[list[str]]:
     """Notes on cells that may not have found their best value; those with the same reason share a line."""
     doubts = []
-    for i, scores in zip(best, means, strict=True):
-        value = show(level(grid[i]))
+    for place, scores in zip(best, means, strict=True):
+        value = show(level(grid[place]))
         doubt = ""
-        if scores[i] is None:
+        if scores[place] is None:
             doubt = f"runs diverged at every {key} that was tried; {value} is the first"
-        elif at_edge(grid, i):
-            side = "largest" if grid[i] == max(grid) else "smallest"
-            how = "the grid goes no further by itself" if extends else "tune.extend=true extends the grid"
-            doubt = f"the chosen {key} ({value}) is the {side} tried; {how}"
+        elif at_edge(grid, place):
+            side = "largest" if grid[place] == max(grid) else "smallest"
+            doubt = f"the chosen {key} ({value}) is the {side} tried; tune.extend=true extends the grid"
         doubts.append(doubt)
     sharing = grouped(zip(doubts, labels, strict=True))
     return [[f"{first_of(sharing[doubt], NAMED)}: {doubt}"] if doubt else [] for doubt in doubts]
@@ -275,15 +260,15 @@ def typed_values(key: str, values: list[Any]) -> list[Any]:
     return typed
 
 
-def at_edge(grid: Grid, i: int) -> bool:
+def at_edge(grid: Grid, place: int) -> bool:
     """Whether a value is the smallest or largest of its grid; false if some values are not numbers."""
-    return all(map(is_number, grid)) and grid[i] in (min(grid), max(grid))
+    return all(map(is_number, grid)) and grid[place] in (min(grid), max(grid))
 
 
 def extended(grid: list[Any], requested: Sequence[Any], best: Iterable[int]) -> list[Any]:
     """The grid with another value on each side that has a best value at its end, by the ratio of the outermost two.
     Values have three digits; integers stay integers; at most LIMIT values are added on each side."""
-    best_values = [grid[i] for i in best]
+    best_values = [grid[place] for place in best]
     ordered = sorted(grid)
     below = [value for value in grid if value < min(requested)]
     above = [value for value in grid if value > max(requested)]
@@ -300,12 +285,12 @@ def extended(grid: list[Any], requested: Sequence[Any], best: Iterable[int]) -> 
 def tuning_problems(study: CheckedStudy) -> list[Problem]:
     """Problems of the `tune` keys, given a study and its earlier manifests."""
     tune = study.settings.tune
-    earlier = readable(study.results, study.base)
     if tune.key is not None:
-        problem = key_problem(study, tune.key) or values_problem(study) or history_problem(study, earlier)
+        problem = key_problem(study, tune.key) or values_problem(study) or history_problem(study)
         return [problem] if problem else []
     if tune.values or tune.extend or tune.rule != "best":
         return [Problem("tune.key", "is not given; write the key that is tuned, as in tune.key=optim.lr")]
+    earlier = readable(study.results, study.base)
     if earlier and earlier.tuning:
         message = f"{study.base} was tuned ({earlier.tuning.key}); give the same tune.key and tune.values"
         return [Problem("study", f"{message}, or write another name")]
@@ -313,34 +298,30 @@ def tuning_problems(study: CheckedStudy) -> list[Problem]:
 
 
 def key_problem(study: CheckedStudy, key: str) -> Problem | None:
-    """Why a key cannot be tuned: the first of these reasons that holds."""
-    section = key.split(".")[0]
+    """Why a key cannot be tuned, if so."""
     match = study.settings.match
-    typed_keys = [key_of(word) for word in shlex.split(study.command)]
-    configs = [draft.config for draft in study.cells.drafts]
-    keys = [{name for name in flat(config.as_json()) if "._" not in name} for config in configs]  # without targets
-    lacking = [draft.label for draft, names in zip(study.cells.drafts, keys, strict=True) if key not in names]
-    near = nearest(key, set().union(*keys))
-    hint = f"did you mean {near}?" if near else "see ablate --help"
-    is_group = key in COMPONENTS or isinstance(configs[0].as_json().get(key), dict)
-    is_pattern = any(section in dict(patterned(config)) for config in configs)
-    reasons = {
-        "is empty; write the key to tune, as in tune.key=optim.lr, or leave it out": not key,
-        f"{key} belongs to the whole study; tune a key of the model or of training, such as optim.lr": section in WHOLE,
-        f"{key} is part of the budget, which all values share; tune a key of the model or of optim": section == "train",
-        f"{key} changes what is scored; tune a key of the model or of training, such as optim.lr": section in UNSCORED,
-        f"{key} is a group; sweep it ({key}=...), or tune one of its keys, such as {key}.KEY": is_group,
-        f"{key} is swept already; leave it out of the sweep, or out of tune.key": key in study.cells.swept,
-        f"{key} is given, too, and tuning chooses it for each configuration; leave {key}=... out": key in typed_keys,
-        f"match={match} chooses {key} for each configuration; tune another key, or write match=none": key
-        in CHOSEN.get(match, ()),
-        f"{section} changes over the layers, where its keys cannot be tuned; tune another key": is_pattern,
-        f"no such key: {key}; {hint}": len(lacking) == len(keys),
-        f"{''.join(lacking[:1])} has no {key}; tune a key that every configuration has": bool(lacking),
-    }
-    for reason, holds in reasons.items():
-        if holds:
-            return Problem("tune.key", reason)
+    if key.split(".")[0] in SHARED:
+        message = f"{key} is the same for all values; tune a key of the model or of optim, such as optim.lr"
+        return Problem("tune.key", message)
+    if key in study.cells.swept:
+        return Problem("tune.key", f"{key} is swept already; leave it out of the sweep, or out of tune.key")
+    if key in [key_of(word) for word in shlex.split(study.command)]:
+        return Problem("tune.key", f"{key} is given, too, and tuning chooses it; leave {key}=... out")
+    if key in CHOSEN.get(match, ()):
+        return Problem("tune.key", f"match={match} chooses {key}; tune another key, or write match=none")
+    known = set()
+    lacking = []
+    for draft in study.cells.drafts:
+        keys = {name for name in flat(draft.config.as_json()) if "._" not in name}  # without targets
+        known |= keys
+        if key not in keys:
+            lacking.append(draft.label)
+    if len(lacking) == len(study.cells.drafts):
+        near = nearest(key, known)
+        hint = f"did you mean {near}?" if near else "see ablate --help"
+        return Problem("tune.key", f"no such key: {key}; {hint}")
+    if lacking:
+        return Problem("tune.key", f"{lacking[0]} has no {key}; tune a key that every configuration has")
     return None
 
 
@@ -362,18 +343,15 @@ def values_problem(study: CheckedStudy) -> Problem | None:
     return None
 
 
-def history_problem(study: CheckedStudy, earlier: Manifest | None) -> Problem | None:
+def history_problem(study: CheckedStudy) -> Problem | None:
     """Whether the study was scored with other tuning, or with none: its cells would be replaced after a look."""
     tuning = readable(study.results, f"{study.base}-tune")
     before = tuning.tune if tuning else None
     if before and before != tune_entry(study):
-        text = f"{before.key} in {', '.join(map(show, before.values))}, {before.seeds} seeds"
-        if before.extend:
-            text += ", tune.extend=true"
-        if before.rule != "best":
-            text += f", tune.rule={before.rule}"
+        text = f"{before.key} in {', '.join(map(show, before.values))}, {counted(before.seeds, 'seed')}"
         message = f"{study.base} was tuned otherwise ({text}); tune as before, or write another study=NAME"
         return Problem("tune", message)
+    earlier = readable(study.results, study.base)
     if earlier and not earlier.tuning:
         return Problem("tune", f"{study.base} was trained without tuning; write another study=NAME")
     return None

@@ -112,7 +112,6 @@ def test_confirm_takes_fresh_seeds_as_a_study_of_its_own(plan):
     confirmed = plan("norm=ln,rms", "seeds=[0,4]", "confirm=2")
     name = base.manifest.study
     assert confirmed.manifest.seeds == [5, 6] and len(confirmed.todo) == 4
-    assert "seeds is not used: confirm=2 says how many fresh seeds there are" in confirmed.notes
     assert confirmed.manifest.study == f"{name}-confirm-2" and confirmed.manifest.confirms == name
     finish(confirmed)
     again = plan("norm=ln,rms", "seeds=[0,4]", "confirm=2")

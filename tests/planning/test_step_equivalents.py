@@ -169,14 +169,10 @@ def test_a_later_command_without_them_keeps_what_belongs_to_its_reference(plan):
 def test_what_other_code_trained_is_no_longer_kept_beside_a_study(plan, monkeypatch):
     command = ["norm=ln,rms", "study=s"]
     rounds(plan, *command, "step_equivalents=true", score=at_one_rate)
-    for words in (["reuse=none"], ["seeds=[7,8]"]):
-        assert plan(*command, *words).manifest.exchange == "s-exchange", "of the same code, whatever the runs are"
+    assert plan(*command, "seeds=[7,8]").manifest.exchange == "s-exchange"
     monkeypatch.setattr(identity, "code_of", lambda *_: Code("edited", {}))
-    edited = plan(*command)
-    note = "s-exchange was trained by other code or versions than this study is now; it is not used"
-    assert edited.manifest.exchange is None and note in edited.notes
-    requested = plan(*command, "step_equivalents=true")
-    assert requested.manifest.exchange == "s-exchange" and note not in requested.notes
+    assert plan(*command).manifest.exchange is None
+    assert plan(*command, "step_equivalents=true").manifest.exchange == "s-exchange"
 
 
 def test_further_seeds_of_lower_rungs_stay_once_they_were_looked_at(plan):

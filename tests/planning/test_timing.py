@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from conftest import latest
 from one_run import sweep_here
-from planned_rounds import finish, notes_of
+from planned_rounds import finish
 
 import ablate
 from ablate import evidence
@@ -36,16 +36,6 @@ def test_timed_runs_are_those_of_one_study_and_of_no_other(plan: Any) -> None:
         assert paths.isdisjoint(run.path for run in other.manifest.runs)
     config = shared.manifest.cells[0].config
     assert run_key(config, 0, "f") == run_key(config.with_value("study", "x"), 0, "f")
-
-
-def test_shared_runs_are_said_to_be_trained_again_for_their_seconds(plan: Any) -> None:
-    finish(plan("norm=ln,rms", "seeds=2"))
-    timed = plan("norm=ln,rms", "seeds=3", TIMED)
-    assert len(timed.todo) == 6
-    assert "4 runs of these were trained with shared timing, which leaves their losses" in notes_of(timed)
-    finish(timed)
-    again = plan("norm=ln,rms", "seeds=3", TIMED)
-    assert not again.todo and "shared timing" not in notes_of(again)
 
 
 @pytest.mark.parametrize(
