@@ -66,7 +66,7 @@ def main() -> None:
 def time_single(words: list[str], folder: Path) -> float:
     """Print how long training waits for a checkpoint, beside the time of a step.  Returns the mean seconds of one."""
     configure_torch()
-    trainer = Trainer(Run(folder, "single/s0"), check_study(tuple(words), None).cells.checked[0].config, 0)
+    trainer = Trainer(Run(folder, "single/s0"), check_study(tuple(words), None).cells.rows[0].config, 0)
     step = 0
     for _ in range(3):
         began = time.monotonic()

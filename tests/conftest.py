@@ -63,18 +63,28 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def memory_that_suffices() -> Iterator[Callable[..., Any]]:
     """No plan made in a test's own process counts what its cells' memory holds, but in tests that take `estimated`.
     The commands that tests run do."""
-    from ablate.planning import cells
+    from ablate.planning.checks import inspect
 
-    real = cells.memory_facts
+    real = inspect.memory_facts
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cells, "memory_facts", lambda cell: None)
+        patch.setattr(inspect, "memory_facts", lambda cell: None)
         yield real
+
+
+@pytest.fixture(scope="session", autouse=True)
+def plans_from_scratch() -> Iterator[None]:
+    """No plan made in a test's own process takes its cells from the cache, or leaves them there: parts of it may be
+    replaced."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ablate.planning.cells.from_cache", lambda depends: None)
+        patch.setattr("ablate.planning.cells.write_cache", lambda kind, depends, record: None)
+        yield
 
 
 @pytest.fixture
 def estimated(memory_that_suffices: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans that estimate their cells' memory, as they do outside of tests."""
-    monkeypatch.setattr("ablate.planning.cells.memory_facts", memory_that_suffices)
+    monkeypatch.setattr("ablate.planning.checks.inspect.memory_facts", memory_that_suffices)
 
 
 class ForkedChild:
@@ -226,7 +236,7 @@ def small(text: Path, tmp_path: Path) -> list[str]:
 @pytest.fixture
 def untried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans whose cells are not tried out on small copies, where a test is about what comes before or after that."""
-    monkeypatch.setattr("ablate.planning.cells.try_out", lambda found: None)
+    monkeypatch.setattr("ablate.planning.checks.inspect.try_out", lambda *_: [])
 
 
 @pytest.fixture(scope="module")
@@ -243,10 +253,10 @@ def uncounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...
 def count_no_flops(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Have plans count no FLOPs, and keep what they find in a folder's cache."""
     from ablate.model import cost
-    from ablate.planning.checks import user_code
+    from ablate.planning import cache as planning_cache
 
     patch.setattr(cost, "forward_flops", lambda model, inputs: (1e6, []))
-    patch.setattr(user_code, "cache_folder", lambda: folder)
+    patch.setattr(planning_cache, "cache_folder", lambda: folder)
 
 
 @pytest.fixture

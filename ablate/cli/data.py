@@ -11,6 +11,7 @@ from argparse import Namespace
 from ablate.config.errors import Refused
 from ablate.config.subcommands import Outcome, PlainParser, conclude
 from ablate.data.language import LanguageModelling
+from ablate.data.task import build_task
 from ablate.formatting.streams import echo
 
 
@@ -29,7 +30,7 @@ def prepare(options: Namespace) -> Outcome:
     """Prepare the corpus of the task that the words choose, and print its size.  Raises PlanError and Refused."""
     from ablate.planning.plan import check_cell  # loads torch
 
-    task = check_cell(options.words, options.config_dir).task
+    task = build_task(check_cell(options.words, options.config_dir))
     if not isinstance(task, LanguageModelling):
         raise Refused(f"{task.title} has no text to prepare; write data=text, hf, mlm or tokens")
     corpus = task.corpus

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +11,17 @@ from ablate.config.citations import papers
 from ablate.config.claims import applicable, metric_problems
 from ablate.config.command import Command
 from ablate.config.compose import Composed
-from ablate.config.depth import folder_choice
 from ablate.config.errors import PlanError, Problem
-from ablate.config.factors import cell_name
 from ablate.config.groups import names_in
-from ablate.config.key_checks import idle_problems, study_problems, without_unit
+from ablate.config.key_checks import CHOSEN, idle_problems, study_problems, without_unit
+from ablate.config.schema import BUILT, BY_STEPS
 from ablate.data.corpus import Unwritable, nothing_written, written_at_end
 from ablate.formatting import grouped, listed
-from ablate.model.products import one_thread
-from ablate.planning.cells import CHECK, TRY, contradictions, describe_cells, inspect_cells, judge_cells
+from ablate.planning.cells import CHECK, TRY, Inspection, cells_of, inspect_cells
 from ablate.planning.checks.child import Failed, one_child
-from ablate.planning.checks.validate import Checked
 from ablate.planning.composition import Composition, at_levels, naming_study_file
-from ablate.planning.measured import with_kernels
-from ablate.planning.study import Cells, CheckedStudy, describe_task, study_name
+from ablate.planning.kernels import with_kernels
+from ablate.planning.study import Cells, CheckedStudy, Draft, study_name
 
 
 def check_composition(composition: Composition) -> CheckedStudy:
@@ -35,21 +32,20 @@ def check_composition(composition: Composition) -> CheckedStudy:
 
 @contextlib.contextmanager
 def planning() -> Iterator[None]:
-    """Products on one thread; prepared texts are written at the end, so that a refused plan writes none."""
-    with one_thread():
-        try:
-            with written_at_end(), one_child():
-                yield
-        except (Failed, Unwritable) as error:  # user code that has run before
-            raise PlanError([Problem("", str(error))]) from None
+    """One child process for user code; prepared texts are written at the end, so that a refused plan writes none."""
+    try:
+        with written_at_end(), one_child():
+            yield
+    except (Failed, Unwritable) as error:  # user code that has run before
+        raise PlanError([Problem("", str(error))]) from None
 
 
 def problems_of_cells(command: Command, cells: list[Composed]) -> list[Problem]:
     """The problems of cells that were composed without a command's wrong settings."""
-    configs = [cell.config for cell in cells]
+    drafts = [Draft("", {}, 0, cell.config, {}) for cell in cells]
     with nothing_written(), one_child():
-        found = inspect_cells(configs, [""] * len(configs), [], "none", CHECK)
-    problems = at_levels(found.problems, command) + about_metrics(command, found.checked)
+        inspection = inspect_cells(drafts, cells[0].config, CHECK)
+    problems = at_levels(inspection.problems, command) + about_metrics(command, inspection, drafts)
     return problems + study_problems(cells[0].config)
 
 
@@ -57,26 +53,34 @@ def check_cells(composition: Composition) -> Cells:
     """The cells of a composition: checked, matched, counted and tried out.  Raises PlanError."""
     settings = composition.settings
     command = composition.command
-    configs = [draft.config for draft in composition.drafts]
-    labels = [draft.label for draft in composition.drafts]
-    references = [draft.reference for draft in composition.drafts]
+    drafts = composition.drafts
     # What is wrong with the study's own keys.
     problems = [*study_problems(settings)]
+    configs = [draft.config for draft in drafts]
     problems += idle_problems(keys_set_by(command, with_file=not command.changed), settings, configs)
-    problems += contradictions(settings.match, keys_set_by(command), command.swept)
-    found = inspect_cells(configs, labels, references, settings.match, CHECK if problems else TRY)
+    problems += match_problems(settings.match, command)
+    inspection = inspect_cells(drafts, settings, CHECK if problems else TRY)
     # Claims and the margin depend on what the cells that passed measure.
-    problems = found.problems + problems + about_metrics(command, found.checked)
-    wrong_margin = without_unit(settings.margin, (next(iter(cell.task.metrics)) for cell in found.checked))
+    problems = inspection.problems + problems + about_metrics(command, inspection, drafts)
+    wrong_margin = without_unit(settings.margin, (task.measured for task in inspection.tasks.values()))
     if wrong_margin:
         problems.append(Problem("margin", wrong_margin))
     if problems:
         raise PlanError(at_levels(problems, command))
-    drafts = []
-    for draft, cell, composed in zip(composition.drafts, found.checked, composition.cells, strict=True):
-        drafts.append(dataclasses.replace(draft, name=cell_name(folder_choice(cell.config, composed.choices))))
-    cells = describe_cells(found.checked, drafts, composition.factors, composition.reference)
-    return dataclasses.replace(cells, notes=judge_cells(cells, found, settings))
+    return cells_of(inspection, drafts, composition.factors, composition.reference)
+
+
+def match_problems(match: str, command: Command) -> list[Problem]:
+    """Problems of keys that the match chooses, too; steps may be set, for the reference, but not swept."""
+    keys = {*command.swept} if match == BY_STEPS else keys_set_by(command)
+    problems = []
+    for key in CHOSEN.get(match, ()):
+        if key in keys:
+            message = f"match={match} chooses it per configuration; leave it out or write match=none"
+            problems.append(Problem(key, message))
+    if match in ("params", "flops") and not problems and not {*command.swept} & {*BUILT, "model", "preset"}:
+        problems.append(Problem("match", "makes variants of a component equal; sweep one, or write match=none"))
+    return problems
 
 
 def keys_set_by(command: Command, with_file: bool = True) -> set[str]:
@@ -107,9 +111,9 @@ def study_of(composition: Composition, cells: Cells) -> CheckedStudy:
     if file is None:
         return CheckedStudy(command.typed, settings, cells, entries, notes=cells.notes)
     entries |= {"experiment": file.name, "asks": command.digest, "mirror": file.mirror, **file.texts}
-    running = [cell.budget.running for cell in cells.checked]
-    scored = {name: task.metrics for name, task in cells.tasks.items()}
-    claims, left = applicable(file.claims, cells.rows, running, [row.task for row in cells.rows], scored)
+    metrics = {name: task.metrics for name, task in cells.tasks.items()}
+    tasks = [row.task for row in cells.rows]
+    claims, left = applicable(file.claims, cells.rows, cells.running, tasks, metrics)
     if left and not command.changed:
         raise PlanError([Problem(f"{file.file}: {problem.key}", problem.message) for problem in left])
     notes = list(cells.notes)
@@ -123,12 +127,13 @@ def study_of(composition: Composition, cells: Cells) -> CheckedStudy:
     return CheckedStudy(command.typed, settings, cells, entries, claims, criterion, notes=notes)
 
 
-def about_metrics(command: Command, checked: Sequence[Checked]) -> list[Problem]:
+def about_metrics(command: Command, inspection: Inspection, drafts: list[Draft]) -> list[Problem]:
     """Problems of the metrics that claims name; empty if no cell passed."""
     file = command.study_file
-    if file is None or not checked:
+    if file is None or not inspection.tasks:
         return []
-    lengths = [length for cell in checked for length in cell.config.eval.lengths]
-    timed = checked[0].config.timing == "isolated"
-    problems = metric_problems(file.claims, [dict(describe_task(cell).metrics) for cell in checked], lengths, timed)
+    lengths = [length for draft in drafts for length in draft.config.eval.lengths]
+    is_timed = drafts[0].config.timing == "isolated"
+    metrics: list[dict[str, str]] = [{**task.metrics} for task in inspection.tasks.values()]
+    problems = metric_problems(file.claims, metrics, lengths, is_timed)
     return [Problem(f"{file.file}: {problem.key}", problem.message) for problem in problems]

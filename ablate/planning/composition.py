@@ -24,7 +24,7 @@ class Composition:
     factors: dict[str, list[Level]]
     reference: Levels  # the reference level of each compared factor
     cells: list[Composed]
-    drafts: list[Draft]  # without names, since folders are named after what is matched
+    drafts: list[Draft]
     remarks: list[str]  # on the cells, for readers of the results
 
     @property
@@ -41,7 +41,7 @@ def composition_of(command: Command, design: Design, cells: list[Composed]) -> C
     drafts = []
     for cell, label, of_cell in zip(cells, labels, levels, strict=True):
         compared_with = levels.index(of_cell | reference)
-        drafts.append(Draft(name="", label=label, levels=of_cell, reference=compared_with, config=cell.config))
+        drafts.append(Draft(label, of_cell, compared_with, cell.config, dict(cell.choices)))
     remarks = [*design.notes]
     if labels[0] == BASE:
         whole = ", ".join(f"{name}={level}" for name, level in levels[0].items())

@@ -89,15 +89,16 @@ def begun(study: CheckedStudy) -> list[Manifest]:
     return manifests
 
 
-def earlier_other_steps(earlier: Earlier, runs: list[PlannedRun]) -> str | None:
-    """The study of the references' runs for other numbers of steps that an earlier command trained, if the references'
-    own runs are among these: else other code or settings trained it."""
+def earlier_other_steps(earlier: Earlier, cells: list[Cell], runs: list[PlannedRun]) -> str | None:
+    """The study of the references' runs for other numbers of steps that an earlier command trained, if its references
+    are those of these cells, and their own runs among these: else other code or settings trained it."""
     name = earlier.manifest.exchange if earlier.manifest else None
     paths = {run.path for run in runs}
     for manifest in earlier.others:
         if manifest.study == name:
             references = {cell.id for cell in manifest.cells if cell.reference}
             shared = {run.cell for run in manifest.runs if run.path in paths}
+            shared &= {cell.id for cell in cells if cell.reference}
             return name if references and references <= shared else None
     return None
 

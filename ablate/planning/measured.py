@@ -1,9 +1,5 @@
-"""What is measured before a study trains: the faster library of matrix products, once, and how long training takes.
+"""What is measured before a study trains: the faster library of matrix products, and how long training takes."""
 
-`ablate.model.attend` chooses the kernel of attention, in every forward pass.
-"""
-
-import dataclasses
 import json
 import tempfile
 import time
@@ -17,15 +13,10 @@ import torch
 
 from ablate.config.schema import BUILT, Config
 from ablate.formatting import counted, duration
-from ablate.model.products import product_seconds
-from ablate.planning.cells import describe_cells
+from ablate.model.products import one_thread, product_seconds
 from ablate.planning.checks.child import one_child, run_in_child
-from ablate.planning.checks.duplicates import refuse_equal
-from ablate.planning.checks.validate import Checked, in_float32_on_cpu
-from ablate.planning.earlier_runs import begun
 from ablate.planning.rounds import scored_plan
-from ablate.planning.runs import Plan, can_compile, lacks_device
-from ablate.planning.study import CheckedStudy
+from ablate.planning.runs import Plan, lacks_device
 from ablate.runs.folder import Run
 from ablate.runs.key import is_foreign, numbers, settings
 from ablate.runs.progress import makespan
@@ -36,91 +27,22 @@ from ablate.training.devices import configure_torch, environments
 from ablate.training.trainer import Trainer
 from ablate.training.vectors import without_vectors
 
-# FLOPs of a run above which compiling pays: about a minute.  The value for GPUs is a guess.
-LONG = {"cpu": 4e12, "cuda": 4e15}
 CLEARLY = 1.15  # times as fast; less could be noise, and the next study of the same cells would not find their runs
 ENOUGH = 1024  # rows of a product; more do not change its rate
 
 
-class Kernels(NamedTuple):
-    """What the keys of `train` that are `auto` mean in a study; the defaults are those of short runs."""
-
-    matmul: str = "torch"
-    compile: bool = False
-
-
-NOTES = {"compile": "compiled", "matmul": "float32 products by oneDNN"}
-
-
-def with_kernels(study: CheckedStudy) -> CheckedStudy:
-    """The study with `train.matmul` and `train.compile` decided where they are `auto`: by its manifest, else for this
-    machine."""
-    trains = [draft.config.train for draft in study.cells.drafts]
-    if all(train.matmul != "auto" and train.compile != "auto" for train in trains):
-        return study
-    kernels = earlier_kernels(study) or fitting_kernels(study)
-    drafts = []
-    checked = []
-    changed = set()
-    for draft, cell in zip(study.cells.drafts, study.cells.checked, strict=True):
-        for name, value in kernels._asdict().items():
-            is_auto = getattr(draft.config.train, name) == "auto"
-            is_possible = name != "matmul" or in_float32_on_cpu(cell.config)
-            if is_auto and is_possible and value != getattr(cell.config.train, name):
-                draft = dataclasses.replace(draft, config=draft.config.with_value(f"train.{name}", value))
-                cell = cell._replace(config=cell.config.with_value(f"train.{name}", value))
-                changed.add(name)
-        drafts.append(draft)
-        checked.append(cell)
-    if not changed:
-        return study
-    cells = describe_cells(checked, drafts, study.cells.factors, study.cells.reference)
-    refuse_equal(cells.rows, checked, study.settings.allow_duplicates)
-    what = " and ".join(note for name, note in NOTES.items() if name in changed)
-    note = f"{what}, which is faster here; train.compile=false train.matmul=torch: neither"
-    return dataclasses.replace(study, cells=cells, notes=[*study.notes, note])
-
-
-def earlier_kernels(study: CheckedStudy) -> Kernels | None:
-    """The choice that a study was begun with, on any machine; None if it is new."""
-    manifests = begun(study)
-    if not manifests:
-        return None
-    matmul = "torch"
-    compiled = False
-    for cell in manifests[0].cells:
-        train = cell.planned_config.train
-        if train.matmul == "onednn" and "train.matmul" not in cell.levels:
-            matmul = "onednn"
-        if train.compile is True and "train.compile" not in cell.levels:
-            compiled = True
-    return Kernels(matmul, compiled)
-
-
-def fitting_kernels(study: CheckedStudy) -> Kernels:
-    """The faster choice for the runs of a study's first reference on this machine."""
-    place = next(i for i, row in enumerate(study.cells.rows) if row.reference)
-    row = study.cells.rows[place]
-    cell = study.cells.checked[place]
-    train = cell.config.train
-    if row.flops_per_step * train.steps < LONG[train.device]:
-        return Kernels()
-    has_choice = in_float32_on_cpu(cell.config) and torch.backends.mkldnn.is_available()
-    matmul = faster_products(cell, int(row.tokens_per_step or 1)) if has_choice else "torch"
-    return Kernels(matmul, can_compile(train.device))
-
-
-def faster_products(cell: Checked, rows: int) -> str:
-    """The library with the faster products of a model's matrices, without embedding tables, on this machine."""
-    shapes = list(cell.budget.shapes.values())
-    tables = ["position"]
-    if any(role == "head" for role, _ in shapes):  # else the embedding is the head
-        tables.append("embedding")
-    linear = Counter((shape[1], shape[0]) for role, shape in shapes if len(shape) == 2 and role not in tables)
+def faster_products(cell: Cell) -> str:
+    """The library with the faster matrix products of a layer of a cell's width, on this machine."""
+    if not torch.backends.mkldnn.is_available():
+        return "torch"
+    dim = cell.planned_config.model.dim
+    shapes = Counter({(dim, dim): 4, (dim, 4 * dim): 1, (4 * dim, dim): 1})  # of attention and FFN
+    rows = min(int(cell.tokens_per_step or 1), ENOUGH)
     times: dict[str, list[float]] = {"torch": [], "onednn": []}
-    for _ in range(3):  # in turns, since another process that begins meanwhile would slow one of them alone
-        for backend, seconds in times.items():
-            seconds.append(product_seconds(linear, min(rows, ENOUGH), backend))
+    with one_thread():
+        for _ in range(3):  # in turns, since another process that begins meanwhile would slow one of them alone
+            for library, seconds in times.items():
+                seconds.append(product_seconds(shapes, rows, library))
     return "onednn" if min(times["torch"]) > CLEARLY * min(times["onednn"]) else "torch"
 
 

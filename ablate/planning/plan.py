@@ -13,7 +13,6 @@ mistakes that it finds; PlanError has those of all steps up to the first that ca
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from omegaconf import OmegaConf
 
@@ -23,16 +22,12 @@ from ablate.config.compose import Composed, hydras_own
 from ablate.config.errors import PlanError, Problem
 from ablate.config.factors import compose_design
 from ablate.config.launchers import launcher_problems
-from ablate.config.schema import VARIED
+from ablate.config.schema import VARIED, Config
 from ablate.planning.composition import Composition, at_levels, composition_of, naming_study_file
 from ablate.planning.runs import Plan, is_hydras
 from ablate.planning.study import CheckedStudy
 
 PARTS = ("job", "hydra", "all")  # of Hydra's configuration
-
-
-if TYPE_CHECKING:
-    from ablate.planning.checks.validate import Checked
 
 
 def plan_study(words: Sequence[str], config_dir: str | None = None) -> Plan:
@@ -76,15 +71,16 @@ def compose_words(words: Sequence[str], config_dir: str | None) -> Composition:
         return compose_cells(command, problems)
 
 
-def check_cell(words: Sequence[str], config_dir: str | None = None) -> "Checked":
-    """The one cell of a command line, composed and checked as in a study.  Raises PlanError, also for a sweep."""
+def check_cell(words: Sequence[str], config_dir: str | None = None) -> Config:
+    """The configuration of the one cell of a command line, checked as in a study.  Raises PlanError, also for a
+    sweep."""
     command, problems = read_command(words, config_dir)
     problems += [Problem(key, "takes one value here, since only one model is made") for key in command.swept]
     composition = compose_cells(command, problems)
     from ablate.planning.check_study import check_cells, planning
 
     with planning():
-        return check_cells(composition).checked[0]
+        return check_cells(composition).rows[0].planned_config
 
 
 def compose_cells(command: Command, problems: Sequence[Problem] = ()) -> Composition:

@@ -23,7 +23,7 @@ from ablate.config.errors import PlanError, Problem
 from ablate.config.ladder import RUNG, at_other_rate
 from ablate.config.schema import BY_STEPS, Config
 from ablate.formatting import counted, first_of
-from ablate.planning.cells import describe_cells
+from ablate.planning.cells import planned_cells
 from ablate.planning.runs import Plan, plan_runs
 from ablate.planning.study import Cells, CheckedStudy, Draft
 from ablate.planning.tuning import tuned, tuning_problems
@@ -122,7 +122,7 @@ def step_equivalents_problems(study: CheckedStudy) -> list[Problem]:
     settings = study.settings
     if not measures_worth(settings):
         return []
-    least = min(cell.config.train.steps for cell in study.cells.checked)
+    least = min(row.planned_config.train.steps for row in study.cells.rows)
     if not study.cells.swept:
         message = "nothing varies here; sweep a key, or leave it out"
     elif STEPS in study.cells.swept:
@@ -202,7 +202,7 @@ def other_steps(plan: Plan, name: str, ratios: Ratios) -> Plan:
     settings = dataclasses.replace(
         plan.study.settings, study=name, seeds=plan.manifest.seeds, confirm=None, match="none", design="grid", zip=[]
     )
-    cells = other_steps_cells(plan.study.cells, ratios)
+    cells = other_steps_cells(plan.study.cells, ratios, settings)
     labels = dict.fromkeys(row.label for row in cells.rows)
     note = f"runs of the reference for other numbers of steps: {first_of(labels, NAMED)}"
     entries = {"exchange_of": plan.study.name, "remarks": []}
@@ -210,26 +210,24 @@ def other_steps(plan: Plan, name: str, ratios: Ratios) -> Plan:
     return plan_runs(study, plan.further_seeds)
 
 
-def other_steps_cells(cells: Cells, ratios: Ratios) -> Cells:
-    """The references at these multiples of their steps."""
-    is_one_number = len({cells.checked[i].config.train.steps for i in ratios}) == 1
+def other_steps_cells(cells: Cells, ratios: Ratios, settings: Config) -> Cells:
+    """The references at these multiples of their steps; `settings` has the study's own keys."""
+    is_one_number = len({cells.rows[i].planned_config.train.steps for i in ratios}) == 1
     levels: dict[float, int | str] = {}
     drafts: list[Draft] = []
-    checked = []
     for i, multiples in ratios.items():
         draft = cells.drafts[i]
-        config = cells.checked[i].config
+        config = cells.rows[i].planned_config
         reference = len(drafts) + multiples.index(1.0)
         for ratio in multiples:
             steps = scaled(config.train.steps, ratio)
             levels[ratio] = steps if is_one_number else f"x{ratio:g}"  # else strata share only the ratio
-            changed = with_steps(config, steps)
+            label = f"{draft.label}, {steps} steps"
             place = stratum(draft.levels, cells) | {STEPS: levels[ratio]}
-            drafts.append(Draft(draft.name, f"{draft.label}, {steps} steps", place, reference, changed))
-            checked.append(cells.checked[i]._replace(config=changed, matched=None))
+            drafts.append(Draft(label, place, reference, with_steps(config, steps), draft.choices))
     factors = {key: values for key, values in cells.factors.items() if key not in cells.reference}
     factors[STEPS] = [levels[ratio] for ratio in sorted(levels)]
-    return describe_cells(checked, drafts, factors, {STEPS: levels[1.0]})
+    return planned_cells(settings, drafts, factors, {STEPS: levels[1.0]})
 
 
 def with_steps(config: Config, steps: int) -> Config:

@@ -204,7 +204,7 @@ def new_manifest(
     keys = study.settings
     factors = study.cells.factors
     entries = dict(study.entries)
-    entries.setdefault("exchange", earlier_runs.earlier_other_steps(earlier, runs))
+    entries.setdefault("exchange", earlier_runs.earlier_other_steps(earlier, cells, runs))
     sequential = None
     if study.looks:
         sequential = Sequential(looks=study.looks, at=keys.seeds, max=study.looks[-1])

@@ -6,16 +6,13 @@ import dataclasses
 import hashlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ablate.config.claims import Claim, Criterion, Levels
 from ablate.config.schema import Config
 from ablate.formatting import first_of, scientific
 from ablate.runs.key import settings
-from ablate.runs.records import SOLVED, Cell, ClaimEntry, TaskFacts
-
-if TYPE_CHECKING:
-    from ablate.planning.checks.validate import Checked
+from ablate.runs.records import Cell, ClaimEntry, TaskFacts
 
 NAMED = 3  # cells that a note spells out
 
@@ -24,44 +21,33 @@ NAMED = 3  # cells that a note spells out
 class Draft:
     """A cell before it is checked."""
 
-    name: str  # of its folder
     label: str
     levels: Levels
     reference: int  # the index of the cell that it is compared with
     config: Config  # as composed, before anything is resolved or matched
+    choices: dict[str, str]  # of groups, after which its folder is named
+
+    def as_json(self) -> list[Any]:
+        """The draft as plain JSON data."""
+        return [self.label, self.levels, self.reference, self.config.as_json(), self.choices]
 
 
 @dataclasses.dataclass(frozen=True)
 class Cells:
-    """The factors of a study, and its cells: as composed, checked and counted, and as in manifests."""
+    """The factors of a study, and its cells: as composed, and checked and counted as in manifests."""
 
     factors: dict[str, list[Any]]
     reference: dict[str, Any]  # the reference level of each compared factor
     drafts: list[Draft]
-    checked: list[Checked]
     rows: list[Cell]
     tasks: dict[str, TaskFacts]  # by fingerprint
+    running: list[bool]  # whether norms of a cell keep running statistics
     notes: list[str] = dataclasses.field(default_factory=list)  # printed before training
 
     @property
     def swept(self) -> list[str]:
         """The swept keys; of a zipped factor all."""
         return [key for name in self.factors for key in name.split("+")]
-
-
-def describe_task(cell: Checked) -> TaskFacts:
-    """The manifest's entry of a cell's task."""
-    task = cell.task
-    keys = ("name", "title", "kind", "token", "metrics", "yardsticks", "train_tokens", "positions")
-    facts = {key: getattr(task, key) for key in keys} | task.metric_facts()
-    solved_at = cell.config.data.get("solved_at")
-    if solved_at is not None:
-        first = next(iter(task.metrics))
-        facts["solved_at"] = solved_at
-        facts["metrics"] = {SOLVED: "max"} | task.metrics
-        facts["shares"] = [SOLVED, *facts["shares"]]
-        facts["beside"] = [first, *facts["beside"]]
-    return TaskFacts(**facts)
 
 
 def comparison_notes(cells: Cells, tuned: str | None) -> list[str]:

@@ -16,14 +16,13 @@ from ablate.config.key_checks import CHOSEN
 from ablate.config.schema import SECTIONS, TUNING_SEEDS, WHOLE
 from ablate.config.words import key_of
 from ablate.formatting import counted, first_of, flat, grouped, is_number, nearest, show
-from ablate.planning.cells import recomposed
-from ablate.planning.checks.validate import Checked
+from ablate.planning.cells import planned_cells
 from ablate.planning.runs import Plan, plan_runs
-from ablate.planning.study import CheckedStudy, Draft
+from ablate.planning.study import CheckedStudy
 from ablate.runs import records
 from ablate.runs.folder import Run
 from ablate.runs.manifest import readable
-from ablate.runs.records import TunedCell, Tuning
+from ablate.runs.records import TaskFacts, TunedCell, Tuning
 
 Grid = Sequence[Any]  # the values that are tried
 Trials = list[list[float] | None]  # of a cell, at each value: the score of each tuning seed; None if a run diverged
@@ -47,9 +46,9 @@ def tuned(study: CheckedStudy) -> Generator[Plan, None, CheckedStudy]:
         means: list[Means] = []
         best: list[int] = []
         ends: list[int] = []
-        for cell, trials in zip(study.cells.checked, trials_of(study, plan), strict=True):
+        for row, trials in zip(study.cells.rows, trials_of(study, plan), strict=True):
             means.append([None if scores is None else statistics.fmean(scores) for scores in trials])
-            lowest = choose(means[-1], is_loss(cell))
+            lowest = choose(means[-1], is_loss(study.cells.tasks[row.task]))
             chosen = lowest if tune.rule == "best" else smallest_near(grid, trials, lowest)
             best.append(chosen)
             if trials[lowest] is not None:
@@ -83,11 +82,11 @@ def with_earlier_values(study: CheckedStudy, requested: list[Any]) -> list[Any]:
 
 def trials_of(study: CheckedStudy, plan: Plan) -> list[Trials]:
     """The scores of each cell's tuning runs: of the first metric of its task on the validation split."""
-    cells = study.cells.checked
+    cells = study.cells.rows
     paths = {(run.cell, run.seed): run.path for run in plan.manifest.runs}
     trials: list[Trials] = [[] for _ in cells]
     for place, row in enumerate(plan.manifest.cells):  # value by value
-        metric = validation_metric(cells[place % len(cells)])
+        metric = validation_metric(study.cells.tasks[row.task])
         scores = []
         for seed in tuning_seeds(study):
             result = Run(plan.results, paths[row.id, seed]).result()
@@ -98,14 +97,14 @@ def trials_of(study: CheckedStudy, plan: Plan) -> list[Trials]:
     return trials
 
 
-def validation_metric(cell: Checked) -> str:
-    """The metric that a cell is tuned by."""
-    return f"val/{next(iter(cell.task.metrics))}"
+def validation_metric(task: TaskFacts) -> str:
+    """The metric that the cells of a task are tuned by."""
+    return f"val/{task.measured}"
 
 
-def is_loss(cell: Checked) -> bool:
-    """Whether a smaller score of a cell's task is better."""
-    return bool(next(iter(cell.task.metrics.values())) == "min")
+def is_loss(task: TaskFacts) -> bool:
+    """Whether a smaller score of a task is better."""
+    return task.metrics[task.measured] == "min"
 
 
 def tuning_seeds(study: CheckedStudy) -> list[int]:
@@ -148,8 +147,8 @@ def tuning_study(study: CheckedStudy, grid: Grid) -> CheckedStudy:
             config = config.with_value("timing", "shared").with_value(key, value)
             label = f"{key}={spell(values[place])}"
             drafts.append(
-                Draft(
-                    name=draft.name,
+                dataclasses.replace(
+                    draft,
                     label=f"{draft.label} + {label}" if cells.factors else label,
                     levels=draft.levels | {key: values[place]},
                     reference=place * len(cells.drafts) + draft.reference if cells.factors else 0,
@@ -160,11 +159,11 @@ def tuning_study(study: CheckedStudy, grid: Grid) -> CheckedStudy:
         study.settings, study=f"{study.base}-tune", seeds=tuning_seeds(study), confirm=None, timing="shared"
     )
     reference = cells.reference or {key: values[0]}
-    metrics = list(dict.fromkeys(validation_metric(cell) for cell in cells.checked))
+    metrics = list(dict.fromkeys(validation_metric(cells.tasks[row.task]) for row in cells.rows))
     return dataclasses.replace(
         study,
         settings=settings,
-        cells=recomposed(settings, drafts, cells.factors | {key: values}, reference),
+        cells=planned_cells(settings, drafts, cells.factors | {key: values}, reference),
         entries=study.entries | {"tunes": study.base, "tune": tune_entry(study), "endpoint": metrics[0]},
         notes=[tuning_note(study, len(grid), metrics)],
         more=True,
@@ -201,7 +200,7 @@ def tuned_study(study: CheckedStudy, grid: Grid, means: list[Means], best: list[
     drafts = []
     for draft, place in zip(study.cells.drafts, best, strict=True):
         drafts.append(dataclasses.replace(draft, config=draft.config.with_value(key, grid[place])))
-    cells = recomposed(study.settings, drafts, study.cells.factors, study.cells.reference)
+    cells = planned_cells(study.settings, drafts, study.cells.factors, study.cells.reference)
     doubts = remarks([row.label for row in cells.rows], key, grid, best, means)
     rows = []
     chosen = {}

@@ -113,8 +113,8 @@ def build(*words: str, config_dir: str | None = None, seed: int = 0, **keys: obj
         raise PlanError(problems)
     folder = os.path.abspath(config_dir) if config_dir else None
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):  # even if the caller has set another default
-        cell = check_cell([*words_of_cell, f"seeds=[{seed}]", "dry_run=true"], folder)
-        return untrained(cell.config, seed)
+        config = check_cell([*words_of_cell, f"seeds=[{seed}]", "dry_run=true"], folder)
+        return untrained(config, seed)
 
 
 def load(path: str | Path, user: Iterable[str] = ()) -> LoadedRun | Study:

@@ -370,7 +370,7 @@ PLANNED = {"train": {"parallel", "devices", "memory"}, "eval": {"lengths"}}
 
 
 def test_every_key_of_the_frame_is_read_by_a_run(small: list[str], tmp_path: Path, untried: None) -> None:
-    config = check_study(latest(*small, "train.diagnostics=true"), None).cells.checked[0].config
+    config = check_study(latest(*small, "train.diagnostics=true"), None).cells.rows[0].config
     read: dict[str, set[str]] = {name: set() for name in ("model", "train", "optim", "eval", "seed")}
     noted = {name: noting(getattr(config, name), keys) for name, keys in read.items()}
     run = Run(tmp_path, "run")

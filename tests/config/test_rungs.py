@@ -24,7 +24,7 @@ TINY = ["design=ladder", "parametrization=mup", "ffn=mlp,swiglu", "norm=ln,rms",
 def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
     """The manifest of a ladder of four rungs with two factors."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ablate.planning.cells.try_out", lambda found: None)
+        patch.setattr("ablate.planning.checks.inspect.try_out", lambda *_: [])
         return plan_study([*TINY, f"results_dir={tmp_path_factory.mktemp('results')}"]).manifest
 
 

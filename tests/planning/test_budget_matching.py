@@ -11,8 +11,8 @@ from ablate.data.task import build_task
 from ablate.model.build import build_model
 from ablate.model.ffn import MoE
 from ablate.model.init import role_of
-from ablate.planning.cells import nearest_width
 from ablate.planning.checks import child
+from ablate.planning.matching import nearest_width
 from ablate.planning.plan import Plan
 from ablate.runs.records import Cell, Matched
 

@@ -5,18 +5,19 @@ from typing import Any
 import pytest
 
 from ablate.cli.preview import preview
+from ablate.data.task import build_task
 from ablate.model.build import build_model
-from ablate.planning import cells
+from ablate.planning.checks import inspect
 from ablate.runs.key import code_of
 
 LAYERS = "model.layers=6"
-TRY_OUT = cells.try_out
+TRY_OUT = inspect.try_out
 pytestmark = pytest.mark.usefixtures("untried", "uncounted")
 
 
 def built(cell: Any) -> Any:
     """A checked cell's model."""
-    return build_model(cell.config, cell.task)
+    return build_model(cell.config, build_task(cell.config))
 
 
 def test_a_pattern_is_a_level_of_its_group_and_builds_what_it_says(plan: Any) -> None:
@@ -26,9 +27,9 @@ def test_a_pattern_is_a_level_of_its_group_and_builds_what_it_says(plan: Any) ->
     assert manifest.reference == {"attention": "mha"}
     assert [cell.label for cell in manifest.cells] == ["mha", "2window+mha", "window...+mha"]
     assert [cell.name.split("-")[4] for cell in manifest.cells] == ["mha", "2window+mha", "5window+mha"]
-    kinds = [[type(block.attention).__name__ for block in built(cell).blocks] for cell in found.study.cells.checked]
+    kinds = [[type(block.attention).__name__ for block in built(cell).blocks] for cell in found.study.cells.rows]
     assert kinds[1] == ["Window", "Window", "MHA"] * 2 and kinds[2] == ["Window"] * 5 + ["MHA"]
-    assert all(block.attention.query.bias is not None for block in built(found.study.cells.checked[1]).blocks)
+    assert all(block.attention.query.bias is not None for block in built(found.study.cells.rows[1]).blocks)
     assert any("attention=window" in key for key in manifest.papers), "papers of what a pattern is made of are cited"
 
 
@@ -66,21 +67,21 @@ def test_code_and_key_hold_every_variant(plan: Any) -> None:
     ],
 )
 def test_what_does_not_fit_is_one_line(refused, words, told, monkeypatch):
-    monkeypatch.setattr("ablate.planning.cells.try_out", TRY_OUT)
+    monkeypatch.setattr("ablate.planning.checks.inspect.try_out", TRY_OUT)
     [line] = refused(LAYERS, *words.split())
     assert all(word in line for word in told)
 
 
 def test_norms_outside_of_the_blocks_are_those_of_the_last_layer(plan: Any) -> None:
-    (cell,) = plan("residual=post+deepnorm", "norm=rms+ln", "seeds=1", "model.layers=2").study.cells.checked
+    (cell,) = plan("residual=post+deepnorm", "norm=rms+ln", "seeds=1", "model.layers=2").study.cells.rows
     assert built(cell).final_norm is None, "neither style has one"
     assert [type(block).__name__ for block in built(cell).blocks[:2]] == ["PostNorm", "DeepNorm"]
-    assert not [note for note in cell.budget.notes if "outside of the layers" in note]
-    (cell,) = plan("norm=ln+rms", "model.norm_embeddings=true", "model.layers=2").study.cells.checked
+    assert not [note for note in cell.notes if "outside of the layers" in note]
+    (cell,) = plan("norm=ln+rms", "model.norm_embeddings=true", "model.layers=2").study.cells.rows
     model = built(cell)
     assert [type(block.norms[0]).__name__ for block in model.blocks[:2]] == ["LayerNorm", "RMSNorm"]
     assert {type(norm).__name__ for norm in (model.embed_norm, model.final_norm)} == {"RMSNorm"}
-    [note] = [note for note in cell.budget.notes if "outside of the layers" in note]
+    [note] = [note for note in cell.notes if "outside of the layers" in note]
     assert note.startswith("embed_norm and final_norm outside of the layers: norm=rms")
 
 
@@ -90,7 +91,7 @@ def test_each_variant_of_a_pattern_is_matched_as_wide_as_in_all_layers(plan: Any
     assert half.config.ffn["mlp"]["hidden"] == reference.config.ffn["hidden"] == 256
     assert half.config.ffn["swiglu"]["hidden"] == swiglu.config.ffn["hidden"] < 256
     assert abs(half.matched.difference) < 0.01
-    model = built(next(each for each in found.study.cells.checked if each.config == half.config))
+    model = built(half)
     sizes = [sum(p.numel() for p in block.ffn.parameters()) for block in model.blocks]
     assert max(sizes) / min(sizes) < 1.01, "no layer pays for another"
     assert f"mlp 256, swiglu {swiglu.config.ffn['hidden']}" in preview(found)

@@ -17,9 +17,9 @@ from ablate.config.designs import RUNG
 from ablate.config.groups import experiments, figures, groups
 from ablate.config.schema import Config
 from ablate.config.typed_json import plain
-from ablate.planning import cells, measured
-from ablate.planning.checks import validate
-from ablate.planning.measured import Kernels
+from ablate.planning import kernels
+from ablate.planning.checks import inspect, validate
+from ablate.planning.kernels import Kernels
 from ablate.planning.plan import Plan
 from ablate.runs.folder import Run
 from ablate.runs.manifest import manifest_in
@@ -87,12 +87,12 @@ def planned(tmp_path_factory: pytest.TempPathFactory, uncounted: object) -> Iter
         if is_new:
             return api.plan(words)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(cells, "try_out", lambda found: None)
+            patch.setattr(inspect, "try_out", lambda *_: [])
             return api.plan(words)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(validate, "build_task", build_once)
-        patch.setattr(measured, "chosen_for", lambda row, cell: Kernels())
+        patch.setattr(kernels, "fitting_kernels", lambda study: Kernels())
         yield plan
     assert not list(folder.iterdir()), "something was written"
 

@@ -8,6 +8,7 @@ import pytest
 
 from ablate.config.errors import PlanError
 from ablate.config.groups import CONF
+from ablate.data.task import build_task
 from ablate.model.build import build_model
 from ablate.planning.plan import plan_study
 
@@ -64,9 +65,9 @@ def own(tmp_path: Path, small: list[str], monkeypatch: pytest.MonkeyPatch) -> An
 
 def test_own_keys_are_set_swept_built_and_part_of_the_runs_key(own: Any) -> None:
     plain = own("model=mine", "optim=mine")
-    [cell] = plain.study.cells.checked
+    [cell] = plain.manifest.cells
     assert (cell.config.arguments("model"), cell.config.arguments("optim")) == ({"period": 3}, {"momentum": 0.9})
-    assert build_model(cell.config, cell.task).period == 3
+    assert build_model(cell.config, build_task(cell.config)).period == 3
     swept = own("model=mine", "optim=mine", "model.period=3,4", "optim.momentum=0.5,0.9")
     assert swept.manifest.factors == {"model.period": [3, 4], "optim.momentum": [0.5, 0.9]}
     assert len(set(swept.todo)) == 4 and set(plain.todo) < set(swept.todo)

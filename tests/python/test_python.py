@@ -41,7 +41,7 @@ def study(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stud
     small = [*SHAPE, *STEPS, "data=text", f"data.path={text}", f"results_dir={folder}"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(api, "run_plan", here)
-        patch.setattr("ablate.planning.cells.try_out", lambda found: None)
+        patch.setattr("ablate.planning.checks.inspect.try_out", lambda *_: [])
         yield ablate.run(*WORDS, *small, seeds=2)
 
 

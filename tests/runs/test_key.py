@@ -52,7 +52,7 @@ OF_BATCHES = {"data.context", "data.order", "train.batch_size", "seed.data"}
 @pytest.fixture(scope="module")
 def config(text: Path) -> Config:
     overrides = (*SHAPE, *STEPS, "data=text", f"data.path={text}", "results_dir=results")
-    return check_study(overrides, None).cells.checked[0].config
+    return check_study(overrides, None).cells.rows[0].config
 
 
 def settings() -> Iterator[tuple[str, str]]:
@@ -176,7 +176,7 @@ STORED: dict[str, Any] = {"norm": {"_target_": "mine.norms.Half"}, "ffn": [{"_ta
 
 def test_a_tracking_service_of_the_user_makes_no_run_user_code(small: list[str]) -> None:
     """Runs of user code have private processes, and no CUDA graphs."""
-    config = check_study(tuple(small), None).cells.checked[0].config
+    config = check_study(tuple(small), None).cells.rows[0].config
     tracked = config.with_value("track", [{"_target_": "my_tracking.MLflow"}])
     assert is_foreign(tracked) and not is_foreign(numbers(tracked))
 

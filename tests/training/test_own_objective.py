@@ -47,7 +47,7 @@ def test_a_trained_run_teaches_and_is_no_part_of_the_student(own: Any, tmp_path:
     text.write_text("".join(chr(0x4E00 + i * 7 % 600) for i in range(6000)))  # of more ids than a check's small model
     data = ("data.tokenizer=char", f"data.path={text}")
     with monkeypatch.context() as patch:  # the student's plan is tried alone
-        patch.setattr("ablate.planning.cells.try_out", lambda found: None)
+        patch.setattr("ablate.planning.checks.inspect.try_out", lambda *_: [])
         plain = own("objective=cross_entropy", "study=teacher", *data)
     write_plan(plain)
     status, teacher = train(plain)

@@ -33,7 +33,7 @@ def trained(text, tmp_path_factory):
     more = ["data=text", f"data.path={text}", f"results_dir={tmp_path_factory.mktemp('trained')}"]
     cell = ["norm=bn", "position=learned", "model.dropout=0.1"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ablate.planning.cells.try_out", lambda found: None)
+        patch.setattr("ablate.planning.checks.inspect.try_out", lambda *_: [])
         plan = plan_study(tuple(latest(*cell, *SHAPE, *STEPS, *more, *LONG)))
     run = trained_anew(plan)
     return plan, (rows_of(run), run.result().final)

@@ -37,7 +37,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def configured(small: list[str], name: str, *more: str) -> Config:
     """The resolved configuration of a cell with trained vectors."""
     given = [*small, f"embedding={name}", *CHEAP.get(name, []), *more]
-    found: Config = check_study(latest(*given), None).cells.checked[0].config
+    found: Config = check_study(latest(*given), None).cells.rows[0].config
     return found
 
 

@@ -48,7 +48,7 @@ pytestmark = pytest.mark.usefixtures("untried")
 
 def configured(small: list[str], *overrides: str) -> dict[str, Any]:
     """The resolved configuration of one cell."""
-    config: Config = check_study(latest(*small, *LOOP, *overrides), None).cells.checked[0].config
+    config: Config = check_study(latest(*small, *LOOP, *overrides), None).cells.rows[0].config
     return config
 
 
@@ -270,7 +270,7 @@ def test_an_error_of_the_run_is_reported_where_no_checkpoint_can_be_written(smal
 
 def test_each_second_is_that_of_one_phase_and_speed_is_that_of_training_alone(small, tmp_path, monkeypatch) -> None:
     cells = check_study(latest(*small, *LOOP, "keep=all"), None).cells
-    trainer, now = trainer_of(cells.checked[0].config, tmp_path), [0.0]
+    trainer, now = trainer_of(cells.rows[0].config, tmp_path), [0.0]
     trainer.clock = Clock()
     monkeypatch.setattr(clocks, "time", clock(now))
     slow = {"data": (trainer.task, "batch"), "forward_backward": (gradients.Gradients, "by_parts")}
@@ -390,7 +390,7 @@ def test_draws_of_torch_s_own_generator_are_those_of_the_seed_and_the_step(small
 
 
 def test_gradients_are_not_clipped_with_null(small, tmp_path):
-    configs = [check_study([*small, f"optim.grad_clip={clip}"]).cells.checked[0].config for clip in ("null", "1e9")]
+    configs = [check_study([*small, f"optim.grad_clip={clip}"]).cells.rows[0].config for clip in ("null", "1e9")]
     unclipped = trainer_of(configs[0], tmp_path / "null")
     wide = trainer_of(configs[1], tmp_path / "wide")
     for step in range(2):

@@ -66,7 +66,7 @@ def runs(text, tmp_path_factory):
     """The same run without an average, with one, and with diagnostics beside it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(optim, "HORIZON", 0.4)
-        patch.setattr("ablate.planning.cells.try_out", lambda found: None)
+        patch.setattr("ablate.planning.checks.inspect.try_out", lambda *_: [])
         common = [*SHAPE, *STEPS, "data=text", f"data.path={text}", "model.tie_embeddings=true", "eval.lengths=[8]"]
         kinds = {"none": ["train.average=none"], "ema": ["train.average=ema"]}
         kinds["shown"] = [*kinds["ema"], "train.diagnostics=true"]

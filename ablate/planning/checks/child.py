@@ -19,8 +19,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
-
 from ablate.config.errors import one_line
 from ablate.config.import_path import program
 from ablate.data.corpus import Unwritable, written_at_end
@@ -115,18 +113,6 @@ class Child:
 
 
 SUBNORMAL = 5e-324  # processors can be set to take it for 0
-# Settings of the process on which every number depends: user code must not change them.
-SETTINGS: dict[str, Callable[[], Any]] = {
-    "torch's default dtype": torch.get_default_dtype,
-    "torch's default device": torch.get_default_device,
-    "whether gradients are computed": torch.is_grad_enabled,
-    "torch's deterministic algorithms": torch.are_deterministic_algorithms_enabled,
-    "torch's precision of matrix products": torch.get_float32_matmul_precision,
-    "torch's use of TF32 in cuDNN": lambda: torch.backends.cudnn.allow_tf32,
-    "torch's use of oneDNN": lambda: torch.backends.mkldnn.enabled,
-    "torch's number of threads": torch.get_num_threads,
-    "whether subnormal numbers are taken for 0": lambda: SUBNORMAL * 1.0 == 0.0,
-}
 settings: dict[str, Any] = {}  # as a child had them before it ran user code
 loads_user_code = False  # whether this process may
 channel: Any = None  # of a child, to its parent
@@ -174,6 +160,8 @@ def serve() -> None:
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
     os.dup2(2, 1)
     threading.Thread(target=exit_with_parent, args=(os.getppid(),), daemon=True).start()
+    import torch
+
     torch.set_num_threads(1)
     settings.update(read_settings())
     listeners.append(lambda text: send({"report": text}))
@@ -211,8 +199,20 @@ def begin(about: str) -> None:
 
 
 def read_settings() -> dict[str, Any]:
-    """The settings of this process."""
-    return {name: read() for name, read in SETTINGS.items()}
+    """The settings of this process on which every number depends: user code must not change them."""
+    import torch
+
+    return {
+        "torch's default dtype": torch.get_default_dtype(),
+        "torch's default device": torch.get_default_device(),
+        "whether gradients are computed": torch.is_grad_enabled(),
+        "torch's deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "torch's precision of matrix products": torch.get_float32_matmul_precision(),
+        "torch's use of TF32 in cuDNN": torch.backends.cudnn.allow_tf32,
+        "torch's use of oneDNN": torch.backends.mkldnn.enabled,
+        "torch's number of threads": torch.get_num_threads(),
+        "whether subnormal numbers are taken for 0": SUBNORMAL * 1.0 == 0.0,
+    }
 
 
 def changed_settings(cause: str) -> list[str]:

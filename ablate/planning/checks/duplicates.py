@@ -11,8 +11,8 @@ from ablate.config.depth import patterned, variants_of
 from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import BUILT, LAYERS, VARIED, Config
 from ablate.formatting import show
+from ablate.planning.cache import cached
 from ablate.planning.checks.small_models import UPDATES, Checked, Trial, build, copy_of
-from ablate.planning.checks.user_code import Record, cached
 from ablate.runs.key import code_of, numbers
 from ablate.runs.records import Cell
 
@@ -82,7 +82,7 @@ def first_losses(cell: Checked) -> list[float]:
     if spec is None:
         return []
     code = code_of(cell.config, cell.user_code).content
-    record: Record = cached(
+    record = cached(
         "losses", [spec.config.as_json(), spec.task, spec.length, code], lambda: {"losses": train_copy(cell, STEPS)}
     )
     return [float(loss) for loss in record["losses"]]

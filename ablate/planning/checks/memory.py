@@ -20,8 +20,8 @@ from ablate.config.errors import Problem
 from ablate.config.schema import BUILT, Config, Train
 from ablate.model.build import build_model, build_objective
 from ablate.model.objective import terms_of
+from ablate.planning.cache import cached
 from ablate.planning.checks.small_models import facts_of
-from ablate.planning.checks.user_code import cached
 from ablate.planning.checks.validate import Checked
 from ablate.runs.key import code_of, is_foreign
 from ablate.runs.records import Cell

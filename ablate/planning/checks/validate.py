@@ -5,15 +5,15 @@ import importlib
 import json
 import os
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from omegaconf import MISSING
-from torch import nn
 
-from ablate.config.components import argument_problems, defaults_of, offered_names, own_of, parameters_of, resolve
+from ablate.config.components import argument_problems, defaults_of, offered_names, parameters_of, resolve
 from ablate.config.depth import over_layers, variants_of
 from ablate.config.errors import BadComponent, Problem, first_line, one_line
 from ablate.config.extra import installed, wandb_project_problem
@@ -31,25 +31,34 @@ from ablate.model.build import build_init, ties
 from ablate.model.cost import MOST, Budget, count, estimate
 from ablate.model.shape import ModelShape
 from ablate.model.transformer import Parts
+from ablate.planning.cache import cached
 from ablate.planning.checks import child
 from ablate.planning.checks.rehearsal import rehearse
 from ablate.planning.checks.small_models import Checked as Checked
 from ablate.planning.checks.small_models import with_passes
-from ablate.planning.checks.user_code import cached, foreign_parts, import_problems, runs_user_code
+from ablate.planning.checks.user_code import foreign_parts, import_problems, runs_user_code
+from ablate.planning.kernels import in_float32_on_cpu
 from ablate.planning.reporting import reported
 from ablate.runs.key import LIBRARIES, is_foreign, kernels_of, numbers
 from ablate.runs.tables import class_name
 from ablate.runs.user_files import record_user_code
 from ablate.training.devices import card_of, cards
-from ablate.training.optim import OFFERED, make_optimiser, rule_of
+from ablate.training.optim import OFFERED, rule_of
 from ablate.training.schedule import schedule_problems
 from ablate.training.vectors import is_pretrained
 
 SHOWN = 4  # cells that have a problem
 # A cell with a problem of one of these cannot be built; a wrong learning rate does not prevent it.
 BUILDING = (*VARIED, "model", "data", "user")
-
-TORCH, ABLATE = (str(folder) + os.sep for folder in (Path(torch.__file__).parent, PACKAGE))
+# Arguments that a model form and an optimiser are offered.
+OFFERED_TO = {
+    "model": ("shape", "parts", *(field.name for field in dataclasses.fields(ModelShape)), *Parts._fields),
+    "optim": OFFERED,
+}
+STANDARD = "ablate.model.parametrization.Standard"
+MODULES = {"fla": ("fla", "triton")}  # imported modules, by kernels
+TORCH = str(Path(torch.__file__).parent) + os.sep
+ABLATE = str(PACKAGE) + os.sep
 
 
 class Validator:
@@ -60,15 +69,14 @@ class Validator:
         self.budgets: dict[str, Budget] = {}
         self.packages: dict[str, str | None] = {}  # what is wrong with each
 
-    def validate(self, configs: Iterable[Config], labels: Sequence[str] = ()) -> tuple[list[Checked], list[Problem]]:
+    def validate(self, configs: Sequence[Config], labels: Sequence[str] = ()) -> tuple[list[Checked], list[Problem]]:
         """The cells that pass, checked and counted, and the problems of the others, each once.  A problem without a key
         that only some cells have begins with their labels."""
-        configs = list(configs)
         labels = labels or [""] * len(configs)
         passed: list[Checked] = []
         cells_with: dict[Problem, list[str]] = {}
         for config, label in zip(reported(configs, "checking"), labels, strict=True):
-            problems, cell = self._with_user_code(config) if runs_user_code(config) else self._examine(config)
+            problems, cell = self.check_with_user_code(config) if runs_user_code(config) else self.check(config)
             for problem in dict.fromkeys(problems):
                 cells_with.setdefault(problem, []).append(label)
             if cell and not problems:
@@ -82,20 +90,22 @@ class Validator:
             problems.append(problem)
         return passed, problems
 
-    def _with_user_code(self, config: Config) -> tuple[list[Problem], Checked | None]:
-        """What `_examine` finds of a cell with user code, which is imported anew, so that what the cell imports can be
-        recorded in its key."""
+    def check_with_user_code(self, config: Config) -> tuple[list[Problem], Checked | None]:
+        """`check` of a cell with user code, which is imported anew, so that what the cell imports can be recorded in
+        its key."""
         parts = foreign_parts(config)
         child.begin(parts or ", ".join(config.user))
         self.tasks = {key: task for key, task in self.tasks.items() if within(type(task).__module__, BUILT_IN)}
         try:
-            if changes := import_problems(config):
+            changes = import_problems(config)
+            if changes:
                 return [Problem("user", change) for change in changes], None
-            problems, cell = self._examine(config)
+            problems, cell = self.check(config)
             if problems or cell is None or not is_foreign(numbers(cell.config)):  # a tracking service may be foreign
                 return problems, cell
             rehearse(cell)
-            if changes := child.changed_settings(parts):
+            changes = child.changed_settings(parts)
+            if changes:
                 return [Problem("user", change) for change in changes], None
         except BaseException as error:  # also SystemExit and KeyboardInterrupt, which only user code raises here
             if not parts:
@@ -103,130 +113,163 @@ class Validator:
             return [Problem("", f"{parts}: {one_line(error)}")], None
         return [], cell._replace(user_code=record_user_code(config.user))
 
-    def _examine(self, config: Config) -> tuple[list[Problem], Checked | None]:
+    def check(self, config: Config) -> tuple[list[Problem], Checked | None]:
         """The problems of a cell, and the checked and counted cell if it can be built."""
-        found = check(config)
+        problems = check(config)
         config, misfits = over_layers(config)
-        found += misfits
-        found += self._user_problems(config.user) or self._arguments(config)
-        checked = None
-        if not found:
-            found += schedule_problems(config)
-        if not any(problem.key.split(".")[0] in BUILDING for problem in found):
+        problems += misfits
+        problems += self.package_problems(config.user) or component_problems(config)
+        if not problems:
+            problems += schedule_problems(config)
+        cell = None
+        if not any(problem.key.split(".")[0] in BUILDING for problem in problems):
             try:
-                config = resolve_auto(config)
-                task = self._task(config)
-                refuse_lacking(config, task)
-                # Replaced by what they result in, so that cells that differ in these only are equal.
-                config = config.with_value("model.tie_embeddings", ties(config, task))
-                config = config.with_value("data.context", task.context)
-                nodes = [(group, node) for group in VARIED for node in variants_of(getattr(config, group))]
-                given = [(group, defaults_of(group, node, config.user)) for group, node in nodes]
-                defaults = {f"{group}.{name}": value for group, values in given for name, value in values.items()}
-                checked = self.checked(config, task)._replace(defaults=defaults)
-                found += [] if any(p.key == "eval.lengths" for p in found) else length_problems(config, task)
-                if config.train.parts > 1 and checked.budget.running:
+                cell = self.built(resolve_auto(config))
+                if not any(problem.key == "eval.lengths" for problem in problems):
+                    problems += length_problems(config, cell.task)
+                if config.train.parts > 1 and cell.budget.running:
                     why = "norms with running statistics normalise by the whole batch, and would by each part"
-                    found.append(Problem("train.parts", f"{why}; leave it out, or write another norm"))
+                    problems.append(Problem("train.parts", f"{why}; leave it out, or write another norm"))
             except BadComponent as error:
-                found.append(Problem(error.key, first_line(error)))
+                problems.append(Problem(error.key, first_line(error)))
             except Unprepared:
                 pass
-        return [*found, *_worker_problems(config)], checked
+        return problems + worker_problems(config), cell
 
-    def _user_problems(self, packages: list[str]) -> list[Problem]:
+    def package_problems(self, packages: list[str]) -> list[Problem]:
         """Problems of user packages."""
-        packages = [] if packages == MISSING else packages  # reported like any key without a value
-        for package in packages:
-            if package in self.packages:
-                continue
-            why = package_problem(package)
-            if why is None:
-                try:
-                    importlib.import_module(package)
-                except Exception as error:
-                    message = one_line(error)
-                    why = f"cannot be imported ({message}){here(message)}"
-            self.packages[package] = why
-        return [Problem("user", f"{package!r} {why}") for package in packages if (why := self.packages[package])]
+        problems = []
+        for package in [] if packages == MISSING else packages:  # that is reported like any key without a value
+            if package not in self.packages:
+                self.packages[package] = package_problem(package) or import_problem(package)
+            why = self.packages[package]
+            if why:
+                problems.append(Problem("user", f"{package!r} {why}"))
+        return problems
 
-    def _arguments(self, config: Config) -> Iterator[Problem]:
-        """Problems of every component's target and arguments."""
-        for group in (*VARIED, "model", "data", "optim", "track"):
-            node = getattr(config, group)
-            try:
-                if group in OWNED:
-                    yield from _own_problems(group, config)
-                    continue
-                for each in variants_of(node) if node or group != "track" else ():
-                    yield from argument_problems(group, each, offered_names(group), config.user)
-                    yield from _project_problems(each) if group == "track" else ()
-            except BadComponent as error:
-                yield Problem(error.key, str(error))
+    def built(self, config: Config) -> Checked:
+        """A cell whose keys are right, with its task, defaults and budget.  Raises BadComponent."""
+        task = self.task(config)
+        refuse_lacking(config, task)
+        # Replaced by what they result in, so that cells that differ in these only are equal.
+        config = config.with_value("model.tie_embeddings", ties(config, task))
+        config = config.with_value("data.context", task.context)
+        defaults: dict[str, Any] = {}
+        for group in VARIED:
+            for node in variants_of(getattr(config, group)):
+                values = defaults_of(group, node, config.user)
+                defaults |= {f"{group}.{name}": value for name, value in values.items()}
+        return self.checked(config, task)._replace(defaults=defaults)
 
-    def _task(self, config: Config) -> Any:
-        """The cell's task.  Raises BadComponent if the data are missing or too small."""
+    def task(self, config: Config) -> Any:
+        """The cell's task.  Raises BadComponent if the data are missing or too small, or no task of the model form."""
         key = json.dumps([config.data, config.model._target_], sort_keys=True)
         if key not in self.tasks:
             try:
                 self.tasks[key] = build_task(config)
             except BadComponent as error:
-                raise BadComponent(error.key, f"{error}{_fitting(config) if error.key == 'data' else ''}") from None
+                hint = fitting_forms(config) if error.key == "data" else ""
+                raise BadComponent(error.key, f"{error}{hint}") from None
             except (ValueError, OSError) as error:
                 raise BadComponent("" if str(error).startswith("data.") else "data", str(error)) from None
         return self.tasks[key]
 
     def checked(self, config: Config, task: Any) -> Checked:
-        """The cell with its budget and the width of its FFN.  Raises BadComponent."""
-        budget = self._budget(config, task)
-        if budget.hidden is not None and any("hidden" in node for node in variants_of(config.ffn)):
-            config = config.with_value("ffn.hidden", budget.hidden)  # equal models have equal configurations
-        return Checked(config, task, budget)
-
-    def _budget(self, config: Config, task: Any) -> Budget:
-        """The budget of the cell's model.  Raises BadComponent if its components do not fit together."""
-        about = estimate(config, task.vocab)
-        if about > MOST:
-            size = f"would have about {readable_number(about)} parameters"
-            raise BadComponent("model", f"{size}; write a smaller model.dim or layers")
-
-        def make() -> dict[str, Any]:
-            return _counted(config, task)
-
-        whole = config.as_json()
-        parts = {group: whole[group] for group in (*BUILT, "model")}
+        """The cell with its budget and the width of its FFN.  Raises BadComponent if its components do not fit
+        together."""
+        size = estimate(config, task.vocab)
+        if size > MOST:
+            message = f"would have about {readable_number(size)} parameters; write a smaller model.dim or layers"
+            raise BadComponent("model", message)
+        settings = config.as_json()
+        parts = {group: settings[group] for group in (*BUILT, "model")}
         key = json.dumps([parts, task.fingerprint, task.kind, task.context], sort_keys=True)
         if key not in self.budgets:
             blank = {name: [list(x.shape), str(x.dtype)] for name, x in task.blank().items()}
             facts = [task.kind, task.context, task.positions, task.vocab, task.outputs, task.features, blank]
+            make = partial(budget_of, config, task)
             # User code may depend on more than its source.
-            found = make() if is_foreign(config) else cached("budget", [parts, facts], make)
-            self.budgets[key] = parse(Budget, found)
-        return self.budgets[key]
+            record = make() if is_foreign(config) else cached("budget", [parts, facts], make)
+            self.budgets[key] = parse(Budget, record)
+        budget = self.budgets[key]
+        if budget.hidden is not None and any("hidden" in node for node in variants_of(config.ffn)):
+            config = config.with_value("ffn.hidden", budget.hidden)  # equal models have equal configurations
+        return Checked(config, task, budget)
 
 
-def _project_problems(service: dict[str, Any]) -> Iterator[Problem]:
+def import_problem(package: str) -> str | None:
+    """Why a package cannot be imported, if so."""
+    try:
+        importlib.import_module(package)
+    except Exception as error:
+        message = one_line(error)
+        return f"cannot be imported ({message}){here(message)}"
+    return None
+
+
+def component_problems(config: Config) -> list[Problem]:
+    """Problems of every component's target and arguments."""
+    problems = []
+    for group in (*VARIED, "model", "data", "optim", "track"):
+        node = getattr(config, group)
+        try:
+            if group in OWNED:
+                problems += own_problems(group, config)
+                continue
+            if group == "track" and not node:
+                continue
+            for variant in variants_of(node):
+                problems += argument_problems(group, variant, offered_names(group), config.user)
+                if group == "track":
+                    problems += project_problems(variant)
+        except BadComponent as error:
+            problems.append(Problem(error.key, str(error)))
+    return problems
+
+
+def project_problems(service: dict[str, Any]) -> list[Problem]:
     """The problem of a W&B project's name, which W&B would refuse after training."""
     name = service.get("project")
-    is_wandb = service["_target_"] == "ablate.execution.tracking.wandb.WandB"
-    if is_wandb and isinstance(name, str) and (problem := wandb_project_problem(name)):
-        yield Problem("track.project", problem)
-
-
-def _own_problems(section: str, config: Config) -> list[Problem]:
-    """Problems of a model form's or optimiser's own arguments, besides those of the schema.  Raises BadComponent.  An
-    optimiser gets the arguments of `OFFERED` that its signature names."""
-    node, own = getattr(config, section), config.arguments(section)
-    parameters = parameters_of(resolve(section, node._target_, config.user))
-    if any(each.kind == each.VAR_KEYWORD for each in parameters.values()) and not own:
+    if service["_target_"] != "ablate.execution.tracking.wandb.WandB" or not isinstance(name, str):
         return []
-    shape = ("shape", "parts", *(field.name for field in dataclasses.fields(ModelShape)), *Parts._fields)
-    given = shape if section == "model" else OFFERED
-    rows = argument_problems(section, {"_target_": node._target_} | own, given, config.user)
-    return rows or (optimiser_problems(config) if section == "optim" else [])
+    problem = wandb_project_problem(name)
+    return [Problem("track.project", problem)] if problem else []
 
 
-def _counted(config: Config, task: Any) -> dict[str, Any]:
+def own_problems(section: str, config: Config) -> list[Problem]:
+    """Problems of a model form's or optimiser's own arguments, besides those of the schema.  Raises BadComponent."""
+    node = getattr(config, section)
+    own = config.arguments(section)
+    parameters = parameters_of(resolve(section, node._target_, config.user))
+    if any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values()) and not own:
+        return []
+    problems = argument_problems(section, {"_target_": node._target_} | own, OFFERED_TO[section], config.user)
+    return problems or (optimiser_problems(config) if section == "optim" else [])
+
+
+def optimiser_problems(config: Config) -> list[Problem]:
+    """Keys that an optimiser's signature does not take or lacks."""
+    optim = config.optim
+    target = resolve("optim", optim._target_, config.user)
+    name = target.__name__
+    parameters = parameters_of(target)
+    betas = parameters.get("betas")
+    if not {"model", "params"} & parameters.keys() or "lr" not in parameters:
+        taken = ", ".join(parameters) or "none"
+        return [Problem("optim._target_", f"{name} must take lr, and model or params; it takes {taken}")]
+    if betas is None and optim.betas is not None:
+        return [Problem("optim.betas", f"{name} has none; leave them out, or write null")]
+    if betas is not None and betas.default is betas.empty and optim.betas is None:
+        return [Problem("optim.betas", f"{name} needs two numbers")]
+    if "weight_decay" not in parameters and optim.weight_decay:
+        return [Problem("optim.weight_decay", f"{name} has none; write 0")]
+    if config.parametrization["_target_"] != STANDARD and rule_of(target) is None:
+        rules = "there is one for adamw, lion and sgd, and for a class with a `rule`, adam or sgd"
+        return [Problem("parametrization", f"has no rule for {name}; {rules}")]
+    return []
+
+
+def budget_of(config: Config, task: Any) -> dict[str, Any]:
     """The budget of a cell's model, as plain data.  Raises BadComponent if it cannot be built."""
     try:
         build_init(config, task)
@@ -236,44 +279,48 @@ def _counted(config: Config, task: Any) -> dict[str, Any]:
     except Exception as error:  # user code can fail in any way
         frames = traceback.extract_tb(error.__traceback__)
         beyond_torch = [frame for frame in frames if not frame.filename.startswith(TORCH)]
-        own = [frame for frame in beyond_torch if not frame.filename.startswith(ABLATE)]
-        at = (own or beyond_torch or frames)[-1]  # the last line in a user's file, else the one that called torch
-        where = f"{type(error).__name__}: {error}), at {at.filename}:{at.lineno}"
+        in_user_files = [frame for frame in beyond_torch if not frame.filename.startswith(ABLATE)]
+        last = (in_user_files or beyond_torch or frames)[-1]  # else the line that called torch
+        where = f"{type(error).__name__}: {error}), at {last.filename}:{last.lineno}"
         raise BadComponent("", f"the model cannot be built ({where}") from None
 
 
-def _fitting(config: Config) -> str:
-    """A hint what to write if task and model form do not fit together."""
-
-    def fitting(group: str, other: Any) -> list[str]:
-        files = groups()[group].items()
-        known: dict[str, Any] = {name: resolve(group, read_plain(file)["_target_"]) for name, file in files}
-        return [name for name, each in known.items() if {*each.kinds} & {*other.kinds}]
-
-    models = fitting("model", resolve("data", config.data["_target_"], config.user))
-    tasks = fitting("data", resolve("model", config.model._target_, config.user))
-    return f"; write model={' or '.join(models)}, or data={', '.join(tasks)}"
+def fitting_forms(config: Config) -> str:
+    """A hint which model form or data to write if they do not fit together."""
+    hints = []
+    for group, target in (("model", config.data["_target_"]), ("data", config.model._target_)):
+        kinds = {*resolve("model" if group == "data" else "data", target, config.user).kinds}  # type: ignore[attr-defined]
+        fitting = []
+        for name, file in groups()[group].items():
+            if kinds & {*resolve(group, read_plain(file)["_target_"]).kinds}:  # type: ignore[attr-defined]
+                fitting.append(name)
+        hints.append(f"{group}={' or '.join(fitting)}" if group == "model" else f"{group}={', '.join(fitting)}")
+    return f"; write {hints[0]}, or {hints[1]}"
 
 
 def resolve_auto(config: Config) -> Config:
     """The configuration with each `auto` decided by a rule, and with absolute paths.  Raises BadComponent."""
-    if config.train.device == "auto":
+    train = config.train
+    if train.device == "auto":
         config = config.with_value("train.device", "cuda" if cards() else "cpu")
-    try:
-        planned = [] if config.train.memory is None else [card_of(config.train.memory)]
-    except ValueError as error:
-        raise BadComponent("train.memory", str(error)) from None
-    if planned and config.train.device == "cpu":
-        raise BadComponent("train.memory", "is that of GPUs; write train.device=cuda, too, or leave it out")
-    if config.train.precision == "auto":
+    on_gpu = config.train.device == "cuda"
+    gpus = cards() if on_gpu else []
+    if train.memory is not None:
+        if not on_gpu:
+            raise BadComponent("train.memory", "is that of GPUs; write train.device=cuda, too, or leave it out")
+        try:
+            gpus = [card_of(train.memory)]
+        except ValueError as error:
+            raise BadComponent("train.memory", str(error)) from None
+    if train.precision == "auto":
         # A GPU that only emulates bf16 is slower with it.
-        fast = config.train.device == "cuda" and all(card.bf16 for card in planned or cards())
-        config = config.with_value("train.precision", "bf16" if fast else "fp32")
-    if config.timing == "isolated" and config.train.parallel == "auto":
+        config = config.with_value("train.precision", "bf16" if on_gpu and all(card.bf16 for card in gpus) else "fp32")
+    if config.timing == "isolated" and train.parallel == "auto":
         config = config.with_value("train.parallel", 1)
-    for key, short in (("matmul", "torch"), ("compile", False)):  # long runs: planning/measured.py
-        if getattr(config.train, key) == "auto":
-            config = config.with_value(f"train.{key}", short)
+    if train.matmul == "auto":  # for long runs planning/kernels.py decides
+        config = config.with_value("train.matmul", "torch")
+    if train.compile == "auto":
+        config = config.with_value("train.compile", False)
     data = dict(config.data)
     for key in ("path", "name"):
         if data.get(key) is not None and (key == "path" or os.path.isdir(os.path.expanduser(str(data[key])))):
@@ -290,81 +337,41 @@ def length_problems(config: Config, task: Task) -> Iterator[Problem]:
             problem = f"{task.name} has no test examples of length {length} ({first_line(error)})"
             yield Problem("eval.lengths", problem)
             continue
-        each = [resolve("position", node["_target_"], config.user) for node in variants_of(config.position)]
-        position = next((one for one in each if not getattr(one, "extrapolates", True)), None)
-        if position is not None and task.span(length) > task.context:
-            name = getattr(position, "__name__", "").lower()
+        for node in variants_of(config.position):
+            position = resolve("position", node["_target_"], config.user)
+            if getattr(position, "extrapolates", True) or task.span(length) <= task.context:
+                continue
+            name = position.__name__.lower()
             most = f"position={name} has {task.context} positions, and length {length} needs {task.span(length)}"
             yield Problem("eval.lengths", f"{most}; choose another position (rope, say) or shorter lengths")
+            break
 
 
-def _worker_problems(config: Config) -> Iterator[Problem]:
-    """Problems of the number of workers, of compiling, and of the library for products."""
+def worker_problems(config: Config) -> list[Problem]:
+    """Problems of the number of workers, of parts and devices, and of what a device cannot do."""
     train = config.train
+    problems = []
     if config.timing == "isolated" and train.parallel not in ("auto", 1):
         message = f"timing=isolated trains one run at a time, not {train.parallel}; leave one of them out"
-        yield Problem("train.parallel", message)
+        problems.append(Problem("train.parallel", message))
     if train.parts > 1 and (train.parts.bit_count() > 1 or train.parts > train.batch_size):
         most = f"a power of two up to train.batch_size={train.batch_size}"
-        yield Problem("train.parts", f"must be {most}, as in 2, 4, 8; not {train.parts}")
+        problems.append(Problem("train.parts", f"must be {most}, as in 2, 4, 8; not {train.parts}"))
     elif train.devices > 0 and (train.devices.bit_count() > 1 or train.parts % train.devices):
         message = f"must be a power of two that divides train.parts={train.parts}, not {train.devices}"
-        fitting = f"; write train.parts={train.devices}, too" * (train.devices.bit_count() == 1)
-        yield Problem("train.devices", f"{message}{fitting}")
+        if train.devices.bit_count() == 1:
+            message += f"; write train.parts={train.devices}, too"
+        problems.append(Problem("train.devices", message))
     if train.capture is True and (train.device == "cpu" or train.parts > 1):
         where = "a CPU" if train.device == "cpu" else f"train.parts={train.parts}"
         message = f"CUDA graphs are of whole batches on a GPU, not for {where}; leave it out"
-        yield Problem("train.capture", message)
+        problems.append(Problem("train.capture", message))
     if train.matmul == "onednn" and not torch.backends.mkldnn.is_available():
-        yield Problem("train.matmul", "onednn is no part of this torch; write train.matmul=torch")
+        problems.append(Problem("train.matmul", "onednn is no part of this torch; write train.matmul=torch"))
     elif train.matmul == "onednn" and not in_float32_on_cpu(config):
         where = f"train.precision={train.precision} on train.device={train.device}"
-        yield Problem("train.matmul", f"onednn is for float32 on a CPU, not {where}; leave it out")
-
-
-def in_float32_on_cpu(config: Config) -> bool:
-    """Whether a configuration has float32 products on a CPU, for which there is more than one library."""
-    return config.train.device != "cuda" and config.train.precision != "bf16"
-
-
-STANDARD = "ablate.model.parametrization.Standard"
-MODULES = {"fla": ("fla", "triton")}  # imported modules, by kernels
-
-
-def optimiser_problems(config: Config) -> list[Problem]:
-    """Problems of an optimiser: keys that its signature does not take or lacks, wrong values.  Optimisers of ablate and
-    torch are tried on a single layer."""
-    optim = config.optim
-    target = resolve("optim", optim._target_, config.user)
-    names, name = parameters_of(target), target.__name__
-    betas = names.get("betas")
-    if not {"model", "params"} & names.keys() or "lr" not in names:
-        taken = ", ".join(names) or "none"
-        return [Problem("optim._target_", f"{name} must take lr, and model or params; it takes {taken}")]
-    if betas is None and optim.betas is not None:
-        return [Problem("optim.betas", f"{name} has none; leave them out, or write null")]
-    if betas is not None and betas.default is betas.empty and optim.betas is None:
-        return [Problem("optim.betas", f"{name} needs two numbers")]
-    if "weight_decay" not in names and optim.weight_decay:
-        return [Problem("optim.weight_decay", f"{name} has none; write 0")]
-    if config.parametrization["_target_"] != STANDARD and rule_of(target) is None:
-        rules = "there is one for adamw, lion and sgd, and for a class with a `rule`, adam or sgd"
-        return [Problem("parametrization", f"has no rule for {name}; {rules}")]
-    if not within(target.__module__, BUILT_IN) or name == "muon":  # muon needs more than a layer
-        return []
-    with torch.random.fork_rng(devices=[]):
-        layer = nn.Linear(2, 2)
-    for parameter in layer.parameters():
-        parameter.grad = torch.ones_like(parameter)
-    try:  # with valid values of the keys that are checked elsewhere
-        sound = dataclasses.replace(optim, lr=1e-3, weight_decay=0.0, betas=optim.betas and [0.9, 0.99])
-        make_optimiser(target, layer, sound, own_of(config, "optim")).step()
-    except Exception as error:  # it needs a closure, sparse gradients, or only matrices
-        if isinstance(error, ValueError) and within(target.__module__, ["ablate"]):
-            return [Problem("", first_line(error))]
-        message = f"{name} cannot take a training step here ({first_line(error)}); choose another one"
-        return [Problem("optim._target_", message)]
-    return []
+        problems.append(Problem("train.matmul", f"onednn is for float32 on a CPU, not {where}; leave it out"))
+    return problems
 
 
 def refuse_lacking(config: Config, task: Task | Any) -> None:

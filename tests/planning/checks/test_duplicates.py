@@ -1,13 +1,15 @@
 """Cells that are one network under two names are found, and nothing that differs is accused."""
 
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from model.test_variants import ALONE
 
 from ablate.config.groups import defaults, groups
-from ablate.planning.checks import duplicates, user_code
+from ablate.planning import cache
+from ablate.planning.checks import duplicates
 from ablate.planning.checks.duplicates import refuse_equal
 from ablate.planning.plan import PlanError, check_study
 from ablate.runs.code_digest import Code
@@ -68,10 +70,11 @@ def test_scaling_beyond_the_context_is_compared_where_lengths_are(plan: Any, ref
 
 def test_classes_of_one_name_need_variants_of_their_own(small: list[str]) -> None:
     """A cell is named by its variants and its classes' own names, wherever these stand: two must not be one."""
-    found = check_study(small, None).cells
-    config, row = found.checked[0].config, found.rows[0]
+    [row] = check_study(small, None).cells.rows
+    config = row.planned_config
     nodes = [config.norm | {"_target_": f"mine.{module}.Norm"} for module in ("left", "right")]
-    cells = [found.checked[0]._replace(config=config.with_value("norm", node)) for node in nodes]
+    budget = SimpleNamespace(unused=())
+    cells = [SimpleNamespace(config=config.with_value("norm", node), budget=budget) for node in nodes]
     rows = [dataclasses.replace(row, label=label) for label in ("left", "right")]
     with pytest.raises(PlanError, match="left are classes of one name"):
         refuse_equal(rows, cells, False)
@@ -102,7 +105,7 @@ def test_losses_of_copies_are_cached_until_the_code_changes(plan, tmp_path, monk
     folder.mkdir()
     trained = []
     real = duplicates.train_copy
-    monkeypatch.setattr(user_code, "cache_folder", lambda: folder)
+    monkeypatch.setattr(cache, "cache_folder", lambda: folder)
     monkeypatch.setattr(duplicates, "train_copy", lambda *cell: trained.append(cell) or real(*cell))
     plan("norm=ln,rms", "optim.lr=1e-3,2e-3")
     assert len(trained) == 2, "cells that differ in the optimiser share a copy"

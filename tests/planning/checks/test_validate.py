@@ -106,7 +106,7 @@ MISTAKES = {
     "tune.key=optim.lr tune.values=1e-3,3e-3": ["takes a list; write tune.values=[1e-3,3e-3]"],
     "eval.lengths=64,128": ["takes a list; write eval.lengths=[64,128]"],
     "user=[null]": ["user: takes a list of names"],
-    "train.compile=false,auto": ["is the same configuration as", "train.compile=auto is decided", "the whole study"],
+    "train.compile=false,auto": ["is the same configuration as", "leave one of them out"],
     "data=text data.path=[a]": ["data.path", "not of type str"],
     "norm.eps=-1": ["norm.eps", "must be ≥ 0"],
     "norm=rms norm=bn": ["norm=bn", "norm is given twice, as rms and bn; write one, or norm=rms,bn to compare them"],

@@ -1,0 +1,165 @@
+"""Inspects the cells of a study: each is checked, matched to its reference, counted and tried out; what remains are
+rows of the manifest and sentences, plain data.  Loads torch, and user code: see `ablate.planning.cells`."""
+
+from ablate.config.depth import folder_choice
+from ablate.config.errors import PlanError, Problem
+from ablate.config.factors import cell_name
+from ablate.config.schema import Config
+from ablate.data.corpus import nothing_prepared
+from ablate.formatting import percent, rough
+from ablate.model.init import shared_draws
+from ablate.model.products import one_thread
+from ablate.planning.cells import CHECK, TRY, Inspection
+from ablate.planning.checks import child
+from ablate.planning.checks.duplicates import about_networks, refuse_equal, same_networks
+from ablate.planning.checks.examine import examine_cell
+from ablate.planning.checks.memory import memory_facts, memory_problems
+from ablate.planning.checks.small_models import Checked
+from ablate.planning.checks.user_code import foreign_parts
+from ablate.planning.checks.validate import Validator
+from ablate.planning.matching import CLOSE, match_cells, training_positions
+from ablate.planning.reporting import reported
+from ablate.planning.study import Draft
+from ablate.runs.key import batches, cell_id, is_foreign, numbers
+from ablate.runs.records import SOLVED, Cell, TaskFacts
+
+AT_ONCE = 5  # seeds of `auto` before the first look
+
+
+def inspect(drafts: list[Draft], settings: Config, until: int) -> Inspection:
+    """Check cells, match each to its reference and try it out on a small copy; `settings` has the study's own keys.
+    Later steps are left out after problems, and after `until`.  Texts are prepared only if all checks pass."""
+    configs = [draft.config for draft in drafts]
+    labels = [draft.label for draft in drafts]
+    with one_thread():
+        validator = Validator()
+        with nothing_prepared() as unprepared:
+            checked, problems = validator.validate(configs, labels)
+        if unprepared and not problems and until > CHECK:
+            checked, problems = validator.validate(configs, labels)
+        if problems or until == CHECK:
+            tasks = {cell.task.fingerprint: describe_task(cell) for cell in checked}
+            return Inspection(tasks=tasks, problems=problems)
+        try:
+            references = [draft.reference for draft in drafts]
+            checked = match_cells(settings.match, checked, labels, references, validator)
+            rows = [describe_cell(place, drafts, checked) for place in range(len(checked))]
+            tasks = describe_tasks(checked)
+            notes = refuse_equal(rows, checked, settings.allow_duplicates)
+            if until == TRY:
+                notes += try_out(rows, checked, settings)
+        except PlanError as error:
+            return Inspection(problems=error.problems)
+    running = [cell.budget.running for cell in checked]
+    return Inspection(rows=rows, tasks=tasks, running=running, notes=list(dict.fromkeys(notes)))
+
+
+def try_out(rows: list[Cell], checked: list[Checked], settings: Config) -> list[str]:
+    """Notes on cells from small copies: those with user code are examined, all are compared; and on their memory.
+    Raises PlanError."""
+    problems = []
+    notes = []
+    for place, cell in enumerate(reported(list(checked), "trying")):
+        if is_foreign(numbers(cell.config)):
+            child.begin(foreign_parts(cell.config))
+            of_cell, remarks = examine_cell(cell)
+            problems += of_cell
+            notes += [f"{rows[place].label}: {remark}" for remark in remarks]
+        checked[place] = cell._replace(memory=memory_facts(cell))
+    if problems:
+        raise PlanError(list(dict.fromkeys(problems)))
+    seeds = settings.seeds
+    if isinstance(seeds, list):
+        seeds = len(seeds)
+    at_once = seeds if isinstance(seeds, int) else AT_ONCE
+    problems, remarks = memory_problems(rows, checked, len(rows) * at_once)
+    for sentence in about_networks(rows, same_networks(checked)):
+        if settings.allow_duplicates:
+            notes.append(f"{sentence}; allow_duplicates=true trains both")
+        else:
+            problems.append(Problem("", f"{sentence}; leave one out, or write allow_duplicates=true"))
+    if problems:
+        raise PlanError(list(dict.fromkeys(problems)))
+    return notes + remarks
+
+
+def describe_cell(place: int, drafts: list[Draft], checked: list[Checked]) -> Cell:
+    """The manifest's row of a cell."""
+    draft = drafts[place]
+    cell = checked[place]
+    config = cell.config
+    compared = checked[draft.reference].budget
+    positions = training_positions(cell)
+    steps = config.train.steps
+    seen = seen_lengths(cell)
+    notes = [*cell.task.notes, *cell.budget.notes]
+    for half, what in (("init", "initialisation"), ("data", "the order of the data")):
+        seed = getattr(config.seed, half)
+        if seed is not None:
+            notes.append(f"seed.{half}={seed} for every run: intervals do not cover {what}")
+    if seen:
+        shares = ", ".join(f"{length} ({rough(share)})" for length, share in seen.items())
+        note = f"eval.lengths seen in training: {shares} of the test examples: there are too few to hold any out"
+        notes.append(note)
+    if cell.matched and abs(cell.matched.difference) > CLOSE:
+        missed = f"{percent(cell.matched.difference)} {cell.matched.quantity} against its reference"
+        notes.append(f"{draft.label}: {missed}, and nothing comes nearer")
+    name = cell_name(folder_choice(config, draft.choices))
+    return Cell(
+        id=cell_id(name, config, cell.task.fingerprint),
+        name=name,
+        label=draft.label,
+        levels=draft.levels,
+        reference=drafts[draft.reference].levels == draft.levels,
+        matched=cell.matched,
+        defaults=cell.defaults,
+        config=config,
+        user_code=cell.user_code,
+        params=cell.budget.params,
+        flops_per_token=cell.budget.flops_per_token,
+        params_vs_reference=cell.budget.params / compared.params - 1,
+        shared_draws=shared_draws(cell.budget.shapes, compared.shapes),
+        tokens_per_step=positions / steps if positions % steps else positions // steps,
+        batches=batches(config, cell.task.fingerprint),
+        task=cell.task.fingerprint,
+        seen_lengths=seen,
+        notes=notes,
+    )
+
+
+def seen_lengths(cell: Checked) -> dict[str, float]:
+    """The lengths of a cell whose test examples occur in training (as JSON keys), with their expected share."""
+    train = cell.config.train
+    shares = {}
+    for length in cell.config.eval.lengths:
+        share = cell.task.trained_on(length, train.steps * train.batch_size)
+        if share > 0:
+            shares[str(length)] = share
+    return shares
+
+
+def describe_tasks(checked: list[Checked]) -> dict[str, TaskFacts]:
+    """The manifest's entries of tasks, by fingerprint.  Raises PlanError if `solved_at` of a task differs."""
+    tasks: dict[str, TaskFacts] = {}
+    for cell in checked:
+        task = describe_task(cell)
+        first = tasks.setdefault(cell.task.fingerprint, task)
+        if first.solved_at != task.solved_at:
+            differ = f"is {first.solved_at} and {task.solved_at} in configurations of one task; write one for all"
+            raise PlanError([Problem("data.solved_at", differ)])
+    return tasks
+
+
+def describe_task(cell: Checked) -> TaskFacts:
+    """The manifest's entry of a cell's task."""
+    task = cell.task
+    keys = ("name", "title", "kind", "token", "metrics", "yardsticks", "train_tokens", "positions")
+    facts = {key: getattr(task, key) for key in keys} | task.metric_facts()
+    solved_at = cell.config.data.get("solved_at")
+    if solved_at is not None:
+        first = next(iter(task.metrics))
+        facts["solved_at"] = solved_at
+        facts["metrics"] = {SOLVED: "max"} | task.metrics
+        facts["shares"] = [SOLVED, *facts["shares"]]
+        facts["beside"] = [first, *facts["beside"]]
+    return TaskFacts(**facts)

@@ -1,0 +1,85 @@
+"""Which kernels a study uses where `train.matmul` and `train.compile` are `auto`: decided once, kept when it continues.
+
+`ablate.model.attend` chooses the kernel of attention, in every forward pass.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+from ablate.config.schema import Config
+from ablate.planning.cells import planned_cells
+from ablate.planning.earlier_runs import begun
+from ablate.planning.runs import can_compile
+from ablate.planning.study import CheckedStudy
+
+# FLOPs of a run above which compiling pays: about a minute.  The value for GPUs is a guess.
+LONG = {"cpu": 4e12, "cuda": 4e15}
+NOTES = {"compile": "compiled", "matmul": "float32 products by oneDNN"}
+
+
+class Kernels(NamedTuple):
+    """What the keys of `train` that are `auto` mean in a study; the defaults are those of short runs."""
+
+    matmul: str = "torch"
+    compile: bool = False
+
+
+def with_kernels(study: CheckedStudy) -> CheckedStudy:
+    """The study with `train.matmul` and `train.compile` decided where they are `auto`: by its manifest, else for this
+    machine.  Raises PlanError."""
+    trains = [draft.config.train for draft in study.cells.drafts]
+    if all(train.matmul != "auto" and train.compile != "auto" for train in trains):
+        return study
+    kernels = earlier_kernels(study) or fitting_kernels(study)
+    drafts = []
+    changed = set()
+    for draft, row in zip(study.cells.drafts, study.cells.rows, strict=True):
+        config = draft.config
+        for name, value in kernels._asdict().items():
+            is_auto = getattr(config.train, name) == "auto"
+            is_possible = name != "matmul" or in_float32_on_cpu(row.planned_config)
+            if is_auto and is_possible and value != getattr(row.planned_config.train, name):
+                config = config.with_value(f"train.{name}", value)
+                changed.add(name)
+        drafts.append(dataclasses.replace(draft, config=config))
+    if not changed:
+        return study
+    cells = planned_cells(study.settings, drafts, study.cells.factors, study.cells.reference)
+    what = " and ".join(note for name, note in NOTES.items() if name in changed)
+    note = f"{what}, which is faster here; train.compile=false train.matmul=torch: neither"
+    return dataclasses.replace(study, cells=cells, notes=[*study.notes, note])
+
+
+def in_float32_on_cpu(config: Config) -> bool:
+    """Whether a configuration has float32 products on a CPU, for which there is more than one library."""
+    return config.train.device != "cuda" and config.train.precision != "bf16"
+
+
+def earlier_kernels(study: CheckedStudy) -> Kernels | None:
+    """The choice that a study was begun with, on any machine; None if it is new."""
+    manifests = begun(study)
+    if not manifests:
+        return None
+    matmul = "torch"
+    compiled = False
+    for cell in manifests[0].cells:
+        train = cell.planned_config.train
+        if train.matmul == "onednn" and "train.matmul" not in cell.levels:
+            matmul = "onednn"
+        if train.compile is True and "train.compile" not in cell.levels:
+            compiled = True
+    return Kernels(matmul, compiled)
+
+
+def fitting_kernels(study: CheckedStudy) -> Kernels:
+    """The faster choice for the runs of a study's first reference on this machine."""
+    row = next(row for row in study.cells.rows if row.reference)
+    config = row.planned_config
+    if row.flops_per_step * config.train.steps < LONG[config.train.device]:
+        return Kernels()
+    matmul = "torch"
+    if in_float32_on_cpu(config):
+        from ablate.planning.measured import faster_products  # loads torch
+
+        matmul = faster_products(row)
+    return Kernels(matmul, can_compile(config.train.device))
