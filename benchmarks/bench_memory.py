@@ -16,12 +16,12 @@ from ablate.model.build import initialised_model
 from ablate.training.optim import adamw
 from ablate.planning.plan import check_cell
 import torch.nn.functional as F
-from ablate.planning.checks.memory import memory_facts, needed, PROCESS
+from ablate.planning.checks.memory import needed, PROCESS
 from ablate.planning.checks.validate import Validator
 
 torch.set_num_threads(1)
 [cell], _ = Validator().validate([check_cell(sys.argv[1:])])
-estimated = needed(cell._replace(memory=memory_facts(cell))) - PROCESS["cpu"]
+estimated = needed(cell) - PROCESS["cpu"]
 # What a first batch, product, backward pass and optimiser load is no memory of the cell's.
 cell.task.batch(0, 0, 1)
 loose = torch.nn.Linear(64, 64)

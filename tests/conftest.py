@@ -60,18 +60,6 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def memory_that_suffices() -> Iterator[Callable[..., Any]]:
-    """No plan made in a test's own process counts what its cells' memory holds, but in tests that take `estimated`.
-    The commands that tests run do."""
-    from ablate.planning.checks import inspect
-
-    real = inspect.memory_facts
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inspect, "memory_facts", lambda cell: None)
-        yield real
-
-
-@pytest.fixture(scope="session", autouse=True)
 def plans_from_scratch() -> Iterator[None]:
     """No plan made in a test's own process takes its cells from the cache, or leaves them there: parts of it may be
     replaced."""
@@ -79,12 +67,6 @@ def plans_from_scratch() -> Iterator[None]:
         patch.setattr("ablate.planning.cells.from_cache", lambda depends: None)
         patch.setattr("ablate.planning.cells.write_cache", lambda kind, depends, record: None)
         yield
-
-
-@pytest.fixture
-def estimated(memory_that_suffices: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plans that estimate their cells' memory, as they do outside of tests."""
-    monkeypatch.setattr("ablate.planning.checks.inspect.memory_facts", memory_that_suffices)
 
 
 class ForkedChild:

@@ -47,7 +47,7 @@ def card(given: Given, found: Findings) -> None:
 def memory_estimate(given: Given, found: Findings) -> None:
     """The estimate beside the most that tensors took, and what the allocator reserved, in three steps and one
     evaluation."""
-    from ablate.planning.checks.memory import PROCESS, memory_facts, needed
+    from ablate.planning.checks.memory import PROCESS, needed
     from ablate.training.evaluation import measure
 
     size = given.pick([], ["scale=base"])
@@ -58,7 +58,7 @@ def memory_estimate(given: Given, found: Findings) -> None:
             made.train_step(step)
         measure(made.average.model, made.task, "val", made.evaluation)
         wait(given)
-        estimated = needed(cell._replace(memory=memory_facts(cell))) - PROCESS[given.device]
+        estimated = needed(cell) - PROCESS[given.device]
         row: dict[str, float] = {"estimated": round(estimated)}
         del made
         if given.device == "cuda":

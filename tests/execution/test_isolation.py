@@ -243,7 +243,6 @@ def momentum_sgd(params, lr, weight_decay, momentum: float):
 """
 
 
-@pytest.mark.usefixtures("estimated")
 def test_planning_loads_no_user_code(plan: Callable[..., Any], tmp_path: Path, monkeypatch: Any) -> None:
     """Not for defaults of constructors, options of a pattern, or the memory of an optimiser either."""
     name = write_module(tmp_path, monkeypatch, OWN_NORM, "norm", {"mine": "eps: 1.0e-5"})

@@ -227,7 +227,7 @@ def test_a_choice_that_changed_after_scoring_is_refused(plan, capsys):
         file = Run(tuning.results, run.path).result_file
         rate = cells[run.cell].levels["optim.lr"]
         edit_json(file, lambda result, rate=rate: result["final"].update({"val/loss": rate}))
-    with pytest.raises(PlanError, match=r"mine holds 2 other configuration; .* or write another name"):
+    with pytest.raises(PlanError, match=r"mine holds 2 other configurations; .* or write another name"):
         plan("norm=ln,rms", *TUNE, "study=mine")
     code, _, trained = rounds(plan, "norm=ln,rms,bn", *TUNE, "study=mine")
     assert code == 1 and trained == 6, "the third variant is tuned, and nothing is scored"

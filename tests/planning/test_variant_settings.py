@@ -119,7 +119,7 @@ def test_the_configuration_that_is_shown_has_settings_and_patterns() -> None:
         ),
         ("norm=ln(eps=range(1,3))", "parentheses after a variant hold settings of one value each"),
         ("ffn=mlp,swiglu(hidden=64) match=params", "ffn=swiglu(hidden=64): ffn.hidden: match=params chooses it per"),
-        ("ffn=mlp+glu tune.key=ffn.bias tune.values=[true,false] model.layers=2", "ffn changes over the layers, where"),
+        ("ffn=mlp+glu tune.key=ffn.bias tune.values=[true,false] model.layers=2", "no such key: ffn.bias"),
         ("norm=ln+group(4", "has a bracket that is not closed"),
     ],
 )

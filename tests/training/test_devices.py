@@ -173,7 +173,6 @@ def test_gpus_are_asked_in_a_process_of_its_own(machine: Callable[..., None], mo
     assert cards() == []
 
 
-@pytest.mark.usefixtures("estimated")
 def test_a_gpu_study_is_planned_where_there_is_none(machine: Callable[..., None], small: list[str]) -> None:
     """For jobs elsewhere, with a note of what could not be asked; here it is refused."""
     machine(0)
@@ -198,7 +197,6 @@ def test_a_gpu_study_is_planned_where_there_is_none(machine: Callable[..., None]
     assert planned.manifest.cells[0].config.train.precision == "fp32", "a card that does not compute in bf16"
 
 
-@pytest.mark.usefixtures("estimated")
 def test_a_cell_that_no_visible_gpu_can_hold_is_refused(machine: Callable[..., None], small: list[str]) -> None:
     machine(2, answer="[[80000000000, 70000000000, true], [1000000000, 900000000, true]]")
     words = latest(*small, "norm=ln", "train.device=cuda", "train.batch_size=100000")

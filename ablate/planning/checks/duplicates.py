@@ -12,19 +12,18 @@ from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import BUILT, LAYERS, VARIED, Config
 from ablate.formatting import show
 from ablate.planning.cache import cached
-from ablate.planning.checks.small_models import UPDATES, Checked, Trial, build, copy_of
-from ablate.runs.key import code_of, numbers
+from ablate.planning.checks.small_models import UPDATES, Checked, Spec, Trial, build, copy_of, perturb, random_loss
+from ablate.runs.key import numbers
 from ablate.runs.records import Cell
 
 ROUNDING = 1e-10  # relative; more than another order of sums in float64 changes, and far below float32's precision
-STEPS = 2  # in which a gate that is closed at first has opened
 
 Pair = tuple[int, int, str]  # places of two cells, and what to write to see a difference, if anything
 
 
 def same_networks(checked: list[Checked]) -> list[Pair]:
-    """The cells that differ in components or the model's keys only, but train with equal losses up to rounding: small
-    copies for two steps, and where these agree, copies of all layers for more."""
+    """The cells that differ in components or the model's keys only, but train with equal losses up to rounding: where
+    small copies of two cells agree before training, copies of all layers are trained for some steps."""
     pairs = []
     distinct: dict[str, list[int]] = {}  # by the settings that the losses of a few steps do not show
     losses = [first_losses(cell) for cell in checked]
@@ -77,15 +76,29 @@ def settings_named(config: Config, attribute: str) -> list[Any]:
 
 
 def first_losses(cell: Checked) -> list[float]:
-    """The losses of two steps of a cell's small copy, from the cache if they are there; see `train_copy`."""
+    """The losses of a cell's small copy in training mode, then in evaluation mode, which has the running statistics of
+    that batch; from the cache if they are there.  [] if there is no copy, or none that computes."""
     spec = copy_of(cell)
     if spec is None:
         return []
-    code = code_of(cell.config, cell.user_code).content
-    record = cached(
-        "losses", [spec.config.as_json(), spec.task, spec.length, code], lambda: {"losses": train_copy(cell, STEPS)}
-    )
+    depends = [spec.config.as_json(), spec.task, spec.length]
+    record = cached("losses", depends, lambda: {"losses": losses_without_training(spec)})
     return [float(loss) for loss in record["losses"]]
+
+
+def losses_without_training(spec: Spec) -> list[float]:
+    """See `first_losses`; parameters are perturbed, which opens gates that are closed at first."""
+    with torch.random.fork_rng(devices=[]):
+        try:
+            model = perturb(build(spec))
+            return finite([random_loss(model.train(), spec), random_loss(model.eval(), spec)])
+        except Exception:  # user code can fail in any way
+            return []
+
+
+def finite(losses: list[float]) -> list[float]:
+    """The losses; [] if one is not finite."""
+    return losses if all(map(math.isfinite, losses)) else []
 
 
 def train_copy(cell: Checked, steps: int, deep: bool = False) -> list[float]:
@@ -99,10 +112,9 @@ def train_copy(cell: Checked, steps: int, deep: bool = False) -> list[float]:
             trial = Trial(spec, build(spec))
             for number in range(steps):
                 trial.update(number)
-            losses = [*trial.losses, trial.evaluate()]
+            return finite([*trial.losses, random_loss(trial.model.eval(), spec)])
         except Exception:  # user code can fail in any way
             return []
-    return losses if all(map(math.isfinite, losses)) else []
 
 
 def agree(losses: list[float], others: list[float]) -> bool:

@@ -13,7 +13,7 @@ from ablate.planning.cells import CHECK, TRY, Inspection
 from ablate.planning.checks import child
 from ablate.planning.checks.duplicates import about_networks, refuse_equal, same_networks
 from ablate.planning.checks.examine import examine_cell
-from ablate.planning.checks.memory import memory_facts, memory_problems
+from ablate.planning.checks.memory import memory_problems
 from ablate.planning.checks.small_models import Checked
 from ablate.planning.checks.user_code import foreign_parts
 from ablate.planning.checks.validate import Validator
@@ -59,13 +59,12 @@ def try_out(rows: list[Cell], checked: list[Checked], settings: Config) -> list[
     Raises PlanError."""
     problems = []
     notes = []
-    for place, cell in enumerate(reported(list(checked), "trying")):
+    for row, cell in zip(rows, reported(checked, "trying"), strict=True):
         if is_foreign(numbers(cell.config)):
             child.begin(foreign_parts(cell.config))
             of_cell, remarks = examine_cell(cell)
             problems += of_cell
-            notes += [f"{rows[place].label}: {remark}" for remark in remarks]
-        checked[place] = cell._replace(memory=memory_facts(cell))
+            notes += [f"{row.label}: {remark}" for remark in remarks]
     if problems:
         raise PlanError(list(dict.fromkeys(problems)))
     seeds = settings.seeds

@@ -23,7 +23,7 @@ from ablate.model.objective import terms_of
 from ablate.planning.cache import cached
 from ablate.planning.checks.small_models import facts_of
 from ablate.planning.checks.validate import Checked
-from ablate.runs.key import code_of, is_foreign
+from ablate.runs.key import is_foreign
 from ablate.runs.records import Cell
 from ablate.runs.tables import class_name
 from ablate.training.devices import card_of, cards, environments
@@ -97,20 +97,6 @@ def count_memory(config: Config, task: Any, rows: int) -> dict[str, int]:
     return {"saved": sum(sizes), "largest": largest, "trained": trained}
 
 
-def memory_facts(cell: Checked) -> dict[str, Any] | None:
-    """`count_memory` of a cell, from the cache if it is there; None for a user's component that fails."""
-    config = cell.config
-    settings = config.as_json()
-    parts = {key: settings[key] for key in (*BUILT, "model")}
-    task = [facts_of(cell.task), cell.task.vocab, cell.task.outputs, cell.task.positions]
-    rows = config.train.part_rows
-    depends = [parts, task, rows, config.train.device, code_of(config, cell.user_code).content]
-    try:
-        return cached("memory", depends, partial(count_memory, config, cell.task, rows))
-    except Exception:
-        return None
-
-
 def moments_of(config: Config) -> int:
     """Numbers that an optimiser holds for each trained parameter."""
     target = config.optim._target_
@@ -119,17 +105,34 @@ def moments_of(config: Config) -> int:
     return MOMENTS.get(class_name(target), DEFAULT_MOMENTS)
 
 
+def at_most(cell: Checked) -> float:
+    """More bytes than a cell's training process needs, without counting them: what is saved for backward has cost at
+    least an operation."""
+    budget = cell.budget
+    device = cell.config.train.device
+    weights = budget.params * (3 + DEFAULT_MOMENTS)
+    saved = cell.config.train.part_rows * cell.task.positions * (budget.flops_per_token + cell.task.outputs)
+    return float(PROCESS[device] + HEAP[device] * FLOAT * (weights + 2 * saved))
+
+
 def needed(cell: Checked) -> float:
     """Bytes that a cell's training process needs; 0 if they are unknown."""
-    if cell.memory is None:
+    config = cell.config
+    train = config.train
+    settings = config.as_json()
+    parts = {key: settings[key] for key in (*BUILT, "model")}
+    task = [facts_of(cell.task), cell.task.vocab, cell.task.outputs, cell.task.positions]
+    depends = [parts, task, train.part_rows, train.device]
+    try:
+        facts = cached("memory", depends, partial(count_memory, config, cell.task, train.part_rows))
+    except Exception:  # a user's component can fail in any way
         return 0.0
-    train = cell.config.train
     averages = 0 if train.average == "none" else 1
     weights = cell.budget.params * (1 + averages)
-    trained = cell.memory["trained"] * (1 + moments_of(cell.config))
-    activations = cell.memory["saved"] * (HALF if train.precision == "bf16" else 1.0)
-    in_use = FLOAT * (weights + trained) + activations + 2 * cell.memory["largest"]  # the logits and their gradient
-    return PROCESS[train.device] + HEAP[train.device] * in_use
+    trained = facts["trained"] * (1 + moments_of(config))
+    activations = facts["saved"] * (HALF if train.precision == "bf16" else 1.0)
+    in_use = FLOAT * (weights + trained) + activations + 2 * facts["largest"]  # the logits and their gradient
+    return float(PROCESS[train.device] + HEAP[train.device] * in_use)
 
 
 def memory_problems(rows: list[Cell], checked: list[Checked], runs: int) -> tuple[list[Problem], list[str]]:
@@ -150,6 +153,8 @@ def memory_problems(rows: list[Cell], checked: list[Checked], runs: int) -> tupl
             processes *= train.devices  # each GPU has its own memory
         total = memory_of(train.device) if train.memory is None else float(card_of(train.memory).total)
         have = total / processes
+        if train.memory is None and at_most(cell) <= have:
+            continue
         need = needed(cell)
         if SURE * need > have:
             where = "on a GPU" if train.device == "cuda" else "on this machine"

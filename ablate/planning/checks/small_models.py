@@ -31,7 +31,7 @@ DEEP = 2e7  # parameters up to which a copy can have all layers
 TOO_LARGE = 5e7  # parameters beyond which there is no copy: it would take seconds and gigabytes
 VOCAB = 512
 ROWS = 4
-LENGTHS = (16, 128)  # the fewest positions, and those of a small model
+LENGTHS = (16, 72)  # the fewest positions, and those of a small model: more than 64, a usual size of chunks
 LONGEST = 1024
 WORK = 4e7  # parameters · positions above which sequences are shorter
 WIDTHS = ("ffn", "embedding")  # groups whose whole numbers are widths
@@ -49,7 +49,6 @@ class Checked(NamedTuple):
     defaults: dict[str, Any] = {}  # noqa: RUF012 (of constructors, by dotted name; never written to)
     matched: Matched | None = None
     user_code: UserCode | None = None
-    memory: dict[str, Any] | None = None  # of `count_memory`
 
 
 class Spec(NamedTuple):
@@ -137,6 +136,20 @@ def perturb(model: nn.Module) -> nn.Module:
     return model
 
 
+def random_targets(shape: torch.Size, seed: int) -> Tensor:
+    """Targets for logits of a shape."""
+    return torch.randint(shape[-1], shape[:-1], generator=torch.Generator().manual_seed(seed))
+
+
+@torch.no_grad()
+def random_loss(model: nn.Module, spec: Spec) -> float:
+    """The loss of a model on a random batch, in its current mode."""
+    rekey(model, 0, 0)
+    torch.default_generator.manual_seed(0)
+    logits = model(**some_inputs(spec))
+    return float(F.cross_entropy(logits.flatten(0, -2), random_targets(logits.shape, 0).flatten()))
+
+
 class Trial:
     """A copy that is trained with its cell's step, by SGD on random targets; an update sets these attributes.
 
@@ -153,6 +166,7 @@ class Trial:
         optimiser = torch.optim.SGD(model.parameters())
         optimiser.param_groups[0]["lr_share"] = 1.0
         self.step = build_step(spec.config, model, optimiser, CLIP)
+        self.shape: torch.Size | None = None  # of the logits
         self.losses: list[float] = []
         self.passes = 0.0
 
@@ -170,16 +184,10 @@ class Trial:
     def random_batch(self, number: int) -> Batch:
         """A batch with random targets."""
         inputs = some_inputs(self.spec, number)
-        shape = self.model.eval()(**inputs).shape
-        self.model.train()
-        return Batch(inputs, torch.randint(shape[-1], shape[:-1], generator=torch.Generator().manual_seed(number)))
-
-    @torch.no_grad()
-    def evaluate(self) -> float:
-        """The loss of a batch in evaluation mode, with running statistics, say."""
-        batch = self.random_batch(0)
-        logits = self.model.eval()(**batch.inputs)
-        return float(F.cross_entropy(logits.flatten(0, -2), batch.targets.flatten()))
+        if self.shape is None:
+            self.shape = self.model.eval()(**inputs).shape
+            self.model.train()
+        return Batch(inputs, random_targets(self.shape, number))
 
     def gradients(self, whole_batch: int, batch: Batch) -> dict[str, Tensor]:
         """See Gradients."""

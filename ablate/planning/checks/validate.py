@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from omegaconf import MISSING
 
-from ablate.config.components import argument_problems, defaults_of, offered_names, parameters_of, resolve
+from ablate.config.components import argument_problems, defaults_of, offered_names, own_of, parameters_of, resolve
 from ablate.config.depth import over_layers, variants_of
 from ablate.config.errors import BadComponent, Problem, first_line, one_line
 from ablate.config.extra import installed, wandb_project_problem
@@ -43,7 +43,7 @@ from ablate.runs.key import LIBRARIES, is_foreign, kernels_of, numbers
 from ablate.runs.tables import class_name
 from ablate.runs.user_files import record_user_code
 from ablate.training.devices import card_of, cards
-from ablate.training.optim import OFFERED, rule_of
+from ablate.training.optim import OFFERED, make_optimiser, rule_of
 from ablate.training.schedule import schedule_problems
 from ablate.training.vectors import is_pretrained
 
@@ -124,7 +124,8 @@ class Validator:
         cell = None
         if not any(problem.key.split(".")[0] in BUILDING for problem in problems):
             try:
-                cell = self.built(resolve_auto(config))
+                config = resolve_auto(config)
+                cell = self.built(config)
                 if not any(problem.key == "eval.lengths" for problem in problems):
                     problems += length_problems(config, cell.task)
                 if config.train.parts > 1 and cell.budget.running:
@@ -266,6 +267,13 @@ def optimiser_problems(config: Config) -> list[Problem]:
     if config.parametrization["_target_"] != STANDARD and rule_of(target) is None:
         rules = "there is one for adamw, lion and sgd, and for a class with a `rule`, adam or sgd"
         return [Problem("parametrization", f"has no rule for {name}; {rules}")]
+    own = own_of(config, "optim")
+    if own and within(target.__module__, BUILT_IN) and name != "muon":  # which needs more than a layer
+        try:  # with valid values of the keys that are checked elsewhere
+            sound = dataclasses.replace(optim, lr=1e-3, weight_decay=0.0, betas=optim.betas and [0.9, 0.99])
+            make_optimiser(target, torch.nn.utils.skip_init(torch.nn.Linear, 2, 2), sound, own)
+        except (ValueError, TypeError) as error:
+            return [Problem("", first_line(error))]
     return []
 
 

@@ -12,7 +12,6 @@ from ablate.planning import cache
 from ablate.planning.checks import duplicates
 from ablate.planning.checks.duplicates import refuse_equal
 from ablate.planning.plan import PlanError, check_study
-from ablate.runs.code_digest import Code
 
 SAME = "make the same network"
 SEPARATE = "design=one_at_a_time"
@@ -100,13 +99,13 @@ def test_every_variant_beside_all_others_passes(group: str, plan: Any) -> None:
         assert sum(cell.reference for cell in found.manifest.cells) == 2, "one reference per stratum"
 
 
-def test_losses_of_copies_are_cached_until_the_code_changes(plan, tmp_path, monkeypatch):
+def test_losses_of_copies_are_cached(plan, tmp_path, monkeypatch):
     folder = tmp_path / "cache"
     folder.mkdir()
     trained = []
-    real = duplicates.train_copy
+    real = duplicates.losses_without_training
     monkeypatch.setattr(cache, "cache_folder", lambda: folder)
-    monkeypatch.setattr(duplicates, "train_copy", lambda *cell: trained.append(cell) or real(*cell))
+    monkeypatch.setattr(duplicates, "losses_without_training", lambda spec: trained.append(spec) or real(spec))
     plan("norm=ln,rms", "optim.lr=1e-3,2e-3")
     assert len(trained) == 2, "cells that differ in the optimiser share a copy"
     plan("norm=ln,rms", "optim.lr=1e-3,2e-3")
@@ -115,6 +114,3 @@ def test_losses_of_copies_are_cached_until_the_code_changes(plan, tmp_path, monk
         file.write_text(file.read_text()[:-20])  # damaged
     plan("norm=ln,rms", "optim.lr=1e-3,2e-3")
     assert len(trained) == 4
-    monkeypatch.setattr(duplicates, "code_of", lambda *_: Code("other", {}))
-    plan("norm=ln,rms", "optim.lr=1e-3,2e-3")
-    assert len(trained) == 6
