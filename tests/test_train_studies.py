@@ -184,7 +184,7 @@ def test_what_was_seen_in_the_tables_was_seen_by_who_trains_it_anew(tmp_path) ->
     again = with_history(load_study(tmp_path / "two", "fabricated"), tmp_path / "kept").manifest
     assert [again.claims[name].registered for name in ("a", "c")] == [False, False]
     assert again.claims["a"].earlier[0].registered and again.withdrawn["b"].seen
-    assert evidence.unadjusted(again).startswith("unadjusted: seeds were added after an interim analysis of 3 of the 5")
+    assert evidence.unadjusted(again).startswith("unadjusted: intervals do not allow for interim analyses at 3 seeds")
     fabricate(tmp_path / "same", factors, claims={"a": entry(CLAIM), "b": entry(gone)}, looks=looks)
     same = with_history(load_study(tmp_path / "same", "fabricated"), tmp_path / "kept").manifest
     assert all(one.registered for one in same.claims.values()) and not evidence.unadjusted(same)

@@ -181,11 +181,9 @@ def _claimed(claim: Claim, row: Any) -> str:
         return ""
     if claim.relation != "equivalent":
         return f", claimed: {CLAIMED[claim.relation]}{plain(float(claim.margin))}"
-    size = formatting.bounds(float(f"{row.margin:.3g}"), math.nan)
     if fraction_of(claim.margin) is None:
-        return f", margin {size}"
-    steps = f"{claim.margin} of the training steps"
-    return f", margin {size} ({steps})" if size else f", margin ±{steps}"
+        return f", margin ±{plain(float(claim.margin))}"
+    return f", margin ±{claim.margin} of the training steps"
 
 
 def sized(manifest: Manifest, row: Any) -> str:

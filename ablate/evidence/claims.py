@@ -1,7 +1,7 @@
 """Tests of a study file's claims: supported, contradicted or undecided, corrected for their number."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 import pandas
 import scipy
 
-from ablate.config.claims import BOUNDED, DIFFERENCES, Claim, plain_metric, sides_of, weighed
+from ablate.config.claims import BOUNDED, DIFFERENCES, Claim, sides_of, weighed
 from ablate.config.key_checks import fraction_of
 from ablate.evidence.claim_text import claim_says, claim_sentence, pairs, replication, side_words
 from ablate.evidence.collapse import Collapse, collapse_of
@@ -19,9 +19,9 @@ from ablate.evidence.families import ALPHA, bonferroni, holm, planned_looks, reg
 from ablate.evidence.ladder import in_compute, rung_of, worth_at
 from ablate.evidence.proportions import is_solved, smallest_level
 from ablate.evidence.scores import StudyScores, scores_by_two_metrics, second_metric, study_scores
-from ablate.evidence.verdicts import MIN_SEEDS, no_verdict, sign_test_words, too_few_seeds, without_interval
-from ablate.evidence.worth import WORTH, Curves, Worth, curves_of, fits_in_steps, in_units, outside, worth
-from ablate.formatting import ESTIMATE_ONLY, MINUS, counted, decimals, number, p_words, ranks
+from ablate.evidence.verdicts import MIN_SEEDS, events, no_verdict, too_few_seeds, without_interval
+from ablate.evidence.worth import WORTH, Curves, Worth, curves_of, fits_in_steps, outside, worth
+from ablate.formatting import ESTIMATE_ONLY, MINUS, number, p_words, ranks
 from ablate.runs.naming import metric_words, no_evidence
 from ablate.runs.records import ClaimEntry, ClaimVerdict, Manifest, StudyVerdicts
 from ablate.runs.study import Study
@@ -31,8 +31,6 @@ VERDICTS = {1: "supported", 0: "undecided", -1: "contradicted"}
 COLUMNS = ["name", "relation", "sentence", "metric", "n", "mean", "sd", "low", "high", "p", "p_holm", "margin"]
 COLUMNS += ["registered", "edited", "verdict", "note", "side", "against", "paired", "family", "unadjusted", "alpha"]
 COLUMNS += ["waits", "diverged", "diverged_reference", "lower", "higher", "tied", *WORTH, "says"]
-# What too few seeds cannot show, by relation.
-NOT_SHOWN = {"equivalent": "equivalence", "not_greater": "that it is not greater", "not_less": "that it is not less"}
 RANDOM_ORDERS = 99_999  # of more than 8 levels; of fewer all orders are tried
 
 
@@ -108,21 +106,25 @@ def claim_row(entry: ClaimEntry, test: ClaimTest, level: float, p_holm: float) -
     outcome = judgement.outcome
     if p_holm <= ALPHA and outcome == 0:
         outcome = test.judge(ALPHA).outcome
-    return test.columns | {
-        "relation": entry.claim.relation,
-        "low": judgement.low,
-        "high": judgement.high,
-        "p": test.p,
-        "p_holm": p_holm,
-        "alpha": level,
-        "registered": entry.registered,
-        "family": entry.registered,
-        "edited": bool(entry.earlier),
-        "verdict": VERDICTS[outcome] if entry.registered else ESTIMATE_ONLY,
-        "waits": entry.registered and outcome == 0 and not test.final,
-        "note": "; ".join(filter(None, [test.reason, *test.notes])),
-        **vars(judgement.worth),
-    }
+    return (
+        {"sd": math.nan, "margin": math.nan}
+        | test.columns
+        | {
+            "relation": entry.claim.relation,
+            "low": judgement.low,
+            "high": judgement.high,
+            "p": test.p,
+            "p_holm": p_holm,
+            "alpha": level,
+            "registered": entry.registered,
+            "family": entry.registered,
+            "edited": bool(entry.earlier),
+            "verdict": VERDICTS[outcome] if entry.registered else ESTIMATE_ONLY,
+            "waits": entry.registered and outcome == 0 and not test.final,
+            "note": "; ".join(filter(None, [test.reason, *test.notes])),
+            **vars(judgement.worth),
+        }
+    )
 
 
 def columns_as_judged(judged: ClaimVerdict, row: dict[str, Any]) -> dict[str, Any]:
@@ -180,22 +182,10 @@ def contrast_of(claim: Claim, manifest: Manifest) -> Contrast:
 
 def sides_by_metric(claim: Claim, manifest: Manifest, level: str, reference: str) -> tuple[str, str]:
     """The sides of a claim that compares two metrics."""
-    first, second = claim.metrics
+    first, second = (metric_words(manifest, metric) for metric in claim.metrics)
     if claim.sides[0] == claim.sides[1]:
-        metric = metric_words(manifest, plain_metric(first))
-        return f"{level}: {metric}, {how_measured(first)}", how_measured(second)
-    return f"{metric_words(manifest, first)} of {level}", f"{metric_words(manifest, second)} of {reference}"
-
-
-def how_measured(metric: str) -> str:
-    """How a metric was measured, to tell two apart: "length 512", "batch statistics", "running statistics"."""
-    name, _, length = metric.partition("@")
-    if length:
-        return f"length {length}"
-    if "loss" in name:
-        statistics = name.removeprefix(plain_metric(metric)).removeprefix("_")
-        return f"{statistics or 'running'} statistics"
-    return "the training length"
+        return f"{level}: {first}", second
+    return f"{first} of {level}", f"{second} of {reference}"
 
 
 # Differences of two means
@@ -233,10 +223,18 @@ class DifferenceTest:
     scores: StudyScores
     comparison: Comparison
     collapse: Collapse
-    margin: float  # in the metric's unit; NaN without one
-    steps: float | None  # the margin as a share of the training steps
     curves: Curves  # what steps are worth; empty if that is not known
     looks: int
+
+    @property
+    def steps(self) -> float | None:
+        """The margin as a share of the training steps, if it is one."""
+        return fraction_of(self.claim.margin)
+
+    @property
+    def margin(self) -> float:
+        """The margin in the metric's unit; NaN without one."""
+        return math.nan if self.claim.margin is None or self.steps is not None else float(self.claim.margin)
 
     @property
     def cannot_be_small(self) -> bool:
@@ -244,6 +242,12 @@ class DifferenceTest:
         for the mean of skewed differences."""
         is_skewed = self.comparison.estimate.skewed is not None
         return self.claim.relation in BOUNDED and (self.collapse.seen or is_skewed)
+
+    @property
+    def exact_p(self) -> float | None:
+        """The p of an exact test of no difference, which decides shares of solved runs without a margin."""
+        solved = self.comparison.estimate.solved
+        return solved.p_no_difference if solved is not None and math.isnan(self.margin) else None
 
     def judge(self, level: float) -> Judgement:
         """The interval, the outcome and what the difference is worth at a level, which is split evenly among looks."""
@@ -271,44 +275,21 @@ class DifferenceTest:
         if self.steps is not None:  # a margin that only `equivalent` has
             in_steps = self.worth(alpha)
             outcome = 1 if fits_in_steps(in_steps, self.steps) else -int(outside(in_steps, self.steps))
-        elif self.by_exact_test:
-            outcome = self.direction() if p_value(estimate) <= alpha else 0
         else:
             low, high = interval(estimate, alpha)
+            if self.exact_p is not None:
+                low = high = estimate.mean if self.exact_p <= alpha else 0.0
             outcome = decide(self.claim.relation, self.margin, low, high, self.comparison.n)
         return 0 if outcome == 1 and self.cannot_be_small else outcome
 
-    @property
-    def by_exact_test(self) -> bool:
-        """Whether an exact test of no difference decides: shares of solved runs, without a margin."""
-        solved = self.comparison.estimate.solved
-        return solved is not None and solved.p_no_difference is not None and math.isnan(self.margin)
-
-    def direction(self) -> int:
-        """1 if the difference has the claimed sign, −1 if it has the other."""
-        mean = self.comparison.estimate.mean
-        return int(np.sign(-mean if self.claim.relation == "less" else mean))
-
     def p(self) -> float:
-        """The largest level at which the interval leaves the claim undecided.
+        """The smallest level at which the claim is decided, valid at any look.
 
-        For `equivalent` it is twice Student's P(t > ||Δ| − margin| / error): two one-sided tests (Schuirmann 1987) at
-        half the level each; `not_greater` and `not_less` are one of these; `less` and `greater` with a margin test Δ
-        against it instead of zero.
+        For `less` and `greater` without a margin it is that of the t test; for `equivalent` twice the larger p of two
+        one-sided tests (Schuirmann 1987).
         """
-        estimate = self.comparison.estimate
-        relation = self.claim.relation
-        in_steps = self.steps is not None and bool(self.curves)
-        if in_steps or (estimate.solved is not None and not self.by_exact_test):
-            return float(bonferroni(smallest_level(self.outcome), self.looks))
-        center = estimate.mean if estimate.skewed is None else float(np.median(estimate.skewed))
-        is_inside = relation in BOUNDED and decide(relation, self.margin, center, center, MIN_SEEDS) == 1
-        if is_inside and (self.cannot_be_small or self.comparison.n < MIN_SEEDS):
-            return 1.0  # "supported" would be the only verdict possible
-        edge = 0.0 if math.isnan(self.margin) else self.margin
-        if relation in ("less", "not_less") or (relation == "equivalent" and center < 0):
-            edge = -edge
-        return float(bonferroni(p_value(estimate, edge), self.looks))
+        p = smallest_level(self.outcome) if self.exact_p is None else self.exact_p
+        return float(bonferroni(p, self.looks))
 
     def reason(self) -> tuple[str, bool]:
         """Why there is no verdict, and whether that is final, however many seeds follow."""
@@ -319,50 +300,9 @@ class DifferenceTest:
         if reason is not None:
             return reason.note, not reason.waits
         if self.steps is not None and not self.curves:
-            return (
-                f"what {self.claim.margin} of the steps are worth is not known; step_equivalents=true measures it",
-                True,
-            )
+            unknown = f"what {self.claim.margin} of the steps are worth is not known"
+            return f"{unknown}; step_equivalents=true measures it", True
         return "", False
-
-    def notes(self) -> Iterator[str]:
-        """Remarks beside the verdict: diverged and collapsed runs, the sign test, what too few seeds cannot show."""
-        comparison = self.comparison
-        diverged = comparison.diverged + comparison.diverged_reference
-        collapsed, n = max(self.collapse.counts)
-        if comparison.estimate.skewed is not None:
-            yield sign_test_words(comparison)
-        if self.contrast.corners:
-            if diverged and not comparison.diverged_unequally:
-                yield f"{counted(diverged, 'run')} diverged, at all four corners equally often"
-            if collapsed and not diverged:
-                yield f"a corner collapsed in {collapsed} of {counted(n, 'seed')}"
-        elif not comparison.diverged:
-            seeds = counted(max(n for _, n in self.collapse.counts), "seed")
-            if self.collapse.level:
-                yield f"{self.contrast.level} collapsed in {self.collapse.level} of {seeds}"
-            if self.collapse.reference:
-                yield f"{self.contrast.reference} collapsed in {self.collapse.reference} of {seeds}"
-        elif not comparison.diverged_unequally:
-            yield f"{counted(comparison.diverged, 'run')} diverged on side one, the same share of side two"
-        if self.claim.relation in NOT_SHOWN and 1 < comparison.n < MIN_SEEDS:
-            yield f"fewer than {MIN_SEEDS} seeds cannot show {NOT_SHOWN[self.claim.relation]}"
-        if self.claim.than_at and comparison.paired and not without_interval(comparison):
-            yield self.both_differences()
-
-    def both_differences(self) -> str:
-        """The two differences that a difference of differences compares, over the seeds that have all four corners."""
-        complete = self.scores.values[[*self.contrast.weights]].dropna()
-        weighted = complete.mean() * pandas.Series(self.contrast.weights)
-        level, reference, level_there, reference_there = self.contrast.corners
-        here = weighted[[*level, *reference]].sum()
-        there = -weighted[[*level_there, *reference_there]].sum()
-        places = decimals([self.comparison.estimate.error])
-        words = []
-        for difference, levels in ((here, self.claim.compared), (there, self.claim.than_at)):
-            where = " with ".join(pairs(self.scores.study.manifest, levels))
-            words.append(f"{number(float(difference), places, signed=True)} at {where}")
-        return ", ".join(words)
 
 
 def difference(study: Study, claim: Claim, rng: np.random.Generator) -> ClaimTest:
@@ -372,23 +312,14 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> ClaimTes
         scores_by_two_metrics(study, *claim.metrics) if len(claim.metrics) > 1 else study_scores(study, *claim.metrics)
     )
     comparison = compare(scores, contrast)
-    curves = {} if claim.than_at or without_interval(comparison) else curves_of(study, comparison.metric)
-    margin = math.nan
-    if claim.margin is not None:
-        margin = in_units(study, contrast, claim.margin, curves_of(study, comparison.metric))
-    test = DifferenceTest(
-        claim=claim,
-        contrast=contrast,
-        scores=scores,
-        comparison=comparison,
-        collapse=collapse_of(scores, contrast),
-        margin=margin,
-        steps=fraction_of(claim.margin),
-        curves=curves,
-        looks=planned_looks(study.manifest),
-    )
-    reason, final = test.reason()
     has_mean = not without_interval(comparison)  # a difference between survivors could be mistaken for an effect
+    curves = curves_of(study, comparison.metric) if has_mean and not claim.than_at else {}
+    collapse = collapse_of(scores, contrast)
+    test = DifferenceTest(claim, contrast, scores, comparison, collapse, curves, planned_looks(study.manifest))
+    reason, final = test.reason()
+    notes = [] if reason else events(comparison, collapse)
+    if claim.relation in BOUNDED and 1 < comparison.n < MIN_SEEDS:
+        notes.append(f"fewer than {MIN_SEEDS} seeds cannot show that a difference is small")
     columns = {
         "n": comparison.n,
         "mean": comparison.estimate.mean if has_mean else math.nan,
@@ -400,12 +331,11 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> ClaimTes
         "lower": comparison.lower,
         "higher": comparison.higher,
         "tied": comparison.tied,
-        "margin": margin,
+        "margin": test.margin,
         "side": contrast.level,
         "against": contrast.reference,
     }
-    p = math.nan if reason else test.p()
-    return ClaimTest(columns, p, test.judge, reason, final, list(test.notes()))
+    return ClaimTest(columns, math.nan if reason else test.p(), test.judge, reason, final, notes)
 
 
 # Divergence
@@ -426,9 +356,7 @@ def divergence(study: Study, claim: Claim, rng: np.random.Generator) -> ClaimTes
     columns = {
         "n": result.n,
         "mean": share - reference_share,
-        "sd": math.nan,
         "metric": "diverged",
-        "margin": math.nan,
         "paired": result.paired,
         "side": side,
         "against": against,
@@ -446,28 +374,12 @@ def divergence(study: Study, claim: Claim, rng: np.random.Generator) -> ClaimTes
 # Ranks
 
 
-@dataclass(frozen=True)
-class RankCorrelation:
-    """Spearman's correlation with published numbers, and two p-values of "its mean is zero"."""
+def order_p(values: np.ndarray, published: np.ndarray, rng: np.random.Generator) -> float:
+    """The two-sided p of Spearman's mean ρ of seeds' scores (seeds, levels) with the published numbers (levels,).
 
-    by_seed: np.ndarray
-    mean: float
-    p_seeds: float  # of Student's t over the seeds
-    p_orders: float  # of a permutation test over the orders of the published numbers
-    without: np.ndarray  # the mean when each level is left out
-
-
-def rank_correlation(values: np.ndarray, published: np.ndarray, rng: np.random.Generator) -> RankCorrelation:
-    """Spearman's ρ of each seed's scores (seeds, levels) with the published numbers (levels,), ties by mean ranks.
-
-    Their mean is compared with that of all orders of the published numbers for up to 8 levels, and of 99,999 random
-    ones for more (Spearman 1904; Pitman 1937).
+    Compared with all orders of the published numbers for up to 8 levels, with 99,999 random ones for more (Spearman
+    1904; Pitman 1937).
     """
-    by_seed = spearman(values, published)
-    mean = float(by_seed.mean())
-    estimate = paired(by_seed)
-    # Unlike losses, ranks can agree in every seed: without spread the test over orders alone decides.
-    p_seeds = p_value(estimate) if estimate.error else float(mean == 0)
     mean_ranks = standardised_ranks(values).mean(axis=0)
 
     def agreement(orders: np.ndarray, axis: int = -1) -> np.ndarray:
@@ -476,14 +388,11 @@ def rank_correlation(values: np.ndarray, published: np.ndarray, rng: np.random.G
     test = scipy.stats.permutation_test(
         (published,), agreement, permutation_type="pairings", n_resamples=RANDOM_ORDERS, vectorized=True, rng=rng
     )
-    without = []
-    for i in range(len(published)):
-        without.append(spearman(np.delete(values, i, axis=1), np.delete(published, i)).mean())
-    return RankCorrelation(by_seed, mean, p_seeds, float(test.pvalue), np.array(without))
+    return float(test.pvalue)
 
 
 def spearman(values: np.ndarray, published: np.ndarray) -> np.ndarray:
-    """Spearman's ρ of each row with the published numbers."""
+    """Spearman's ρ of each row with the published numbers, ties by mean ranks."""
     return np.asarray(standardised_ranks(values) @ standardised_ranks(published) / len(published))
 
 
@@ -512,29 +421,32 @@ def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> ClaimTest:
     diverged_shares = {scores.count("diverged", side) / len(side) for side in sides}
     diverged_unequally = len(diverged_shares) > 1
     values = level_scores(scores.values, sides)
-    n = len(values)
-    result = rank_correlation(values.to_numpy(), published, rng) if n else None
-    estimate = paired(result.by_seed if result else np.array([]))
+    estimate = paired(spearman(values, published))
+    n = estimate.n
     reason = ""
     if diverged_unequally:
         reason = "values diverged unequally often"
-        ranked = level_scores(scores.ranked, sides).to_numpy()
+        ranked = level_scores(scores.ranked, sides)
         if len(ranked):
-            reason += f"; diverged ranked worst: {number(rank_correlation(ranked, published, rng).mean, 2)}"
+            reason += f"; diverged ranked worst: {number(float(spearman(ranked, published).mean()), 2)}"
     elif n < MIN_SEEDS:
         reason = f"n = {n}, fewer than {MIN_SEEDS} seeds show no ranking"
     p = math.nan
     notes = []
-    if result is not None and not reason:
-        p = float(bonferroni(max(result.p_seeds, result.p_orders), looks))
-        notes = rank_notes(result, levels)
+    if not reason:
+        p_orders = order_p(values, published, rng)
+        # Unlike losses, ranks can agree in every seed: without spread the test over orders alone decides.
+        p_seeds = p_value(estimate) if estimate.error else float(estimate.mean == 0)
+        p = float(bonferroni(max(p_seeds, p_orders), looks))
+        notes.append(without_one_level(values, published, levels))
+        if p_orders > p_seeds:
+            notes.append(f"as good an order by chance: {p_words(p_orders)}")
     columns = {
         "n": n,
         "mean": math.nan if diverged_unequally else estimate.mean,
         "sd": math.nan if diverged_unequally else estimate.sd,
         "metric": ", ".join(metrics),
         "paired": True,
-        "margin": math.nan,
         "side": ", ".join(levels),
         "against": "published numbers",
     }
@@ -553,21 +465,20 @@ def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> ClaimTest:
     return ClaimTest(columns, p, judge, reason, diverged_unequally, notes)
 
 
-def level_scores(values: pandas.DataFrame, sides: list[dict[str, float]]) -> pandas.DataFrame:
-    """A row per seed that has every run, a column per level: its weighted mean."""
+def level_scores(values: pandas.DataFrame, sides: list[dict[str, float]]) -> np.ndarray:
+    """The weighted mean of each level (seeds, levels), over the seeds that have every run."""
     complete = values[[cell for side in sides for cell in side]].dropna()
-    levels = {i: complete[[*side]] @ np.array([*side.values()]) for i, side in enumerate(sides)}
-    return pandas.DataFrame(levels, index=complete.index)
+    return np.transpose([complete[[*side]] @ np.array([*side.values()]) for side in sides])
 
 
-def rank_notes(result: RankCorrelation, levels: list[str]) -> list[str]:
-    """Notes on how much a correlation depends on one level, since a few coarse groups can cause it, and on chance."""
-    direction = 1 if result.mean >= 0 else -1
-    weakest = int(np.argmin(result.without * direction))
-    notes = [f"Spearman without {levels[weakest]} {number(float(result.without[weakest]), 2)}"]
-    if result.p_orders > result.p_seeds:
-        notes.append(f"as good an order by chance: {p_words(result.p_orders)}")
-    return notes
+def without_one_level(values: np.ndarray, published: np.ndarray, levels: list[str]) -> str:
+    """The weakest correlation without one of the levels: a few coarse groups can cause the whole of it."""
+    direction = 1 if spearman(values, published).mean() >= 0 else -1
+    without = []
+    for i in range(len(levels)):
+        without.append(spearman(np.delete(values, i, axis=1), np.delete(published, i)).mean())
+    weakest = int(np.argmin(direction * np.array(without)))
+    return f"Spearman without {levels[weakest]} {number(float(without[weakest]), 2)}"
 
 
 # Multipliers
@@ -591,10 +502,8 @@ def compute_multiplier(study: Study, claim: Claim, rng: np.random.Generator) -> 
     columns = {
         "n": rung.comparison.n,
         "mean": in_compute(single, rung.cost)[0],
-        "sd": math.nan,
         "metric": rung.comparison.metric,
         "paired": True,
-        "margin": math.nan,
         "side": side,
         "against": against,
     }

@@ -23,9 +23,7 @@ LAST_TENTH = 0.9
 class Collapse:
     """The collapsed runs of a contrast."""
 
-    counts: tuple[tuple[int, int], ...]  # per independent group of cells: seeds with a collapsed run, and seeds
-    level: int  # seeds with a collapsed run on the level's side
-    reference: int
+    counts: list[tuple[int, int]]  # per independent group of cells: seeds with a collapsed run, and seeds
 
     @property
     def seen(self) -> bool:
@@ -35,20 +33,14 @@ class Collapse:
 
 def collapse_of(scores: StudyScores, contrast: Contrast) -> Collapse:
     """The collapsed runs of a contrast."""
-    cells = [*contrast.weights]
-    column = {cell: i for i, cell in enumerate(cells)}
-    collapsed = collapsed_runs(scores, cells).to_numpy()
-    has_result = scores.ranked[cells].notna().to_numpy()
+    collapsed = collapsed_runs(scores, [*contrast.weights])
     groups, _ = groups_of(scores, contrast.weights)
     counts = []
     for group in groups:
-        members = [column[cell] for cell in group]
-        complete = has_result[:, members].all(axis=1)
-        in_group = collapsed[:, members].any(axis=1) & complete
+        complete = scores.ranked[[*group]].notna().all(axis=1)
+        in_group = collapsed[[*group]].any(axis=1) & complete
         counts.append((int(in_group.sum()), int(complete.sum())))
-    level = collapsed[:, [column[cell] for cell in contrast.side(1)]].any(axis=1)
-    reference = collapsed[:, [column[cell] for cell in contrast.side(-1)]].any(axis=1)
-    return Collapse(tuple(counts), int(level.sum()), int(reference.sum()))
+    return Collapse(counts)
 
 
 def collapsed_runs(scores: StudyScores, cells: Sequence[str]) -> pandas.DataFrame:

@@ -199,22 +199,33 @@ def factorial(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[C
     these levels; the interaction of a and b is (μ_ab − μ_a₀b) − (μ_ab₀ − μ_a₀b₀).  One without a cell at a corner is
     left out, and one that missing cells mix with a main effect.
     """
-    reference = manifest.reference
-    factors = [name for name in manifest.factors if name in reference]
-    other_levels = {name: [level for level in manifest.factors[name] if level != reference[name]] for name in factors}
+    factors = [name for name in manifest.factors if name in manifest.reference]
     levels_of_cells = {cell.id: cell.levels for cell in cells}
     for names in [*itertools.combinations(factors, 1), *itertools.combinations(factors, 2)]:
-        corners = corners_of(levels_of_cells, names)
-        base = corner_at(reference, names)
         must_balance = [name for name in factors if names != (name,)]  # a main effect is one of its own factor
-        has_several = any(len(other_levels[name]) > 1 for name in names)
-        for levels in itertools.product(*(other_levels[name] for name in names)):
-            changed = corner_at(dict(zip(names, levels, strict=True)), names)
-            weights = factorial_weights(corners, changed, base)
-            if weights and free_of_main_effects(levels_of_cells, weights, must_balance):
-                yield effect_of(manifest, reference, names, levels, stratum, weights, has_several)
+        yield from effects_at_levels(manifest, manifest.reference, names, stratum, levels_of_cells, must_balance)
     if len(factors) > 1:
         yield from cells_against_reference(cells, stratum)
+
+
+def effects_at_levels(
+    manifest: Manifest,
+    base_levels: Levels,
+    names: tuple[str, ...],
+    stratum: str,
+    levels_of_cells: dict[str, Levels],
+    must_balance: list[str],
+) -> Iterator[Contrast]:
+    """The effect of each combination of other levels of one or two factors, in place of their base levels."""
+    corners = corners_of(levels_of_cells, names)
+    base = corner_at(base_levels, names)
+    other_levels = [[level for level in manifest.factors[name] if level != base_levels[name]] for name in names]
+    combinations = list(itertools.product(*other_levels))
+    for levels in combinations:
+        changed = corner_at(dict(zip(names, levels, strict=True)), names)
+        weights = factorial_weights(corners, changed, base)
+        if weights and free_of_main_effects(levels_of_cells, weights, must_balance):
+            yield effect_of(manifest, base_levels, names, levels, stratum, weights, len(combinations) > 1)
 
 
 def dependence_on_settings(manifest: Manifest) -> Iterator[Contrast]:
@@ -223,25 +234,15 @@ def dependence_on_settings(manifest: Manifest) -> Iterator[Contrast]:
     s₀ is the setting's first level.  Other components are averaged over, and so are other settings of the same task.
     Three-way interactions are left out.
     """
-    base_levels = bases(manifest)
-    all_factors = list(manifest.factors)
+    factors = list(manifest.factors)
     for stratum, cells, setting in crossings(manifest):
         levels_of_cells = {cell.id: cell.levels for cell in cells}
-        other_settings = [level for level in manifest.factors[setting] if level != base_levels[setting]]
         for factor, reference_level in manifest.reference.items():
             names = (factor, setting)
-            corners = corners_of(levels_of_cells, names)
-            base = corner_at(base_levels, names)
-            other_levels = [level for level in manifest.factors[factor] if level != reference_level]
-            has_several = len(other_levels) * len(other_settings) > 1
-            for levels in itertools.product(other_levels, other_settings):
-                changed = corner_at(dict(zip(names, levels, strict=True)), names)
-                weights = factorial_weights(corners, changed, base)
-                if weights and free_of_main_effects(levels_of_cells, weights, all_factors):
-                    yield effect_of(manifest, base_levels, names, levels, stratum, weights, has_several)
-            for level in other_levels:
+            yield from effects_at_levels(manifest, bases(manifest), names, stratum, levels_of_cells, factors)
+            for level in manifest.factors[factor]:
                 trend = trend_of(manifest, factor, setting, level, stratum, levels_of_cells)
-                if trend is not None:
+                if trend is not None and level != reference_level:
                     yield trend
 
 

@@ -74,9 +74,11 @@ def welch(groups: Sequence[np.ndarray]) -> Estimate:
 
 def is_skewed(differences: np.ndarray) -> bool:
     """Whether the sign test decides: at least 12 differences, whose adjusted Fisher–Pearson skewness is beyond ±1.5."""
-    if len(differences) < MIN_SEEDS_OF_SIGN_TEST or not np.ptp(differences):
+    n = len(differences)
+    if n < MIN_SEEDS_OF_SIGN_TEST or not np.ptp(differences):
         return False
-    return bool(abs(scipy.stats.skew(differences, bias=False)) > SKEWNESS_LIMIT)
+    standardised = (differences - differences.mean()) / differences.std(ddof=1)
+    return bool(abs(n / ((n - 1) * (n - 2)) * np.sum(standardised**3)) > SKEWNESS_LIMIT)
 
 
 def estimate_of_differences(differences: np.ndarray) -> Estimate:
@@ -113,34 +115,33 @@ def interval(estimate: Estimate, alpha: float) -> tuple[float, float]:
     return low, high
 
 
-def p_value(estimate: Estimate, difference: float = 0.0) -> float:
-    """Two-sided p of "the mean is `difference`"; NaN below two seeds and without any spread.
+def p_value(estimate: Estimate) -> float:
+    """Two-sided p of "the mean is zero"; NaN below two seeds and without any spread.
 
-    2·P(t_df > |mean − difference| / error); of plainly skewed differences the sign test's; of shares of solved runs an
-    exact test's of no difference, else the smallest level at which the exact interval excludes it.
+    2·P(t_df > |mean| / error); of plainly skewed differences the sign test's; of shares of solved runs an exact test's,
+    else the smallest level at which the exact interval excludes zero.
     """
     if estimate.n < 2:
         return math.nan
     if estimate.solved is not None:
-        return solved_p(estimate.solved, difference)
+        return solved_p(estimate.solved)
     if estimate.error == 0:
         return math.nan
     if estimate.skewed is not None:
-        return float(scipy.stats.quantile_test(estimate.skewed, q=difference, p=0.5).pvalue)
-    t = abs(estimate.mean - difference) / estimate.error
-    return float(2 * scipy.special.stdtr(estimate.df, -t))
+        return float(scipy.stats.quantile_test(estimate.skewed, p=0.5).pvalue)
+    return float(2 * scipy.special.stdtr(estimate.df, -abs(estimate.mean) / estimate.error))
 
 
-def solved_p(counts: SolvedCounts, difference: float) -> float:
-    """p of "the difference of shares is `difference`"."""
-    if difference == 0 and counts.p_no_difference is not None:
+def solved_p(counts: SolvedCounts) -> float:
+    """p of "there is no difference of shares"."""
+    if counts.p_no_difference is not None:
         return counts.p_no_difference
 
-    def excludes(level: float) -> bool:
+    def excludes_zero(level: float) -> bool:
         low, high = solved_interval(counts, level)
-        return low > difference or high < difference
+        return low > 0 or high < 0
 
-    return smallest_level(excludes)
+    return smallest_level(excludes_zero)
 
 
 # Contrasts

@@ -108,21 +108,15 @@ def sequential_state(study: Study, effects: pandas.DataFrame, claims: pandas.Dat
     if claims is not None and claims["family"].any():
         noun = "claim"
         table = claims
-    family = table[table["family"].astype(bool)]
-    waiting = len(undecided(family))
-    decided = int((family["verdict"].isin(DECIDED) & ~family["waits"].astype(bool)).sum())
-    without_verdict = len(family) - decided - waiting
+    waiting = len(undecided(table))
     unfinished = int(study.runs["status"].isin(["missing", "failed"]).sum())
     seeds = counted(len(study.manifest.seeds), "seed")
     if unfinished:
         state = f"the analysis at {seeds} lacks {counted(unfinished, 'run')}"
     elif waiting:
-        last = "the last analysis, " if sequence.at == sequence.looks[-1] else ""
-        state = f"{counted(waiting, noun)} undecided at {last}{seeds}"
+        state = f"{counted(waiting, noun)} undecided at {seeds}"
     else:
-        state = f"decided at {seeds}" if decided else f"nothing to decide, stopped at {seeds}"
-        if without_verdict:
-            state += f", {without_verdict} without a verdict"
+        state = f"nothing left to decide at {seeds}"
     return f"seeds=auto: {state}; intervals allow for interim analyses at {in_words(sequence.looks)} seeds"
 
 
@@ -133,24 +127,17 @@ def unadjusted(manifest: Manifest) -> str:
     # A planned look has the plan of this sequence, and the first seeds up to one of its numbers.
     planned_seeds = [list(range(n)) for n in sequence]
     others = [look for look in manifest.looks if look.planned != sequence or look.seeds not in planned_seeds]
-    earlier = {len(look.seeds) for look in others if set() < set(look.seeds) < seeds}
-    # Looks of this study at all of its seeds under another plan: their results decided whether seeds would be added.
-    under_another_plan = [look for look in others if look.study is None and set(look.seeds) == seeds]
+    numbers = {len(look.seeds) for look in others if set() < set(look.seeds) < seeds}
+    for look in others:
+        # The results of all seeds, under another plan, decided whether seeds would be added.
+        if look.study is None and set(look.seeds) == seeds and (sequence or look.planned):
+            numbers.add(len(seeds))
+    if not numbers:
+        return ""
     studies = sorted({look.study for look in others if look.study})
     where = f" (in {', '.join(studies)})" if studies and all(look.study for look in others) else ""
-    if sequence and (earlier or under_another_plan):
-        if under_another_plan:
-            earlier.add(len(seeds))
-        reason = (
-            f"an interim analysis at {in_words(earlier)} seeds{where} was not one of seeds=auto at {in_words(sequence)}"
-        )
-    elif earlier:
-        reason = f"seeds were added after an interim analysis of {in_words(earlier)} of the {len(seeds)}{where}"
-    elif any(look.planned for look in under_another_plan):
-        reason = f"seeds=auto stopped at these {len(seeds)} seeds"
-    else:
-        return ""
-    return f"unadjusted: {reason}, so these intervals miss the truth more often than they say"
+    looks = f"interim analyses at {in_words(numbers)} seeds{where}"
+    return f"unadjusted: intervals do not allow for {looks}, so they miss the truth more often than they say"
 
 
 def in_words(numbers: Iterable[int]) -> str:

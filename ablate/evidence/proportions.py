@@ -124,8 +124,11 @@ def wilson(count: int, n: int) -> tuple[float, float]:
     """The 95 % interval of a proportion count/n, as fractions; [0, 1] when n is 0 (Wilson 1927)."""
     if n == 0:
         return 0.0, 1.0
-    interval = scipy.stats.binomtest(count, n).proportion_ci(method="wilson")
-    return float(interval.low), float(interval.high)
+    z = scipy.special.ndtri(0.975)
+    share = count / n
+    center = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half_width = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    return float(center - half_width), float(center + half_width)
 
 
 def smallest_level(decides: Callable[[float], object]) -> float:

@@ -211,31 +211,30 @@ def cells(study: Study, metric: str | None = None) -> pandas.DataFrame:
     manifest = study.manifest
     values = scores(study, metric)
     metrics = metrics_of_cells(manifest, metric)
-    run_counts = Counter(zip(study.runs["cell"], study.runs["status"], strict=True))
+    ids = pandas.Index([cell.id for cell in manifest.cells])
+    counts = pandas.crosstab(study.runs["cell"], study.runs["status"])
+    counts = counts.reindex(index=ids, columns=STATUSES, fill_value=0)
     rows = []
     for stratum, members in strata(manifest):
         reference = reference_cell(members)
         for cell in members:
             is_marked = cell.reference and len(manifest.cells) > 1
-            own_values = values[cell.id].dropna()
-            counts = {status: run_counts[cell.id, status] for status in STATUSES}
-            diverged_low, diverged_high = wilson(counts["diverged"], counts["diverged"] + counts["done"])
-            row = {
+            scored = values[cell.id].dropna()
+            row: dict[str, Any] = {
                 "name": f"{cell.label} (reference)" if is_marked else cell.label,
                 "cell": cell.id,
                 "label": cell.label,
                 "stratum": stratum,
                 "reference": cell.reference,
-                "runs": sum(counts.values()),
-                **counts,
-                "n": len(own_values),
-                "mean": own_values.mean(),
-                "sd": own_values.std(),
-                "diverged_low": diverged_low,
-                "diverged_high": diverged_high,
-                **{size: getattr(cell, size) for size in SIZES},
-                **matched(manifest, cell),
+                "runs": int(counts.loc[cell.id].sum()),
+                **counts.loc[cell.id].to_dict(),
+                "n": len(scored),
+                "mean": scored.mean(),
+                "sd": scored.std(),
             }
+            ended = row["diverged"] + row["done"]
+            row["diverged_low"], row["diverged_high"] = wilson(row["diverged"], ended)
+            row |= {size: getattr(cell, size) for size in SIZES} | matched(manifest, cell)
             if manifest.tuning:
                 tuned = manifest.tuning.cells[cell.id]
                 row |= {"tuned": manifest.tuning.key, "tuned_value": tuned.value, "tuned_at_edge": tuned.edge}

@@ -78,15 +78,7 @@ def judge(
     reason = no_verdict(comparison)
     if reason is not None:
         return reason
-    notes = []
-    if comparison.diverged or comparison.diverged_reference:
-        equally = comparison.diverged == comparison.diverged_reference
-        other = "on each side" if equally else f"against {comparison.diverged_reference}"
-        notes.append(f"{counted(comparison.diverged, 'run')} diverged {other}")
-    elif collapse.seen:
-        notes.append(collapsed_words(collapse))
-    if comparison.estimate.skewed is not None:
-        notes.append(sign_test_words(comparison))
+    notes = events(comparison, collapse)
     contains_zero = low <= 0 <= high
     # The median of skewed differences can be small where their mean is not.
     is_small = small and not collapse.seen and comparison.estimate.skewed is None
@@ -105,20 +97,22 @@ def judge(
     return Verdict("better" if is_lower == comparison.lower_is_better else "worse", note)
 
 
-def collapsed_words(collapse: Collapse) -> str:
-    """How many seeds have a collapsed run."""
-    count, n = max(collapse.counts)
-    return f"{count} of {n} seeds collapsed"
-
-
-def sign_test_words(comparison: Comparison) -> str:
-    """In how many seeds the level is lower or higher, where the sign test decides."""
-    seeds = counted(comparison.n, "seed")
-    if comparison.lower > comparison.higher:
-        count = f"lower in {comparison.lower} of {seeds}"
-    else:
-        count = f"higher in {comparison.higher} of {seeds}"
-    return f"skewed differences: sign test, interval of the median; {count}"
+def events(comparison: Comparison, collapse: Collapse) -> list[str]:
+    """What a reader should know beside a verdict: diverged runs, collapsed seeds, the sign test."""
+    notes = []
+    if comparison.diverged or comparison.diverged_reference:
+        equally = comparison.diverged == comparison.diverged_reference
+        other = "on each side" if equally else f"against {comparison.diverged_reference}"
+        notes.append(f"{counted(comparison.diverged, 'run')} diverged {other}")
+    elif collapse.seen:
+        count, n = max(collapse.counts)
+        notes.append(f"{count} of {n} seeds collapsed")
+    if comparison.estimate.skewed is not None:
+        way = "lower" if comparison.lower > comparison.higher else "higher"
+        count = max(comparison.lower, comparison.higher)
+        seeds = counted(comparison.n, "seed")
+        notes.append(f"skewed differences: sign test, interval of the median; {way} in {count} of {seeds}")
+    return notes
 
 
 # Margins

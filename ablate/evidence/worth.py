@@ -19,9 +19,8 @@ import numpy as np
 import pandas
 
 from ablate import formatting
-from ablate.config.key_checks import fraction_of
 from ablate.evidence.collapse import collapsed_runs
-from ablate.evidence.contrasts import Contrast, Weights, strata
+from ablate.evidence.contrasts import Weights, strata
 from ablate.evidence.estimates import groups_of, t_limit
 from ablate.evidence.proportions import is_solved
 from ablate.evidence.scores import StudyScores, study_scores
@@ -241,22 +240,6 @@ def within(low: float, high: float, share: float) -> bool:
 def outside(found: Worth, share: float) -> bool:
     """Whether the interval lies entirely beyond a share of the steps, on either side."""
     return found.worth_low > share or found.worth_high < 1 / (1 + share) - 1
-
-
-def in_units(study: Study, contrast: Contrast, margin: str | float, curves: Curves) -> float:
-    """A margin in the metric's unit; for a share of the steps what so many more steps change in the reference's mean
-    score, NaN if that was not trained."""
-    share = fraction_of(margin)
-    if share is None:
-        return float(margin)
-    inside = shares(study.manifest, contrast.weights)
-    if not inside.keys() <= curves.keys():
-        return math.nan
-    change = 0.0
-    for stratum, part in inside.items():
-        before, after = curves[stratum].at(np.array([0.0, math.log1p(share)])).mean()
-        change += part * float(after - before)
-    return abs(change)
 
 
 def worth_words(row: Any, steps: str = "training steps") -> str:

@@ -68,7 +68,7 @@ def test_seeds_auto_stops_where_an_effect_is_equivalent() -> None:
         found = study(difference, 0.002, margin=entry(0.02), sequential=looks)
         table = evidence.effects(found)
         assert table["verdict"].iloc[0] == verdict and undecided(table).empty
-        assert evidence.sequential_state(found, table).startswith("seeds=auto: decided at 5 seeds;")
+        assert evidence.sequential_state(found, table).startswith("seeds=auto: nothing left to decide at 5 seeds;")
     assert len(undecided(evidence.effects(study(0.0, 0.004, sequential=looks)))) == 1
 
 

@@ -91,7 +91,7 @@ def test_a_look_of_another_study_at_the_same_runs_counts(plan, capsys):
         finish(plan(*more, "seeds=4"))
         assert "unadjusted" in capsys.readouterr().out
     finish(plan("norm=ln,rms", "seeds=3", "study=own", "reuse=none"))  # the same runs, trained again
-    assert "unadjusted: seeds were added after an interim analysis" in capsys.readouterr().out
+    assert "unadjusted: intervals do not allow for interim analyses at" in capsys.readouterr().out
 
 
 def test_another_command_cannot_take_seeds_out_of_a_running_study(plan):

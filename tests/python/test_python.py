@@ -274,6 +274,6 @@ def test_all_that_cannot_be_a_word_is_said_at_once() -> None:
 def test_a_study_whose_seeds_were_added_after_a_look_says_so(tmp_path: Path) -> None:
     name = fabricate(tmp_path, {"norm": ["ln", "rms"]}, range(6), looks=[{"seeds": [0, 1, 2], "when": "2026-01-02"}])
     study = ablate.load(tmp_path / "studies" / name)
-    message = "unadjusted: seeds were added after an interim analysis of 3 of the 6"
+    message = "unadjusted: intervals do not allow for interim analyses at 3 seeds"
     assert message in repr(study)
     assert message in study._repr_html_()
