@@ -398,15 +398,6 @@ def test_sides_of_unequal_size_diverge_as_every_deal_of_the_cells_says():
         assert p == pytest.approx(min(1, 2 * min(tails)))
 
 
-def test_a_claim_of_one_cell_against_many_takes_the_deal():
-    often = {"often": entry({"diverges_more": [{"ffn": "mlp"}, {"ffn": ["gelu", "silu", "glu"]}]})}
-    lost = lambda levels, seed: "diverged" if levels["ffn"] == ("glu" if seed % 3 == 2 else "mlp") else "done"  # noqa: E731
-    found = row(evidence.claims(made(often, {"ffn": FFN}, status=lost)), "often")
-    other = np.arange(8) % 3 == 2
-    assert found.p == pytest.approx(exchanged_cells_p((~other).astype(int), other.astype(int), 1, 3))
-    assert "6 of 8 runs diverged against 2 of 24" in found.sentence
-
-
 LOOK = {"seeds": range(5), "sequential": {"looks": [5, 8, 12, 20], "at": 5, "max": 20}}
 
 

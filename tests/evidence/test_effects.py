@@ -196,13 +196,6 @@ def test_wilson(count: int, n: int) -> None:
     assert evidence.wilson(0, 0) == (0, 1)
 
 
-def test_holm_by_hand() -> None:
-    assert evidence.holm(np.array([0.01, 0.04, 0.03, 0.005]), 4) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert evidence.holm(np.array([0.001, 0.02, 0.055]), 3) == pytest.approx([0.003, 0.04, 0.055])
-    assert evidence.holm(np.array([0.01, np.nan, 0.02]), 3) == pytest.approx([0.03, np.nan, 0.04], nan_ok=True)
-    assert len(evidence.holm(np.array([]), 0)) == 0
-
-
 def test_holm_is_that_of_statsmodels() -> None:
     rng = np.random.default_rng(0)
     for m in range(1, 12):

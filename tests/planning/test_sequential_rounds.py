@@ -65,7 +65,7 @@ def test_the_same_command_says_the_same_and_is_no_further_look(plan, sweep):
 def test_it_goes_on_to_the_last_look_where_nothing_is_decided(plan, sweep):
     code, summary, trained = sweep(alike, *AUTO, "seeds_max=8")
     assert code == 0 and trained == 10 + 6
-    assert "seeds=auto: 1 effect undecided at the last analysis, 8 seeds; intervals allow for" in summary
+    assert "seeds=auto: 1 effect undecided at 8 seeds; intervals allow for" in summary
     assert "unadjusted" not in summary
     again = plan(*AUTO, "seeds_max=8")
     assert again.todo == [] and again.manifest.sequential.at == 8
@@ -150,7 +150,7 @@ def test_divergence_is_not_waited_for(plan, sweep):
         return math.nan if (levels["norm"], seed) == ("rms", 0) else alike(levels, lr, seed)
 
     code, summary, _ = sweep(diverging, *AUTO, "seeds_max=8")
-    assert code == 0 and "seeds=auto: nothing to decide, stopped at 5 seeds, 1 without a verdict" in summary
+    assert code == 0 and "seeds=auto: nothing left to decide at 5 seeds" in summary
     again = plan(*AUTO, "seeds_max=8")
     assert again.todo == [] and again.manifest.sequential.at == 5
 
