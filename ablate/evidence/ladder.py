@@ -22,7 +22,7 @@ import pandas
 
 from ablate.config.ladder import RUNG, number_of
 from ablate.evidence.contrasts import Contrast, contrasts
-from ablate.evidence.estimates import Comparison, compare
+from ablate.evidence.estimates import Comparison, compare, paired
 from ablate.evidence.families import ALPHA
 from ablate.evidence.scores import StudyScores, study_scores
 from ablate.evidence.verdicts import MIN_PAIRS, no_verdict
@@ -144,8 +144,8 @@ def rung_of(study: Study, cell: str, metric: str | None = None) -> tuple[StudySc
 
 
 def rate_problem(scores: StudyScores, rates: list[Contrast]) -> str:
-    """The cells for which another learning rate is better than the carried one in every seed, diverged runs as the
-    worst, or the first with too few runs to tell; "" if there are none."""
+    """The cells for which another learning rate is better than the carried one, by more than one standard error or
+    since fewer runs diverge, or the first with too few runs to tell; "" if there are none."""
     better: dict[str, list[str]] = {}
     for contrast in rates:
         for name in contrast.weights:
@@ -153,12 +153,13 @@ def rate_problem(scores: StudyScores, rates: list[Contrast]) -> str:
             rung, _, rate = str(cell.levels[RUNG]).partition(" at ")
             levels_at_carried = {**cell.levels, RUNG: int(rung)}
             carried = next(other for other in scores.cells.values() if other.levels == levels_at_carried)
-            pairs = scores.ranked[[name, carried.id]].dropna()
-            if len(pairs) < MIN_PAIRS:
+            both = scores.ranked[[name, carried.id]].dropna().to_numpy(float)
+            if len(both) < MIN_PAIRS:
                 return f"too few runs at {rate}: {carried.label}"
-            lower = pairs[name] < pairs[carried.id]
-            higher = pairs[name] > pairs[carried.id]
-            if (lower if scores.lower_is_better[name] else higher).all():
+            lost, lost_carried = np.isinf(both).sum(axis=0)
+            ended = both[np.isfinite(both).all(axis=1)]
+            gain = paired((ended[:, 0] - ended[:, 1]) * (-1 if scores.lower_is_better[name] else 1))
+            if lost < lost_carried or (lost == lost_carried and gain.mean > gain.error):
                 where = f"better at {rate} (optim.lr={cell.planned_config.optim.lr:g} there)"
                 better.setdefault(where, []).append(carried.label)
     return "; ".join(f"{where}: {listed(dict.fromkeys(labels))}" for where, labels in better.items())
