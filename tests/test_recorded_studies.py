@@ -1,4 +1,4 @@
-"""The claims of the committed studies keep the verdict that they were judged by, whatever today's code would say."""
+"""Committed studies keep the digits of their effects (tests/recorded/effects.csv), and claims their kept verdicts."""
 
 import dataclasses
 import functools
@@ -7,7 +7,7 @@ import re
 
 import pandas
 import pytest
-from committed_effects import committed_studies
+from committed_effects import FILE, NAMES, committed_effects, committed_studies
 from conftest import ROOT
 from statsmodels.stats.multitest import multipletests
 
@@ -136,3 +136,35 @@ def test_a_kept_verdict_stands_in_place_of_todays() -> None:
     kept = dataclasses.replace(study.verdicts["as_good"], verdict="contradicted", estimate=1.0, interval=(0.5, 1.5))
     row = evidence.claims(dataclasses.replace(study, verdicts={"as_good": kept})).iloc[0]
     assert (row["verdict"], row["mean"], row["low"], row["high"]) == ("contradicted", 1.0, 0.5, 1.5)
+
+
+DIGITS = {"rtol": 1e-9, "atol": 1e-12}
+
+
+@pytest.fixture(scope="module")
+def recorded() -> pandas.DataFrame:
+    return pandas.read_csv(
+        FILE, dtype=dict.fromkeys(["study", *NAMES, "verdict"], str), keep_default_na=False, na_values=[""]
+    )
+
+
+@pytest.fixture(scope="module")
+def computed() -> pandas.DataFrame:
+    return committed_effects()
+
+
+def test_the_same_effects_are_estimated(recorded: pandas.DataFrame, computed: pandas.DataFrame) -> None:
+    names = ["study", *NAMES]
+    assert computed[names].to_numpy().tolist() == recorded[names].fillna("").to_numpy().tolist()
+
+
+@pytest.mark.parametrize("columns", [["n", "mean", "sd"], ["low", "high"], ["p", "p_bonferroni"]])
+def test_numbers_keep_their_digits(recorded: pandas.DataFrame, computed: pandas.DataFrame, columns: list[str]) -> None:
+    now, before = (table.set_index(["study", "label"])[columns].astype(float) for table in (computed, recorded))
+    pandas.testing.assert_frame_equal(now, before, **DIGITS)
+
+
+def test_verdicts_stay(recorded: pandas.DataFrame, computed: pandas.DataFrame) -> None:
+    both = computed[["study", "label", "verdict"]].assign(before=recorded["verdict"])
+    changed = both[both["verdict"] != both["before"]]
+    assert changed.empty, changed.to_string()
