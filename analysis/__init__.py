@@ -28,8 +28,8 @@ def plot(study: "Study", figure: str, to: "Path | str | None" = None) -> "Figure
 def report(study: "Study", to: "Path | str | None" = None) -> "Path":
     """Write figures, tables and report.html of a study, as `ablate analyse` does; returns the path of the page.  `to`
     is the output folder, by default RESULTS/figures/STUDY.  Raises `Refused`."""
-    from analysis.cli.output import write
-    from analysis.webpage import NAME
+    from analysis.writing.output import write
+    from analysis.writing.page import NAME
 
     case = _case(study, to)
     write(case, case.folder)

@@ -40,12 +40,11 @@ from ablate.runs.progress import Runs
 from ablate.runs.study import load_study
 from analysis import figures
 from analysis.case import Case, case_of
-from analysis.cli import output
 from analysis.figures.draw import style
 from analysis.figures.kind import Page, page_of
 from analysis.figures.stamp import metadata, stamp_of
-from analysis.writing.sections import overall, verdicts
-from analysis.writing.tables import effects_sheet
+from analysis.writing import output
+from analysis.writing.page import markdown
 
 DOCS = Path(__file__).parents[1] / "docs"
 EXAMPLE = DOCS / "example"  # the tables of the README's sweep
@@ -70,8 +69,8 @@ def figure_tables(case: Case) -> tuple[dict[str, pandas.DataFrame], Page]:
 
 def report_hash(case: Case) -> str:
     """A hash of the words and numbers at the top of a study's report."""
-    top = [overall(case), verdicts(case), effects_sheet(case)]
-    return hashlib.sha256(repr(top).encode()).hexdigest()[:16]
+    results = markdown(case).partition("## In words")[0]
+    return hashlib.sha256(results.encode()).hexdigest()[:16]
 
 
 def draw(case: Case, name: str) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "analyse": "analysis.cli.main",
     "clean": "ablate.cli.clean",
-    "dashboard": "analysis.dashboard.main",
+    "dashboard": "analysis.dashboard",
     "data": "ablate.cli.data",
     "status": "ablate.cli.status",
     "studies": "ablate.cli.studies",

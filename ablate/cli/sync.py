@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
         lines = send(Sender(options.results_dir, study, user), [run.path for run in runs])
         echo("\n".join(lines))
         if options.dashboard:
-            dashboard = importlib.import_module("analysis.dashboard.main").dashboard
+            dashboard = importlib.import_module("analysis.dashboard").dashboard
             lines += dashboard(options.results_dir, study).result["lines"]
         return Outcome(0, {"study": study, "lines": lines})
 

@@ -13,10 +13,12 @@ from ablate.config.subcommands import Parser
 from ablate.runs.kept_tables import holds_tables
 from ablate.runs.manifest import refusing, study_folder
 from ablate.runs.study import Study
+from analysis.sources import Request, read
 
 if TYPE_CHECKING:
     from analysis.case import Case
-from analysis.sources import Request, read
+
+SETTINGS = ("at=", "ends=", "style=", "sort=")  # options that may be written as the keys of a study
 
 
 def case(study: Study, folder: Path) -> Case:
@@ -30,7 +32,7 @@ def case(study: Study, folder: Path) -> Case:
 
 def add_arguments(parser: Parser) -> None:
     """Add the arguments that select a study or imported runs, and the output folder."""
-    meaning = "its name, or a folder with its tables; without one the newest"
+    meaning = "its name, or a folder with its tables (default: the newest)"
     parser.add_argument("study", nargs="?", metavar="STUDY", help=meaning)
     add_imported(parser)
     parser.add_argument("--to", metavar="FOLDER", type=Path, help="where to write (default: RESULTS/figures/STUDY)")
@@ -46,9 +48,8 @@ def add_imported(parser: Parser) -> None:
     runs.add_argument("--study", dest="study_file", metavar="YAML", type=Path, help=study)
     words: dict[str, Any] = {"type": _words, "default": ()}
     runs.add_argument("--factors", metavar="A,B", **words, help="columns or settings that are compared")
-    runs.add_argument(
-        "--metric", dest="metrics", metavar="NAME", **words, help="the metric to compare by, e.g. test/loss"
-    )
+    metrics = "the metric to compare by, e.g. test/loss"
+    runs.add_argument("--metric", dest="metrics", metavar="NAME", **words, help=metrics)
     direction = runs.add_mutually_exclusive_group()
     direction.add_argument("--lower", action="store_true", default=None, help="less of the metric is better")
     direction.add_argument("--higher", action="store_false", dest="lower", help="more of the metric is better")
@@ -61,32 +62,31 @@ def add_imported(parser: Parser) -> None:
     runs.add_argument("--seed-from", metavar="KEY", default="", help="the column or setting that is the seed")
     runs.add_argument("--step-from", metavar="COLUMN", default="", help="what counts the training steps")
     runs.add_argument("--unpaired", action="store_true", help="runs of one seed share nothing, or have no seeds")
-    runs.add_argument(
-        "--at", choices=["last", "best"], default="", help="also at=best: the point of a curve that counts"
-    )
-    ends = "also ends=own: where runs that end at different steps are compared"
+    point = "also at=best: the point of a curve that counts (default: last)"
+    runs.add_argument("--at", choices=["last", "best"], default="", help=point)
+    ends = "also ends=own: where runs that end at different steps are compared (default: common)"
     runs.add_argument("--ends", choices=["common", "own"], default="", help=ends)
 
 
 def as_options(words: list[str]) -> list[str]:
-    """The words of a command line, with at=best and ends=own as options."""
-    return [f"--{word}" if word.startswith(("at=", "ends=")) else word for word in words]
+    """The words of a command line, with at=best, ends=own, style=acl and sort=effect as options."""
+    return [f"--{word}" if word.startswith(SETTINGS) else word for word in words]
 
 
 def study_of(given: argparse.Namespace) -> Study:
     """The study that a command's arguments name.  Raises `Refused`."""
     request = Request(**{name: getattr(given, name) for name in Request._fields if name != "described"})
-    named = {"STUDY": given.study, "--runs": given.runs, "--wandb": given.wandb}
-    sources = [name for name, value in named.items() if value]
-    if len(sources) > 1:
-        raise Refused(f"{' and '.join(sources)} are different runs; leave all but one out")
-    if given.study_file and (given.runs or given.wandb):
+    sources = {"STUDY": given.study, "--runs": given.runs, "--wandb": given.wandb}
+    named = [name for name, value in sources.items() if value]
+    if len(named) > 1:
+        raise Refused(f"{' and '.join(named)} are different runs; leave all but one out")
+    if given.study_file and not (given.runs or given.wandb):
+        problem = "is for runs of other programs and needs --runs or --wandb; name a study of ablate without --study"
+        raise Refused(f"--study {given.study_file} {problem}: ablate analyse NAME")
+    if given.study_file:
         from analysis.sources.study_file import read_study_file
 
         request = request._replace(described=read_study_file(given.study_file))
-    elif given.study_file:
-        problem = "is for runs of other programs and needs --runs or --wandb; name a study of ablate without --study"
-        raise Refused(f"--study {given.study_file} {problem}: ablate analyse NAME")
     if given.runs:
         from analysis.sources.files import read_runs
 

@@ -15,7 +15,7 @@ from ablate.formatting import show
 from ablate.formatting.streams import echo
 from ablate.runs.files import write_atomic
 from analysis.cli import arguments as arguments_
-from analysis.writing.tables import damage, runs_table, write_csv
+from analysis.writing.tables import damage, runs_csv, write_csv
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -31,16 +31,17 @@ def _export(given: argparse.Namespace) -> Outcome:
     study = arguments_.study_of(given)
     folder = arguments_.folder_of(study, given.results_dir, given.to)
     folder.mkdir(parents=True, exist_ok=True)
-    files = [write_csv(runs_table(study), folder / "runs.csv")]
+    files = [write_csv(runs_csv(study), folder / "runs.csv")]
     echo(f"{files[0]}  {formatting.counted(len(study.runs), 'run')}")
     if study.curves.empty:
         echo("no curves: nothing was logged")
     else:
-        curves = study.curves  # Parquet columns have one type, so levels of mixed types become texts
-        mixed = [name for name in study.manifest.factors if name in curves and curves[name].dtype == object]
-        curves = curves.assign(**{name: curves[name].map(show) for name in mixed})
+        curves = study.curves.copy()
+        for name in study.manifest.factors:
+            if name in curves and curves[name].dtype == object:  # a Parquet column has one type
+                curves[name] = curves[name].map(show)
         files.append(write_atomic(folder / "curves.parquet", curves.to_parquet(index=False)))
         echo(f"{files[-1]}  {formatting.counted(len(curves), 'logged step')}")
-    if study.notes:
-        echo("\n".join(damage(study)))
+    for note in damage(study):
+        echo(note)
     return Outcome(0, {"study": study.manifest.study, "files": files, "notes": study.notes})

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import itertools
 import sys
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ablate import formatting
 from ablate.config.errors import Refused
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting.streams import echo
+from ablate.runs import naming
 from ablate.runs.manifest import studies
 from ablate.runs.tables import named_rows
 from analysis.cli import arguments as arguments_
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from analysis.case import Case
 
 COMMANDS = {name: f"analysis.cli.{name}" for name in ("export", "verify")}
-EPILOG = Path(__file__).with_name("help.txt").read_text("utf-8")
+EFFECTS = 16  # effects, and remarks, that are printed; files have all
+REMARKS = 12
+EPILOG = """also:
+  ablate analyse export [STUDY]   runs.csv and curves.parquet, for other programs
+  ablate analyse verify FILE      whether a figure still shows the results on disk"""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -33,14 +37,13 @@ def main(arguments: list[str] | None = None) -> int:
     if arguments and arguments[0] in COMMANDS:
         return importlib.import_module(COMMANDS[arguments[0]]).main(arguments[1:])
     parser = Parser("ablate analyse", "Figures, tables and report of a study.")
-    parser.formatter_class, parser.epilog = argparse.RawDescriptionHelpFormatter, EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EPILOG
     arguments_.add_arguments(parser)
-    valued = {name for action in parser._actions if action.nargs != 0 for name in action.option_strings}
-    pairs = itertools.pairwise(["", *arguments])
-    words = [word for before, word in pairs if word.startswith(("style=", "sort=")) and before not in valued]
-    given = parser.parse_args(arguments_.as_options([word for word in arguments if word not in words]))
-    each = [word.split("=", 1) for word in words]
-    given.words = {key: ",".join(value for other, value in each if other == key) for key, _ in each}
+    style = "also style=acl: default, neurips, icml, acl, slides; kept in figures.yaml"
+    parser.add_argument("--style", metavar="STYLE", help=style)
+    parser.add_argument("--sort", metavar="effect", help="also sort=effect: rows of figures by effect; kept there, too")
+    given = parser.parse_args(arguments_.as_options(arguments))
     return conclude(parser.prog, given.json, lambda: _analyse(given))
 
 
@@ -50,39 +53,56 @@ def _analyse(given: argparse.Namespace) -> Outcome:
     case = arguments_.case(study, folder)
     from ablate import evidence
     from analysis.case.figures_yaml import CHOICES, FILE
-    from analysis.cli import output  # slow to import, and not needed for error messages
+    from analysis.writing import output  # slow to import, and not needed for error messages
 
-    for key, value in given.words.items():
+    words = {key: getattr(given, key) for key in CHOICES if getattr(given, key)}
+    for key, value in words.items():
         if value not in CHOICES[key]:
             raise Refused(f"{key}={value}: no such {key}; {formatting.instead(value, CHOICES[key])}")
-    case = case._replace(words=given.words)
+    case = case._replace(words=words)
     files, old = output.write(case, folder)
     if not (given.study or study.manifest.source):
-        others = "; others: `ablate studies`" * (len(studies(given.results_dir)) > 1)
+        others = "; others: `ablate studies`" if len(studies(given.results_dir)) > 1 else ""
         echo(f"newest study: {study.manifest.study}{others}")
-    echo("\n".join(_lines(case)))
-    for key, value in case.words.items():
+    echo("\n".join(lines(case)))
+    for key, value in words.items():
         echo(f"{key}={value} is kept in {folder / FILE}")
     if old:
         echo(f"removed, of an earlier analysis: {', '.join(old)}")
     echo(f"{formatting.counted(len(files), 'file')} in {folder}; to read: {files[-1]}")
     plain = case.plain or case  # with keys, for other programs
     tables = {"cells": plain.cells, "effects": plain.effects, "claims": plain.claims, "notes": study.notes}
-    tables |= {"ladder": plain.further["ladder"]} if "ladder" in plain.further else {}
+    if "ladder" in plain.further:
+        tables["ladder"] = plain.further["ladder"]
     tables["replicated"] = evidence.replication(study.manifest, case.claims)
     return Outcome(0, {"study": study.manifest.study, **tables, "folder": folder, "files": files, "removed": old})
 
 
-def _lines(case: Case) -> list[str]:
+def lines(case: Case) -> list[str]:
     """The claims, the multipliers of a ladder, the verdicts on effects, then notes on them."""
     from ablate import evidence
-    from analysis.prose import prose
-    from analysis.writing import tables
+    from analysis.writing.tables import difference, remarks
 
-    study, manifest = case.study, case.study.manifest
-    claimed = [*evidence.claim_lines(manifest, case.claims), *evidence.ladder_lines(evidence.ladder(study))]
-    found = {"claimed": claimed, "judged": tables.judged, "rows_of": named_rows}
-    found["tables"] = {"": case.effects, "effects on the seconds of a training step": evidence.speed(study)}
+    study = case.study
+    manifest = study.manifest
+    texts = [*evidence.claim_lines(manifest, case.claims), *evidence.ladder_lines(evidence.ladder(study))]
+    speed = evidence.speed(study)
+    for heading, table in (("", case.effects), ("effects on the seconds of a training step", speed)):
+        if table.empty:
+            continue
+        texts.append(heading)
+        shown = evidence.headline(table)
+        for row in named_rows(evidence.decided_first(shown).head(EFFECTS)):
+            verdict = formatting.verdict(row, partial(naming.assigned, manifest))
+            grounds = "; ".join(filter(None, [verdict, evidence.also_words(row.also)]))
+            texts.append(f"{row.label}  {difference(row)}  {formatting.over(row)}  {grounds}")
+        texts.append(more(len(shown) - EFFECTS, "effect"))
     together = evidence.families(manifest, int(case.effects["family"].sum()))
-    found["remarks"] = [*filter(None, [together]), *tables.remarks(study)]
-    return prose("printed.txt", m=manifest, **found)
+    notes = [text for text in (together, *remarks(study)) if text]
+    texts += [*notes[:REMARKS], more(len(notes) - REMARKS, "remark")]
+    return [text for text in texts if text]
+
+
+def more(count: int, noun: str) -> str:
+    """A line on what the files have besides; "" if that is nothing."""
+    return f"… {formatting.counted(count, f'more {noun}')} in the files" if count > 0 else ""

@@ -1,107 +1,119 @@
-"""ablate analyse verify FILE: whether a figure still matches the results on disk.
+"""ablate analyse verify FILE: whether a figure still shows the results on disk.
 
-Exit codes: 0 it matches; 1 it does not; 2 it cannot be checked.
+It compares the runs that the figure was drawn from, not how it was drawn: another version of ablate or of figures.yaml
+changes no result.  Exit codes: 0 the results are the same; 1 they are not; 2 it cannot be checked.
 """
 
 import argparse
-import dataclasses
 import sys
 from pathlib import Path
 
+from ablate import formatting
 from ablate.config.errors import Refused
 from ablate.config.files import read_regular
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting import visible
 from ablate.formatting.streams import echo
 from ablate.runs.kept_tables import holds_tables
-from ablate.runs.manifest import choose_study
-from analysis import figures, sources
-from analysis.case import Case
-from analysis.case.figures_yaml import FILE
+from ablate.runs.manifest import choose_study, refusing, study_folder
+from ablate.runs.study import Study
+from analysis import sources
 from analysis.cli import arguments as arguments_
-from analysis.figures.kind import page_of
-from analysis.figures.stamp import Stamp, read_stamp, stamp_of
-from analysis.prose import prose
+from analysis.figures.stamp import Stamp, read_stamp, run_hashes
 
 LARGEST = 2**28  # bytes of a figure
+NAMED = 6  # runs that a line names
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Verify one file; returns the exit code."""
-    parser = Parser("ablate analyse verify", "Whether a figure still is what the results on disk give.")
+    parser = Parser("ablate analyse verify", "Whether a figure still shows the results on disk.")
     parser.add_argument("file", metavar="FILE", type=Path, help="a PDF or PNG that ablate analyse has made")
     arguments_.add_imported(parser)
-    held = "A figure in RESULTS/figures/STUDY is held against RESULTS, one beside a study's tables against those"
-    parser.epilog = f"{held}, unless --results-dir says otherwise; one of other programs' runs against those named."
+    where = "A figure in RESULTS/figures/STUDY is compared with RESULTS, one beside a study's tables with those"
+    parser.epilog = f"{where}, unless --results-dir says otherwise; one of other programs' runs with those named."
     usual = Path(parser.get_default("results_dir"))
-    given = parser.parse_args(
-        arguments_.as_options(sys.argv[1:] if arguments is None else arguments),
-        argparse.Namespace(results_dir=None, study=None),
-    )
+    words = arguments_.as_options(sys.argv[1:] if arguments is None else arguments)
+    given = parser.parse_args(words, argparse.Namespace(results_dir=None, study=None))
     return conclude(parser.prog, given.json, lambda: _verify(given, usual))
 
 
 def _verify(given: argparse.Namespace, usual: Path) -> Outcome:
-    file, stamped = given.file, _stamped(given.file)
-    case = _case(stamped, given, usual)
-    name, edits = stamped["figure"], dataclasses.replace(figures.edits(case), figures=[stamped["figure"]])
-    if name not in figures.KINDS:
-        raise Refused(f"this version has no figure {name}")
-    table = figures.tables(case, edits).get(name)  # None if the study no longer has data for it
-    now = None if table is None else stamp_of(name, table, page_of(case.study.manifest, edits), case.study)
-    changed = _changed(stamped, now, case) if now and stamped.get("runs") and now.get("runs") else None
-    differences = prose("verify.txt", was=stamped, now=now, changed=changed)
-    echo("\n".join(f"{file}: {line}" for line in differences or [f"matches {stamped['study']}"]))
-    return Outcome(1 if differences else 0, {"file": file, "study": stamped["study"], "differences": differences})
+    stamp = stamp_in(given.file)
+    study = study_of(stamp, given, usual)
+    differences = changes(stamp, study)
+    for line in differences or [f"matches {stamp['study']}"]:
+        echo(f"{given.file}: {line}")
+    return Outcome(1 if differences else 0, {"file": given.file, "study": stamp["study"], "differences": differences})
 
 
-def _stamped(file: Path) -> Stamp:
+def stamp_in(file: Path) -> Stamp:
+    """The stamp of a figure.  Raises `Refused`."""
     try:
-        data = read_regular(file, LARGEST)
+        stamp = read_stamp(read_regular(file, LARGEST))
     except OSError as error:
         raise Refused(f"{file} cannot be read ({error.strerror})") from None
-    found = read_stamp(data)
-    if found is None:
+    if stamp is None:
         raise Refused(f"{file} is no figure of ablate analyse, or its metadata have been removed")
-    return {key: visible(text) for key, text in found.items()}
+    if "runs" not in stamp:
+        raise Refused(f"{file} names no runs: its study has too many")
+    return {key: visible(text) for key, text in stamp.items()}
 
 
-def _case(stamped: Stamp, given: argparse.Namespace, usual: Path) -> Case:
-    """The figure's study in its current state, with figures.yaml: the imported runs that the command names, whichever
-    the stamp names; else tables saved in the figure's folder or the one above; else of the results.  Raises `Refused`
-    if they are gone or damaged."""
-    file, results = given.file, given.results_dir
-    above = [*file.resolve().parents, Path()]
-
-    def edits(results: Path, study: str) -> Path:
-        return file.parent if (file.parent / FILE).exists() else results / "figures" / study
-
-    if stamped.get("source") or given.runs or given.wandb:
-        if not given.runs and not given.wandb:
-            why = f"shows runs of other programs ({stamped['source']}); name them as for ablate analyse: --runs FILE …"
-            raise Refused(f"{file} {why}")
+def study_of(stamp: Stamp, given: argparse.Namespace, usual: Path) -> Study:
+    """The figure's study as it is now: the imported runs that the command names, whatever the stamp says; else tables
+    beside the figure or one folder above; else of the results.  Raises `Refused` if they are gone or damaged."""
+    file = given.file
+    results = given.results_dir
+    folders = file.resolve().parents
+    if given.runs or given.wandb:
         given.results_dir = results or usual  # it holds the cache of W&B runs
-        study = arguments_.study_of(given)
-        return arguments_.case(study, edits(given.results_dir, study.manifest.study))
-    saved = None if results else next((each for each in file.resolve().parents[:2] if holds_tables(each)), None)
-    if saved and (study := sources.read_saved(saved)).manifest.study == stamped["study"]:
-        return arguments_.case(study, saved)
-    # The results whose figures/STUDY contains the file.
-    there = above[1].name == "figures" and (above[2] / "studies" / stamped["study"] / "manifest.json").is_file()
-    results = results or (above[2] if there else usual)
-    name = choose_study(results, stamped["study"])
-    return arguments_.case(sources.read(results, name), edits(results, name))
+        return arguments_.study_of(given)
+    if stamp.get("source"):
+        why = f"shows runs of other programs ({stamp['source']}); name them as for ablate analyse: --runs FILE …"
+        raise Refused(f"{file} {why}")
+    for folder in folders[:2]:
+        if not results and holds_tables(folder):
+            study = sources.read_saved(folder)
+            if study.manifest.study == stamp["study"]:
+                return study
+    if not results and len(folders) > 2 and folders[1].name == "figures":
+        # The results whose figures/STUDY contains the file.
+        is_there = (folders[2] / "studies" / stamp["study"] / "manifest.json").is_file()
+        results = folders[2] if is_there else None
+    results = results or usual
+    name = choose_study(results, stamp["study"])
+    with refusing(study_folder(results, name)):
+        return sources.read(results, name)
 
 
-def _changed(stamped: Stamp, now: Stamp, case: Case) -> dict[str, list[str]]:
-    """The runs that have changed, are new or are gone."""
-    both = ([run.rsplit(":", 1) for run in each["runs"].split(",")] for each in (stamped, now))
-    before, after = ({run[0]: run[-1] for run in each} for each in both)
-    labels = {cell.id: cell.label for cell in case.study.manifest.cells}
+def changes(stamp: Stamp, study: Study) -> list[str]:
+    """A line for each kind of difference between the runs of a stamp and those of a study."""
+    lines = []
+    if study.manifest.study != stamp["study"]:
+        lines.append(f"it shows the study {stamp['study']}, but the runs are from {study.manifest.study}")
+    before = hashes_by_run(stamp["runs"])
+    after = hashes_by_run(run_hashes(study))
     kinds = {
         "changed": [run for run in after if run in before and before[run] != after[run]],
         "new": [run for run in after if run not in before],
         "gone": [run for run in before if run not in after],
     }
-    parts = {how: [run.rpartition("/") for run in runs] for how, runs in kinds.items() if runs}
-    return {how: [f"{labels.get(cell, cell)} seed {seed}" for cell, _, seed in runs] for how, runs in parts.items()}
+    labels = {cell.id: cell.label for cell in study.manifest.cells}
+    for kind, runs in kinds.items():
+        names = []
+        for run in runs:
+            cell, _, seed = run.rpartition("/")
+            names.append(f"{labels.get(cell, cell)} seed {seed}")
+        if names:
+            lines.append(f"{formatting.counted(len(names), 'run')} {kind}: {formatting.first_of(names, NAMED)}")
+    return lines
+
+
+def hashes_by_run(text: str) -> dict[str, str]:
+    """The hash of each run "cell/seed"."""
+    hashes = {}
+    for part in text.split(","):
+        run, _, digest = part.rpartition(":")
+        hashes[run] = digest
+    return hashes

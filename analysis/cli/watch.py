@@ -17,7 +17,7 @@ PORT = 8642
 def main(arguments: list[str] | None = None) -> int:
     """Serve the page until Ctrl-C; returns the exit code."""
     parser = Parser("ablate watch", "A page in the browser that follows a study while it is trained.")
-    parser.add_argument("study", nargs="?", metavar="STUDY", help="its name; without one the newest")
+    parser.add_argument("study", nargs="?", metavar="STUDY", help="its name (default: the newest)")
     parser.add_argument("--port", metavar="N", type=int, default=PORT, help="of the page (default: %(default)s)")
     given = parser.parse_args(arguments)
     if given.json:
@@ -27,15 +27,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _watch(given: argparse.Namespace) -> Outcome:
     study = find(given.results_dir, given.study)
-    from analysis.webpage.live import HOST, Live, Server  # slow to import, and not needed for error messages
+    from analysis.writing.live import Live, Server  # slow to import, and not needed for error messages
 
     try:
         server = Server(Live(given.results_dir, study), given.port)
     except (OSError, OverflowError) as error:
         why = "is in use" if getattr(error, "errno", 0) == errno.EADDRINUSE else f"cannot be opened ({error})"
-        other = PORT + (given.port == PORT)
-        raise Refused(f"--port {given.port} {why}; write another, such as --port {other}") from None
+        raise Refused(f"--port {given.port} {why}; write another, such as --port {given.port % 60000 + 1}") from None
     with server:
-        echo(f"{study}: http://{HOST}:{server.server_port}/ (Ctrl-C ends)")
+        echo(f"{study}: {server.address} (Ctrl-C ends)")
         server.serve_forever()
     return Outcome(0)

@@ -1,1 +1,1 @@
-"""Text output of a case: sentences, tables, LaTeX, Markdown, methods, references."""
+"""What people read of a study: tables, sentences, methods, LaTeX, the report as Markdown and as a page."""

@@ -1,7 +1,4 @@
-"""The methods paragraph, written from the manifest and the runs alone.
-
-`templates/methods.txt` holds the sentences, one per line; this module provides their values and conditions.
-"""
+"""The methods paragraph that an author would paste, written from the manifest and the runs alone."""
 
 import re
 from collections.abc import Iterable
@@ -14,148 +11,328 @@ from ablate.config.choices import names_of, variant_of
 from ablate.config.depth import is_patterned, spelled, variants_of
 from ablate.config.designs import RUNG
 from ablate.config.schema import BY_STEPS, LAYERS, NAMED, PLACED
-from ablate.formatting import flat, listed, ranged
+from ablate.formatting import counted, listed, ranged
 from ablate.runs import naming
 from ablate.runs.records import Cell, Manifest
-from ablate.runs.tables import is_timed
 from analysis.case import Case
-from analysis.prose import prose
-from analysis.writing import tables
 from analysis.writing.bibliography import cite, mention, names
 from analysis.writing.latex import escape
+from analysis.writing.tables import families, sentence
+
+DESIGNS = {
+    "grid": "in all combinations",
+    "one_at_a_time": "one at a time",
+    "leave_one_out": "by leaving out one at a time",
+    "cumulative": "by adding one after the other",
+    "ladder": "one at a time on each rung of a ladder of sizes",
+}
+EFFECTS = {
+    "grid": "main effects and two-way interactions",
+    "cumulative": "differences of each step from the one before it",
+}
+LOST = ("diverged", "failed", "missing")
 
 
 def methods(case: Case) -> list[str]:
     """The sentences of the paragraph in order, with papers as marks from `bibliography.mention`."""
-    manifest = case.study.manifest
-    factors = manifest.factors.items()
-    others = {name: levels for name, levels in factors if name != RUNG}
-    cited = {name: listed(_cited(manifest, name, level) for level in levels) for name, levels in others.items()}
-    varied = [f"{text} as {naming.named(manifest, name)}" for name, text in cited.items()]
-    planned = [cell for cell in manifest.cells if cell.config is not None]
-    schedules = [config.schedule for config in manifest.configs]
-    passes = dict.fromkeys(formatting.epochs(manifest.passes(cell)) for cell in planned)
-    found = {"m": manifest, "planned": planned, "passes": ranged(list(passes)), "BY_STEPS": BY_STEPS}
-    found |= {"schedule": next((each for each in schedules if schedules.count(each) == len(schedules)), None)}
-    found |= {"optimiser": list(filter(None, sorted({_class(config.optim) for config in manifest.configs})))}
-    found |= {"configured": configured, "class_of": _class, "distinct": distinct, "mention": mention}
-    found |= {"families": tables.families(case), "multipliers": case.further.get("ladder")}
-    found |= {"varied": ", and ".join(filter(None, [", ".join(varied[:-1]), *varied[-1:]]))}
-    found |= {"within": [naming.named(manifest, name) for name, _ in factors if name not in manifest.reference]}
-    found |= _models(manifest) | _seeds(case) | _statistics(case) | _runs(case)
-    return prose("methods.txt", study=case.study, table=case.effects, claims=case.claims, runs=case.study.runs, **found)
+    parts = [compared, models, training, learning_rate, choices, seeds, scores, effects, claims, losses, provenance]
+    return [formatting.visible(text) for part in parts for text in part(case) if text]
 
 
 def markdown(case: Case) -> str:
     """The paragraph as plain text, with author-year citations in brackets."""
     named = names(case.study.manifest)
     text = " ".join(methods(case))
-    return cite(case.study.manifest, text, lambda papers: f" ({'; '.join(named[key] for key in papers)})") + "\n"
+    return cite(case.study.manifest, text, lambda keys: f" ({'; '.join(named[key] for key in keys)})") + "\n"
 
 
 def latex(case: Case) -> str:
     """The paragraph as LaTeX; \\cite needs references.bib."""
-    marked = [cite(case.study.manifest, text, lambda papers: f"\0{','.join(papers)}\0") for text in methods(case)]
     lines = []
-    for text in marked:
-        parts = text.split("\0")  # texts and citation keys in turn
+    for text in methods(case):
+        marked = cite(case.study.manifest, text, lambda keys: f"\0{','.join(keys)}\0")
+        parts = marked.split("\0")  # texts and citation keys in turn
         lines.append("".join(rf"~\cite{{{part}}}" if i % 2 else escape(part) for i, part in enumerate(parts)))
     return "\\paragraph{Methods.}\n{\\emergencystretch=5em\n" + "\n".join(lines) + "\\par}\n"
 
 
-def _cited(manifest: Manifest, factor: str, level: Any) -> str:
-    shown = formatting.show(level)
-    parts = [shown, *map(variant_of, names_of(shown))] if factor in PLACED else [variant_of(shown)]
+def compared(case: Case) -> list[str]:
+    """What was compared with what, and what changes besides."""
+    manifest = case.study.manifest
+    texts = []
+    if manifest.source:
+        texts.append(f"The runs were read from {manifest.source}; what they share is taken from there.")
+    elif manifest.program:
+        texts.append(f"The runs were trained by {manifest.program}.")
+    if not manifest.factors:
+        return [*texts, "One configuration was trained, so that nothing is compared."]
+    varied = []
+    for factor, levels in manifest.factors.items():
+        if factor != RUNG:
+            variants = listed(cited(manifest, factor, level) for level in levels)
+            varied.append(f"{variants} as {naming.named(manifest, factor)}")
+    design = f", {DESIGNS[manifest.design]}" if len(manifest.factors) > 1 else ""
+    reference = listed(naming.assigned(manifest, factor, level) for factor, level in manifest.reference.items())
+    count = counted(len(manifest.cells), "configuration")
+    texts.append(f"We compared {'; '.join(varied)}{design}: {count}, with {reference} as the reference.")
+    texts += [sentence(remark) for remark in manifest.remarks if not remark.startswith("only one variant")]
+    for line in evidence.also_lines(manifest):
+        change, _, others = line.partition(" also differs in ")
+        texts.append(f"With {change}, the two sides also differ in {others}.")
+    return texts
+
+
+def cited(manifest: Manifest, factor: str, level: Any) -> str:
+    """The name of a level with the papers of its variants."""
+    text = formatting.show(level)
+    parts = [text, *map(variant_of, names_of(text))] if factor in PLACED else [variant_of(text)]
     return naming.named(manifest, level, factor) + mention(manifest, *(f"{factor}={part}" for part in parts))
 
 
-def _models(manifest: Manifest) -> dict[str, Any]:
-    cells = [cell for cell in manifest.cells if cell.config is not None]
-    forms = sorted({_class(config.model) for config in manifest.configs})
+def models(case: Case) -> list[str]:
+    """The form, the size and the shared components of the models."""
+    manifest = case.study.manifest
+    cells = configured_cells(manifest)
+    if not cells:
+        return []
+    forms = {class_of(cell.config.model) for cell in cells}
     # EncoderDecoder: encoder-decoder; acronyms stay.
-    forms = [name if name.isupper() else re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower() for name in forms]
-    shared = [part for part in NAMED if cells and _shared(manifest, cells, part)]
-    common = {part: _class(getattr(cells[0].config, part)) for part in shared}
-    return {
-        "cells": cells,
-        "form": listed(sorted(forms)),
-        "shared": [f"{part} {name}{mention(manifest, part)}" for part, name in common.items() if name],
-        "tasks": [f"{task.title} (fingerprint {key[:12]})" for key, task in manifest.tasks.items()],
-    }
+    words = [
+        name if name.isupper() else re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower() for name in sorted(forms - {""})
+    ]
+    sizes = {"layers": "layers", "heads": "heads", "dim": "width", "dropout": "dropout"}
+    values = [f"{name} {settings(cells, 'model', key)}" for key, name in sizes.items()]
+    params = ranged(map(formatting.size, sorted({int(cell.params or 0) for cell in cells})))
+    shared = [component(manifest, cells, part) for part in NAMED]
+    form = f"{listed(words)} Transformers".strip() + mention(manifest, "model", "preset")
+    parts = listed([f"{params} parameters ({', '.join(values)})", *filter(None, shared)])
+    return [f"The models are {form} with {parts}."]
 
 
-def _shared(manifest: Manifest, cells: list[Cell], part: str) -> bool:
-    """Whether all cells have the same component, except for its settings that factors or matching change."""
-    chosen = [key for factor in manifest.factors for key in factor.split("+")] + ["ffn.hidden"]
-    own = {key.partition(".")[2] for key in chosen if key.startswith(f"{part}.")}
-    nodes = [getattr(cell.config, part) for cell in cells]
-    bare = [{k: v for k, v in node.items() if k not in own} if isinstance(node, dict) else node for node in nodes]
-    return all(node == bare[0] for node in bare)
+def component(manifest: Manifest, cells: list[Any], part: str) -> str:
+    """A component that is the same in all configurations, with its papers; "" for one that is compared."""
+    classes = {class_of(getattr(cell.config, part)) for cell in cells}
+    if part in manifest.factors or len(classes) > 1 or "" in classes:
+        return ""
+    return f"{naming.key_name(manifest, part)} {classes.pop()}{mention(manifest, part)}"
 
 
-def _seeds(case: Case) -> dict[str, Any]:
-    manifest, pairs = case.study.manifest, case.effects["paired"]
-    others = [cell.shared_draws for cell in manifest.cells if not cell.reference]
-    shared = list(filter(formatting.known, others))
-    shares = [f"{share:.0%}".replace("%", " %") for share in (min(shared), max(shared))] if shared else []
-    found, by_cell = evidence.measures(manifest), evidence.endpoints(manifest)
+def training(case: Case) -> list[str]:
+    """The data, the budget and the optimiser."""
+    manifest = case.study.manifest
+    cells = configured_cells(manifest)
+    if not cells:
+        return []
+    tasks = listed(dict.fromkeys(str(task.title) for task in manifest.tasks.values()))
+    passes = ranged(dict.fromkeys(formatting.epochs(manifest.passes(cell)) for cell in cells))
+    positions = ranged(f"{n:,}" for n in sorted({cell.tokens_per_step for cell in cells} - {0, None}))
+    steps, examples, precision = (settings(cells, "train", key) for key in ("steps", "batch_size", "precision"))
+    text = f"Each was trained on {tasks}{mention(manifest, 'data')} for {steps} steps of {examples} examples"
+    text += f" ({positions} positions a step, {passes}) in {precision}" if precision else f" ({passes})"
+    optimisers = listed(sorted({optimiser(manifest, cell) for cell in cells}))
+    details = {"betas": "betas", "weight_decay": "weight decay", "grad_clip": "gradients clipped at norm"}
+    values = {key: settings(cells, "optim", key) for key in details}
+    listed_values = "".join(f", {details[key]} {value}" for key, value in values.items() if value)
+    return [f"{text} by {optimisers}{mention(manifest, 'optim')}{listed_values}."]
+
+
+def optimiser(manifest: Manifest, cell: Cell) -> str:
+    """The name of a configuration's optimiser."""
+    name = class_of(cell.config.optim) if cell.config else ""
+    return naming.paper_names(manifest).get(f"optim={name}", name)
+
+
+def learning_rate(case: Case) -> list[str]:
+    """The schedule of the learning rate."""
+    cells = configured_cells(case.study.manifest)
+    peak = settings(cells, "optim", "lr")
+    if not peak:
+        return []
+    schedule = listed(sorted({class_of(cell.config.schedule).lower() for cell in cells}))
+    warmup = settings(cells, "optim", "warmup")
+    floor = settings(cells, "optim", "min_lr_ratio")
+    text = f"The learning rate is {peak} at its peak, with a {schedule} schedule after {warmup} steps of linear warm-up"
+    return [f"{text}, to {floor} of the peak." if schedule != "constant" else f"{text}."]
+
+
+def choices(case: Case) -> list[str]:
+    """What was matched and tuned."""
+    manifest = case.study.manifest
+    texts = []
+    quantity, _, within = naming.matched(manifest).partition(": ")[2].partition(" within ")
+    if quantity:
+        adjusted = "numbers of steps" if manifest.match == BY_STEPS else "FFN widths"
+        texts.append(f"The {adjusted} were chosen so that {quantity} are within {within} of the reference's.")
+    tuning = manifest.tuning
+    if tuning:
+        values = listed(map(formatting.setting, tuning.values))
+        rule = ", taking the smallest within one standard error of the best" if tuning.rule == "one_se" else ""
+        text = f"The {naming.key_name(manifest, tuning.key)} was tuned for each configuration over {values} with"
+        text += f" {counted(tuning.seeds, 'seed')} each by the validation split{rule}; intervals ignore the"
+        texts.append(f"{text} noise of tuning.")
+    elif len({cell.config.optim.lr for cell in configured_cells(manifest)}) == 1:
+        texts.append("The learning rate was not tuned: all configurations share it.")
+    return texts
+
+
+def seeds(case: Case) -> list[str]:
+    """The seeds, and what the runs of one seed share."""
+    manifest = case.study.manifest
+    counts = case.study.runs.groupby("cell")["seed"].nunique()
+    number = counted(len(manifest.seeds), "seed")
+    if counts.max() > len(manifest.seeds):
+        number = f"{ranged(map(str, sorted(counts)))} seeds"
+    text = f"Every configuration was trained with {number} ({ranged(map(str, manifest.seeds))})"
+    if manifest.confirms:
+        text += f", which had not been scored in {manifest.confirms}"
+    is_paired = case.effects["paired"]
+    if case.effects.empty:
+        return [f"{text}."]
+    if not is_paired.any():
+        return [f"{text}; comparisons are unpaired (Welch)."]
+    which = "" if is_paired.all() else "; some comparisons are unpaired (Welch)"
+    if manifest.is_foreign:
+        return [f"{text}; comparisons are paired by seed{which}."]
+    shares = [cell.shared_draws for cell in manifest.cells if not cell.reference and cell.shared_draws is not None]
+    weights = ""
+    if shares:
+        percents = dict.fromkeys(f"{100 * share:.0f} %" for share in (min(shares), max(shares)))
+        weights = f", and {' to '.join(percents)} of its initial weights are the reference's"
+    fixed = {cell.config.seed.data for cell in configured_cells(manifest)}
+    batches = "for a given seed, a configuration sees the same batches in the same order as the reference"
+    if len(fixed) == 1 and fixed != {None}:
+        batches = f"all runs see the same batches in the same order, those of seed {fixed.pop()}"
+    return [f"{text}; {batches}{weights}, so that seeds pair{which}."]
+
+
+def scores(case: Case) -> list[str]:
+    """The metric."""
+    manifest = case.study.manifest
     metrics = []
-    for metric in found:
-        named = dict.fromkeys(manifest.tasks[cell.task].name for cell in manifest.cells if by_cell[cell.id] == metric)
-        of = f" of {listed(named)}" * (len(found) > 1)
-        metrics.append(naming.with_unit(manifest, metric, naming.metric_words(manifest, metric)) + of)
-    paired = "all" if len(pairs) and pairs.all() else "some" if pairs.any() else ""
-    return {"paired": paired, "shared_draws": " to ".join(dict.fromkeys(shares)), "metrics": metrics}
+    for metric in evidence.measures(manifest):
+        metrics.append(naming.with_unit(manifest, metric, naming.metric_words(manifest, metric)))
+    positions = ranged(f"{n:,}" for n in sorted({cell.config.eval.tokens for cell in configured_cells(manifest)}))
+    where = f", over up to {positions} positions of held-out data" if positions else ""
+    return [f"The metric is {listed(metrics)} at the last step{where}."]
 
 
-def _statistics(case: Case) -> dict[str, Any]:
-    """What was compared, how, and what the verdicts assume."""
-    manifest, table = case.study.manifest, case.effects
-    known = {name for factor in table["factor"] for name in str(factor).split(" x ")}
-    settings = dict.fromkeys(setting for *_, setting in evidence.crossings(manifest)) if len(table) else {}
-    trends = table[table["kind"] == "trend"]
-    units = dict.fromkeys(zip(trends["factor"].str.split(" x ").str[-1], trends["level"], strict=True))
-    return {
-        "crossed": [naming.named(manifest, name) for name in settings if name in known],
-        "axes": dict.fromkeys(f"{level.split(', ')[-1]} of {naming.named(manifest, name)}" for name, level in units),
-    }
+def effects(case: Case) -> list[str]:
+    """What effects are, how they are tested, and in which unit they are also given."""
+    manifest = case.study.manifest
+    table = case.effects
+    if len(manifest.seeds) == 1:
+        return ["One seed gives no interval and no verdict."]
+    if naming.no_evidence(manifest):
+        return [sentence(f"{naming.role(manifest)}; no verdict is given")]
+    if table.empty:
+        return []
+    family = int(table["family"].sum())
+    factors = [name for name in manifest.factors if name in manifest.reference]
+    what = EFFECTS.get(manifest.design, "differences of each changed configuration from the reference")
+    if len(factors) == 1 and manifest.design == "grid":
+        what = "differences of each value from the reference"
+    text = f"Effects are {what}{', computed within each seed' if table['paired'].all() else ''}"
+    if family:
+        kind = evidence.interval_kind(table["metric"])
+        judged = "" if evidence.described(manifest) else ", which decide the verdicts"
+        text += f", with simultaneous 95 % intervals over seeds ({kind}, {counted(family, 'effect')}){judged}"
+    if family < len(table):
+        text += "; other comparisons are estimates only, with 95 % intervals that are not corrected"
+    texts = [f"{text}."]
+    margin = evidence.margin_words(manifest.margin)
+    if margin and not evidence.described(manifest):
+        late = "" if evidence.margin_of(manifest.margin).registered else ", which was written after results,"
+        texts.append(f"Differences within a margin of {margin}{late} count as negligible or equivalent.")
+    others = case.study.beside.get("exchange")
+    if others:
+        steps = sorted({cell.planned_config.train.steps for cell in others.manifest.cells})
+        trained = listed(f"{n:,}" for n in steps)
+        texts.append(
+            "Effects are also given in training steps of the reference, which was trained for "
+            f"{trained} steps, with Fieller's intervals."
+        )
+    if manifest.sequential:
+        looks = listed(map(str, manifest.sequential.looks))
+        texts.append(f"Interim analyses were planned at {looks} seeds; the 5 % are split evenly over them.")
+    return [*texts, families(case), sentence(evidence.unadjusted(manifest))]
 
 
-def _runs(case: Case) -> dict[str, Any]:
-    study, manifest, runs = case.study, case.study.manifest, case.study.runs
-    counts = runs["status"].value_counts()
-    lost = [f"{counts[name]} {name}" for name in ("diverged", "failed", "missing") if counts.get(name)]
-    bare = int(counts.get("done", 0) - case.cells["n"].sum())
-    others = study.beside.get("exchange")
-    settings = [each for config in manifest.configs for each in flat(config.as_json()).items()]
-    packages = {str(value).partition(".")[0] for key, value in settings if key.rpartition(".")[2] == "_target_"}
-    cells = {cell.id: cell for cell in manifest.cells}
-    trained = runs[runs["status"] == "done"]["cell"].map(cells)
-    flops = [cell.training_flops / 3 for cell in trained if cell.training_flops > 0]  # of the forward passes
-    return {
-        "lost": lost + [f"{bare} done without the metric"] * (bare > 0),
-        "unsolved": counts.get("diverged") and any(map(evidence.is_solved, evidence.measures(manifest))),
-        "other_steps": others.manifest.cells if others else [],
-        "others": sorted(packages - {"ablate", "torch"}),
-        "flops": formatting.setting(float(f"{sum(flops):.1e}")) if flops else "",
-        "took": "seconds" in runs and runs["seconds"].notna().any(),
-        "timed": is_timed(manifest),
-    }
+def claims(case: Case) -> list[str]:
+    """The claims, and how they are decided."""
+    if case.claims.empty:
+        return []
+    registered = int(case.claims["registered"].sum())
+    text = (
+        f"The study file makes {counted(len(case.claims), 'claim')}, {registered or 'none'} of them registered before"
+    )
+    text += " any seed had results on both sides"
+    if registered:
+        text += "; Holm's step-down decides these at 5 %"
+    return [f"{text}."]
 
 
-def configured(cells: Iterable[Cell], section: str, key: str) -> str:
-    """A setting's value, or its different values, over all cells; "" if no cell has it."""
-    found = {str(value): value for cell in cells if (value := getattr(getattr(cell.config, section), key)) is not None}
-    values: list[Any] = list(found.values())
-    if all(isinstance(value, int | float) for value in values):
-        values.sort()
-    return ranged([listed(map(formatting.setting, value if isinstance(value, list) else [value])) for value in values])
+def losses(case: Case) -> list[str]:
+    """The runs without a result."""
+    study = case.study
+    statuses = study.runs["status"].value_counts()
+    lost = [f"{statuses[name]} {name}" for name in LOST if name in statuses]
+    unscored = int(statuses.get("done", 0) - case.cells["n"].sum())
+    if unscored > 0:
+        lost.append(f"{unscored} done without the metric")
+    total = counted(len(study.runs), "run")
+    if not lost:
+        return [f"All {total} ended with a result."]
+    solved = any(map(evidence.is_solved, evidence.measures(study.manifest)))
+    number = "those that diverged count as unsolved" if solved else "none of them is given a number"
+    texts = [f"Of {total}, {listed(lost)}; {number}."]
+    if case.effects["verdict"].eq("withheld").any():
+        texts.append("Where the two sides lost different numbers of runs to divergence, there is no verdict.")
+    return texts
 
 
-def _class(node: Any) -> str:
+def provenance(case: Case) -> list[str]:
+    """The machine, the code and the cost."""
+    manifest = case.study.manifest
+    runs = case.study.runs
+    texts = []
+    devices = distinct(runs, "device")
+    if devices:
+        torch = distinct(runs, "torch")
+        python = manifest.versions.get("python")
+        versions = [f"PyTorch {ranged(torch)}" if torch else "", f"Python {python}" if python else ""]
+        text = f"The runs were trained on {listed(devices)} with {listed(filter(None, versions))}"
+        if "seconds" in runs and runs["seconds"].notna().any():
+            text += f"; they took {formatting.duration(runs['seconds'].sum())} in sum"
+        texts.append(f"{text}.")
+    commits = distinct(runs, "commit")
+    if commits:
+        changed = " with changes that were not committed" if runs["dirty"].fillna(False).astype(bool).any() else ""
+        texts.append(f"The code is that of commit {listed(commit[:12] for commit in commits)}{changed}.")
+    return texts
+
+
+def configured_cells(manifest: Manifest) -> list[Any]:
+    """The configurations whose settings are known."""
+    return [cell for cell in manifest.cells if cell.config is not None]
+
+
+def settings(cells: Iterable[Any], section: str, key: str) -> str:
+    """A setting's value, or its different values, over configurations; "" if none has it."""
+    values = {}
+    for cell in cells:
+        value = getattr(getattr(cell.config, section), key)
+        if value is not None:
+            values[str(value)] = value
+    ordered: list[Any] = list(values.values())
+    if all(isinstance(value, int | float) for value in ordered):
+        ordered.sort()
+    return ranged(listed(map(formatting.setting, value if isinstance(value, list) else [value])) for value in ordered)
+
+
+def class_of(node: Any) -> str:
     """The class of a component (RMSNorm), or those of a pattern (Window and MHA (5window+mha)); "" if unknown."""
     if is_patterned(node):
-        return f"{listed(map(_class, variants_of(node)))} ({spelled(node[LAYERS])})"
+        return f"{listed(map(class_of, variants_of(node)))} ({spelled(node[LAYERS])})"
     target = node.get("_target_", "") if isinstance(node, dict) else getattr(node, "_target_", "")
     return str(target).rpartition(".")[2]
 

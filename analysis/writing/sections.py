@@ -1,208 +1,212 @@
-"""The sections of a report as plain data, from which `report.md` and `report.html` are written."""
+"""The report of a study as plain data, from which `report.md` and `report.html` are written by one loop each."""
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
-from urllib.parse import quote
-
-import pandas
+from typing import NamedTuple
 
 from ablate import evidence, formatting
 from ablate.config.designs import RUNG
-from ablate.config.schema import STUDY_KEYS
-from ablate.formatting import flat
 from ablate.runs import naming
-from ablate.runs.records import STATUSES, Manifest
-from ablate.runs.study import Study
 from ablate.runs.tables import named_rows
+from analysis import figures
 from analysis.case import Case
-from analysis.prose import prose
-from analysis.writing import methods, tables
-from analysis.writing.methods import configured, distinct
+from analysis.writing import tables
+from analysis.writing.methods import configured_cells, distinct, markdown, settings
 from analysis.writing.sentences import sentences
-from analysis.writing.sheet import Sheet, inline, markdown, paragraph
+from analysis.writing.tables import Table
 
 ALONE = "This study has one seed, from which nothing can be concluded."
-WIDE = 6  # cells up to which cells are columns; with more they are rows
+NO_EVIDENCE = "This study serves another one: its differences are no effects of variants and have no verdicts."
+Facts = dict[str, str]
 
 
 class Picture(NamedTuple):
-    """A figure, written as NAME.png and NAME.pdf: what it shows, and its caption."""
+    """A figure, written as NAME.png and NAME.pdf, with its caption."""
 
     name: str
-    says: str
-    caption: list[str]
-
-
-def captioned(says: str, caption: Sequence[str]) -> str:
-    """What a figure shows and the lines of its caption, as one sentence."""
-    lines = "; ".join(line.rstrip(".") for line in caption if line)
-    return ": ".join(filter(None, [says[:1].upper() + says[1:].rstrip("."), lines])) + "."
+    caption: str
 
 
 class Section(NamedTuple):
-    """A heading and its content, in this order; empty parts are left out."""
+    """A heading and its content in this order; empty parts are left out."""
 
-    name: str
+    anchor: str
     title: str
-    text: Sequence[str] = ()
-    facts: Sequence[tuple[str, str]] = ()
-    items: Sequence[str] = ()
-    sheets: Sequence[Sheet] = ()
-    pictures: Sequence[Picture] = ()
+    text: list[str] = []  # noqa: RUF012
+    facts: Facts = {}  # noqa: RUF012
+    items: list[str] = []  # noqa: RUF012
+    tables: list[Table] = []  # noqa: RUF012
+    pictures: list[Picture] = []  # noqa: RUF012
 
 
-def sections(case: Case, pictures: Iterable[Picture] = ()) -> list[Section]:
+def sections(case: Case) -> list[Section]:
     """All sections of a report in order, without empty ones."""
-    sheets = [each for each in tables.sheets(case) if each.name not in ("claims", "losses")]
-    found = [question(case), overall(case), ladder(case), verdicts(case), claims(case), plan(case)]
-    found += [Section("tables", "Tables", sheets=sheets), Section("figures", "Figures", pictures=list(pictures))]
-    unplanned = evidence.unadjusted(case.study.manifest)
-    looks = Section("looks", "Interim analyses", [unplanned] * bool(unplanned), items=_lines("looks", case))
-    commits = case.study.runs.reindex(columns=["commit", "dirty"]).dropna().set_index("commit")["dirty"].to_dict()
-    facts = _facts("provenance", case, commits=commits, distinct=distinct)
-    found += [runs(case), differences(case), looks, left_out(case)]
-    found += [Section("methods", "Methods", [methods.markdown(case).strip()])]
-    found += [Section("provenance", "Provenance", facts=facts)]
-    return [each for each in found if any(each[2:])]
+    study = case.study
+    manifest = study.manifest
+    further = [tables.further_table(name, table) for name, table in case.further.items()]
+    lost = tables.lost_table(study)
+    looks = []
+    for look in manifest.looks:
+        where = ", planned by seeds=auto" if look.planned else f", in {look.study}" if look.study else ""
+        looks.append(f"{look.when or 'at an unknown time'}: {formatting.counted(len(look.seeds), 'seed')}{where}")
+    nothing_lost = lost.rows.empty and not study.notes
+    left_out = "Nothing: every planned run ended with a result." if nothing_lost else ""
+    every = [
+        results(case),
+        Section("words", "In words", notes(case), items=[*ladder(case), *claims(case), *sentences(case)]),
+        Section("figures", "Figures", pictures=pictures(case)),
+        Section("further", "Sizes, speed and tasks", tables=further),
+        plan(case),
+        Section("cells", "Every configuration", tables=[tables.cells_table(case)]),
+        Section("differences", "Settings that differ", tables=[tables.differences_table(manifest)]),
+        Section("lost", "What was left out, and why", [left_out], items=tables.damage(study), tables=[lost]),
+        Section("looks", "Interim analyses", [evidence.unadjusted(manifest)], items=looks),
+        Section("methods", "Methods", [markdown(case).strip()]),
+        Section("made", "Provenance", facts=provenance(case)),
+        Section("runs", "Every run", [f"{tables.counts(study)}."], tables=[tables.runs_table(study)]),
+    ]
+    return [section for section in map(without_empty, every) if any(section[2:])]
 
 
-def _lines(name: str, case: Case, **more: Any) -> list[str]:
-    words = {"m": case.study.manifest, "study": case.study, "runs": case.study.runs}
-    return prose(f"sections/{name}.txt", effects=case.effects, claims=case.claims, **words, **more)
+def without_empty(section: Section) -> Section:
+    """A section without empty texts and tables."""
+    return section._replace(
+        text=[text for text in section.text if text],
+        facts={name: text for name, text in section.facts.items() if text},
+        tables=[table for table in section.tables if len(table.rows)],
+    )
 
 
-def _facts(name: str, case: Case, **more: Any) -> list[tuple[str, str]]:
-    """The lines "name: text" of a template, without those that have no text."""
-    lines = [line.partition(": ") for line in _lines(name, case, **more)]
-    return [(name, text) for name, _, text in lines if text]
+def question(case: Case) -> list[str]:
+    """The question of the study, and the role that it has for another one."""
+    manifest = case.study.manifest
+    factors = [naming.named(manifest, name) for name in manifest.factors if name != RUNG]
+    asked = f"What {'does' if len(factors) == 1 else 'do'} {formatting.listed(factors)} change?" if factors else ""
+    return [text for text in (manifest.question or asked, naming.role(manifest)) if text]
 
 
-def question(case: Case) -> Section:
-    """The question, and the role of the study."""
-    factors = [naming.named(case.study.manifest, name) for name in case.study.manifest.factors if name != RUNG]
-    return Section("question", "Question", _lines("question", case, factors=factors))
+def warnings(case: Case) -> list[str]:
+    """What a reader must know before anything else."""
+    manifest = case.study.manifest
+    texts = [evidence.unadjusted(manifest)]
+    if len(manifest.seeds) == 1:
+        texts.append(ALONE)
+    if naming.no_evidence(manifest):
+        texts.append(NO_EVIDENCE)
+    if not case.study.runs["status"].eq("done").any():
+        texts.append("No run ended with a result: there is nothing to compare.")
+    return [text for text in texts if text]
 
 
-def overall(case: Case) -> Section:
+def overall(case: Case) -> list[str]:
     """The study's verdict by its registered criterion; without one, the number of effects by verdict."""
-    return Section("overall", "Overall", _lines("overall", case))
+    manifest = case.study.manifest
+    criterion = evidence.replication(manifest, case.claims)
+    if criterion:
+        return [criterion.sentence]
+    verdicts = list(evidence.headline(case.effects)["verdict"])
+    if not verdicts or naming.no_evidence(manifest) or {*verdicts} == {formatting.ESTIMATE_ONLY}:
+        return []
+    order = [word for word in (*evidence.DECIDED, *verdicts) if word in verdicts]
+    counts = [f"{verdicts.count(word)} {word}" for word in dict.fromkeys(order)]
+    return [f"{formatting.counted(len(verdicts), 'effect')}: {', '.join(counts)}."]
 
 
-def ladder(case: Case) -> Section:
-    """What each change is worth in compute, with its trend, in sentences."""
-    arms = case.further["ladder"].groupby("label", sort=False) if "ladder" in case.further else ()
-    items = [" ".join(_lines("ladder", case, rows=list(named_rows(rows)))) for _, rows in arms]
-    return Section("ladder", "What changes are worth at each size", items=items)
+def results(case: Case) -> Section:
+    """What the study found: the overall verdict, the effects with what else differs in them, and the claims."""
+    table = tables.effects_table(case)
+    if naming.no_evidence(case.study.manifest):
+        table = table._replace(rows=table.rows.head(0))
+    return Section("results", "Results", overall(case), tables=[table, tables.claims_table(case)])
 
 
-def verdicts(case: Case) -> Section:
-    """A sentence per headline effect, with notes."""
-    notes = _lines("verdicts", case, families=tables.families(case), alone=ALONE)
-    return Section("verdicts", "Verdicts", notes, items=sentences(case))
+def notes(case: Case) -> list[str]:
+    """How the sentences are to be read."""
+    state = evidence.sequential_state(case.study, case.effects, case.claims)
+    return [tables.families(case), state, "The scope of each sentence is in parentheses."]
 
 
-def claims(case: Case) -> Section:
+def claims(case: Case) -> list[str]:
     """The claims with their verdicts, their earlier versions, and withdrawn claims."""
-    sheet = tables.claims_sheet(case)
-    said = overall(case).text
-    lines = [line.strip() for line in evidence.claim_lines(case.study.manifest, case.claims) if line not in said]
-    return Section("claims", "Claims", items=lines, sheets=[sheet] if sheet else [])
+    lines = [line.strip() for line in evidence.claim_lines(case.study.manifest, case.claims)]
+    return [line for line in lines if line not in overall(case)]
+
+
+def ladder(case: Case) -> list[str]:
+    """What each change is worth in compute at the largest size, with its trend."""
+    if "ladder" not in case.further:
+        return []
+    items = []
+    for label, rows in case.further["ladder"].groupby("label", sort=False):
+        top = list(named_rows(rows))[-1]
+        worth = f"its worth is not known, because {top.worth_note}"
+        if evidence.worth_words(top):
+            worth = evidence.worth_text(top)
+        trend = f"no trend: {top.why}"
+        if formatting.known(top.trend):
+            size = formatting.span(top.trend, top.trend_low, top.trend_high, 2)
+            trend = f"the logarithm of 1 + worth changes by {size} per tenfold compute"
+        compute = f"{top.compute:.1e}".replace("e+", "e")
+        items.append(f"{label}, at the top rung ({compute} FLOPs): {worth}, in compute {evidence.times(top)}; {trend}.")
+    return items
+
+
+def pictures(case: Case) -> list[Picture]:
+    """The figures that were drawn, with what each shows and how it is to be read."""
+    drawn = []
+    for name, table in case.drawn.items():
+        says = figures.KINDS[name].says
+        lines = "; ".join(line.rstrip(".") for line in table.attrs["caption"] if line)
+        caption = f"{says[:1].upper()}{says[1:].rstrip('.')}"
+        drawn.append(Picture(name, f"{caption}: {lines}." if lines else f"{caption}."))
+    return drawn
 
 
 def plan(case: Case) -> Section:
-    """The design, from factors to tuning, and the name of each factor and level with what the command line writes."""
+    """The design, and the name of each factor and level with what the command line writes."""
+    study = case.study
+    manifest = study.manifest
+    setting = partial(settings, configured_cells(manifest))
+    shape = f"{formatting.counted(len(manifest.cells), 'configuration')}, {formatting.counted(len(study.runs), 'run')}"
+    tuning = manifest.tuning
+    tuned = ""
+    if tuning:
+        values = ", ".join(map(formatting.setting, tuning.values))
+        tuned = f"{naming.key_name(manifest, tuning.key)} at {values}, {formatting.counted(tuning.seeds, 'seed')} each"
+    looks = manifest.sequential.looks if manifest.sequential else []
+    reference = [naming.assigned(manifest, factor, level) for factor, level in manifest.reference.items()]
+    facts = {
+        "design": manifest.design.replace("_", " "),
+        "reference": ", ".join(reference),
+        "runs": shape,
+        "seeds": formatting.ranged(map(str, manifest.seeds)),
+        "interim analyses": ", ".join(map(str, looks)),
+        "task": ", ".join(dict.fromkeys(str(task.title) for task in manifest.tasks.values())),
+        "metric": f"{naming.metric_name(manifest, *evidence.measures(manifest))}, at the last step",
+        "steps": setting("train", "steps"),
+        "learning rate": setting("optim", "lr"),
+        "margin": evidence.margin_line(study).removeprefix("margin: "),
+        "matched": naming.matched(manifest),
+        "tuned": tuned,
+    }
+    return Section("plan", "What was compared", manifest.remarks, facts, tables=[tables.compared_table(manifest)])
+
+
+def provenance(case: Case) -> Facts:
+    """The command, the code, the machine and the data."""
     manifest = case.study.manifest
-    known = [cell for cell in manifest.cells if cell.config is not None]
-    facts = _facts("plan", case, of=partial(configured, known))
-    each = [(factor, level) for factor, levels in manifest.factors.items() for level in levels]
-    name = partial(naming.named, manifest)
-    rows = [[name(factor), name(level, factor), f"{factor}={formatting.show(level)}"] for factor, level in each]
-    compared = Sheet("compared", "What was compared", ["factor", "level", "key"], rows, [])
-    return Section("plan", "Plan", manifest.remarks, facts=facts, sheets=[compared] * bool(rows))
-
-
-def runs(case: Case) -> Section:
-    """Every run with its status."""
-    study, metrics, rows = case.study, evidence.endpoints(case.study.manifest), []
-    costs = [name for name in ("steps", "seconds") if name in study.runs and study.runs[name].notna().any()]
-    over = evidence.overfit(study).notna()
-    for overfits, run in zip(over, study.runs.to_dict("records"), strict=True):
-        texts = [run["label"], str(run["seed"]), run["status"] + ", overfits" * overfits]
-        for name in (metrics[run["cell"]], *costs):
-            value, places = run.get(name), 0 if name in costs else 4
-            texts.append(formatting.number(value, places) if isinstance(value, int | float) else "–")
-        rows.append([*texts, run["path"] if isinstance(run["path"], str) else "–"])
-    score = naming.metric_name(study.manifest, *dict.fromkeys(metrics.values()))
-    head = ["configuration", "seed", "status", score, *costs, "run"]
-    return Section("runs", "Runs", [f"{counts(study)}."], sheets=[Sheet("runs", "Runs", head, rows, [])])
-
-
-def counts(study: Study) -> str:
-    """The number of runs by status: "6 runs: 5 done, 1 diverged"."""
-    found = study.runs["status"].value_counts()
-    ended = [f"{found[name]} {name}" for name in STATUSES if name in found]
-    return f"{formatting.counted(len(study.runs), 'run')}: {', '.join(ended)}"
-
-
-def differences(case: Case) -> Section:
-    """The settings in which cells differ."""
-    table = settings(case.study.manifest)
-    table = table.loc[:, table.nunique() > 1].rename_axis("configuration").rename_axis("setting", axis="columns")
-    shown = (table.T if len(table) <= WIDE else table).reset_index(allow_duplicates=True)
-    sheet = Sheet("differences", "Settings in which configurations differ", list(shown), shown.to_numpy().tolist(), [])
-    return Section("differences", "Configuration differences", sheets=[sheet] if len(table.columns) else [])
-
-
-def settings(manifest: Manifest) -> pandas.DataFrame:
-    """The settings of each cell (rows) as texts by dotted name, without those of the study; "–" where it has none.  A
-    component's `_target_` is listed under the component's name."""
-    whole = [cell.config.as_json() if cell.config else {} for cell in manifest.cells]
-    configs = [flat({key: value for key, value in each.items() if key not in STUDY_KEYS}) for each in whole]
-    rows = [
-        {
-            key.removesuffix("._target_"): json.dumps(value) if isinstance(value, list) else formatting.setting(value)
-            for key, value in config.items()
-            if not key.endswith("_partial_")
-        }
-        for config in configs
-    ]
-    return pandas.DataFrame(rows, [cell.label for cell in manifest.cells]).fillna("–")
-
-
-def common(manifest: Manifest) -> Sheet:
-    """The settings that are equal in all resolved configurations, with their values."""
-    table = settings(manifest)
-    shared = [[*pair] for pair in table.loc[:, table.nunique() == 1].iloc[0].items()]
-    return Sheet("shared", f"Settings that all configurations share ({len(shared)})", ["setting", "value"], shared, [])
-
-
-def left_out(case: Case) -> Section:
-    """Runs without a number and damaged files, with reasons."""
-    sheet, items = tables.losses_sheet(case), tables.damage(case.study)
-    text = [] if sheet or items else ["Nothing: every planned run ended with a number."]
-    return Section("left-out", "What was left out, and why", text, items=items, sheets=[sheet] if sheet else [])
-
-
-def report(case: Case, pictures: Iterable[Picture] = ()) -> str:
-    """The text of report.md, which is written next to its figures."""
-    found = sections(case, pictures)
-    parts = [part for section in found for part in (f"## {inline(section.title)}", *in_markdown(section))]
-    return "\n\n".join([f"# {inline(naming.title(case.study.manifest))}", *parts]) + "\n"
-
-
-def in_markdown(section: Section) -> Iterator[str]:
-    """The content of a section as paragraphs and tables of Markdown."""
-    yield from map(paragraph, section.text)
-    if section.facts:
-        yield "\n".join(f"- **{inline(name)}**: {inline(text)}" for name, text in section.facts)
-    if section.items:
-        yield "\n".join(f"- {paragraph(item)}" for item in section.items)
-    for each in (sheet for sheet in section.sheets if sheet.rows or sheet.notes):
-        if len(section.sheets) > 1:
-            yield f"### {inline(each.title)}"
-        yield markdown(each).rstrip("\n")
-    for picture in section.pictures:
-        yield f"![{inline(picture.name)}]({quote(picture.name)}.png)"
-        yield "  \n".join(paragraph(line) for line in [picture.says, *picture.caption] if line)
+    runs = case.study.runs
+    updated = f", last on {manifest.updated}" if manifest.updated else ""
+    tasks = [f"{task.name} ({key})" for key, task in manifest.tasks.items()]
+    return {
+        "study": manifest.study,
+        "source": manifest.source or "",
+        "program": manifest.program or "",
+        "command": manifest.command,
+        "written" if manifest.source else "planned": f"{manifest.created}{updated}",
+        "versions": ", ".join(f"{name} {version}" for name, version in manifest.versions.items()),
+        "torch of the runs": ", ".join(distinct(runs, "torch")),
+        "git commit": ", ".join(commit[:12] for commit in distinct(runs, "commit")),
+        "device": ", ".join(distinct(runs, "device")),
+        "data": "" if manifest.is_foreign else ", ".join(tasks),
+        "hash of the claims": manifest.claims_hash or "",
+    }

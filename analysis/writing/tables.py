@@ -1,38 +1,89 @@
-"""Tables of a study: CSV with every column and digit; Markdown and LaTeX with what a paper shows."""
+"""Tables of a study for reading: each is one DataFrame of texts, which Markdown, HTML and LaTeX show as it is.
 
-from collections.abc import Iterator, Mapping
+The CSV files beside them hold every column and digit, with the keys of the command line.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas
 
 from ablate import evidence, formatting
+from ablate.config.schema import STUDY_KEYS
 from ablate.evidence.verdicts import MIN_SEEDS
+from ablate.formatting import decimals, number, p_text, span
 from ablate.runs import naming
 from ablate.runs.files import write_atomic
 from ablate.runs.records import Manifest
 from ablate.runs.study import Study
 from ablate.runs.tables import is_timed, named_rows
 from analysis.case import Case
-from analysis.case.figures_yaml import NONE
-from analysis.prose import fields, macros, prose, sentence
-from analysis.writing import latex, sheet
-from analysis.writing.sheet import Sheet
 
-# Columns of runs.csv: the first, those before and after the metrics, and those that only a report shows.
+# Columns of runs.csv: the first, those before and after the metrics, and those that it leaves out.
 FIRST = ("cell", "label", "seed", "status")
 SHAPE = ("batches", "params", "flops_per_token")
 LAST = ("overfits", "seconds", "cpu_seconds", "vectors_seconds", "path", "error")
-RUN_FIELDS = {"steps", "device", "torch", "ended", "commit", "dirty"}
+RUN_FIELDS = ("steps", "device", "torch", "ended", "commit", "dirty")
+EMPTY = ("", "–", "0")  # texts that say nothing if a whole column has them
+NUMBER = re.compile(r"[<+−×]?\s?[\d,]*\.?\d+(e[-−]?\d+)?( %)?")
+MOST_LISTED = 12  # runs that a remark names
+LONG = 40  # rows of a table that a page folds
+COLUMNS_OF_A_PAGE = 8
+WIDE = 6  # configurations up to which they are columns of the table of differences
+Row = dict[str, str]
+
+
+class Table(NamedTuple):
+    """A table of texts.
+
+    `rows` has all columns, `main` names those that a page shows (all if it is empty), and `paper` holds what a paper
+    shows.  `notes` are sentences for below the table.
+    """
+
+    name: str  # of its files
+    title: str
+    rows: pandas.DataFrame
+    notes: list[str] = []  # noqa: RUF012
+    main: list[str] = []  # noqa: RUF012
+    paper: pandas.DataFrame | None = None
+
+    @property
+    def shown(self) -> pandas.DataFrame:
+        """The columns for a page."""
+        return self.rows[[name for name in self.main if name in self.rows]] if self.main else self.rows
+
+    @property
+    def is_long(self) -> bool:
+        """Whether a page shows the table folded."""
+        return len(self.rows) > LONG or self.shown.shape[1] > COLUMNS_OF_A_PAGE
+
+
+def numeric_columns(rows: pandas.DataFrame) -> list[bool]:
+    """Which columns of texts hold only numbers, so that they are aligned on the right."""
+    numeric = []
+    for place in range(rows.shape[1]):
+        texts = [text for text in rows.iloc[:, place] if text not in ("", "–")]
+        numeric.append(bool(texts) and all(NUMBER.fullmatch(text) for text in texts))
+    return numeric
+
+
+def frame(rows: list[Row]) -> pandas.DataFrame:
+    """Rows of texts as a table without the columns that say nothing."""
+    table = pandas.DataFrame(rows, dtype=object).fillna("")
+    return table.loc[:, ~table.isin(EMPTY).all()]
 
 
 def write(case: Case, folder: Path) -> list[Path]:
-    """Write every table: NAME.csv with all columns and the original names, NAME.md and NAME.tex for reading."""
-    files = [write_csv(frame, folder / f"{name}.csv") for name, frame in frames(case.plain or case).items()]
-    for each in sheets(case):
-        for suffix, text in (("md", sheet.markdown(each)), ("tex", latex.table(each))):
-            files.append(write_atomic(folder / f"{each.name}.{suffix}", text.encode()))
+    """Write every table: NAME.csv with all columns and the keys, NAME.md for reading."""
+    files = []
+    for name, table in csv_tables(case.plain or case).items():
+        files.append(write_csv(table, folder / f"{name}.csv"))
+    for table in tables(case):
+        files.append(write_atomic(folder / f"{table.name}.md", markdown(table).encode()))
     return files
 
 
@@ -44,102 +95,141 @@ def write_csv(table: pandas.DataFrame, file: Path) -> Path:
 def csv_text(table: pandas.DataFrame) -> str:
     """A table as CSV, with texts that a spreadsheet would run as a formula quoted."""
     safe = table.rename(columns=formatting.quoted)
-    for name in safe.columns[[not pandas.api.types.is_numeric_dtype(kind) for kind in safe.dtypes]]:
-        safe[name] = safe[name].map(formatting.quoted)
+    for name in safe.columns:
+        if not pandas.api.types.is_numeric_dtype(safe[name].dtype):
+            safe[name] = safe[name].map(formatting.quoted)
     return str(safe.to_csv(index=False, lineterminator="\n"))
 
 
-def frames(case: Case) -> dict[str, pandas.DataFrame]:
-    """The tables for CSV, by file name."""
-    found = {"runs": runs_table(case.study), "cells": scored_cells(case), "effects": case.effects, **case.further}
-    return found | ({"claims": case.claims} if len(case.claims) else {})
+def csv_tables(case: Case) -> dict[str, pandas.DataFrame]:
+    """The tables that are written as CSV, by file name."""
+    found = {"runs": runs_csv(case.study), "cells": scored_cells(case), "effects": case.effects, **case.further}
+    if len(case.claims):
+        found["claims"] = case.claims
+    return found
 
 
-def runs_table(study: Study) -> pandas.DataFrame:
-    """A row per run: cell, seed, status, factors, what was chosen for a matched cell, budget, metrics, path.  Cells are
-    in the study's order, so that programs that take the first level as the reference take the study's."""
-    runs, factors = study.runs, list(study.manifest.factors)
-    chosen = {cell.id: evidence.matched(study.manifest, cell) for cell in study.manifest.cells}
-    added = pandas.DataFrame([chosen[cell] for cell in runs["cell"]], index=runs.index)
-    metrics = [name for name in runs if name not in {*FIRST, *factors, *SHAPE, *LAST, *RUN_FIELDS}]
-    table = runs.join(added)
-    return table[[name for name in (*FIRST, *factors, *SHAPE, *added, *metrics, *LAST) if name in table]]
-
-
-def sheets(case: Case) -> list[Sheet]:
-    """The tables for reading: claims, effects, their particulars, cells, runs without a number."""
-    found = [claims_sheet(case), effects_sheet(case), particulars_sheet(case), cells_sheet(case), losses_sheet(case)]
-    found += further_sheets(case.further)
-    return [each for each in found if each is not None]
-
-
-def _sheet(name: str, rows: list[dict[str, str]], **content: Any) -> Sheet:
-    """A sheet whose title and notes are the lines of a template."""
-    title, *notes = prose(f"tables/{name}.txt", **content)
-    return Sheet(name, title, list(rows[0]) if rows else [], [list(row.values()) for row in rows], notes)
-
-
-def _filled(name: str, table: pandas.DataFrame, heads: Mapping[str, str] = NONE, **content: Any) -> Sheet:
-    """A sheet whose rows are templates, too, filled in with the rows of a table; `heads` replace headings."""
-    content |= {"table": table, **macros("rows/shared.txt")}
-    filled = (fields(f"rows/{name}.txt", row=row, **content) for row in named_rows(table))
-    return _sheet(name, [{heads.get(head, head): text for head, text in row.items()} for row in filled], **content)
-
-
-def _measured(
-    name: str, manifest: Manifest, table: pandas.DataFrame, heads: Mapping[str, str] = NONE, **content: Any
-) -> Sheet:
-    """The same of rows in the unit of the study's metric, which its heading names unless there are several."""
-    metrics = evidence.measures(manifest)
-    metric, several = naming.metric_name(manifest, *metrics), len(metrics) > 1
-    named = {head: f"{metric}, {head}" for head in ("mean ± SD", "difference [95 %]") if not several}
-    return _filled(name, table, {**heads, **named}, m=manifest, metric=metric, several=several, **content)
+def runs_csv(study: Study) -> pandas.DataFrame:
+    """A row per run: configuration, seed, status, factors, what matching chose, budget, metrics, path.  Configurations
+    are in the study's order, so that programs that take the first level as the reference take the study's."""
+    factors = list(study.manifest.factors)
+    matched = {cell.id: evidence.matched(study.manifest, cell) for cell in study.manifest.cells}
+    chosen = pandas.DataFrame([matched[cell] for cell in study.runs["cell"]], index=study.runs.index)
+    table = study.runs.join(chosen)
+    others = {*FIRST, *factors, *SHAPE, *chosen, *LAST, *RUN_FIELDS}
+    metrics = [name for name in study.runs if name not in others]
+    columns = [*FIRST, *factors, *SHAPE, *chosen, *metrics, *LAST]
+    return table[[name for name in columns if name in table]]
 
 
 def scored_cells(case: Case) -> pandas.DataFrame:
-    """The cells, with means over done seeds of every other test metric: other lengths, statistics and scores."""
-    study, metrics = case.study, evidence.measures(case.study.manifest)
-    split = metrics[0].split("/")[0]  # the validation split in tuning studies, whose test scores must stay unseen
-    known = [name for name in study.runs if name.startswith(f"{split}/") and study.runs[name].notna().any()]
-    means = {name: evidence.scores(study, name).mean() for name in known if metrics != [name]}
-    return case.cells.assign(**{name: case.cells["cell"].map(mean) for name, mean in means.items()})
+    """The configurations with the mean over seeds of every other metric of the same split."""
+    metrics = evidence.measures(case.study.manifest)
+    split = metrics[0].split("/")[0]  # validation in tuning studies, whose test scores must stay unseen
+    table = case.cells.copy()
+    for name in case.study.runs:
+        is_scored = name.startswith(f"{split}/") and metrics != [name] and case.study.runs[name].notna().any()
+        if is_scored:
+            table[name] = table["cell"].map(evidence.scores(case.study, name).mean())
+    return table
 
 
-def cells_sheet(case: Case) -> Sheet:
-    """The cells with mean ± SD over done seeds, the share of runs that diverged, and the budget."""
-    manifest, cells = case.study.manifest, scored_cells(case)
-    others = [name for name in cells if "/" in name]
-    heads = {str(i): _seen(case.study, name) for i, name in enumerate(others, 1)}
-    keys = {name: naming.key_name(manifest, cells[name].iloc[0]) for name in ("chosen", "tuned") if name in cells}
-    heads |= {name: key + ", tuned" * (name == "tuned") for name, key in keys.items()}
-    facts: dict[str, Any] = {"others": others, "places": formatting.decimals([cells["sd"].max()])}
-    facts["notes"] = [*naming.notes(manifest.cells), *remarks(case.study)]
-    return _measured("cells", manifest, cells, heads, **facts)
+def tables(case: Case) -> list[Table]:
+    """All tables that the study has data for."""
+    candidates = [claims_table(case), effects_table(case), cells_table(case)]
+    candidates += [further_table(name, table) for name, table in case.further.items()]
+    return [table for table in candidates if len(table.rows)]
 
 
-def _seen(study: Study, metric: str) -> str:
-    """A metric as a column heading, with the share of its examples that were seen in training."""
-    shares = [cell.seen_lengths.get(metric.partition("@")[2], 0.0) for cell in study.manifest.cells]
-    seen = f", {formatting.rough(max(shares))} seen in training" * (max(shares) > 0)
-    return naming.metric_name(study.manifest, metric) + seen
+# Effects and claims
 
 
-def effects_sheet(case: Case) -> Sheet:
-    """The family's effects with simultaneous intervals, then the other rows."""
-    table, manifest = evidence.best_first(case.effects), case.study.manifest
-    facts: dict[str, Any] = {"priced": table["worth"].notna().any(), "confounded": table["also"].ne("").any()}
+def effects_table(case: Case) -> Table:
+    """Every effect: the main comparisons with simultaneous intervals first, then the estimates."""
+    manifest = case.study.manifest
+    metric = naming.metric_name(manifest, *evidence.measures(manifest))
+    effects = evidence.best_first(case.effects)
+    rows = [effect_row(case, row) for row in named_rows(effects)]
+    main = ["effect", "metric", "difference [95 %]", "p (Bonferroni)", "verdict", "also differs in", "worth in steps"]
+    family = effects[effects["family"].astype(bool)]
+    paper = [paper_row(case, row) for row in named_rows(family if len(family) else effects)]
+    return Table("effects", f"Effects on {metric}", frame(rows), effects_notes(case, effects), main, frame(paper))
+
+
+def effect_row(case: Case, row: Any) -> Row:
+    """All texts of an effect."""
+    manifest = case.study.manifest
+    several = len(evidence.measures(manifest)) > 1
     time = "CPU time" if case.study.time_column == "cpu_seconds" else "time"
-    costs = {"flops_ratio": "training FLOPs", "seconds_ratio": time}
-    facts |= {"costs": {name: head for name, head in costs.items() if table[name].notna().any()}}
-    facts["timed"] = is_timed(manifest)
-    facts |= {"sequential": evidence.sequential_state(case.study, table, case.claims), "families": families(case)}
-    facts |= {"notes": remarks(case.study), "tried": evidence.common_rows(manifest)}
-    return _measured("effects", manifest, table, judged=judged, **facts)
+    losses = row.failed + row.missing + row.diverged + row.diverged_reference
+    worth = evidence.worth_words(row, "").removeprefix("worth ").strip()
+    texts = {
+        "effect": row.label,
+        "metric": naming.metric_name(manifest, row.metric) if several else "",
+        "difference [95 %]": difference(row),
+        "p (Bonferroni)": p_text(row.p_bonferroni),
+        "verdict": verdict(manifest, row),
+        "also differs in": row.also,
+        "worth in steps": worth or "–",
+        "role": "main comparison" if row.family else "estimate only",
+        "seeds": f"{row.n} {'paired' if row.paired else 'unpaired'}",
+        "SD of the difference": number(row.sd, decimals([row.sd])),
+        "correlation of the sides": number(row.correlation, 2),
+        "smallest effect found": number(row.smallest, decimals([row.smallest])),
+        "margin": number(row.margin, decimals([row.margin])),
+        "runs without result": str(int(losses)),
+        "training FLOPs": ratio(row.flops_ratio),
+        time: ratio(row.seconds_ratio),
+    }
+    if hasattr(row, "match_difference"):
+        texts[f"left by match={manifest.match}"] = formatting.remainder(row.match_difference)
+    return texts
 
 
-def judged(manifest: Manifest, row: Any) -> str:
+def paper_row(case: Case, row: Any) -> Row:
+    """The texts of an effect that a paper shows."""
+    texts = effect_row(case, row)
+    shown = {name: texts[name] for name in ("effect", "metric", "difference [95 %]", "p (Bonferroni)")}
+    return shown | {"verdict": "no verdict" if row.verdict == "withheld" else row.verdict}
+
+
+def ratio(value: float) -> str:
+    """A cost as a multiple of the other side's."""
+    return f"×{number(value, 2)}" if formatting.known(value) else "–"
+
+
+def verdict(manifest: Manifest, row: Any) -> str:
     """The verdict of an effect in words."""
     return formatting.verdict(row, partial(naming.assigned, manifest))
+
+
+def effects_notes(case: Case, effects: pandas.DataFrame) -> list[str]:
+    """What the columns of the effects mean, and how they are judged."""
+    study = case.study
+    family = int(effects["family"].sum())
+    notes = []
+    if family:
+        kind = evidence.interval_kind(effects["metric"])
+        count = formatting.counted(family, "main comparison")
+        notes.append(f"Intervals are simultaneous over the {count} ({kind}).")
+    if family < len(effects):
+        notes.append("Other rows are estimates only, with 95 % intervals that are not corrected.")
+    notes.append("The differences hold for one corpus and one size; intervals cover the choice of seeds.")
+    if effects["worth"].notna().any():
+        notes.append(
+            "Worth in steps: how many per cent more (+) or fewer (−) training steps of the reference bring as much."
+        )
+    if effects["smallest"].notna().any():
+        notes.append("Smallest effect found: the smallest that a new study of as many seeds finds with 80 % power.")
+    if effects["flops_ratio"].notna().any() or effects["seconds_ratio"].notna().any():
+        speed = "speed is compared by itself" if is_timed(study.manifest) else "compare speed with timing=isolated"
+        notes.append(f"Training FLOPs and time are multiples of the other side's; time includes evaluations ({speed}).")
+    notes += [families(case), evidence.sequential_state(study, effects, case.claims)]
+    heading, values = evidence.common_rows(study.manifest)
+    if values:
+        notes.append(f"{heading}:")
+        notes += [f"{name}: {', '.join(differences)}" for name, *differences in values]
+    return [*filter(None, notes), *remarks(study)]
 
 
 def families(case: Case) -> str:
@@ -147,36 +237,257 @@ def families(case: Case) -> str:
     return sentence(evidence.families(case.study.manifest, int(case.effects["family"].sum())))
 
 
-def particulars_sheet(case: Case) -> Sheet | None:
-    """Details of each effect: mean ± SD of the differences, correlation, power, margin."""
-    further = ("correlation", "smallest", "margin")
-    table = evidence.best_first(case.effects)
-    known = [name for name in further if table[name].notna().any()]
-    shown = _measured("particulars", case.study.manifest, table, known=known)
-    return shown if len(table) else None
-
-
-def claims_sheet(case: Case) -> Sheet | None:
+def claims_table(case: Case) -> Table:
     """The claims of the study file with their verdicts, corrected for their number."""
-    return None if case.claims.empty else _filled("claims", case.claims, families=families(case))
-
-
-def losses_sheet(case: Case) -> Sheet | None:
-    """Cells with lost runs: the share that diverged, the seeds, and the first reason."""
     rows = []
-    for row in named_rows(case.cells):
-        runs = case.study.runs[case.study.runs["cell"] == row.cell]
-        for status in ("diverged", "failed", "missing"):
-            if len(lost := runs[runs["status"] == status]):
-                reasons = [text for text in lost["error"] if isinstance(text, str) and text]
-                about = {"row": row, "status": status, "reason": next(iter(reasons), "–"), **macros("rows/shared.txt")}
-                rows.append(fields("rows/losses.txt", lost=lost, every=runs, **about))
-    return _sheet("losses", rows) if rows else None
+    paper = []
+    for row in named_rows(case.claims):
+        is_multiplier = row.relation == "multiplier" and row.n
+        text = evidence.times(row, "mean") if is_multiplier else difference(row)
+        short = {"claim": row.name, "difference [95 %]": text, "p (Holm)": p_text(row.p_holm)}
+        written = "registered" if row.registered else "post hoc"
+        more = {"written": f"{written}, edited" if row.edited else written, "seeds": str(row.n), "finding": row.says}
+        judged = f"{row.verdict}: {row.note}" if row.note else row.verdict
+        rows.append({**short, "verdict": judged, **more})
+        paper.append({**short, "verdict": row.verdict})
+    notes = [
+        "Holm's step-down decides registered claims; their intervals are simultaneous, so that one may hold zero where "
+        "the claim is decided. Registered: written before any seed had results on both sides."
+    ]
+    notes += filter(None, [families(case)])
+    main = ["claim", "difference [95 %]", "p (Holm)", "verdict", "written"]
+    return Table("claims", "Claims", frame(rows), notes, main, frame(paper))
+
+
+# Configurations and runs
+
+
+def cells_table(case: Case) -> Table:
+    """The configurations: mean ± SD over seeds, lost runs, budget, and every other metric."""
+    manifest = case.study.manifest
+    metric = naming.metric_name(manifest, *evidence.measures(manifest))
+    table = scored_cells(case)
+    rows = [cell_row(case, row, table) for row in named_rows(table)]
+    notes = [*naming.notes(manifest.cells), *remarks(case.study)]
+    paper = frame([{name: row[name] for name in ("configuration", "mean ± SD", "seeds", "parameters")} for row in rows])
+    return Table("cells", f"Configurations: {metric} over seeds", frame(rows), notes, [], paper)
+
+
+def cell_row(case: Case, row: Any, table: pandas.DataFrame) -> Row:
+    """All texts of a configuration; `table` has the means of further metrics."""
+    manifest = case.study.manifest
+    places = decimals([table["sd"].max()])
+    spread = f" ± {number(row.sd, places)}" if row.n > 1 else " (one seed)" if row.n else ""
+    params = getattr(row, "params", None)
+    change = getattr(row, "params_vs_reference", None)
+    vectors = getattr(row, "vectors_seconds", None)
+    several = len(evidence.measures(manifest)) > 1
+    texts = {
+        "configuration": row.name,
+        "metric": naming.metric_name(manifest, row.metric) if several else "",
+        "mean ± SD": number(row.mean, places) + spread,
+        "seeds": f"{row.n} of {row.runs}",
+        "diverged [Wilson 95 %]": diverged_share(row) if table["diverged"].any() else "",
+        "failed": str(row.failed),
+        "missing": str(row.missing),
+        "parameters": f"{int(params):,}" if formatting.known(params) else "–",
+        "parameters to reference": formatting.percent(change) if formatting.known(change) and not row.reference else "",
+        "vectors, CPU-s": number(vectors, 1) if formatting.known(vectors) else "–",
+    }
+    if hasattr(row, "match"):
+        texts[naming.key_name(manifest, row.chosen)] = str(row.chosen_value)
+        texts[f"left by match={row.match}"] = formatting.remainder(row.match_difference)
+    if hasattr(row, "tuned"):
+        texts[f"{naming.key_name(manifest, row.tuned)}, tuned"] = formatting.setting(row.tuned_value)
+    for name in table:
+        if "/" in name:
+            texts[metric_heading(case.study, name)] = number(table.at[row.Index, name], places)
+    return texts
+
+
+def metric_heading(study: Study, metric: str) -> str:
+    """A metric as a heading, with the share of its examples that were seen in training."""
+    heading = naming.metric_name(study.manifest, metric)
+    length = metric.partition("@")[2]
+    seen = max(cell.seen_lengths.get(length, 0.0) for cell in study.manifest.cells)
+    return f"{heading}, {formatting.rough(seen)} seen in training" if seen else heading
+
+
+def diverged_share(row: Any) -> str:
+    """The share of a configuration's ended runs that diverged, with its interval."""
+    ended = row.diverged + row.done
+    if not ended:
+        return "none ended"
+    return f"{row.diverged} of {ended} [{100 * row.diverged_low:.0f} %, {100 * row.diverged_high:.0f} %]"
+
+
+def runs_table(study: Study) -> Table:
+    """Every run with its status and score."""
+    metrics = evidence.endpoints(study.manifest)
+    score = naming.metric_name(study.manifest, *dict.fromkeys(metrics.values()))
+    overfits = evidence.overfit(study).notna()
+    rows = []
+    for run, is_overfitting in zip(study.runs.to_dict("records"), overfits, strict=True):
+        row = {
+            "configuration": run["label"],
+            "seed": str(run["seed"]),
+            "status": f"{run['status']}, overfits" if is_overfitting else run["status"],
+            score: number_of(run.get(metrics[run["cell"]]), 4),
+            "steps": number_of(run.get("steps"), 0),
+            "seconds": number_of(run.get("seconds"), 0),
+            "run": run["path"] if isinstance(run["path"], str) else "–",
+            "error": run["error"] if isinstance(run["error"], str) else "",
+        }
+        rows.append(row)
+    return Table("runs", "Runs", frame(rows))
+
+
+def lost_table(study: Study) -> Table:
+    """The runs without a result, with the reasons."""
+    runs = runs_table(study).rows
+    return Table("lost", "Runs without a result", runs[~runs["status"].str.startswith("done")])
+
+
+def number_of(value: Any, places: int) -> str:
+    """A number, or a dash if it is none."""
+    return number(value, places) if isinstance(value, int | float) else "–"
+
+
+def settings(manifest: Manifest) -> pandas.DataFrame:
+    """The settings of each configuration (rows) as texts by dotted name, "–" where it has none.  A component's class is
+    listed under the component's name."""
+    rows = []
+    for cell in manifest.cells:
+        config = cell.config.as_json() if cell.config else {}
+        nested = {key: value for key, value in config.items() if key not in STUDY_KEYS}
+        row = {}
+        for key, value in formatting.flat(nested).items():
+            if not key.endswith("_partial_"):
+                text = json.dumps(value) if isinstance(value, list) else formatting.setting(value)
+                row[key.removesuffix("._target_")] = text
+        rows.append(row)
+    return pandas.DataFrame(rows, [cell.label for cell in manifest.cells]).fillna("–")
+
+
+def differences_table(manifest: Manifest) -> Table:
+    """The settings in which configurations differ."""
+    table = settings(manifest)
+    differing = table.loc[:, table.nunique() > 1]
+    if len(table) <= WIDE:
+        differing = differing.T
+    name = "setting" if len(table) <= WIDE else "configuration"
+    rows = differing.rename_axis(name).reset_index(allow_duplicates=True)
+    return Table("differences", "Settings in which configurations differ", rows if differing.size else rows.head(0))
+
+
+def compared_table(manifest: Manifest) -> Table:
+    """The name of each factor and level, with what the command line writes."""
+    rows = []
+    for factor, levels in manifest.factors.items():
+        for level in levels:
+            names = {"factor": naming.named(manifest, factor), "level": naming.named(manifest, level, factor)}
+            rows.append({**names, "key": f"{factor}={formatting.show(level)}"})
+    return Table("compared", "Names and keys", pandas.DataFrame(rows))
+
+
+# Several tasks, speed, ladders
+
+
+def further_table(name: str, table: pandas.DataFrame) -> Table:
+    """A table of `analysis.stats`."""
+    title, *notes = FURTHER[name]
+    rows = []
+    for row in named_rows(table):
+        texts = {"variant": row.label} if hasattr(row, "label") else {}
+        for column in table:
+            if column in COLUMNS:
+                heading, text_of = COLUMNS[column]
+                texts[heading] = text_of(row)
+            elif name == "ranks":
+                texts[column] = str(table.at[row.Index, column])
+        rows.append(texts)
+    return Table(name, title, frame(rows), notes)
+
+
+def difference(row: Any) -> str:
+    """The difference of a row with its interval, or the difference alone."""
+    return span(row.mean, row.low, row.high, decimals([(row.high - row.low) / 2]))
+
+
+# Headings and texts of the columns that are shown, by their names.
+COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
+    "variant": ("variant", lambda row: row.variant),
+    "task": ("task", lambda row: row.task),
+    "rung": ("rung", lambda row: str(row.rung)),
+    "n": ("seeds", lambda row: str(row.n)),
+    "runs": ("runs", lambda row: str(row.runs)),
+    "compute": ("compute, FLOPs", lambda row: f"{row.compute:.1e}".replace("e+", "e")),
+    "worth": ("worth in steps [95 %]", lambda row: evidence.worth_words(row, "").removeprefix("worth ") or "–"),
+    "cost": ("cost", lambda row: ratio(row.cost)),
+    "multiplier": ("multiplier [95 %]", evidence.times),
+    "trend": ("trend [95 %]", lambda row: span(row.trend, row.trend_low, row.trend_high, 2)),
+    "gain": ("gain", lambda row: number(row.gain, 3, signed=True)),
+    "others": ("mean gain on the other tasks", lambda row: number(row.others, 3, signed=True)),
+    "mean": ("difference [95 %]", difference),
+    "iqm": ("interquartile mean [95 %]", lambda row: f"{row.iqm:.3f} [{formatting.ends(row.low, row.high, 3)}]"),
+    "p_bonferroni": ("p (Bonferroni)", lambda row: p_text(row.p_bonferroni)),
+    "verdict": ("verdict", formatting.verdict),
+    "mean_rank": ("mean rank", lambda row: f"{row.mean_rank:.3g}"),
+    "worth_note": ("note", lambda row: row.worth_note),
+    "why": ("no trend because", lambda row: row.why),
+    "rates": ("learning rates", lambda row: row.rates),
+}
+# Title and notes.
+FURTHER = {
+    "ladder": [
+        "What changes are worth at each size",
+        "Worth: how many per cent more (+) or fewer (−) training steps of the reference of that size bring as much; "
+        "intervals are simultaneous over all worths and trends.",
+        "Multiplier: the same in training compute, (1 + worth) / cost, with cost the change's compute for the same "
+        "tokens over the reference's.",
+        "Trend: change of log(1 + worth) per tenfold compute.",
+    ],
+    "speed": [
+        "Effects on the seconds of a training step",
+        "Runs were trained one at a time, the configurations of a seed in turn, every other seed backwards. "
+        "Seconds are means over training steps after the first few, without evaluations and compiling; better is "
+        "faster, on this machine. These rows are corrected by themselves.",
+    ],
+    "tasks": [
+        "Does an effect depend on the task?",
+        "Gains over the reference variant, in shares of the way from guessing to perfect, and their difference to the "
+        f"other tasks' mean; intervals are simultaneous over the rows, none below {MIN_SEEDS} seeds. No gain where the "
+        "two lost different numbers of runs.",
+    ],
+    "aggregate": [
+        "All tasks together",
+        "The mean of the middle half of all runs, in shares of the way from guessing to perfect, with a bootstrap that "
+        "draws runs within each task (Agarwal et al. 2021), widened for few runs. Diverged runs have no score.",
+    ],
+    "ranks": [
+        "Ranks on each task",
+        "Ranks of mean scores, 1 the best, ties shared; variants rank behind those with fewer diverged runs.",
+    ],
+}
+
+
+# Remarks
 
 
 def remarks(study: Study) -> list[str]:
-    """Notes for the reader of any table: looks, a single seed, runs without a number, damage."""
-    return prose("tables/remarks.txt", study=study, m=study.manifest, runs=study.runs, damage=damage(study))
+    """Notes for the reader of any table: interim analyses, a single seed, runs without a result, damage."""
+    manifest = study.manifest
+    notes = [naming.role(manifest), *manifest.remarks, naming.matched(manifest), evidence.unadjusted(manifest)]
+    notes.append(evidence.margin_line(study))
+    notes.append(evidence.overfitting(study))
+    if len(manifest.seeds) == 1:
+        notes.append("one seed: no interval, no verdict")
+    for status in ("diverged", "failed", "missing"):
+        lost = study.runs[study.runs["status"] == status]
+        if len(lost):
+            names = formatting.first_of(lost["label"] + " seed " + lost["seed"].astype(str), MOST_LISTED)
+            notes.append(f"{formatting.counted(len(lost), 'run')} {status}: {names}")
+    return [*filter(None, notes), *damage(study)]
 
 
 def damage(study: Study) -> list[str]:
@@ -184,13 +495,48 @@ def damage(study: Study) -> list[str]:
     return study.notes if study.manifest.source else [f"note: {note}" for note in study.notes]
 
 
-def further_sheets(found: Mapping[str, pandas.DataFrame]) -> Iterator[Sheet]:
-    """A sheet for each table of `analysis.stats.tables`."""
-    for name, table in found.items():
-        if name == "ranks":  # whose columns are the study's tasks
-            shown = table.rename(columns={"mean_rank": "mean rank"})
-            shown = shown.astype({name: float for name in shown if name != "variant"})
-            rows = shown.map(lambda value: f"{value:.3g}" if isinstance(value, float) else value).to_dict("records")
-            yield _sheet(name, rows)
-        else:
-            yield _filled(name, table, least=MIN_SEEDS)
+def counts(study: Study) -> str:
+    """The number of runs by status: "6 runs: 5 done, 1 diverged"."""
+    by_status = study.runs["status"].value_counts(sort=False)
+    order = [name for name in ("done", "diverged", "failed", "missing") if name in by_status]
+    ended = ", ".join(f"{by_status[name]} {name}" for name in order)
+    return f"{formatting.counted(len(study.runs), 'run')}: {ended}"
+
+
+def sentence(text: str) -> str:
+    """A remark as a sentence: capitalised, or after "Note:" if it begins with a key; "" stays ""."""
+    if not text:
+        return ""
+    first = text.partition(" ")[0]
+    begins_with_key = any(sign in first for sign in "=._")
+    capitalised = f"Note: {text}" if begins_with_key else text[:1].upper() + text[1:]
+    return f"{capitalised.rstrip('.')}."
+
+
+# Markdown
+
+
+def markdown(table: Table) -> str:
+    """A table in Markdown, with all columns and its notes below."""
+    parts = [markdown_rows(table.rows)] if len(table.rows) else []
+    parts += [f"{paragraph(note)}\n" for note in table.notes]
+    return "\n".join(parts)
+
+
+def markdown_rows(rows: pandas.DataFrame) -> str:
+    """A DataFrame of texts as a table in Markdown."""
+    aligned = ["---:" if is_numeric else "---" for is_numeric in numeric_columns(rows)]
+    lines = [[inline(str(name)) for name in rows.columns], aligned]
+    lines += [[inline(text) for text in row] for row in rows.to_numpy()]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+
+
+def inline(text: str) -> str:
+    """Text escaped for use within a line of Markdown."""
+    text = formatting.visible(re.sub(r"\s+", " ", text))
+    return re.sub(r"([\\`*$]|<(?=[A-Za-z/!?])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|!(?=\[)|(?<=\])\()", r"\\\1", text)
+
+
+def paragraph(text: str) -> str:
+    """Text escaped for use as a Markdown paragraph, so that its start is no heading, list or quote."""
+    return re.sub(r"^(?:(?=[#>]|[-+] )|(\d+)(?=[.)] ))", r"\1\\", inline(text))

@@ -9,7 +9,7 @@ from ablate import evidence
 from ablate.formatting import counted, listed
 from ablate.runs import naming
 from analysis.case import Case
-from analysis.writing.sheet import Sheet, markdown
+from analysis.writing.tables import markdown_rows
 from gallery.answers import is_decided
 
 KINDS = {
@@ -105,7 +105,7 @@ def table_of(families: list[Family]) -> str:
             counts += [verdicts.count("undecided"), verdicts.count("withheld")]
             rows.append([title, *(f"{count:,}" for count in counts)])
     head = ["", "studies", "judged", "decided", "undecided", "no verdict"]
-    return markdown(Sheet("verdicts", "", head, rows, [])).rstrip("\n")
+    return markdown_rows(pandas.DataFrame(rows, columns=head)).rstrip("\n")
 
 
 def expected_errors(families: list[Family]) -> list[str]:

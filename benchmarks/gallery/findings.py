@@ -6,8 +6,7 @@ from ablate import evidence, formatting
 from ablate.runs import naming
 from analysis.case import Case
 from analysis.writing import tables
-from analysis.writing.sections import counts
-from analysis.writing.sheet import Sheet, inline, markdown, paragraph
+from analysis.writing.tables import counts, inline, markdown_rows, paragraph
 from gallery.answers import is_decided
 from gallery.false_verdicts import all_verdicts
 from gallery.studies import BY_HAND, FIGURES, RESULTS, StudyFile, Trained, missing_variants
@@ -130,8 +129,8 @@ def effects(case: Case) -> str:
     parts = [f"{inline(heading)}. *Runs without result* are those of both sides that diverged, failed or are missing."]
     chosen = rows[decided | withheld]
     if len(chosen):
-        sheet: Sheet = tables.effects_sheet(case._replace(effects=chosen))
-        parts.append(markdown(sheet._replace(notes=[])).rstrip("\n"))
+        table = tables.effects_table(case._replace(effects=chosen))
+        parts.append(markdown_rows(table.shown).rstrip("\n"))
     return "\n\n".join(parts)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from ablate.formatting import listed
-from analysis.writing.sheet import inline, paragraph
+from analysis.writing.tables import inline, paragraph
 from gallery.findings import WRITTEN, picture
 from gallery.studies import RESULTS, StudyFile
 

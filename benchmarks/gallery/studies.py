@@ -21,7 +21,7 @@ from analysis import figures
 from analysis.case import Case, case_of
 from analysis.figures.kind import MOST
 from analysis.writing import tables
-from analysis.writing.sheet import Sheet
+from analysis.writing.tables import Table
 from gallery.answers import answer_of
 
 RESULTS = Path("experiments") / "results"
@@ -78,9 +78,9 @@ class Trained:
         return {name: drawable[name] for name in wanted if name in drawable}
 
     @functools.cached_property
-    def sheets(self) -> list[Sheet]:
+    def sheets(self) -> list[Table]:
         """The tables for reading that are written beside the figures."""
-        return [sheet for sheet in tables.sheets(self.case) if sheet.name in SHEETS]
+        return [sheet for sheet in tables.tables(self.case) if sheet.name in SHEETS]
 
 
 @dataclasses.dataclass(frozen=True)

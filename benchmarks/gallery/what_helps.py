@@ -4,13 +4,15 @@ import math
 import statistics
 from typing import Any
 
+import pandas
+
 from ablate import evidence, formatting
 from ablate.evidence.tuned import common
 from ablate.formatting import number
 from ablate.runs import naming
 from ablate.runs.records import Manifest
 from ablate.runs.tables import named_rows
-from analysis.writing.sheet import Sheet, markdown
+from analysis.writing.tables import Table, markdown
 from gallery.studies import StudyFile, Trained
 
 SMALL = "catalogue_tuned"
@@ -122,19 +124,20 @@ def answer_of(changes: list[dict[str, str]], params: str) -> str:
     return f"**{first}** The others, at {params}: {', '.join(counts)}."
 
 
-def verdict_table(changes: list[dict[str, str]], small: str, large: str) -> Sheet:
+def verdict_table(changes: list[dict[str, str]], small: str, large: str) -> Table:
     """Each change with its verdict, both differences, and its cost."""
     head = ["change", "verdict", f"difference in test loss at {small} [95 %]", f"at {large} [95 %]", "CPU time"]
     rows = [[change[key] for key in ("name", "verdict", "small", "large", "time")] for change in changes]
-    return Sheet("what-helps", "", head, rows, [])
+    return Table("what-helps", "", pandas.DataFrame(rows, columns=head))
 
 
-def detail_table(changes: list[dict[str, str]], rate: str, notes: list[str]) -> Sheet:
+def detail_table(changes: list[dict[str, str]], rate: str, notes: list[str]) -> Table:
     """How each change does at common learning rates, and what else its configuration has."""
     keys = ("name", "key", "at one rate", "lower at", "rate", "FFN width", "FLOPs", "also")
     head = ["change", "key", f"at {rate} for both", "lower at", "learning rate", "FFN width", "training FLOPs"]
     head.append("also set")
-    return Sheet("details", "", head, [[change[key] for key in keys] for change in changes], notes)
+    rows = [[change[key] for key in keys] for change in changes]
+    return Table("details", "", pandas.DataFrame(rows, columns=head), notes)
 
 
 def facts_of(small: Trained, large: Trained) -> dict[str, Any]:

@@ -16,8 +16,7 @@ from analysis import figures
 from analysis.figures.draw import style
 from analysis.figures.kind import Page, page_of
 from analysis.figures.stamp import Stamp, metadata, read_stamp, stamp_of
-from analysis.writing.sheet import markdown
-from analysis.writing.tables import csv_text
+from analysis.writing.tables import csv_text, markdown
 from gallery import findings, pages
 from gallery.studies import FIGURES, StudyFile, Trained, study_files
 from gallery.what_helps import what_helps

@@ -13,7 +13,7 @@ from ablate.cli.summary import summary
 from ablate.runs.records import Cell
 from ablate.runs.study import Study
 from analysis.case import case_of
-from analysis.cli.main import _lines as printed
+from analysis.cli.main import lines as printed
 from analysis.writing import tables
 from analysis.writing.methods import markdown
 from analysis.writing.sentences import sentences
@@ -75,9 +75,9 @@ def test_summary_tables_methods_and_sentences_say_it() -> None:
     case = case_of(study, Path())
     named = f"FFN {BIAS}"
     assert sum(line.endswith(f"; also differs in {named}") for line in printed(case)) == 1
-    sheet = tables.effects_sheet(case)
-    assert [row[sheet.head.index("also differs in")] for row in sheet.rows][:2] in (["", named], [named, ""])
-    assert f"With FFN: SwiGLU − ReLU MLP, the two sides differ in more than that: {named}." in markdown(case)
+    rows = tables.effects_table(case).rows
+    assert list(rows["also differs in"])[:2] in (["", named], [named, ""])
+    assert f"With FFN: SwiGLU − ReLU MLP, the two sides also differ in {named}." in markdown(case)
     assert sum(f"also differs in {named}" in sentence for sentence in sentences(case)) == 1
 
 

@@ -15,7 +15,7 @@ from ablate.config.typed_json import parse
 from ablate.python import Study
 from ablate.runs.records import ClaimEntry, MarginEntry
 from analysis.case import case_of
-from analysis.cli.main import _lines
+from analysis.cli.main import lines
 from analysis.writing import methods, tables
 
 CASES: dict[str, dict[str, list[Any]]] = {  # by the factor whose last level has an effect
@@ -89,7 +89,7 @@ def test_registered_claims_leave_effects_untested_unless_they_were_asked_for(cla
     assert family["p_bonferroni"].isna().tolist() == [untested] * len(family)
     assert table["low"].notna().all() and table["mean"].notna().all(), "nothing that is known is lost"
     given = case_of(study, Path())
-    outputs = [summary(study), "\n".join(_lines(given)), " ".join(methods.methods(given)), repr(Study(**vars(study)))]
+    outputs = [summary(study), "\n".join(lines(given)), " ".join(methods.methods(given)), repr(Study(**vars(study)))]
     said = "nly the registered claims are tested" if claims else "othing is tested: its registered claims were edited"
     assert all(text.count(said) == untested for text in outputs), "once"
     assert all("better (" not in text for text in outputs) == untested
@@ -107,8 +107,8 @@ GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 def test_claims_and_effects_are_said_to_be_families_of_their_own() -> None:
     given = case_of(study_of(GRID, range(5), shifted, claims=claimed(True), effects=ALL), Path())
     said = "1 registered claim and 3 effects are tested separately, each group with its own 5 % of false verdicts"
-    outputs = [summary(given.study), "\n".join(_lines(given)), " ".join(methods.methods(given))]
-    outputs += ["\n".join(sheet.notes) for sheet in tables.sheets(given) if sheet.name in ("claims", "effects")]
+    outputs = [summary(given.study), "\n".join(lines(given)), " ".join(methods.methods(given))]
+    outputs += ["\n".join(sheet.notes) for sheet in tables.tables(given) if sheet.name in ("claims", "effects")]
     assert len(outputs) == 5 and all(said in text for text in outputs)
 
 

@@ -1,39 +1,24 @@
-"""All that people read of small studies, as text: summary, report, tables, macros, and what stands in each figure.
+"""Small studies of all kinds, and what people read of them: summary, tables, methods paragraph.
 
 `make records` writes them to tests/recorded/pages, `tests/analysis/test_pages.py` compares.
 """
 
-import dataclasses
 import json
 import math
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-import numpy as np
 from fake_studies import STEPS, TASK, edit_manifest, fabricate, plain_score, whole
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.collections import Collection, LineCollection
-from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import ConnectionPatch, Patch
-from matplotlib.text import Text
 
 from ablate.cli.summary import summary
 from ablate.runs.files import write_json
 from ablate.runs.folder import Run
 from ablate.runs.manifest import read_manifest
 from ablate.runs.study import load_study
-from analysis import figures
 from analysis.case import case_of
-from analysis.cli import output
-from analysis.figures.draw import style
-from analysis.figures.kind import page_of
-from analysis.writing import tables
+from analysis.writing import methods, tables
 
 PAGES = Path(__file__).parents[1] / "recorded" / "pages"
 GRID: dict[str, list[Any]] = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
@@ -181,14 +166,6 @@ def many(folder: Path) -> str:
 
 
 TWO = {"lm": TASK, "mqar": ACCURACY}
-# What is drawn for one column of two, too, and of which studies the figures are drawn that every study has.
-NARROW = {"exchange": {"claims"}, "timed": {"interactions"}, "lengths": {"sensitivity"}}
-BASIC = {
-    "curves": {"none ended", "one tuning seed", "two tasks"},
-    "seeds": {"solved", "unpaired", "two tasks", "many"},
-    "effects": {"exchange", "many", "skewed", "alone", "none ended"},
-    "interactions": {"exchange"},
-}
 RATES = {"optim.weight_decay": [0.0, 0.1, 1.0], "norm": ["ln", "rms"]}
 AUTO = {"looks": [5, 8, 12, 20], "at": 8, "max": 20}
 SHOWN: dict[str, Callable[[Path], str]] = {
@@ -216,109 +193,13 @@ SHOWN: dict[str, Callable[[Path], str]] = {
 
 
 def pages(folder: Path, name: str) -> str:
-    """All that people read of one of the studies."""
+    """The summary, the tables and the methods paragraph of one of the studies."""
     study = load_study(folder, SHOWN[name](folder))
     case = case_of(study, folder)
-    narrow = NARROW.get(name, set())
-    wide = {figure for figure in figures.KINDS if name in BASIC.get(figure, {name})}
-    given = dataclasses.replace(figures.edits(case), figures=[each for each in figures.KINDS if each in wide | narrow])
-    found = {"summary": summary(study, folder)}
-    with matplotlib.rc_context(style.RC):
-        case.drawn.update(figures.tables(case, given))
-        for width, shown in ((6.75, wide), (3.3, narrow)):
-            page = page_of(study.manifest, dataclasses.replace(given, width=width, caption=width < 4))
-            for figure, table in [(figure, table) for figure, table in case.drawn.items() if figure in shown]:
-                found[f"{figure} {width}"] = "\n".join(described(figures.KINDS[figure].draw(table, page)))
-    files = [*tables.write(case, folder / "out"), *output.write_paper(case, folder / "out")]
-    found |= {file.name: file.read_text() for file in files if file.suffix != ".csv"}
-    found |= {f"{name}.csv": table.to_csv(float_format=number) for name, table in tables.frames(case).items()}
-    text = "\n".join(f"######## {title}\n{text}" for title, text in found.items()) + "\n"
+    texts = {"summary": summary(study, folder), "methods": methods.markdown(case)}
+    texts |= {table.name: tables.markdown(table) for table in tables.tables(case)}
+    text = "\n".join(f"######## {title}\n{text}" for title, text in texts.items()) + "\n"
     return text.replace(str(folder), "FOLDER")
-
-
-def described(figure: Figure) -> Iterator[str]:
-    """A figure line by line: what stands where, in which colour and size, without drawing it."""
-    width, height = figure.get_size_inches()
-    yield f"figure {number(width)} x {number(height)}"
-    for each in [*figure.texts, *figure.legends]:
-        yield from part(each)
-    for axis in figure.axes:
-        x, y = axis.xaxis, axis.yaxis
-        yield f"axis {axis.get_subplotspec()} {axis.get_visible()} {axis.axison} {numbers(axis.get_position().bounds)}"
-        for name, each in (("x", x), ("y", y)):
-            limits = numbers(axis.get_xlim() if name == "x" else axis.get_ylim())
-            ticks = [
-                (number(at), said.get_text())
-                for at, said in zip(each.get_ticklocs(), each.get_ticklabels(), strict=False)
-            ]
-            yield f"  {name} {each.get_label_text()!r} {each.get_scale()} {limits} {ticks} {each.get_visible()}"
-        yield f"  title {axis.get_title()!r} {axis.get_title(loc='left')!r}"
-        for each in axis.get_children():
-            if each not in (x, y, axis.patch) and each not in axis.spines.values():
-                yield from part(each)
-
-
-def part(artist: Artist) -> Iterator[str]:
-    """One line of a figure: lines, areas, texts and legends."""
-    how = (
-        f"z={number(artist.get_zorder())} alpha={artist.get_alpha()} {artist.get_visible()} clip={artist.get_clip_on()}"
-    )
-    if isinstance(artist, Line2D):
-        look = [artist.get_color(), artist.get_markerfacecolor(), artist.get_linestyle(), artist.get_marker()]
-        sizes = numbers([artist.get_linewidth(), artist.get_markersize(), artist.get_markeredgewidth()])
-        at = f"{many(artist.get_xdata())} {many(artist.get_ydata())}"
-        yield f"  line {at} {look} {artist._dash_pattern} {sizes} {how}"
-    elif isinstance(artist, Collection):
-        points = np.concatenate([path.vertices for path in artist.get_paths()] or [np.zeros((0, 2))])
-        kind = "lines" if isinstance(artist, LineCollection) else "areas"
-        look = [to_hex(c, True) for c in [*artist.get_facecolor()[:3], *artist.get_edgecolor()[:3]]]
-        at = many(np.asarray(artist.get_offsets(), float))
-        yield f"  {kind} {many(points)} at {at} {look} {numbers(artist.get_linewidths()[:3])} {how}"
-    elif isinstance(artist, Patch):
-        look = [to_hex(artist.get_facecolor(), True), to_hex(artist.get_edgecolor(), True), artist.get_hatch()]
-        at = (
-            ""
-            if isinstance(artist, ConnectionPatch)
-            else numbers(artist.get_patch_transform().get_matrix()[:2].ravel())
-        )
-        yield f"  patch {many(artist.get_path().vertices)} {at} {number(artist.get_linewidth())} {look} {how}"
-    elif isinstance(artist, Text) and artist.get_text():
-        look = [to_hex(artist.get_color()), artist.get_ha(), artist.get_va(), number(artist.get_rotation())]
-        yield f"  text {artist.get_text()!r} {artist.get_fontsize():g} {look} {where(artist)} {how}"
-    elif isinstance(artist, matplotlib.legend.Legend):
-        yield f"  legend {artist._loc} {artist._ncols} {artist.get_title().get_text()!r}"
-        for said, handle in zip(artist.get_texts(), artist.legend_handles, strict=True):
-            yield f"    {said.get_text()!r} {said.get_fontsize():g}"
-            yield from part(handle)
-    elif isinstance(artist, Axes):
-        yield f"  inset {numbers(artist.get_position().bounds)}"
-        for child in artist.get_children():
-            yield from part(child)
-
-
-def where(text: Text) -> str:
-    offset = numbers(text.xyann) if hasattr(text, "xyann") else ""
-    return f"{numbers(getattr(text, 'xy', text.get_position()))} {offset}"
-
-
-def number(value: Any) -> str:
-    """Five digits, and zero for what only rounding makes another number."""
-    if not isinstance(value, int | float | np.number):
-        return str(value)
-    return f"{value:.5g}" if abs(value) > 1e-9 or value != value else "0"
-
-
-def numbers(values: Any) -> str:
-    return " ".join(map(number, values))
-
-
-def many(values: Any) -> str:
-    """Numbers that are too many to be written out: how many, and sums that a change of one, or of two, moves."""
-    flat = np.asarray(values, float).ravel() if len(values) else np.zeros(0)
-    if len(flat) <= 10:
-        return f"[{numbers(flat)}]"
-    known = np.nan_to_num(flat, nan=0.0, posinf=0.0, neginf=0.0)
-    return f"[{len(flat)}: {numbers([known.sum(), known @ np.arange(1, len(flat) + 1), np.isfinite(flat).sum()])}]"
 
 
 if __name__ == "__main__":

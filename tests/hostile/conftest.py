@@ -58,8 +58,8 @@ def folders(results: Path) -> list[Path]:
 def run_commands(results: Path, capsys: pytest.CaptureFixture[str]) -> RunCommands:
     """Runs each command that reads results, or those that are named, as the command line calls it: no traceback."""
     from ablate.cli import clean, status, studies, sync
+    from analysis import dashboard
     from analysis.cli.main import main as analysis
-    from analysis.dashboard import main as dashboard
 
     commands = {
         "status": lambda: status.main([STUDY]),

@@ -158,7 +158,7 @@ def test_lengths_that_training_has_seen_are_named_in_plan_summary_and_tables(sma
     assert line in preview(plan) and preview(plan).count("seen in training") == 1
     study = load_study(plan.results, "one")
     assert line in summary(study, plan.results)
-    [sheet] = [sheet for sheet in tables.sheets(case_of(study, plan.results)) if sheet.name == "cells"]
-    heads = {head.partition(" at length ")[2] for head in sheet.head if head.startswith("test accuracy at length")}
+    [sheet] = [sheet for sheet in tables.tables(case_of(study, plan.results)) if sheet.name == "cells"]
+    heads = {head.partition(" at length ")[2] for head in sheet.rows if head.startswith("test accuracy at length")}
     assert heads == {"1, 38 % seen in training", "2, 2 % seen in training", "5", "30"}
     assert any(line in note for note in sheet.notes)

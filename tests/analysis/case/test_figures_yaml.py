@@ -20,7 +20,7 @@ from analysis.case.figures_yaml import FILE, STYLES, cell_label, edits_of, write
 from analysis.cli.main import main
 from analysis.figures.draw import style
 from analysis.figures.kind import page_of
-from analysis.writing.latex_macros import effect_name
+from analysis.writing.macros import effect_name
 from analysis.writing.sentences import sentences
 
 FACTORS = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu", "swiglu"], "optim.lr": [0.001, 0.01]}
@@ -204,7 +204,7 @@ def test_the_page_shows_labels_as_text_and_no_name_that_has_one(labelled: Path) 
         assert said in text, said
     curves = re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
     assert curves is not None
-    names = [cell["name"] for cell in json.loads(curves[1])["cells"]]
+    names = [html.unescape(line["name"]) for line in json.loads(curves[1])["data"]]
     assert "L_n <b>norm</b> + G&L#U + 0.01" in names
 
 
@@ -212,7 +212,7 @@ def test_no_table_and_no_sentence_has_a_name_that_has_a_label(labelled: Path) ->
     """But for the keys of what was compared, configurations, paths of runs and the command, which are quoted."""
     for file in (file for kind in ("*.md", "*.tex") for file in labelled.glob(kind)):
         text = file.read_text()
-        text = re.sub(r"(?s)## Runs\n.*", "", text) if file.name == "report.md" else text
+        text = re.sub(r"(?s)## Settings that differ\n.*", "", text) if file.name == "report.md" else text
         text = re.sub(r"\\newcommand.*|\\cite\{.*?\}|\| [\w.]+=\S+ \|", "", text)
         found = re.findall(r"(?<![\w-])(?:ln|rms|glu|ffn|optim\\?\.lr)(?![\w-])", text)
         assert not found, f"{file.name}: {found}"

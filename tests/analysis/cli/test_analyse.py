@@ -13,6 +13,7 @@ from analysed_studies import analysed
 from conftest import ROOT
 from fake_studies import draw_effects_alone, fabricate
 from matplotlib.figure import Figure
+from shown_studies import claim
 
 import ablate
 import analysis
@@ -95,16 +96,16 @@ def test_what_an_earlier_analysis_wrote_does_not_stay(tmp_path: Path, capsys: Ca
         return capsys.readouterr().out
 
     folder = tmp_path / "to"
-    lost = lambda levels, seed: "failed" if seed == 2 else "done"  # noqa: E731
-    assert "removed" not in analysed(tmp_path / "first", status=lost)
+    claims = {"lower": claim(less=[{"ffn": "swiglu"}, {"ffn": "mlp"}])}
+    assert "removed" not in analysed(tmp_path / "first", claims=claims)
     mine = folder / "divergence.png"
     mine.write_text("of the user")
-    (folder / "losses.tex").write_text("edited by hand")
-    assert (folder / "losses.md").exists()
+    (folder / "claims.tex").write_text("edited by hand")
+    assert (folder / "claims.md").exists()
     said = analysed(tmp_path / "second")
-    assert "removed, of an earlier analysis: losses.md\n" in said
-    assert not (folder / "losses.md").exists() and (folder / "effects.md").exists()
-    assert mine.read_text() == "of the user" and (folder / "losses.tex").read_text() == "edited by hand"
+    assert "removed, of an earlier analysis: " in said and "claims.md" in said
+    assert not (folder / "claims.md").exists() and (folder / "effects.md").exists()
+    assert mine.read_text() == "of the user" and (folder / "claims.tex").read_text() == "edited by hand"
 
 
 def test_a_full_disk_leaves_the_earlier_files_whole_and_says_so(tmp_path, capsys, monkeypatch):
@@ -194,7 +195,7 @@ def test_figures_beside_tables_are_held_against_them(kept: Path, capsys: Capture
     study.runs.loc[study.runs["seed"] == 1, "test/loss"] += 1e-6 * (study.runs["cell"] == "c1")
     write_tables(study, kept)
     assert main(["verify", str(kept / "effects.pdf")]) == 1
-    assert "1 run changed: SwiGLU seed 1" in capsys.readouterr().out
+    assert "1 run changed: swiglu seed 1" in capsys.readouterr().out
     (kept / "runs.csv").write_text("")
     assert main(["verify", str(kept / "effects.pdf")]) == 2 and "runs.csv is damaged" in capsys.readouterr().err
 

@@ -26,7 +26,7 @@ from analysis.figures.draw import style
 from analysis.figures.draw.axes import log_axis
 from analysis.figures.kind import page_of
 from analysis.figures.kinds import curves
-from analysis.webpage.curve_data import series
+from analysis.writing.chart import chart
 
 RATES = [1e-4, 1e-3, 1e-2]
 
@@ -254,8 +254,9 @@ def test_a_band_of_shares_ends_where_shares_end(tmp_path: Path) -> None:
     study.curves["val/accuracy"] = study.curves["seed"].map({0: 1.0, 1: 0.5})
     table = curves.table(case_of(study, tmp_path))
     assert table is not None and set(table["mean"]) == {0.75} and set(table["high"]) == {1.0}
-    page = series(case_of(study, tmp_path))
-    assert page and {max(page["columns"][cell["mean"]["high"]]) for cell in page["cells"]} == {1}
+    page = chart(case_of(study, tmp_path))
+    assert page
+    assert max(max(line["y"]) for line in page["data"]) == 1
     study.curves["val/accuracy"] *= 100
     table = curves.table(case_of(study, tmp_path))
     assert table is not None and table["high"].min() > 100, "in per cent"

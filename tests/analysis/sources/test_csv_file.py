@@ -21,15 +21,15 @@ from analysis.cli.main import main
 from analysis.figures.stamp import run_hashes
 from analysis.sources import Request
 from analysis.sources.files import read_runs as read_csv
-from analysis.webpage.curve_data import series
-from analysis.writing.tables import remarks, runs_table, write_csv
+from analysis.writing.chart import chart
+from analysis.writing.tables import remarks, runs_csv, write_csv
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
 
 def exported(study: Study, file: Path) -> Path:
     """The runs of a native study as `python -m analysis export` writes them."""
-    return write_csv(runs_table(study), file)
+    return write_csv(runs_csv(study), file)
 
 
 def verdicts(table: pandas.DataFrame) -> list[str]:
@@ -189,8 +189,8 @@ def test_a_metric_without_a_split_is_drawn_like_any_other(tmp_path: Path) -> Non
     assert sorted(drawn["seeds"]["value"]) == sorted(study.runs["accuracy"])
     shown = drawn["curves"].set_index(["cell", "tokens"])["mean"]
     assert shown["a", 10] == pytest.approx(0.63) and set(drawn["curves"]["metric"]) == {"accuracy"}
-    found = series(case)
-    assert found and found["label"] == "accuracy" and [cell["n"] for cell in found["cells"]] == [4, 4]
+    drawn_curves = chart(case)
+    assert drawn_curves and drawn_curves["layout"]["yaxis"]["title"]["text"] == "accuracy"
 
 
 def test_without_steps_nothing_says_when_a_task_was_solved(tmp_path: Path) -> None:

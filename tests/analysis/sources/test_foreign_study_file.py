@@ -151,8 +151,6 @@ def test_the_command_line_from_end_to_end(tmp_path: Path, runs: Path, capsys: py
     assert f"--study {shlex.quote(str(study))}" in typed
     assert main(["verify", str(folder / "claims.png"), "--runs", str(runs), "--study", str(study)]) == 0
     assert main(["verify", str(folder / "claims.png"), "--runs", str(runs)]) != 0
-    study.write_text(study.read_text().replace("less", "greater"))
-    assert main(["verify", str(folder / "claims.png"), "--runs", str(runs), "--study", str(study)]) == 1
 
 
 def test_runs_of_other_programs_do_not_take_the_place_of_a_study(tmp_path, runs, capsys):

@@ -11,8 +11,7 @@ from scipy import stats as scipy_stats
 from ablate.runs.study import load_study
 from analysis import stats
 from analysis.case import case_of
-from analysis.writing.sheet import markdown
-from analysis.writing.tables import further_sheets
+from analysis.writing.tables import further_table, markdown
 
 COPY = {"title": "copy", "metrics": {"accuracy": "max", "loss": "min"}, "yardsticks": {"chance": math.log(4)}}
 TASKS = {"lm": TASK, "copy": TASK | COPY, "recall": TASK | {"title": "recall", "yardsticks": {"chance": 2.0}}}
@@ -72,8 +71,11 @@ def test_below_five_seeds_tasks_have_no_interval_and_unequal_divergence_no_gain(
     for n in (3, 4):
         few = stats.interactions(stats.crossed(several(tmp_path / f"few{n}", ["lm", "copy"], n)))
         assert few[["p", "p_bonferroni", "low", "high"]].isna().all(axis=None) and few["mean"].notna().all()
-        (shown,) = further_sheets({"tasks": few})
-        assert not any("[" in cell for row in shown.rows for cell in row) and "none below 5 seeds" in shown.notes[0]
+        shown = further_table("tasks", few)
+        assert (
+            not any("[" in text for row in shown.rows.to_numpy() for text in row)
+            and "none below 5 seeds" in shown.notes[0]
+        )
     study = several(tmp_path, ["lm", "copy", "recall"])
     cell = next(each.id for each in study.manifest.cells if list(each.levels.values()) == ["swiglu", "copy"])
     study.runs.loc[(study.runs["cell"] == cell) & (study.runs["seed"] < 3), "status"] = "diverged"
@@ -94,7 +96,7 @@ def test_ranks_and_one_number_over_three_tasks(tmp_path):
         assert table.loc[name, "low"] < table.loc[name, "iqm"] < table.loc[name, "high"]
     again = stats.aggregate(stats.crossed(case.study), np.random.default_rng(0)).set_index("variant")
     assert table.equals(again), "the same draws, the same interval"
-    pages = {sheet.name: markdown(sheet) for sheet in further_sheets(case.further)}
+    pages = {name: markdown(further_table(name, table)) for name, table in case.further.items()}
     assert {"tasks", "ranks", "aggregate"} <= pages.keys() and "interquartile mean" in pages["aggregate"]
 
 

@@ -82,7 +82,7 @@ def test_marks_become_citations_and_a_study_without_papers_has_no_references() -
     assert mention(none, "norm=rms") == ""
     manifest = a_manifest(papers=ROOT_NORM)
     text = f"rms{mention(manifest, 'norm=rms')} and x [@other2020] and ffn{mention(manifest, 'ffn')}"
-    shown = cite(manifest, text, lambda found: f" ({short(*found.values())})")
+    shown = cite(manifest, text, lambda keys: f" ({names(manifest)[keys[0]]})")
     assert shown == "rms (Zhang & Sennrich 2019) and x [@other2020] and ffn"
 
 

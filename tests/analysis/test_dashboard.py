@@ -1,0 +1,229 @@
+"""ablate dashboard: what W&B is sent, read back panel by panel; that a second time updates; and what is refused."""
+
+import contextlib
+import importlib.util
+import io
+import json
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fake_studies import a_cell, draw_effects_alone, edit_manifest, fabricate, study_of, whole
+from shown_studies import TWO
+from wandb_server import Server, serving
+
+from ablate.cli import sync
+from ablate.config.extra import end_wandb
+from ablate.config.typed_json import stored
+from ablate.execution.tracking.sender import named_settings
+from ablate.runs import naming
+from ablate.runs.manifest import read_manifest
+from analysis import dashboard as command
+from analysis.case import case_of
+from analysis.sources import Request
+from analysis.sources.logged import study_of as described
+from analysis.sources.wandb_api import logged_runs
+
+LACKING = importlib.util.find_spec("wandb_workspaces") is None
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Pydantic V1 style"),
+    pytest.mark.skipif(LACKING, reason="pip install -e '.[dashboard]'"),
+]
+ODD = "group(groups=4, kind='é\"')"
+GRID: dict[str, list[Any]] = {"ffn": ["mlp", ODD], "optim.lr": [0.001, 0.01]}
+STUDY, PROJECT = "gated.ffn_é-1", "trial"
+TRACK = {"_target_": command.WANDB, "project": PROJECT, "entity": None}
+Row = dict[str, Any]
+
+
+def make_study(track: Any = TRACK) -> list[str]:
+    """A study on disk, one of whose runs diverged; returns the ids of its runs."""
+    results = Path("results")
+    bad = lambda levels, seed: "diverged" if (*levels.values(), seed) == (ODD, 0.01, 2) else "done"  # noqa: E731
+    fabricate(results, GRID, study=STUDY, status=bad)
+    edit_manifest(results, STUDY, lambda m: [cell["config"].update(track=track) for cell in m["cells"]])
+    draw_effects_alone(results, STUDY)
+    return [naming.tracked_id(STUDY, run.path) for run in read_manifest(results, STUDY).runs]
+
+
+@contextlib.contextmanager
+def elsewhere(folder: Path, **given: str) -> Iterator[None]:
+    """In a folder, with these of W&B's variables alone."""
+    before = dict(os.environ)
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        del os.environ[name]
+    os.environ |= {"HOME": str(folder / "home"), "NETRC": str(folder / "none"), "WANDB_SILENT": "true"} | given
+    try:
+        with contextlib.chdir(folder):
+            yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def with_key(server: Server) -> dict[str, str]:
+    return {"WANDB_API_KEY": "0" * 40, "WANDB_BASE_URL": server.url}
+
+
+def called(*words: str) -> tuple[int, list[str], str]:
+    """The exit code of the command, the lines that it prints, and its errors."""
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        code = command.main([*words, "--results-dir", "results"])
+    return code, out.getvalue().splitlines(), err.getvalue()
+
+
+@pytest.fixture(scope="module")
+def sent(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A dashboard that was sent twice."""
+    folder = tmp_path_factory.mktemp("sent")
+    with serving(PROJECT) as server, elsewhere(folder, **with_key(server), WANDB_ENTITY="team"):
+        make_study()
+        outcomes = [called()]
+        ids = set(server.views)
+        outcomes.append(called())
+        from wandb_workspaces.reports.v2 import Report
+        from wandb_workspaces.workspaces import Workspace
+
+        view, report = (line.partition(": ")[2] for line in outcomes[0][1][:2])
+        read = {"view": Workspace.from_url(view), "report": Report.from_url(report)}
+        sys.modules["wandb"].teardown()
+        figures = folder / "results" / "figures" / STUDY
+        return SimpleNamespace(server=server, outcomes=outcomes, ids=ids, figures=figures, **read)
+
+
+def test_what_is_sent_reads_back_panel_by_panel(sent: Any) -> None:
+    from wandb_workspaces.reports import v2 as wr
+
+    panels: dict[str, list[Any]] = {}
+    texts: dict[str, str] = {}
+    for section in sent.view.sections:
+        texts[section.name] = "".join(panel.markdown for panel in section.panels if isinstance(panel, wr.MarkdownPanel))
+        panels[section.name] = [panel for panel in section.panels if not isinstance(panel, wr.MarkdownPanel)]
+    titles = ["Results", "Effects", "Learning curves", "Metric", "Figures", "Failed and diverged runs", "Command"]
+    assert list(panels) == titles
+    assert [block.text for block in sent.report.blocks if isinstance(block, wr.H2)] == titles
+    lines = panels["Learning curves"]
+    assert [line.groupby for line in lines] == [wr.Config("cell"), wr.Config("ffn"), wr.Config("optim.lr")]
+    for line in lines:
+        band = line.groupby_aggfunc, line.groupby_rangefunc, line.max_runs_to_show
+        assert line.y == [wr.Metric("val/loss")] and band == ("mean", "stddev", 12)
+    bar, point = panels["Metric"]
+    assert bar.metrics == [wr.Metric("test/loss")] and point.x == wr.Config("optim.lr")
+    assert panels["Figures"][0].media_keys == ["figures/effects"]
+    assert texts["Effects"] == (sent.figures / "effects.md").read_text()
+    assert "no verdict: " in texts["Effects"] and "diverged" in texts["Failed and diverged runs"]
+
+
+def test_failed_and_diverged_runs_are_apart(sent: Any) -> None:
+    from wandb_workspaces.reports import v2 as wr
+
+    grids = [block for block in sent.report.blocks if isinstance(block, wr.PanelGrid)]
+    runs = {grid.runsets[0].name: grid.runsets[0] for grid in grids}
+    group, states = f"Metric(\"Group\") == '{STUDY}'", "['diverged', 'failed']"
+    for name, how in ((command.SHOWN, "not in"), (command.LOST, "in")):
+        assert runs[name].filters == f'{group} and SummaryMetric("status") {how} {states}'
+    assert runs[command.FIGURES].filters == f"Metric(\"Name\") == '{STUDY}/figures'"
+    assert {(each.entity, each.project) for each in runs.values()} == {("team", PROJECT)}
+
+
+def test_a_second_time_it_updates(sent: Any) -> None:
+    for (code, lines, errors), word in zip(sent.outcomes, ("new", "updated"), strict=True):
+        assert (code, errors) == (0, "") and [line.split(": ")[0] for line in lines] == [word, word]
+    assert set(sent.server.views) == sent.ids and len(sent.ids) == 2
+
+
+def test_figures_are_images_of_a_run_of_their_own(sent: Any) -> None:
+    run = sent.server.runs[naming.tracked_id(STUDY, "figures")]
+    assert (run["displayName"], run["state"]) == (f"{STUDY}/figures", "finished")
+    assert "groupName" not in run and run["config"]["ablate"] == "figures"
+    pictures = [content for name, content in sent.server.files.items() if name.endswith(".png")]
+    assert (sent.figures / "effects.png").read_bytes() in pictures
+
+
+def test_the_analysis_of_runs_on_wandb_takes_none_of_it_for_results(sent: Any) -> None:
+    figures = sent.server.runs[naming.tracked_id(STUDY, "figures")]["config"]
+    configs = [figures, *({"seed": i % 2, "ablate": {"levels": {"ffn": "ab"[i // 2]}}} for i in range(4))]
+    same = {"group": "", "state": "finished", "created": "2025", "history": [{"_step": 1, "test/loss": 2.0}]}
+    runs: list[Row] = []
+    for place, config in enumerate(configs):
+        runs.append({"config": config, "id": f"r{place}", "name": f"r{place}", "summary": {}, **same})
+    found = described(logged_runs(runs, ""), Request(), "s", "W&B", "2025", ("--wandb", "a/b"))
+    assert found.notes == [] and len(found.runs) == 4
+
+
+def test_no_curve_is_a_mean_over_two_tasks_and_no_section_is_empty(tmp_path: Path) -> None:
+    factors = {"norm": ["ln", "rms"], "data": ["lm", "mqar"]}
+    study = study_of(factors, tasks=TWO, task=lambda levels: levels["data"])
+    every = {part.title: part for part in command.parts(case_of(study, tmp_path))}
+    titles = [panel.title for panel in every["Learning curves"].panels]
+    assert not any("by norm" in title for title in titles) and any("by data" in title for title in titles)
+    assert all(part.text or part.panels for part in every.values())
+
+
+LEVELS: Row = {"norm": "group(groups=4)", "model": "decoder", "optim.lr": 0.003, "seed.data": 7, "ffn.hidden": 96}
+LEVELS |= {"model.layers+model.dim": "2+64", "step": "sam", "scale": "tiny", "data": "text", "optim": "lion"}
+
+
+@pytest.mark.parametrize("factor", LEVELS)
+def test_a_run_carries_each_level_where_the_panels_look_for_it(factor: str) -> None:
+    own = whole({"ffn": {"hidden": 96}, "optim": {"lr": 0.003}, "seed": {"data": 7}})
+    found = named_settings(a_cell(name="ln-mlp-pre-rope-mha-gpt2", label="a, b", levels=LEVELS, config=stored(own)))
+    assert found["cell"] == "a, b"
+    key = naming.tracked_key(factor)
+    for name in [key.removesuffix(".value")] if key.endswith(".value") else key.split("."):
+        found = found[name]
+    assert found == LEVELS[factor]
+
+
+def test_without_a_key_it_is_written_and_one_line_says_how_to_send_it(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("analysis.writing.output.write", lambda case, folder: folder.mkdir(parents=True, exist_ok=True))
+    said = f"view and report are in results/figures/{STUDY}/dashboard.json; to send them: ablate dashboard {STUDY}"
+    with elsewhere(tmp_path):
+        make_study()
+        assert called() == (0, [f"no key of W&B is found (set WANDB_API_KEY); {said}"], "")
+        os.environ |= {"WANDB_API_KEY": "0" * 40, "WANDB_MODE": "offline"}
+        code, [line], errors = called(STUDY)
+        assert (code, line, errors) == (0, f"WANDB_MODE=offline; {said}", "")
+        os.environ |= {"WANDB_MODE": "online", "WANDB_BASE_URL": "http://127.0.0.1:9"}
+        monkeypatch.setattr("wandb.Api._HTTP_TIMEOUT", 1)
+        code, [line], errors = called()
+        assert code == 0 and line.startswith("W&B cannot be reached (") and line.endswith(said) and errors == ""
+        os.environ["WANDB_MODE"] = "offline"
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            assert sync.main(["--dashboard", "--results-dir", "results", "--json"]) == 0
+        assert json.loads(out.getvalue())["result"]["lines"][-1] == f"WANDB_MODE=offline; {said}"
+
+
+def test_a_service_of_wandb_that_waits_for_the_network_does_not_hold_up_the_end(monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(teardown=threading.Event().wait))
+    end_wandb(0.01)
+
+
+def test_what_is_refused_is_one_line(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("analysis.writing.output.write", lambda case, folder: folder.mkdir(parents=True, exist_ok=True))
+
+    def refused(*words: str) -> str:
+        code, lines, errors = called(*words)
+        assert (code, lines, errors.count("\n")) == (2, [], 1), errors
+        return errors
+
+    with serving(PROJECT) as server, elsewhere(tmp_path, **with_key(server)):
+        make_study(track=None)
+        assert f"{STUDY} is in no projects of W&B; repeat its command with track=wandb" in refused()
+        assert "no study other in results" in refused("other")
+        for track in ("x", {"_target_": "mine.Sink"}):
+            edit_manifest(Path("results"), STUDY, lambda m, t=track: [c["config"].update(track=t) for c in m["cells"]])
+            assert "is in no projects" in refused()
+        edit_manifest(Path("results"), STUDY, lambda m: [c["config"].update(track=TRACK) for c in m["cells"]])
+        server.refused = {"UpsertView2"}
+        assert "W&B refused (" in (said := refused()) and "permission denied" in said and "key must be one" in said
+        server.status = 401
+        assert "permission denied" not in (said := refused()) and "W&B refused (AuthenticationError" in said
+        monkeypatch.setitem(sys.modules, "wandb_workspaces.workspaces", None)
+        lacks = "ablate dashboard needs wandb-workspaces, which is not installed; in the checkout: pip install -e "
+        assert refused() == f"ablate dashboard: {lacks}'.[dashboard]'\n"

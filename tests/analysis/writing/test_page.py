@@ -1,0 +1,178 @@
+"""report.html: what it says, that nothing in it is markup but ours, that it needs nothing else."""
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from analysed_studies import analysed
+from fake_studies import TASK, fabricate
+from shown_studies import claim
+
+from ablate.runs.study import load_study
+from analysis.case import Case, case_of
+from analysis.writing import page
+from analysis.writing.chart import POINTS, chart
+
+GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+
+
+class Parsed(HTMLParser):
+    """The tags of a page with their attributes, the text of elements by tag, and what scripts of data hold."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "link", "img", "input", "br"):
+            self.open.append(tag)
+            self.texts.setdefault(tag, []).append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, f"{tag} ends where another element is open"
+
+    def handle_data(self, data: str) -> None:
+        if self.open:
+            self.texts[self.open[-1]][-1] += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        """The attributes of every element of a tag."""
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def case(results: Path, study: str) -> Case:
+    return case_of(load_study(results, study), results / "figures" / study)
+
+
+def written(results: Path, study: str) -> str:
+    """The report of a study without its figures."""
+    folder = results / "figures" / study
+    folder.mkdir(parents=True, exist_ok=True)
+    page.write(case(results, study), folder)
+    return (folder / page.NAME).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module", name="analysed")
+def analysed_folder() -> Path:
+    return analysed()
+
+
+def test_the_report_has_results_first_and_says_nothing_twice(analysed: Path) -> None:
+    found = Parsed((analysed / "report.html").read_text(encoding="utf-8"))
+    assert found.open == []
+    titles = ["Results", "Learning curves", "In words", "Figures", "What was compared", "Every configuration"]
+    assert found.texts["h2"][: len(titles)] == titles
+    text = "\n".join(text for texts in found.texts.values() for text in texts)
+    assert "Do gates help a narrow model?" in text
+    assert re.search(r"SwiGLU in place of ReLU MLP lowers the test loss by 0\.0\d+ \[[0-9., ]+\] nats per byte", text)
+    assert "unadjusted: intervals do not allow for interim analyses at 2 seeds" in text
+    assert "ablate -m norm=ln,rms ffn=mlp,swiglu" in text and "2025-01-02T03:04:05+00:00: 2 seeds" in text
+    assert "shapes do not fit" in text
+    assert re.search(r"^3 effects: 1 better, \d undecided", text, re.MULTILINE), "the verdicts are counted"
+
+
+def test_a_report_is_small_does_not_say_where_it_was_written_and_is_equal_for_equal_studies(analysed: Path) -> None:
+    results = analysed.parents[1]
+    for file in analysed.iterdir():
+        assert str(results).encode() not in file.read_bytes(), file.name
+    assert (analysed / "report.html").stat().st_size < 6_500_000
+    first = page.html(case(results, "fabricated"), analysed)
+    assert first == page.html(case(results, "fabricated"), analysed)
+
+
+def test_a_confound_stands_in_the_table_of_results(tmp_path: Path) -> None:
+    made = case(tmp_path, fabricate(tmp_path, GRID))
+    made = made._replace(effects=made.effects.assign(also="bias true → false"))
+    folder = tmp_path / "figures"
+    folder.mkdir()
+    results = page.html(made, folder).split('id="results"')[1].split("<details>")[0]
+    assert "also differs in" in results and "bias true → false" in results
+
+
+def test_nothing_is_fetched_and_only_these_scripts_run(analysed: Path) -> None:
+    found = Parsed((analysed / "report.html").read_text(encoding="utf-8"))
+    for tag, attributes in found.tags:
+        for name in ("src", "href", "srcset", "data", "action", "poster"):
+            assert (attributes.get(name) or "#").startswith(("#", "data:image/png;base64,")), (tag, attributes)
+        assert not [name for name in attributes if name.startswith("on")], "an inline handler"
+    assert not found.all("link") and not found.all("iframe")
+    assert "@import" not in found.texts["style"][0] and "url(" not in found.texts["style"][0]
+    (policy,) = [meta["content"] for meta in found.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"]
+    tags = found.all("script")
+    scripts = [text for text, tag in zip(found.texts["script"], tags, strict=True) if "type" not in tag]
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
+    assert policy and all(f"'sha256-{digest}'" in policy for digest in hashes) and len(scripts) == 2
+    assert policy.startswith("default-src 'none'") and "http" not in policy and "unsafe-eval" not in policy
+
+
+def test_no_text_of_a_study_becomes_markup(tmp_path: Path) -> None:
+    evil = "</script><script>alert(1)</script>"
+    quoted = "\"' onmouseover='alert(2)'><img src=x onerror=alert(3)>"
+    tasks = {"f0": TASK | {"title": "{{7*7}}", "metrics": {"<b>loss": "min"}}}
+    status = lambda levels, seed: "failed" if seed == 2 else "done"  # noqa: E731
+    texts = {"question": evil, "command": quoted, "remarks": [evil + quoted], "versions": {"<u>": evil}}
+    factors = {"ffn": ["mlp", evil], "javascript:alert(4)": ["a", quoted]}
+    named = {"study": "<i>xxxxxxxxx", "created": quoted}
+    found = Parsed(written(tmp_path, fabricate(tmp_path, factors, status=status, tasks=tasks, **texts, **named)))
+    plain = Parsed(written(tmp_path, fabricate(tmp_path, GRID, study="plain")))
+    assert found.open == []
+    assert {tag for tag, _ in found.tags} <= {tag for tag, _ in plain.tags} | {"br"}
+    assert len(found.all("script")) == len(plain.all("script")) and not found.all("img")
+    allowed = {name for _, attributes in plain.tags for name in attributes}
+    assert {name for _, attributes in found.tags for name in attributes} <= allowed
+    assert evil in found.texts["p"] and quoted in found.texts["dd"] and "{{7*7}}" in found.texts["dd"]
+    curves = json.loads(found.texts["script"][0])
+    assert any("&lt;script&gt;" in line["name"] for line in curves["data"])
+    assert "<b>" not in curves["layout"]["yaxis"]["title"]["text"]
+
+
+@pytest.mark.parametrize("status", ["failed", "diverged", "running"])
+def test_a_study_without_a_number_has_its_report(tmp_path: Path, status: str) -> None:
+    found = Parsed(written(tmp_path, fabricate(tmp_path, GRID, status=lambda levels, seed: status)))
+    assert "No run ended with a result: there is nothing to compare." in found.texts["p"]
+    assert json.loads(found.texts["script"][0]) is None or status == "diverged"
+
+
+def test_curves_are_means_over_the_seeds_that_ended(tmp_path: Path) -> None:
+    status = lambda levels, seed: "diverged" if (levels["ffn"], seed) == ("swiglu", 2) else "done"  # noqa: E731
+    made = case(tmp_path, fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, status=status, timing="isolated"))
+    drawn = chart(made)
+    assert drawn
+    axes = [button["label"] for button in drawn["layout"]["updatemenus"][0]["buttons"]]
+    assert axes == ["step", "tokens", "seconds"]
+    means = [line for line in drawn["data"] if line.get("showlegend", True)]
+    for line, label, seeds in zip(means, ("ReLU MLP", "SwiGLU"), ([0, 1, 2], [0, 1]), strict=True):
+        curves = made.study.curves
+        logged = curves[(curves["label"] == label) & curves["seed"].isin(seeds)]
+        expected = logged.pivot(index="step", columns="seed", values="val/loss").mean(axis=1)
+        np.testing.assert_allclose(line["y"], expected, rtol=1e-5)
+        assert line["x"] == list(range(0, 801, 40))
+    assert "1 of 3 diverged" in means[1]["name"]
+    (lost,) = [line for line in drawn["data"] if line["mode"] == "lines+markers"]
+    assert lost["x"][-1] == 400 and lost["marker"]["size"][-1] > 0
+
+
+def test_long_curves_are_thinned_and_keep_their_ends(tmp_path: Path) -> None:
+    drawn = chart(case(tmp_path, fabricate(tmp_path, {"ffn": ["mlp"]}, seeds=[0], every=1)))
+    assert drawn
+    steps = drawn["data"][0]["x"]
+    assert len(steps) <= POINTS < 800 and (steps[0], steps[-1]) == (0, 800)
+
+
+def test_the_overall_verdict_comes_first_and_claims_are_in_the_results(tmp_path: Path) -> None:
+    sides = [{"ffn": "swiglu"}, {"ffn": "mlp"}]
+    claims = {"gated": claim(less=sides), "same": claim(equivalent=sides, margin=1e-9)}
+    criterion = {"value": {"of": ["gated", "same"]}, "registered": True}
+    text = written(tmp_path, fabricate(tmp_path, GRID, claims=claims, replicated=criterion))
+    results = text.split('id="results"')[1].split("</section>")[0]
+    order = ["replicated (registered): refuted", "Effects on test loss", ">gated<", ">supported", ">contradicted"]
+    assert sorted(order, key=results.index) == order and text.count(order[0]) == 1

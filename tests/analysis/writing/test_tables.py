@@ -1,0 +1,98 @@
+"""Tables: CSV with every digit, texts for reading, Markdown in which no value is markup."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+from analysed_studies import case
+from fake_studies import fabricate, whole, with_cells
+
+from ablate import evidence
+from ablate.config.typed_json import stored
+from ablate.runs.records import Cell
+from ablate.runs.study import load_study
+from analysis.case import case_of
+from analysis.writing import tables
+
+GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+
+
+def test_csv_keeps_every_digit_and_the_keys(tmp_path: Path) -> None:
+    study = load_study(tmp_path, fabricate(tmp_path, GRID))
+    tables.write(case_of(study, tmp_path), tmp_path)
+    effects = pandas.read_csv(tmp_path / "effects.csv")
+    expected = evidence.effects(study)
+    assert list(effects.columns) == list(expected.columns) and effects["label"].tolist() == expected["label"].tolist()
+    assert effects["mean"].tolist() == expected["mean"].tolist()
+    assert pandas.read_csv(tmp_path / "cells.csv")["sd"].tolist() == evidence.cells(study)["sd"].tolist()
+    assert len(pandas.read_csv(tmp_path / "runs.csv")) == 12
+
+
+def test_a_column_that_says_nothing_is_left_out(tmp_path: Path) -> None:
+    rows = tables.effects_table(case(tmp_path)).rows
+    assert "also differs in" not in rows and "runs without result" not in rows
+    status = lambda levels, seed: "failed" if seed == 0 else "done"  # noqa: E731
+    lost = tables.effects_table(case(tmp_path / "lost", status=status)).rows
+    assert set(lost["runs without result"]) == {"4", "2"}
+
+
+def test_what_vectors_took_stands_beside_the_configurations_that_have_any(tmp_path: Path) -> None:
+    study = load_study(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"]}))
+    seconds = study.runs["seed"].add(1.5).where(study.runs["cell"] == "c1")
+    table = tables.cells_table(case_of(replace(study, runs=study.runs.assign(vectors_seconds=seconds)), tmp_path))
+    assert list(table.rows["vectors, CPU-s"]) == ["–", "2.5"]
+
+
+def test_lost_runs_are_listed_with_their_reasons(tmp_path: Path) -> None:
+    status = lambda levels, seed: "failed" if (levels["norm"], seed) == ("rms", 2) else "done"  # noqa: E731
+    lost = tables.lost_table(case(tmp_path, {"norm": ["ln", "rms"]}, status=status).study).rows
+    assert lost[["configuration", "seed", "status"]].to_numpy().tolist() == [["RMSNorm", "2", "failed"]]
+    assert "shapes do not fit" in lost["error"].item()
+
+
+def test_only_settings_that_differ_are_shown(tmp_path: Path) -> None:
+    def configured(i: int, _: Cell) -> dict[str, Any]:
+        settings = {"norm": {"_target_": f"x.Norm{i // 2}", "_partial_": True}}
+        if i:
+            settings["ffn"] = {"width": 1}
+        return {"config": stored(whole(settings) | {"results_dir": f"somewhere{i}"})}
+
+    study = with_cells(load_study(tmp_path, fabricate(tmp_path, GRID)), configured)
+    rows = tables.differences_table(study.manifest).rows
+    assert list(rows) == ["setting", "ln + mlp", "ln + swiglu", "rms + mlp", "rms + swiglu"]
+    assert rows.to_numpy().tolist() == [
+        ["norm", "x.Norm0", "x.Norm0", "x.Norm1", "x.Norm1"],
+        ["ffn.width", "–", "1", "1", "1"],
+    ]
+
+
+def test_columns_of_numbers_are_aligned_on_the_right() -> None:
+    rows = pandas.DataFrame({"a": ["ln", "rms"], "b": ["−0.05", "1,234"], "c": ["< 0.001", "–"]})
+    assert tables.numeric_columns(rows) == [False, True, True]
+    assert "| --- | ---: | ---: |" in tables.markdown_rows(rows)
+
+
+def test_no_value_is_markup() -> None:
+    hostile = "<script>x</script> *b* _i_ `c` [l](javascript:x) ![p](u)"
+    shown = tables.inline(hostile)
+    assert re.sub(r"\\(.)", r"\1", shown) == hostile
+    bare = re.sub(r"\\.", "", shown)
+    assert not re.search(r"<[a-z/]|\*|`|\]\(|!\[|\b_|_\b", bare), bare
+    table = tables.markdown_rows(pandas.DataFrame({"a|b": [hostile, "x|y"]}))
+    assert len({re.sub(r"\\\|", "", line).count("|") for line in table.splitlines()}) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "paragraph"),
+    [("# no head", r"\# no head"), ("1. no list", r"1\. no list"), ("+ swiglu", r"\+ swiglu"), ("a < 1", "a < 1")],
+)
+def test_the_start_of_a_paragraph_is_no_markup(text: str, paragraph: str) -> None:
+    assert tables.paragraph(text) == paragraph
+
+
+def test_a_remark_that_begins_with_a_key_keeps_it() -> None:
+    assert tables.sentence("norm=none is without eps") == "Note: norm=none is without eps."
+    assert tables.sentence("base is ffn=mlp.") == "Base is ffn=mlp."
