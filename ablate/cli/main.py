@@ -6,7 +6,6 @@ trained, 130 interrupted, 143 ended by SIGTERM.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import re
 import sys
@@ -41,7 +40,6 @@ TRIED |= {"plan": "to see a plan write ablate -m norm=ln,rms dry_run=true", "lis
 TRIED |= dict.fromkeys(("report", "figures", "plot", "results", "compare"), "write ablate analyse")
 TRIED |= {name: f"write ablate analyse {name}" for name in ("export", "verify")}
 TRIED |= {"--config-name": "leave it out; settings of your own are a study file: +experiment=NAME --config-dir DIR"}
-SIMILAR = 0.7  # of difflib, from which a hint is given: "plan" and "clean" have 0.67
 # The order of groups in the help.
 GROUPS = ["norm", "ffn", "residual", "position", "attention", "init"]
 GROUPS += ["model", "data", "scale", "optim", "track", "preset"]
@@ -119,44 +117,23 @@ def study(options: Namespace, words: list[str], unknown: list[str]) -> Outcome:
 
 def misplaced(options: Namespace, words: list[str], unknown: list[str]) -> tuple[str, str] | None:
     """A word that is no key=value and no option, or an option written twice, and what to write instead."""
+    from ablate.config.unknown_keys import instead_of_word
+
     if unknown:
         option, _, value = unknown[0].partition("=")
         following = words[words.index(unknown[0]) + 1 :][:1]
         if not value and following and not re.match("-|.*=", following[0]):
             value = following[0]
-        return option, f"no such option; {instead_of(option, value)}"
+        return option, f"no such option; {TRIED.get(option) or instead_of_word(option, value)}"
     for word in options.words:
         if word.startswith("="):
             return word, "stands alone; write key=value without spaces around =, as in norm=ln,rms"
     if options.words and re.fullmatch(r"\w[\w-]*", options.words[0]):
-        return options.words[0], f"no such command; {instead_of(options.words[0])}"
+        word = options.words[0]
+        return word, f"no such command; {TRIED.get(word) or instead_of_word(word, commands=COMMANDS)}"
     if options.config_dir and options.config_dir[1:]:
         return "--config-dir", "is given twice; there is one folder of your own variants"
     return None
-
-
-def instead_of(word: str, value: str = "") -> str:
-    """What to write instead of a word that is no command, or of an option with a value."""
-    from ablate.config.groups import named_elsewhere
-    from ablate.config.key_checks import SWITCHES
-    from ablate.config.schema import KEYS, SECTIONS
-
-    if word in TRIED:
-        return TRIED[word]
-    name = word.strip("-").replace("-", "_")
-    keys = {key: key for key in KEYS if key not in SECTIONS}
-    names = named_elsewhere() | keys
-    if not word.startswith("-"):
-        names |= {command: command for command in COMMANDS}
-    near = difflib.get_close_matches(name, names, 1, SIMILAR)
-    if not near:
-        return "see ablate --help"
-    meant = names[near[0]]
-    if meant in COMMANDS and meant not in keys:
-        return f"did you mean {meant}?"
-    if not value or meant != name:  # a key of another name may have another unit
-        value = "true" if meant in SWITCHES else "VALUE"
-    return f"write {meant}={value}"
 
 
 def show_configuration(words: list[str], folder: str | None, part: str) -> Outcome:

@@ -8,7 +8,6 @@ Exit codes: 0 shown; 2 no such study; 130 Ctrl-C.
 import contextlib
 import io
 import os
-import shlex
 import sys
 import threading
 import time
@@ -22,16 +21,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ablate.config.choices import names_of, variant_of
 from ablate.config.errors import first_line
-from ablate.config.groups import groups
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting import duration
 from ablate.formatting.streams import echo, say
 from ablate.runs import progress
 from ablate.runs.manifest import read_manifest, readable, studies
 from ablate.runs.progress import Round, Runs, base_of, find, polls, rounds_of, runs_of, together
-from ablate.runs.records import Manifest
 
 WIDTH = 160  # width of the table without a terminal
 NAMED = 4  # the most failed and damaged runs that are listed
@@ -140,7 +136,8 @@ def report(rounds: list[Round], width: int, height: int = 1000) -> Group:
             failures.append(f"failed: {run.name}: {first_line(run.error())} · {run.run.result_file}")
     above = progress.standing(rounds)
     below = [*first_lines(failures, "failed"), *first_lines(progress.damage(runs), "damaged")]
-    below += [line for line in (progress.idle(rounds), not_compared(rounds[-1].manifest)) if line]
+    if progress.idle(rounds):
+        below.append(progress.idle(rounds))
     parts: list[RenderableType] = [Text(printable(line)) for line in above]
     if "running" in runs.by_state():
         parts.append(table(runs, width, height - len(above) - len(below), bars=False))
@@ -153,25 +150,6 @@ def first_lines(lines: list[str], kind: str) -> list[str]:
     if len(lines) <= NAMED:
         return lines
     return [*lines[:NAMED], f"and {len(lines) - NAMED} more {kind}"]
-
-
-def not_compared(manifest: Manifest) -> str:
-    """For each component factor, the variants on disk (built-in and the user's) that the study does not compare."""
-    folder = None
-    with contextlib.suppress(ValueError):  # no --config-dir, or an unclosed quotation
-        words = shlex.split(manifest.command)
-        folder = words[words.index("--config-dir", 0, -1) + 1]
-    all_groups = groups(folder)
-    parts = []
-    for factor in manifest.components:
-        variants = all_groups.get(factor, {})
-        compared: set[str] = set()
-        for level in manifest.factors.get(factor, ()):
-            compared.update(variant_of(name) for name in names_of(str(level)))
-        others = [variant for variant in variants if variant not in compared]
-        if others:
-            parts.append(f"{factor}: {', '.join(others)}")
-    return f"not compared: {'; '.join(parts)}" if parts else ""
 
 
 def table(runs: Runs, width: int, height: int, bars: bool = True) -> Group:

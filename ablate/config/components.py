@@ -33,7 +33,6 @@ ALSO_OFFERED = {
     "residual": WIRING,
     "cross_attention": NESTED,
 }
-BUNDLES = ("shape", "sublayers", "parts", *STEPPED)  # arguments that subclasses must pass on to base classes
 IN_BUNDLE = {  # arguments that a residual style finds in a bundle
     **dict.fromkeys(("attention", "cross_attention", "ffn", "norm"), "sublayers"),
     **dict.fromkeys(("encoder_layers", "decoder_layers"), "shape"),
@@ -75,24 +74,7 @@ def resolve(group: str, target: str, user: Iterable[str] = ()) -> Callable[..., 
         kind = kind_of(group).__name__
         called = CALLED.get(group) or ("nn.Module" if kind == "Module" else kind)
         raise BadComponent(key, f"{target!r} is no {called}")
-    problem = bundle_problem(constructor)
-    if problem:
-        raise BadComponent(key, problem)
     return typing.cast(Callable[..., Any], constructor)
-
-
-def bundle_problem(constructor: Any) -> str | None:
-    """What is wrong with a user class whose constructor lacks arguments that its built-in base class needs."""
-    bases = inspect.getmro(constructor)[1:] if inspect.isclass(constructor) else ()
-    base = next((base for base in bases if within(base.__module__, OWN_PACKAGES)), None)
-    if base is None:
-        return None
-    needed = [name for name in BUNDLES if name in parameters_of(base)]
-    if all(name in parameters_of(constructor) for name in needed):
-        return None
-    names = ", ".join(needed)
-    how = f"write def __init__(self, {names}, ...) and super().__init__({names}, ...)"
-    return f"{constructor.__name__} derives from {base.__name__}, whose constructor takes {names}; {how}"
 
 
 def kind_of(group: str) -> type:

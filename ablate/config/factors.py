@@ -15,8 +15,9 @@ from ablate.config.depth import value_at
 from ablate.config.designs import DESIGNS, NOTES, Cell, size
 from ablate.config.errors import Problem
 from ablate.config.groups import defaults
-from ablate.config.key_checks import CHOSEN, check
+from ablate.config.key_checks import CHOSEN
 from ablate.config.ladder import KEYS, RUNG, rungs
+from ablate.config.read_config import check
 from ablate.config.schema import BY_STEPS, NAMED, VARIED
 from ablate.config.study_file import StudyFile
 from ablate.config.words import MOST, Setting

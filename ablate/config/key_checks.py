@@ -4,24 +4,18 @@ import math
 import os
 import re
 import tempfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from ablate.config.depth import variants_of
 from ablate.config.errors import Problem
-from ablate.config.groups import named_elsewhere
-from ablate.config.read_config import numbers_problems, read_fields
-from ablate.config.schema import BY_STEPS, KEYS, MISSING, MOST_SEEDS, OWNED, SECTIONS, TUNING_SEEDS, Config, types_of
+from ablate.config.schema import BY_STEPS, MOST_SEEDS, TUNING_SEEDS, Config
 from ablate.config.targets import BUILT_IN, within
-from ablate.formatting import instead, is_number, nearest
+from ablate.formatting import is_number
 
-SWITCHES = [key for key in KEYS if types_of(Config)[key] is bool]
 # The keys that each value of `match` adjusts.
 CHOSEN = dict.fromkeys(("params", "flops"), ("ffn.hidden", "ffn.mult")) | {BY_STEPS: ("train.steps",)}
-LARGEST = 10**9  # the largest size or number of steps
-LARGEST_SEED = 2**53
 TAKEN = ("export", "verify")  # commands of `ablate analyse`, so no names of studies
 SEEDS = "must be a number of seeds, a list of them, or auto: seeds=5, seeds=[3,7], seeds=auto"
 
@@ -132,16 +126,6 @@ def has_width(ffn: dict[str, Any]) -> bool:
     return ffn.get("hidden") is not None and within(ffn["_target_"], BUILT_IN)
 
 
-def suggestion(word: str, value: str = "", choices: Mapping[str, str] = MappingProxyType({})) -> str:
-    """What to write instead of a word that is no KEY=VALUE: the key that is meant with its value, or a choice."""
-    near = nearest(word, {*KEYS} - SECTIONS.keys(), named_elsewhere() | dict(choices))
-    if near is None or near in choices.values():
-        return instead(word, choices.values(), choices) if choices else "see ablate --help"
-    if near == word and value:  # a key of another name may have another unit
-        return f"write {near}={value}"
-    return f"write {near}={'true' if near in SWITCHES else 'VALUE'}"
-
-
 PER_CENT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*%")
 SPELLING = "a number in the metric's unit (margin=0.01) or a share of the training steps (margin='2 %')"
 
@@ -173,38 +157,3 @@ def without_unit(margin: Any, metrics: Iterable[str]) -> str | None:
         return None
     why = f"{margin} cannot be in the unit of {' and of '.join(units)}"
     return f"{why}; write a share of the training steps (margin='2 %'), or leave it out"
-
-
-def check(config: Config) -> list[Problem]:
-    """Problems of a resolved configuration's base schema: unknown keys, types, ranges, numbers such as nan."""
-    problems = []
-    for key in config.unread.keys() - SECTIONS.keys():
-        problems.append(Problem(key, f"no such key; there are {', '.join(sorted(KEYS))}"))
-    problems += value_problems(Config, {key: getattr(config, key) for key in KEYS if key not in SECTIONS}, "")
-    for section, kind in SECTIONS.items():
-        if section not in OWNED:  # constructors check theirs
-            for key in config.arguments(section):
-                there = ", ".join(sorted(types_of(kind)))
-                problems.append(Problem(f"{section}.{key}", f"no such key; there are {there}"))
-        problems += value_problems(kind, vars(getattr(config, section)), f"{section}.")
-    betas = config.optim.betas
-    if isinstance(betas, list) and (len(betas) != 2 or not all(0 <= beta < 1 for beta in betas)):
-        problems.append(Problem("optim.betas", f"{betas} must be two numbers in [0, 1)"))
-    lengths = config.eval.lengths
-    if lengths != MISSING and (len(set(lengths)) < len(lengths) or any(length < 1 for length in lengths)):
-        problems.append(Problem("eval.lengths", f"{lengths} must be different lengths, each at least 1"))
-    reported = {"train.memory", *(problem.key for problem in problems)}
-    for key, value in config.as_json().items():
-        limit = LARGEST_SEED if key.startswith("seed") else LARGEST
-        problems += [problem for problem in numbers_problems(value, key, limit) if problem.key not in reported]
-    return problems
-
-
-def value_problems(section: type, values: dict[str, Any], prefix: str) -> list[Problem]:
-    """Problems of the values of a section: none, of another type, or outside of a range."""
-    problems: list[Problem] = []
-    read_fields(section, values, {}, prefix, problems)
-    for name, value in values.items():
-        if isinstance(value, str) and value == MISSING:
-            problems.append(Problem(f"{prefix}{name}", "has no value; write one"))
-    return problems

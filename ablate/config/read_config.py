@@ -10,6 +10,7 @@ from ablate.config.errors import Problem
 from ablate.config.schema import (
     KEYS,
     MISSING,
+    OWNED,
     SECTIONS,
     VARIED,
     WHOLE,
@@ -26,21 +27,50 @@ COMPONENTS = (*VARIED, "data")  # whose schema is a constructor
 KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
+def check(config: Config) -> list[Problem]:
+    """Problems of a resolved configuration's base schema: unknown keys, types, ranges, numbers such as nan."""
+    return read_config(config.as_json(), {})[1]
+
+
 def read_config(plain: dict[str, Any], reference: dict[str, Any]) -> tuple[Config, list[Problem]]:
     """The configuration, with `reference` values in place of those that are wrong, and all problems."""
     values: dict[str, Any] = {}
     problems: list[Problem] = []
+    top_level: dict[str, Any] = {}
     for key, value in plain.items():
         if key in (*SECTIONS, *COMPONENTS) and not isinstance(value, dict):
             problems.append(Problem(key, f"is a section of keys; set one of them, as in {key}.KEY=VALUE"))
-            values[key] = reference[key] if key in SECTIONS else {}
+            values[key] = reference.get(key, {}) if key in SECTIONS else {}
         elif key in SECTIONS:
-            values[key] = read_fields(SECTIONS[key], value, reference[key], f"{key}.", problems)
+            values[key] = read_section(key, value, reference.get(key, {}), problems)
+        elif key in COMPONENTS:
+            values[key] = value
+            problems += numbers_problems(value, key)
+        elif key in KEYS:
+            top_level[key] = value
         else:
             values[key] = value
-    whole_study = {key: value for key, value in values.items() if key in KEYS and key not in (*SECTIONS, *COMPONENTS)}
-    values |= read_fields(Config, whole_study, reference, "", problems)
+            problems.append(Problem(key, f"no such key; there are {', '.join(sorted(KEYS))}"))
+    values |= read_fields(Config, top_level, reference, "", problems)
     return typed(values), problems
+
+
+def read_section(
+    section: str, values: dict[str, Any], reference: dict[str, Any], problems: list[Problem]
+) -> dict[str, Any]:
+    """The values of a section; those beyond its schema are for the constructor of a model form or optimiser."""
+    types = types_of(SECTIONS[section])
+    read = read_fields(SECTIONS[section], values, reference, f"{section}.", problems)
+    if section not in OWNED:
+        for name in values.keys() - types.keys():
+            problems.append(Problem(f"{section}.{name}", f"no such key; there are {', '.join(sorted(types))}"))
+    betas = read.get("betas")
+    if isinstance(betas, list) and (len(betas) != 2 or not all(0 <= beta < 1 for beta in betas)):
+        problems.append(Problem(f"{section}.betas", f"{betas} must be two numbers in [0, 1)"))
+    lengths = read.get("lengths") or []
+    if len(set(lengths)) < len(lengths) or any(length < 1 for length in lengths):
+        problems.append(Problem(f"{section}.lengths", f"{lengths} must be different lengths, each at least 1"))
+    return read
 
 
 def read_fields(
@@ -53,16 +83,20 @@ def read_fields(
         key = f"{prefix}{name}"
         try:
             read[name] = converted(value, types.get(name, Any))
+            wrong = numbers_problems(read[name], key)
         except ValueError as error:
-            problems.append(Problem(key, f"{error}{hint_for(key, value)}"))
+            wrong = [Problem(key, f"{error}{hint_for(key, value)}")]
+        if wrong:
+            problems += wrong
             read[name] = reference.get(name)
     return read
 
 
 def converted(value: Any, hint: Any) -> Any:
     """A value as an annotated type: 1 as the float 1.0, "8" as the integer 8.  Raises ValueError."""
-    is_missing = isinstance(value, str) and value == MISSING  # `check` reports it
-    if hint is Any or is_missing:
+    if isinstance(value, str) and value == MISSING:
+        raise ValueError("has no value; write one")
+    if hint is Any:
         return value
     if value is None:
         if NoneType not in get_args(hint):
@@ -123,19 +157,23 @@ def hint_for(key: str, value: Any) -> str:
     return f"; to compare several write {key}={','.join(map(str, value))}"
 
 
-def numbers_problems(value: Any, key: str, limit: int) -> list[Problem]:
-    """Problems of the numbers in a part of a configuration that are not finite or beyond a limit."""
-    inner: list[tuple[str, Any]] = []
-    if isinstance(value, dict):
-        inner = [(f"{key}.{name}".lstrip("."), item) for name, item in value.items()]
-    elif isinstance(value, list):
-        inner = [(key, item) for item in value]
+LARGEST = 10**9  # the largest size or number of steps
+LARGEST_SEED = 2**53
+
+
+def numbers_problems(value: Any, key: str) -> list[Problem]:
+    """Problems of the numbers in a part of a configuration that are not finite or too large."""
     problems = []
-    for name, item in inner:
-        problems += numbers_problems(item, name, limit)
+    if isinstance(value, dict):
+        for name, item in value.items():
+            problems += numbers_problems(item, f"{key}.{name}")
+    elif isinstance(value, list):
+        for item in value:
+            problems += numbers_problems(item, key)
+    limit = LARGEST_SEED if key.startswith("seed") else LARGEST
     if isinstance(value, float) and not math.isfinite(value):
         problems.append(Problem(key, f"{value} is not a number to compute with; write a finite one"))
-    if isinstance(value, int) and abs(value) > limit:
+    elif isinstance(value, int) and abs(value) > limit and key != "train.memory":
         problems.append(Problem(key, f"{readable_number(value)} is too large; write {readable_number(limit)} at most"))
     return problems
 

@@ -1,16 +1,17 @@
 """What to write instead of a key that a configuration does not have."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ablate.config.choices import Choice
 from ablate.config.files import read_plain
 from ablate.config.groups import Groups, named_elsewhere
-from ablate.config.schema import KEYS, LAYERS, SECTIONS
+from ablate.config.schema import KEYS, LAYERS, SECTIONS, Config, types_of
 from ablate.formatting import first_of, instead, nearest, show
 
 SURELY = 0.8  # the share of letters that two spellings have in common where one is surely meant
+SIMILAR = 0.7  # for a word that may also be none of ours: "plan" and "clean" have 0.67
 MOST_KEYS = 12  # that are listed
 
 
@@ -53,6 +54,22 @@ def unknown_section(key: str, groups: Groups) -> str:
     # As other programs name it: wandb.project means track.project.
     meant = f"{section}.{last}" if having(section, last, groups) else section
     return f"no such key; did you mean {meant}?"
+
+
+def instead_of_word(word: str, value: str = "", commands: Collection[str] = ()) -> str:
+    """What to write instead of a word that is no key=value: of --seeds 5 "write seeds=5", or the command meant."""
+    name = word.strip("-").replace("-", "_")
+    keys = {key: key for key in KEYS if key not in SECTIONS}
+    names = named_elsewhere() | keys | {command: command for command in commands}
+    near = difflib.get_close_matches(name, names, 1, SIMILAR)
+    if not near:
+        return "see ablate --help"
+    meant = names[near[0]]
+    if meant in commands and meant not in keys:
+        return f"did you mean {meant}?"
+    if not value or meant != name:  # a key of another name may have another unit
+        value = "true" if meant in KEYS and types_of(Config)[meant] is bool else "VALUE"
+    return f"write {meant}={value}"
 
 
 def having(group: str, name: str, groups: Groups) -> list[str]:

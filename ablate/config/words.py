@@ -16,9 +16,8 @@ from ablate.config.errors import Problem
 from ablate.config.files import DEEPEST
 from ablate.config.groups import Groups
 from ablate.config.hydra_parser import parser
-from ablate.config.key_checks import suggestion
 from ablate.config.schema import KEYS, PLACED, SECTIONS, WHOLE
-from ablate.config.unknown_keys import unknown_section
+from ablate.config.unknown_keys import instead_of_word, unknown_section
 from ablate.formatting import instead, split
 
 MOST = 10_000  # the most values of a sweep, and cells, since composing more takes too long
@@ -79,7 +78,7 @@ def read_word(word: str, groups: Groups) -> tuple[Setting | None, list[Problem]]
     if not equals:
         if word.rstrip()[-1:] in ("]", "}", ")"):
             raise ValueError("must be key=value; quote what holds spaces or brackets, as in 'seeds=[3,7]'")
-        raise ValueError(f"must be key=value; {suggestion(word)}")
+        raise ValueError(f"must be key=value; {instead_of_word(word)}")
     if key in groups.variants and (key != "track" or "(" in text):
         return read_group(key, text, word, groups)
     refuse_unknown_key(key, text, groups)

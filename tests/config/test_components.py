@@ -100,8 +100,6 @@ class Halved(Block):
     final_norm = True
     def __init__(self, shape, sublayers, share: float = 0.5):
         super().__init__(shape, sublayers)
-class OldBlock(Block):
-    def __init__(self, attention, ffn, norm, dropout: float, cross_attention=None): ...
 """
 
 
@@ -162,13 +160,6 @@ def test_what_a_user_package_may_not_hold(target: str, words: str, package: str)
     key, message = problem("norm", {"_target_": target.replace("PACKAGE", package), "gain": 2.0}, (package,))
     assert key == "norm._target_"
     assert words in message
-
-
-def test_a_users_subclass_takes_what_its_base_needs(package: str) -> None:
-    key, message = problem("residual", {"_target_": f"{package}.parts.OldBlock"}, (package,))
-    assert key == "residual._target_"
-    how = "write def __init__(self, shape, sublayers, ...) and super().__init__(shape, sublayers, ...)"
-    assert message == f"OldBlock derives from Block, whose constructor takes shape, sublayers; {how}"
 
 
 def test_an_annotation_that_means_nothing_is_one_line(package: str) -> None:

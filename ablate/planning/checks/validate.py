@@ -19,8 +19,7 @@ from ablate.config.errors import BadComponent, Problem, first_line, one_line
 from ablate.config.extra import installed, wandb_project_problem
 from ablate.config.files import read_plain
 from ablate.config.groups import PACKAGE, groups
-from ablate.config.key_checks import check
-from ablate.config.read_config import readable_number
+from ablate.config.read_config import check, readable_number
 from ablate.config.schema import BUILT, OWNED, VARIED, Config
 from ablate.config.targets import BUILT_IN, here, package_problem, within
 from ablate.config.typed_json import parse
