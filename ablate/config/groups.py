@@ -46,16 +46,11 @@ def read_groups(config_dir: str | None = None) -> Groups:
 def groups(config_dir: str | None = None) -> dict[str, dict[str, Path]]:
     """Every group and its variants' files, from `conf/` and the user's folder."""
     by_group: dict[str, dict[str, Path]] = {}
-    for root in folders(config_dir):
+    for root in [CONF, Path(config_dir)] if config_dir else [CONF]:
         for file in sorted(root.glob("*/*.yaml")):
             if file.parent.name != "experiment":  # study files are no variants
                 by_group.setdefault(file.parent.name, {})[file.stem] = file
     return by_group
-
-
-def folders(config_dir: str | None) -> list[Path]:
-    """The folders of groups: `conf/`, and the user's if there is one."""
-    return [CONF, Path(config_dir)] if config_dir else [CONF]
 
 
 def experiments(config_dir: str | None = None) -> dict[str, Path]:
@@ -110,15 +105,10 @@ COMMENTS = ("name", "cite", "also")  # what comments of a YAML can say
 COMMENT = re.compile(r"^# (\w+):(.*)$", re.MULTILINE)
 
 
-def comments(file: Path) -> list[tuple[str, str]]:
-    """The comments `# word: text` of a YAML, in order."""
-    return COMMENT.findall(file.read_text(encoding="utf-8", errors="replace"))
-
-
 def comment_words(file: Path, word: str) -> list[str]:
     """The words of a YAML's comment `# word: one, two`, in order."""
     words = []
-    for name, text in comments(file):
+    for name, text in COMMENT.findall(file.read_text(encoding="utf-8", errors="replace")):
         if name == word:
             words += [part.strip() for part in text.split(",") if part.strip()]
     return words
@@ -127,7 +117,7 @@ def comment_words(file: Path, word: str) -> list[str]:
 def misspelt_comments(file: Path) -> list[tuple[str, str]]:
     """The words of a YAML's comments `# word: ...` that are nearly one that is read, and that one."""
     pairs = []
-    for word, _ in comments(file):
+    for word, _ in COMMENT.findall(file.read_text(encoding="utf-8", errors="replace")):
         meant = difflib.get_close_matches(word, COMMENTS, 1, 0.7)
         if word not in COMMENTS and meant:
             pairs.append((word, meant[0]))

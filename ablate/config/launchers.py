@@ -20,33 +20,30 @@ INSTEAD = {  # of settings of Hydra's that have no effect here
     "hydra.sweep": "write results_dir=FOLDER for where results are written",
     "hydra.searchpath": "write --config-dir FOLDER for a folder of your own variants",
 }
+LEAVE_OUT = "leave it out: hydra/launcher and hydra.launcher.* choose where runs are trained"
 
 
 def launcher_problems(words: Sequence[str]) -> list[Problem]:
     """Problems of command-line words about Hydra itself."""
-    reserved = [word for word in words if word.lstrip("+~").startswith(RESERVED)]
-    if reserved:
-        return [Problem(word, "ablate plans every study itself; leave it out") for word in reserved]
-    unused = [word for word in words if not word.lstrip("+~").startswith(USED)]
-    if unused:
-        return [Problem(word, f"has no effect here; {instead_of(word)}") for word in unused]
-    if not words:
-        return []
-    groups = read_groups()
-    with Composer(groups):
+    problems = []
+    for word in words:
+        key = word.lstrip("+~")
+        if key.startswith(RESERVED):
+            problems.append(Problem(word, "ablate plans every study itself; leave it out"))
+        elif not key.startswith(USED):
+            meant = [message for beginning, message in INSTEAD.items() if key.startswith(beginning)]
+            how = (
+                meant[0] if meant else "leave it out: hydra/launcher and hydra.launcher.* choose where runs are trained"
+            )
+            problems.append(Problem(word, f"has no effect here; {how}"))
+    if problems or not words:
+        return problems
+    with Composer(read_groups()):
         try:
             compose("config", list(words), return_hydra_config=True)
         except (*HYDRAS_ERRORS, TypeError, AttributeError) as error:  # Hydra does not check the types of its settings
             return [problem_of_launcher(words, error)]
     return []
-
-
-def instead_of(word: str) -> str:
-    """What to write instead of a setting of Hydra's that has no effect."""
-    for beginning, message in INSTEAD.items():
-        if word.lstrip("+~").startswith(beginning):
-            return message
-    return "leave it out: hydra/launcher and hydra.launcher.* choose where runs are trained"
 
 
 def problem_of_launcher(words: Sequence[str], error: Exception) -> Problem:

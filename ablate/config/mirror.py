@@ -52,9 +52,6 @@ def mirror_problems(mirror: Mirror, factors: Factors, settings: Collection[str])
     keys = [field.name for kind in (Mirror, Series) for field in dataclasses.fields(kind) if field.name != "unread"]
     for key in unread(mirror):
         yield f"no such key: {key}; {instead(key.rpartition('.')[2], keys)}"
-    for name in ("source", "metric"):
-        if not getattr(mirror, name).strip():
-            yield f"{name}: is empty; {FORM}"
     yield from axis_problems(mirror, factors, settings)
     if mirror.at:
         yield from (f"at: {message}" for message in level_problems(mirror.at, factors))
@@ -62,18 +59,13 @@ def mirror_problems(mirror: Mirror, factors: Factors, settings: Collection[str])
         yield f"panels: {mirror.panels} is not a factor of this study; {instead(mirror.panels, factors)}"
     if not mirror.series:
         yield "series: has none; write at least one"
-    for i, series in enumerate(mirror.series):
+    for series in mirror.series:
         yield from (f"series: {message}" for message in level_problems(series.of, factors))
         if mirror.panels in factors and mirror.panels not in series.of:
             yield f"panels: {mirror.panels} has no level in {series.of}; write one in every series"
-        if series.of in [other.of for other in mirror.series[:i]]:
-            yield f"series: {series.of} is given twice; write it once"
-        is_of_other_form = series.value is not None if mirror.x else bool(series.points)
-        if is_of_other_form:
+        if (series.value is not None) if mirror.x else series.points:
             yield "series: write points: [[x, y], ...] with x, and value: NUMBER without"
-        numbers = [number for point in series.points for number in point]
-        if series.value is not None:
-            numbers.append(series.value)
+        numbers = [number for point in series.points for number in point] + [series.value or 0]
         if not all(abs(number) < 1e300 for number in numbers):
             yield f"series: {series.of} has a number that is not finite, or too large"
 

@@ -82,22 +82,20 @@ def having(group: str, name: str, groups: Groups) -> list[str]:
 
 
 def similar_key(section: str, name: str, config: Mapping[str, Any]) -> str | None:
-    """The key that a misspelt one may mean: by its name elsewhere, the same name in another section, or similar."""
-    misspelt = difflib.get_close_matches(name, keys_of(config[section]), 1, SURELY)
+    """The key that a misspelt one may mean: spelled alike, of that name in another section, or called so elsewhere."""
+    own_keys = keys_of(config[section])
+    misspelt = difflib.get_close_matches(name, own_keys, 1, SURELY)
     if misspelt:  # train.step means train.steps
         return f"{section}.{misspelt[0]}"
     if name in KEYS and name not in SECTIONS:
         return name
-    known = []
     for other, node in config.items():
-        known += [f"{other}.{key}" for key in keys_of(node)]
-    for key in known:
-        if key.partition(".")[2] == name:
-            return key
+        if name in keys_of(node):
+            return f"{other}.{name}"
     elsewhere = named_elsewhere().get(name.lower())
     if elsewhere:
         return elsewhere
-    meant = nearest(name, keys_of(config[section]))
+    meant = nearest(name, own_keys)
     return f"{section}.{meant}" if meant else None
 
 

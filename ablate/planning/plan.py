@@ -35,9 +35,7 @@ def plan_study(words: Sequence[str], config_dir: str | None = None) -> Plan:
     Each round is a separate study: tuning, the requested study, its references for other numbers of steps."""
     launcher = [word for word in words if is_hydras(word)]
     problems = launcher_problems(launcher)
-    if problems:
-        raise PlanError(problems)
-    composition = compose_words([word for word in words if not is_hydras(word)], config_dir)
+    composition = compose_words([word for word in words if not is_hydras(word)], config_dir, problems)
     from ablate.planning.check_study import check_composition, planning
     from ablate.planning.rounds import next_round
 
@@ -64,11 +62,11 @@ def check_study(words: Sequence[str], config_dir: str | None = None) -> CheckedS
         return check_composition(composition)
 
 
-def compose_words(words: Sequence[str], config_dir: str | None) -> Composition:
-    """The composed cells of a command line.  Raises PlanError."""
+def compose_words(words: Sequence[str], config_dir: str | None, known: Sequence[Problem] = ()) -> Composition:
+    """The composed cells of a command line.  Raises PlanError for its problems and those that are known."""
     command, problems = read_command(words, config_dir)
     with naming_study_file(command):
-        return compose_cells(command, problems)
+        return compose_cells(command, [*known, *problems])
 
 
 def check_cell(words: Sequence[str], config_dir: str | None = None) -> Config:

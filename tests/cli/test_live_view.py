@@ -176,10 +176,6 @@ def test_a_pace_leaves_out_the_first_interval_and_counts_evaluations(
     assert progress.read_pace(file).steps_per_second == pytest.approx(steps_per_second)
 
 
-def test_a_run_without_metrics_has_no_pace(tmp_path: Path) -> None:
-    assert progress.read_pace(tmp_path / "none") == progress.Pace()
-
-
 @pytest.mark.parametrize("width", [8, 20, 40, 80])
 @pytest.mark.parametrize("height", [3, 10, 24])
 def test_the_table_fits_any_terminal(width: int, height: int, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from ablate.config.groups import CONF, PACKAGE
 from ablate.config.schema import COMPONENTS, SECTIONS, typed
 from ablate.data.copying import Copy
 from ablate.data.task import build_task
-from ablate.model.build import build_model, offered, shape
+from ablate.model.build import build_model, offered
 from ablate.model.shape import ModelShape
 from ablate.planning.plan import check_study
 from ablate.runs.folder import Run
@@ -82,15 +82,12 @@ class Scale(nn.Module):
         self.dim, self.gain, self.kind = dim, gain, kind
 class Greedy(nn.Module):
     def __init__(self, dim: int, **kwargs): ...
-class Plain(nn.Module): ...
 class Unhinted(nn.Module):
     def __init__(self, dim, gain):
         super().__init__()
         self.gain = gain
 class Later(nn.Module):
     def __init__(self, dim: int, gain: 'Nowhere'): ...
-class Positional(nn.Module):
-    def __init__(self, dim: int, *gains: float): ...
 def make(dim: int, gain: float = 2.0):
     return Scale(dim, gain)
 class Wider(GQA):
@@ -121,10 +118,6 @@ def test_a_users_class_gets_the_shape_and_its_yamls_arguments(package: str) -> N
 
 def test_a_component_may_be_a_users_function(package: str) -> None:
     assert bind("norm", {"_target_": f"{package}.parts.make"}, OFFERED, [package])().gain == 2.0
-
-
-def test_a_users_class_may_have_no_constructor(package: str) -> None:
-    assert bind("norm", {"_target_": f"{package}.parts.Plain", "_partial_": True}, OFFERED, [package])()
 
 
 def test_an_argument_without_annotation_takes_any_value(package: str) -> None:
@@ -168,10 +161,6 @@ def test_an_annotation_that_means_nothing_is_one_line(package: str) -> None:
     assert message.startswith("the annotations of Later cannot be read")
 
 
-def test_nobody_can_write_positional_arguments_in_yaml(package: str) -> None:
-    assert argument_problems("norm", {"_target_": f"{package}.parts.Positional"}, OFFERED, [package]) == []
-
-
 # ---- arguments
 
 
@@ -180,12 +169,6 @@ def test_an_unknown_argument_is_answered_by_those_of_the_constructor() -> None:
         "norm.epss",
         "LayerNorm has no such argument; it has eps, gain, bias",
     )
-
-
-def test_an_argument_of_a_constructor_that_takes_none() -> None:
-    key, message = problem("position", component("position", "none") | {"base": 1.0})
-    assert key == "position.base"
-    assert message.endswith("it has none")
 
 
 def test_a_missing_argument_is_named() -> None:
@@ -272,27 +255,7 @@ def test_every_variant_on_disk_binds(group: str, variant: str) -> None:
     assert written <= read_names(target) | READ, "nothing reads it"
 
 
-class Sub(int):
-    """A number of another class."""
-
-
 OPTION = Optional[int]  # noqa: UP045 (as users write it)
-
-
-@pytest.mark.parametrize(
-    ("value", "hint"),
-    [
-        (1, float),
-        (None, OPTION),
-        ("relu", Literal["relu", "gelu"]),
-        ([0.9, 1], list[float]),
-        ([1, "a"], tuple[int, str]),
-        ("anything", Any),
-        (Sub(3), int),
-    ],
-)
-def test_values_that_fit_a_type(value: Any, hint: Any) -> None:
-    assert fits(value, hint)
 
 
 @pytest.mark.parametrize(
@@ -312,20 +275,6 @@ def test_values_that_do_not_fit_a_type(value: Any, hint: Any) -> None:
 
 
 # ---- models
-
-
-def test_a_shape_is_what_the_configuration_says() -> None:
-    sizes = shape(typed(CONFIG), Blank(VOCAB, 12))
-    assert (sizes.dim, sizes.heads, sizes.head_dim, sizes.layers, sizes.dropout, sizes.context) == (
-        16,
-        2,
-        8,
-        2,
-        0.0,
-        12,
-    )
-    assert tuple(offered(sizes)) == SHAPE
-    assert offered(sizes)["shape"] is sizes
 
 
 def test_the_width_is_divided_among_the_heads() -> None:
@@ -388,15 +337,6 @@ def test_an_encoder_ties_where_targets_are_tokens() -> None:
         assert not tied(None, *other) and not tied(False, *other)
         with pytest.raises(ValueError, match=r"model\.tie_embeddings=true needs"):
             tied(True, *other)
-
-
-@pytest.mark.parametrize(
-    ("form", "kind"), [("decoder", "lm"), ("encoder", "mlm"), ("bert", "mlm"), ("encoder_decoder", "seq2seq")]
-)
-def test_the_model_form_decides_what_kind_a_task_is(form: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Copy, "kinds", ("mlm", "lm", "seq2seq"))
-    data = component("data", "copy") | {"context": 64}
-    assert build_task(typed({"model": component("model", form), "data": data})).kind == kind
 
 
 def test_a_task_of_another_kind_than_the_model_forms_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

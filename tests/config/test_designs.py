@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from ablate.config.designs import DESIGNS, NOTES, size
+from ablate.config.designs import DESIGNS, size
 
 SHAPES = [(2,), (3,), (2, 2), (3, 2), (2, 3, 4), (1, 2), (2,) * 4, (2, 3, 2, 2, 2), (2,) * 6, (3, 2, 2, 2, 2, 4)]
 each_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -65,9 +65,3 @@ def test_a_ladder_changes_one_factor_at_a_time_on_every_rung(last, shape):
     assert len(set(cells)) == len(cells) == size("ladder", shape) == rungs * (1 + sum(others) - len(others))
     assert {cell[-1] for cell in cells} == set(range(rungs))
     assert {len(changes(reference[:-1], cell[:-1])) for cell in cells} <= {0, 1}
-
-
-def test_notes_say_what_a_design_cannot_estimate():
-    assert "grid" not in NOTES
-    assert "interactions are not measured" in NOTES["one_at_a_time"]
-    assert "depends on the order" in NOTES["cumulative"]

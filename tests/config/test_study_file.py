@@ -1,7 +1,6 @@
 """Study files, by the real planner: what they become, who wins, what is refused."""
 
 import json
-import math
 import re
 from pathlib import Path
 from typing import Any
@@ -231,28 +230,16 @@ CURVES = {"x": "optim.lr", "series": [{"of": RMS, "points": [[0.001, 2.5], [0.1,
     ("changes", "said"),
     [
         ({"sources": 1}, "no such key: sources; did you mean source?"),
-        ({"series": [{"of": RMS, "vlaue": 1}]}, "no such key: series.vlaue; did you mean value?"),
-        ({"metric": None}, "has metric that cannot be read (expected str, got null); write {source: "),
-        ({"series": [{"of": RMS, "value": "26.8"}]}, "has series[0].value that cannot be read (expected"),
         ({"series": [{"of": {"norm": "rmsn"}}]}, "series: norm has no level rmsn; did you mean rms?"),
-        ({"series": [{"of": {"nrom": "rms"}}], "at": RMS}, "series: nrom is not a factor of this study; did you mean"),
-        ({"series": [{"of": {}}], "at": {"norm": "ln"}}, "series: {} must map factors to levels"),
-        ({"at": {"norm": "bn"}, "series": [{"of": {"optim.lr": 1e-3}}]}, "at: norm has no level bn; there are ln, rms"),
         ({"series": []}, "series: has none; write at least one"),
-        ({"source": " "}, "source: is empty; write {source: PAPER AND TABLE, metric: BLEU, "),
         (
             {"series": [{"of": RMS, "value": 10**400}]},
             "series: {'norm': 'rms'} has a number that is not finite, or too",
         ),
-        ({"series": [{"of": RMS}] * 2}, "series: {'norm': 'rms'} is given twice; write it once"),
         (CURVES | {"x": "norm"}, "x: norm is no factor of numbers; there are optim.lr, epoch, eval.lengths"),
         (CURVES | {"x": "eval.lengths", "trained": 1}, "x: nothing is tested at other lengths; write eval.lengths in"),
         (CURVES | {"trained": 15}, "trained: must be the paper's training, > 0, with x: epoch or x: eval.lengths, and"),
-        (CURVES | {"panels": "optim.lr"}, "panels: optim.lr has no level in {'norm': 'rms'}; write one"),
         (CURVES | {"panels": "nrom"}, "panels: nrom is not a factor of this study; did you mean norm?"),
-        (CURVES | {"series": [{"of": RMS, "value": 1}]}, "series: write points: [[x, y], ...] with x, and value"),
-        (CURVES | {"series": [{"of": RMS, "points": [[1, math.inf]]}]}, "series: {'norm': 'rms'} has a number that"),
-        (CURVES | {"series": [{"of": RMS, "points": [[1]]}]}, "has series[0].points[0] that cannot be read (expected"),
     ],
 )
 def test_a_mirror_that_does_not_fit_its_study_is_refused(folder, changes, said):
@@ -279,13 +266,9 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"factors": {"ffn": ["mlp", "swigloo"]}, "claims": None}, "mine.yaml: ffn=swigloo: no such ffn"),
     ({"factors": {"norm": ["group(8"]}, "claims": None}, "mine.yaml: norm=group(8: cannot be read; quote a level"),
     ({"factors": {"ffn": "mlp"}, "claims": None}, "mine.yaml: factors.ffn: must be a list of levels; write [first, "),
-    ({"factors": {"fnn": ["mlp"]}, "claims": None}, "mine.yaml: factors.fnn: no such key; did you mean ffn?"),
     ({"ffn": "gelu"}, "mine.yaml: ffn: is given twice; write it once"),
     ({"hydra": {"mode": "RUN"}}, "mine.yaml: hydra: Hydra's own settings belong on the command line"),
-    ({"defaults": ["norm"]}, "mine.yaml: defaults: a study file lists none"),
     ({"tier": "tall"}, "mine.yaml: tier: belongs on the command line: tier=NAME"),
-    ({"question": 3}, "mine.yaml: question: must be a sentence"),
-    ({"published": {"ffn": 1.6}}, "mine.yaml: published: must be a line of text"),
     ({"figure": "efects"}, "mine.yaml: figure: efects: no such figure; did you mean effects?"),
     ({"seedz": 3}, "mine.yaml: seedz: no such key; did you mean seeds?"),
     ({"tiers": {"tall": {"norm.epz": 1}}}, "mine.yaml: tiers.tall.norm.epz: no such key; did you mean norm.eps?"),
@@ -293,12 +276,6 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         {"tiers": {"tall": {"train": {"steps": "many"}}}},
         "mine.yaml: tiers.tall.train.steps: 'many' is not a whole number",
     ),
-    (
-        {"tiers": {"tall": {"factors": {"train.stepz": [1, 2]}}}},
-        "mine.yaml: tiers.tall.train.stepz: no such key; did you mean train.steps?",
-    ),
-    ({"tiers": {"tall": {"scael": "base"}}}, "mine.yaml: tiers.tall.scael: no such key; did you mean scale?"),
-    ({"zip": ["ffn", "norm"]}, "mine.yaml: zip: ffn has 3 values, norm has 2 values"),
     (
         {"design": "one_at_a_time", "claims": {"both": BOTH}},
         "mine.yaml: claims.both: ffn=swiglu has no configuration in this study",

@@ -37,6 +37,7 @@ MISTAKES = {
     "+experiment=nope": "+experiment=nope: no such study file",
     "scale=tinny": "scale=tinny: no such scale; did you mean tiny?",
     "model.layers=2 model.layers=3": "model.layers=3: model.layers is given twice",
+    "hydra.run.dir=x": "hydra.run.dir=x: has no effect here; write results_dir=FOLDER",
     "cross_attention.kv=1": "cross_attention.kv: no such key",
 }
 NAMES = list(MISTAKES)
