@@ -32,10 +32,7 @@ def launcher_problems(words: Sequence[str]) -> list[Problem]:
             problems.append(Problem(word, "ablate plans every study itself; leave it out"))
         elif not key.startswith(USED):
             meant = [message for beginning, message in INSTEAD.items() if key.startswith(beginning)]
-            how = (
-                meant[0] if meant else "leave it out: hydra/launcher and hydra.launcher.* choose where runs are trained"
-            )
-            problems.append(Problem(word, f"has no effect here; {how}"))
+            problems.append(Problem(word, f"has no effect here; {meant[0] if meant else LEAVE_OUT}"))
     if problems or not words:
         return problems
     with Composer(read_groups()):
