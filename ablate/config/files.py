@@ -101,23 +101,27 @@ def refuse_bombs(text: bytes | str, loader: Any) -> None:
     if len(text) > MOST_TEXT:
         raise ValueError(f"it has more than {MOST_TEXT:,} bytes")
     values = 0
-    sizes: dict[str, int] = {}  # of complete values with an anchor
-    unfinished: list[tuple[str, int]] = []  # lists and mappings: the anchor, and the values before
+    complete: dict[str, tuple[int, int]] = {}  # by anchor: the values and the levels that an alias stands for
+    unfinished: list[list[Any]] = []  # of each open list or mapping: its anchor, the values before it, its levels
     for event in yaml.parse(text, Loader=loader):
+        levels = 0
         if isinstance(event, yaml.CollectionEndEvent):
-            anchor, values_before = unfinished.pop()
-            sizes[anchor] = values - values_before
+            anchor, values_before, levels = unfinished.pop()
+            complete[anchor] = (values - values_before, levels)
         elif isinstance(event, yaml.AliasEvent):
-            values += sizes.get(event.anchor, MOST)  # one that is unfinished refers to itself
+            size, levels = complete.get(event.anchor, (MOST, 0))  # one that is unfinished refers to itself
+            values += size
         elif isinstance(event, yaml.NodeEvent):
             if event.tag and event.tag not in PLAIN:
                 raise ValueError(f"{event.tag.replace(YAMLS, '!!')} is more than plain data; write the value")
-            values += 1
-            sizes[event.anchor] = 1
+            complete[event.anchor] = (1, 0)
             if isinstance(event, yaml.CollectionStartEvent):
-                sizes[event.anchor] = MOST
-                unfinished.append((event.anchor, values - 1))
-        if len(unfinished) > DEEPEST:
+                complete[event.anchor] = (MOST, 0)
+                unfinished.append([event.anchor, values, 1])
+            values += 1
+        if unfinished:
+            unfinished[-1][2] = max(unfinished[-1][2], levels + 1)
+        if len(unfinished) + levels > DEEPEST:
             raise ValueError(TOO_DEEP)
         if values >= MOST:
             raise ValueError(TOO_MANY)

@@ -83,12 +83,15 @@ def test_vectors_are_not_read_from_a_pipe(tmp_path: Path) -> None:
 BILLION = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
 for level in range(1, 12):
     BILLION.append(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]")
+CHAIN = ["a0: &a0 [x]", *(f"a{level}: &a{level} [*a{level - 1}]" for level in range(1, 60))]
 NO_PLAIN_DATA = {
     "a tag of YAML": ("a: !!timestamp 2020-01-01", "!!timestamp is more than plain data"),
     "a tag of somebody": ("a: !mine 1", "!mine is more than plain data"),
     "no key": ("? [a, b]\n: c", "unhashable"),
     "open lists": ("[" * 30_000, "more than 50 levels deep"),
     "an object": ("a: !!python/object/apply:os.mknod [canary]", "more than plain data"),
+    "levels by aliases": ("\n".join(CHAIN), "more than 50 levels deep"),
+    "itself": ("a: &a [*a]", "it refers to itself"),
     "a billion values": ("\n".join(BILLION), "more than a file can hold"),
 }
 
