@@ -42,7 +42,7 @@ BAR = 110  # the same for progress bars
 def main(arguments: list[str] | None = None) -> int:
     """Show a study; returns the exit code."""
     parser = Parser("ablate status", "Where a study stands: what has ended, runs, waits or failed.")
-    parser.add_argument("study", nargs="?", metavar="STUDY", help="its name; without one the newest")
+    parser.add_argument("study", nargs="?", metavar="STUDY", help="its name, or how it begins; without one the newest")
     parser.add_argument("--watch", action="store_true", help="repeat every 2 s until all runs have ended")
     options = parser.parse_args(arguments)
     if options.json and options.watch:

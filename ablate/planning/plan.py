@@ -62,11 +62,11 @@ def check_study(words: Sequence[str], config_dir: str | None = None) -> CheckedS
         return check_composition(composition)
 
 
-def compose_words(words: Sequence[str], config_dir: str | None, known: Sequence[Problem] = ()) -> Composition:
-    """The composed cells of a command line.  Raises PlanError for its problems and those that are known."""
+def compose_words(words: Sequence[str], config_dir: str | None, others: Sequence[Problem] = ()) -> Composition:
+    """The composed cells of a command line.  Raises PlanError for its problems and these others."""
     command, problems = read_command(words, config_dir)
     with naming_study_file(command):
-        return compose_cells(command, [*known, *problems])
+        return compose_cells(command, [*others, *problems])
 
 
 def check_cell(words: Sequence[str], config_dir: str | None = None) -> Config:

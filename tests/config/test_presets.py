@@ -12,7 +12,7 @@ from ablate.config.depth import variants_of
 from ablate.config.groups import CONF, comment_words, description, groups
 from ablate.config.schema import COMPONENTS, LAYERS, NAMED
 from ablate.planning.composition import Composition
-from ablate.planning.plan import Plan, PlanError, compose_cells, plan_study
+from ablate.planning.plan import Plan, PlanError, compose_cells
 
 SIZED = ("layers", "heads", "dim", "dropout")
 PRESETS = {name: OmegaConf.to_container(OmegaConf.load(file)) for name, file in sorted(groups()["preset"].items())}
@@ -122,14 +122,3 @@ def test_a_mistake_is_one_line_that_says_what_to_write(override: str, said: str,
         plan(*override.split())
     lines = str(error.value).splitlines()
     assert said in lines[0] and len({line.partition(";")[0] for line in lines}) <= 2
-
-
-def test_a_preset_of_ones_own(small: list[str], tmp_path: Path, untried: None) -> None:
-    folder = tmp_path / "mine" / "preset"
-    folder.mkdir(parents=True)
-    (folder / "tiny_gpt.yaml").write_text(
-        "# @package _global_\n# Mine.\ndefaults: [gpt2, override /norm: rms]\nnorm: {eps: 0.5}\n"
-    )
-    [cell] = plan_study((*small, "seeds=1", "+preset=tiny_gpt"), str(folder.parent)).manifest.cells
-    assert cell.name == "rms-gelu-pre-learned-mha-gpt2"
-    assert cell.config.norm["eps"] == 0.5 and cell.config.ffn["approximate"] == "tanh"
