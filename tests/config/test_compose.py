@@ -95,7 +95,14 @@ OWN_FILES = {
     "norm/wide": "# @package _global_\n# Mine.\nnorm: {_target_: ablate.model.norm.RMSNorm, _partial_: true, eps: 1}\n",
     "norm/based": "# Mine.\ndefaults: [rms, _self_]\neps: 0.5\n",
     "ffn/as_wide": "# Mine.\n_target_: ablate.model.ffn.MLP\n_partial_: true\nhidden: ${model.dim}\nbias: true\n",
-    "scale/nano": "# @package _global_\n# Mine.\nmodel: {dim: 8}\nffn: {mult: 2}\n",
+    "scale/nano": """# @package _global_
+# Mine.
+model: {dim: 8, layers: 1, heads: 1}
+ffn: {mult: 2}
+train: {steps: 2, batch_size: 2, eval_every: 1}
+optim: {lr: 1, warmup: 0}
+eval: {tokens: 8}
+""",
     "preset/mine": "# @package _global_\n# Mine.\ndefaults: [gpt2, override /norm: rms]\nnorm: {eps: 0.5}\n",
 }
 
