@@ -71,7 +71,7 @@ def several(values: Iterable[str]) -> str:
 def table(plan: Plan) -> pandas.DataFrame:
     """A row of texts for each configuration: its size beside the reference's, and its runs."""
     manifest = plan.manifest
-    heads = ["configuration", "parameters", "difference", "FLOPs/token", "difference", "same initial weights"]
+    heads = ["configuration", "parameters", "more parameters", "FLOPs/token", "more FLOPs", "shared initial weights"]
     if manifest.match != "none":
         heads += [CHOSEN[manifest.match][0], f"match={manifest.match}"]
     rows = [row(plan, cell) for cell in manifest.cells]

@@ -56,7 +56,9 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     their number.  `alpha` is 1 − the nominal level of the row's interval.  `metric` is that of each row's task unless
     one is given for all.  `smallest` is the difference that a new study of the same size detects with 80 % power at
     `alpha`, allowing for the SD being an estimate; NaN if this is not possible.  `flops_ratio` and `seconds_ratio` are
-    the costs of training the level's side, divided by the reference's.
+    the costs of training the level's side, divided by the reference's.  `worth` is the difference in training steps of
+    the reference, as a fraction (+0.09: the reference needs 9 % more steps for the same), with the interval `worth_low`
+    to `worth_high`, −1 or inf beyond the steps that were trained; `worth_note` says why there is none.
     """
     manifest = study.manifest
     all_contrasts = contrasts(manifest)

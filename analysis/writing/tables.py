@@ -291,7 +291,7 @@ def cell_row(case: Case, row: Any, table: pandas.DataFrame) -> Row:
         "failed": str(row.failed),
         "missing": str(row.missing),
         "parameters": f"{int(params):,}" if formatting.known(params) else "–",
-        "parameters to reference": formatting.percent(change) if formatting.known(change) and not row.reference else "",
+        "more parameters": formatting.percent(change) if formatting.known(change) and not row.reference else "",
         "vectors, CPU-s": number(vectors, 1) if formatting.known(vectors) else "–",
     }
     if hasattr(row, "match"):

@@ -44,6 +44,7 @@ def test_the_page_opens_offline_and_the_console_stays_silent(browser: Any, tmp_p
     assert complaints(browser) == []
     fetched = "return fetch('https://example.org/').then(() => 'fetched', () => 'refused')"
     assert browser.execute_script(fetched) == "refused"
+    assert all("Content Security Policy" in line or "violates" in line for line in complaints(browser))
 
 
 @pytest.mark.parametrize(("width", "height", "screens"), [(1280, 800, 2), (390, 844, 4)])
