@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from ablate.config.errors import BadComponent, Problem
+from ablate.config.ranges import BadValue
 from ablate.config.schema import COMPONENTS, IN_LAYERS, MISSING, PLACED, Config
 from ablate.config.targets import OWN_PACKAGES, SINK, BadTarget, allowed, locate, within
 from ablate.formatting import show
@@ -126,7 +127,21 @@ def bind(group: str, node: dict[str, Any], offered: dict[str, Any], user: Iterab
         raise BadComponent(*problems[0])
     parameters = parameters_of(constructor)
     wanted = {name: value for name, value in offered.items() if name in parameters}
-    return partial(constructor, **wanted, **arguments_in(group, node))
+    if group in PACKAGES:
+        return partial(constructor, **wanted, **arguments_in(group, node))
+    return partial(construct, group, constructor, **wanted, **arguments_in(group, node))
+
+
+def construct(group: str, constructor: Callable[..., Any], /, **arguments: Any) -> Any:
+    """Call a constructor, which does not know the keys of its arguments.  Raises BadComponent with the key."""
+    try:
+        return constructor(**arguments)
+    except BadComponent:  # of a component inside this one
+        raise
+    except BadValue as error:
+        raise BadComponent(f"{group}.{error.name}", error.problem) from error
+    except ValueError as error:
+        raise BadComponent(group, str(error)) from error
 
 
 def arguments_in(group: str, node: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.config.ranges import above, at_least, within
+from ablate.config.ranges import BadValue, above, at_least, within
 
 
 class LayerNorm(nn.Module):
@@ -20,7 +20,7 @@ class LayerNorm(nn.Module):
 
     def __init__(self, dim: int, eps: float, gain: bool | None = None, bias: bool | None = None):
         super().__init__()
-        self.eps = at_least("norm.eps", eps, 0)
+        self.eps = at_least("eps", eps, 0)
         self.weight = nn.Parameter(torch.ones(dim)) if gain is not False else None
         self.bias = nn.Parameter(torch.zeros(dim)) if bias is not False else None
 
@@ -29,17 +29,21 @@ class LayerNorm(nn.Module):
 
     def affine(self, x: Tensor) -> Tensor:  # (B, T, C) -> (B, T, C)
         """x · g + b, without g or b if the norm has none."""
-        x = x if self.weight is None else x * self.weight
-        return x if self.bias is None else x + self.bias
+        if self.weight is not None:
+            x = x * self.weight
+        if self.bias is not None:
+            x = x + self.bias
+        return x
 
 
 class StdLayerNorm(LayerNorm):
     """y = (x − mean(x)) / (std(x) + ε) · g + b, std unbiased, ε outside the root (Rush 2018, Annotated Transformer)."""
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, C)
-        wide = widened(x)
-        std, mean = torch.std_mean(wide, -1, keepdim=True)
-        return self.affine((wide - mean) / (std + self.eps)).to(x.dtype)
+        x_wide = widened(x)
+        std, mean = torch.std_mean(x_wide, -1, keepdim=True)
+        normalised = (x_wide - mean) / (std + self.eps)
+        return self.affine(normalised).to(x.dtype)
 
 
 class GroupNorm(LayerNorm):
@@ -49,13 +53,13 @@ class GroupNorm(LayerNorm):
     def __init__(self, dim: int, eps: float, groups: int, gain: bool | None = None, bias: bool | None = None):
         super().__init__(dim, eps, gain, bias)
         if groups < 1 or dim % groups:
-            raise ValueError(f"norm.groups={groups} must divide model.dim={dim}")
+            raise BadValue("groups", f"must divide the width {dim}, not {groups}")
         self.groups = groups
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, C)
         grouped = x.unflatten(-1, (self.groups, -1))  # (B, T, G, C / G)
-        y = F.layer_norm(grouped, grouped.shape[-1:], eps=self.eps).flatten(-2)
-        return self.affine(y).to(y.dtype)
+        normalised = F.layer_norm(grouped, grouped.shape[-1:], eps=self.eps).flatten(-2)
+        return self.affine(normalised).to(normalised.dtype)
 
 
 class RMSNorm(nn.Module):
@@ -64,7 +68,7 @@ class RMSNorm(nn.Module):
 
     def __init__(self, dim: int, eps: float, gain: bool | None = None):
         super().__init__()
-        self.eps = at_least("norm.eps", eps, 0)
+        self.eps = at_least("eps", eps, 0)
         self.weight = nn.Parameter(torch.ones(dim)) if gain is not False else None
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, C)
@@ -79,13 +83,16 @@ class PartialRMSNorm(RMSNorm):
 
     def __init__(self, dim: int, eps: float, share: float, gain: bool | None = None):
         super().__init__(dim, eps, gain)
-        self.first = math.ceil(within("norm.share", share, 0, 1, "(]") * dim - 1e-9)
+        within("share", share, 0, 1, "(]")
+        self.features = math.ceil(share * dim - 1e-9)  # those that the mean square is of
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, C)
-        wide = widened(x)
-        square = wide[..., : self.first].square().mean(-1, keepdim=True)  # (B, T, 1)
-        y = wide * torch.rsqrt(square + self.eps)
-        return (y if self.weight is None else y * self.weight).to(x.dtype)
+        x_wide = widened(x)
+        mean_square = x_wide[..., : self.features].square().mean(-1, keepdim=True)  # (B, T, 1)
+        normalised = x_wide * torch.rsqrt(mean_square + self.eps)
+        if self.weight is not None:
+            normalised = normalised * self.weight
+        return normalised.to(x.dtype)
 
 
 class ScaleNorm(nn.Module):
@@ -93,12 +100,13 @@ class ScaleNorm(nn.Module):
 
     def __init__(self, dim: int, eps: float):
         super().__init__()
-        self.eps = at_least("norm.eps", eps, 0)
+        self.eps = at_least("eps", eps, 0)
         self.weight = nn.Parameter(torch.full((1,), dim**0.5))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, C)
-        wide = widened(x)
-        return (self.weight * wide / wide.norm(dim=-1, keepdim=True).clamp(min=self.eps)).to(x.dtype)
+        x_wide = widened(x)
+        length = x_wide.norm(dim=-1, keepdim=True).clamp(min=self.eps)
+        return (self.weight * x_wide / length).to(x.dtype)
 
 
 class DynamicTanh(nn.Module):
@@ -106,7 +114,8 @@ class DynamicTanh(nn.Module):
 
     def __init__(self, dim: int, alpha: float):
         super().__init__()
-        self.alpha = nn.Parameter(torch.full((1,), float(above("norm.alpha", alpha, 0))))
+        above("alpha", alpha, 0)
+        self.alpha = nn.Parameter(torch.full((1,), float(alpha)))
         self.weight = nn.Parameter(torch.ones(dim))
         self.bias = nn.Parameter(torch.zeros(dim))
 
@@ -136,15 +145,16 @@ class RunningNorm(nn.Module):
 
     def __init__(self, dim: int, eps: float, momentum: float):
         super().__init__()
-        self.eps, self.frozen = at_least("norm.eps", eps, 0), False
-        self.momentum: float | None = within("norm.momentum", momentum, 0, 1)
+        self.eps = at_least("eps", eps, 0)
+        self.momentum: float | None = within("momentum", momentum, 0, 1)
+        self.frozen = False
         self.weight = nn.Parameter(torch.ones(dim))
         self.bias = nn.Parameter(torch.zeros(dim))
         self.register_buffer("updates", torch.zeros((), dtype=torch.long))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, C)
-        y = self.normalise(*weighted(x, mask)) * self.weight + self.bias
-        return y.to(x.dtype)
+        normalised = self.normalise(widened(x), real_positions(x, mask))
+        return (normalised * self.weight + self.bias).to(x.dtype)
 
     def normalise(self, x: Tensor, real: Tensor) -> Tensor:  # (B, T, C), (B, T, 1) -> (B, T, C)
         """x̂; updates the running statistics in training."""
@@ -160,13 +170,13 @@ class RunningNorm(nn.Module):
         raise NotImplementedError
 
     @torch.no_grad()
-    def move(self, known: Tensor, *pairs: tuple[Tensor, Tensor]) -> None:
-        """Update each running statistic (C,) from the batch's, unless `known` () says that the batch has none."""
+    def update(self, has_statistics: Tensor, *pairs: tuple[Tensor, Tensor]) -> None:
+        """Move each running statistic (C,) towards the batch's, if the batch has any: `has_statistics` ()."""
         if self.frozen:
             return
-        self.updates.add_(known)
-        known = known.to(pairs[0][1].dtype)
-        rate = known / self.updates.clamp(min=1) if self.momentum is None else known * self.momentum
+        self.updates.add_(has_statistics)
+        counts = has_statistics.to(pairs[0][1].dtype)  # 0 or 1
+        rate = counts / self.updates.clamp(min=1) if self.momentum is None else counts * self.momentum
         for running, batch in pairs:
             running.mul_(1 - rate).add_(rate * batch)
 
@@ -185,12 +195,15 @@ class Moments(RunningNorm):
 
     def normalise(self, x: Tensor, real: Tensor) -> Tensor:  # (B, T, C), (B, T, 1) -> (B, T, C)
         """x̂ from the batch's μ and σ² in training, from the running ones at evaluation."""
-        mean, var = self.running_mean, self.running_var
         if self.training:
             count, mean, var = self.statistics(x, real)
             degrees = (count - 1).clamp(min=0).sum()
-            pooled = (count * var).sum((0, 1)) / degrees.clamp(min=1)
-            self.move(degrees > 0, (self.running_mean, self.pooled(count, mean)), (self.running_var, pooled))
+            batch_var = (count * var).sum((0, 1)) / degrees.clamp(min=1)
+            batch_mean = self.pooled(count, mean)
+            self.update(degrees > 0, (self.running_mean, batch_mean), (self.running_var, batch_var))
+        else:
+            mean = self.running_mean
+            var = self.running_var
         return (x - mean) * torch.rsqrt(var + self.eps)
 
     def statistics(self, x: Tensor, real: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -211,9 +224,9 @@ class Moments(RunningNorm):
 
     def drift(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> ()
         """‖(μ of the batch − running μ) / running σ‖ / √C."""
-        count, mean, _ = self.statistics(*weighted(x, mask))
-        distance = self.pooled(count, mean) - self.running_mean
-        return (distance.square() / (self.running_var + self.eps)).mean().sqrt()
+        count, mean, _ = self.statistics(widened(x), real_positions(x, mask))
+        difference = self.pooled(count, mean) - self.running_mean
+        return (difference.square() / (self.running_var + self.eps)).mean().sqrt()
 
 
 class BatchNorm(Moments):
@@ -252,7 +265,7 @@ class PowerNorm(RunningNorm):
 
     def __init__(self, dim: int, eps: float, momentum: float, warmup: int):
         super().__init__(dim, eps, momentum)
-        self.warmup = at_least("norm.warmup", warmup, 0)
+        self.warmup = at_least("warmup", warmup, 0)
         self.register_buffer("running_square", torch.ones(dim))
         self.register_buffer("nu", torch.zeros(dim))
 
@@ -260,17 +273,21 @@ class PowerNorm(RunningNorm):
         """x / √(ψ² + ε)."""
         if not self.training:
             return x * torch.rsqrt(self.running_square + self.eps)
-        settled = not self.frozen and self.momentum is not None
-        share, square = self.statistics(x.detach(), real)
-        own = self.updates < self.warmup if settled else self.updates >= 0
-        scale = torch.rsqrt(torch.where(own, square, self.running_square) + self.eps)
-        self.move(real.sum() > 0, (self.running_square, square))
-        return QuadraticMean.apply(x, scale, share, own, self.nu, self.momentum if settled else 0.0)
+        weight, square = self.statistics(x.detach(), real)
+        if self.frozen or self.momentum is None:  # only the statistics of the batch
+            rate = 0.0
+            by_batch = self.updates >= 0
+        else:
+            rate = self.momentum
+            by_batch = self.updates < self.warmup
+        scale = torch.rsqrt(torch.where(by_batch, square, self.running_square) + self.eps)
+        self.update(real.sum() > 0, (self.running_square, square))
+        return QuadraticMean.apply(x, scale, weight, by_batch, self.nu, rate)
 
     def statistics(self, x: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
         """Weight of each position in a mean over the real ones (B, T, 1), and ψ² of the batch (C,)."""
-        share = real / real.sum().clamp(min=1)
-        return share, (x.square() * share).sum((0, 1))
+        weight = real / real.sum().clamp(min=1)
+        return weight, (x.square() * weight).sum((0, 1))
 
     def reset(self) -> None:
         super().reset()
@@ -279,40 +296,48 @@ class PowerNorm(RunningNorm):
 
     def drift(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> ()
         """‖(ψ² of the batch − running ψ²) / running ψ²‖ / √C."""
-        _, square = self.statistics(*weighted(x, mask))
-        return ((square - self.running_square) / (self.running_square + self.eps)).square().mean().sqrt()
+        _, square = self.statistics(widened(x), real_positions(x, mask))
+        difference = (square - self.running_square) / (self.running_square + self.eps)
+        return difference.square().mean().sqrt()
 
 
 class QuadraticMean(torch.autograd.Function):
     """x̂ = x · s; backward ∂L/∂x = (∂L/∂x̂ − ν ⊙ x̂) · s and ν ← ν · (1 − a · Γ) + a · Λ (Shen 2020, algorithm 2).
 
-    Γ = mean(x̂²) and Λ = mean(∂L/∂x̂ ⊙ x̂) over the real positions, a = 1 − α.  With `own` statistics Λ replaces ν, which
-    gives the exact derivative.  `share` (B, T, 1) weights the positions; padded ones are not corrected by ν.
+    Γ = mean(x̂²) and Λ = mean(∂L/∂x̂ ⊙ x̂) over the real positions, a = 1 − α.  Where the statistics are `by_batch`, Λ
+    replaces ν, which gives the exact derivative.  `weight` (B, T, 1) is that of each position in a mean; padded ones,
+    with weight 0, are not corrected by ν.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, scale: Tensor, share: Tensor, own: Tensor, nu: Tensor, rate: float) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, scale: Tensor, weight: Tensor, by_batch: Tensor, nu: Tensor, rate: float
+    ) -> Tensor:
         """x̂."""
-        y, ctx.rate = x * scale, rate
-        ctx.save_for_backward(y, scale, share, own, nu)
+        y = x * scale
+        ctx.rate = rate
+        ctx.save_for_backward(y, scale, weight, by_batch, nu)
         return y
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """∂L/∂x; updates ν, which only the backward pass can compute."""
-        y, scale, share, own, nu = ctx.saved_tensors
-        gamma, lamda = (y.square() * share).sum((0, 1)), (gradient * y * share).sum((0, 1))
-        slope = torch.where(own, lamda, nu)
-        result = (gradient - slope * y * (share > 0)) * scale
+        y, scale, weight, by_batch, nu = ctx.saved_tensors
+        gamma = (y.square() * weight).sum((0, 1))
+        lamda = (gradient * y * weight).sum((0, 1))
+        slope = torch.where(by_batch, lamda, nu)
+        x_gradient = (gradient - slope * y * (weight > 0)) * scale
         if ctx.rate:
             nu.add_(ctx.rate * (lamda - nu * gamma))
-        return result, None, None, None, None, None
+        return x_gradient, None, None, None, None, None
 
 
-def weighted(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """x in float32 or wider, and 1 at its real positions, 0 at padding (B, T, 1)."""
-    x = widened(x)
-    return x, torch.ones_like(x[..., :1]) if mask is None else mask[..., None].to(x.dtype)
+def real_positions(x: Tensor, mask: Tensor | None) -> Tensor:  # (B, T, C), (B, T) -> (B, T, 1)
+    """1 at real positions, 0 at padding, in float32 or wider."""
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    if mask is None:
+        return torch.ones_like(x[..., :1], dtype=dtype)
+    return mask[..., None].to(dtype)
 
 
 def widened(x: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from test_variants import read, variants, without_formula
 from torch import Tensor, nn
 
 from ablate.config.components import bind
+from ablate.config.errors import BadComponent
 from ablate.model.build import offered
 
 DIM, EPS = 8, 1e-3
@@ -180,5 +181,6 @@ def test_statistics_are_of_more_than_half_precision(
 )
 def test_impossible_settings_are_refused(variant: str, key: str, value: float) -> None:
     make = bind("norm", read("norm", variant) | {key: value}, OFFERED)
-    with pytest.raises(ValueError, match=rf"^norm\.{key}[= ][^\n]*{value}[^\n]*$"):
+    with pytest.raises(BadComponent, match=rf"^must [^\n]*{value}[^\n]*$") as caught:
         make()
+    assert caught.value.key == f"norm.{key}"

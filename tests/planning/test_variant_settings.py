@@ -86,7 +86,7 @@ def test_the_configuration_that_is_shown_has_settings_and_patterns() -> None:
         ("norm=rms,ln+group(groups=three)", "norm=ln+group(groups=three): norm.groups: 'three' is not of type int"),
         ('norm=group(groups="4")', "norm=group(groups=\"4\"): norm.groups: '4' is not of type int"),
         ("norm=group(groups='4')", "norm=group(groups='4'): norm.groups: '4' is not of type int"),
-        ("norm=group(groups=3)", "norm.groups=3 must divide model.dim=16"),
+        ("norm=group(groups=3)", "norm.groups: must divide the width 16, not 3"),
         ("norm=rms,ln(3)", "norm=ln(3): 3 has no name; parentheses after a variant hold settings"),
         ("norm=rms,group()", "norm=group(): an empty setting has no name; parentheses after"),
         ("norm=group(groups=4),rms norm.eps=1 norm.groups=8", "norm.groups is given twice"),
