@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import torch
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.flop_counter import register_flop_formula
 
-from ablate.config.ranges import above, at_least, at_most
+from ablate.config.ranges import BadValue, above, at_least, at_most
 from ablate.model.init import tag, with_role
 from ablate.model.products import as_given
 
@@ -121,24 +121,36 @@ class SwiGLU(GLU):
     activation = staticmethod(F.silu)
 
 
-FORMS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}  # W₂ · f(W₁ x)
-Expert = Literal["relu", "gelu", "silu", "reglu", "geglu", "swiglu", "clamped"]
+def reglu(gate: Tensor, up: Tensor) -> Tensor:
+    """max(0, gate) ⊙ up."""
+    return F.relu(gate) * up
 
 
-def product(f: Callable[[Tensor], Tensor], gate: Tensor, up: Tensor) -> Tensor:
-    """f(gate) ⊙ up."""
-    return f(gate) * up
+def geglu(gate: Tensor, up: Tensor) -> Tensor:
+    """gelu(gate) ⊙ up."""
+    return F.gelu(gate) * up
+
+
+def swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    """silu(gate) ⊙ up."""
+    return F.silu(gate) * up
 
 
 def clamped(gate: Tensor, up: Tensor) -> Tensor:
     """g · σ(1.702 g) ⊙ (u + 1), where g is the gate up to 7, u the other between −7 and 7 (gpt-oss 2025)."""
-    gate, up = gate.clamp(max=7), up.clamp(-7, 7)
+    gate = gate.clamp(max=7)
+    up = up.clamp(-7, 7)
     return gate * torch.sigmoid(1.702 * gate) * (up + 1)
 
 
-# W₂ · g(V x, W₁ x)
-GATED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"reglu": functools.partial(product, F.relu)}
-GATED |= {"geglu": functools.partial(product, F.gelu), "swiglu": functools.partial(product, F.silu), "clamped": clamped}
+Expert = Literal["relu", "gelu", "silu", "reglu", "geglu", "swiglu", "clamped"]
+UNGATED: dict[str, Activation] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}  # W₂ · f(W₁ x)
+GATED: dict[str, Activation] = {
+    "reglu": reglu,
+    "geglu": geglu,
+    "swiglu": swiglu,
+    "clamped": clamped,
+}  # W₂ · f(V x, W₁ x)
 
 
 class Experts(nn.Module):
@@ -148,7 +160,8 @@ class Experts(nn.Module):
     def __init__(self, count: int, dim: int, hidden: int, expert: Expert, bias: bool = False):
         super().__init__()
         register_operators()
-        gated, self.activation = expert in GATED, (FORMS | GATED)[expert]
+        gated = expert in GATED
+        self.activation = GATED[expert] if gated else UNGATED[expert]
         self.gate = with_role(torch.zeros(count, dim, hidden), "in") if gated else None
         self.up = with_role(torch.zeros(count, dim, hidden), "in")
         self.down = with_role(torch.zeros(count, hidden, dim), "out")
@@ -157,10 +170,12 @@ class Experts(nn.Module):
         self.down_bias = with_role(torch.zeros(count * dim), "bias", fan_in=hidden) if bias else None
 
     def forward(self, x: Tensor, ends: Tensor) -> Tensor:  # (N, C), ends of the groups of rows (n,) -> (N, C)
-        inner = [grouped(x, self.up, ends, self.up_bias)]
-        if self.gate is not None:
-            inner = [grouped(x, self.gate, ends, self.gate_bias), *inner]
-        return grouped(self.activation(*inner), self.down, ends, self.down_bias)
+        up = grouped(x, self.up, ends, self.up_bias)
+        if self.gate is None:
+            hidden = self.activation(up)
+        else:
+            hidden = self.activation(grouped(x, self.gate, ends, self.gate_bias), up)
+        return grouped(hidden, self.down, ends, self.down_bias)
 
 
 def grouped(x: Tensor, weight: Tensor, ends: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -168,57 +183,82 @@ def grouped(x: Tensor, weight: Tensor, ends: Tensor, bias: Tensor | None = None)
     has its own bias, all in one vector (n · out,)."""
     if x.device.type != "meta" and torch.is_autocast_enabled(x.device.type):
         dtype = torch.get_autocast_dtype(x.device.type)
-        x, weight = x.to(dtype), weight.to(dtype)
-    made: Tensor = torch.ops.ablate.grouped_product(x, weight, ends)
+        x = x.to(dtype)
+        weight = weight.to(dtype)
+    product: Tensor = torch.ops.ablate.grouped_product(x, weight, ends)
     if bias is None:
-        return made
-    group = (torch.arange(len(x), device=x.device)[:, None] >= ends).sum(-1)  # of each row
-    return made + F.embedding(group, bias.view(len(weight), -1)).to(made.dtype)
+        return product
+    group_of_row = (torch.arange(len(x), device=x.device)[:, None] >= ends).sum(-1)
+    return product + F.embedding(group_of_row, bias.view(len(weight), -1)).to(product.dtype)
 
 
 @functools.cache
 def register_operators() -> None:
     """Register the two grouped products as custom operators.  The number of rows per expert depends on the data, and so
     would a compiled graph of these loops."""
-    product = torch.library.custom_op("ablate::grouped_product", product_of_groups, mutates_args=())
-    product.register_fake(lambda x, weight, ends: x.new_empty(len(x), weight.shape[-1]))
-    product.register_autograd(
-        rows_and_matrices, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs)
-    )
-    flops = lambda x, weight, *args, **kwargs: 2 * x[0] * weight[-2] * weight[-1]  # noqa: E731 (a row is in one group)
-    register_flop_formula(torch.ops.ablate.grouped_product)(flops)
-    gradient = torch.library.custom_op("ablate::grouped_gradient", gradient_of_groups, mutates_args=())
-    gradient.register_fake(lambda x, of_rows, ends: x.new_empty(len(ends), x.shape[-1], of_rows.shape[-1]))
+    product = torch.library.custom_op("ablate::grouped_product", grouped_product, mutates_args=())
+    product.register_fake(empty_product)
+    product.register_autograd(grouped_product_backward, setup_context=save_factors)
+    register_flop_formula(torch.ops.ablate.grouped_product)(grouped_product_flops)
+    gradient = torch.library.custom_op("ablate::grouped_gradient", grouped_gradient, mutates_args=())
+    gradient.register_fake(empty_gradient)
 
 
-def product_of_groups(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
-    """Multiply each group's rows of x by its matrix: (N, in), (groups, in, out), ends of the groups -> (N, out)."""
-    made = x.new_zeros(len(x), weight.shape[-1])
-    for start, end, matrix in groups(ends, weight):
-        torch.mm(x[start:end], matrix, out=made[start:end])
-    return made
+def grouped_product(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
+    """Multiply each group's rows of x by its matrix: (N, in), (n, in, out), ends of the groups (n,) -> (N, out)."""
+    product = x.new_zeros(len(x), weight.shape[-1])
+    for i, start, end in nonempty_groups(ends):
+        torch.mm(x[start:end], weight[i], out=product[start:end])
+    return product
 
 
-def gradient_of_groups(x: Tensor, of_rows: Tensor, ends: Tensor) -> Tensor:
-    """xᵀ · gradient of each group: (N, in), (N, out) -> (n, in, out)."""
-    made = x.new_zeros(len(ends), x.shape[-1], of_rows.shape[-1])
-    for start, end, matrix in groups(ends, made):
-        torch.mm(x[start:end].t(), of_rows[start:end], out=matrix)
-    return made
+def grouped_gradient(x: Tensor, product_gradient: Tensor, ends: Tensor) -> Tensor:
+    """The gradient of each group's matrix, xᵀ · gradient: (N, in), (N, out) -> (n, in, out)."""
+    gradient = x.new_zeros(len(ends), x.shape[-1], product_gradient.shape[-1])
+    for i, start, end in nonempty_groups(ends):
+        torch.mm(x[start:end].t(), product_gradient[start:end], out=gradient[i])
+    return gradient
 
 
-def groups(ends: Tensor, of_each: Tensor) -> list[tuple[int, int, Tensor]]:
-    """Start, end and tensor of each non-empty group."""
-    found = ends.tolist()
-    return [group for group in zip([0, *found], found, of_each, strict=False) if group[0] < group[1]]
+def nonempty_groups(ends: Tensor) -> Iterator[tuple[int, int, int]]:
+    """Number, start and end of each group that has rows."""
+    start = 0
+    for i, end in enumerate(ends.tolist()):
+        if end > start:
+            yield i, start, end
+        start = end
 
 
-def rows_and_matrices(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-    """The gradients of `grouped` with respect to rows and matrices, if needed."""
+def empty_product(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
+    """A tensor like what `grouped_product` returns."""
+    return x.new_empty(len(x), weight.shape[-1])
+
+
+def empty_gradient(x: Tensor, product_gradient: Tensor, ends: Tensor) -> Tensor:
+    """A tensor like what `grouped_gradient` returns."""
+    return x.new_empty(len(ends), x.shape[-1], product_gradient.shape[-1])
+
+
+def save_factors(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+    """Save what the backward pass needs."""
+    ctx.save_for_backward(*inputs)
+
+
+def grouped_product_backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    """The gradients of `grouped_product` with respect to rows and matrices, if needed."""
     x, weight, ends = ctx.saved_tensors
-    of_x = torch.ops.ablate.grouped_product(gradient, weight.mT, ends) if ctx.needs_input_grad[0] else None
-    of_weight = torch.ops.ablate.grouped_gradient(x, gradient, ends) if ctx.needs_input_grad[1] else None
-    return of_x, of_weight, None
+    x_gradient = None
+    weight_gradient = None
+    if ctx.needs_input_grad[0]:
+        x_gradient = torch.ops.ablate.grouped_product(gradient, weight.mT, ends)
+    if ctx.needs_input_grad[1]:
+        weight_gradient = torch.ops.ablate.grouped_gradient(x, gradient, ends)
+    return x_gradient, weight_gradient, None
+
+
+def grouped_product_flops(x: Sequence[int], weight: Sequence[int], *args: Any, **kwargs: Any) -> int:
+    """FLOPs by shapes (N, in), (n, in, out): every row is in one group."""
+    return 2 * x[0] * weight[-2] * weight[-1]
 
 
 class MoE(nn.Module):
@@ -259,14 +299,24 @@ class MoE(nn.Module):
         bias: bool | None = None,  # whether router and experts have biases (gpt-oss 2025)
     ):
         super().__init__()
-        self.top_k = at_most("ffn.top_k", at_least("ffn.top_k", top_k, 1), experts)
+        at_least("top_k", top_k, 1)
+        at_most("top_k", top_k, experts)
+        at_least("shared", shared, 0)
+        at_least("balance", balance, 0)
+        if scale is not None:
+            above("scale", scale, 0)
         if gates == "renormalised" and top_k == 1:
-            raise ValueError("ffn.gates=renormalised is 1 with ffn.top_k=1 and teaches the router nothing; write plain")
-        passed = top_k + at_least("ffn.shared", shared, 0)
-        self.hidden = width(dim, hidden, mult * (2 / 3 if expert in GATED else 1) / passed, multiple_of)
+            raise ValueError("gates=renormalised is 1 with top_k=1 and teaches the router nothing; write plain")
+        passed = top_k + shared  # experts that a token passes
+        if expert in GATED:
+            mult = mult * (2 / 3)
+        self.hidden = width(dim, hidden, mult / passed, multiple_of)
         self.active = passed / (experts + shared)
-        self.coefficient, self.gates = at_least("ffn.balance", balance, 0), gates
-        self.sigmoid, self.scale = scores == "sigmoid", None if scale is None else above("ffn.scale", scale, 0)
+        self.top_k = top_k
+        self.gates = gates
+        self.scale = scale
+        self.coefficient = balance
+        self.sigmoid = scores == "sigmoid"
         self.groups, self.top_groups = grouping(experts, top_k, groups, top_groups)
         self.router = tag(nn.Linear(dim, experts, bias is True), "in")
         self.correction = None if correction is None else nn.Parameter(torch.zeros(experts))
@@ -277,65 +327,84 @@ class MoE(nn.Module):
         """None besides its matrix products: sorting tokens by expert has no multiplications or additions."""
         return 0.0
 
+    # Suffixes are dimensions: Batch, Time, Channels, K chosen experts, Experts, Groups of experts, N = B · T · K rows.
+
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C), (B, T) -> (B, T, C)
-        scores = self.scores(x)
-        p = scores.sigmoid() if self.sigmoid else scores.softmax(-1)
-        chosen = self.preferred(p).topk(self.top_k, -1)[1]  # (B, T, k)
-        gates = p.gather(-1, chosen)
+        logits_BTE = self.router_logits(x)
+        p_BTE = logits_BTE.sigmoid() if self.sigmoid else logits_BTE.softmax(-1)
+        expert_BTK = self.selection_scores(p_BTE).topk(self.top_k, -1)[1]
+        gate_BTK = p_BTE.gather(-1, expert_BTK)
         if self.gates == "renormalised":
-            gates = gates / gates.sum(-1, keepdim=True)
-        gates = gates if self.scale is None else gates * self.scale
-        picked = chosen[..., None] == torch.arange(p.shape[-1], device=x.device)  # (B, T, k, n)
+            gate_BTK = gate_BTK / gate_BTK.sum(-1, keepdim=True)
+        if self.scale is not None:
+            gate_BTK = gate_BTK * self.scale
+        is_chosen_BTKE = expert_BTK[..., None] == torch.arange(p_BTE.shape[-1], device=x.device)
         if self.training and (self.coefficient or self.correction is not None):
-            self.balance = self.lost(p, picked, mask)
-        rows = x[..., None, :].expand(*chosen.shape, -1)  # a row per token and choice
-        rows, order = rows.reshape(-1, x.shape[-1]), chosen.reshape(-1).argsort(stable=True)
-        found = self.experts(rows[order], picked.reshape(-1, p.shape[-1]).sum(0).cumsum(0))
-        y = (found[order.argsort()].view(*chosen.shape, -1) * gates[..., None].to(found.dtype)).sum(-2)
+            self.balance = self.balance_loss(p_BTE, is_chosen_BTKE, mask)
+
+        # Rows sorted by expert: the groups of rows that each expert multiplies.
+        x_NC = x[..., None, :].expand(*expert_BTK.shape, -1).reshape(-1, x.shape[-1])
+        order_N = expert_BTK.reshape(-1).argsort(stable=True)
+        ends_E = is_chosen_BTKE.reshape(-1, p_BTE.shape[-1]).sum(0).cumsum(0)
+        y_NC = self.experts(x_NC[order_N], ends_E)
+        y_BTKC = y_NC[order_N.argsort()].view(*expert_BTK.shape, -1)
+        y_BTC = (y_BTKC * gate_BTK[..., None].to(y_NC.dtype)).sum(-2)
         if self.shared is None:
-            return y
-        flat = x.reshape(-1, x.shape[-1])
-        always = self.shared(flat, torch.full((1,), len(flat), device=x.device)).view(x.shape)
-        return y + always
+            return y_BTC
+        tokens = x.reshape(-1, x.shape[-1])
+        shared = self.shared(tokens, torch.full((1,), len(tokens), device=x.device))
+        return y_BTC + shared.view(x.shape)
 
-    def scores(self, x: Tensor) -> Tensor:
-        """R x, (B, T, C) -> (B, T, n), in at least float32 even under autocast: in bf16 experts would tie."""
-        dtype, bias = torch.promote_types(x.dtype, torch.float32), self.router.bias
+    def router_logits(self, x: Tensor) -> Tensor:
+        """R x, (B, T, C) -> (B, T, E), in at least float32 even under autocast: in bf16 experts would tie."""
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        weight = self.router.weight.to(dtype)
+        bias = None if self.router.bias is None else self.router.bias.to(dtype)
         with as_given(x):
-            return F.linear(x.to(dtype), self.router.weight.to(dtype), None if bias is None else bias.to(dtype))
+            return F.linear(x.to(dtype), weight, bias)
 
-    def preferred(self, p: Tensor) -> Tensor:
-        """What experts are chosen by: (B, T, n) -> (B, T, n), −∞ outside of the chosen groups."""
-        p = p.detach() if self.correction is None else p.detach() + self.correction.detach()
+    def selection_scores(self, p_BTE: Tensor) -> Tensor:
+        """What experts are chosen by: (B, T, E) -> (B, T, E), −∞ outside of the chosen groups."""
+        score_BTE = p_BTE.detach()
+        if self.correction is not None:
+            score_BTE = score_BTE + self.correction.detach()
         if self.groups == 1:
-            return p
-        grouped = p.unflatten(-1, (self.groups, -1))
-        best = grouped.topk(min(2, grouped.shape[-1]), -1)[0].sum(-1).topk(self.top_groups, -1)[1]
-        among = (best[..., None] == torch.arange(self.groups, device=p.device)).any(-2)  # (B, T, groups)
-        return grouped.masked_fill(~among[..., None], -math.inf).flatten(-2)
+            return score_BTE
+        score_BTGE = score_BTE.unflatten(-1, (self.groups, -1))  # E: those of a group
+        best_two = min(2, score_BTGE.shape[-1])
+        score_BTG = score_BTGE.topk(best_two, -1)[0].sum(-1)
+        group_BTK = score_BTG.topk(self.top_groups, -1)[1]
+        is_chosen_BTG = (group_BTK[..., None] == torch.arange(self.groups, device=score_BTG.device)).any(-2)
+        return score_BTGE.masked_fill(~is_chosen_BTG[..., None], -math.inf).flatten(-2)
 
-    def lost(self, p: Tensor, picked: Tensor, mask: Tensor | None) -> Tensor:  # (B, T, n), (B, T, k, n), (B, T) -> ()
-        """`balance` · n · Σ_i f_i · P_i over the real tokens, plus 0 with the correction's gradient."""
-        real = torch.ones_like(p[..., :1]) if mask is None else mask[..., None].to(p.dtype)
-        count = real.sum().clamp(min=1)
-        load = (picked.sum(-2) * real).flatten(0, -2).sum(0) / (count * picked.shape[-2])
-        shares = p / p.sum(-1, keepdim=True) if self.sigmoid else p
-        found = self.coefficient * (p.shape[-1] * (load * (shares * real).flatten(0, -2).sum(0) / count).sum())
+    def balance_loss(self, p_BTE: Tensor, is_chosen_BTKE: Tensor, mask: Tensor | None) -> Tensor:
+        """`balance` · n · Σ_i f_i · P_i over the real tokens (B, T), plus 0 with the correction's gradient."""
+        real_BT1 = torch.ones_like(p_BTE[..., :1]) if mask is None else mask[..., None].to(p_BTE.dtype)
+        tokens = real_BT1.sum().clamp(min=1)
+        top_k = is_chosen_BTKE.shape[-2]
+        load_E = (is_chosen_BTKE.sum(-2) * real_BT1).flatten(0, -2).sum(0) / (tokens * top_k)
+        if self.sigmoid:
+            p_BTE = p_BTE / p_BTE.sum(-1, keepdim=True)
+        p_sum_E = (p_BTE * real_BT1).flatten(0, -2).sum(0)
+        loss = self.coefficient * (len(load_E) * (load_E * p_sum_E / tokens).sum())
         if self.correction is None:
-            return found
-        return found + ((self.correction - self.correction.detach()) * (load - 1 / len(load))).sum()
+            return loss
+        zero_E = self.correction - self.correction.detach()
+        return loss + (zero_E * (load_E - 1 / len(load_E))).sum()
 
 
 def grouping(experts: int, top_k: int, groups: int | None, top_groups: int | None) -> tuple[int, int]:
     """The number of groups of experts, and of those that a token chooses from; by default one.  Raises ValueError."""
-    if (groups is None) != (top_groups is None):
-        raise ValueError("ffn.groups and ffn.top_groups need each other; write both, or neither")
-    if groups is None or top_groups is None:
+    if groups is None and top_groups is None:
         return 1, 1
-    if experts % at_least("ffn.groups", groups, 1):
-        raise ValueError(f"ffn.groups={groups} must divide ffn.experts={experts}")
-    at_most("ffn.top_groups", at_least("ffn.top_groups", top_groups, 1), groups)
-    return groups, at_least("ffn.top_groups", top_groups, math.ceil(top_k * groups / experts))
+    if groups is None or top_groups is None:
+        raise ValueError("groups and top_groups need each other; write both, or neither")
+    at_least("groups", groups, 1)
+    if experts % groups:
+        raise BadValue("groups", f"must divide the number of experts, {experts}, not {groups}")
+    at_least("top_groups", top_groups, math.ceil(top_k * groups / experts))
+    at_most("top_groups", top_groups, groups)
+    return groups, top_groups
 
 
 def none() -> nn.Module | None:
@@ -345,9 +414,9 @@ def none() -> nn.Module | None:
 
 def width(dim: int, hidden: int | None, mult: float, multiple_of: int = 1) -> int:
     """`hidden`, by default ⌊mult · dim⌋ rounded up to a multiple.  Raises ValueError below 1."""
-    at_least("ffn.multiple_of", multiple_of, 1)
+    at_least("multiple_of", multiple_of, 1)
     if hidden is None:
         hidden = -(-int(mult * dim + 1e-9) // multiple_of) * multiple_of
     if hidden < 1:
-        raise ValueError(f"the FFN would be {hidden} wide; write a larger ffn.mult or ffn.hidden")
+        raise ValueError(f"its hidden width would be {hidden}; write a larger mult or hidden")
     return hidden

@@ -125,8 +125,8 @@ def test_widths_by_number() -> None:
 @pytest.mark.parametrize(
     ("hidden", "mult", "multiple_of", "says"),
     [
-        *((0, 4.0, 1, "ffn.hidden"), (None, 0.0, 1, "ffn.mult"), (None, -4.0, 8, "ffn.mult")),
-        *((None, 1e-3, 1, "ffn.mult"), (None, 4.0, 0, "ffn.multiple_of")),
+        *((0, 4.0, 1, "larger mult or hidden"), (None, 0.0, 1, "larger mult"), (None, -4.0, 8, "larger mult")),
+        *((None, 1e-3, 1, "larger mult"), (None, 4.0, 0, "multiple_of must be ≥ 1")),
     ],
 )
 def test_impossible_widths_are_refused(hidden: int | None, mult: float, multiple_of: int, says: str) -> None:

@@ -14,6 +14,7 @@ from test_variants import CONTEXT, VOCAB, configuration, jitter, read, some_toke
 from torch import nn
 
 from ablate.config.components import bind
+from ablate.config.errors import BadComponent
 from ablate.config.schema import Config
 from ablate.model.build import initialised_model
 from ablate.model.cost import count
@@ -98,7 +99,7 @@ def configured(**changed: Any) -> Config:
 def test_the_correction_is_trained_by_the_loads_of_real_tokens_alone_and_moves_the_selection() -> None:
     ffn, x, mask = made(correction="load", scores="sigmoid", balance=0.0), some(2, 7, DIM, seed=9), torch.ones(2, 7)
     mask[0, 4:] = 0
-    scores = (ffn.scores(x).sigmoid() + ffn.correction).detach()
+    scores = (ffn.router_logits(x).sigmoid() + ffn.correction).detach()
     share = F.one_hot(scores.topk(2)[1], 4)[mask.bool()].sum((0, 1)) / (2 * 11)
     y = ffn(x, mask)
     assert ffn.balance.item() == 0
@@ -106,7 +107,7 @@ def test_the_correction_is_trained_by_the_loads_of_real_tokens_alone_and_moves_t
     torch.testing.assert_close(ffn.correction.grad, share.double() - 0.25)
     with torch.no_grad():
         ffn.correction += torch.tensor([9.0, 0, 0, 9])
-    assert {*ffn.preferred(ffn.scores(x).sigmoid()).topk(2)[1].unique().tolist()} == {0, 3}
+    assert {*ffn.selection_scores(ffn.router_logits(x).sigmoid()).topk(2)[1].unique().tolist()} == {0, 3}
 
 
 def test_padding_reaches_no_balance_of_a_model() -> None:
@@ -177,18 +178,19 @@ def test_narrower_and_fewer_experts_are_parts_of_wider_and_more() -> None:
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        *(({"top_k": 5}, "ffn.top_k"), ({"top_k": 0}, "ffn.top_k"), ({"top_k": 1}, "ffn.gates=renormalised")),
-        *(({"shared": -1}, "ffn.shared"), ({"balance": -1.0}, "ffn.balance"), ({"expert": "tanh"}, "ffn.expert|tanh")),
+        *(({"top_k": 5}, "ffn.top_k: "), ({"top_k": 0}, "ffn.top_k: "), ({"top_k": 1}, "ffn: gates=renormalised")),
+        *(({"shared": -1}, "ffn.shared: "), ({"balance": -1.0}, "ffn.balance: "), ({"expert": "tanh"}, "ffn.expert: ")),
         *(
-            ({"groups": 3, "top_groups": 1}, "must divide ffn.experts=4"),
-            ({"groups": 2}, "ffn.top_groups need each other"),
+            ({"groups": 3, "top_groups": 1}, "ffn.groups: must divide the number of experts, 4"),
+            ({"groups": 2}, "ffn: groups and top_groups need each other"),
         ),
-        *(({"groups": 4, "top_groups": 1}, "ffn.top_groups must be ≥ 2"),),
+        *(({"groups": 4, "top_groups": 1}, "ffn.top_groups: must be ≥ 2"),),
     ],
 )
 def test_what_cannot_be_is_refused(changed: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(BadComponent) as caught:
         made(**changed)
+    assert f"{caught.value.key}: {caught.value}".startswith(says)
 
 
 def test_compiled_it_trains_by_one_graph_and_evaluates_by_another() -> None:
@@ -214,7 +216,7 @@ def test_routing_and_the_balance_are_in_float32_whatever_products_are_in() -> No
     with torch.no_grad():
         moe.router.weight.copy_((1 + torch.tensor([0, 1, 3, 2]) * 2.0**-12)[:, None].expand(4, 16))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        scores, y = moe.scores(x), moe(x)
+        scores, y = moe.router_logits(x), moe(x)
     assert torch.equal(scores, x @ moe.router.weight.T) and scores.argmax() == 2
     assert scores.unique().numel() == 4 and scores.bfloat16().unique().numel() == 1
     assert (moe.balance.dtype, y.dtype) == (torch.float32, torch.bfloat16)
