@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ablate.config.errors import BadComponent
 from ablate.config.ranges import at_least
 from ablate.model.dropout import Dropout
 from ablate.model.init import with_role
@@ -39,16 +40,18 @@ class Block(nn.Module):
     """Attention, cross-attention if there is any, and FFN; a subclass connects them in `join` or `wire`."""
 
     final_norm: bool  # whether the stack needs a norm after its last block
-    norms_each = 1  # norms per sublayer
+    norms_per_sublayer = 1  # norms per sublayer
     streams = 1  # number of residual streams
     join: Callable[..., Tensor]  # x after one sublayer f, given f, its dropout and its norms
 
     def __init__(self, shape: Shape, sublayers: Sublayers):
         super().__init__()
-        self.attention, self.cross_attention, self.ffn, norm = sublayers
-        self.masks_ffn = self.ffn is not None and "mask" in inspect.signature(self.ffn.forward).parameters
-        count = sum(sublayer is not None for sublayer in sublayers[:3])
-        self.norms = nn.ModuleList(norm() for _ in range(self.norms_each * count))
+        self.attention = sublayers.attention
+        self.cross_attention = sublayers.cross_attention
+        self.ffn = sublayers.ffn
+        self.ffn_takes_mask = self.ffn is not None and "mask" in inspect.signature(self.ffn.forward).parameters
+        count = 1 + (self.cross_attention is not None) + (self.ffn is not None)
+        self.norms = nn.ModuleList(sublayers.norm() for _ in range(self.norms_per_sublayer * count))
         self.dropouts = nn.ModuleList(Dropout(shape.dropout) for _ in range(count))
 
     def enter(self, x: Tensor) -> Stream:
@@ -70,27 +73,29 @@ class Block(nn.Module):
     ) -> Stream:
         values = stream.values
 
-        def attend(x: Tensor) -> Tensor:  # (B, T, C) -> (B, T, C)
+        def attention(x: Tensor) -> Tensor:  # (B, T, C) -> (B, T, C)
             nonlocal values
             if not mixes_values(self.attention):
                 return self.attention(x, places=places, causal=causal, mask=mask)
-            values = self.attention.values(x) if values is None else values
+            if values is None:
+                values = self.attention.values(x)
             return self.attention(x, places=places._replace(values=values), causal=causal, mask=mask)
 
-        sublayers: list[Step] = [attend]
+        sublayers: list[Step] = [attention]
         if self.cross_attention is not None:
-            seen = {"places": Places(), "causal": False, "mask": memory_mask, "memory": memory}
-            sublayers.append(partial(self.cross_attention, **seen))
+            cross = partial(self.cross_attention, places=Places(), causal=False, mask=memory_mask, memory=memory)
+            sublayers.append(cross)
         if self.ffn is not None:
-            sublayers.append(partial(self.ffn, mask=mask) if self.masks_ffn else self.ffn)
-        x = self.wire(stream.x, sublayers, [partial(norm, mask=mask) for norm in self.norms])
+            sublayers.append(partial(self.ffn, mask=mask) if self.ffn_takes_mask else self.ffn)
+        norms = [partial(norm, mask=mask) for norm in self.norms]
+        x = self.wire(stream.x, sublayers, norms)
         return Stream(x, values)
 
     def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
-        """Connect the sublayers, each a function of x alone; here one after another, as `join` says for each."""
-        each = self.norms_each
+        """Connect the sublayers, functions of x alone; here one after another by `join`, with their own norms."""
+        n = self.norms_per_sublayer
         for i, (f, dropout) in enumerate(zip(sublayers, self.dropouts, strict=True)):
-            x = self.join(x, f, dropout, *norms[each * i : each * (i + 1)])
+            x = self.join(x, f, dropout, *norms[n * i : n * (i + 1)])
         return x
 
 
@@ -115,7 +120,8 @@ class PostNorm(Block):
 class Sandwich(Block):
     """x ← x + norm'(f(norm(x))) for each sublayer f, and a final norm (Ding 2021, arXiv 2105.13290; Gemma 2)."""
 
-    final_norm, norms_each = True, 2
+    final_norm = True
+    norms_per_sublayer = 2
 
     def join(self, x: Tensor, f: Step, dropout: Step, before: Step, after: Step) -> Tensor:
         return x + dropout(after(f(before(x))))
@@ -142,15 +148,20 @@ class Parallel(Block):
             self.norms = self.norms[:1]
 
     def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
-        normed = [norm(x) for norm in norms] * (len(sublayers) // len(norms))
-        steps = zip(sublayers, normed, self.dropouts, strict=True)
-        return x + sum((dropout(f(y)) for f, y, dropout in steps), torch.zeros_like(x))
+        normed = [norm(x) for norm in norms]
+        if len(normed) == 1:
+            normed = normed * len(sublayers)
+        total = torch.zeros_like(x)
+        for f, y, dropout in zip(sublayers, normed, self.dropouts, strict=True):
+            total = total + dropout(f(y))
+        return x + total
 
 
 class ReZero(Block):
     """x ← x + α f(x) for each sublayer f, one α per block, initially 0; no norm (Bachlechner 2020, 2003.04887)."""
 
-    final_norm, norms_each = False, 0
+    final_norm = False
+    norms_per_sublayer = 0
     note = "its blocks have no norms, whatever norm= says"
 
     def __init__(self, shape: Shape, sublayers: Sublayers):
@@ -188,22 +199,27 @@ class DeepNorm(Block):
 
     def __init__(self, shape: Shape, sublayers: Sublayers):
         super().__init__(shape, sublayers)
-        n, m = shape.encoder_layers, shape.decoder_layers
-        if not (n and m):
-            self.alpha, beta = (2 * (n or m)) ** 0.25, (8 * (n or m)) ** -0.25
-        elif self.cross_attention is None:
-            self.alpha, beta = 0.81 * (n**4 * m) ** (1 / 16), 0.87 * (n**4 * m) ** (-1 / 16)
+        n = shape.encoder_layers
+        m = shape.decoder_layers
+        if n == 0 or m == 0:  # one stack
+            self.alpha = (2 * (n + m)) ** 0.25
+            beta = (8 * (n + m)) ** -0.25
+        elif self.cross_attention is None:  # in the encoder
+            self.alpha = 0.81 * (n**4 * m) ** (1 / 16)
+            beta = 0.87 * (n**4 * m) ** (-1 / 16)
         else:
-            self.alpha, beta = (3 * m) ** 0.25, (12 * m) ** -0.25
-        for matrix in self.scaled():
+            self.alpha = (3 * m) ** 0.25
+            beta = (12 * m) ** -0.25
+        for matrix in self.scaled_matrices():
             matrix.gain = beta  # a factor that initialise applies
 
-    def scaled(self) -> Iterator[nn.Parameter]:
+    def scaled_matrices(self) -> Iterator[nn.Parameter]:
         """The matrices that the paper scales: all of the FFN, and the values and outputs of attention."""
         for name, parameter in self.named_parameters():
             sublayer, _, rest = name.partition(".")
-            chosen = sublayer == "ffn" or (sublayer.endswith("attention") and rest.startswith(("value.", "out.")))
-            if chosen and parameter.ndim > 1:
+            in_ffn = sublayer == "ffn"
+            of_attention = sublayer.endswith("attention") and rest.startswith(("value.", "out."))
+            if (in_ffn or of_attention) and parameter.ndim > 1:
                 yield parameter
 
     def join(self, x: Tensor, f: Step, dropout: Step, norm: Step) -> Tensor:
@@ -235,10 +251,11 @@ class HyperConnections(Block):
         self, shape: Shape, sublayers: Sublayers, layer: int, streams: int, weights: Literal["static", "dynamic"]
     ):
         super().__init__(shape, sublayers)
-        self.streams, count = at_least("residual.streams", streams, 1), len(self.dropouts)
-        self.connections = nn.ModuleList(
-            Connection(shape.dim, streams, (layer * count + i) % streams, weights == "dynamic") for i in range(count)
-        )
+        self.streams = at_least("streams", streams, 1)
+        self.connections = nn.ModuleList()
+        for i in range(len(self.dropouts)):
+            read = (layer * len(self.dropouts) + i) % streams
+            self.connections.append(Connection(shape.dim, streams, read, weights == "dynamic"))
 
     def enter(self, x: Tensor) -> Stream:  # (B, T, C) -> (B, T, n, C)
         return Stream(x[..., None, :].expand(*x.shape[:-1], self.streams, -1))
@@ -248,11 +265,11 @@ class HyperConnections(Block):
 
     def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, n, C) -> the same
         for f, norm, connection, dropout in zip(sublayers, norms, self.connections, self.dropouts, strict=True):
-            write, read_and_keep = connection(x).split((1, self.streams + 1), -1)  # (…, n, 1), (…, n, n + 1)
+            write, read_and_keep = connection(x).split((1, self.streams + 1), -1)  # b (…, n, 1), m and A (…, n, n + 1)
             with as_given(x):  # otherwise bf16 would round the streams in every sublayer
                 mixed = read_and_keep.transpose(-1, -2).to(x.dtype) @ x
-            added = dropout(f(norm(mixed[..., 0, :])))
-            x = mixed[..., 1:, :] + write * added[..., None, :]
+            output = dropout(f(norm(mixed[..., 0, :])))
+            x = mixed[..., 1:, :] + write * output[..., None, :]
         return x
 
 
@@ -262,10 +279,11 @@ class Connection(nn.Module):
     def __init__(self, dim: int, streams: int, read: int, dynamic: bool):
         super().__init__()
         self.streams = streams
-        start = torch.eye(streams)
-        start = torch.cat((torch.ones(streams, 1), start[:, read : read + 1], start), 1)
-        self.static = nn.Parameter(start.flatten())  # a vector, so that it has no weight decay
-        self.dynamic, self.scales = None, None
+        identity = torch.eye(streams)
+        static = torch.cat((torch.ones(streams, 1), identity[:, read : read + 1], identity), 1)
+        self.static = nn.Parameter(static.flatten())  # a vector, so that it has no weight decay
+        self.dynamic = None
+        self.scales = None
         if dynamic:
             self.dynamic = with_role(torch.zeros(streams + 2, dim), "constant")
             self.scales = nn.Parameter(torch.full((2,), 0.01))  # of b, and of m and A
@@ -274,8 +292,9 @@ class Connection(nn.Module):
         static = self.static.unflatten(0, (self.streams, -1))
         if self.dynamic is None or self.scales is None:
             return static.clone()  # torch's FLOP counter cannot hook the gradient of a view of a parameter
-        found = F.linear(F.layer_norm(x, x.shape[-1:]), self.dynamic).tanh()
-        return static + torch.cat((self.scales[:1], self.scales[1:].expand(self.streams + 1))) * found
+        dynamic = F.linear(F.layer_norm(x, x.shape[-1:]), self.dynamic).tanh()
+        scales = torch.cat((self.scales[:1], self.scales[1:].expand(self.streams + 1)))
+        return static + scales * dynamic
 
 
 def mixes_values(attention: nn.Module) -> bool:
@@ -284,14 +303,17 @@ def mixes_values(attention: nn.Module) -> bool:
 
 
 def connect_values(blocks: Sequence[Block]) -> None:
-    """Connect later layers that use a value residual to the first layer's values.  Raises ValueError."""
+    """Connect later layers that use a value residual to the first layer's values.  Raises BadComponent."""
     first, *later = (block.attention for block in blocks)
-    problem = "attention.value_residual mixes in the values of the first layer"
+    key = "attention.value_residual"
+    problem = "mixes in the values of the first layer"
     for attention in later:
-        if mixes_values(attention) and not mixes_values(first):
-            raise ValueError(f"{problem}, whose {type(first).__name__} hands on none; begin with one that does")
-        if mixes_values(attention):
-            attention.follow()
+        if not mixes_values(attention):
+            continue
+        if not mixes_values(first):
+            name = type(first).__name__
+            raise BadComponent(key, f"{problem}, whose {name} hands on none; begin with one that does")
+        attention.follow()
     if mixes_values(first) and not any(map(mixes_values, later)):
-        wanted = "choose one that does for a later layer" if later else "write model.layers=2"
-        raise ValueError(f"{problem}, and no later one mixes them in; {wanted}")
+        advice = "choose one that does for a later layer" if later else "write model.layers=2"
+        raise BadComponent(key, f"{problem}, and no later one mixes them in; {advice}")

@@ -157,8 +157,9 @@ def test_layers_of_other_kinds_stand_between() -> None:
     ],
 )
 def test_a_stack_without_first_or_later_values_is_refused(config: Config, message: str) -> None:
-    with pytest.raises(ValueError, match=rf"attention\.value_residual.*{message}"):
+    with pytest.raises(BadComponent, match=message) as caught:
         made(config)
+    assert caught.value.key == "attention.value_residual"
 
 
 def test_between_stacks_there_is_none() -> None:
