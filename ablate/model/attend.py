@@ -73,7 +73,7 @@ class Attention(nn.Module):
         near = (self.window, self.chunk) if memory is None else (None, None)
         scale = places.scale(self.scale, self.window)
         rules = Rules(places.bias, mask, self.dropout, scale, places.slopes, self.soft_cap, self.sink, *near)
-        return attend(places.heated(query), key, value, causal, rules)
+        return attend(places.apply_temperature(query), key, value, causal, rules)
 
     def project(self, x: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (B, H, T, D), keys and values (B, H, S, D), with positions applied."""

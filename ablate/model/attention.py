@@ -251,7 +251,7 @@ class MLA(Attention):
 
     def project(self, x: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys (B, H, T, D + rope_dim), values (B, H, S, D)."""
-        of_query, of_key = (turn and thinned(turn, self.rope_dim) for turn in places.rotations())
+        of_query, of_key = (thinned(turn, self.rope_dim) for turn in places.rotations())
         if self.query_down is not None and self.query_norm is not None:
             x = self.query_norm(self.query_down(x))
         query = self.query(x).unflatten(-1, (self.heads, -1)).transpose(-3, -2)

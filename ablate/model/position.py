@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config.errors import BadComponent
-from ablate.config.ranges import above, at_least
+from ablate.config.ranges import BadValue, above, at_least
 from ablate.model.init import embedding
 
 Scaling = Literal["linear", "ntk", "yarn"]
@@ -33,11 +33,15 @@ class Places(NamedTuple):
         """The rotations of queries and of keys in a layer with this window."""
         if window is not None and self.local is not None:
             return self.local, self.local
-        return self.rotation, self.rotation if self.key_rotation is None else self.key_rotation
+        if self.key_rotation is not None:
+            return self.rotation, self.key_rotation
+        return self.rotation, self.rotation
 
-    def heated(self, query: Tensor) -> Tensor:  # (B, H, T, D) -> (B, H, T, D)
+    def apply_temperature(self, query: Tensor) -> Tensor:  # (B, H, T, D) -> (B, H, T, D)
         """Queries times their temperature."""
-        return query if self.temperature is None else query * self.temperature[:, None].to(query.dtype)
+        if self.temperature is None:
+            return query
+        return query * self.temperature[:, None].to(query.dtype)
 
     def scale(self, scale: float, window: int | None = None) -> float:
         """The scale of scores in a layer with this window, given the layer's own scale."""
@@ -69,9 +73,9 @@ def angles(length: int, dim: int, base: float, like: Tensor) -> Tensor:
 
 
 class OverLayers(Position):
-    """Another position encoding in each layer: `of` is the number of each layer's encoding among `parts`."""
+    """Another position encoding in each layer: layer l has encoding `part_of_layer[l]` of `parts`."""
 
-    def __init__(self, parts: Sequence[nn.Module], of: Sequence[int]):
+    def __init__(self, parts: Sequence[nn.Module], part_of_layer: Sequence[int]):
         super().__init__()
         for part in parts:
             if getattr(type(part), "embed", None) is not Position.embed:
@@ -79,12 +83,13 @@ class OverLayers(Position):
                 raise BadComponent("position", f"{problem}; in a pattern write encodings that act in attention")
             for name, child in part.named_children():  # the first table has the name, and so the draws, of one alone
                 self._modules.setdefault(name, child)
-        self.parts, self.of = nn.ModuleList(parts), list(of)
+        self.parts = nn.ModuleList(parts)
+        self.part_of_layer = list(part_of_layer)
 
-    def each(self, x: Tensor, causal: bool) -> list[Places]:
+    def places_of_layers(self, x: Tensor, causal: bool) -> list[Places]:
         """The position information for each layer's attention over the stream (B, T, C)."""
-        found = [part.places(x, causal) for part in self.parts]
-        return [found[i] for i in self.of]
+        places = [part.places(x, causal) for part in self.parts]
+        return [places[i] for i in self.part_of_layer]
 
 
 class Temperature(Position):
@@ -93,7 +98,8 @@ class Temperature(Position):
 
     def __init__(self, share: float, span: int):
         super().__init__()
-        self.share, self.span = at_least("position.share", share, 0), at_least("position.span", span, 1)
+        self.share = at_least("share", share, 0)
+        self.span = at_least("span", span, 1)
 
     def places(self, x: Tensor, causal: bool) -> Places:  # temperature: (T,)
         dtype = torch.promote_types(x.dtype, torch.float32)
@@ -109,8 +115,9 @@ class Sinusoidal(Position):
     def __init__(self, dim: int, base: float):
         super().__init__()
         if dim % 2:
-            raise ValueError(f"model.dim={dim} must be even for position=sinusoidal")
-        self.dim, self.base = dim, at_least("position.base", base, 1)
+            raise ValueError(f"the width of an embedding must be even for pairs of sine and cosine, not {dim}")
+        self.dim = dim
+        self.base = at_least("base", base, 1)
 
     def embed(self, x: Tensor) -> Tensor:  # (B, T, C) -> (B, T, C)
         angle = angles(x.shape[-2], self.dim, self.base, x)
@@ -128,7 +135,7 @@ class Learned(Position):
 
     def embed(self, x: Tensor) -> Tensor:  # (B, T, C) -> (B, T, C)
         if x.shape[-2] > self.table.num_embeddings:
-            raise ValueError(f"position=learned has {self.table.num_embeddings} positions, not {x.shape[-2]}")
+            raise ValueError(f"the table has {self.table.num_embeddings} positions, not {x.shape[-2]}")
         return x + self.table.weight[: x.shape[-2]]
 
 
@@ -146,15 +153,17 @@ class ALiBi(Position):
     def places(self, x: Tensor, causal: bool) -> Places:  # bias: (H, T, T), slopes: (H,)
         dtype = torch.promote_types(x.dtype, torch.float32)
         t = torch.arange(x.shape[-2], device=x.device, dtype=dtype)
+        distance = (t[:, None] - t).abs()
         slopes = self.slopes(t)
-        return Places(bias=-slopes[:, None, None] * (t[:, None] - t).abs(), slopes=slopes)
+        return Places(bias=-slopes[:, None, None] * distance, slopes=slopes)
 
     def slopes(self, like: Tensor) -> Tensor:
         """One slope per head (H,)."""
         power = 2 ** int(math.log2(self.heads))
-        order = torch.arange(1, 2 * power, device=like.device, dtype=like.dtype)
-        rest = 2 ** (-4 / power * order[::2])[: self.heads - power]
-        return torch.cat((2 ** (-8 / power * order[:power]), rest))
+        numbers = torch.arange(1, 2 * power, device=like.device, dtype=like.dtype)
+        slopes = 2 ** (-8 / power * numbers[:power])
+        between = 2 ** (-4 / power * numbers[::2])[: self.heads - power]
+        return torch.cat((slopes, between))
 
 
 class T5Bias(Position):
@@ -167,16 +176,18 @@ class T5Bias(Position):
 
     def __init__(self, heads: int, buckets: int, max_distance: int):
         super().__init__()
-        if buckets < 4 or buckets % 4 or max_distance <= buckets // 2:
-            problem = f"position.buckets={buckets} must be a multiple of 4"
-            raise ValueError(f"{problem}, and position.max_distance={max_distance} must be more than half of it")
-        self.buckets, self.max_distance = buckets, max_distance
+        if buckets < 4 or buckets % 4:
+            raise BadValue("buckets", f"must be a positive multiple of 4, not {buckets}")
+        if max_distance <= buckets // 2:
+            raise BadValue("max_distance", f"must be more than half of the {buckets} buckets, not {max_distance}")
+        self.buckets = buckets
+        self.max_distance = max_distance
         self.table = embedding(buckets, heads, "position")
 
     def places(self, x: Tensor, causal: bool) -> Places:  # bias: (H, T, T)
         t = torch.arange(x.shape[-2], device=x.device)
-        bias = self.table(self.bucket(t - t[:, None], causal)).permute(2, 0, 1)
-        return Places(bias=bias.contiguous())  # fused kernels need a last stride of 1
+        bias = self.table(self.bucket(t - t[:, None], causal))  # (T, T, H)
+        return Places(bias=bias.permute(2, 0, 1).contiguous())  # fused kernels need a last stride of 1
 
     def bucket(self, offset: Tensor, causal: bool) -> Tensor:
         """The bucket of key position minus query position, of any shape."""
@@ -214,47 +225,54 @@ class RoPE(Position):
     ):
         super().__init__()
         if head_dim % 2:
-            problem = f"heads of {head_dim} features (model.head_dim, or model.dim / model.heads) must be even"
-            raise ValueError(f"{problem} for position=rope, which turns pairs of features")
+            raise ValueError(f"a head of {head_dim} features must be even, for pairs of features to turn")
         if scaling == "ntk" and head_dim < 4:
-            raise ValueError("position.scaling=ntk needs two pairs of features to turn; choose linear or yarn")
+            raise BadValue("scaling", "ntk needs two pairs of features to turn; choose linear or yarn")
+        at_least("base", base, 1)
         if scaling == "yarn":
-            above("position.base", base, 1)
-        self.turned, self.base = head_dim, at_least("position.base", base, 1)
-        self.context, self.scaling = context, scaling
-        self.local_base = None if local_base is None else at_least("position.local_base", local_base, 1)
+            above("base", base, 1)
+        if local_base is not None:
+            at_least("local_base", local_base, 1)
+        self.turned = head_dim  # number of features
+        self.base = base
+        self.context = context
+        self.scaling = scaling
+        self.local_base = local_base
 
     def places(self, x: Tensor, causal: bool) -> Places:  # rotations: two of (T, R)
-        angle, factor = self.scaled(x)
+        angle, factor = self.scaled_angles(x)
         local = None
         if self.local_base is not None:
             local = rotation_of(angles(x.shape[-2], self.turned, self.local_base, x))
         return Places(rotation=rotation_of(angle), local=local, factor=factor)
 
-    def scaled(self, x: Tensor) -> tuple[Tensor, float | None]:
+    def scaled_angles(self, x: Tensor) -> tuple[Tensor, float | None]:
         """Angles (T, R / 2) for a stream (B, T, C), and the factor for the scores."""
-        size = x.shape[-2]
-        if self.scaling is None or self.context is None or size <= self.context:
-            return angles(size, self.turned, self.base, x), None
-        longer = size / self.context
+        length = x.shape[-2]
+        if self.scaling is None or self.context is None or length <= self.context:
+            return angles(length, self.turned, self.base, x), None
+        ratio = length / self.context
         if self.scaling == "ntk":
-            return angles(size, self.turned, self.base * longer ** (self.turned / (self.turned - 2)), x), None
-        angle = angles(size, self.turned, self.base, x)
+            base = self.base * ratio ** (self.turned / (self.turned - 2))
+            return angles(length, self.turned, base, x), None
+        angle = angles(length, self.turned, self.base, x)
         if self.scaling == "linear":
-            return angle / longer, None
-        slow = self.slow(angle, self.context)
-        return angle * (1 - slow) + angle / longer * slow, (0.1 * math.log(longer) + 1) ** 2
+            return angle / ratio, None
+        weight = self.interpolation_weight(angle, self.context)
+        interpolated = angle * (1 - weight) + angle / ratio * weight
+        return interpolated, (0.1 * math.log(ratio) + 1) ** 2
 
-    def slow(self, like: Tensor, context: int) -> Tensor:
+    def interpolation_weight(self, like: Tensor, context: int) -> Tensor:
         """YaRN's weight of interpolation per pair (R / 2,): 1 up to one turn in the training context, 0 from 32 turns.
         In between it is linear in the pair's index, as in the paper's code."""
+        first = max(math.floor(self.pair_that_turns(32, context)), 0)
+        last = min(math.ceil(self.pair_that_turns(1, context)), self.turned - 1)
+        index = torch.arange(self.turned // 2, device=like.device, dtype=like.dtype)
+        return ((index - first) / max(last - first, 1e-3)).clamp(0, 1)
 
-        def pair(turns: int) -> float:
-            return self.turned * math.log(context / (turns * 2 * math.pi)) / (2 * math.log(self.base))
-
-        first, last = max(math.floor(pair(32)), 0), min(math.ceil(pair(1)), self.turned - 1)
-        numbers = torch.arange(self.turned // 2, device=like.device, dtype=like.dtype)
-        return ((numbers - first) / max(last - first, 1e-3)).clamp(0, 1)
+    def pair_that_turns(self, times: int, context: int) -> float:
+        """The index of the pair that turns so many times within the context, between two pairs a fraction."""
+        return self.turned * math.log(context / (times * 2 * math.pi)) / (2 * math.log(self.base))
 
 
 class PartialRoPE(RoPE):
@@ -271,8 +289,8 @@ class PartialRoPE(RoPE):
     ):
         turned = int(head_dim * share)
         if turned % 2 or not 2 <= turned <= head_dim:
-            problem = f"position.share={share} of a head of {head_dim} features would turn {turned} of them"
-            raise ValueError(f"{problem}; write a share that gives an even number from 2 to {head_dim}")
+            problem = f"{share} of a head of {head_dim} features would turn {turned} of them"
+            raise BadValue("share", f"{problem}; write a share that gives an even number from 2 to {head_dim}")
         super().__init__(turned, base, context, scaling, local_base)
 
 
@@ -287,20 +305,25 @@ class XPos(RoPE):
 
     def __init__(self, head_dim: int, base: float, span: float, gamma: float):
         super().__init__(head_dim, base)
-        self.span, self.gamma = above("position.span", span, 0), above("position.gamma", gamma, 0)
+        self.span = above("span", span, 0)
+        self.gamma = above("gamma", gamma, 0)
 
     def places(self, x: Tensor, causal: bool) -> Places:  # rotations: two of (T, R)
-        angle, _ = self.scaled(x)
-        pairs, t = (torch.arange(n, device=angle.device, dtype=angle.dtype) for n in reversed(angle.shape))
-        length = ((2 * pairs / self.turned + self.gamma) / (1 + self.gamma)) ** (t / self.span)[:, None]
-        return Places(rotation=rotation_of(angle, length), key_rotation=rotation_of(angle, 1 / length))
+        angle, _ = self.scaled_angles(x)
+        t = torch.arange(angle.shape[0], device=angle.device, dtype=angle.dtype)
+        pair = torch.arange(angle.shape[1], device=angle.device, dtype=angle.dtype)
+        zeta = (2 * pair / self.turned + self.gamma) / (1 + self.gamma)
+        scale = zeta ** (t / self.span)[:, None]
+        return Places(rotation=rotation_of(angle, scale), key_rotation=rotation_of(angle, 1 / scale))
 
 
-def rotation_of(angle: Tensor, length: Tensor | None = None) -> Rotation:
-    """The rotation by these angles (T, R / 2), with pairs scaled by `length`: two tensors (T, R)."""
-    cos, sin = angle.cos(), angle.sin()
-    if length is not None:
-        cos, sin = length * cos, length * sin
+def rotation_of(angle: Tensor, scale: Tensor | None = None) -> Rotation:
+    """The rotation by these angles (T, R / 2), with pairs times `scale`: two tensors (T, R)."""
+    cos = angle.cos()
+    sin = angle.sin()
+    if scale is not None:
+        cos = scale * cos
+        sin = scale * sin
     return torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
 
 
@@ -312,23 +335,31 @@ def rotate(x: Tensor, rotation: Rotation | None) -> Tensor:  # (B, H, T, D) -> (
     size = cos.shape[-1]
     y = x[..., :size].to(cos.dtype).contiguous()  # otherwise the products below run over rows of D
     y = torch.addcmul(y * cos, y.roll(size // 2, -1), sin).to(x.dtype)
-    return y if size == x.shape[-1] else torch.cat((y, x[..., size:]), -1)
+    if size == x.shape[-1]:
+        return y
+    return torch.cat((y, x[..., size:]), -1)
 
 
-def thinned(rotation: Rotation, size: int) -> Rotation:
+def thinned(rotation: Rotation | None, size: int) -> Rotation | None:
     """A rotation of `size` features with the same base: every k-th angle of R's, base^(−2jk/R), with k = R / size.
     Raises ValueError if that is not possible."""
-    turned = rotation[0].shape[-1]
+    if rotation is None:
+        return None
+    cos, sin = rotation
+    turned = cos.shape[-1]
     if size < 2 or size % 2 or turned % size:
         problem = f"position rotates {turned} features of a head, but this attention needs {size} with the same base"
         raise ValueError(f"{problem}: that must be an even divisor of the former")
-    cos, sin = (part[..., :: turned // size] for part in rotation)
-    return cos, sin
+    step = turned // size
+    return cos[..., ::step], sin[..., ::step]
 
 
 def doubled(places: Places) -> Places:
     """Position information for attention that has two heads for each of the original ones."""
-    bias, slopes = places.bias, places.slopes
+    bias = places.bias
+    slopes = places.slopes
     if bias is not None and bias.ndim > 2 and bias.shape[-3] > 1:
         bias = bias.repeat_interleave(2, -3)
-    return places._replace(bias=bias, slopes=None if slopes is None else slopes.repeat_interleave(2))
+    if slopes is not None:
+        slopes = slopes.repeat_interleave(2)
+    return places._replace(bias=bias, slopes=slopes)

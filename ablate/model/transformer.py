@@ -86,7 +86,7 @@ class Stack(nn.Module):
     def places(self, x: Tensor, causal: bool) -> list[Places]:
         """The position information for each layer's attention over the stream (B, T, C)."""
         if isinstance(self.position, OverLayers):
-            return self.position.each(x, causal)
+            return self.position.places_of_layers(x, causal)
         return [self.position.places(x, causal)] * len(self.blocks)
 
     def ended(self, block: Block, stream: Stream, mask: Tensor | None) -> Tensor:  # (B, T, C)

@@ -116,7 +116,7 @@ def largest_logit(
     window = getattr(attention, "window", None)
     query, key, _ = attention.project(x, x if memory is None else memory, places)
     scale = places.scale(attention.scale, window)
-    logits = (places.heated(query).float() @ key.float().transpose(-2, -1) * scale).abs()  # (B, H, T, S)
+    logits = (places.apply_temperature(query).float() @ key.float().transpose(-2, -1) * scale).abs()  # (B, H, T, S)
     if memory is None:
         attended = visible(query, key, causal, mask, window, getattr(attention, "chunk", None))
     else:

@@ -230,30 +230,28 @@ def test_only_the_table_of_positions_does_not_extrapolate() -> None:
     assert {variant for variant in variants("position") if not from_disk(variant).extrapolates} == {"learned"}
     learned = Learned(8, 12)
     assert learned.embed(torch.zeros(1, 12, 8)).shape == (1, 12, 8)
-    with pytest.raises(ValueError, match=r"position=learned has 12 positions, not 13"):
+    with pytest.raises(ValueError, match="the table has 12 positions, not 13"):
         learned.embed(torch.zeros(1, 13, 8))
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        *((partial(made, 8, 0.0), r"position\.base") for made in (RoPE, partial(PartialRoPE, share=0.5), Sinusoidal)),
-        (partial(XPos, 8, 0.0, 512.0, 0.4), r"position\.base"),
-        *((partial(RoPE, odd, 10000.0), "even for position=rope") for odd in (1, 21)),
+        *((partial(made, 8, 0.0), "^base must be") for made in (RoPE, partial(PartialRoPE, share=0.5), Sinusoidal)),
+        (partial(XPos, 8, 0.0, 512.0, 0.4), "^base must be"),
+        *((partial(RoPE, odd, 10000.0), "must be even, for pairs of features") for odd in (1, 21)),
         *(
-            (partial(PartialRoPE, 8, 10000.0, share), rf"position\.share={share} .* even number from 2 to 8")
+            (partial(PartialRoPE, 8, 10000.0, share), rf"^share {share} .* even number from 2 to 8")
             for share in (0.0, 0.125, 0.4, 1.25)
         ),
-        (partial(RoPE, 2, BASE, TRAINED, "ntk"), r"position\.scaling=ntk"),
-        (partial(RoPE, 16, 1.0, TRAINED, "yarn"), r"position\.base"),
-        (partial(RoPE, 8, 100.0, local_base=0.0), r"position\.local_base"),
-        (partial(XPos, 8, 100.0, 0.0, 0.4), r"position\.span"),
-        (partial(XPos, 8, 100.0, 512.0, -1.0), r"position\.gamma"),
-        (partial(Sinusoidal, 7, 10000.0), r"model\.dim=7 must be even"),
-        *(
-            (partial(T5Bias, 2, buckets, far), rf"position\.buckets={buckets} .*position\.max_distance={far} ")
-            for buckets, far in ((2, 128), (6, 128), (32, 16))
-        ),
+        (partial(RoPE, 2, BASE, TRAINED, "ntk"), "^scaling ntk needs"),
+        (partial(RoPE, 16, 1.0, TRAINED, "yarn"), "^base must be > 1"),
+        (partial(RoPE, 8, 100.0, local_base=0.0), "^local_base must be"),
+        (partial(XPos, 8, 100.0, 0.0, 0.4), "^span must be"),
+        (partial(XPos, 8, 100.0, 512.0, -1.0), "^gamma must be"),
+        (partial(Sinusoidal, 7, 10000.0), "must be even .*not 7"),
+        *((partial(T5Bias, 2, buckets, 128), rf"^buckets must be .*not {buckets}$") for buckets in (2, 6)),
+        (partial(T5Bias, 2, 32, 16), "^max_distance must be more than half of the 32 buckets, not 16$"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(make: Any, message: str) -> None:

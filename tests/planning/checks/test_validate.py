@@ -32,7 +32,7 @@ MISTAKES = {
     "model.dropout=1.5": ["model.dropout", "[0, 1)"],
     "model.heads=3": ["model.dim=64 must be divisible by model.heads=3"],
     "attention.sink=zero": ["attention.sink", "+attention.sink="],
-    "model.heads=64": ["position=rope", "must be even", "1"],
+    "model.heads=64": ["position: ", "must be even", "1"],
     "seeds=3,7": ["seeds=3,7", "write seeds=[3,7]"],
     "seeds=[3,3]": ["seeds", "has a seed twice; write each once"],
     "seeds=many": ["seeds", "seeds=5, seeds=[3,7], seeds=auto"],
