@@ -60,13 +60,16 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def plans_from_scratch() -> Iterator[None]:
+def real_cache() -> Iterator[Callable[..., Any]]:
     """No plan made in a test's own process takes its cells from the cache, or leaves them there: parts of it may be
     replaced."""
+    from ablate.planning import cells
+
+    real = cells.from_cache
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ablate.planning.cells.from_cache", lambda depends: None)
-        patch.setattr("ablate.planning.cells.write_cache", lambda kind, depends, record: None)
-        yield
+        patch.setattr(cells, "from_cache", lambda depends: None)
+        patch.setattr(cells, "write_cache", lambda kind, depends, record: None)
+        yield real
 
 
 class ForkedChild:

@@ -1,0 +1,78 @@
+"""The cells of a study as the cache has them: the same plan, without torch, as long as nothing has changed."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT
+
+from ablate.planning import cache, cells
+from ablate.planning.checks import inspect
+
+
+@pytest.fixture
+def inspected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, real_cache: Any) -> list[int]:
+    """How many cells each plan inspects; the others it takes from an empty cache."""
+    counts: list[int] = []
+    real = inspect.inspect
+
+    def counted(drafts: list[Any], *more: Any) -> Any:
+        counts.append(len(drafts))
+        return real(drafts, *more)
+
+    (tmp_path / "cache").mkdir()
+    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(inspect, "inspect", counted)
+    monkeypatch.setattr(cells, "from_cache", real_cache)
+    monkeypatch.setattr(cells, "write_cache", cache.write_cache)
+    return counts
+
+
+def test_the_same_command_has_the_same_plan_and_inspects_nothing(
+    plan: Callable[..., Any], inspected: list[int]
+) -> None:
+    words = ("norm=ln,rms", "ffn=mlp,swiglu", "match=params", "eval.lengths=[8]", "seeds=2")
+    first = plan(*words)
+    again = plan(*words)
+    assert inspected == [4]
+    assert again.manifest.cells == first.manifest.cells and again.manifest.tasks == first.manifest.tasks
+    assert again.todo == first.todo and again.notes == first.notes
+
+
+@pytest.mark.parametrize("change", ["configuration", "code", "data", "damage"])
+def test_what_has_changed_is_inspected_anew(plan, inspected, tmp_path, text, monkeypatch, change):
+    file = tmp_path / "text.txt"
+    file.write_text(text.read_text())
+    words = ["norm=ln,rms", f"data.path={file}"]
+    first = plan(*words)
+    if change == "configuration":
+        words.append("norm.eps=1e-3")
+    elif change == "code":
+        monkeypatch.setattr(cache, "OWN_CODE", "edited")
+    elif change == "data":
+        file.write_text(text.read_text() + "one more line")
+    else:
+        for record in (tmp_path / "cache" / "preflight").iterdir():
+            record.write_text(record.read_text()[:-20])
+    again = plan(*words)
+    assert inspected == [2, 2]
+    same = again.manifest.cells == first.manifest.cells
+    assert same == (change in ("code", "damage"))
+
+
+def test_problems_are_found_each_time(refused: Callable[..., list[str]], inspected: list[int]) -> None:
+    assert refused("norm=ln,rms", "residual=rezero") == refused("norm=ln,rms", "residual=rezero")
+    assert inspected == [2, 2]
+
+
+@pytest.mark.slow
+def test_a_known_study_is_planned_without_torch(small: list[str], tmp_path: Path) -> None:
+    code = "import sys; from ablate.planning.plan import plan_study; plan_study(sys.argv[1:]); "
+    code += "print('torch' in sys.modules)"
+    command = [sys.executable, "-c", code, *small, "norm=ln,rms"]
+    environment = {"PYTHONPATH": str(ROOT), "ABLATE_CACHE": str(tmp_path), "PATH": ""}
+    outputs = [subprocess.run(command, capture_output=True, text=True, env=environment).stdout for _ in range(2)]
+    assert outputs == ["True\n", "False\n"]
