@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ablate import __version__
 from ablate.config.import_path import find_here, leave_current_folder
 from ablate.execution.signals import handling_signals, ignore_signals
-from ablate.formatting.streams import echo, exit_with
+from ablate.formatting.streams import echo, exit_with, say
 
 if TYPE_CHECKING:
     from ablate.config.subcommands import Outcome
@@ -100,6 +100,7 @@ def study(options: Namespace, words: list[str], unknown: list[str]) -> Outcome:
     from ablate import api
     from ablate.cli.plan_progress import showing_progress
     from ablate.config.errors import PlanError, Problem
+    from ablate.config.subcommands import Outcome
 
     problem = misplaced(options, words, unknown)
     if problem:
@@ -107,11 +108,15 @@ def study(options: Namespace, words: list[str], unknown: list[str]) -> Outcome:
     folder = options.config_dir[0] if options.config_dir else None
     if options.cfg:
         return show_configuration(options.words, folder, options.cfg)
-    with showing_progress():
-        plan = api.plan(options.words, folder)
-        from ablate.cli.sweep import dry_run, expected_cost, sweep  # loads pandas, which a mistake need not wait for
+    try:
+        with showing_progress():
+            plan = api.plan(options.words, folder)
+            from ablate.cli.sweep import dry_run, expected_cost, sweep  # loads pandas
 
-        time = expected_cost(plan) if plan.dry_run else ""
+            time = expected_cost(plan) if plan.dry_run else ""
+    except KeyboardInterrupt:
+        say("stopped while planning: nothing was trained")
+        return Outcome(130)
     return dry_run(plan, time) if plan.dry_run else sweep(plan)
 
 

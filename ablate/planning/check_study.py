@@ -19,7 +19,7 @@ from ablate.data.corpus import Unwritable, nothing_written, written_at_end
 from ablate.formatting import grouped, listed
 from ablate.planning.cells import CHECK, TRY, Inspection, cells_of, inspect_cells
 from ablate.planning.checks.child import Failed, one_child
-from ablate.planning.composition import Composition, at_levels, naming_study_file
+from ablate.planning.composition import Composition, at_levels, naming_study_file, preset_notes
 from ablate.planning.kernels import with_kernels
 from ablate.planning.study import Cells, CheckedStudy, Draft, study_name
 
@@ -108,15 +108,15 @@ def study_of(composition: Composition, cells: Cells) -> CheckedStudy:
         "names": names_in(Path(command.groups.folder)) if command.groups.folder else {},
     }
     file = command.study_file
+    notes = [*preset_notes(composition), *cells.notes]
     if file is None:
-        return CheckedStudy(command.typed, settings, cells, entries, notes=cells.notes)
+        return CheckedStudy(command.typed, settings, cells, entries, notes=notes)
     entries |= {"experiment": file.name, "asks": command.digest, "mirror": file.mirror, **file.texts}
     metrics = {name: task.metrics for name, task in cells.tasks.items()}
     tasks = [row.task for row in cells.rows]
     claims, left = applicable(file.claims, cells.rows, cells.running, tasks, metrics)
     if left and not command.changed:
         raise PlanError([Problem(f"{file.file}: {problem.key}", problem.message) for problem in left])
-    notes = list(cells.notes)
     reasons = grouped((problem.message, problem.key) for problem in left)  # why a changed study cannot test claims
     notes += [f"not tested here: {listed(keys)}, since {message}" for message, keys in reasons.items()]
     criterion = file.replicated

@@ -52,6 +52,22 @@ def composition_of(command: Command, design: Design, cells: list[Composed]) -> C
     return Composition(command, factors, reference, cells, drafts, remarks)
 
 
+def preset_notes(composition: Composition) -> list[str]:
+    """Which variants each preset chooses, where they are not the command's or the reference model's."""
+    command = composition.command
+    if "preset" not in command.settings:
+        return []
+    notes = []
+    for cell in composition.cells:
+        chosen = []
+        for group, name in cell.choices.items():
+            if group not in ("preset", *command.settings) and name != command.groups.defaults.get(group):
+                chosen.append(f"{group}={name}")
+        if chosen:
+            notes.append(f"preset={cell.choices['preset']} sets {', '.join(chosen)}")
+    return list(dict.fromkeys(notes))
+
+
 @contextlib.contextmanager
 def naming_study_file(command: Command) -> Iterator[None]:
     """Have the problems of keys that the study file sets name that file."""

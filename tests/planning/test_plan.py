@@ -222,3 +222,9 @@ def test_configurations_with_another_task_than_the_reference_are_remarked_upon(p
     [note] = plan(f"data.path={text},{other}", "seeds=1", "design=one_at_a_time").notes
     assert note.endswith("scored on another task than the reference, so that no effect between them will be shown")
     assert note.startswith(f"data.path={other}: ")
+
+
+def test_a_plan_names_the_variants_that_a_preset_sets(plan):
+    notes = plan("+preset=llama,gpt2", "init=normal", "seeds=1").notes
+    assert "preset=llama sets norm=rms, ffn=swiglu" in notes
+    assert "preset=gpt2 sets ffn=gelu, position=learned" in notes
