@@ -4,7 +4,6 @@ this process never imports, or as the cache has them.  Needs no torch."""
 import dataclasses
 import glob
 import json
-import os
 import socket
 from functools import partial
 from typing import Any
@@ -46,14 +45,15 @@ def inspect_cells(drafts: list[Draft], settings: Config, until: int = TRY) -> In
         except child.Failed as error:
             return Inspection(problems=[Problem("", str(error))])
         return with_packages(inspection, settings.user)
-    depends = [str(until), *study_facts(settings), *machine(), *[draft.as_json() for draft in drafts]]
-    known = None if has_user_code or until == CHECK else from_cache(depends)
+    depends = [until, *study_facts(settings), *machine(), *[draft.as_json() for draft in drafts]]
+    is_cached = until != CHECK and not has_user_code and not may_use_gpus(drafts)
+    known = from_cache(depends) if is_cached else None
     if known:
-        return with_packages(known, settings.user)
+        return known
     from ablate.planning.checks.inspect import inspect  # loads torch
 
     inspection = inspect(drafts, settings, until)
-    if not has_user_code and inspection.rows:
+    if is_cached and inspection.rows:
         write_cache("cells", depends, {"data": data_of(inspection), "inspection": inspection.as_json()})
     return inspection
 
@@ -79,8 +79,13 @@ def study_facts(settings: Config) -> list[Any]:
 
 
 def machine() -> list[Any]:
-    """What an inspection depends on of this machine: its name, cores and GPUs."""
-    return [socket.gethostname(), cores(), sorted(glob.glob("/dev/nvidia*")), os.environ.get("CUDA_VISIBLE_DEVICES")]
+    """What an inspection depends on of this machine without GPUs: its name and cores."""
+    return [socket.gethostname(), cores()]
+
+
+def may_use_gpus(drafts: list[Draft]) -> bool:
+    """Whether cells may be for GPUs of this machine: which ones respond can change, and torch has to ask them."""
+    return bool(glob.glob("/dev/nvidia[0-9]*")) and any(draft.config.train.device != "cpu" for draft in drafts)
 
 
 def data_of(inspection: Inspection) -> list[list[Any]]:

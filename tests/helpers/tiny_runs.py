@@ -130,7 +130,7 @@ def resolved(words: list[str], **sections: Any) -> Config:
     config = composed(*words).config
     for name, section in sections.items():
         config = config.with_value(name, section)
-    with patch.object(Validator, "_budget", return_value=SimpleNamespace(hidden=None)):
+    with patch.object(Validator, "budget", return_value=SimpleNamespace(hidden=None)):
         [checked], problems = VALIDATOR.validate([config])
     assert not problems
     return checked.config
@@ -174,7 +174,7 @@ def choosing(config: Config, group: str, chosen: dict[str, Any]) -> Config:
 def trained(config: Config, folder: Path) -> dict[str, list[str]]:
     """What a run logs in training and at its end, to the last bit."""
     (folder / "runs" / "a" / "b").mkdir(parents=True)
-    with patch("ablate.training.trainer.build_task", VALIDATOR._task):  # a task has no state
+    with patch("ablate.training.trainer.build_task", VALIDATOR.task):  # a task has no state
         trainer = Trainer(Run(folder, "a/b"), config, SEED)
     unmeasured = SimpleNamespace(metrics={})  # of the validation split, of which nothing is recorded but diagnostics
     quick = patch("ablate.training.trainer.measure", return_value=unmeasured)

@@ -1,7 +1,7 @@
-"""Checks of a study's cells before anything trains, called by `inspect_cells` and `judge_cells` of `planning/cells.py`.
+"""Checks of a study's cells before anything trains, called by `inspect`; `planning/cells.py` decides where it runs.
 
 validate    a cell by its configuration: keys, components, task, device
-examine     a tiny copy of a cell with user code: looking ahead, parameters without any effect
+examine     a small copy of a cell with user code: looking ahead, parameters without any effect
 duplicates  cells that are the same configuration or the same network
 memory      the memory that a cell needs
 rehearsal   a run in miniature, to record the user code that it imports

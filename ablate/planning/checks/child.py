@@ -13,7 +13,6 @@ import pickle
 import queue
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,7 +26,6 @@ from ablate.formatting.streams import prepare
 from ablate.planning.reporting import listeners, report
 from ablate.runs.user_files import compile_from_source, forget_local_modules
 
-LONG_SECONDS = 30.0  # after which a message says what takes so long
 EXIT_SECONDS = 60.0  # for a child to write corpora and exit
 PARENT_SECONDS = 1.0  # between checks whether the parent lives
 
@@ -75,24 +73,20 @@ class Child:
     def receive(self, begun: float, seconds: float) -> tuple[dict[str, Any], str]:
         """The answer to a call, and whose user code the call ran last."""
         about = ""
-        about_since = begun
         while time.monotonic() < begun + seconds:
-            if about and time.monotonic() > about_since + LONG_SECONDS:
-                waited = f"ablate: still building {about.removesuffix(': ')}, after {LONG_SECONDS:.0f} s"
-                print(f"{waited}; Ctrl-C stops it", file=sys.stderr, flush=True)
-                about_since = math.inf
             try:
                 message = json.loads(self.lines.get(timeout=POLL_SECONDS))
             except queue.Empty:
                 code = self.process.poll()
                 if code is not None and self.lines.empty():
                     raise Failed(f"{about}{how_it_died(code, 'its process')}") from None
+                if about:
+                    report(f"running {about.removesuffix(': ')}; Ctrl-C stops it")
                 continue
             if "report" in message:
                 report(message["report"])
             elif "about" in message:
                 about = f"{message['about']}: "
-                about_since = time.monotonic()
             else:
                 return message, about
         raise Failed(f"{about}it took longer than {seconds:.0f} s")

@@ -175,8 +175,14 @@ class Validator:
         return self.tasks[key]
 
     def checked(self, config: Config, task: Any) -> Checked:
-        """The cell with its budget and the width of its FFN.  Raises BadComponent if its components do not fit
-        together."""
+        """The cell with its budget and the width of its FFN.  Raises BadComponent."""
+        budget = self.budget(config, task)
+        if budget.hidden is not None and any("hidden" in node for node in variants_of(config.ffn)):
+            config = config.with_value("ffn.hidden", budget.hidden)  # equal models have equal configurations
+        return Checked(config, task, budget)
+
+    def budget(self, config: Config, task: Any) -> Budget:
+        """The budget of the cell's model.  Raises BadComponent if its components do not fit together."""
         size = estimate(config, task.vocab)
         if size > MOST:
             message = f"would have about {readable_number(size)} parameters; write a smaller model.dim or layers"
@@ -191,10 +197,7 @@ class Validator:
             # User code may depend on more than its source.
             record = make() if is_foreign(config) else cached("budget", [parts, facts], make)
             self.budgets[key] = parse(Budget, record)
-        budget = self.budgets[key]
-        if budget.hidden is not None and any("hidden" in node for node in variants_of(config.ffn)):
-            config = config.with_value("ffn.hidden", budget.hidden)  # equal models have equal configurations
-        return Checked(config, task, budget)
+        return self.budgets[key]
 
 
 def import_problem(package: str) -> str | None:
