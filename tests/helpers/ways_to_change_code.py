@@ -1,14 +1,12 @@
-"""Ways to change what user code computes, each an edit of a file.
+"""Ways to change what user code computes, each an edit of a file, and what comes of them.
 
-Run as a script, it tries all of them in one process, and prints for each what `pk.part()` returned before and after the
-edit, and whether the key of a run with this part is another one.
+That is what `pk.part()` returned before and after the edit, and whether the key of a run with this part is another one.
 """
 
 import dataclasses
 import functools
 import importlib
 import importlib.util
-import json
 import os
 import py_compile
 import sys
@@ -363,17 +361,11 @@ def attempt(way: Way, folder: Path) -> dict[str, Any]:
     return {"values": [value_before, value_after], "is_seen": key_before != key_after}
 
 
-def main() -> None:
-    """Try all ways."""
+def try_all() -> dict[str, dict[str, Any]]:
+    """What comes of each way, by its name.  For a process of its own, which imports what the ways write."""
     from ablate.runs.user_files import compile_from_source
 
+    plain_config()  # its modules are no user code
     compile_from_source()
-    results = {}
     with tempfile.TemporaryDirectory() as folder:
-        for i, way in enumerate(WAYS):
-            results[way.name] = attempt(way, Path(folder) / str(i))
-    print(json.dumps(results))
-
-
-if __name__ == "__main__":
-    main()
+        return {way.name: attempt(way, Path(folder) / str(i)) for i, way in enumerate(WAYS)}
