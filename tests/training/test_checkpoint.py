@@ -1,5 +1,6 @@
 """Checkpoints: which damage is found, and what the time of writing them is."""
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,13 @@ def test_what_is_no_archive_is_set_aside(content: bytes, saved: Run) -> None:
     with pytest.raises(DamagedCheckpoint, match=r"it is damaged.*set aside as checkpoint.pt.corrupt, trained again"):
         loaded(saved)
     assert not saved.checkpoint_file.exists() and saved.checkpoint_file.with_name("checkpoint.pt.corrupt").exists()
+
+
+def test_an_archive_that_unpacks_to_more_than_it_holds_is_set_aside(saved: Run) -> None:
+    with zipfile.ZipFile(saved.checkpoint_file, "w", zipfile.ZIP_DEFLATED) as bomb:
+        bomb.writestr("archive/data/0", bytes(2**22))
+    with pytest.raises(DamagedCheckpoint, match="it unpacks to more than it holds"):
+        loaded(saved)
 
 
 def test_an_archive_of_more_than_tensors_is_set_aside(saved: Run) -> None:

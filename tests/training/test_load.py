@@ -63,8 +63,3 @@ def test_a_study_by_its_folder_and_by_its_name(tmp_path, monkeypatch):
     for what, match in (("nothing", unlike), ("fabricted", r"no study; .*; did you mean fabricated\?$")):
         with pytest.raises(FileNotFoundError, match=match):
             load(what)
-    monkeypatch.chdir(tmp_path / "results" / "runs")
-    with pytest.raises(FileNotFoundError, match="did you mean fabricated"):
-        load("../studies/fabricate")
-    with pytest.raises(FileNotFoundError, match=r"or results/studies/<study>$"):
-        load("fabricate")

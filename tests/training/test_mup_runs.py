@@ -4,13 +4,8 @@ from pathlib import Path
 
 import pytest
 from conftest import latest
-from empty_task import Blank
-from model.test_parametrization import BASE, VOCAB, config_of
-from model.test_variants import check_side_by_side, some_tokens
 from one_run import rows_of, trained_anew, write_plan
-from reference_config import component
 
-from ablate.model.build import initialised_model
 from ablate.planning.plan import Plan, PlanError, plan_study
 
 WIDE = ("parametrization=mup", "parametrization.base_dim=8", "model.dim=32", "model.heads=4", "seeds=1")
@@ -28,13 +23,6 @@ def test_a_stopped_run_continues_to_the_same_numbers(small: list[str], tmp_path:
     plan = planned(small, tmp_path, *words)
     whole = rows_of(trained_anew(plan))
     assert rows_of(trained_anew(plan, 3)) == whole
-
-
-def test_models_side_by_side_compute_what_each_does_alone() -> None:
-    attention = component("attention", "gqa") | {"kv_heads": 2}
-    config = config_of(2 * BASE, True, attention=attention, model={"tie_embeddings": True})
-    models = [initialised_model(config, Blank(VOCAB), seed) for seed in (0, 1)]
-    check_side_by_side(models, {"tokens": some_tokens() % VOCAB})
 
 
 @pytest.mark.parametrize(

@@ -89,8 +89,6 @@ def test_hidden_states_are_the_stream_after_each_layer(form: str) -> None:
         map(torch.equal, objective.seen, after)
     )
     assert all(pop_tensors(stack, "hidden_states") == [] for stack in stacks), "they are taken away"
-    model.eval()(**inputs)
-    assert all(pop_tensors(stack, "hidden_states") == [] for stack in stacks), "evaluation keeps none"
 
 
 def test_a_loss_over_all_layers_trains_compiled_or_not(own, tmp_path, monkeypatch, untried) -> None:

