@@ -30,24 +30,14 @@ class PlainParser(argparse.ArgumentParser):
         self.add_argument("--json", action="store_true", help="print the result as JSON: see docs/json.md")
 
     def error(self, message: str) -> NoReturn:
-        """Exit with one line, without the usage, that says what to write instead."""
-        what, _, rest = message.removeprefix("argument ").partition(": ")
-        if what == "unrecognized arguments":
-            word = rest.split(" ")[0]
-            message = f"{word}: {self._why_unknown(word)}"
-        elif what == "the following arguments are required":
-            needed = " ".join(str(action.metavar) for action in self._actions if action.required)
-            message = f"{rest} is missing; write {self.prog} {needed}"
-        elif rest == "expected one argument":
-            name = what.rpartition("/")[2]
-            metavar = self._option_string_actions[name].metavar or "VALUE"
-            message = f"{name} takes a value; write {name} {metavar}"
+        """Exit with one line, without the usage; of an unknown option with the one that is meant."""
+        what, _, rest = message.partition(": ")
+        word = rest.split(" ")[0]
+        if what == "unrecognized arguments" and word.startswith("-"):
+            message = f"{word}: no such option; {instead(word, self._option_string_actions)}"
+        elif what == "unrecognized arguments":
+            message = f"{word}: is one word too many"
         self.exit(2, f"{self.prog}: {visible(message)}\n")
-
-    def _why_unknown(self, word: str) -> str:
-        if not word.startswith("-"):
-            return "is one word too many"
-        return f"no such option; {instead(word, self._option_string_actions)}"
 
 
 class Parser(PlainParser):
