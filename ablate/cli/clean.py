@@ -275,7 +275,8 @@ def clean(results: Path, kinds: list[str], sure: bool) -> Outcome:
     except Refused:
         if CORPORA not in kinds:
             raise
-        items, untouched = cached(), []  # the cache belongs to no results folder
+        items = cached()  # which belongs to no results folder
+        untouched = []
     orphans = {item.path for item in items if item.kind == ORPHANS and ORPHANS in kinds}
     chosen = []
     for item in items:
