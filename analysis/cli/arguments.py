@@ -75,7 +75,7 @@ def as_options(words: list[str]) -> list[str]:
 
 def study_of(given: argparse.Namespace) -> Study:
     """The study that a command's arguments name.  Raises `Refused`."""
-    request = Request(**{name: getattr(given, name) for name in Request._fields if name != "described"})
+    request = Request(**{name: value for name, value in vars(given).items() if name in Request._fields})
     sources = {"STUDY": given.study, "--runs": given.runs, "--wandb": given.wandb}
     named = [name for name, value in sources.items() if value]
     if len(named) > 1:
@@ -84,9 +84,9 @@ def study_of(given: argparse.Namespace) -> Study:
         problem = "is for runs of other programs and needs --runs or --wandb; name a study of ablate without --study"
         raise Refused(f"--study {given.study_file} {problem}: ablate analyse NAME")
     if given.study_file:
-        from analysis.sources.study_file import read_study_file
+        from analysis.sources.study_file import with_study_file
 
-        request = request._replace(described=read_study_file(given.study_file))
+        request = with_study_file(request, given.study_file)
     if given.runs:
         from analysis.sources.files import read_runs
 

@@ -1,59 +1,43 @@
-"""Sources of the runs to analyse: a study, logs of other programs or W&B; unreadable input is refused in one line.
+"""Which runs to analyse: a study of ablate, or runs of other programs from files or W&B.
 
-`read` loads a study of ablate.  For runs of other programs, `files` (with `readers`) and `wandb_api` fill the two
-tables of `logged.Logged`, `columns` and `design` decide what these mean, and `logged.study_of` makes them a study.
-What nobody named and what is doubtful is proposed as a command, and not carried out.
+For the latter, `files` (with `readers`) and `wandb_api` fill the two tables of `logged`, `roles` says what their
+columns are, `points` which point of each curve counts, and `design` how the configurations are compared; `study` makes
+a study of these.  What nobody named and what is doubtful is proposed as a command, and not carried out.
 """
 
 import dataclasses
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-import msgspec
-
+from ablate.config.errors import Refused
 from ablate.runs.kept_tables import holds_tables, read_tables
 from ablate.runs.manifest import choose_study, refusing, studies, study_folder
 from ablate.runs.study import Study, load_study
 
-Levels = Annotated[list[str], msgspec.Meta(min_length=1)]
-
-
-class StudyDescription(msgspec.Struct, frozen=True):
-    """The content of a study file, as texts except for the margin; `factors` holds levels in order.  `at` is the point
-    of a curve, or the levels at which claims are made."""
-
-    study: Annotated[str, msgspec.Meta(pattern=r"^((?!-)(?=.*\w)[\w.-]{1,100})?$")] = ""
-    question: str = ""
-    factors: dict[str, Levels] = {}
-    reference: dict[str, str] = {}
-    design: str = ""
-    margin: Any = None
-    claims: Any = None
-    at: Any = None
-    seed: str = ""
-    metric: str = ""
-    better: Literal["", "lower", "higher"] = ""
-    ends: Literal["", "common", "own"] = ""
-    file: str = ""
-
-    @property
-    def metrics(self) -> list[str]:
-        """The metrics that claims name, even if the claims are invalid."""
-        claims = self.claims.values() if isinstance(self.claims, dict) else ()
-        names: list[Any] = []
-        for claim in claims:
-            metric = claim.get("metric") if isinstance(claim, dict) else None
-            names += metric if isinstance(metric, list) else [metric]
-        return [name for name in names if isinstance(name, str)]
-
 
 class Request(NamedTuple):
-    """What the user named about imported runs; the rest is inferred.  `reference` maps factors to levels as texts.  The
-    factors in `within` are not compared: effects are given at each of their levels.  `names` is a pattern of the runs'
-    names with {fields}, which become columns.  `at` is the point of a curve that counts (last or best), `ends` says
-    whether runs that end at different steps are compared at a common step or at their own ends (common or own)."""
+    """What the user named about runs of other programs, by options or in a study file; the rest is proposed.
 
+    source      the option and the value that name the runs: ("--runs", "runs.csv")
+    factors     what is compared; those in `within` are not, and effects are given at each of their levels
+    metrics     the metric to compare by; further ones are kept
+    lower       whether less of it is better
+    reference   pairs of factor and level, as texts
+    unpaired    runs of one seed share nothing, or there are no seeds
+    group       of W&B, the group of runs
+    names       a pattern of the runs' names with {fields}, which become columns
+    seed_from, step_from   the columns of seed and step
+    at          the point of a curve that counts: last or best
+    ends        where runs that end at different steps are compared: common or own
+
+    study_yaml  the study file, of which is what follows: the study's name, its question, the design, the levels of
+                factors in order, margin and claims, and the levels at which they are made
+    """
+
+    source: tuple[str, str] = ("--runs", "")
     factors: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
     lower: bool | None = None
@@ -66,42 +50,46 @@ class Request(NamedTuple):
     step_from: str = ""
     at: str = ""
     ends: str = ""
-    described: StudyDescription = StudyDescription()  # by a study file; the command line takes precedence
+    study_yaml: str = ""
+    name: str = ""
+    question: str = ""
+    design: str = ""
+    levels: Mapping[str, list[str]] = MappingProxyType({})
+    margin: float | None = None
+    claims: Any = None
+    claims_at: dict[str, Any] | None = None
 
-    def with_study_file(self) -> "Request":
-        """The request, with what the study file names and the command line does not."""
-        file = self.described
-        return self._replace(
-            metrics=self.metrics or ((file.metric,) if file.metric else ()),
-            lower=(file.better == "lower" if file.better else None) if self.lower is None else self.lower,
-            seed_from=self.seed_from or file.seed,
-            at=self.at or (file.at if isinstance(file.at, str) else ""),
-            ends=self.ends or file.ends,
-        )
-
-    def command(self, flag: str, source: str) -> str:
-        """The command line that makes this request of these runs."""
-        reference = [f"{name}={level}" for name, level in self.reference]
+    @property
+    def command(self) -> str:
+        """The command line that makes this request."""
         options = {
             "--factors": ",".join(self.factors),
             "--metric": ",".join(self.metrics),
             "--within": ",".join(self.within),
-            "--reference": ",".join(reference),
+            "--reference": ",".join(f"{name}={level}" for name, level in self.reference),
             "--names": self.names,
             "--seed-from": self.seed_from,
             "--step-from": self.step_from,
             "--group": self.group,
-            "--study": self.described.file,
+            "--study": self.study_yaml,
         }
-        words = ["ablate", "analyse", flag, source]
+        words = ["ablate", "analyse", *self.source]
         for option, value in options.items():
-            words += [option, value] if value else []
+            if value:
+                words += [option, value]
         if self.lower is not None:
             words.append("--lower" if self.lower else "--higher")
         if self.unpaired:
             words.append("--unpaired")
-        words += [f"{key}={value}" for key, value in (("at", self.at), ("ends", self.ends)) if value]
+        if self.at:
+            words.append(f"at={self.at}")
+        if self.ends:
+            words.append(f"ends={self.ends}")
         return shlex.join(words)
+
+    def refusal(self, why: str, **named: Any) -> Refused:
+        """An error that ends with the command to write instead: this one with what is `named`."""
+        return Refused(f"{why}; write: {self._replace(**named).command}")
 
 
 def read(results: Path, name: str | None) -> Study:

@@ -17,12 +17,13 @@ from ablate.runs.files import read_json, write_json
 from ablate.runs.folder import now
 from ablate.runs.study import Study
 from analysis.sources import Request
-from analysis.sources.columns import note, number
-from analysis.sources.logged import Logged, Run, logged, study_of
+from analysis.sources.logged import Logged, Run, logged, note
+from analysis.sources.roles import STATUS_OF
+from analysis.sources.study import study_of
 
 TIMEOUT = 30  # seconds that one answer of W&B may take
 SILENCE = 90.0  # seconds without any answer after which it counts as unreachable
-STATES = {"finished": "done", "crashed": "failed", "failed": "failed", "killed": "failed"}
+ENDED = ("finished", "crashed", "failed", "killed")  # states of runs that do not go on
 Row = dict[str, Any]
 
 
@@ -31,9 +32,8 @@ def read_wandb(target: str, request: Request, results: Path) -> Study:
     try:
         import wandb  # noqa: F401
     except Exception as error:  # a protobuf of another version raises anything
-        why = f"which cannot be imported ({one_line(error)}): pip install --upgrade wandb"
-        lost = isinstance(error, ModuleNotFoundError) and error.name == "wandb"
-        raise Refused(f"--wandb needs wandb, {'which is missing: pip install wandb' if lost else why}") from None
+        why = f"--wandb needs wandb, which cannot be imported ({one_line(error)}): pip install --upgrade wandb"
+        raise Refused(why) from None
     try:
         if Path(target).is_dir():
             raise Refused("is a folder; upload offline runs by `wandb sync`, then write ENTITY/PROJECT")
@@ -42,10 +42,9 @@ def read_wandb(target: str, request: Request, results: Path) -> Study:
         name = target.replace("/", "-")
         runs = list(fetch(target, results / "wandb" / name))
         created = max((run["created"] for run in runs), default=now())
-        study = request.described.study or (f"{name}-{request.group}" if request.group else name)
-        request = request.with_study_file()
-        found = logged_runs(runs, request.group)
-        return study_of(found, request, study, f"W&B {target}", created, ("--wandb", target))
+        study = request.name or (f"{name}-{request.group}" if request.group else name)
+        request = request._replace(source=("--wandb", target))
+        return study_of(logged_runs(runs, request.group), request, study, f"W&B {target}", created)
     except Refused as error:
         raise Refused(f"--wandb {target}: {error}") from None
 
@@ -64,32 +63,38 @@ def logged_runs(runs: list[Row], group: str) -> Logged:
     runs.sort(key=lambda run: (not _own(run).get("reference"), run["created"]))
     if not runs:
         raise Refused("there are no runs")
-    notes = []
-    for state in sorted({run["state"] for run in runs} - {*STATES, "running", "pending"}):
-        names = [visible(run["name"]) for run in runs if run["state"] == state]
-        notes += note(names, f"in the state {visible(state)}, counted as missing")
+    going_on = [visible(run["name"]) for run in runs if STATUS_OF.get(run["state"], "missing") == "missing"]
+    notes = note(going_on, "not ended, counted as missing")
     return logged([_run(run) for run in runs], notes, is_ordered=any(_own(run).get("reference") for run in runs))
 
 
 def _own(run: Row) -> Row:
     """What ablate has logged of a run for this module; empty for those of other programs."""
-    found = run["config"].get("ablate")
-    return found if isinstance(found, dict) and isinstance(found.get("levels"), dict) else {}
+    logged_by_us = run["config"].get("ablate")
+    has_levels = isinstance(logged_by_us, dict) and isinstance(logged_by_us.get("levels"), dict)
+    return logged_by_us if has_levels else {}
 
 
 def _run(run: Row) -> Run:
     """A run as it was fetched.  What its summary alone holds is of the last row."""
-    own, config, history, summary = _own(run), run["config"], run["history"] or [{}], run["summary"]
-    last = {name for row in history for name in row}
-    rows = [*history[:-1], history[-1] | {name: value for name, value in summary.items() if name not in last}]
-    idle = ("_", "effect/", "verdict/") if own else "_"  # W&B's, and what `ablate dashboard` adds
-    rows = [{key: row[key] for key in row if key == "_step" or not key.startswith(idle)} for row in rows]
-    facts = {"status": STATES.get(run["state"], "missing"), "created": run["created"]}
+    own = _own(run)
+    config = run["config"]
+    history = run["history"] or [{}]
+    names = {name for row in history for name in row}
+    only_in_summary = {name: value for name, value in run["summary"].items() if name not in names}
+    idle = ("_", "effect/", "verdict/") if own else ("_",)  # W&B's, and what `ablate dashboard` adds
+    rows = []
+    for row in [*history[:-1], history[-1] | only_in_summary]:
+        rows.append({name: row[name] for name in row if name == "_step" or not name.startswith(idle)})
+    facts = {"status": STATUS_OF.get(run["state"], "missing"), "created": run["created"]}
     if own:
         config = own["levels"] | {"seed": config.get("seed")}
-        facts |= {"params": number(str(own["params"]))} if is_number(own.get("params")) else {}
-        facts |= {"batches": str(own["batches"])} if "batches" in own else {}
-        facts |= {"status": summary["status"]} if summary.get("status") in ("done", "diverged", "failed") else {}
+        if is_number(own.get("params")):
+            facts["params"] = own["params"]
+        if "batches" in own:
+            facts["batches"] = str(own["batches"])
+        if run["summary"].get("status") in ("done", "diverged", "failed"):
+            facts["status"] = run["summary"]["status"]
     return Run(run["name"], config, rows, facts, run["id"])
 
 
@@ -125,19 +130,18 @@ def fetch(project: str, cache: Path) -> Iterator[Row]:
 def cached(cache: Path, run: Any) -> Row:
     """A run of the API with its full history, from `cache` if it has ended and not changed since."""
     attributes = getattr(run, "_attrs", {})
-    times = (attributes.get("updatedAt"), attributes.get("heartbeatAt"), getattr(run, "heartbeat_at", None))
-    last = next((str(time) for time in times if time), "")
-    file, mark = cache / f"{run.id}.json", f"{run.state} {last}" if last else ""
-    known = {"id": run.id, "name": run.name or run.id, "group": run.group or "", "state": run.state}
+    changed = attributes.get("updatedAt") or attributes.get("heartbeatAt")
+    file = cache / f"{run.id}.json"
     with contextlib.suppress(FileNotFoundError, Corrupt):
         stored: Row = read_json(file)
-        if mark and stored.pop("updated", "") == mark and {*known, "created", "history"} <= set(stored):
+        if changed and stored.get("changed") == changed and stored.get("state") == run.state:
             return stored
-    found = known | {"created": str(run.created_at), "config": dict(run.config), "summary": _plain(dict(run.summary))}
-    found["history"] = [_plain(row) for row in run.scan_history(page_size=1000)]
-    if run.state in STATES:
-        write_json(file, found | {"updated": mark})
-    return found
+    row = {"id": run.id, "name": run.name or run.id, "group": run.group or "", "state": run.state, "changed": changed}
+    row |= {"created": str(run.created_at), "config": dict(run.config), "summary": _plain(dict(run.summary))}
+    row["history"] = [_plain(logged_row) for logged_row in run.scan_history(page_size=1000)]
+    if run.state in ENDED:
+        write_json(file, row)
+    return row
 
 
 def _plain(row: Row) -> Row:

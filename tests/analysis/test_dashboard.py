@@ -26,7 +26,7 @@ from ablate.runs.manifest import read_manifest
 from analysis import dashboard as command
 from analysis.case import case_of
 from analysis.sources import Request
-from analysis.sources.logged import study_of as described
+from analysis.sources.study import study_of as described
 from analysis.sources.wandb_api import logged_runs
 
 LACKING = importlib.util.find_spec("wandb_workspaces") is None
@@ -152,7 +152,7 @@ def test_the_analysis_of_runs_on_wandb_takes_none_of_it_for_results(sent: Any) -
     runs: list[Row] = []
     for place, config in enumerate(configs):
         runs.append({"config": config, "id": f"r{place}", "name": f"r{place}", "summary": {}, **same})
-    found = described(logged_runs(runs, ""), Request(), "s", "W&B", "2025", ("--wandb", "a/b"))
+    found = described(logged_runs(runs, ""), Request(), "s", "W&B", "2025")
     assert found.notes == [] and len(found.runs) == 4
 
 

@@ -10,22 +10,19 @@ import pandas
 import pytest
 import yaml
 from fake_studies import fabricate, plain_score
-from test_csv_file import effects, exported, verdicts
+from other_runs import analysed, refused
 
 from ablate import evidence
 from ablate.config.claims import Claim
-from ablate.config.errors import Refused
 from ablate.config.typed_json import parse
 from ablate.runs.records import ClaimEntry, MarginEntry
 from ablate.runs.study import Study, load_study
 from analysis import figures
 from analysis.case import case_of
 from analysis.cli.main import main
-from analysis.sources import Request
-from analysis.sources.files import read_runs as read_csv
-from analysis.sources.study_file import read_study_file
-from analysis.writing.tables import write_csv
+from analysis.writing.tables import runs_csv, write_csv
 
+NUMBERS = ["n", "mean", "low", "high", "p", "verdict", "paired", "family"]
 GRID: dict[str, list[Any]] = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu", "swiglu"]}
 SCALED: dict[str, list[Any]] = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"], "optim.lr": [0.001, 3e-05]}
 CLAIMS = {
@@ -44,10 +41,10 @@ def judged_as(study: Study, claims: dict[str, Any], margin: float | None) -> Stu
     return replace(study, manifest=manifest)
 
 
-def described(folder: Path, **content: Any) -> Request:
-    """What a study file with this content asks."""
+def described(folder: Path, **content: Any) -> list[str]:
+    """The option that names a study file with this content."""
     (folder / "study.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
-    return Request(described=read_study_file(folder / "study.yaml"))
+    return ["--study", str(folder / "study.yaml")]
 
 
 def with_steps(study: Study, file: Path) -> Path:
@@ -75,23 +72,25 @@ ORDERED = {"rank_correlates": [{"ffn": ["mlp", "glu", "swiglu"]}, [-1, -2, 3.5]]
     ids=["diverged", "strata", "leave one out", "cumulative"],
 )
 def test_a_native_study_with_claims_and_margin_reads_back_equal(tmp_path, factors, design, claims, more):
-    """Effects, claims, cells and figures; registered aside: who reads runs of others cannot know it."""
+    """Effects, claims and figures; registered aside: who reads runs of others cannot know it."""
     name = fabricate(tmp_path, factors, design=design, seeds=range(6), every=200, **more)
     native = judged_as(load_study(tmp_path, name), claims, 0.03)
-    asked = described(tmp_path, design=design, margin=0.03, claims=claims)
-    within = tuple(name for name in factors if name not in native.manifest.reference)
-    export = with_steps if design == "cumulative" or more else exported
-    foreign = read_csv(export(native, tmp_path / "runs.csv"), asked._replace(within=within))
-    one, other = effects(native), effects(foreign)
-    pandas.testing.assert_frame_equal(one, other, check_exact=True)
-    assert verdicts(one) == verdicts(other)
-    left, right = evidence.claims(native), evidence.claims(foreign)
-    left["says"] = left["says"].str.replace(" nats per byte", "")  # which no CSV says
-    words = ["sentence", "note"]  # ours give the size of the model
-    pandas.testing.assert_frame_equal(left.drop(columns=words), right.drop(columns=words), check_exact=True)
-    assert list(left["name"]) == list(claims) and not right["registered"].any()
-    assert list(evidence.cells(native)["name"]) == list(evidence.cells(foreign)["name"])
-    assert foreign.manifest.design == design and foreign.manifest.factors == native.manifest.factors
+    words = described(tmp_path, design=design, margin=0.03, claims=claims)
+    within = ",".join(name for name in factors if name not in native.manifest.reference)
+    file = tmp_path / "runs.csv"
+    if more or design == "cumulative":
+        with_steps(native, file)
+    else:
+        write_csv(runs_csv(native), file)
+    foreign = analysed(file, *words, *(["--within", within] if within else []))
+    ours = evidence.effects(native)
+    theirs = evidence.effects(foreign)
+    pandas.testing.assert_frame_equal(ours[NUMBERS], theirs[NUMBERS], check_exact=True)
+    ours = evidence.claims(native)
+    theirs = evidence.claims(foreign)
+    columns = ["name", "verdict", "mean", "low", "high", "p"]
+    pandas.testing.assert_frame_equal(ours[columns], theirs[columns], check_exact=True)
+    assert not theirs["registered"].any() and foreign.manifest.design == design
     if design == "cumulative":
         kinds = [set(figures.tables(case_of(study, tmp_path))) for study in (native, foreign)]
         assert kinds[0] == kinds[1] >= {"claims", "waterfall"}
@@ -99,9 +98,9 @@ def test_a_native_study_with_claims_and_margin_reads_back_equal(tmp_path, factor
 
 def test_a_margin_makes_verdicts_that_say_what_they_rest_on(tmp_path: Path) -> None:
     native = load_study(tmp_path, fabricate(tmp_path, GRID, seeds=range(6)))
-    file = exported(native, tmp_path / "runs.csv")
-    assert not set(evidence.effects(read_csv(file, Request()))["verdict"]) & {"negligible", "equivalent"}
-    study = read_csv(file, described(tmp_path, margin=0.2, claims={"gated": CLAIMS["gated"]}))
+    file = write_csv(runs_csv(native), tmp_path / "runs.csv")
+    assert not set(evidence.effects(analysed(file))["verdict"]) & {"negligible", "equivalent"}
+    study = analysed(file, *described(tmp_path, margin=0.2, claims={"gated": CLAIMS["gated"]}))
     found = evidence.effects(study)
     family = found[found["family"]]
     assert set(family["verdict"]) == {"negligible", "equivalent"}
@@ -165,80 +164,63 @@ def test_runs_of_other_programs_do_not_take_the_place_of_a_study(tmp_path, runs,
 
 
 def test_the_command_line_wins_over_the_file(tmp_path: Path, runs: Path) -> None:
-    factors = {"ffn": ["no", "mlp"], "norm": ["rms", "ln"]}
-    asked = described(tmp_path, factors=factors, reference={"norm": "ln", "ffn": "no"})
-    lone = {"within": ("optim.lr",), "factors": ("norm", "ffn", "optim.lr")}
-    study = read_csv(runs, asked._replace(reference=(("norm", "rms"),), **lone))
+    words = described(
+        tmp_path, factors={"ffn": ["no", "mlp"], "norm": ["rms", "ln"]}, reference={"norm": "ln", "ffn": "no"}
+    )
+    study = analysed(runs, *words, "--reference", "norm=rms", "--within", "optim.lr", "--factors", "norm,ffn,optim.lr")
     assert study.manifest.reference == {"norm": "rms", "ffn": "no"}
     assert study.manifest.factors == {"norm": ["rms", "ln"], "ffn": ["no", "mlp"], "optim.lr": [0.001, 3e-05]}
 
 
-def shuffled(tmp_path: Path, factors: dict[str, list[Any]], design: str) -> tuple[Study, Path]:
-    """A native study, and its runs in another order and without labels."""
-    native = load_study(tmp_path, fabricate(tmp_path, factors, design=design, seeds=range(4)))
-    table = native.runs[[*factors, "seed", "test/loss"]].sample(frac=1, random_state=1)
-    return native, write_csv(table, tmp_path / "shuffled.csv")
-
-
-def test_the_order_of_steps_comes_from_the_file_whatever_that_of_the_rows(tmp_path: Path) -> None:
-    native, file = shuffled(tmp_path, GRID, "cumulative")
-    asked = described(tmp_path, design="cumulative", factors=GRID)
-    pandas.testing.assert_frame_equal(effects(native), effects(read_csv(file, asked)))
-    assert list(evidence.effects(native)["kind"]) == ["step"] * 3 + ["cell"]
-
-
-@pytest.mark.parametrize("design", ["one_at_a_time", "leave_one_out"])
-def test_the_reference_is_what_all_cells_differ_from_in_one_factor(tmp_path: Path, design: str) -> None:
-    native, file = shuffled(tmp_path, GRID, design)
-    foreign = read_csv(file, described(tmp_path, design=design))
-    assert foreign.manifest.reference == native.manifest.reference
-    one, other = (effects(study).set_index("label").sort_index() for study in (native, foreign))
-    pandas.testing.assert_frame_equal(one, other, check_exact=False)
-    assert set(foreign.runs["label"]) & {"norm=ln", "norm=rms"}
+@pytest.mark.parametrize("design", ["cumulative", "one_at_a_time", "leave_one_out"])
+def test_designs_of_runs_in_any_order(tmp_path: Path, design: str) -> None:
+    """The order of steps comes from the file; the reference is what all configurations differ from in one factor."""
+    native = load_study(tmp_path, fabricate(tmp_path, GRID, design=design, seeds=range(4)))
+    rows = native.runs[[*GRID, "seed", "test/loss"]].sample(frac=1, random_state=1)
+    file = write_csv(rows, tmp_path / "shuffled.csv")
+    words = described(tmp_path, design=design, **({"factors": GRID} if design == "cumulative" else {}))
+    study = analysed(file, *words)
+    assert study.manifest.reference == native.manifest.reference
+    ours = evidence.effects(native).set_index(["factor", "level"])["mean"]
+    theirs = evidence.effects(study).set_index(["factor", "level"])["mean"]
+    shared = [key for key in ours.index if key[0]]
+    pandas.testing.assert_series_equal(ours[shared], theirs[shared])
 
 
 BOMB = "claims: {a: &a0 [x], "
 BOMB += ", ".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)) + "}"
 
 REST = "norm: [ln, rms], optim.lr: [0.001, 3e-5]"
+KEYS = "the keys for runs of other programs are study, question, factors, reference, design, margin, claims, at"
+LEVELS = "factors.ffn: write each level of the runs once; they are mlp and no"
 MISTAKES: list[tuple[str, str]] = [
     ("a: [b", "study.yaml is not readable as YAML (expected ',' or ']'"),
     ("claims: {a: 1, a: 2}", "study.yaml is not readable as YAML (a is given twice, line 1)"),
-    ('question: "a \\e[31m"', "(holds \\x1b, an invisible character, line 1)"),
     (BOMB, "more than a file can hold"),
     (f"claims: {'[' * 900}{']' * 900}", "study.yaml"),
     ("&a [*a]", "study.yaml is not readable as YAML (it refers to itself"),
-    ("", "must be a mapping; write keys and values"),
-    ("seeds: 5", "seeds: no such key for runs of other programs; the keys are study, question, factors, reference"),
-    ("study: ../up", "study: cannot be read; write a name for its folder"),
-    ("question: {a: b}", "question: cannot be read; write a text"),
-    ("design: grd", "design: no such design: grd: did you mean grid?"),
-    ("design: ladder", "design: no such design: ladder"),
-    ("design: cumulative", "design: cumulative: ln + no + optim.lr=0.001 is no change of one factor of the"),
-    ("design: one_at_a_time", "one_at_a_time: ln + no + optim.lr=3e-05 does not differ in one factor from the ref"),
-    ("factors: [norm, ffn]", "factors: cannot be read; write {ffn: [mlp, swiglu]}"),
-    ("factors: {ffn: [no, no]}", "factors.ffn: has a level twice"),
-    (
-        "factors: {norm: [ln, rms], ffn: [mlp, no], optim.lr: [3e-5, .00003, 0.001]}",
-        "factors.optim.lr: has 3e-05 twice, spelled differently",
-    ),
-    ("claims: {a: {less: [{ffn: [no, no]}, {ffn: mlp}]}}", "claims.a: less: ffn has no twice; write each level once"),
-    ("factors: {fn: [mlp, no]}", "factors.fn: there is no such column: did you mean ffn?"),
-    (f"factors: {{{REST}, ffn: [mlp, glu, no]}}", "factors.ffn: no run has the level glu; there are mlp, no"),
-    (f"factors: {{{REST}, ffn: [mlp]}}", "factors.ffn: runs have the level no, too; add it"),
-    ("reference: norm", "reference: cannot be read; write {norm: rms}"),
-    ("reference: {norm: [ln]}", "reference: cannot be read; write {norm: rms}"),
-    ("reference: {nrm: ln}", "study.yaml: reference: nrm is no factor of these runs; the factors are norm, ffn"),
-    ("reference: {norm: bn}", "study.yaml: reference norm=bn: there is no such level; there are ln and rms"),
-    ("margin: 2 %", "margin: 2 % is a share of the training steps, which only a study of ablate with step_equi"),
-    ("margin: -1", "margin: must be > 0"),
-    ("margin: nan", "margin: must be > 0"),
+    ("", f"study.yaml: Expected `object`, got `null`; {KEYS}"),
+    ("seeds: 5", f"study.yaml: Object contains unknown field `seeds`; {KEYS}"),
+    ("study: ../up", "- at `$.study`"),
+    ("design: ladder", "Invalid enum value 'ladder' - at `$.design`"),
+    ("design: cumulative", "form no cumulative: "),
+    ("design: one_at_a_time", "form no one_at_a_time: "),
+    ("factors: [norm, ffn]", "Expected `object`, got `array` - at `$.factors`"),
+    (f"factors: {{{REST}, ffn: [no, no]}}", LEVELS),
+    (f"factors: {{{REST}, ffn: [mlp, glu, no]}}", LEVELS),
+    (f"factors: {{{REST}, ffn: [mlp]}}", LEVELS),
+    ("factors: {fn: [mlp, no]}", "factors: fn is no column that can be compared; there are norm, ffn, optim.lr"),
+    ("reference: {norm: [ln]}", "Expected `str`, got `array` - at `$.reference[...]`"),
+    ("reference: {nrm: ln}", "nrm is no factor of these runs; the factors are norm, ffn"),
+    ("reference: {norm: bn}", "reference: norm=bn: there is no such level; there are ln and rms"),
+    ("margin: 2 %", "margin: 2 % is not a number above 0 in the metric's unit"),
+    ("margin: -1", "margin: -1.0 is not a number above 0"),
+    ("margin: nan", "margin: nan is not a number above 0"),
     ("claims: [1]", "claims: must be a mapping; write claims: {NAME: {less: [SIDE, SIDE]}}"),
     ("claims: {a: {less: [{ffn: glu}, {ffn: mlp}]}}", "claims.a: less: ffn has no level glu; there are mlp, no"),
     ("claims: {a: {less: [{fn: mlp}, {ffn: no}]}}", "claims.a: less: fn is not a factor of this study; did you mean"),
-    ("claims: {a: {less: [{ffn: no}, {ffn: mlp}], metric: quality}}", "the name of quality does not say whether less"),
-    ("claims: {a: {less: [{ffn: no}, {ffn: no}], metric: [test/loss, test/los]}}", "no column test/los: did you"),
-    ("claims: {a: {equivalent: [{ffn: no}, {ffn: mlp}], margin: 3 %}}", "claims.a: margin: 3 % is a share of the tr"),
+    ("claims: {a: {less: [{ffn: no}, {ffn: mlp}], metric: quality}}", "metric: there is no quality, or its"),
+    ("claims: {a: {equivalent: [{ffn: no}, {ffn: mlp}], margin: 3 %}}", "claims.a: margin: 3 % is a share of training"),
     ("claims: {a: {wins: no}, b: 1}", "claims.a: no such key: wins; there are less, greater"),
     ("claims: {a: {less: [{ffn: no}, {norm: ln}]}}", "claims.a: both sides hold ln + no"),
     ("at: {norm: bn}", "study.yaml: at: norm has no level bn"),
@@ -248,58 +230,20 @@ MISTAKES: list[tuple[str, str]] = [
 @pytest.mark.parametrize(("text", "said"), MISTAKES, ids=[said[:30] for _, said in MISTAKES])
 def test_a_mistake_is_one_line(tmp_path: Path, runs: Path, text: str, said: str) -> None:
     (tmp_path / "study.yaml").write_text(text)
-    with pytest.raises(Refused) as refused:
-        read_csv(runs, Request(described=read_study_file(tmp_path / "study.yaml")))
-    assert said in str(refused.value) and "study.yaml" in str(refused.value) and "\n" not in str(refused.value)
+    assert said in refused(runs, "--study", str(tmp_path / "study.yaml"))
 
 
-def test_a_level_that_could_be_either_of_two_is_none(tmp_path: Path) -> None:
-    rows = [f"{norm},{seed},{i + seed / 10}" for i, norm in enumerate(["RMS", "Rms", "LN"]) for seed in range(5)]
-    (tmp_path / "runs.csv").write_text("\n".join(["norm,seed,loss", *rows]))
-    sides = {"less": [{"norm": "Rms"}, {"norm": "ln"}]}
-    claims = read_csv(
-        tmp_path / "runs.csv", described(tmp_path, claims={"a": sides}, reference={"norm": "LN"})
-    ).manifest.claims
-    assert claims["a"].claim.as_json() == {"less": [{"norm": "Rms"}, {"norm": "LN"}]}
-    unclear = described(tmp_path, claims={"a": {"less": [{"norm": "rms"}, {"norm": "ln"}]}}, reference={"norm": "LN"})
-    with pytest.raises(Refused, match="norm has no level rms; did you mean"):
-        read_csv(tmp_path / "runs.csv", unclear)
-
-
-def test_what_is_no_study_file_is_one_line(tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "bytes").write_bytes(b"a: \xff")
-    (tmp_path / "mine.yaml").write_text("margin: -1")
-    for options, said in [
-        (["--runs", str(runs), "--study", str(tmp_path / "mine.yaml")], "mine.yaml: margin: must be > 0"),
-        (["--runs", str(runs), "--study", "none.yaml"], "none.yaml cannot be read (No such file or directory)"),
-        (["--runs", str(runs), "--study", str(tmp_path)], "cannot be read (Is a directory)"),
-        (["--runs", str(runs), "--study", str(tmp_path / "bytes")], "is not readable as YAML (unacceptable character"),
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--runs", "runs.csv", "--study", "none.yaml"], "none.yaml cannot be read (No such file or directory)"),
+        (["--runs", "runs.csv", "--study", "bytes"], "is not readable as YAML (unacceptable character"),
         (["--study", "mine"], "--study mine is for runs of other programs and needs --runs or --wandb; name a study"),
-    ]:
-        assert run(tmp_path, *options) == 2
-        shown = capsys.readouterr()
-        assert said in shown.err and shown.err.count("\n") == 1 and shown.out == "", shown
-        assert not (tmp_path / "results").exists()
-
-
-FIRST = {"norm": "ln", "ffn": "mlp"}
-
-
-def test_claims_about_cells_without_a_design_say_what_to_name(tmp_path: Path) -> None:
-    lines = ["norm,ffn,seed,loss"]
-    for (norm, ffn), seed in itertools.product([("ln", "mlp"), ("rms", "mlp"), ("rms", "glu")], range(3)):
-        lines.append(f"{norm},{ffn},{seed},{plain_score({'norm': norm, 'ffn': ffn}, seed)}")
-    (tmp_path / "runs.csv").write_text("\n".join(lines))
-    claim = {"less": [{"ffn": "glu"}, {"ffn": "mlp"}]}
-    with pytest.raises(Refused, match=r"ffn is not a factor of this study.* a single factor, variant: use its levels"):
-        read_csv(tmp_path / "runs.csv", described(tmp_path, claims={"a": claim}, reference=FIRST))
-    claim = {"less": [{"variant": "rms + glu"}, {"variant": "ln + mlp"}]}
-    assert (
-        len(evidence.claims(read_csv(tmp_path / "runs.csv", described(tmp_path, claims={"a": claim}, reference=FIRST))))
-        == 1
-    )
-    with pytest.raises(Refused, match=r"design: grid: no run has ln \+ glu"):
-        read_csv(tmp_path / "runs.csv", described(tmp_path, design="grid"))
-    asked = described(tmp_path, design="cumulative", claims={"a": {"less": [{"ffn": "glu"}, {"ffn": "mlp"}]}})
-    study = read_csv(tmp_path / "runs.csv", asked)
-    assert list(evidence.effects(study)["kind"]) == ["step", "step", "cell"] and len(evidence.claims(study)) == 1
+    ],
+)
+def test_what_is_no_study_file_is_one_line(tmp_path, runs, monkeypatch, capsys, words, said):
+    monkeypatch.chdir(tmp_path)
+    Path("bytes").write_bytes(b"a: \xff")
+    assert main(words) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err and printed.err.count("\n") == 1 and printed.out == "", printed

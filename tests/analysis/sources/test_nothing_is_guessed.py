@@ -2,64 +2,17 @@
 
 import itertools
 import json
+import os
 import shlex
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pandas
 import pytest
+from other_runs import NOISE, analysed, effects, loss, proposed, refused, table
 
 from ablate import evidence
-from ablate.config.errors import Refused
-from ablate.config.subcommands import Parser
-from ablate.runs.study import Study
-from analysis.cli import arguments
-
-NOISE = (0.0, 0.003, 0.001, 0.004, 0.002, 0.005)
-
-
-def analysed(path: Path, *words: str) -> Study:
-    """The study that `ablate analyse --runs PATH WORD …` reads."""
-    parser = Parser("ablate analyse", "")
-    arguments.add_arguments(parser)
-    return arguments.study_of(parser.parse_args(["--runs", str(path), *arguments.as_options([*words])]))
-
-
-def effects(study: Study) -> dict[str, tuple[int, float]]:
-    """By label, the number of pairs and the mean of the main comparisons."""
-    table = evidence.effects(study)
-    table = table[table["family"]]
-    return {row.label: (row.n, round(row.mean, 6)) for row in table.itertuples()}
-
-
-def refused(path: Path, *words: str) -> str:
-    with pytest.raises(Refused) as error:
-        analysed(path, *words)
-    assert "\n" not in str(error.value)
-    return str(error.value)
-
-
-def proposed(path: Path, *words: str) -> Study:
-    """The study of the command that is proposed where the first was refused."""
-    command = shlex.split(refused(path, *words).partition("write: ")[2])
-    assert command[:4] == ["ablate", "analyse", "--runs", str(path)]
-    return analysed(path, *command[4:])
-
-
-def loss(i: int, seed: int, effect: float = -0.1) -> float:
-    return round(2 + effect * i + NOISE[(seed + 2 * i) % 6], 4)
-
-
-def table(
-    folder: Path, head: str, row: Callable[[str, int, float], str], variants: str = "ln rms", seeds: int = 4
-) -> Path:
-    """A CSV with a row for each variant and seed."""
-    rows = [
-        row(variant, s, loss(i, s)) for (i, variant), s in itertools.product(enumerate(variants.split()), range(seeds))
-    ]
-    file = folder / "runs.csv"
-    file.write_text("\n".join([head, *rows]) + "\n")
-    return file
 
 
 @pytest.mark.parametrize("name", ["gpu", "host", "date", "tags", "device", "shard"])
@@ -84,12 +37,12 @@ def test_a_column_that_names_the_cell_is_no_factor(tmp_path: Path, name: str) ->
     assert {n for n, _ in effects(study).values()} == {3}
 
 
-def test_a_column_that_is_as_good_a_factor_as_others_is_asked_for(tmp_path: Path) -> None:
+def test_columns_of_which_others_could_be_meant_are_proposed(tmp_path: Path) -> None:
     def row(v: str, s: int, y: float) -> str:
         return f"{v},{v != 'mlp'},{v == 'swiglu'},{s},{y}"
 
     file = table(tmp_path, "ffn,gated,smooth,seed,test/loss", row, "mlp glu swiglu")
-    assert "either ffn or gated and smooth could be what is compared" in refused(file)
+    assert "gated and smooth form no grid, and the reference is not named" in refused(file)
     assert list(analysed(file, "--factors", "ffn", "--reference", "ffn=mlp").manifest.factors) == ["ffn"]
 
 
@@ -100,7 +53,19 @@ def test_settings_that_change_together_are_said(tmp_path: Path) -> None:
 
 def test_what_only_one_run_has_is_asked_for(tmp_path: Path) -> None:
     file = table(tmp_path, "norm,fused,seed,loss", lambda v, s, y: f"{v},{(v, s) == ('ln', 0)},{s},{y}")
-    assert "a configuration has one run alone if each of norm and fused is a factor" in refused(file)
+    assert "norm and fused form no grid" in refused(file)
+    assert effects(analysed(file, "--factors", "norm"))["norm: rms − ln"][0] == 4
+
+
+def test_columns_that_are_different_in_every_run_are_no_configurations(tmp_path: Path) -> None:
+    names = [f"c{i}" for i in range(40)]
+
+    def row(v: str, s: int, y: float) -> str:
+        bits = ["xy"[(i + 1) >> (s + 4 * (v == "rms")) & 1] for i in range(len(names))]
+        return ",".join([v, *bits, str(s), str(y)])
+
+    file = table(tmp_path, ",".join(["norm", *names, "seed", "loss"]), row)
+    assert "--factors COLUMN" in refused(file)
     assert effects(analysed(file, "--factors", "norm"))["norm: rms − ln"][0] == 4
 
 
@@ -194,7 +159,7 @@ def test_of_two_metrics_one_is_asked_for(tmp_path: Path) -> None:
 
 def test_of_two_seeds_one_is_asked_for(tmp_path: Path) -> None:
     file = table(tmp_path, "norm,random_seed,data_seed,loss", lambda v, s, y: f"{v},{s},{s % 2},{y}")
-    assert "each of random_seed and data_seed could be the seed; name one: --seed-from random_seed" in refused(file)
+    assert "each of random_seed and data_seed could be the seed; write: " in refused(file)
     assert len(analysed(file, "--seed-from", "random_seed").runs) == 8
 
 
@@ -290,32 +255,13 @@ def turning(variant: str, seed: int, step: int) -> float:
     return round(curve[variant][step] + NOISE[seed], 4)
 
 
-def test_the_point_of_a_curve_that_decides_is_asked_for(tmp_path: Path) -> None:
+def test_the_point_of_a_curve_that_turned_is_asked_for(tmp_path: Path) -> None:
     file = steps_table(tmp_path, dict.fromkeys(CLOCK, 100), turning)
-    assert "which side is better depends on the point of the curve: write at=last or at=best" in refused(file)
-    assert effects(analysed(file, "at=best")) == {"norm: rms − ln": (4, -0.02)}
+    assert "val_bpb ends worse than its best in ln seed 0, ln seed 1," in refused(file)
+    best = analysed(file, "at=best")
+    assert effects(best) == {"norm: rms − ln": (4, -0.02)}
+    assert any("compared at its best val_bpb of 3, which flatters" in note for note in best.notes)
     assert effects(analysed(file, "at=last")) == effects(proposed(file)) == {"norm: rms − ln": (4, 0.04)}
-
-
-def test_curves_that_turn_are_noted(tmp_path: Path) -> None:
-    def value(variant: str, seed: int, step: int) -> float:
-        return turning("ln", seed, step) - 0.1 * (variant == "rms")
-
-    study = analysed(steps_table(tmp_path, dict.fromkeys(CLOCK, 100), value))
-    assert any("whose val_bpb ends worse than its best; at=best compares the best" in note for note in study.notes)
-    best = analysed(tmp_path / "runs.csv", "at=best")
-    assert any("compared at its best val_bpb of 3" in note for note in best.notes)
-
-
-def test_a_study_file_names_what_the_command_line_can(tmp_path: Path) -> None:
-    file = steps_table(tmp_path, CLOCK, by_step)
-    file.write_text(file.read_text().replace("seed", "s", 1).replace("val_bpb", "quality", 1))
-    (tmp_path / "study.yaml").write_text("seed: s\nmetric: quality\nbetter: higher\nends: own\nat: best\n")
-    study = analysed(file, "--study", str(tmp_path / "study.yaml"))
-    assert study.manifest.tasks["runs"].metrics == {"quality": "max"} and study.manifest.endpoint == "quality"
-    assert study.runs["quality"].max() == by_step("ln", 3, 0)
-    (tmp_path / "study.yaml").write_text("at: first\n")
-    assert "at: there are last, best" in refused(file, "--study", str(tmp_path / "study.yaml"))
 
 
 def logs(folder: Path, lines: dict[str, str]) -> Path:
@@ -340,7 +286,7 @@ def test_a_log_without_a_line_is_a_failed_run_and_other_files_are_named(tmp_path
     assert study.manifest.reference == {"variant": "main"}
     assert study.runs.groupby("label")["status"].agg(set).to_dict()["dyt"] == {"failed"}
     notes = "\n".join(study.notes)
-    assert "2 files not read, as they are no logs: model.pt and notes.md" in notes
+    assert "2 files not read: model.pt and notes.md" in notes
     assert "without a line that was read (with a step, or a metric), failed: README, dyt-s0, dyt-s1 and dyt-s2" in notes
     assert "1 run without a seed left out: README" in notes
 
@@ -385,3 +331,28 @@ def test_early_stopping_of_a_trainer(tmp_path: Path) -> None:
     common = analysed(tmp_path, "--names", "{norm}-s{seed}")
     assert effects(common)["norm: rms − ln"][0] == 3 and "compared at step 50" in "\n".join(common.notes)
     assert effects(analysed(tmp_path, "--names", "{norm}-s{seed}", "ends=own"))["norm: rms − ln"][0] == 3
+
+
+def test_logs_that_still_grow_are_said(tmp_path: Path) -> None:
+    place = logs(tmp_path / "logs", {f"{v}-s{s}.log": nanogpt(i, s) for i, v in enumerate(["a", "b"]) for s in (0, 1)})
+    (place / "b-s1.log").write_text(nanogpt(1, 1) + "step 60: val lo")
+    notes = analysed(place, "--names", "{x}-s{seed}").notes
+    assert notes[0] == "1 file with a last line that has no end, which is not read: b-s1.log"
+    assert notes[1].startswith("the newest log is less than 120 s old")
+    for file in place.iterdir():
+        os.utime(file, (time.time() - 300, time.time() - 300))
+    assert len(analysed(place, "--names", "{x}-s{seed}").notes) == 1
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "deep"])
+def test_what_would_hang_or_crash_is_refused(tmp_path: Path, kind: str) -> None:
+    if kind == "pipe":
+        os.mkfifo(tmp_path / "runs.csv")
+    elif kind == "device":
+        (tmp_path / "runs.csv").symlink_to("/dev/zero")
+    file = tmp_path / "runs.csv"
+    if kind == "deep":
+        file = tmp_path / "runs.json"
+        file.write_text('{"a": ' * 980 + "1" + "}" * 980)
+    assert refused(file).startswith(f"{file}: ")
+    assert "cannot be read (it is no file)" in refused(tmp_path) or kind == "deep"

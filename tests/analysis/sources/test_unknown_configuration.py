@@ -8,6 +8,7 @@ import numpy as np
 import pandas
 import pytest
 from conftest import run_module
+from other_runs import analysed
 from scipy import stats
 
 import analysis
@@ -17,8 +18,6 @@ from ablate.config.errors import Refused
 from ablate.config.typed_json import parse
 from ablate.runs.records import Cell
 from ablate.runs.study import Study
-from analysis.sources import Request
-from analysis.sources.files import read_runs
 
 PLAIN = [2.913, 2.921, 2.908, 2.934, 2.917, 2.926]  # val_loss by seed, without weight decay
 DECAY = [2.874, 2.889, 2.871, 2.892, 2.881, 2.880]
@@ -47,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def study(tmp_path: Path) -> Study:
-    return read_runs(table_of_runs(tmp_path), Request())
+    return analysed(table_of_runs(tmp_path))
 
 
 def test_the_effect_is_the_t_test_of_the_seeds_differences(folder: Path) -> None:
@@ -120,7 +119,7 @@ def test_a_size_that_one_cell_has_is_shown_there_alone(tmp_path: Path) -> None:
     file = table_of_runs(tmp_path)
     runs = pandas.read_csv(file)
     runs.assign(params=runs["wd"].map({0.0: 1200})).to_csv(file, index=False)
-    sized = read_runs(file, Request())
+    sized = analysed(file)
     assert [cell.params for cell in sized.manifest.cells] == [1200, None]
     assert evidence.cells(sized)["params"].tolist() == pytest.approx([1200, math.nan], nan_ok=True)
     assert "1.2 k" in summary(sized) and "nan" not in summary(sized)
