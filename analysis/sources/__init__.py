@@ -57,7 +57,7 @@ class Request(NamedTuple):
     levels: Mapping[str, list[str]] = MappingProxyType({})
     margin: float | None = None
     claims: Any = None
-    claims_at: dict[str, Any] | None = None
+    claims_at: Mapping[str, object] | None = None
 
     @property
     def command(self) -> str:
