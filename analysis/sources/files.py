@@ -17,7 +17,7 @@ from ablate.runs.logs import Log
 from ablate.runs.study import Study
 from analysis.sources import Request
 from analysis.sources.logged import Logged, Run, logged, note, typed
-from analysis.sources.readers import FAULTS, READERS, SETTINGS, read_chart, read_settings, read_table
+from analysis.sources.readers import FAULTS, READERS, SETTINGS, read_chart, read_settings, read_table, read_table_log
 from analysis.sources.roles import NAMES, choose_step, plain, seed_columns
 from analysis.sources.study import study_of
 
@@ -75,9 +75,10 @@ def read_folder(folder: Path, request: Request) -> Logged:
         if not any(log.rows for log in logs.values()):
             continue
         notes = notes_on_files(folder, files, logs)
-        columns = pandas.DataFrame([name for log in logs.values() for name in log.rows[:1]])
-        has_runs = bool(request.seed_from in columns or seed_columns(columns))
-        if has_runs or (request.unpaired and not choose_step(columns, request)):
+        first_rows = pandas.DataFrame([row for log in logs.values() for row in log.rows[:1]])
+        has_seeds = request.seed_from in first_rows or bool(seed_columns(first_rows))
+        has_row_per_run = request.unpaired and not choose_step(first_rows, request)
+        if read is read_table_log and (has_seeds or has_row_per_run):
             return tables_of(folder, logs, notes)
         return runs_of(logs, notes)
     known = ", ".join(pattern for patterns in READERS for pattern in patterns)

@@ -278,7 +278,7 @@ def choose_factors(
     factors, redundant = needed(runs, candidates)
     reasons |= redundant
     if not factors:
-        why = f"no column is a factor, of which a comparison needs two values; there are {some(runs)}"
+        why = f"no column is a factor, of which a comparison needs two values; there are {some(there)}"
         raise Refused(f"{why}; name one: --factors COLUMN, or of logs --names '{{variant}}-s{{seed}}'")
     words = [f"{name or '(unnamed)'} ({reasons[name]})" for name in columns if name in reasons]
     return factors, [f"columns that are no factors: {some(words)}"] if words else []

@@ -133,6 +133,13 @@ def test_results_of_autoresearch(tmp_path: Path) -> None:
     assert not evidence.effects(study)["paired"].any()
 
 
+def test_logs_of_autoresearch_that_print_their_result_alone(tmp_path: Path) -> None:
+    for (i, commit), s in itertools.product(enumerate(["main", "idea"]), range(4)):
+        (tmp_path / f"{commit}-{s}.log").write_text(f"---\nval_bpb:          {loss(i, s)}\n")
+    study = analysed(tmp_path, "--names", "{commit}-*", "--unpaired")
+    assert effects(study) == {"commit: idea − main": (4, -0.099)} and not evidence.effects(study)["paired"].any()
+
+
 def test_a_loss_of_exactly_zero_is_a_failure_and_an_accuracy_is_not(tmp_path: Path) -> None:
     def row(v: str, s: int, y: float) -> str:
         return f"{v},{s},{0.0 if (v, s) == ('rms', 1) else y}"
