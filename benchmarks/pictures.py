@@ -22,7 +22,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import pandas
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
@@ -40,7 +39,7 @@ from ablate.runs.progress import Runs
 from ablate.runs.study import load_study
 from analysis import figures
 from analysis.case import Case, case_of
-from analysis.figures.draw import style
+from analysis.figures import style
 from analysis.figures.kind import Page, page_of
 from analysis.figures.stamp import metadata, stamp_of
 from analysis.writing import output
@@ -76,9 +75,8 @@ def report_hash(case: Case) -> str:
 def draw(case: Case, name: str) -> None:
     """Write docs/NAME.png."""
     tables, page = figure_tables(case)
-    with matplotlib.rc_context(style.RC):
-        figure = figures.KINDS[name].draw(tables[name], page)
-        style.save(figure, DOCS, name, metadata(stamp_of(name, tables[name], page, case.study)), ["png"])
+    figure = figures.KINDS[name].draw(tables[name], page)
+    style.save(figure, DOCS, name, metadata(stamp_of(name, tables[name], page, case.study)), ["png"])
 
 
 def picture_report(case: Case) -> None:

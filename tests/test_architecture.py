@@ -34,11 +34,10 @@ ABLATE = {
     "python": "formatting config runs training evidence execution planning api cli",
 }
 ANALYSIS = {
-    "prose": "",
     "sources": "",
     "stats": "",
     "case": "stats",
-    "figures": "prose stats case",
+    "figures": "stats case",
     "writing": "case figures",
     "cli": "sources case writing figures",
     "dashboard": "case writing cli",

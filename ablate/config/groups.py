@@ -18,7 +18,10 @@ PACKAGE = Path(__file__).resolve().parents[1]
 CHECKOUT = (PACKAGE.parent / "conf" / "config.yaml").exists()
 CONF = PACKAGE.parent / "conf" if CHECKOUT else PACKAGE / "_conf"
 EXPERIMENTS = PACKAGE.parent / "experiments" if CHECKOUT else PACKAGE / "_experiments"
-FIGURES = PACKAGE.parent / "analysis" / "figures" / "kinds"
+FIGURES = (  # that `analysis` draws, in the order of the report
+    *("ladder", "effects", "claims", "mirror", "waterfall", "interactions", "divergence", "seeds", "curves", "solved"),
+    *("sensitivity", "extrapolation", "depth", "width", "pareto", "diagnostics"),
+)
 NAMES = "names.yaml"  # in the same folder as the groups; the user's folder may have another one
 
 
@@ -59,12 +62,6 @@ def experiments(config_dir: str | None = None) -> dict[str, Path]:
     if config_dir:
         files += sorted(Path(config_dir).glob("experiment/*.yaml"))
     return {file.stem: file for file in files}
-
-
-@functools.cache
-def figures() -> list[str]:
-    """The kinds of figures that `analysis` draws, by file name, without importing it."""
-    return sorted(file.stem for file in FIGURES.glob("[!_]*.py"))
 
 
 @functools.cache

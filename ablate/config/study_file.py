@@ -12,7 +12,7 @@ from ablate.config.choices import Choice, level_names, parse_choice
 from ablate.config.claims import Claim, Criterion, level, read_claims, read_criterion
 from ablate.config.errors import Corrupt, Problem
 from ablate.config.files import calls, read_plain
-from ablate.config.groups import Groups, figures, named_elsewhere
+from ablate.config.groups import FIGURES, Groups, named_elsewhere
 from ablate.config.ladder import RUNG, levels_of_rungs
 from ablate.config.mirror import Mirror, read_mirror
 from ablate.config.schema import KEYS, PACE, Config
@@ -120,8 +120,8 @@ def read_texts(content: dict[str, Any]) -> tuple[dict[str, str | None], Problems
             continue
         texts[key] = " ".join(text.split())
     figure = texts["figure"]
-    if figure and figure not in figures():
-        problems.append(Problem("figure", f"{figure}: no such figure; {instead(figure, figures())}"))
+    if figure and figure not in FIGURES:
+        problems.append(Problem("figure", f"{figure}: no such figure; {instead(figure, FIGURES)}"))
     return texts, problems
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pandas
 
 from ablate import evidence
@@ -44,6 +43,5 @@ def case_of(study: Study, folder: Path) -> Case:
 
 
 def _computed(study: Study, folder: Path) -> Case:
-    effects, rng = evidence.effects(study), np.random.default_rng(0)
-    further = stats.tables(study, rng) if not naming.no_evidence(study.manifest) else {}
-    return Case(study, effects, evidence.cells(study), evidence.claims(study), folder, further, {})
+    further = {} if naming.no_evidence(study.manifest) else stats.tables(study)
+    return Case(study, evidence.effects(study), evidence.cells(study), evidence.claims(study), folder, further, {})

@@ -1,29 +1,23 @@
-"""figures.yaml: the user's changes for a paper; written once with the defaults, read at every analysis.
-
-`relabelled` puts what is shown in place of factors, levels and metrics into the study, where `naming` and the labels of
-cells find it: the names that papers use, or the user's labels.  Columns and ids keep their keys.  The other entries are
-about figures.
-"""
+"""figures.yaml: a user's changes to figures and names.  It is written once with the defaults, as comments, and read by
+every analysis."""
 
 import contextlib
-import itertools
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jinja2
 import yaml
 from matplotlib.colors import is_color_like, to_hex
 
-from ablate import evidence, formatting
-from ablate.config.choices import unzipped
+from ablate import evidence
 from ablate.config.errors import Corrupt, Refused
+from ablate.config.factors import BASE
 from ablate.config.files import parse_plain, read_regular
 from ablate.config.ladder import RUNG, at_other_rate
-from ablate.formatting import ACTING, instead, is_number, visible
+from ablate.config.typed_json import Record, optional, parse, unread
+from ablate.formatting import instead, is_number, setting, show, visible
 from ablate.runs import naming
 from ablate.runs.files import write_atomic
 from ablate.runs.records import Cell, Manifest
@@ -31,11 +25,9 @@ from ablate.runs.study import Study
 
 FILE = "figures.yaml"
 TEMPLATES = Path(__file__).parents[1] / "templates"
-LETTERS = 7.0  # points of titles and axis labels at which figures are laid out
-NARROWEST, WIDEST = 2.5, 12.0
-KEYS = ("style", "sort", "width", "caption", "labels", "order", "colours", "subset")
-EDGES = r"(?:^|(?<=^\+ )|(?<= \+ )|(?<=, )){}(?=$| \+ |, )"  # matches a whole level within a cell's label
-SUBSET = ("figures", "levels", "cells")
+LETTERS = 7.0  # points of titles, at which heights and lines are as laid out
+NARROWEST = 2.5  # inches
+WIDEST = 12.0
 
 
 class Style(NamedTuple):
@@ -56,11 +48,35 @@ STYLES = {
 }
 CHOICES = {"style": [*STYLES], "sort": ["effect"]}  # entries that the command line can set, too
 NONE: Mapping[str, str] = {}
+HEADER = """\
+# What the figures of this study look like (style, width, caption, sort, order, colours, subset), and what things are
+# called wherever people read (labels).  Take the # away before what you change, and run the same command again.
+# Statistics never change: what is left out is still tested.  Delete this file for the defaults."""
+
+
+class Subset(Record):
+    """What is drawn."""
+
+    figures: list[str] | None = optional(default=None)
+    levels: dict[str, list[Any]] = optional(default={})
+
+
+class Entries(Record):
+    """The file's entries as they are written."""
+
+    style: str = optional(default="default")
+    width: float | str | None = optional(default=None)
+    caption: bool = optional(default=False)
+    labels: dict[Any, str | int | float] = optional(default={})
+    sort: str | None = optional(default=None)
+    order: dict[str, list[Any]] = optional(default={})
+    colours: dict[str, dict[Any, Any]] = optional(default={})
+    subset: Subset = optional(default=Subset())
 
 
 @dataclass(frozen=True)
 class Edits:
-    """The entries of figures.yaml; levels are texts, and missing entries keep the study's values."""
+    """The checked entries; levels are texts, and what is missing keeps the study's values."""
 
     width: float = 5.5
     labels: dict[str, str] = field(default_factory=dict)
@@ -68,14 +84,13 @@ class Edits:
     colours: dict[tuple[str, str], str] = field(default_factory=dict)
     figures: list[str] | None = None
     levels: dict[str, list[str]] = field(default_factory=dict)
-    cells: list[str] | None = None
     caption: bool = False
     style: str = "default"
     sort: str | None = None
 
     @property
     def scale(self) -> float:
-        """How many times as large as laid out the figures are written."""
+        """How large letters, lines and rows are, relative to the default style."""
         return STYLES[self.style].letters / LETTERS
 
 
@@ -83,247 +98,209 @@ def edits_of(file: Path, manifest: Manifest, kinds: list[str] | None = None, wor
     """The entries of `file`, or the defaults if it does not exist.  Raises `Refused`.  `kinds` are the valid names of
     figures; None accepts any.  `words` replace entries of the file."""
     try:
-        given = parse_plain(read_regular(file), str(file))
+        content = parse_plain(read_regular(file), str(file)) or {}
     except (FileNotFoundError, NotADirectoryError):
-        given = None
+        content = {}
     except OSError as error:
         raise Refused(f"{file} cannot be read ({error.strerror})") from None
     except Corrupt as error:
         raise Refused(f"{error}; delete it for the defaults") from None
     try:
-        return _checked(_mapping(given, "the file") | dict(words), manifest, kinds)
+        if not isinstance(content, dict):
+            raise ValueError("write entries of the form `name: value`")
+        return checked(content | dict(words), manifest, kinds)
     except ValueError as error:
         raise Refused(f"{file}: {error}") from None
 
 
-def _checked(entries: dict[str, Any], manifest: Manifest, kinds: list[str] | None) -> Edits:
-    subset = _mapping(entries.get("subset"), "subset")
-    for keys, allowed, where in ((entries, KEYS, ""), (subset, SUBSET, "subset.")):
-        if unknown := [key for key in keys if key not in allowed]:
-            raise ValueError(f"unknown {where}{unknown[0]}; {instead(str(unknown[0]), allowed)}")
-    cells = [written(cell) for cell in manifest.cells]
-    if not isinstance(caption := entries.get("caption", False), bool):
-        raise ValueError(f"caption is {_shown(caption)}; write true or false")
-    for key, choices in CHOICES.items():
-        if (value := entries.get(key)) is not None and value not in choices:
-            raise ValueError(f"{key} is {_shown(value)}; {instead(str(value), choices)}")
-    style = entries.get("style") or "default"
+def checked(content: dict[str, Any], manifest: Manifest, kinds: list[str] | None) -> Edits:
+    """The edits that a file's content describes.  Raises ValueError."""
+    entries = parse(Entries, content)
+    for name in unread(entries):
+        keys = vars(Subset()) if name.startswith("subset.") else vars(Entries())
+        raise ValueError(
+            f"unknown {name}; {instead(name.rpartition('.')[2], [key for key in keys if key != 'unread'])}"
+        )
+    refuse_unknown("style", entries.style, CHOICES["style"])
+    if entries.sort is not None:
+        refuse_unknown("sort", entries.sort, CHOICES["sort"])
+    for name in entries.subset.figures or []:
+        if kinds is not None:
+            refuse_unknown("subset.figures", name, kinds)
     edits = Edits(
-        _width(entries.get("width"), STYLES[style].widths),
-        _labels(_mapping(entries.get("labels"), "labels"), manifest),
-        _levels(entries.get("order"), "order", manifest),
-        _colours(_mapping(entries.get("colours"), "colours"), manifest),
-        _names(subset.get("figures"), "subset.figures", kinds),
-        _levels(subset.get("levels"), "subset.levels", manifest),
-        _names(subset.get("cells"), "subset.cells", cells),
-        caption,
-        style,
-        entries.get("sort"),
+        width=width_of(entries.width, STYLES[entries.style].widths),
+        labels=labels_of(entries.labels, manifest),
+        order=levels_of(entries.order, "order", manifest),
+        colours=colours_of(entries.colours, manifest),
+        figures=entries.subset.figures,
+        levels=levels_of(entries.subset.levels, "subset.levels", manifest),
+        caption=entries.caption,
+        style=entries.style,
+        sort=entries.sort,
     )
     if not shown_cells(manifest, edits):
-        raise ValueError("subset leaves no configuration; name levels and cells that go together")
+        raise ValueError("subset leaves no configuration; name levels that go together")
     return edits
 
 
-def shown_cells(manifest: Manifest, edits: Edits) -> list[str]:
-    """The ids of the cells in the subset; without one, those of a ladder at its learning rate."""
-    return [
-        cell.id
-        for cell in manifest.cells
-        if (edits.cells is None or written(cell) in edits.cells)
-        and (edits.cells or RUNG in edits.levels or not at_other_rate(cell.levels.get(RUNG)))
-        and all(formatting.show(cell.levels.get(name)) in shown for name, shown in edits.levels.items())
-    ]
+def refuse_unknown(where: str, name: str, choices: Iterable[str]) -> None:
+    """Raise ValueError for a name that is none of the choices."""
+    if name not in choices:
+        raise ValueError(f"{where} names {name}; {instead(name, choices)}")
 
 
-def _mapping(value: Any, where: str) -> dict[str, Any]:
-    if not isinstance(value, dict | None):
-        raise ValueError(f"{where} must be entries of the form `name: value`, not {_shown(value)}")
-    return value or {}
+def width_of(value: float | str | None, widths: dict[str, float]) -> float:
+    """A width in inches.  Raises ValueError."""
+    if value is None:
+        return next(iter(widths.values()))
+    if isinstance(value, str) and value in widths:
+        return widths[value]
+    if is_number(value) and NARROWEST <= value <= WIDEST:
+        return float(value)
+    raise ValueError(f"width is {value}; write {', '.join(widths)} or inches from {NARROWEST} to {WIDEST:g}")
 
 
-def _shown(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _width(value: Any, widths: dict[str, float]) -> float:
-    if value is None or (isinstance(value, str) and value in widths):
-        return widths[value or next(iter(widths))]
-    if not is_number(value) or not NARROWEST <= value <= WIDEST:
-        allowed = f"write {', '.join(widths)} or inches from {NARROWEST} to {WIDEST:g}"
-        raise ValueError(f"width is {_shown(value)}; {allowed}")
-    return float(value)
-
-
-def _level(value: Any, factor: str, manifest: Manifest, where: str) -> str:
-    """A level as text; numbers in any spelling, also 1e-3, which YAML reads as a string."""
-    there = [formatting.show(level) for level in manifest.factors[factor]]
-    text = formatting.show(value)
-    if text not in there and isinstance(value, str):
+def level_of(value: Any, factor: str, manifest: Manifest, where: str) -> str:
+    """A level as text; numbers in any spelling, also 1e-3, which YAML reads as a string.  Raises ValueError."""
+    refuse_unknown(where, factor, manifest.factors)
+    levels = [show(level) for level in manifest.factors[factor]]
+    text = show(value)
+    if text not in levels and isinstance(value, str):
         with contextlib.suppress(ValueError):
-            text = formatting.show(float(value))
-    if text not in there:
-        raise ValueError(f"{where} has no level {formatting.show(value)}; {instead(text, there)}")
+            text = show(float(value))
+    refuse_unknown(f"{where}.{factor}", text, levels)
     return text
 
 
-def _factor(name: Any, manifest: Manifest, where: str) -> str:
-    if name not in manifest.factors:
-        raise ValueError(f"{where} names {name}, which is no factor; {instead(str(name), manifest.factors)}")
-    return str(name)
+def levels_of(entries: dict[str, list[Any]], where: str, manifest: Manifest) -> dict[str, list[str]]:
+    """The levels of each factor as texts.  Raises ValueError."""
+    result = {}
+    for factor, levels in entries.items():
+        result[factor] = [level_of(level, factor, manifest, where) for level in levels]
+    return result
 
 
-def _levels(value: Any, where: str, manifest: Manifest) -> dict[str, list[str]]:
-    found = {}
-    for name, levels in _mapping(value, where).items():
-        factor = _factor(name, manifest, where)
-        if not isinstance(levels, list) or not levels:
-            raise ValueError(f"{where}.{factor} must be a list of levels, [a, b], not {_shown(levels)}")
-        found[factor] = [_level(level, factor, manifest, f"{where}.{factor}") for level in levels]
-    return found
+def colours_of(entries: dict[str, dict[Any, Any]], manifest: Manifest) -> dict[tuple[str, str], str]:
+    """The colour of each factor's level.  Raises ValueError."""
+    result = {}
+    for factor, colours in entries.items():
+        for value, colour in colours.items():
+            level = level_of(value, factor, manifest, "colours")
+            if not is_color_like(colour):
+                raise ValueError(f"colours.{factor}.{level} is {colour}; write '#0072B2' or a name such as teal")
+            result[factor, level] = to_hex(colour).upper()
+    return result
+
+
+def labels_of(entries: dict[Any, Any], manifest: Manifest) -> dict[str, str]:
+    """The labels by name.  Raises ValueError for labels that make two factors, levels or configurations look alike."""
+    usual = naming.paper_labels(manifest)
+    names = [*usual, *(key.partition("=")[2] for key in usual if "=" in key)]
+    labels = {}
+    for key, text in entries.items():
+        refuse_unknown("labels", show(key), names)
+        label = visible(" ".join(setting(text).split()))
+        if not label:
+            raise ValueError(f"labels.{show(key)} is empty; write a name")
+        if label != usual.get(show(key), show(key)):
+            labels[show(key)] = label
+    if not labels:
+        return {}
+    renamed = replace(manifest, shown=shown_names(manifest, labels))
+    groups = [{name: naming.named(renamed, name) for name in manifest.factors}]
+    for factor, levels in manifest.factors.items():
+        groups.append({show(level): naming.named(renamed, level, factor) for level in levels})
+    groups.append({cell.label: cell_label(renamed, cell) for cell in manifest.cells})
+    for group in groups:
+        first: dict[str, str] = {}
+        for name, label in group.items():
+            if first.setdefault(label, name) != name:
+                raise ValueError(f"labels give {first[label]} and {name} the same name, {label}; write different ones")
+    return labels
 
 
 def shown_names(manifest: Manifest, labels: Mapping[str, str]) -> dict[str, str]:
     """What stands in place of factors, levels and metrics that do not show their keys: the user's labels, by level or
     factor=level, else the names that papers use."""
-    default = naming.paper_labels(manifest)
-    by_level = {key: labels[level] for key in default if (level := key.partition("=")[2]) in labels}
-    found = default | by_level | dict(labels)
-    return {key: name for key, name in found.items() if name != (key.partition("=")[2] or key)}
+    names = naming.paper_labels(manifest)
+    for key in names:
+        level = key.partition("=")[2]
+        if level in labels:
+            names[key] = labels[level]
+    names |= labels
+    return {key: name for key, name in names.items() if name != (key.partition("=")[2] or key)}
 
 
-def _labels(entries: dict[Any, Any], manifest: Manifest) -> dict[str, str]:
-    """The labels by name; refuses labels that make two factors, levels of a factor, or cells look the same."""
-    default, labels = naming.paper_labels(manifest), dict[str, str]()
-    groups = [list(manifest.factors), *([key for key in default if key.startswith(f"{f}=")] for f in manifest.factors)]
-    texts = {key: key.partition("=")[2] or key for group in groups for key in group}
-    there = [*default, *texts.values()]
-    for key, text in entries.items():
-        name = formatting.show(key)
-        if name not in there:
-            raise ValueError(f"labels names {key}, which is no factor, level or metric; {instead(str(key), there)}")
-        if not isinstance(text, str | int | float) or isinstance(text, bool):
-            raise ValueError(f"labels.{name} must be a text, not {_shown(text)}")
-        labels[name] = " ".join(str(text).split())
-        if not labels[name]:
-            raise ValueError(f"labels.{name} is empty; write a name")
-        if hidden := ACTING.search(labels[name]):
-            raise ValueError(f"labels.{name} holds {visible(hidden[0])}, an invisible character; leave it out")
-    shown = shown_names(manifest, labels)
-    named = [[(texts[key], shown.get(key, texts[key])) for key in group] for group in groups]
-    for group in [*named, [(written(cell), cell_label(cell, shown)) for cell in manifest.cells]] * bool(labels):
-        first: dict[str, str] = {}
-        for name, text in group:
-            if first.setdefault(text, name) != name:
-                raise ValueError(f"labels give {first[text]} and {name} the same name, {text}; write different ones")
-    return {name: text for name, text in labels.items() if text != default.get(name, name)}
-
-
-def _colours(entries: dict[Any, Any], manifest: Manifest) -> dict[tuple[str, str], str]:
-    found = {}
-    for name, colours in entries.items():
-        factor = _factor(name, manifest, "colours")
-        for value, colour in _mapping(colours, f"colours.{factor}").items():
-            level = _level(value, factor, manifest, f"colours.{factor}")
-            if not is_color_like(colour):
-                text = f"colours.{factor}.{level} is {_shown(colour)}"
-                raise ValueError(f"{text}; write '#0072B2' or a name such as teal")
-            found[factor, level] = to_hex(colour).upper()
-    return found
-
-
-def _names(value: Any, where: str, there: list[str] | None) -> list[str] | None:
-    if value is None:
-        return None
-    if not isinstance(value, list) or not value:
-        raise ValueError(f"{where} must be a list, [a, b], not {_shown(value)}")
-    for name in value:
-        if there is not None and name not in there:
-            raise ValueError(f"{where} names {_shown(name)}; {instead(str(name), there)}")
-    return value
+def shown_cells(manifest: Manifest, edits: Edits) -> list[str]:
+    """The ids of the cells in the subset; without one, those of a ladder at its learning rate."""
+    ids = []
+    for cell in manifest.cells:
+        is_chosen = all(show(cell.levels.get(factor)) in levels for factor, levels in edits.levels.items())
+        is_usual = RUNG in edits.levels or not at_other_rate(cell.levels.get(RUNG))
+        if is_chosen and is_usual:
+            ids.append(cell.id)
+    return ids
 
 
 def write_defaults(
     file: Path, manifest: Manifest, kinds: Iterable[str], colours: dict[tuple[str, str], str], words: Mapping[str, str]
 ) -> None:
     """Write the defaults as comments, or only `words` if the file exists; `kinds` are the study's figures."""
+    first = "".join(f"{key}: {value}\n" for key, value in words.items())
     if file.exists():
         text = re.sub(rf"^({'|'.join(words)}):.*\n?", "", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
-        text = "".join(f"{key}: {value}\n" for key, value in words.items()) + text
+        if words and re.search(r"^\{", text, re.MULTILINE):  # a line would not go with it
+            raise Refused(f"{file} is one {{…}}; write {', '.join(words)} inside of it")
         if words:
-            if re.search(r"^\{", text, re.MULTILINE):  # a line would not go with it
-                raise Refused(f"{file} is one {{…}}; write {', '.join(words)} inside of it")
-            write_atomic(file, text.encode())
+            write_atomic(file, (first + text).encode())
         return
-    factors = {name: [formatting.show(level) for level in levels] for name, levels in manifest.factors.items()}
-    names = naming.paper_labels(manifest)
-    loader = jinja2.FileSystemLoader(TEMPLATES)
-    templates = jinja2.Environment(loader=loader, trim_blocks=True, keep_trailing_newline=True)
-    templates.filters |= {"yaml": _yaml, "row": lambda names: f"[{', '.join(map(_yaml, names))}]"}
-    cells = [written(cell) for cell in manifest.cells[:24]]
-    content = {"factors": factors, "names": names, "colours": colours, "kinds": kinds, "cells": cells}
-    write_atomic(file, templates.get_template(FILE).render(content, styles=STYLES, words=words).encode())
+    levels = {factor: [show(level) for level in values] for factor, values in manifest.factors.items()}
+    shades: dict[str, dict[str, str]] = {factor: {} for factor in levels}
+    for (factor, level), colour in colours.items():
+        shades[factor][level] = colour
+    subset = {"figures": list(kinds), "levels": levels}
+    settings = {"style": "default", "width": "text", "caption": False, "sort": "effect"}
+    lines = [HEADER]
+    lines += yaml_lines({key: value for key, value in settings.items() if key not in words}, False)
+    lines += yaml_lines({"labels": naming.paper_labels(manifest)}, False)
+    lines += yaml_lines({"order": levels, "colours": shades}, None)
+    lines += yaml_lines({"subset": subset}, None)
+    write_atomic(file, (first + "\n".join(lines) + "\n").encode())
 
 
-def _yaml(text: str) -> str:
-    """A text as one line of YAML that is read back as the same text."""
-    plain = yaml.safe_dump(text, width=10**6, allow_unicode=True, default_flow_style=True).split("\n")[0]
-    is_read_back = parse_plain(plain, text) == text  # not so for 1e-5, a number
-    return plain if is_read_back and not any(mark in text for mark in ",[]{}#\n") else json.dumps(text)
+def yaml_lines(content: Any, flow: bool | None) -> list[str]:
+    """Content as commented lines of YAML."""
+    text = yaml.safe_dump(content, default_flow_style=flow, sort_keys=False, allow_unicode=True, width=10**6)
+    return [f"# {line}" for line in str(text).splitlines()]
 
 
-def relabelled(study: Study, labels: Mapping[str, str]) -> Study:
-    """The study with these names of factors, levels and metrics.  Each cell keeps its planned label as `written`."""
-    changed = evidence.changes(study.manifest) if study.manifest.design == "cumulative" else {}
-    by_id = {cell.id: cell_label(cell, labels, changed.get(cell.id)) for cell in study.manifest.cells}
-    cells = [replace(cell, label=by_id[cell.id], written=written(cell)) for cell in study.manifest.cells]
-    by_label = {written(cell): cell.label for cell in cells}
-    siblings = {name: _sibling(each, labels, by_label) for name, each in study.beside.items()}
-    manifest = replace(study.manifest, shown=dict(labels), cells=cells)
-    runs, curves = (
-        table.assign(label=table["cell"].map(by_id).fillna(table["label"])) if "label" in table else table
-        for table in (study.runs, study.curves)
-    )
-    return replace(study, manifest=manifest, runs=runs, curves=curves, beside=siblings)
+def relabelled(study: Study, names: Mapping[str, str]) -> Study:
+    """The study with these names of factors, levels and metrics; columns and ids keep their keys."""
+    manifest = replace(study.manifest, shown=dict(names))
+    cells = [replace(cell, label=cell_label(manifest, cell)) for cell in manifest.cells]
+    labels = {cell.id: cell.label for cell in cells}
+    tables = []
+    for table in (study.runs, study.curves):
+        if "label" in table:
+            table = table.assign(label=table["cell"].map(labels).fillna(table["label"]))
+        tables.append(table)
+    beside = {role: relabelled(other, names) for role, other in study.beside.items()}
+    return replace(study, manifest=replace(manifest, cells=cells), runs=tables[0], curves=tables[1], beside=beside)
 
 
-def written(cell: Cell) -> str:
-    """A cell's planned label, by which users refer to it."""
-    return cell.written or cell.label
+def cell_label(manifest: Manifest, cell: Cell) -> str:
+    """A cell's label with the names that are shown: what it changes, or all of its levels."""
+    if cell.label == BASE or not cell.levels:
+        return cell.label
+    change = evidence.changes(manifest).get(cell.id)
+    if manifest.design in ("grid", "ladder") or len(manifest.factors) < 2 or change is None:
+        return " + ".join(level_label(manifest, factor, level) for factor, level in cell.levels.items())
+    label = naming.assigned(manifest, *change)
+    return f"+ {label}" if manifest.design == "cumulative" else label
 
 
-def _sibling(study: Study, labels: Mapping[str, str], by_label: Mapping[str, str]) -> Study:
-    """Exchange runs with these labels; their cells' labels are those of the study plus the change."""
-    cells = []
-    for cell in study.manifest.cells:
-        whose = [name for name in by_label if cell.label == name or cell.label.startswith(f"{name}, ")]
-        name = max(whose, key=len, default="")
-        changed = cell.label.removeprefix(name)
-        cells.append(replace(cell, label=by_label.get(name, "") + changed))
-    return replace(study, manifest=replace(study.manifest, shown=dict(labels), cells=cells))
-
-
-def cell_label(cell: Cell, labels: Mapping[str, str], changed: tuple[str, Any] | None = None) -> str:
-    """A cell's label with the names of its levels, and of their factors, replaced as whole words in order: the first
-    none of "none + none" is the first factor's.  `changed`: the factor and level of a label that has no other."""
-    parts: dict[str, list[str]] = {}
-    for factor, level in [changed] if changed else cell.levels.items():
-        plain, text = formatting.show(level), str(level)  # a label may use Python's spelling: True, 1e-05
-        found = _parts(factor, plain, labels)
-        spellings = {plain: text, f"{factor}={plain}": f"{factor}={text}"} if text != plain else {}
-        for form, name in (found | {text: found[key] for key, text in spellings.items() if key in found}).items():
-            parts.setdefault(form, []).append(name)
-    if not parts:
-        return str(cell.label)
-    form = EDGES.format(f"({'|'.join(map(re.escape, sorted(parts, key=len, reverse=True)))})")
-    return re.sub(form, lambda f: names.pop(0) if len(names := parts[f[1]]) > 1 else names[0], str(cell.label))
-
-
-def _parts(factor: str, level: str, labels: Mapping[str, str]) -> dict[str, str]:
-    """Replacements for the forms that a level can have in a label, alone or with its factor."""
-    name, title = labels.get(f"{factor}={level}", labels.get(level, level)), labels.get(factor, factor)
-    found = {level: name, f"{factor}={level}": naming.standing(title, factor, level, name)} if labels else {}
-    if name != level and (alone := unzipped(factor, level)):  # factors that change together: any mix of the two forms
-        forms = [(value, f"{member}={value}") for member, value in alone.items()]
-        found |= {", ".join(mix): name for mix in itertools.product(*forms)}
-    return found
+def level_label(manifest: Manifest, factor: str, level: Any) -> str:
+    """A level as part of a label: a variant by its name, a setting with the setting's."""
+    if isinstance(level, str) and "." not in factor and factor != RUNG:
+        return naming.named(manifest, level, factor)
+    return naming.assigned(manifest, factor, level)

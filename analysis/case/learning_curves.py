@@ -6,16 +6,18 @@ import pandas
 from ablate import evidence
 from ablate.runs.records import Manifest
 from ablate.runs.study import Study
-from ablate.runs.tables import is_timed
+from ablate.runs.tables import is_timed, named_rows
 
 AXES = ("step", "tokens", "seconds")
 
 
 def metrics_of(study: Study) -> dict[str, str]:
     """The metric of each cell's curve: on the validation split, or the endpoint if only that was logged."""
-    own, names = evidence.endpoints(study.manifest), evidence.validated(study.manifest)
-    there = set(study.curves)
-    return {cell: own[cell] if name not in there and own[cell] in there else name for cell, name in names.items()}
+    metrics = evidence.validated(study.manifest)
+    for cell, endpoint in evidence.endpoints(study.manifest).items():
+        if metrics[cell] not in study.curves and endpoint in study.curves:
+            metrics[cell] = endpoint
+    return metrics
 
 
 def logged(study: Study, *more: str) -> pandas.DataFrame:
@@ -25,37 +27,52 @@ def logged(study: Study, *more: str) -> pandas.DataFrame:
     Axes are step and tokens, if they were logged, and for timed runs the seconds of their training steps, without
     evaluation and compilation.
     """
-    curves, metrics = study.curves, metrics_of(study)
-    axes = [axis for axis in AXES if axis in curves and curves[axis].notna().any()]
-    axes = [axis for axis in axes if axis != "seconds" or (is_timed(study.manifest) and "step" in axes)]
+    curves = study.curves
+    metrics = metrics_of(study)
+    axes = [axis for axis in ("step", "tokens") if axis in curves and curves[axis].notna().any()]
     if not axes or not set(metrics.values()) & set(curves):
         return pandas.DataFrame()
     rows = curves[["cell", "seed"]].assign(value=evidence.values_of(curves, metrics))
     rows[axes] = curves[axes].apply(pandas.to_numeric, errors="coerce")
-    took = ["train/step_seconds"] * ("seconds" in axes)
-    rows = rows.merge(study.runs[["cell", "seed", "status", *took]], on=["cell", "seed"])
-    for name in took:
-        rows["seconds"] = rows["step"] * rows.pop(name).astype(float)
-    known = np.isfinite(rows["value"]) & rows["status"].isin(["done", "diverged", *more])
+    rows = rows.merge(study.runs, on=["cell", "seed"], suffixes=("", " of run"))
+    columns = ["cell", "seed", "value", *axes, "status"]
+    if is_timed(study.manifest) and "step" in axes:
+        rows["seconds"] = rows["step"] * rows["train/step_seconds"].astype(float)
+        columns.append("seconds")
+    is_known = np.isfinite(rows["value"].astype(float)) & rows["status"].isin(["done", "diverged", *more])
     # A diverged run's last row may have no finite loss, but it marks where the run ended.
-    ends = (rows["status"] == "diverged") & ~rows.duplicated(["cell", "seed"], keep="last")
-    return rows[known | ends]
+    is_end = (rows["status"] == "diverged") & ~rows.duplicated(["cell", "seed"], keep="last")
+    return rows.loc[is_known | is_end, columns]
 
 
 def over_seeds(rows: pandas.DataFrame, by: list[str], also: tuple[str, ...] = ()) -> pandas.DataFrame:
     """Mean of `value` with `low` and `high` one SD away, and the means of `also`; SD is 0 for one seed.  It has a row
     for each group in which all of a cell's seeds have a value."""
-    means = {name: (name, "mean") for name in also}
-    found = rows.groupby(by, sort=False).agg(mean=("value", "mean"), sd=("value", "std"), n=("value", "count"), **means)
-    found = found.reset_index().fillna({"sd": 0.0})
-    whole = found["n"] == found["cell"].map(rows.groupby("cell")["seed"].nunique())
-    return found.assign(low=found["mean"] - found["sd"], high=found["mean"] + found["sd"])[whole]
+    groups = rows.groupby(by, sort=False)
+    means = groups["value"].agg(mean="mean", sd="std", n="count").fillna({"sd": 0.0})
+    means = means.join(groups[list(also)].mean()).reset_index()
+    seeds = means["cell"].map(rows.groupby("cell")["seed"].nunique())
+    return with_band(means[means["n"] == seeds])
 
 
-def end_at_shares(found: pandas.DataFrame, manifest: Manifest, metrics: dict[str, str]) -> pandas.DataFrame:
-    """Means over seeds with the bands of shares clipped to [0, 1], unless the values are in per cent."""
-    found = found.copy()
-    for metric, own in found.groupby(found["cell"].map(metrics)):
-        if any(evidence.is_share(task, str(metric)) for task in manifest.tasks.values()) and own["mean"].max() <= 1:
-            found.loc[own.index, ["low", "high"]] = own[["low", "high"]].clip(0, 1)
-    return found
+def with_band(table: pandas.DataFrame) -> pandas.DataFrame:
+    """The table with `low` and `high` one SD below and above the mean; the SD of one value is 0."""
+    sd = table["sd"].fillna(0.0)
+    return table.assign(low=table["mean"] - sd, high=table["mean"] + sd)
+
+
+def end_at_shares(table: pandas.DataFrame, manifest: Manifest, metrics: dict[str, str]) -> pandas.DataFrame:
+    """Means over seeds with the bands of shares clipped to [0, 1], unless the values are in per cent; of runs that are
+    solved or not, Wilson's 95 % intervals."""
+    table = table.copy()
+    for metric, rows in table.groupby(table["cell"].map(metrics)):
+        is_share = any(evidence.is_share(task, str(metric)) for task in manifest.tasks.values())
+        if evidence.is_solved(str(metric)):
+            intervals = [
+                evidence.wilson(round(row.mean * row.n), row.n) if row.n else (np.nan, np.nan)
+                for row in named_rows(rows)
+            ]
+            table.loc[rows.index, ["low", "high"]] = intervals
+        elif is_share and rows["mean"].max() <= 1:
+            table.loc[rows.index, ["low", "high"]] = rows[["low", "high"]].clip(0, 1)
+    return table

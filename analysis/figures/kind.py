@@ -1,58 +1,40 @@
 """A kind of figure: the table that it draws, and how; and the page, with the user's changes from figures.yaml."""
 
 import io
-from collections.abc import Callable, Sequence
+import math
+import textwrap
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import matplotlib
 import pandas
-from matplotlib.backends.backend_pdf import Op, PdfFile, PdfPages
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ablate import formatting
 from ablate.runs import naming
 from ablate.runs.records import Manifest
 from analysis.case import Case
 from analysis.case.figures_yaml import LETTERS, STYLES, Edits
-from analysis.figures.draw import style
+from analysis.figures import style
 
 MOST = 24  # rows or cells of a readable figure
+LETTER = 0.58  # the width of a usual letter over the size of the font
+SAMPLE = 9  # letters that a handle of a legend and the space around an entry are wide
+LINE = 0.125  # inches per line of text, at the default size
 
 
-class LargePage(PdfFile):
-    """A PDF whose pages, with all letters and lines, are `scale` times as large as the figures on them."""
-
-    scale = 1.0
-
-    def newPage(self, width: float, height: float) -> None:
-        """See PdfFile."""
-        super().newPage(width * self.scale, height * self.scale)
-        self.output(self.scale, 0, 0, self.scale, 0, 0, Op.concat_matrix)
-
-
-class ShownFigure(Figure):
-    """A figure that a notebook shows, without pyplot; files have it `scale` times as large."""
-
-    scale = 1.0
-
-    def savefig(self, fname: Any, **options: Any) -> None:
-        """See Figure."""
-        if (options.get("format") or str(fname).rpartition(".")[2]) != "pdf":
-            super().savefig(fname, **options | {"dpi": self.scale * (options.get("dpi") or self.dpi)})
-            return
-        with PdfPages(fname) as pages:
-            pages._file = LargePage(fname, metadata=options.pop("metadata", None))
-            pages._file.scale = self.scale
-            super().savefig(pages, **options | {"format": "pdf"})
+class NotebookFigure(Figure):
+    """A figure that a notebook shows without pyplot."""
 
     def _repr_png_(self) -> bytes:
-        with io.BytesIO() as file, matplotlib.rc_context(style.RC):
+        with io.BytesIO() as file:
             self.savefig(file, format="png", dpi=style.DPI)
             return file.getvalue()
 
 
 class Page(NamedTuple):
-    """The manifest of the study, the width in inches as laid out, and the encoding of variants and cells."""
+    """The manifest of the study, the width in inches, and the encoding of variants and cells."""
 
     manifest: Manifest
     width: float
@@ -61,42 +43,124 @@ class Page(NamedTuple):
     caption: bool = False  # whether captions are drawn into the image
     style: str = "default"
 
-    def label(self, name: object, factor: str = "") -> str:
-        """The name of a key, or of a level of `factor`."""
-        return naming.named(self.manifest, name, factor) if factor else naming.key_name(self.manifest, str(name))
-
-    def colour(self, factor: str, level: object) -> str:
-        """The colour of a variant; INK for other rows."""
-        return self.colours.get((factor, formatting.show(level)), style.INK)
-
-    def figure(self, table: pandas.DataFrame, height: float, more: Sequence[str] = ()) -> Figure:
-        """An empty figure with title, caption if enabled, and `more`; `height` excludes this text."""
-        lines = [table.attrs["title"], *(table.attrs["caption"] if self.caption else []), *more]
-        text = "\n".join(style.fold(line, 0.98 * self.width - 0.02, 7) for line in lines if line)
-        height = max(height + 0.13 * (text.count("\n") + 1), STYLES[self.style].shape * self.width)
-        drawn = ShownFigure(figsize=(self.width, height), layout="constrained")
-        drawn.scale = STYLES[self.style].letters / LETTERS
-        drawn.suptitle(text, x=0.01, ha="left")
-        return drawn
+    @property
+    def scale(self) -> float:
+        """How large letters, lines and rows are, relative to the default style."""
+        return STYLES[self.style].letters / LETTERS
 
     @property
     def narrow(self) -> bool:
         """Whether the page is one column of two, so that panels are stacked."""
-        return self.width < 4.5
+        return self.width / self.scale < 4.5
+
+    def letters(self, share: float = 1.0) -> int:
+        """How many letters a share of the page's width has room for."""
+        return int(share * self.width * 72 / (LETTER * LETTERS * self.scale))
+
+    def wrap(self, text: str, share: float = 1.0) -> str:
+        """A text in lines that fit a share of the page's width."""
+        return textwrap.fill(text, max(6, self.letters(share)))
+
+    def label(self, name: object, factor: str = "") -> str:
+        """The name of a key, or of a level of `factor`."""
+        return naming.named(self.manifest, name, factor) if factor else naming.key_name(self.manifest, str(name))
+
+    def figure(self, table: pandas.DataFrame, height: float, legend: Mapping[str, Artist] | None = None) -> Figure:
+        """An empty figure with its title, its caption where the user wants that, and a legend below all panels.
+        `height` is that of the panels in inches, for letters of the default size."""
+        lines = [table.attrs["title"], *(table.attrs["caption"] if self.caption else [])]
+        title = "\n".join(self.wrap(line) for line in lines)
+        names = [self.wrap(name, 0.85) for name in legend or ()]
+        longest = max((len(line) for name in names for line in name.split("\n")), default=0)
+        columns = max(1, min(4, self.letters() // (longest + SAMPLE)))
+        rows = math.ceil(len(names) / columns)
+        tallest = max((name.count("\n") + 1 for name in names), default=1)
+        height += LINE * (title.count("\n") + 1) + 1.2 * LINE * rows * tallest
+        height = max(height * self.scale, STYLES[self.style].shape * self.width)
+        figure = NotebookFigure(figsize=(self.width, height), layout="constrained")
+        figure.suptitle(title, x=0.01, ha="left")
+        if legend:
+            place: dict[str, Any] = {"loc": "outside lower left", "ncols": columns}
+            figure.legend(legend.values(), names, **place)
+        return figure
+
+    def for_lines(self, table: pandas.DataFrame) -> "Page":
+        """The page with the encodings of a grid's factors that a table's lines differ in, `lines`: a variant keeps its
+        own in every panel and along its line."""
+        if self.manifest.design != "grid" or "lines" not in table.attrs:
+            return self
+        manifest = style.with_factors(self.manifest, table.attrs["lines"])
+        return self._replace(encodings=style.encodings(manifest, self.colours))
+
+    def legend(self, table: pandas.DataFrame, **parts: bool) -> dict[str, Artist]:
+        """An entry per `label` of a table, with the encoding of its first cell; see `style.handle`."""
+        first = table.drop_duplicates("label")
+        cells = zip(first["label"], first["cell"], strict=True)
+        return {label: style.handle(self.encodings[cell], **parts) for label, cell in cells}
+
+    def panels(
+        self, table: pandas.DataFrame, height: float, legend: Mapping[str, Artist], across: int = 3, **shared: Any
+    ) -> tuple[Figure, list[tuple[Axes, pandas.DataFrame]]]:
+        """A figure with a panel, so many inches high, for each `facet` of a table, in rows of at most `across`, below
+        each other on a narrow page."""
+        facets = list(table.groupby("facet", sort=False))
+        across = 1 if self.narrow else min(across, len(facets))
+        down = math.ceil(len(facets) / across)
+        figure = self.figure(table, down * height, legend)
+        axes = figure.subplots(down, across, squeeze=False, **shared).ravel()
+        panels = []
+        for axis, (name, rows) in zip(axes, facets, strict=False):
+            axis.set_title(self.wrap(str(name), 0.85 / across))
+            panels.append((axis, rows))
+        for spare in axes[len(facets) :]:
+            spare.remove()
+        return figure, panels
+
+    def rows(
+        self, table: pandas.DataFrame, inches: float = 0.19, legend: Mapping[str, Artist] | None = None
+    ) -> tuple[Figure, list[tuple[Axes, pandas.DataFrame]]]:
+        """A figure with a panel for each `facet` of a table, which names its axis; rows are at y = 0, 1, 2, … from the
+        top.  The column `name` stands at the left and `result` at the right, on a narrow page below the name."""
+        panels = [rows.reset_index(drop=True) for _, rows in table.groupby("facet", sort=False)]
+        ticks = []
+        heights = []
+        for rows in panels:
+            names = [self.wrap(name, 0.46 if self.narrow else 0.34) for name in rows["name"]]
+            results = [self.wrap(result, 0.46 if self.narrow else 0.36) for result in rows["result"]]
+            if self.narrow:
+                names = ["\n".join(filter(None, pair)) for pair in zip(names, results, strict=True)]
+                results = [""] * len(names)
+            lines = max(text.count("\n") for text in [*names, *results])
+            ticks.append((names, results))
+            heights.append(max(2, len(names)) * (inches + LINE * lines) + 0.4)
+        figure = self.figure(table, sum(heights), legend)
+        axes = figure.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0]
+        for axis, rows, (names, results) in zip(axes, panels, ticks, strict=True):
+            axis.set_ylim(len(names) - 0.4, -0.6)
+            axis.set_yticks(range(len(names)), names)
+            axis.tick_params(axis="y", length=0)
+            axis.spines["left"].set_visible(False)
+            axis.locator_params(axis="x", nbins=3 if self.narrow else 4)
+            axis.set_xlabel(self.wrap(rows["facet"].iloc[0], 0.9), loc="right" if self.narrow else "center")
+            if any(results):
+                right = axis.secondary_yaxis("right")
+                right.set_yticks(range(len(results)), results)
+                right.tick_params(axis="y", length=0)
+                right.spines["right"].set_visible(False)
+        return figure, list(zip(axes, panels, strict=True))
 
 
 def page_of(manifest: Manifest, edits: Edits) -> Page:
     """The page of a study with the user's figures.yaml."""
     colours = style.colours(manifest) | edits.colours
-    encodings = style.encodings(manifest, colours)
-    return Page(manifest, edits.width / edits.scale, colours, encodings, edits.caption, edits.style)
+    return Page(manifest, edits.width, colours, style.encodings(manifest, colours), edits.caption, edits.style)
 
 
 class Kind(NamedTuple):
     """A kind of figure: what it shows in one sentence, the table it draws, the drawing.
 
     `table` returns everything that is plotted, or None if a study has no data for it; its `attrs` hold `caption` (lines
-    that state the band and n) and other values for the drawing, as JSON.  Equal tables give equal figures.
+    that state the band and n) and other values for the drawing.  Equal tables give equal figures.
     The columns `cell` (an id), or `factor` and `level` (text), identify a row for the user's subset and order; other
     text is for display, see `naming.named`.  At most `most` cells, or effects, are drawn.  A message says
     what a study without data for it `needs`.
@@ -110,6 +174,11 @@ class Kind(NamedTuple):
 
     def draw(self, table: pandas.DataFrame, page: Page) -> Figure:
         """The figure of a table; if the user's subset is empty, a message instead."""
-        if len(table):
-            return self.plot(table, page)
-        return style.nothing(page.figure(table, 0.9), table.attrs.get("empty", "nothing left by the subset"))
+        with matplotlib.rc_context(style.settings(page.style)):
+            if len(table):
+                return self.plot(table, page)
+            figure = page.figure(table, 0.9)
+            axis = figure.subplots()
+            style.write_in(axis, table.attrs.get("empty", "nothing left by the subset"))
+            axis.set_axis_off()
+            return figure

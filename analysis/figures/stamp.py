@@ -1,15 +1,17 @@
 """Metadata in a figure's file: the study, hashes of what is drawn and of the runs, the command."""
 
 import hashlib
+import io
 import json
-import math
 import re
 import warnings
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 import numpy as np
 import pandas
+from PIL import Image
 
 from ablate.config.files import parse_json
 from ablate.runs.study import Study
@@ -44,79 +46,63 @@ def metadata(stamped: Stamp) -> dict[str, str]:
 
 
 def table_hash(table: pandas.DataFrame, page: Page) -> str:
-    """SHA-256 of the columns, values and attributes of a figure's table and of its page settings, with numbers to ten
-    digits.  The caption counts only if the page draws it, since otherwise it does not change the figure."""
-    values = {str(name): [_plain(value) for value in table[name].tolist()] for name in table}
+    """A hash of the columns, values and attributes of a figure's table and of its page, with numbers to ten digits.
+    The caption counts only if the page draws it, since otherwise it does not change the figure."""
     attributes = {name: value for name, value in table.attrs.items() if name != "caption" or page.caption}
-    return _digest([list(map(str, table.columns)), values, _plain(attributes), page_hash(page)])
+    return digest(table.map(rounded).to_csv(index=False), attributes, page_hash(page))
 
 
 def page_hash(page: Page) -> str:
-    """SHA-256 of the page's width, style, caption, labels and encodings."""
-    colours = sorted((factor, level, colour) for (factor, level), colour in page.colours.items())
-    labels = sorted((page.manifest.shown or {}).items())
-    style = [] if page.style == "default" else [page.style]
-    return _digest([_plain(page.width), page.caption, labels, colours, _plain(page.encodings), *style])
+    """A hash of the page's width, style, caption, labels and encodings."""
+    colours = sorted((*key, colour) for key, colour in page.colours.items())
+    return digest(rounded(page.width), page.caption, page.manifest.shown, colours, page.encodings, page.style)
 
 
-def _digest(value: Any) -> str:
-    text = json.dumps(value, sort_keys=True, ensure_ascii=True)
+def digest(*values: Any) -> str:
+    """A hash of plain values."""
+    text = json.dumps(values, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _plain(value: Any) -> Any:
-    """A value for JSON, with numbers as texts of ten digits, since sums may be computed in another order."""
-    if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple | np.ndarray):
-        return [_plain(each) for each in value]
-    if isinstance(value, bool | np.bool_) or value is None:
-        return None if value is None else bool(value)
-    if isinstance(value, int | float | np.integer | np.floating):
-        return f"{float(value) + 0.0:.10g}" if math.isfinite(value) else None
-    return str(value)
+def rounded(value: Any) -> str:
+    """A value as text, numbers with ten digits, since sums may be computed in another order."""
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    return f"{value + 0.0:.10g}" if is_number else str(value)
 
 
 def run_hashes(study: Study) -> str:
-    """A hash of eight digits for each run, in order, over its final values and its curve."""
-    columns = ["cell", "seed", "status", *sorted(name for name in study.runs if "/" in str(name))]
-    levels = [name for name in study.manifest.factors if name != "cell"]  # of runs without other factors it is one
-    curves = study.curves.drop(columns=levels, errors="ignore")
-    curves = curves.filter(regex="^(cell|seed|step|tokens|seconds|.*/.*)$").sort_index(axis="columns")
-    logged: dict[Any, int] = {}
+    """A hash of each run, in order, over its final values and its curve."""
+    run = ["cell", "seed"]
+    results = study.runs[[*run, "status", *sorted(name for name in study.runs if "/" in str(name))]]
+    hashes = pandas.util.hash_pandas_object(results.map(rounded), index=False)
+    curves = study.curves.filter(regex="^(cell|seed|step|tokens|seconds|.*/.*)$").sort_index(axis="columns")
     if len(curves):
-        each = pandas.util.hash_pandas_object(curves, index=False)
-        logged = each.groupby([curves["cell"], curves["seed"]], sort=False).sum().to_dict()
-    return ",".join(
-        f"{row['cell']}/{row['seed']}:{_digest([_plain(row), int(logged.get((row['cell'], row['seed']), 0))])[:8]}"
-        for row in study.runs[columns].to_dict("records")
-    )
+        rows = pandas.util.hash_pandas_object(curves, index=False)
+        logged = rows.groupby([curves["cell"], curves["seed"]]).sum().rename("logged")
+        hashes += study.runs[run].join(logged, on=run)["logged"].fillna(0).astype("uint64")
+    runs = zip(study.runs["cell"], study.runs["seed"], hashes, strict=True)
+    return ",".join(f"{cell}/{seed}:{value % 2**32:08x}" for cell, seed, value in runs)
 
 
 def read_stamp(data: bytes) -> Stamp | None:
     """The stamp of a PDF or a PNG, or None if it has none."""
-    texts = _pdf_texts(data) if data.startswith(b"%PDF") else _png_texts(data)
-    found = next((text.removeprefix(MARK) for text in texts if text.startswith(MARK)), None)
+    texts = pdf_texts(data) if data.startswith(b"%PDF") else png_texts(data)
+    stamps = [text.removeprefix(MARK) for text in texts if text.startswith(MARK)]
     try:
-        stamped = parse_json(found) if found else None
-    except ValueError:
+        stamp = msgspec.convert(parse_json(stamps[0]), Stamp) if stamps else {}
+    except (ValueError, msgspec.ValidationError):
         return None
-    if not isinstance(stamped, dict) or not {"study", "figure", "table", "command"} <= set(stamped):
-        return None
-    return stamped if all(isinstance(text, str) for text in stamped.values()) else None
+    return stamp if {"study", "figure", "table", "command"} <= stamp.keys() else None
 
 
-def _pdf_texts(data: bytes) -> Iterable[str]:
+def pdf_texts(data: bytes) -> Iterable[str]:
     """The literal strings of the Info entry Keywords, which matplotlib escapes with backslashes."""
     for match in re.finditer(rb"/Keywords\s*\(((?:[^\\()]|\\.)*)\)", data, re.DOTALL):
         yield re.sub(rb"\\(.)", rb"\1", match[1], flags=re.DOTALL).decode("latin-1")
 
 
-def _png_texts(data: bytes) -> Iterable[str]:
-    import io
-
-    from PIL import Image
-
+def png_texts(data: bytes) -> Iterable[str]:
+    """The texts in a PNG."""
     try:
         with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(data)) as image:
             return [text for text in image.info.values() if isinstance(text, str)]  # decodes no pixels

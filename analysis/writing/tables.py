@@ -459,11 +459,6 @@ FURTHER = {
         f"other tasks' mean; intervals are simultaneous over the rows, none below {MIN_SEEDS} seeds. No gain where the "
         "two lost different numbers of runs.",
     ],
-    "aggregate": [
-        "All tasks together",
-        "The mean of the middle half of all runs, in shares of the way from guessing to perfect, with a bootstrap that "
-        "draws runs within each task (Agarwal et al. 2021), widened for few runs. Diverged runs have no score.",
-    ],
     "ranks": [
         "Ranks on each task",
         "Ranks of mean scores, 1 the best, ties shared; variants rank behind those with fewer diverged runs.",

@@ -7,13 +7,12 @@ import hashlib
 import tempfile
 from pathlib import Path
 
-import matplotlib
 from PIL import Image
 
 from ablate.config.errors import Refused
 from ablate.runs.files import write_atomic
 from analysis import figures
-from analysis.figures.draw import style
+from analysis.figures import style
 from analysis.figures.kind import Page, page_of
 from analysis.figures.stamp import Stamp, metadata, read_stamp, stamp_of
 from analysis.writing.tables import csv_text, markdown
@@ -103,7 +102,7 @@ def draw(study: Trained, pictures: dict[Path, str]) -> list[Path]:
     stays as it is, so that not every change of the code is one of all pictures."""
     page = page_of(study.manifest, figures.edits(study.case))
     drawn = []
-    with matplotlib.rc_context(style.RC), tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch:
         for file, name in pictures.items():
             wanted = stamp(study, name, page)
             data = file.read_bytes() if file.exists() else b""
@@ -136,7 +135,7 @@ def stamp(study: Trained, name: str, page: Page) -> Stamp:
 def drawing_hash() -> str:
     """SHA-256 of the drawing code: the kinds of figures, and what they share."""
     folder = Path(figures.__file__).parent
-    modules = sorted([*(folder / "kinds").glob("*.py"), *(folder / "draw").glob("*.py")])
+    modules = sorted(folder.glob("*.py"))
     sources = [style.STYLE.read_text(encoding="utf-8")]
     sources += [code(module.read_text(encoding="utf-8")) for module in modules]
     return hashlib.sha256("\n".join(sources).encode()).hexdigest()[:16]

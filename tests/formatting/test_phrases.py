@@ -1,14 +1,11 @@
 """Numbers as people read them."""
 
-import re
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
-from analysis.figures.draw.axes import Short
 
 NAN = float("nan")
 
@@ -68,15 +65,6 @@ DURATIONS = {
 @pytest.mark.parametrize("seconds", DURATIONS)
 def test_durations(seconds: float) -> None:
     assert formatting.duration(seconds) == DURATIONS[seconds]
-
-
-def test_ticks_beside_zero_have_no_sign() -> None:
-    axis = Figure().subplots()
-    axis.set_xlim(-0.05, 0.05)
-    axis.xaxis.set_major_formatter(Short())
-    shown = axis.xaxis.get_major_formatter().format_ticks([-0.05, -1e-18, 0.0, 0.05])
-    assert shown[1:3] == ["0", "0"]
-    assert not any(re.fullmatch(r"[−-]0?\.?0*", text) for text in shown)
 
 
 TOGETHER = "worse (higher together than the two alone predict)"

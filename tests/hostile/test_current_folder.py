@@ -19,7 +19,7 @@ from ablate.config.import_path import find_here, start_importing
 from ablate.execution import launcher
 from ablate.execution.pool import Order, line
 from ablate.planning.checks import child
-from analysis.figures.draw import style
+from analysis.figures import style
 
 # What libraries look for in a sweep, an analysis and an evaluation, and go on without where they do not find it.
 PROBED = """

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from ablate import api
 from ablate.config.choices import level_names, parse_choice
 from ablate.config.designs import RUNG
-from ablate.config.groups import experiments, figures, groups
+from ablate.config.groups import FIGURES, experiments, groups
 from ablate.config.schema import Config
 from ablate.config.typed_json import plain
 from ablate.planning import kernels
@@ -103,7 +103,7 @@ def test_a_file_says_what_it_asks_and_of_whom(name: str) -> None:
     assert re.search(r"\b(19|20)\d\d\b.*\b(arXiv|doi)\b", header), f"{FILES[name]}: its comment names no paper"
     content = CONTENT[name]
     assert content["study"] == name and content["question"].endswith("?")
-    assert content.get("figure", "effects") in figures()
+    assert content.get("figure", "effects") in FIGURES
 
 
 @pytest.mark.parametrize(("name", "tier"), TIERS)

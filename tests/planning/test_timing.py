@@ -84,4 +84,4 @@ def test_a_timed_sweep_compares_speed_and_leaves_losses_as_they_are(small, tmp_p
     assert len({run.sitting for run in ended if run}) == 1
     assert all(not run.sitting for path in shared.runs["path"] if (run := Run(results, path).result()))
     assert evidence.speed(shared).empty and set(evidence.speed(timed)["metric"]) == {"train/step_seconds"}
-    assert "speed" in tables(timed, None)  # type: ignore[arg-type]
+    assert "speed" in tables(timed)

@@ -1,0 +1,63 @@
+"""Axes and marks that several figures share."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pandas
+from matplotlib.axes import Axes
+from matplotlib.axis import XAxis, YAxis
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from ablate.formatting import setting
+from analysis.figures.style import Encoding
+
+WHOLE = (-0.03, 1.03)  # the axis of a share of runs
+
+
+def log_axis(axis: XAxis | YAxis) -> None:
+    """Make an axis logarithmic, with ticks such as 1e-3, 3e-3, 0.01."""
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1, 3) if high > 20 * low else (1, 2, 3, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: setting(float(value))))
+    axis.set_minor_locator(NullLocator())
+
+
+def value_axis(axis: Axes, values: Iterable[float], most: int) -> None:
+    """An axis of the values that were tried: logarithmic if they span a factor of 4, with a place of its own for zero.
+    Above `most` values, every second one is written."""
+    values = sorted(set(values))
+    low = min((value for value in values if value > 0), default=1.0)
+    if values[-1] / low >= 4:
+        log_axis(axis.xaxis)
+        if values[0] <= 0:
+            axis.set_xscale("symlog", linthresh=low, linscale=0.5)
+    if len(values) <= 2 * most:
+        ticks = values[:: 1 + (len(values) > most)]
+        axis.set_xticks(ticks, [setting(value) for value in ticks])
+        axis.xaxis.set_minor_locator(NullLocator())
+
+
+def band(axis: Axes, rows: pandas.DataFrame, x: str, encoding: Encoding, **options: Any) -> None:
+    """A line through `mean` with a band from `low` to `high`."""
+    colour, dash, marker = encoding
+    step = options.pop("step", None)
+    axis.fill_between(rows[x], rows["low"], rows["high"], color=colour, alpha=0.15, lw=0, step=step)
+    drawstyle = f"steps-{step}" if step else "default"
+    axis.plot(rows[x], rows["mean"], color=colour, ls=dash, drawstyle=drawstyle, **{"marker": marker, **options})
+
+
+def ends(row: Any) -> list[list[float]]:
+    """The distances of the interval's ends from the mean, as matplotlib's error bars expect them."""
+    return [[row.mean - row.low], [row.high - row.mean]]
+
+
+def limits(values: Any) -> tuple[float, float]:
+    """Axis limits around these values with some margin; 0 and 1 if none is finite."""
+    values = np.asarray(values, float).ravel()
+    values = values[np.isfinite(values)]
+    if not values.size:
+        return 0.0, 1.0
+    margin = 0.07 * float(np.ptp(values)) or 0.01 * abs(float(values[0])) or 0.01
+    return float(values.min()) - margin, float(values.max()) + margin

@@ -1,1 +1,0 @@
-"""Shared drawing code of the figures: axes, legends, rows, encodings, text that fits."""

@@ -1,1 +1,0 @@
-"""One file per kind of figure: its table, and how it is drawn."""

@@ -1,0 +1,87 @@
+"""Waterfall: how each step of a cumulative design, or each change to one cell, moves the metric."""
+
+import math
+from typing import Any
+
+import pandas
+from matplotlib.figure import Figure
+
+from ablate import evidence, formatting
+from ablate.runs import naming
+from ablate.runs.records import Manifest
+from ablate.runs.tables import named_rows
+from analysis.case import Case
+from analysis.figures import captions, style
+from analysis.figures.axes import ends
+from analysis.figures.kind import Kind, Page
+
+DESIGNS = ("cumulative", "one_at_a_time", "leave_one_out")
+COLUMNS = ["facet", "stratum", "kind", "factor", "level", "family", "name", "result", "start", "mean", "low", "high"]
+COLUMNS += ["n", "p", "verdict", "note"]
+
+
+def table(case: Case) -> pandas.DataFrame | None:
+    """A row per bar, a panel per stratum: `start` in the metric's unit, the change `mean` with its interval.  The first
+    row of a stratum is the cell where bars begin, a point."""
+    manifest = case.study.manifest
+    if manifest.design not in DESIGNS or case.effects.empty:
+        return None
+    cells = case.cells.set_index("cell")
+    places = formatting.decimals((case.effects["high"] - case.effects["low"]) / 2)
+    rows: list[dict[str, Any]] = []
+    for contrast, effect in zip(evidence.contrasts(manifest), named_rows(case.effects), strict=True):
+        (before,) = contrast.side(-1)
+        start = cells.loc[before]
+        facet = ", ".join(filter(None, [captions.axis_label(case.study, effect.metric), effect.stratum]))
+        if facet not in [row["facet"] for row in rows]:
+            result = "; ".join([formatting.number(start["mean"], 3), *formatting.lost(start)])
+            rows.append(
+                {"facet": facet, "kind": "first", "name": start["label"], "result": result, "start": start["mean"]}
+            )
+        row = effect._asdict() | {"facet": facet, "name": change_name(manifest, effect), "start": start["mean"]}
+        rows.append(row | {"result": captions.result(effect, places, manifest)})
+    result = pandas.DataFrame(rows).reindex(columns=COLUMNS).fillna({"factor": "", "level": "", "verdict": ""})
+    kind = (
+        "a step from the values above it"
+        if manifest.design == "cumulative"
+        else "one change to the configuration on top"
+    )
+    intervals = captions.simultaneous(case.effects)
+    mark = f"a bar: {kind}; whiskers: {intervals}; filled: decided, blue: better, orange: worse"
+    result.attrs = {"caption": [mark, *captions.closing(case)]}
+    return result
+
+
+def change_name(manifest: Manifest, effect: Any) -> str:
+    """What an effect changes, in words."""
+    if effect.kind == "step":
+        return f"+ {naming.assigned(manifest, effect.factor, effect.level)}"
+    if manifest.design == "cumulative":
+        return "all steps together"
+    level = naming.named(manifest, effect.level, effect.factor)
+    reference = naming.named(manifest, effect.reference, effect.factor)
+    return f"{naming.named(manifest, effect.factor)}: {level} for {reference}"
+
+
+def draw(table: pandas.DataFrame, page: Page) -> Figure:
+    """Bars from where a change starts to where it ends."""
+    figure, panels = page.rows(table)
+    for axis, rows in panels:
+        for row in named_rows(rows):
+            colour = style.VERDICTS.get(row.verdict, style.MUTED)
+            if row.kind == "first":
+                axis.axvline(row.start, color=style.MUTED, lw=0.6, ls=(0, (4, 3)), zorder=0)
+                axis.plot(row.start, row.Index, "o", color=colour)
+            elif row.verdict != "withheld" and math.isfinite(row.mean):
+                inside = colour if row.verdict in evidence.DECIDED else "white"
+                look: dict[str, Any] = {"color": inside, "edgecolor": colour, "ecolor": style.INK, "capsize": 2}
+                axis.barh(row.Index, row.mean, 0.56, row.start, xerr=ends(row), **look)
+                if row.kind == "step":  # where the next bar starts
+                    axis.plot(
+                        [row.start + row.mean] * 2, [row.Index, row.Index + 1], color=style.MUTED, lw=0.6, zorder=1
+                    )
+        axis.margins(x=0.06)
+    return figure
+
+
+KIND = Kind("how each step or single change moves the metric", table, draw, most=64)
