@@ -232,14 +232,3 @@ def test_stdlib_is_source_alone() -> None:
         assert not Path(name).name.startswith("_sysconfigdata") and name != "pydoc_data/topics.py"
     sizes = [len(document.text) for document in documents]
     assert 8e6 < sum(sizes) < 14e6 and max(sizes) < 0.02 * sum(sizes)
-
-
-def test_stdlib_is_never_cut_within_a_character(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or else data.tokenizer=char would refuse it."""
-    documents = reading.standard_library().documents
-    places = [i for document in documents for i, byte in enumerate(document.text) if byte >= 0xC2 and i > 1000]
-    place = sorted(places)[len(places) // 2]
-    monkeypatch.setattr(reading, "LARGEST", place + 1)  # ends with the first byte of a character of several
-    for document in reading.standard_library().documents:
-        assert len(document.text) <= place + 1
-        document.text.decode()
