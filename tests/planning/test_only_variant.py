@@ -1,6 +1,5 @@
 """A study of one cell compares nothing: plan, summary, JSON and Python say so, with what to write for a comparison."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,6 @@ from one_run import here, sweep_here
 
 import ablate
 from ablate import api
-from ablate.cli.main import command
 from ablate.cli.preview import preview
 from ablate.cli.summary import summary
 from ablate.config.command import read_command
@@ -60,12 +58,6 @@ def test_a_comparison_has_no_such_remark(plan) -> None:
     assert "only one variant" not in preview(plan("model.dim=16,32"))
 
 
-def test_the_plan_as_json_has_it(small: list[str], capfd: pytest.CaptureFixture[str]) -> None:
-    assert command(["norm=rms", *small, "dry_run=true", "--json"]) == 0
-    remarks = json.loads(capfd.readouterr().out)["remarks"]
-    assert "only one variant; for a comparison write norm=ln,rms" in remarks
-
-
 def test_a_study_says_it_before_training_and_in_its_summary(small: list[str], tmp_path: Path, capsys) -> None:
     line = "only one variant; for a comparison write norm=ln,rms"
     assert sweep_here("norm=rms", "seeds=1", "study=alone", *small) == 0
@@ -73,13 +65,6 @@ def test_a_study_says_it_before_training_and_in_its_summary(small: list[str], tm
     assert f"ablate: {line}" in printed.err.splitlines()
     assert line in printed.out.splitlines()
     assert line in summary(load_study(tmp_path / "results", "alone"))
-
-
-def test_the_results_as_json_have_it(small: list[str], capfd, monkeypatch) -> None:
-    monkeypatch.setattr(api, "run_plan", here)
-    assert command(["norm=rms", "seeds=1", *small, "--json"]) == 0
-    remarks = json.loads(capfd.readouterr().out)["remarks"]
-    assert "only one variant; for a comparison write norm=ln,rms" in remarks
 
 
 def test_python_shows_it(small: list[str], monkeypatch) -> None:
