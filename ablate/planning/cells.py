@@ -24,6 +24,7 @@ from ablate.runs.records import Cell, TaskFacts
 CHECK = 1  # how far cells are inspected
 MATCH = 2
 TRY = 3
+AT_ONCE = 5  # seeds of `auto` before the first look
 
 
 class Inspection(Record):
@@ -45,7 +46,9 @@ def inspect_cells(drafts: list[Draft], settings: Config, until: int = TRY) -> In
         except child.Failed as error:
             return Inspection(problems=[Problem("", str(error))])
         return with_packages(inspection, settings.user)
-    depends = [until, *study_facts(settings), *machine(), *[draft.as_json() for draft in drafts]]
+    workers = min(runs_of(drafts, settings), cores())
+    study = [settings.match, settings.allow_duplicates]
+    depends = [until, *study, socket.gethostname(), workers, *[draft.as_json() for draft in drafts]]
     is_cached = until != CHECK and not has_user_code and not may_use_gpus(drafts)
     known = from_cache(depends) if is_cached else None
     if known:
@@ -73,14 +76,12 @@ def with_packages(inspection: Inspection, user: list[str]) -> Inspection:
     return dataclasses.replace(inspection, rows=rows)
 
 
-def study_facts(settings: Config) -> list[Any]:
-    """The study's own keys on which an inspection depends."""
-    return [settings.match, settings.allow_duplicates, settings.seeds]
-
-
-def machine() -> list[Any]:
-    """What an inspection depends on of this machine without GPUs: its name and cores."""
-    return [socket.gethostname(), cores()]
+def runs_of(drafts: list[Draft], settings: Config) -> int:
+    """The number of runs that can train at once, if there are workers for all."""
+    seeds = settings.seeds
+    if isinstance(seeds, list):
+        seeds = len(seeds)
+    return len(drafts) * (seeds if isinstance(seeds, int) else AT_ONCE)
 
 
 def may_use_gpus(drafts: list[Draft]) -> bool:

@@ -9,7 +9,7 @@ from ablate.data.corpus import nothing_prepared
 from ablate.formatting import percent, rough
 from ablate.model.init import shared_draws
 from ablate.model.products import one_thread
-from ablate.planning.cells import CHECK, TRY, Inspection
+from ablate.planning.cells import CHECK, TRY, Inspection, runs_of
 from ablate.planning.checks import child
 from ablate.planning.checks.duplicates import about_networks, refuse_equal, same_networks
 from ablate.planning.checks.examine import examine_cell
@@ -22,8 +22,6 @@ from ablate.planning.reporting import reported
 from ablate.planning.study import Draft
 from ablate.runs.key import batches, cell_id, is_foreign, numbers
 from ablate.runs.records import SOLVED, Cell, TaskFacts
-
-AT_ONCE = 5  # seeds of `auto` before the first look
 
 
 def inspect(drafts: list[Draft], settings: Config, until: int) -> Inspection:
@@ -47,16 +45,16 @@ def inspect(drafts: list[Draft], settings: Config, until: int) -> Inspection:
             tasks = describe_tasks(checked)
             notes = refuse_equal(rows, checked, settings.allow_duplicates)
             if until == TRY:
-                notes += try_out(rows, checked, settings)
+                notes += try_out(rows, checked, runs_of(drafts, settings), settings.allow_duplicates)
         except PlanError as error:
             return Inspection(problems=error.problems)
     running = [cell.budget.running for cell in checked]
     return Inspection(rows=rows, tasks=tasks, running=running, notes=list(dict.fromkeys(notes)))
 
 
-def try_out(rows: list[Cell], checked: list[Checked], settings: Config) -> list[str]:
-    """Notes on cells from small copies: those with user code are examined, all are compared; and on their memory.
-    Raises PlanError."""
+def try_out(rows: list[Cell], checked: list[Checked], runs: int, allow_duplicates: bool) -> list[str]:
+    """Notes on cells from small copies: those with user code are examined, all are compared; and on the memory that so
+    many runs share.  Raises PlanError."""
     problems = []
     notes = []
     for row, cell in zip(rows, reported(checked, "trying"), strict=True):
@@ -67,13 +65,9 @@ def try_out(rows: list[Cell], checked: list[Checked], settings: Config) -> list[
             notes += [f"{row.label}: {remark}" for remark in remarks]
     if problems:
         raise PlanError(list(dict.fromkeys(problems)))
-    seeds = settings.seeds
-    if isinstance(seeds, list):
-        seeds = len(seeds)
-    at_once = seeds if isinstance(seeds, int) else AT_ONCE
-    problems, remarks = memory_problems(rows, checked, len(rows) * at_once)
+    problems, remarks = memory_problems(rows, checked, runs)
     for sentence in about_networks(rows, same_networks(checked)):
-        if settings.allow_duplicates:
+        if allow_duplicates:
             notes.append(f"{sentence}; allow_duplicates=true trains both")
         else:
             problems.append(Problem("", f"{sentence}; leave one out, or write allow_duplicates=true"))
