@@ -47,7 +47,7 @@ FREE_OF_TORCH = "formatting config runs evidence"  # what the analysis may impor
 COMPONENT_ARGUMENTS = "bind argument_problems defaults_of Cell.defaults Provenance.source layer_of mapped variants_of "
 COMPONENT_ARGUMENTS += "own_of make_optimiser Config.arguments Choice.beside Design.settings_of Design.level_settings"
 # and what files hold, as JSON has it: what writes it, what reads it, what is hashed of it.
-FORMS_OF_FILES = "Config.as_json Config.unread Record.as_json typed default_settings flat read_json write_json "
+FORMS_OF_FILES = "Config.as_json Config.unread Record.as_json default_settings flat read_json write_json "
 FORMS_OF_FILES += "numbers settings Step.state_dict Step.load_state_dict"
 DOORS = ("__init__", "__main__")  # of python -m
 

@@ -13,28 +13,12 @@ from ablate.config.components import bind
 from ablate.config.errors import PlanError, Problem
 from ablate.config.import_path import cores
 from ablate.config.schema import Config
-from ablate.config.typed_json import Record, parse
+from ablate.config.typed_json import parse
 from ablate.data.corpus import nothing_prepared
 from ablate.planning.cache import read_cache, write_cache
 from ablate.planning.checks import child
 from ablate.planning.checks.user_code import runs_user_code
-from ablate.planning.study import Cells, Draft
-from ablate.runs.records import Cell, TaskFacts
-
-CHECK = 1  # how far cells are inspected
-MATCH = 2
-TRY = 3
-AT_ONCE = 5  # seeds of `auto` before the first look
-
-
-class Inspection(Record):
-    """What is found of a study's cells: their rows of the manifest, or what is wrong with them."""
-
-    rows: list[Cell] = dataclasses.field(default_factory=list)
-    tasks: dict[str, TaskFacts] = dataclasses.field(default_factory=dict)  # of all cells that passed, by fingerprint
-    running: list[bool] = dataclasses.field(default_factory=list)  # whether norms of a cell keep running statistics
-    problems: list[Problem] = dataclasses.field(default_factory=list)
-    notes: list[str] = dataclasses.field(default_factory=list)
+from ablate.planning.study import CHECK, MATCH, TRY, Cells, Draft, Inspection, runs_of
 
 
 def inspect_cells(drafts: list[Draft], settings: Config, until: int = TRY) -> Inspection:
@@ -74,14 +58,6 @@ def with_packages(inspection: Inspection, user: list[str]) -> Inspection:
     for row in inspection.rows:
         rows.append(dataclasses.replace(row, config=dataclasses.replace(row.planned_config, user=user)))
     return dataclasses.replace(inspection, rows=rows)
-
-
-def runs_of(drafts: list[Draft], settings: Config) -> int:
-    """The number of runs that can train at once, if there are workers for all."""
-    seeds = settings.seeds
-    if isinstance(seeds, list):
-        seeds = len(seeds)
-    return len(drafts) * (seeds if isinstance(seeds, int) else AT_ONCE)
 
 
 def may_use_gpus(drafts: list[Draft]) -> bool:

@@ -17,11 +17,11 @@ from ablate.config.key_checks import CHOSEN, idle_problems, study_problems, with
 from ablate.config.schema import BUILT, BY_STEPS
 from ablate.data.corpus import Unwritable, nothing_written, written_at_end
 from ablate.formatting import grouped, listed
-from ablate.planning.cells import CHECK, TRY, Inspection, cells_of, inspect_cells
+from ablate.planning.cells import cells_of, inspect_cells
 from ablate.planning.checks.child import Failed, one_child
 from ablate.planning.composition import Composition, at_levels, naming_study_file, preset_notes
 from ablate.planning.kernels import with_kernels
-from ablate.planning.study import Cells, CheckedStudy, Draft, study_name
+from ablate.planning.study import CHECK, TRY, Cells, CheckedStudy, Draft, Inspection, study_name
 
 
 def check_composition(composition: Composition) -> CheckedStudy:

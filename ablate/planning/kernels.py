@@ -6,11 +6,10 @@
 import dataclasses
 from typing import NamedTuple
 
-from ablate.config.schema import Config
 from ablate.planning.cells import planned_cells
 from ablate.planning.earlier_runs import begun
 from ablate.planning.runs import can_compile
-from ablate.planning.study import CheckedStudy
+from ablate.planning.study import CheckedStudy, in_float32_on_cpu
 
 # FLOPs of a run above which compiling pays: about a minute.  The value for GPUs is a guess.
 LONG = {"cpu": 4e12, "cuda": 4e15}
@@ -48,11 +47,6 @@ def with_kernels(study: CheckedStudy) -> CheckedStudy:
     what = " and ".join(note for name, note in NOTES.items() if name in changed)
     note = f"{what}, which is faster here; train.compile=false train.matmul=torch: neither"
     return dataclasses.replace(study, cells=cells, notes=[*study.notes, note])
-
-
-def in_float32_on_cpu(config: Config) -> bool:
-    """Whether a configuration has float32 products on a CPU, for which there is more than one library."""
-    return config.train.device != "cuda" and config.train.precision != "bf16"
 
 
 def earlier_kernels(study: CheckedStudy) -> Kernels | None:

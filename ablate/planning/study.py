@@ -9,12 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.claims import Claim, Criterion, Levels
+from ablate.config.errors import Problem
 from ablate.config.schema import Config
+from ablate.config.typed_json import Record
 from ablate.formatting import first_of, scientific
 from ablate.runs.key import settings
 from ablate.runs.records import Cell, ClaimEntry, TaskFacts
 
 NAMED = 3  # cells that a note spells out
+CHECK = 1  # how far cells are inspected
+MATCH = 2
+TRY = 3
+AT_ONCE = 5  # seeds of `auto` before the first look
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +36,24 @@ class Draft:
     def as_json(self) -> list[Any]:
         """The draft as plain JSON data."""
         return [self.label, self.levels, self.reference, self.config.as_json(), self.choices]
+
+
+class Inspection(Record):
+    """What is found of a study's cells: their rows of the manifest, or what is wrong with them."""
+
+    rows: list[Cell] = dataclasses.field(default_factory=list)
+    tasks: dict[str, TaskFacts] = dataclasses.field(default_factory=dict)  # of all cells that passed, by fingerprint
+    running: list[bool] = dataclasses.field(default_factory=list)  # whether norms of a cell keep running statistics
+    problems: list[Problem] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+
+def runs_of(drafts: list[Draft], settings: Config) -> int:
+    """The number of runs that can train at once, if there are workers for all."""
+    seeds = settings.seeds
+    if isinstance(seeds, list):
+        seeds = len(seeds)
+    return len(drafts) * (seeds if isinstance(seeds, int) else AT_ONCE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +128,11 @@ class CheckedStudy:
     def results(self) -> Path:
         """The results folder."""
         return Path(self.settings.results_dir).absolute()
+
+
+def in_float32_on_cpu(config: Config) -> bool:
+    """Whether a configuration has float32 products on a CPU, for which there is more than one library."""
+    return config.train.device != "cuda" and config.train.precision != "bf16"
 
 
 def study_name(own: Config, cells: Cells) -> str:

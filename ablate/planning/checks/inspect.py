@@ -9,7 +9,6 @@ from ablate.data.corpus import nothing_prepared
 from ablate.formatting import percent, rough
 from ablate.model.init import shared_draws
 from ablate.model.products import one_thread
-from ablate.planning.cells import CHECK, TRY, Inspection, runs_of
 from ablate.planning.checks import child
 from ablate.planning.checks.duplicates import about_networks, refuse_equal, same_networks
 from ablate.planning.checks.examine import examine_cell
@@ -19,7 +18,7 @@ from ablate.planning.checks.user_code import foreign_parts
 from ablate.planning.checks.validate import Validator
 from ablate.planning.matching import CLOSE, match_cells, training_positions
 from ablate.planning.reporting import reported
-from ablate.planning.study import Draft
+from ablate.planning.study import CHECK, TRY, Draft, Inspection, runs_of
 from ablate.runs.key import batches, cell_id, is_foreign, numbers
 from ablate.runs.records import SOLVED, Cell, TaskFacts
 

@@ -36,8 +36,8 @@ from ablate.planning.checks.rehearsal import rehearse
 from ablate.planning.checks.small_models import Checked as Checked
 from ablate.planning.checks.small_models import with_passes
 from ablate.planning.checks.user_code import foreign_parts, import_problems, runs_user_code
-from ablate.planning.kernels import in_float32_on_cpu
 from ablate.planning.reporting import reported
+from ablate.planning.study import in_float32_on_cpu
 from ablate.runs.key import LIBRARIES, is_foreign, kernels_of, numbers
 from ablate.runs.tables import class_name
 from ablate.runs.user_files import record_user_code
