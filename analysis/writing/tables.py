@@ -103,10 +103,10 @@ def csv_text(table: pandas.DataFrame) -> str:
 
 def csv_tables(case: Case) -> dict[str, pandas.DataFrame]:
     """The tables that are written as CSV, by file name."""
-    found = {"runs": runs_csv(case.study), "cells": scored_cells(case), "effects": case.effects, **case.further}
+    by_name = {"runs": runs_csv(case.study), "cells": scored_cells(case), "effects": case.effects, **case.further}
     if len(case.claims):
-        found["claims"] = case.claims
-    return found
+        by_name["claims"] = case.claims
+    return by_name
 
 
 def runs_csv(study: Study) -> pandas.DataFrame:
