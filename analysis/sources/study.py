@@ -41,8 +41,7 @@ def study_of(logged: Logged, request: Request, study: str, source: str, created:
     cells: dict[str, Levels] = runs.drop_duplicates("cell").set_index("cell", drop=False)[factors].to_dict("index")
     facts, pairing = facts_of(runs, request.unpaired)
     plan = arrange(cells, facts, request, logged.is_ordered, doubts)
-    by_id = {cell.id: cell for cell in plan.cells}
-    runs["label"] = [by_id[cell].label for cell in runs["cell"]]
+    runs["label"] = runs["cell"].map({cell.id: cell.label for cell in plan.cells})
     runs, on_points, request = with_results(runs, curves, roles, request, doubts)
     runs, missing = with_missing(runs)
     reference = next(cells[cell.id] for cell in plan.cells if cell.reference)
@@ -54,16 +53,10 @@ def study_of(logged: Logged, request: Request, study: str, source: str, created:
         seed_from="" if roles.seed == "seed" else roles.seed,
     )
     if doubts:
-        raise Refused(f"{'; '.join(doubts)}; if this is meant, write: {request.command}")
+        raise Refused(f"{'; '.join([*doubts, *notes])}; if this is meant, write: {request.command}")
 
     directions = {roles.metrics[0]: roles.lower} | {name: lower_is_better(name) for name in roles.metrics[1:]}
-    runs = runs.reset_index(drop=True)
-    for name in plan.factors:
-        runs[name] = [by_id[cell].levels[name] for cell in runs["cell"]]
-    first = list(dict.fromkeys(["cell", "label", "seed", "status", *plan.factors]))
-    runs = runs[[*first, *runs.columns.difference(first, sort=False)]]
-    of_runs = ["cell", "seed", "label", "path", *plan.factors]
-    curves = curves.reset_index().merge(runs[list(dict.fromkeys(of_runs))])
+    runs, curves = in_columns(runs, curves, plan)
     plan = dataclasses.replace(
         plan,
         study=study,
@@ -83,8 +76,7 @@ def study_of(logged: Logged, request: Request, study: str, source: str, created:
     if request != asked:
         remarks.append(f"inferred, and not doubtful; to name it all write: {request.command}")
     plan = dataclasses.replace(plan, remarks=remarks)
-    is_curve = curves.duplicated(RUN).any()
-    return Study(plan, runs, curves if is_curve else curves[:0], [*notes, *left_out, *on_points, *missing])
+    return Study(plan, runs, curves, [*notes, *left_out, *on_points, *missing])
 
 
 def in_cells(runs: pandas.DataFrame, roles: Roles) -> pandas.DataFrame:
@@ -170,6 +162,22 @@ def with_missing(runs: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]:
         return runs, []
     absent = absent.assign(label=absent["cell"].map(labels), status="missing", path="", error=None)
     return pandas.concat([runs, absent]), note(run_names(absent), "without a row, counted as missing")
+
+
+def in_columns(
+    runs: pandas.DataFrame, curves: pandas.DataFrame, plan: Manifest
+) -> tuple[pandas.DataFrame, pandas.DataFrame]:
+    """Runs and curves with the columns of studies of ablate, in their order; no curves where each run has one row."""
+    levels = {cell.id: cell.levels for cell in plan.cells}
+    runs = runs.reset_index(drop=True)
+    for name in plan.factors:
+        runs[name] = [levels[cell][name] for cell in runs["cell"]]
+    first = list(dict.fromkeys(["cell", "label", "seed", "status", *plan.factors]))
+    runs = runs[[*first, *runs.columns.difference(first, sort=False)]]
+    if not curves.index.has_duplicates:
+        curves = curves[:0]
+    columns = dict.fromkeys([*RUN, "label", "path", *plan.factors])
+    return runs, curves.reset_index().merge(runs[list(columns)])
 
 
 def task_of(source: str, directions: dict[str, bool | None]) -> TaskFacts:

@@ -42,7 +42,8 @@ def test_columns_of_which_others_could_be_meant_are_proposed(tmp_path: Path) -> 
         return f"{v},{v != 'mlp'},{v == 'swiglu'},{s},{y}"
 
     file = table(tmp_path, "ffn,gated,smooth,seed,test/loss", row, "mlp glu swiglu")
-    assert "gated and smooth form no grid, and the reference is not named" in refused(file)
+    doubt = "gated and smooth form no grid, and the reference is not named; columns that are no factors: ffn"
+    assert doubt in refused(file)
     assert list(analysed(file, "--factors", "ffn", "--reference", "ffn=mlp").manifest.factors) == ["ffn"]
 
 
