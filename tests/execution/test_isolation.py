@@ -269,7 +269,7 @@ def test_built_in_runs_change_nothing_that_later_runs_of_their_process_depend_on
 
     def state() -> dict[str, Any]:
         random_numbers = [torch.default_generator.get_state().tolist(), str(numpy.random.get_state(legacy=False))]
-        settings = {name: str(read()) for name, read in child.SETTINGS.items()}
+        settings = {name: str(value) for name, value in child.read_settings().items()}
         return settings | {"random": random_numbers, "folder": os.getcwd(), "errors": numpy.geterr()}
 
     forked = multiprocessing.get_context("fork")
@@ -283,6 +283,7 @@ def test_built_in_runs_change_nothing_that_later_runs_of_their_process_depend_on
 
     process = forked.Process(target=train_all)
     process.start()
+    sender.close()  # or nobody would notice that the process has ended without a word
     assert receiver.recv() == [["done"] * len(plans), True]
     process.join()
 
