@@ -48,13 +48,18 @@ def claim_lines(manifest: Manifest, table: pandas.DataFrame) -> list[str]:
         lines.append(row.sentence)
         for version in manifest.claims[row.name].earlier:
             since = f"from {_date(version.written)} on ({_registration(version.registered)})"
-            lines.append(f"  edited: {since} it said {claim_words(version.claim)}")
+            lines.append(f"  edited: {since} it said {as_written(version.claim)}")
     for name, entry in manifest.withdrawn.items():
         when = f" {_date(entry.withdrawn)}" if entry.withdrawn else ""
         seen = "before any result" if entry.seen is False else "after its results could be seen"
         status = f"{name} ({_registration(entry.registered)}): withdrawn{when}, {seen}"
-        lines.append(f"{status}; it said {claim_words(entry.claim)}")
+        lines.append(f"{status}; it said {as_written(entry.claim)}")
     return lines
+
+
+def as_written(claim: Claim) -> str:
+    """A claim as in a study file: "{less: [{ffn: swiglu}, {ffn: mlp}]}"."""
+    return str(claim.as_json()).replace("'", "")
 
 
 def _registration(registered: Any) -> str:
@@ -63,31 +68,6 @@ def _registration(registered: Any) -> str:
 
 def _date(when: str) -> str:
     return when.replace("T", " ").removesuffix("+00:00")
-
-
-def claim_words(claim: Claim) -> str:
-    """A claim as it was written: "less: ffn=swiglu against ffn=mlp, gelu; margin 0.01; at norm=ln"."""
-    sides = []
-    for side in getattr(claim, claim.relation):
-        sides.append(_typed(side) if isinstance(side, dict) else ", ".join(map(str, side)))
-    parts = [f"{claim.relation}: {sides[0]} against {sides[1]}"]
-    if claim.metrics:
-        parts.append(f"metric {' against '.join(claim.metrics)}")
-    if claim.margin is not None:
-        parts.append(f"margin {claim.margin}")
-    if claim.above is not None:
-        parts.append(f"above {claim.above:g}")
-    if claim.below is not None:
-        parts.append(f"below {claim.below:g}")
-    if claim.at:
-        parts.append(f"at {_typed(claim.at)}")
-    if claim.than_at:
-        parts.append(f"than at {_typed(claim.than_at)}")
-    return "; ".join(parts)
-
-
-def _typed(side: Side) -> str:
-    return " with ".join(f"{key}={', '.join(map(show, levels_of(levels)))}" for key, levels in side.items())
 
 
 def side_words(manifest: Manifest, side: Side) -> str:

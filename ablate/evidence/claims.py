@@ -133,11 +133,8 @@ def columns_as_judged(judged: ClaimVerdict, row: dict[str, Any]) -> dict[str, An
     columns = {"mean": number_of(judged.estimate), "low": number_of(low), "high": number_of(high)}
     if row["verdict"] == judged.verdict:
         return columns
-    note = (
-        f"judged by {judged.method}; {method_of(row['relation'], row['metric'], row['paired'])} says {row['verdict']}"
-    )
-    if row["relation"] == "multiplier":
-        note = f"judged by {judged.method}, which is no longer used"
+    method = method_of(row["relation"], row["metric"], row["paired"])
+    note = f"judged by {judged.method}; {method} says {row['verdict']}"
     if row["note"]:
         note = f"{note}; {row['note']}"
     return columns | {"verdict": judged.verdict, "note": note}
@@ -426,9 +423,6 @@ def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> ClaimTest:
     reason = ""
     if diverged_unequally:
         reason = "values diverged unequally often"
-        ranked = level_scores(scores.ranked, sides)
-        if len(ranked):
-            reason += f"; diverged ranked worst: {number(float(spearman(ranked, published).mean()), 2)}"
     elif n < MIN_SEEDS:
         reason = f"n = {n}, fewer than {MIN_SEEDS} seeds show no ranking"
     p = math.nan

@@ -254,14 +254,10 @@ def crossings(manifest: Manifest) -> Iterator[tuple[str, list[Cell], str]]:
         if len(manifest.factors[setting]) == 1:
             continue
         other_settings = [name for name in settings if name != setting]
-        equal_but_for_setting = grouped(
-            (str([cell.levels[name] for name in other_settings]), cell) for cell in manifest.cells
-        )
-        cells_of_task: dict[str, list[Cell]] = {}
-        for cells in equal_but_for_setting.values():
-            tasks = {cell.task for cell in cells}
-            if len(tasks) == 1:
-                cells_of_task.setdefault(tasks.pop(), []).extend(cells)
+        place_of = {cell.id: str([cell.levels[name] for name in other_settings]) for cell in manifest.cells}
+        tasks_at = grouped((place_of[cell.id], cell.task) for cell in manifest.cells)
+        in_one_task = [cell for cell in manifest.cells if len(set(tasks_at[place_of[cell.id]])) == 1]
+        cells_of_task = grouped((cell.task, cell) for cell in in_one_task)
         for cells in cells_of_task.values():
             fixed = []
             for name in other_settings:

@@ -80,11 +80,9 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
         row |= tested_columns(comparison, family_size if in_family else 1, looks)
         row |= {"family": in_family, "unadjusted": is_unadjusted, "also": "; ".join(also)}
         row |= {"flops_ratio": cost_ratio(contrast, flops), "seconds_ratio": cost_ratio(contrast, seconds)}
-        curves = curves_of_metric.get(comparison.metric, {})
-        margin_of_row = margin
-        if contrast.kind == "trend":  # a slope, to which neither steps nor a margin of differences apply
-            curves = {}
-            margin_of_row = Margin()
+        is_slope = contrast.kind == "trend"  # to which neither steps nor a margin of differences apply
+        curves = {} if is_slope else curves_of_metric.get(comparison.metric, {})
+        margin_of_row = Margin() if is_slope else margin
         has_worth = bool(curves) and math.isfinite(row["low"])
         in_steps = worth(scores, contrast.weights, curves, row["alpha"]) if has_worth else Worth()
         row |= {name: getattr(in_steps, name) for name in WORTH}
@@ -147,15 +145,10 @@ def speed(study: Study) -> pandas.DataFrame:
     study's margin, worths in steps and claims about other metrics concern its endpoint, so they are not used."""
     if not is_timed(study.manifest) or study.runs[STEP].isna().all():
         return pandas.DataFrame()
-    claims = {}
-    withdrawn = {}
-    for name, entry in study.manifest.claims.items():
-        if SPEED.keys() & entry.claim.metrics:
-            claims[name] = entry
-    for name, entry in study.manifest.withdrawn.items():
-        if SPEED.keys() & entry.claim.metrics:
-            withdrawn[name] = entry
-    manifest = dataclasses.replace(study.manifest, margin=None, claims=claims, withdrawn=withdrawn)
+    manifest = study.manifest
+    claims = {name: entry for name, entry in manifest.claims.items() if SPEED.keys() & entry.claim.metrics}
+    withdrawn = {name: entry for name, entry in manifest.withdrawn.items() if SPEED.keys() & entry.claim.metrics}
+    manifest = dataclasses.replace(manifest, margin=None, claims=claims, withdrawn=withdrawn)
     return effects(dataclasses.replace(study, manifest=manifest, beside={}), STEP)
 
 

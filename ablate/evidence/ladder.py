@@ -166,22 +166,18 @@ def rate_problem(scores: StudyScores, rates: list[Contrast]) -> str:
 
 
 def ladder_lines(table: pandas.DataFrame) -> list[str]:
-    """What each change is worth at each rung, then its trend, under headings; [] for another design and where nothing
-    has a worth."""
+    """What each change is worth at each rung, with its trend, the slope of log(1 + worth); [] for another design and
+    where nothing has a worth."""
     changes = [list(named_rows(rows)) for _, rows in table.groupby("label", sort=False)]
     if not changes or table["worth"].isna().all():
         return []
-    worths = [["", *(f"rung {row.rung}" for row in changes[0])]]
-    trends = []
+    lines = [["", *(f"rung {row.rung}" for row in changes[0]), "trend per tenfold compute", ""]]
     for rows in changes:
         first = rows[0]
-        worths.append([first.label, *(rung_words(row) for row in rows)])
         trend = span(first.trend, first.trend_low, first.trend_high, 2) if known(first.trend) else f"– {first.why}"
-        trends.append([first.label, trend, first.rates])
-    lines = ["worth in training steps of the reference at each rung, simultaneous 95 % intervals"]
-    lines += [f"  {line}" for line in columns(worths)]
-    lines.append("trend of log(1 + worth) per tenfold compute")
-    return lines + [f"  {line}" for line in columns(trends)]
+        lines.append([first.label, *(rung_words(row) for row in rows), trend, first.rates])
+    heading = "worth in training steps of the reference at each rung, simultaneous 95 % intervals"
+    return [heading, *(f"  {line}" for line in columns(lines))]
 
 
 def rung_words(row: Any) -> str:

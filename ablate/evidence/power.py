@@ -1,6 +1,5 @@
 """Power: which effects a number of seeds can find."""
 
-import bisect
 import functools
 import math
 from typing import Any
@@ -13,13 +12,12 @@ from ablate.evidence.estimates import Estimate, compare, t_limit
 from ablate.evidence.families import ALPHA, described, planned_looks, registered
 from ablate.evidence.proportions import is_solved
 from ablate.evidence.scores import study_scores
-from ablate.evidence.verdicts import MIN_PAIRS, MIN_SEEDS, margin_of
-from ablate.formatting import between, counted, plain
+from ablate.evidence.verdicts import MIN_PAIRS
+from ablate.formatting import between, counted
 from ablate.runs.naming import no_evidence
 from ablate.runs.study import Study
 
 POWER = 0.8
-MOST_SEEDS = 10_000  # up to which numbers of seeds are searched
 
 
 # Power
@@ -75,29 +73,11 @@ def detectable(estimate: Estimate, alpha: float) -> float:
     return estimate.error * detectable_factor(estimate.df, alpha)
 
 
-def chance_of_equality(margin: float, sd: float, n: int, alpha: float) -> float:
-    """P(the 1 − alpha interval of n paired differences of mean zero lies inside ±margin).
-
-    It is E[max(0, 2Φ(z) − 1)] over s² ~ σ²χ²_ν/ν, ν = n − 1, with z = margin·√n/σ − t_{1 − alpha/2, ν}·s/σ.
-    """
-    z = margin * math.sqrt(n) / sd - t_limit(alpha, n - 1) * quantiles_of_sd(n - 1, 200)
-    return float(np.mean(np.maximum(0, 2 * scipy.special.ndtr(z) - 1)))
-
-
-def seeds_for_equality(margin: float, sd: float, alpha: float) -> int | None:
-    """The fewest paired seeds, at least five, that show a difference of zero to lie within ±margin with 80 % power;
-    None for more than 10,000."""
-    seeds = range(2, MOST_SEEDS + 1)
-    i = bisect.bisect_left(seeds, True, key=lambda n: chance_of_equality(margin, sd, n, alpha) >= POWER)
-    return max(MIN_SEEDS, seeds[i]) if i < len(seeds) else None
-
-
 # Lines before a study
 
 
 def noise_lines(study: Study) -> list[str]:
-    """The effects that a plan's seeds can detect, if enough of its runs are on disk to know their SDs over seeds, and
-    the seeds that its margin needs."""
+    """The effects that a plan's seeds can detect, if enough of its runs are on disk to know their SDs over seeds."""
     manifest = study.manifest
     family = [contrast for contrast in contrasts(manifest) if contrast.kind != "cell"]
     single = [contrast for contrast in family if contrast.kind in ("main", "step")]
@@ -120,13 +100,5 @@ def noise_lines(study: Study) -> list[str]:
     effect = f"smallest effect that {counted(n, 'seed')} find with 80 % power"
     if len(sds) < len(single) or min(sds) == 0:
         return [f"{effect}: known after {MIN_PAIRS} seeds"]
-    largest = max(sds)
-    lines = [f"{effect}: {between(findable(min(sds), n, level), findable(largest, n, level))}, by the runs on disk"]
-    margin = margin_of(manifest.margin).size
-    if math.isfinite(margin):
-        seeds = seeds_for_equality(margin, largest, level)
-        seeds_in_words = f"more than {MOST_SEEDS:,} seeds" if seeds is None else f"{seeds:,} seeds"
-        lines.append(
-            f"if there is no difference, {seeds_in_words} would show equality within {plain(margin)}, with 80 % power"
-        )
-    return lines
+    detected = between(findable(min(sds), n, level), findable(max(sds), n, level))
+    return [f"{effect}: {detected}, by the runs on disk"]

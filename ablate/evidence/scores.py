@@ -211,30 +211,31 @@ def cells(study: Study, metric: str | None = None) -> pandas.DataFrame:
     manifest = study.manifest
     values = scores(study, metric)
     metrics = metrics_of_cells(manifest, metric)
-    ids = pandas.Index([cell.id for cell in manifest.cells])
-    counts = pandas.crosstab(study.runs["cell"], study.runs["status"])
-    counts = counts.reindex(index=ids, columns=STATUSES, fill_value=0)
+    run_counts = Counter(zip(study.runs["cell"], study.runs["status"], strict=True))
     rows = []
     for stratum, members in strata(manifest):
         reference = reference_cell(members)
         for cell in members:
             is_marked = cell.reference and len(manifest.cells) > 1
             scored = values[cell.id].dropna()
-            row: dict[str, Any] = {
+            counts = {status: run_counts[cell.id, status] for status in STATUSES}
+            diverged_low, diverged_high = wilson(counts["diverged"], counts["diverged"] + counts["done"])
+            row = {
                 "name": f"{cell.label} (reference)" if is_marked else cell.label,
                 "cell": cell.id,
                 "label": cell.label,
                 "stratum": stratum,
                 "reference": cell.reference,
-                "runs": int(counts.loc[cell.id].sum()),
-                **counts.loc[cell.id].to_dict(),
+                "runs": sum(counts.values()),
+                **counts,
                 "n": len(scored),
                 "mean": scored.mean(),
                 "sd": scored.std(),
+                "diverged_low": diverged_low,
+                "diverged_high": diverged_high,
+                **{size: getattr(cell, size) for size in SIZES},
+                **matched(manifest, cell),
             }
-            ended = row["diverged"] + row["done"]
-            row["diverged_low"], row["diverged_high"] = wilson(row["diverged"], ended)
-            row |= {size: getattr(cell, size) for size in SIZES} | matched(manifest, cell)
             if manifest.tuning:
                 tuned = manifest.tuning.cells[cell.id]
                 row |= {"tuned": manifest.tuning.key, "tuned_value": tuned.value, "tuned_at_edge": tuned.edge}
@@ -290,9 +291,8 @@ def overfitting(study: Study) -> str:
     times = overfit(study).dropna()
     if times.empty:
         return ""
-    counts = study.runs.loc[times.index, "label"].value_counts(sort=False)
-    labels = first_of((f"{label} ({count})" for label, count in counts.items()), 4)
+    labels = first_of(study.runs.loc[times.index, "label"].unique(), 4)
     validation_loss = named(study.manifest, "val/loss")
     training_loss = named(study.manifest, "train/loss")
     end = f"{validation_loss} ends up to {times.max():.2f} times its lowest while {training_loss} fell"
-    return f"overfits: {counted(len(times), 'run')}: {labels}: {end}; a note, the numbers stand"
+    return f"overfits: {counted(len(times), 'run')} of {labels}: {end}; a note, the numbers stand"

@@ -111,8 +111,6 @@ def worth(scores: StudyScores, weights: Weights, curves: Curves, alpha: float) -
     n = min(len(group) for group in distances)
     if n < MIN_PAIRS:
         return Worth(worth_note="; ".join([f"fewer than {MIN_PAIRS} seeds have all runs", *notes]))
-    if n < int(scores.values[[*weights]].notna().sum().min()) and not notes:
-        notes = [f"over {formatting.counted(n, 'seed')} that have all runs"]
     gain = -1 if scores.lower_is_better[next(iter(weights))] else 1
     means = np.sum([group.mean(axis=0) for group in distances], axis=0)
     if gain * (means[-1] - means[0]) <= 0:
@@ -256,7 +254,7 @@ def worth_words(row: Any, steps: str = "training steps") -> str:
     if share == -1 and high < 0:
         return f"worth at least {number(-100 * high, places)} % fewer{unit}"
     if not -1 < share < math.inf or (low == -1 and high == math.inf):
-        return f"not bounded in {steps}" if steps else "not bounded"
+        return "not bounded"
     least = "unbounded" if low == -1 else number(100 * low, places, signed=True)
     most = "unbounded" if high == math.inf else number(100 * high, places, signed=True)
     return f"worth {number(100 * share, places, signed=True)} % [{least}, {most}]{unit}"

@@ -223,7 +223,7 @@ def test_claims_that_are_left_are_corrected_for_those_that_were_taken_back():
     assert math.isnan(row(table, "d").p_holm) and row(table, "d").edited and not row(table, "d").family
     lines = evidence.claim_lines(study.manifest, table)
     assert lines[3].startswith("d (post hoc, edited after results): estimate only.")
-    assert lines[4].strip().startswith("edited: from 2025-01-01 00:00:00 on (registered) it said greater: ffn=swiglu")
+    assert "edited: from 2025-01-01 00:00:00 on (registered) it said {greater: [{ffn: swiglu}" in lines[4]
     assert [line.split(";")[0] for line in lines[5:]] == [
         "e (registered): withdrawn, after its results could be seen",
         "f (registered): withdrawn, before any result",
@@ -379,7 +379,7 @@ def test_a_ranking_of_levels_that_diverge_unequally_is_withheld():
     lost = lambda levels, seed: "diverged" if levels["ffn"] == "swiglu" and seed < 2 else "done"  # noqa: E731
     found = row(evidence.claims(made(RANK, score=stairs(1.0), status=lost)), "rank")
     assert found.verdict == "undecided" and not found.waits
-    assert "values diverged unequally often; diverged ranked worst: 0." in found.note
+    assert "values diverged unequally often" in found.note
 
 
 def test_sides_of_unequal_size_diverge_as_every_deal_of_the_cells_says():
