@@ -291,8 +291,9 @@ def overfitting(study: Study) -> str:
     times = overfit(study).dropna()
     if times.empty:
         return ""
-    labels = first_of(study.runs.loc[times.index, "label"].unique(), 4)
+    counts = study.runs.loc[times.index, "label"].value_counts(sort=False)
+    labels = first_of((f"{label} ({count})" for label, count in counts.items()), 4)
     validation_loss = named(study.manifest, "val/loss")
     training_loss = named(study.manifest, "train/loss")
     end = f"{validation_loss} ends up to {times.max():.2f} times its lowest while {training_loss} fell"
-    return f"overfits: {counted(len(times), 'run')} of {labels}: {end}; a note, the numbers stand"
+    return f"overfits: {counted(len(times), 'run')}: {labels}: {end}; a note, the numbers stand"

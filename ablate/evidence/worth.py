@@ -111,6 +111,8 @@ def worth(scores: StudyScores, weights: Weights, curves: Curves, alpha: float) -
     n = min(len(group) for group in distances)
     if n < MIN_PAIRS:
         return Worth(worth_note="; ".join([f"fewer than {MIN_PAIRS} seeds have all runs", *notes]))
+    if n < int(scores.values[[*weights]].notna().sum().min()) and not notes:
+        notes = [f"over {formatting.counted(n, 'seed')} that have all runs"]
     gain = -1 if scores.lower_is_better[next(iter(weights))] else 1
     means = np.sum([group.mean(axis=0) for group in distances], axis=0)
     if gain * (means[-1] - means[0]) <= 0:

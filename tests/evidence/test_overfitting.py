@@ -35,7 +35,7 @@ def test_a_run_that_memorises_keeps_its_endpoint_and_says_so(plan: Any, untried:
 def test_overfitting_stands_in_summary_and_tables() -> None:
     study = study_of({"norm": ["ln", "rms"]})
     study.runs.loc[:1, "overfits"] = 1.31
-    line = "overfits: 2 runs of ln: val/loss ends up to 1.31 times its lowest while train/loss fell"
+    line = "overfits: 2 runs: ln (2): val/loss ends up to 1.31 times its lowest while train/loss fell"
     assert line in evidence.overfitting(study) and line in summary(study)
     assert any(line in note for note in tables.remarks(study))
     assert evidence.cells(study)["diverged"].sum() == 0
