@@ -40,5 +40,6 @@ from ablate.evidence.scores import (
     validated,
     values_of,
 )
+from ablate.evidence.tuned import common_rows
 from ablate.evidence.verdicts import margin_line, margin_of, margin_words, too_few_seeds
 from ablate.evidence.worth import worth_places, worth_text, worth_words

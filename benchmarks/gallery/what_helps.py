@@ -7,13 +7,13 @@ from typing import Any
 import pandas
 
 from ablate import evidence, formatting
+from ablate.evidence.tuned import common
 from ablate.formatting import number
 from ablate.runs import naming
 from ablate.runs.records import Manifest
 from ablate.runs.tables import named_rows
 from analysis.writing.tables import Table, markdown
 from gallery.studies import StudyFile, Trained
-from gallery.tuned import common
 
 SMALL = "catalogue_tuned"
 LARGE = "catalogue_size"

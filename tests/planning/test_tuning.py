@@ -2,11 +2,9 @@
 
 import re
 
-import numpy as np
 import pytest
 from conftest import SHAPE, STEPS, latest
 from fake_studies import edit_json
-from gallery.tuned import common
 from one_run import carry_out, sweep_here, write_plan
 from planned_rounds import BOWL, TUNING, bowl, rounds, write
 
@@ -14,6 +12,7 @@ from ablate import evidence
 from ablate.cli.preview import preview
 from ablate.config.errors import Refused
 from ablate.config.groups import CONF
+from ablate.evidence.tuned import common
 from ablate.planning.plan import Plan, PlanError, check_study, plan_study
 from ablate.planning.tuning import at_edge, choose, extended, remarks, smallest_near, tuned
 from ablate.runs.files import write_json
@@ -95,8 +94,8 @@ def test_a_diverged_value_counts_as_worst_and_is_never_a_number(plan):
     study = rounds(plan, "norm=ln,rms", *TUNE, score=score)[1][-1].manifest
     assert [cell.value for cell in study.tuning.cells.values()] == [1e-3, 3e-3]
     assert [cell.scores.index(None) for cell in study.tuning.cells.values()] == [1, 2]
-    [differences] = common(study).values()
-    assert np.isnan(differences).tolist() == [False, True, True]
+    [row] = evidence.common_rows(study)[1]
+    assert row[2:] == ["3e-3 diverged", "0.01 diverged"]
     [[everywhere]] = remarks(["rms"], "optim.lr", [1.0, 2.0], [0], [[None, None]])
     assert "runs diverged at every optim.lr that was tried" in everywhere
 
@@ -138,7 +137,8 @@ def test_each_task_is_tuned_by_its_own_metric(tmp_path):
     chosen = {cell.levels["data"]: manifest.tuning.cells[cell.id] for cell in manifest.cells}
     assert chosen["copy"].value == 1e-2 and chosen["copy"].scores == [2e-3, 6e-3, 2e-2]
     assert chosen["few"].value == 1e-3 and chosen["few"].scores == pytest.approx([-3e-3, -9e-3, -3e-2])
-    assert [*common(manifest)] == ["norm: rms − ln"], "scores of different tasks have no difference"
+    rows = [label for label, *_ in evidence.common_rows(manifest)[1]]
+    assert rows == ["norm: rms − ln"], "scores of different tasks have no difference"
 
 
 @pytest.mark.parametrize(
