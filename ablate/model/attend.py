@@ -55,24 +55,30 @@ class Attention(nn.Module):
 
     def __init__(self, shape: Shape):
         super().__init__()
-        self.head_dim, self.dropout = shape.head_dim, Dropout(shape.dropout)
+        self.head_dim = shape.head_dim
+        self.dropout = Dropout(shape.dropout)
         self.register_buffer("sink", None)
 
     def forward(
         self, x: Tensor, places: Places, causal: bool, mask: Tensor | None = None, memory: Tensor | None = None
     ) -> Tensor:  # (B, T, C), memory (B, S, C), mask of what is attended to (B, S) -> (B, T, C)
-        return self.out(self.find(x, places, causal, mask, memory))
-
-    def find(self, x: Tensor, places: Places, causal: bool, mask: Tensor | None, memory: Tensor | None) -> Tensor:
-        """The attention output with heads concatenated, before `out`: (B, T, H · D)."""
-        return self.merge_heads(self.attend(x, places, causal, mask, memory))
+        heads = self.attend(x, places, causal, mask, memory)
+        return self.out(self.merge_heads(heads))
 
     def attend(self, x: Tensor, places: Places, causal: bool, mask: Tensor | None, memory: Tensor | None) -> Tensor:
         """The attention output per head: (B, H, T, D)."""
         query, key, value = self.project(x, x if memory is None else memory, places)
-        near = (self.window, self.chunk) if memory is None else (None, None)
-        scale = places.scale(self.scale, self.window)
-        rules = Rules(places.bias, mask, self.dropout, scale, places.slopes, self.soft_cap, self.sink, *near)
+        rules = Rules(
+            bias=places.bias,
+            mask=mask,
+            dropout=self.dropout,
+            scale=places.scale(self.scale, self.window),
+            slopes=places.slopes,
+            soft_cap=self.soft_cap,
+            sink=self.sink,
+            window=self.window if memory is None else None,
+            chunk=self.chunk if memory is None else None,
+        )
         return attend(places.apply_temperature(query), key, value, causal, rules)
 
     def project(self, x: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor, Tensor]:
@@ -104,14 +110,16 @@ def attend(query: Tensor, key: Tensor, value: Tensor, causal: bool, rules: Rules
     biases such as T5's, whose gradients FlexAttention would add in random order.  That function supports neither caps
     nor sinks, which then use explicit products.
     """
-    dropout, on_cpu = rules.dropout, query.device.type == "cpu"
-    dropped = dropout is not None and dropout.p > 0 and dropout.training
-    beyond = rules.soft_cap is not None or rules.sink is not None  # not supported by the fused kernel
-    near = rules.window is not None or rules.chunk is not None
-    ruled = rules.slopes is not None or ((near or beyond) and rules.bias is None)
-    if ruled and not dropped and rules.mask is None and takes_rules(query):
+    dropout = rules.dropout
+    drops = dropout is not None and dropout.p > 0 and dropout.training
+    caps_or_sinks = rules.soft_cap is not None or rules.sink is not None
+    is_local = rules.window is not None or rules.chunk is not None
+    has_rule = rules.slopes is not None or ((is_local or caps_or_sinks) and rules.bias is None)
+    if has_rule and not drops and rules.mask is None and takes_rules(query):
         return attend_flex(query, key, value, causal, rules)
-    if dropped or beyond or (on_cpu and (rules.bias is not None or few_scores(query, key))):
+    if drops or caps_or_sinks:
+        return attend_explicit(query, key, value, causal, rules)
+    if query.device.type == "cpu" and (rules.bias is not None or few_scores(query, key)):
         return attend_explicit(query, key, value, causal, rules)
     return attend_fused(query, key, value, causal, rules)
 
@@ -131,24 +139,28 @@ def takes_rules(query: Tensor) -> bool:
 
 def attend_explicit(query: Tensor, key: Tensor, value: Tensor, causal: bool, rules: Rules = PLAIN) -> Tensor:
     """`attend` with explicit products and a softmax in at least float32."""
-    cap = rules.soft_cap
-    scores = scores_of(query, key, 1 / math.sqrt(query.shape[-1]) if rules.scale is None else rules.scale)
-    scores = scores if cap is None else cap * torch.tanh(scores / cap)
-    scores = scores if rules.bias is None else scores + rules.bias
+    scale = 1 / math.sqrt(query.shape[-1]) if rules.scale is None else rules.scale
+    scores = scores_of(query, key, scale)
+    if rules.soft_cap is not None:
+        scores = rules.soft_cap * torch.tanh(scores / rules.soft_cap)
+    if rules.bias is not None:
+        scores = scores + rules.bias
     seen = visible(query, key, causal, rules.mask, rules.window, rules.chunk)
     if seen is not None:
         scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
-    shares = shares_of(scores, rules.sink).to(value.dtype)
-    return (shares if rules.dropout is None else rules.dropout(shares)) @ value
+    weights = weights_of(scores, rules.sink).to(value.dtype)
+    if rules.dropout is not None:
+        weights = rules.dropout(weights)
+    return weights @ value
 
 
-def shares_of(scores: Tensor, sink: Tensor | None) -> Tensor:
+def weights_of(scores: Tensor, sink: Tensor | None) -> Tensor:
     """Attention weights exp(score) / (exp(sink) + Σ exp(score)): (B, H, T, S) -> (B, H, T, S)."""
     dtype = torch.promote_types(scores.dtype, torch.float32)
     if sink is None:
         return scores.softmax(-1, dtype=dtype)
-    column = sink.to(dtype)[:, None, None].expand(*scores.shape[:-1], 1)
-    return torch.cat((scores.to(dtype), column), -1).softmax(-1)[..., :-1]
+    sink_scores = sink.to(dtype)[:, None, None].expand(*scores.shape[:-1], 1)
+    return torch.cat((scores.to(dtype), sink_scores), -1).softmax(-1)[..., :-1]
 
 
 def scores_of(query: Tensor, key: Tensor, scale: float) -> Tensor:
@@ -177,8 +189,8 @@ def attend_fused(query: Tensor, key: Tensor, value: Tensor, causal: bool, rules:
     bias = None if rules.bias is None else rules.bias.to(query.dtype)
     if bias is not None and seen is not None:
         bias = bias.masked_fill(~seen, torch.finfo(bias.dtype).min)
-    given = seen if bias is None else bias
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=given, scale=rules.scale)
+    attn_mask = seen if bias is None else bias
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=attn_mask, scale=rules.scale)
 
 
 def attend_flex(query: Tensor, key: Tensor, value: Tensor, causal: bool, rules: Rules = PLAIN) -> Tensor:
@@ -187,39 +199,48 @@ def attend_flex(query: Tensor, key: Tensor, value: Tensor, causal: bool, rules: 
     Compiled, it is one kernel that stores neither scores nor bias; in eager mode, as in tests, it computes all of them.
     A sink scales each query's output by 1 / (1 + exp(sink) / Σ exp(score)) = σ(log Σ exp(score) − sink).
     """
-    slopes, window, chunk, soft_cap = rules.slopes, rules.window, rules.chunk, rules.soft_cap
+    slopes = rules.slopes
+    window = rules.window
+    chunk = rules.chunk
+    soft_cap = rules.soft_cap
 
-    def seen(batch: Tensor, head: Tensor, t: Tensor, s: Tensor) -> Tensor:
-        near = t - s if causal else (t - s).abs()
-        found = near >= 0 if window is None else (near >= 0) & (near < window)
-        return found if chunk is None else found & (t // chunk == s // chunk)
+    def is_seen(batch: Tensor, head: Tensor, t: Tensor, s: Tensor) -> Tensor:
+        distance = t - s if causal else (t - s).abs()
+        seen = distance >= 0 if window is None else (distance >= 0) & (distance < window)
+        return seen if chunk is None else seen & (t // chunk == s // chunk)
 
-    def changed(score: Tensor, batch: Tensor, head: Tensor, t: Tensor, s: Tensor) -> Tensor:
+    def change_score(score: Tensor, batch: Tensor, head: Tensor, t: Tensor, s: Tensor) -> Tensor:
         score = score if soft_cap is None else soft_cap * torch.tanh(score / soft_cap)
         return score if slopes is None else score - slopes[head] * (t - s).abs()
 
-    sizes = query.shape[-2], key.shape[-2]
-    blocks = create_block_mask(seen, None, None, *sizes, device=query.device) if causal or window or chunk else None
-    given = query.to(value.dtype), key.to(value.dtype), value  # autocast does not cast normalised queries and keys
-    rule = None if slopes is None and soft_cap is None else changed
+    blocks = None
+    if causal or window or chunk:
+        blocks = create_block_mask(is_seen, None, None, query.shape[-2], key.shape[-2], device=query.device)
+    query = query.to(value.dtype)  # autocast does not cast normalised queries and keys
+    key = key.to(value.dtype)
+    score_mod = None if slopes is None and soft_cap is None else change_score
     if rules.sink is None:
-        return flex_attention(*given, rule, blocks, rules.scale)
-    found, log_sum = flex_attention(*given, rule, blocks, rules.scale, return_lse=True)
-    return found * torch.sigmoid(log_sum - rules.sink[:, None])[..., None].to(found.dtype)
+        return flex_attention(query, key, value, score_mod, blocks, rules.scale)
+    output, log_sum = flex_attention(query, key, value, score_mod, blocks, rules.scale, return_lse=True)
+    return output * torch.sigmoid(log_sum - rules.sink[:, None])[..., None].to(output.dtype)
 
 
 def visible(
     query: Tensor, key: Tensor, causal: bool, mask: Tensor | None, window: int | None, chunk: int | None = None
 ) -> Tensor | None:
     """True where a query may see a key, broadcastable to (B, H, T, S); None if every query sees every key."""
-    seen = None if mask is None else mask[:, None, None, :].bool()
-    if causal or window is not None or chunk is not None:
-        near = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device)
-        if causal or window is not None:
-            near = near.tril(0 if causal else window - 1)  # type: ignore[operator]  # a window is given where not causal
-        near = near if window is None else near.triu(1 - window)
-        if chunk is not None:
-            of_query, of_key = (torch.arange(x.shape[-2], device=x.device) // chunk for x in (query, key))
-            near = near & (of_query[:, None] == of_key)
-        seen = near if seen is None else near & seen
-    return seen
+    real = None if mask is None else mask[:, None, None, :].bool()
+    if not causal and window is None and chunk is None:
+        return real
+    seen = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device)
+    if causal:
+        seen = seen.tril()
+    elif window is not None:
+        seen = seen.tril(window - 1)
+    if window is not None:
+        seen = seen.triu(1 - window)
+    if chunk is not None:
+        query_chunk = torch.arange(query.shape[-2], device=query.device) // chunk
+        key_chunk = torch.arange(key.shape[-2], device=key.device) // chunk
+        seen = seen & (query_chunk[:, None] == key_chunk)
+    return seen if real is None else seen & real

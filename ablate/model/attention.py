@@ -8,12 +8,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ablate.config.ranges import above, at_least
+from ablate.config.ranges import BadValue, above, at_least
 from ablate.config.targets import chosen_class
 from ablate.model.attend import Attention
 from ablate.model.init import tag, with_role
 from ablate.model.norm import RMSNorm
-from ablate.model.position import Places, doubled, rotate, thinned
+from ablate.model.position import Places, Rotation, doubled, rotate, thinned
 from ablate.model.shape import Shape
 
 
@@ -51,96 +51,115 @@ class GQA(Attention):
         value_residual: Literal["identity", "learned"] | None = None,
     ):
         super().__init__(shape)
-        dim, heads, head_dim = shape.dim, shape.heads, shape.head_dim
-        kv_heads = heads if kv_heads is None else kv_heads
+        dim = shape.dim
+        heads = shape.heads
+        head_dim = shape.head_dim
+        if kv_heads is None:
+            kv_heads = heads
         if kv_heads < 1 or heads % kv_heads:
-            raise ValueError(f"attention.kv_heads={kv_heads} must divide model.heads={heads}")
-        self.groups = heads // kv_heads
+            raise BadValue("kv_heads", f"must divide the {heads} heads, not {kv_heads}")
+        if window is not None:
+            at_least("window", window, 1)
+        if chunk is not None:
+            at_least("chunk", chunk, 1)
+        if soft_cap is not None:
+            above("soft_cap", soft_cap, 0)
+        self.groups = heads // kv_heads  # query heads per key and value
         self.scale = 1 / math.sqrt(head_dim) if scale is None else scale
+        self.window = window
+        self.chunk = chunk
+        self.soft_cap = soft_cap
+        self.value_residual = value_residual
+        self.shares = None
         self.query = tag(nn.Linear(dim, heads * head_dim, bias), "in")
         self.key = tag(nn.Linear(dim, kv_heads * head_dim, bias), "in")
         self.value = tag(nn.Linear(dim, kv_heads * head_dim, bias), "in")
         self.out = tag(nn.Linear(heads * head_dim, dim, bias), "out")
-        self.query_norm, self.key_norm = self.norms(qk_norm, over, eps, gain)
+        self.over = over or "head"
+        norm = self.normed_by if qk_norm is None else chosen_class("attention", "qk_norm", qk_norm)
+        if norm is None and (over is not None or eps is not None or gain is not None):
+            problem = "over, eps and gain need a norm of queries and keys"
+            raise ValueError(f"{problem}; write qk_norm=rms, or ln")
+        self.query_norm = None
+        self.key_norm = None
+        if norm is not None:
+            eps = 1e-6 if eps is None else eps
+            over_all = self.over == "all"
+            self.query_norm = norm(heads * head_dim if over_all else head_dim, eps, gain)
+            self.key_norm = norm(kv_heads * head_dim if over_all else head_dim, eps, gain)
         gate = gate or self.gated
-        gates = heads * (head_dim if gate == "feature" else 1)
-        self.gate = None if gate is None else tag(nn.Linear(dim, gates, bias), "in")
-        self.window = None if window is None else at_least("attention.window", window, 1)
-        self.chunk = None if chunk is None else at_least("attention.chunk", chunk, 1)
-        if window or chunk:
-            self.note = "its FLOPs are counted over all pairs, as they are computed here"
-        self.soft_cap = None if soft_cap is None else above("attention.soft_cap", soft_cap, 0)
-        self.value_residual, self.shares = value_residual, None
+        self.gate = None
+        if gate is not None:
+            self.gate = tag(nn.Linear(dim, heads * head_dim if gate == "feature" else heads, bias), "in")
         if sink == "learned":
             self.sink = nn.Parameter(torch.zeros(heads))
         elif sink == "zero":
             self.register_buffer("sink", torch.zeros(heads), persistent=False)
+        if window or chunk:
+            self.note = "its FLOPs are counted over all pairs, as they are computed here"
 
-    def norms(
-        self, kind: str | None, over: str | None, eps: float | None, gain: bool | None
-    ) -> tuple[nn.Module | None, nn.Module | None]:
-        """The norms of queries and keys, if any."""
-        made = self.normed_by if kind is None else chosen_class("attention", "qk_norm", kind)
-        if made is None and (over, eps, gain) != (None, None, None):
-            problem = "attention.over, attention.eps and attention.gain need a norm of queries and keys"
-            raise ValueError(f"{problem}; write attention.qk_norm=rms, or ln")
-        self.over = over or "head"
-        if made is None:
-            return None, None
-        sizes = (self.head_dim if self.over == "head" else layer.out_features for layer in (self.query, self.key))
-        query, key = (made(int(size), 1e-6 if eps is None else eps, gain) for size in sizes)
-        return query, key
-
-    def find(self, x: Tensor, places: Places, causal: bool, mask: Tensor | None, memory: Tensor | None) -> Tensor:
-        if self.gate is None:
-            return super().find(x, places, causal, mask, memory)
-        # Computed first: the order in which gradients of x are added changes rounding.
-        gate = torch.sigmoid(self.gate(x))
-        found = super().find(x, places, causal, mask, memory)
-        return (gate if gate.shape == found.shape else gate.repeat_interleave(self.head_dim, -1)) * found
+    def forward(
+        self, x: Tensor, places: Places, causal: bool, mask: Tensor | None = None, memory: Tensor | None = None
+    ) -> Tensor:  # (B, T, C), memory (B, S, C), mask of what is attended to (B, S) -> (B, T, C)
+        # Before the projections: the order in which gradients of x are added changes rounding.
+        gate = None if self.gate is None else torch.sigmoid(self.gate(x))
+        heads = self.merge_heads(self.attend(x, places, causal, mask, memory))
+        if gate is not None:
+            if gate.shape != heads.shape:  # one number per head
+                gate = gate.repeat_interleave(self.head_dim, -1)
+            heads = gate * heads
+        return self.out(heads)
 
     def project(self, x: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor, Tensor]:
-        of_query, of_key = places.rotations(self.window)
-        query = rotate(self.normed(self.query(x), self.query_norm), of_query)
-        key = rotate(self.normed(self.key(memory), self.key_norm), of_key)
-        return query, self.repeat_kv(key), self.mixed(memory, places)
-
-    def values(self, x: Tensor) -> Tensor:
-        """This layer's values: (B, S, C) -> (B, H, S, D)."""
-        return self.repeat_kv(self.split_heads(self.value(x)))
-
-    def mixed(self, memory: Tensor, places: Places) -> Tensor:
-        """This layer's values, mixed with those of the first layer if given: (B, S, C) -> (B, H, S, D)."""
+        """Queries (B, H, T, D), keys and values (B, H, S, D), each group's repeated for all of its query heads."""
+        query_rotation, key_rotation = places.rotations(self.window)
+        query = rotate(self.normed_heads(self.query(x), self.query_norm), query_rotation)
+        key = rotate(self.normed_heads(self.key(memory), self.key_norm), key_rotation)
+        key = self.repeat_kv(key)
         if places.values is None:
-            return self.values(memory)
-        if self.shares is None:
-            return places.values  # this is the first layer, and they are its own
-        first, own = self.shares
-        return first * places.values + own * self.values(memory)
+            value = self.values(memory)
+        elif self.shares is None:  # this is the first layer, whose values they are
+            value = places.values
+        else:
+            first_share, share = self.shares
+            value = first_share * places.values + share * self.values(memory)
+        return query, key, value
 
-    def follow(self) -> None:
-        """Mix in the values of the first layer from now on."""
-        self.shares = (0.5, 0.5) if self.value_residual == "identity" else nn.Parameter(torch.full((2,), 0.5))
-
-    def normed(self, x: Tensor, norm: nn.Module | None) -> Tensor:  # (B, T, H · D) -> (B, H, T, D)
+    def normed_heads(self, x: Tensor, norm: nn.Module | None) -> Tensor:  # (B, T, H · D) -> (B, H, T, D)
         """Split into heads and normalise, in the order that `over` needs."""
         if norm is None:
             return self.split_heads(x)
-        return self.split_heads(norm(x)) if self.over == "all" else norm(self.split_heads(x))
+        if self.over == "all":
+            return self.split_heads(norm(x))
+        return norm(self.split_heads(x))
+
+    def values(self, x: Tensor) -> Tensor:
+        """This layer's values, before a value residual: (B, S, C) -> (B, H, S, D)."""
+        return self.repeat_kv(self.split_heads(self.value(x)))
 
     def repeat_kv(self, x: Tensor) -> Tensor:
         """Repeat each group's keys or values for all of its query heads: (B, G, S, D) -> (B, H, S, D)."""
         return x if self.groups == 1 else x.repeat_interleave(self.groups, -3)
 
+    def follow(self) -> None:
+        """Mix in the values of the first layer from now on."""
+        self.shares = (0.5, 0.5) if self.value_residual == "identity" else nn.Parameter(torch.full((2,), 0.5))
+
 
 def with_options(init: Callable[..., None]) -> Callable[..., None]:
     """Extend a constructor's signature, which is its schema, by the options of GQA, to which it passes `**options`."""
-    signature = inspect.signature(init)
-    own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
-    more = [each for each in inspect.signature(GQA).parameters.values() if each.kind is each.KEYWORD_ONLY]
-    named: Any = init
-    named.__signature__ = signature.replace(parameters=[*own, *more])
-    named.__annotations__ |= {each.name: each.annotation for each in more}
+    parameters = []
+    for parameter in inspect.signature(init).parameters.values():
+        if parameter.kind is not parameter.VAR_KEYWORD:
+            parameters.append(parameter)
+    annotations = {}
+    for parameter in inspect.signature(GQA).parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            parameters.append(parameter)
+            annotations[parameter.name] = parameter.annotation
+    extended: Any = init
+    extended.__signature__ = inspect.Signature(parameters)
+    extended.__annotations__ |= annotations
     return init
 
 
@@ -192,27 +211,39 @@ class Differential(GQA):
 
     def __init__(self, shape: Shape, layer: int, kv_heads: int | None, bias: bool, scale: float | None, eps: float):
         if shape.head_dim % 2:
-            raise ValueError(f"heads of {shape.head_dim} features must be even for attention=differential")
+            raise ValueError(f"a head of {shape.head_dim} features must be even, for two halves")
         half = shape.head_dim // 2
         super().__init__(shape, kv_heads, bias, half**-0.5 if scale is None else scale)
-        self.half, self.start = half, 0.8 - 0.6 * math.exp(-0.3 * layer)
+        self.half = half
+        self.start = 0.8 - 0.6 * math.exp(-0.3 * layer)  # λ₀
         self.lambdas = nn.ParameterList(with_role(torch.zeros(half), "own", own_std=0.1) for _ in range(4))
         self.norm = RMSNorm(shape.head_dim, eps)
 
-    def find(self, x: Tensor, places: Places, causal: bool, mask: Tensor | None, memory: Tensor | None) -> Tensor:
-        found = self.attend(x, doubled(places), causal, mask, memory)
-        first, second = found.unflatten(-3, (-1, 2)).unbind(-3)  # (B, H, T, D) each
+    def forward(
+        self, x: Tensor, places: Places, causal: bool, mask: Tensor | None = None, memory: Tensor | None = None
+    ) -> Tensor:  # (B, T, C), memory (B, S, C), mask of what is attended to (B, S) -> (B, T, C)
+        halves = self.attend(x, doubled(places), causal, mask, memory)  # (B, 2 · H, T, D)
+        first, second = halves.unflatten(-3, (-1, 2)).unbind(-3)
         a, b, c, d = self.lambdas
         share = torch.exp((a * b).sum()) - torch.exp((c * d).sum()) + self.start
-        return self.merge_heads((1 - self.start) * self.norm(first - share * second))
+        heads = (1 - self.start) * self.norm(first - share * second)
+        return self.out(self.merge_heads(heads))
 
     def project(self, x: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys (B, 2 · H, T, D / 2), with the halves of a head adjacent, and values (B, 2 · H, T, D)."""
-        halves = (y.unflatten(-1, (-1, self.half)).transpose(-3, -2) for y in (self.query(x), self.key(memory)))
-        turns = (turn and thinned(turn, turn[0].shape[-1] // 2) for turn in places.rotations())
-        query, key = map(rotate, halves, turns)
+        query_rotation, key_rotation = places.rotations()
+        query = self.query(x).unflatten(-1, (-1, self.half)).transpose(-3, -2)
+        key = self.key(memory).unflatten(-1, (-1, self.half)).transpose(-3, -2)
+        query = rotate(query, half_rotation(query_rotation))
+        key = rotate(key, half_rotation(key_rotation))
         key = key.unflatten(-3, (-1, 2)).repeat_interleave(self.groups, -4).flatten(-4, -3)
-        return query, key, self.split_heads(self.value(memory)).repeat_interleave(2 * self.groups, -3)
+        value = self.split_heads(self.value(memory)).repeat_interleave(2 * self.groups, -3)
+        return query, key, value
+
+
+def half_rotation(rotation: Rotation | None) -> Rotation | None:
+    """A rotation of half as many features."""
+    return rotation and thinned(rotation, rotation[0].shape[-1] // 2)
 
 
 class MLA(Attention):
@@ -234,29 +265,45 @@ class MLA(Attention):
         eps: float,
     ):
         super().__init__(shape)
-        heads, size, dim = shape.heads, shape.head_dim, shape.dim
-        rank = 2 * size if kv_rank is None else at_least("attention.kv_rank", kv_rank, 1)
-        turned = size // 2 if rope_dim is None else at_least("attention.rope_dim", rope_dim, 1)
-        read = dim if query_rank is None else at_least("attention.query_rank", query_rank, 1)
-        self.heads, self.rope_dim = heads, turned
-        self.scale = (size + turned) ** -0.5 if scale is None else scale
-        self.query_down = None if query_rank is None else tag(nn.Linear(dim, read, bias), "in")
-        self.query_norm = None if query_rank is None else RMSNorm(read, eps)
-        self.query = tag(nn.Linear(read, heads * (size + turned), bias), "in")
-        self.latent, self.latent_norm = tag(nn.Linear(dim, rank, bias), "in"), RMSNorm(rank, eps)
-        self.turned_key = tag(nn.Linear(dim, turned, bias), "in")
-        self.key = tag(nn.Linear(rank, heads * size, bias), "in")
-        self.value = tag(nn.Linear(rank, heads * size, bias), "in")
+        heads = shape.heads
+        dim = shape.dim
+        size = shape.head_dim
+        if kv_rank is None:
+            kv_rank = 2 * size
+        if rope_dim is None:
+            rope_dim = size // 2
+        at_least("kv_rank", kv_rank, 1)
+        at_least("rope_dim", rope_dim, 1)
+        self.heads = heads
+        self.rope_dim = rope_dim
+        self.scale = (size + rope_dim) ** -0.5 if scale is None else scale
+        self.query_down = None
+        self.query_norm = None
+        if query_rank is not None:
+            at_least("query_rank", query_rank, 1)
+            self.query_down = tag(nn.Linear(dim, query_rank, bias), "in")
+            self.query_norm = RMSNorm(query_rank, eps)
+        self.query = tag(nn.Linear(query_rank or dim, heads * (size + rope_dim), bias), "in")
+        self.latent = tag(nn.Linear(dim, kv_rank, bias), "in")
+        self.latent_norm = RMSNorm(kv_rank, eps)
+        self.turned_key = tag(nn.Linear(dim, rope_dim, bias), "in")
+        self.key = tag(nn.Linear(kv_rank, heads * size, bias), "in")
+        self.value = tag(nn.Linear(kv_rank, heads * size, bias), "in")
         self.out = tag(nn.Linear(heads * size, dim, bias), "out")
 
     def project(self, x: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys (B, H, T, D + rope_dim), values (B, H, S, D)."""
-        of_query, of_key = (thinned(turn, self.rope_dim) for turn in places.rotations())
+        query_rotation, key_rotation = places.rotations()
         if self.query_down is not None and self.query_norm is not None:
             x = self.query_norm(self.query_down(x))
         query = self.query(x).unflatten(-1, (self.heads, -1)).transpose(-3, -2)
-        plain, turned = query.split((self.head_dim, self.rope_dim), -1)
+        plain_query, turned_query = query.split((self.head_dim, self.rope_dim), -1)
         latent = self.latent_norm(self.latent(memory))
-        key, value = self.split_heads(self.key(latent)), self.split_heads(self.value(latent))
-        shared = rotate(self.turned_key(memory)[..., None, :, :], of_key).expand(*key.shape[:-1], -1)
-        return torch.cat((plain, rotate(turned, of_query)), -1), torch.cat((key, shared), -1), value
+        plain_key = self.split_heads(self.key(latent))
+        value = self.split_heads(self.value(latent))
+        turned_key = rotate(self.turned_key(memory)[..., None, :, :], thinned(key_rotation, self.rope_dim))
+        turned_key = turned_key.expand(*plain_key.shape[:-1], -1)
+        turned_query = rotate(turned_query, thinned(query_rotation, self.rope_dim))
+        query = torch.cat((plain_query, turned_query), -1)
+        key = torch.cat((plain_key, turned_key), -1)
+        return query, key, value

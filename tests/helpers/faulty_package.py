@@ -32,11 +32,11 @@ class GateOfOne(MLP):
 
 
 class OffByOne(MHA):
-    def find(self, x, places, causal, mask, memory):
+    def attend(self, x, places, causal, mask, memory):
         query, key, value = self.project(x, x if memory is None else memory, places)
         near = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=x.device).tril(1)
         bias = torch.zeros(near.shape, dtype=x.dtype, device=x.device).masked_fill(~near, -1e9) if causal else None
-        return self.merge_heads(attend_explicit(query, key, value, False, Rules(bias, mask, scale=self.scale)))
+        return attend_explicit(query, key, value, False, Rules(bias, mask, scale=self.scale))
 
 
 class Odd(MHA):
@@ -46,11 +46,11 @@ class Odd(MHA):
         now = torch.arange(n, device=device)
         return (now <= now[:, None]) | ((now == now[:, None] + 1) & (now[:, None] % 2 == 1))
 
-    def find(self, x, places, causal, mask, memory):
+    def attend(self, x, places, causal, mask, memory):
         query, key, value = self.project(x, x if memory is None else memory, places)
         near = self.pairs(query.shape[-2], x.device)
         bias = torch.zeros(near.shape, dtype=x.dtype, device=x.device).masked_fill(~near, -1e9)
-        return self.merge_heads(attend_explicit(query, key, value, False, Rules(bias, mask, scale=self.scale)))
+        return attend_explicit(query, key, value, False, Rules(bias, mask, scale=self.scale))
 
 
 class Edge(Odd):
@@ -68,9 +68,9 @@ class Edge(Odd):
 class Trained(OffByOne):
     """Looks ahead in training alone."""
 
-    def find(self, x, places, causal, mask, memory):
+    def attend(self, x, places, causal, mask, memory):
         how = super() if self.training else super(OffByOne, self)
-        return how.find(x, places, causal, mask, memory)
+        return how.attend(x, places, causal, mask, memory)
 
 
 class Blind(MHA):
