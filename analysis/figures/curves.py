@@ -35,7 +35,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     result = names.merge(result, on="cell").reindex(columns=COLUMNS)
     name = naming.metric_name(manifest, *dict.fromkeys(metrics.values()))
     caption = f"{name}: {captions.band_text(result['n'])}; right: "
-    caption += "the last third" if is_long(result) else "differences to the first configuration"
+    caption += "the last third" if is_long(result) else "differences to the first configuration, without a band"
     if len(diverged):
         caption += "; × where a diverged run ended"
     result.attrs = names.attrs | {"x": f"training {by.removesuffix('s')}s", "y": name, "caption": [caption]}
@@ -64,10 +64,8 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
             right.set(xlabel=f"{table.attrs['x']}, the end")
         else:
             first = done[done["cell"] == rows["cell"].iloc[0]].set_index("tokens")["mean"]
-            base = done["tokens"].map(first)
-            draw_lines(
-                right, done.assign(mean=done["mean"] - base, low=done["low"] - base, high=done["high"] - base), page
-            )
+            change = done["mean"] - done["tokens"].map(first)
+            draw_lines(right, done.assign(mean=change, low=change, high=change), page)  # the band is not of differences
             right.set(xlabel=table.attrs["x"], ylabel="difference to the first")
         right.locator_params(axis="x", nbins=5)
         log_axis(left.xaxis)
