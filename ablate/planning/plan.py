@@ -7,8 +7,8 @@
     study_of          with the study's name and claims
     next_round        -> Plan: the runs of a round, with what is done
 
-The steps from check_cells on need torch; a misspelt name is answered before it is loaded.  Each step collects the
-mistakes that it finds; PlanError has those of all steps up to the first that cannot go on.
+A misspelt name is answered before torch is loaded, which only cells need that the cache does not have.  Each step
+collects the mistakes that it finds; PlanError has those of all steps up to the first that cannot go on.
 """
 
 import dataclasses
