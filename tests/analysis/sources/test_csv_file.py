@@ -148,7 +148,7 @@ def test_a_metric_without_a_split_is_drawn_like_any_other(tmp_path: Path) -> Non
     assert set(drawn["seeds"]["facet"]) == {"accuracy"}
     assert sorted(drawn["seeds"]["value"]) == sorted(study.runs["accuracy"])
     shown = drawn["curves"].set_index(["cell", "tokens"])["mean"]
-    assert shown["a", 10] == pytest.approx(0.63) and set(drawn["curves"]["metric"]) == {"accuracy"}
+    assert shown["a", 10] == pytest.approx(0.63) and drawn["curves"].attrs["y"] == "accuracy"
     on_page = chart(case)
     assert on_page and on_page["layout"]["yaxis"]["title"]["text"] == "accuracy"
     assert "solved" not in figures.tables(case, figures.edits(case))
