@@ -10,7 +10,7 @@ from torch import nn
 from ablate.config.components import NESTED, NUMBERS, PLACE, RESERVED, WIRING, bind, own_of, parameters_of, resolve
 from ablate.config.depth import layer_of, mapped, variants_of
 from ablate.config.errors import BadComponent
-from ablate.config.ranges import at_least
+from ablate.config.ranges import at_least, within
 from ablate.config.schema import Config
 from ablate.model.embedding import Embedding, check_tied
 from ablate.model.init import initialise
@@ -32,14 +32,16 @@ def initialised_model(config: Config, task: Any, seed: int) -> nn.Module:
 def build_model(config: Config, task: Any) -> nn.Module:
     """The model of a resolved configuration for a task, on the current default device, not yet initialised.  Raises
     BadComponent or ValueError if components do not fit together."""
-    model, base = bare_model(config, task), base_of(config)
-    if base is not None:
-        with torch.device("meta"):  # only shapes are read
-            try:
-                other = bare_model(base, task)
-            except ValueError as error:  # about sizes that the user did not write
-                raise BadComponent("parametrization.base_dim", f"{base.model.dim} makes no model ({error})") from None
-            parametrization_of(config).follow(model, other)
+    model = ModelBuilder(config, task).build()
+    base = base_of(config)
+    if base is None:
+        return model
+    with torch.device("meta"):  # only shapes are read
+        try:
+            base_model = ModelBuilder(base, task).build()
+        except ValueError as error:  # about sizes that the user did not write
+            raise BadComponent("parametrization.base_dim", f"{base.model.dim} makes no model ({error})") from None
+        parametrization_of(config).follow(model, base_model)
     return model
 
 
@@ -77,62 +79,119 @@ def parametrization_of(config: Config) -> Parametrization:
     return bind("parametrization", config.parametrization, {}, config.user)()
 
 
-def bare_model(config: Config, task: Any) -> nn.Module:
-    """See `build_model`; without the parametrization."""
-    whole, user = shape(config, task), config.user
-    given = offered(whole)
-    placed = given | dict.fromkeys(PLACE)
-    make = {name: each_layer(config, name, placed) for name in ("norm", "ffn", "attention")}
-    make["residual"] = each_layer(config, "residual", placed | dict.fromkeys(WIRING))
-    table = offered(dataclasses.replace(whole, dim=whole.table_dim))  # position and embed_norm have this width
-    make["embed_norm"] = each_layer(config, "norm", table | dict.fromkeys(PLACE))
-    make["cross_attention"] = each_layer(config, "cross_attention", placed | dict.fromkeys(NESTED))
-    norms, crossing, tables = list[nn.Module](), list[nn.Module](), list[nn.Module]()
+class ModelBuilder:
+    """Builds a model from its parts, which the constructors of a configuration's variants make; without the
+    parametrization.  Each method makes a new module, for one place of the model."""
 
-    def norm(layer: int | None = None, of: str = "norm") -> nn.Module:
-        norms.append(at(layer, make[of])())
-        return norms[-1]
+    def __init__(self, config: Config, task: Any):
+        self.config = config
+        self.shape = model_shape(config, task)
+        self.has_norm = False  # whether the model has any
+        self.has_embedding = False
+        self.has_cross_attention = False  # one that is not the layer's own attention
+        arguments = offered(self.shape)
+        in_layer = arguments | dict.fromkeys(PLACE)
+        # Position encodings and norms beside an embedding have its width.
+        beside_embedding = offered(dataclasses.replace(self.shape, dim=self.shape.table_dim))
+        self.norms = self.constructors("norm", in_layer)
+        self.ffns = self.constructors("ffn", in_layer)
+        self.attentions = self.constructors("attention", in_layer)
+        self.residuals = self.constructors("residual", in_layer | dict.fromkeys(WIRING))
+        self.embedding_norms = self.constructors("norm", beside_embedding | dict.fromkeys(PLACE))
+        self.cross_attentions = self.constructors("cross_attention", in_layer | dict.fromkeys(NESTED))
+        self.positions = self.constructors("position", beside_embedding)
+        vocab = {"vocab": self.shape.vocab}
+        self.make_embedding = bind("embedding", config.embedding, arguments | vocab, config.user)
 
-    def embedding() -> nn.Module:
-        tables.append(make_table())
-        if whole.tie_embeddings:
-            check_tied(tables[-1], whole.vocab, whole.table_dim)
-        return tables[-1]
+    def constructors(self, group: str, arguments: dict[str, Any]) -> list[partial[Any]]:
+        """The constructors of a group's variants, one per layer; layers of one variant have the same."""
+        user = self.config.user
+        make = lambda settings: bind(group, settings, arguments, user)  # noqa: E731
+        return layer_of(getattr(self.config, group), make, self.config.model.layers)
 
-    def across(layer: int) -> nn.Module:
-        found = at(layer, make["cross_attention"])
-        crossing.append(found(attention=at(layer, make["attention"])) if follows(found) else found())
-        if not follows(found) and mixes_values(crossing[-1]):
+    def norm(self, layer: int | None = None) -> nn.Module:
+        """A norm of a layer, or outside of the layers."""
+        self.has_norm = True
+        return in_place(self.norms, layer)()
+
+    def embedding_norm(self) -> nn.Module:
+        """A norm of an embedding's width."""
+        self.has_norm = True
+        return in_place(self.embedding_norms, None)()
+
+    def embedding(self) -> nn.Module:
+        """A token embedding."""
+        self.has_embedding = True
+        embedding = self.make_embedding()
+        if self.shape.tie_embeddings:
+            check_tied(embedding, self.shape.vocab, self.shape.table_dim)
+        return embedding
+
+    def position(self) -> nn.Module:
+        """The position encoding of a stack."""
+        variants = list(dict.fromkeys(self.positions))
+        if len(variants) == 1:
+            return variants[0]()
+        parts = [make() for make in variants]
+        return OverLayers(parts, [variants.index(make) for make in self.positions])
+
+    def cross_attention(self, layer: int) -> nn.Module:
+        """The cross-attention of a layer: a second module of its own attention, or a separate choice."""
+        make = in_place(self.cross_attentions, layer)
+        if follows_attention(make):
+            return make(attention=in_place(self.attentions, layer))
+        self.has_cross_attention = True
+        module = make()
+        if mixes_values(module):
             raise BadComponent("cross_attention.value_residual", "is for self-attention; leave it out")
-        return crossing[-1]
+        return module
 
-    def block(layer: int, cross: bool = False) -> nn.Module:
-        attention, ffn = at(layer, make["attention"])(), at(layer, make["ffn"])()
-        source = across(layer) if cross else None
-        return at(layer, make["residual"])(sublayers=Sublayers(attention, source, ffn, partial(norm, layer)))
+    def block(self, layer: int, crosses: bool = False) -> nn.Module:
+        """A layer; one that `crosses` also attends to a memory."""
+        attention = in_place(self.attentions, layer)()
+        ffn = in_place(self.ffns, layer)()
+        cross_attention = self.cross_attention(layer) if crosses else None
+        sublayers = Sublayers(attention, cross_attention, ffn, partial(self.norm, layer))
+        return in_place(self.residuals, layer)(sublayers=sublayers)
 
-    positions = each_layer(config, "position", table)
-    make_table = bind("embedding", config.embedding, given | {"vocab": whole.vocab}, user)
-    beside = partial(norm, of="embed_norm")
-    parts = Parts(block, partial(block, cross=True), norm, partial(encoding, positions), beside, embedding)
-    form = resolve("model", config.model._target_, user)
-    pieces = dataclasses.asdict(whole) | parts._asdict() | {"shape": whole, "parts": parts}
-    wanted = {key: value for key, value in pieces.items() if key in parameters_of(form)}
-    # Constructors use the global generator; restore it, since their draws are overwritten by `initialise`.
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(0)  # torch.manual_seed would seed the accelerators, too
-        model = form(**wanted, **own_of(config, "model"))
-    if whole.later_tokens and not getattr(model, "later", None):
-        raise BadComponent("objective", f"{form.__name__} makes no blocks for later tokens; write model=decoder")
-    keep_hidden(model, build_objective(config))
-    target, table_of = resolve("embedding", config.embedding["_target_"], user), config.embedding
-    plain = target is Embedding and not (table_of["width"] or table_of["frozen"])
-    if not tables and not plain:
-        problem = "has no effect: the inputs of this model are not ids, so it has no embedding table; leave it out"
-        raise BadComponent("embedding", problem)
-    idle = {"norm": not norms, "cross_attention": not (crossing or all(map(follows, make["cross_attention"])))}
-    model.unused = tuple(group for group, without in idle.items() if without)  # groups that this model does not use
-    return model
+    def cross_block(self, layer: int) -> nn.Module:
+        """A layer that also attends to a memory."""
+        return self.block(layer, crosses=True)
+
+    def build(self) -> nn.Module:
+        """The model.  Raises BadComponent if its parts do not fit together."""
+        config = self.config
+        form = resolve("model", config.model._target_, config.user)
+        parts = Parts(self.block, self.cross_block, self.norm, self.position, self.embedding_norm, self.embedding)
+        available = dataclasses.asdict(self.shape) | parts._asdict() | {"shape": self.shape, "parts": parts}
+        arguments = {name: value for name, value in available.items() if name in parameters_of(form)}
+        # Constructors use the global generator; restore it, since their draws are overwritten by `initialise`.
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)  # torch.manual_seed would seed the accelerators, too
+            model = form(**arguments, **own_of(config, "model"))
+        if self.shape.later_tokens and not getattr(model, "later", None):
+            raise BadComponent("objective", f"{form.__name__} makes no blocks for later tokens; write model=decoder")
+        keep_hidden(model, build_objective(config))
+        if not self.has_embedding and not self.embeds_plainly():
+            problem = "has no effect: the inputs of this model are not ids, so it has no embedding table; leave it out"
+            raise BadComponent("embedding", problem)
+        model.unused = self.unused_groups()
+        return model
+
+    def embeds_plainly(self) -> bool:
+        """Whether the choice of an embedding is the usual one."""
+        settings = self.config.embedding
+        is_plain = resolve("embedding", settings["_target_"], self.config.user) is Embedding
+        return is_plain and not settings["width"] and not settings["frozen"]
+
+    def unused_groups(self) -> tuple[str, ...]:
+        """The groups whose choice changes nothing in this model."""
+        groups = []
+        if not self.has_norm:
+            groups.append("norm")
+        if not self.has_cross_attention and not all(map(follows_attention, self.cross_attentions)):
+            groups.append("cross_attention")
+        return tuple(groups)
 
 
 def keep_hidden(model: nn.Module, objective: Objective) -> None:
@@ -152,43 +211,38 @@ def build_objective(config: Config) -> Objective:
     return bind("objective", config.objective, {}, config.user)()
 
 
-def each_layer(config: Config, group: str, given: dict[str, Any]) -> list[partial[Any]]:
-    """The constructors of a group's variant, one per layer."""
-    return layer_of(getattr(config, group), lambda node: bind(group, node, given, config.user), config.model.layers)
-
-
-def encoding(make: list[partial[Any]]) -> nn.Module:
-    """The position encoding of a stack, from the constructors for each layer."""
-    kinds = list(dict.fromkeys(make))  # layers of one variant have the same constructor
-    return kinds[0]() if len(kinds) == 1 else OverLayers([kind() for kind in kinds], [kinds.index(own) for own in make])
-
-
-def follows(cross: partial[Any]) -> bool:
-    """Whether cross-attention is built from the layer's own attention."""
-    return not cross.keywords.keys().isdisjoint(NESTED)
-
-
-def at(layer: int | None, make: list[partial[Any]]) -> partial[Any]:
+def in_place(constructors: list[partial[Any]], layer: int | None) -> partial[Any]:
     """A layer's constructor, with its layer number if it takes one; without a layer, that of the last layer."""
-    found = make[-1 if layer is None else layer]
-    return partial(found, layer=layer) if "layer" in found.keywords else found
+    make = constructors[-1 if layer is None else layer]
+    return partial(make, layer=layer) if "layer" in make.keywords else make
+
+
+def follows_attention(cross_attention: partial[Any]) -> bool:
+    """Whether cross-attention is built from the layer's own attention."""
+    return not cross_attention.keywords.keys().isdisjoint(NESTED)
 
 
 def build_init(config: Config, task: Any) -> Any:
     """The initialisation of a resolved configuration's model for a task."""
-    return bind("init", config.init, offered(shape(config, task)), config.user)()
+    return bind("init", config.init, offered(model_shape(config, task)), config.user)()
 
 
-def shape(config: Config, task: Any) -> ModelShape:
-    """The sizes of a model, from its configuration and task.  Raises ValueError if heads do not divide the width."""
-    model, width = config.model, config.embedding.get("width")
+def model_shape(config: Config, task: Any) -> ModelShape:
+    """The sizes of a model, from its configuration and task.  Raises ValueError for sizes that make none."""
+    model = config.model
+    width = config.embedding.get("width")
+    if width is not None:
+        at_least("embedding.width", width, 1)
+    within("model.dropout", model.dropout, 0, 1, "[)")
     if model.head_dim is None and model.dim % model.heads:
         raise ValueError(f"model.dim={model.dim} must be divisible by model.heads={model.heads}")
     stacks = getattr(resolve("model", model._target_, config.user), "stacks", ("decoder",))
+    sizes = {key: value for key, value in vars(model).items() if key not in RESERVED}
+    sizes["tie_embeddings"] = ties(config, task)
+    sizes["head_dim"] = model.head_dim or model.dim // model.heads
     return ModelShape(
-        **{key: value for key, value in vars(model).items() if key not in RESERVED}
-        | {"tie_embeddings": ties(config, task), "head_dim": model.head_dim or model.dim // model.heads},
-        embedding_dim=None if width is None else at_least("embedding.width", width, 1),
+        **sizes,
+        embedding_dim=width,
         context=task.context,
         encoder_layers=model.layers * ("encoder" in stacks),
         decoder_layers=model.layers * ("decoder" in stacks),

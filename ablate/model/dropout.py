@@ -20,7 +20,7 @@ class Dropout(nn.Module):
 
     def __init__(self, p: float):
         super().__init__()
-        self.p = within("model.dropout", p, 0, 1, "[)")
+        self.p = within("dropout", p, 0, 1, "[)")
         self.key: Tensor
         self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
         self.first: Tensor

@@ -43,7 +43,7 @@ class Normal(Init):
     """N(0, std²) for every matrix (BERT, Devlin 2018, arXiv 1810.04805)."""
 
     def __init__(self, std: float):
-        self.std = at_least("init.std", std, 0)
+        self.std = at_least("std", std, 0)
 
     def scale(self, role: str, fan_in: int, fan_out: int) -> float:
         return self.std
@@ -53,7 +53,7 @@ class GPT2(Init):
     """N(0, std²) for every matrix, std / √(2 · layers) for those that write to the residual stream (Radford 2019)."""
 
     def __init__(self, layers: int, std: float):
-        self.std, self.layers = at_least("init.std", std, 0), layers
+        self.std, self.layers = at_least("std", std, 0), layers
 
     def scale(self, role: str, fan_in: int, fan_out: int) -> float:
         return self.std / math.sqrt(2 * self.layers) if role == "out" else self.std
@@ -71,7 +71,7 @@ class Xavier(Init):
     """N(0, gain² · 2 / (fan_in + fan_out)) for matrices, N(0, 1 / dim) for embeddings (Glorot 2010; Vaswani 2017)."""
 
     def __init__(self, dim: int, gain: float):
-        self.gain, self.dim = at_least("init.gain", gain, 0), dim
+        self.gain, self.dim = at_least("gain", gain, 0), dim
 
     def scale(self, role: str, fan_in: int, fan_out: int) -> float:
         if role in ("embedding", "position", "head"):
@@ -85,7 +85,7 @@ class SmallEmbed(GPT2):
 
     def __init__(self, layers: int, std: float, embedding_std: float):
         super().__init__(layers, std)
-        self.embedding_std = at_least("init.embedding_std", embedding_std, 0)
+        self.embedding_std = at_least("embedding_std", embedding_std, 0)
 
     def scale(self, role: str, fan_in: int, fan_out: int) -> float:
         return self.embedding_std if role == "embedding" else super().scale(role, fan_in, fan_out)

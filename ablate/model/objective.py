@@ -42,8 +42,8 @@ class CrossEntropy(Objective):
     smoothing: Szegedy 2015, arXiv 1512.00567; z-loss: Chowdhery 2022, arXiv 2204.02311."""
 
     def __init__(self, label_smoothing: float, z: float):
-        self.label_smoothing = within("objective.label_smoothing", label_smoothing, 0, 1, "[)")
-        self.z = at_least("objective.z", z, 0)
+        self.label_smoothing = within("label_smoothing", label_smoothing, 0, 1, "[)")
+        self.z = at_least("z", z, 0)
         self.is_plain = type(self) is CrossEntropy and not (label_smoothing or z)
 
     def terms(self, logits: Tensor, targets: Tensor, later: Sequence[Tensor]) -> dict[str, Tensor]:
@@ -64,8 +64,8 @@ class MultiToken(CrossEntropy):
 
     def __init__(self, label_smoothing: float, z: float, tokens: int, weight: float):
         super().__init__(label_smoothing, z)
-        self.later = at_least("objective.tokens", tokens, 2) - 1
-        self.weight = above("objective.weight", weight, 0)
+        self.later = at_least("tokens", tokens, 2) - 1
+        self.weight = above("weight", weight, 0)
 
     def terms(self, logits: Tensor, targets: Tensor, later: Sequence[Tensor]) -> dict[str, Tensor]:
         """See Objective; targets beyond the end of a row are not scored."""

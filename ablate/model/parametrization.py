@@ -44,10 +44,10 @@ class MuP(Parametrization):
     """
 
     def __init__(self, base_dim: int, base_head_dim: int | None):
-        self.base_dim = at_least("parametrization.base_dim", base_dim, 1)
+        self.base_dim = at_least("base_dim", base_dim, 1)
         self.base_head_dim = base_head_dim
         if base_head_dim is not None:
-            at_least("parametrization.base_head_dim", base_head_dim, 1)
+            at_least("base_head_dim", base_head_dim, 1)
 
     def follow(self, model: nn.Module, base: nn.Module) -> None:
         follow_modules(model, base)

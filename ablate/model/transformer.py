@@ -52,8 +52,8 @@ class Stack(nn.Module):
                 part.note = "its local_base has no effect: no layer has a window"
         self.final_norm = parts.norm() if wants_final_norm(blocks) else None
         if self.later and self.final_norm is not None and running_norms(self.final_norm):
-            problem = "the heads of objective=multi_token share the final norm, whose running statistics would mix"
-            raise ValueError(problem)
+            problem = "heads of later tokens share the final norm, whose running statistics would mix"
+            raise BadComponent("objective", problem)
 
     def run(
         self,
@@ -133,13 +133,13 @@ class Encoder(Stack):
         super().__init__(shape, parts)
         ids = shape.features is None
         if shape.tie_embeddings and (shape.pool or not ids or shape.outputs != shape.vocab):
-            problem = "model.tie_embeddings=true needs targets that are also input tokens"
-            raise ValueError(f"{problem}; write model.tie_embeddings=false")
+            problem = "true needs targets that are also input tokens; write model.tie_embeddings=false"
+            raise BadComponent("model.tie_embeddings", problem)
         if shape.pool and any(getattr(module, "centres_positions", False) for module in self.modules()):
-            problem = "norm=instance sets the mean over positions, which a classifier uses, to 0"
-            raise ValueError(f"{problem}; choose another")
-        refuse_one_way(self.position.modules(), f"{ONE_WAY} position")
-        refuse_one_way(self.modules(), f"{ONE_WAY} attention")
+            problem = "sets the mean over positions, which a classifier uses, to 0; choose another"
+            raise BadComponent("norm", problem)
+        refuse_one_way("position", self.position.modules(), ONE_WAY)
+        refuse_one_way("attention", self.modules(), ONE_WAY)
         self.scale, self.pool, self.soft_cap = shape.embedding_scale, shape.pool, shape.soft_cap
         self.embed = parts.embedding() if ids else tag(nn.Linear(shape.features, shape.table_dim), "in")
         self.head = head(shape, shape.outputs, self.embed if shape.tie_embeddings else None)
@@ -193,9 +193,9 @@ class EncoderDecoder(nn.Module):
         self.source_embed = None if shape.share_embeddings else parts.embedding()
         self.encoder = Stack(shape, parts)
         self.decoder = Stack(shape, parts._replace(block=parts.cross_block))
-        refuse_one_way(self.encoder.position.modules(), f"{ONE_WAY} position")
-        crossing = (block.cross_attention for block in self.decoder.blocks)
-        refuse_one_way(crossing, "cannot attend to a source; add cross_attention=mha")
+        refuse_one_way("position", self.encoder.position.modules(), ONE_WAY)
+        cross_attentions = [block.cross_attention for block in self.decoder.blocks]
+        refuse_one_way("attention", cross_attentions, "cannot attend to a source; add cross_attention=mha")
         self.head = head(shape, shape.vocab, self.embed if shape.tie_embeddings else None)
 
     def forward(
@@ -262,8 +262,8 @@ def mean_over_positions(x: Tensor, mask: Tensor | None) -> Tensor:  # (B, T, C) 
 ONE_WAY = "reads from left to right, but an encoder needs all positions; choose another"
 
 
-def refuse_one_way(parts: Iterable[nn.Module], problem: str) -> None:
-    """Raise ValueError if a part is causal only."""
+def refuse_one_way(key: str, parts: Iterable[nn.Module], problem: str) -> None:
+    """Raise BadComponent if a part is causal only."""
     for part in parts:
         if getattr(part, "causal_only", False):
-            raise ValueError(f"{type(part).__name__} {problem}")
+            raise BadComponent(key, f"{type(part).__name__} {problem}")

@@ -12,6 +12,7 @@ from test_variants import CELLS, CONTEXT, COVER, VOCAB, built, configuration, na
 from torch import Tensor, nn
 
 from ablate.config.components import bind
+from ablate.config.errors import BadComponent
 from ablate.config.schema import Config
 from ablate.model.build import build_init, build_model
 from ablate.model.init import Init, Xavier, draw, draw_all, drawn_as, initialise, role_of, shared_draws, tag
@@ -209,8 +210,9 @@ def test_an_init_of_ones_own_needs_a_scale_alone() -> None:
 @pytest.mark.parametrize(("init", "key"), [("gpt2", "std"), ("xavier", "gain"), ("small_embed", "embedding_std")])
 def test_impossible_scales_are_refused(init: str, key: str) -> None:
     make = bind("init", read("init", init) | {key: -1.0}, {"layers": 2, "dim": 16})
-    with pytest.raises(ValueError, match=rf"init\.{key}"):
+    with pytest.raises(BadComponent, match="must be ≥ 0") as caught:
         make()
+    assert caught.value.key == f"init.{key}"
 
 
 # ---- shared draws

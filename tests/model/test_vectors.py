@@ -9,6 +9,7 @@ from empty_task import Blank
 from test_variants import CONTEXT, VOCAB, built, configuration, read
 
 from ablate.config.components import bind
+from ablate.config.errors import BadComponent
 from ablate.model.cost import count
 from ablate.model.init import shared_draws
 from ablate.model.vectors.elmo import ELMo, drawn, mean_states, spaced
@@ -128,5 +129,6 @@ IMPOSSIBLE: dict[str, dict[str, Any]] = {
 @each
 def test_settings_out_of_range_are_refused(name: str) -> None:
     for key, value in IMPOSSIBLE[name].items():
-        with pytest.raises(ValueError, match=r"embedding\.|embedding="):
+        with pytest.raises(BadComponent) as caught:
             bind("embedding", read("embedding", name) | {key: value}, {"vocab": 7, "dim": 4})()
+        assert caught.value.key == ("embedding" if key == "width" else f"embedding.{key}")

@@ -31,9 +31,9 @@ class GLA(GatedOutput):
     ):
         keys = width("key_share", key_share, shape.head_dim)
         super().__init__(shape, keys, shape.head_dim, bias, eps, kernels)
-        self.rank = tag(nn.Linear(shape.dim, at_least("attention.rank", rank, 1), bias=False), "in")
+        self.rank = tag(nn.Linear(shape.dim, at_least("rank", rank, 1), bias=False), "in")
         self.decay = tag(nn.Linear(rank, shape.heads * keys), "in")
-        self.temperature = above("attention.temperature", temperature, 0)
+        self.temperature = above("temperature", temperature, 0)
 
     def forward(
         self, x: Tensor, places: Places, causal: bool, mask: Tensor | None = None, memory: Tensor | None = None

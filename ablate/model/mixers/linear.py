@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.config.ranges import above
+from ablate.config.ranges import BadValue, above
 from ablate.model.init import tag
 from ablate.model.mixers.chunked import decaying_flops
 from ablate.model.mixers.parts import Kernels, by_head, choose_kernels, merge_heads, real
@@ -27,10 +27,10 @@ class LinearAttention(nn.Module):
         super().__init__()
         if kernels is not None and not shape.decoder_layers:
             problem = "needs a causal model, and an encoder reads both ways; leave it out"
-            raise ValueError(f"attention.kernels={kernels} {problem}")
+            raise BadValue("kernels", f"{kernels} {problem}")
         choose_kernels(self, kernels, shape.head_dim, shape.head_dim)
         width = shape.heads * shape.head_dim
-        self.heads, self.eps = shape.heads, above("attention.eps", eps, 0)
+        self.heads, self.eps = shape.heads, above("eps", eps, 0)
         self.query, self.key, self.value = (tag(nn.Linear(shape.dim, width, bias), "in") for _ in range(3))
         self.out = tag(nn.Linear(width, shape.dim, bias), "out")
         self.sums = CausalSums(shape.heads, shape.head_dim, kernels)

@@ -34,7 +34,7 @@ class Mamba2(Recurrent):
         values = width("expand", expand, shape.head_dim)
         super().__init__(shape, state, values, kernels)
         features = self.heads * values
-        self.sizes = [at_least("attention.state", state, 1), state, features]
+        self.sizes = [at_least("state", state, 1), state, features]
         self.query, self.key, self.value = (tag(nn.Linear(shape.dim, n, bias), "in") for n in self.sizes)
         self.gate = tag(nn.Linear(shape.dim, features, bias), "in")
         self.convolution = ShortConvolution(sum(self.sizes), convolution, convolution_bias is True)

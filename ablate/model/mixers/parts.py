@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.config.extra import extra
-from ablate.config.ranges import at_least
+from ablate.config.ranges import BadValue, at_least
 from ablate.model.init import tag, with_role
 from ablate.model.mixers import chunked
 from ablate.model.mixers.chunked import decaying_flops
@@ -76,9 +76,9 @@ def choose_kernels(mixer: nn.Module, kernels: Kernels | None, keys: int, values:
     sizes = f"not {keys} of a head's keys and {values} of its values"
     if min(keys, values) < LEAST or keys % 2 or values % 2:
         problem = f"takes even numbers of features ≥ {LEAST}, {sizes}; write fewer model.heads, or leave it out"
-        raise ValueError(f"attention.kernels={kernels} {problem}")
+        raise BadValue("kernels", f"{kernels} {problem}")
     if most and keys > most:
-        raise ValueError(f"attention.kernels={kernels} takes at most {most} features of keys, {sizes}; leave it out")
+        raise BadValue("kernels", f"{kernels} takes at most {most} features of keys, {sizes}; leave it out")
     mixer.note = "; ".join([*filter(None, [getattr(mixer, "note", None)]), NOTE])
 
 
@@ -129,7 +129,7 @@ class ShortConvolution(nn.Module):
 
     def __init__(self, features: int, size: int, bias: bool = False):
         super().__init__()
-        self.size = at_least("attention.convolution", size, 1)
+        self.size = at_least("convolution", size, 1)
         weight = torch.zeros(features, size)
         weight[:, 0] = 1
         self.weight = with_role(weight, "constant")
@@ -167,11 +167,11 @@ class Decay(nn.Module):
 
 def width(name: str, share: float, features: int) -> int:
     """The number of features that is this share of a head's.  Raises ValueError if it is not a whole number."""
-    found = share * features
-    if found < 1 or found != int(found):
-        problem = f"attention.{name}={share} of a head's {features} features would be {found:g}"
-        raise ValueError(f"{problem}; write a share that gives a whole number ≥ 1")
-    return int(found)
+    product = share * features
+    if product < 1 or product != int(product):
+        problem = f"{share} of a head's {features} features would be {product:g}"
+        raise BadValue(name, f"{problem}; write a share that gives a whole number ≥ 1")
+    return int(product)
 
 
 def merge_heads(x: Tensor) -> Tensor:

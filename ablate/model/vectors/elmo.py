@@ -43,12 +43,11 @@ class ELMo(Pretrained):
     ):
         super().__init__(vocab, dim, width, frozen, shared)
         if (width or dim) % 2:
-            problem = f"embedding=elmo has two halves of one width, and {width or dim} is odd"
-            raise ValueError(f"{problem}; write an even one")
-        self.steps = at_least("embedding.steps", steps, 1)
-        self.rows = at_least("embedding.rows", rows, 1)
-        self.length = at_least("embedding.length", length, 2)
-        self.lr = at_least("embedding.lr", lr, 0)
+            raise ValueError(f"the width of an embedding must be even for two halves, not {width or dim}")
+        self.steps = at_least("steps", steps, 1)
+        self.rows = at_least("rows", rows, 1)
+        self.length = at_least("length", length, 2)
+        self.lr = at_least("lr", lr, 0)
 
     @property
     def note(self) -> str:

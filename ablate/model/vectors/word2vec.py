@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ablate.config.extra import extra
-from ablate.config.ranges import at_least
+from ablate.config.ranges import BadValue, at_least
 from ablate.model.embedding import Pretrained
 
 LONGEST = 10_000  # maximal ids per sentence; gensim drops the rest
@@ -41,13 +41,13 @@ class Word2Vec(Pretrained):
     ):
         super().__init__(vocab, dim, width, frozen, shared)
         if objective not in OBJECTIVES:
-            raise ValueError(f"embedding.objective={objective!r} is not a choice; write {' or '.join(OBJECTIVES)}")
+            raise BadValue("objective", f"{objective!r} is not a choice; write {' or '.join(OBJECTIVES)}")
         self.objective = objective
-        self.window = at_least("embedding.window", window, 1)
-        self.negative = at_least("embedding.negative", negative, 1)
-        self.subsample = at_least("embedding.subsample", subsample, 0)
-        self.epochs = at_least("embedding.epochs", epochs, 1)
-        self.lr = at_least("embedding.lr", lr, 0)
+        self.window = at_least("window", window, 1)
+        self.negative = at_least("negative", negative, 1)
+        self.subsample = at_least("subsample", subsample, 0)
+        self.epochs = at_least("epochs", epochs, 1)
+        self.lr = at_least("lr", lr, 0)
 
     def vectors(self, documents: Sequence[np.ndarray], seed: int, epochs: int | None = None) -> np.ndarray:
         """Vectors after some passes over the documents, determined by the seed; NaN for ids that do not occur.
