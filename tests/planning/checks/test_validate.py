@@ -64,6 +64,10 @@ MISTAKES = {
     "+preset=llama +preset=gpt2": ["or +preset=llama,gpt2 to compare them"],
     "train.compile=false,auto": ["is the same configuration as", "leave one of them out"],
     "norm.eps=-1": ["norm.eps", "must be ≥ 0"],
+    "attention=mla attention.eps=-1": ["attention.eps", "must be ≥ 0"],
+    "embedding=factorised embedding.width=6 norm=group model.norm_embeddings=true": ["norm.groups", "the width 6"],
+    "embedding=factorised embedding.width=7 position=sinusoidal": ["position: the width of an embedding", "not 7"],
+    "model=encoder_decoder data=reverse cross_attention=mha +cross_attention.soft_cap=-1": ["cross_attention.soft_cap"],
     "norm=rms norm=bn": ["norm=bn", "norm is given twice, as rms and bn; write one, or norm=rms,bn to compare them"],
     "optim.lr=1e-3 +optim.lr=2e-3": ["optim.lr is given twice, as 1e-3 and 2e-3; write one, or optim.lr=1e-3,2e-3"],
 }
