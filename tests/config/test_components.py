@@ -335,8 +335,9 @@ def test_an_encoder_ties_where_targets_are_tokens() -> None:
     assert [tied(requested, "mlm") for requested in (None, True, False)] == [True, True, False]
     for other in (("mlm", 5), ("classification", VOCAB)):
         assert not tied(None, *other) and not tied(False, *other)
-        with pytest.raises(ValueError, match=r"model\.tie_embeddings=true needs"):
+        with pytest.raises(BadComponent, match="true needs targets that are also input tokens") as caught:
             tied(True, *other)
+        assert caught.value.key == "model.tie_embeddings"
 
 
 def test_a_task_of_another_kind_than_the_model_forms_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

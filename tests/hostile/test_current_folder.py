@@ -136,7 +136,7 @@ def test_a_module_of_the_user_that_imports_us_finds_its_siblings(tmp_path: Path)
     (tmp_path / "package" / "__init__.py").write_text("import ablate, analysis\n")
     (tmp_path / "package" / "train.py").write_text("import sibling\n")
     (tmp_path / "sibling.py").write_text("print('imported')\n")
-    done = run_fresh("package.train", cwd=tmp_path)
+    done = run_fresh("package.train", cwd=tmp_path, PYTHONSAFEPATH="")
     assert (done.returncode, done.stdout) == (0, "imported\n"), done.stderr
 
 

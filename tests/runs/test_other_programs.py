@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
-from analysis.webpage.live import Live
 from scipy import stats
 
 from ablate.cli import status
@@ -17,6 +16,7 @@ from ablate.runs.folder import MetricsWriter, Run
 from ablate.runs.manifest import write_manifest
 from ablate.runs.records import Cell, Manifest, PlannedRun, Result, TaskFacts
 from analysis.cli import main as analyse
+from analysis.writing.live import Live
 
 PROGRAM = "python train.py --bias={bias} --seed={seed}"
 COMMAND = f"ablate command '{PROGRAM}' bias=no,yes"

@@ -20,7 +20,7 @@ from ablate.config.extra import installed, wandb_project_problem
 from ablate.config.files import read_plain
 from ablate.config.groups import PACKAGE, groups
 from ablate.config.read_config import check, readable_number
-from ablate.config.schema import BUILT, OWNED, VARIED, Config
+from ablate.config.schema import BUILT, OWNED, VARIED, Config, Optim
 from ablate.config.targets import BUILT_IN, here, package_problem, within
 from ablate.config.typed_json import parse
 from ablate.data.corpus import Unprepared
@@ -269,13 +269,26 @@ def optimiser_problems(config: Config) -> list[Problem]:
     if config.parametrization["_target_"] != STANDARD and rule_of(target) is None:
         rules = "there is one for adamw, lion and sgd, and for a class with a `rule`, adam or sgd"
         return [Problem("parametrization", f"has no rule for {name}; {rules}")]
-    own = own_of(config, "optim")
-    if own and within(target.__module__, BUILT_IN) and name != "muon":  # which needs more than a layer
-        try:  # with valid values of the keys that are checked elsewhere
-            sound = dataclasses.replace(optim, lr=1e-3, weight_decay=0.0, betas=optim.betas and [0.9, 0.99])
-            make_optimiser(target, torch.nn.utils.skip_init(torch.nn.Linear, 2, 2), sound, own)
-        except (ValueError, TypeError) as error:
+    if within(target.__module__, BUILT_IN) and name != "muon":  # which needs more than a layer
+        return step_problems(target, optim, own_of(config, "optim"))
+    return []
+
+
+def step_problems(target: Any, optim: Optim, own: dict[str, Any]) -> list[Problem]:
+    """The problem of an optimiser of ablate or torch that cannot take a step on a single layer: one of its own settings
+    is wrong, or it needs a closure, sparse gradients, or matrices alone."""
+    betas = [0.9, 0.99] if optim.betas else optim.betas  # valid values of the keys that are checked elsewhere
+    optim = dataclasses.replace(optim, lr=1e-3, weight_decay=0.0, betas=betas)
+    layer = torch.nn.utils.skip_init(torch.nn.Linear, 2, 2)
+    for parameter in layer.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    try:
+        make_optimiser(target, layer, optim, own).step()
+    except Exception as error:
+        if isinstance(error, ValueError) and within(target.__module__, ["ablate"]):
             return [Problem("", first_line(error))]
+        message = f"{target.__name__} cannot take a training step here ({first_line(error)}); choose another one"
+        return [Problem("optim._target_", message)]
     return []
 
 
