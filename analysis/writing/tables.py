@@ -221,9 +221,11 @@ def effects_notes(case: Case, effects: pandas.DataFrame) -> list[str]:
         )
     if effects["smallest"].notna().any():
         notes.append("Smallest effect found: the smallest that a new study of as many seeds finds with 80 % power.")
-    if effects["flops_ratio"].notna().any() or effects["seconds_ratio"].notna().any():
+    has_flops = effects["flops_ratio"].notna().any()  # unknown of runs that another program trained
+    if has_flops or effects["seconds_ratio"].notna().any():
+        costs = "Training FLOPs and time" if has_flops else "Times"
         speed = "speed is compared by itself" if is_timed(study.manifest) else "compare speed with timing=isolated"
-        notes.append(f"Training FLOPs and time are multiples of the other side's; time includes evaluations ({speed}).")
+        notes.append(f"{costs} are multiples of the other side's; time includes evaluations ({speed}).")
     notes += [families(case), evidence.sequential_state(study, effects, case.claims)]
     heading, values = evidence.common_rows(study.manifest)
     if values:

@@ -1,6 +1,5 @@
 """A study whose runs another program trained is shown, followed and analysed, without what is unknown of it."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -114,7 +113,8 @@ def test_it_is_analysed_and_the_report_says_what_trained_it(results: Path, capsy
 
 def test_it_is_followed_in_the_browser(unfinished: Path) -> None:
     state = Live(unfinished, "bias").state()
-    assert state["running"] == [("bias=no s1", "30", "", "", "", "5.0 s", "node7:123 cuda:0")]
-    assert (state["title"], state["counts"], state["over"]) == ("bias", [1, 10], False)
-    assert state["standing"][0] == "bias: bias=no,yes; 2 configurations × 5 seeds; train.py"
-    assert "problem" not in state and not INVENTED.search(json.dumps(state, ensure_ascii=False))
+    assert (state.title, state.over) == ("1/10 · bias · ablate watch", False)
+    assert "bias: bias=no,yes; 2 configurations × 5 seeds; train.py" in state.first
+    running = re.findall(r"<td[^>]*>(.*?)</td>", state.first)
+    assert running == ["bias=no s1", "30", "", "", "", "5.0 s", "node7:123 cuda:0"]
+    assert not INVENTED.search(state.first + state.rest)
