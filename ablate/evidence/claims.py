@@ -423,6 +423,10 @@ def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> ClaimTest:
     reason = ""
     if diverged_unequally:
         reason = "values diverged unequally often"
+        ranked = level_scores(scores.ranked, sides)
+        if len(ranked):
+            mean_of_ranked = float(spearman(ranked, published).mean())
+            reason = f"{reason}; diverged ranked worst: {number(mean_of_ranked, 2)}"
     elif n < MIN_SEEDS:
         reason = f"n = {n}, fewer than {MIN_SEEDS} seeds show no ranking"
     p = math.nan
