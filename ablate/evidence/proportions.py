@@ -128,7 +128,13 @@ def wilson(count: int, n: int) -> tuple[float, float]:
     share = count / n
     center = (share + z**2 / (2 * n)) / (1 + z**2 / n)
     half_width = z / (1 + z**2 / n) * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
-    return float(center - half_width), float(center + half_width)
+    low = float(center - half_width)
+    high = float(center + half_width)
+    if count == 0:
+        low = 0.0  # without the rounding error, which may be below 0
+    if count == n:
+        high = 1.0
+    return low, high
 
 
 def smallest_level(decides: Callable[[float], object]) -> float:

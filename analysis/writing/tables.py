@@ -431,7 +431,6 @@ COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "gain": ("gain", lambda row: number(row.gain, 3, signed=True)),
     "others": ("mean gain on the other tasks", lambda row: number(row.others, 3, signed=True)),
     "mean": ("difference [95 %]", difference),
-    "iqm": ("interquartile mean [95 %]", lambda row: f"{row.iqm:.3f} [{formatting.ends(row.low, row.high, 3)}]"),
     "p_bonferroni": ("p (Bonferroni)", lambda row: p_text(row.p_bonferroni)),
     "verdict": ("verdict", formatting.verdict),
     "mean_rank": ("mean rank", lambda row: f"{row.mean_rank:.3g}"),

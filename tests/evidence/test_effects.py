@@ -196,6 +196,12 @@ def test_wilson(count: int, n: int) -> None:
     assert evidence.wilson(0, 0) == (0, 1)
 
 
+def test_wilson_intervals_of_no_and_of_all_runs_end_at_exactly_zero_and_one() -> None:
+    for n in range(1, 60):
+        assert evidence.wilson(0, n)[0] == 0
+        assert evidence.wilson(n, n)[1] == 1
+
+
 def test_holm_is_that_of_statsmodels() -> None:
     rng = np.random.default_rng(0)
     for m in range(1, 12):
