@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from ablate.config.files import read_plain
 from ablate.config.groups import other_names
-from ablate.config.schema import OWNED, PLACED, VARIED
+from ablate.config.schema import PLACED, VARIED, WITH_ARGUMENTS
 from ablate.formatting import instead, nearest, split
 
 ITEM = re.compile(r"(\d*)(.*?)(\.\.\.)?", re.DOTALL)
@@ -28,7 +28,7 @@ SETTING = re.compile(r"(?:([\w.]+)\s*=\s*)?(.*)")
 NAME = re.compile(r"(?a)[A-Za-z]\w*")
 REST = "..."  # after a variant
 AGAIN = "+..."  # after a whole pattern
-WITH_SETTINGS = (*VARIED, *OWNED, "data")  # groups whose choices may have settings in parentheses
+WITH_SETTINGS = (*VARIED, *WITH_ARGUMENTS, "data")  # groups whose choices may have settings in parentheses
 
 
 Variants = Mapping[str, Mapping[str, Path]]  # by group and name: the files of variants
@@ -110,7 +110,7 @@ def parse_variant(group: str, text: str, variants: Variants) -> Variant:
 
 def setting_beside(key: str, value: str, variants: Variants) -> Any:
     """The value of another component's setting that comes with a choice.  Raises ValueError."""
-    if key.partition(".")[0] not in (*VARIED, *OWNED):
+    if key.partition(".")[0] not in (*VARIED, *WITH_ARGUMENTS):
         kinds = "only components, their settings, and those of model and optim can"
         raise ValueError(f"{key} cannot come with a level; {kinds}")
     if key not in variants:

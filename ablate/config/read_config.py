@@ -10,10 +10,10 @@ from ablate.config.errors import Problem
 from ablate.config.schema import (
     KEYS,
     MISSING,
-    OWNED,
     SECTIONS,
     VARIED,
     WHOLE,
+    WITH_ARGUMENTS,
     Config,
     choices_of,
     options_of,
@@ -61,7 +61,7 @@ def read_section(
     """The values of a section; those beyond its schema are for the constructor of a model form or optimiser."""
     types = types_of(SECTIONS[section])
     read = read_fields(SECTIONS[section], values, reference, f"{section}.", problems)
-    if section not in OWNED:
+    if section not in WITH_ARGUMENTS:
         for name in values.keys() - types.keys():
             problems.append(Problem(f"{section}.{name}", f"no such key; there are {', '.join(sorted(types))}"))
     betas = read.get("betas")

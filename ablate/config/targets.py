@@ -83,7 +83,7 @@ def locate(target: object, packages: tuple[str, ...]) -> Any:
     except NotInstalled as error:
         raise BadTarget(str(error)) from None
     except Exception as error:  # a user module can raise anything on import
-        raise BadTarget(f"{target!r} cannot be found ({one_line(error)}){here(str(error))}") from None
+        raise BadTarget(f"{target!r} cannot be found ({one_line(error)}){current_folder_hint(str(error))}") from None
     if not inspect.isclass(value) and not inspect.isfunction(value):
         raise BadTarget(f"{target!r} is not a class or function")
     if not within(value.__module__, packages):
@@ -91,7 +91,7 @@ def locate(target: object, packages: tuple[str, ...]) -> Any:
     return value
 
 
-def here(error: str) -> str:
+def current_folder_hint(error: str) -> str:
     """A hint if the module that an import did not find is in the current folder; empty for other errors."""
     match = re.search(r"No module named '(\w+)", error)
     if match and (os.path.isdir(match[1]) or os.path.isfile(f"{match[1]}.py")):

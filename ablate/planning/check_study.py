@@ -36,7 +36,7 @@ def planning() -> Iterator[None]:
     try:
         with written_at_end(), one_child():
             yield
-    except (Failed, Unwritable) as error:  # user code that has run before
+    except (Failed, Unwritable) as error:  # Failed: user code that passed the checks, and failed when it was timed
         raise PlanError([Problem("", str(error))]) from None
 
 

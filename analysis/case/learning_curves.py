@@ -20,9 +20,9 @@ def metrics_of(study: Study) -> dict[str, str]:
     return metrics
 
 
-def logged(study: Study, *more: str) -> pandas.DataFrame:
-    """The logged values of their cell's metric: cell, seed, status, value, and axes; of done and diverged runs, and of
-    those with one of `more` statuses.
+def curve_values(study: Study, *further_statuses: str) -> pandas.DataFrame:
+    """A row per logged step of a run, with its cell, seed, status, axes, and as `value` its cell's metric: of done and
+    diverged runs, and of runs with one of the further statuses.  Empty if no run logged a metric and an axis.
 
     Axes are step and tokens, if they were logged, and for timed runs the seconds of their training steps, without
     evaluation and compilation.
@@ -30,7 +30,8 @@ def logged(study: Study, *more: str) -> pandas.DataFrame:
     curves = study.curves
     metrics = metrics_of(study)
     axes = [axis for axis in ("step", "tokens") if axis in curves and curves[axis].notna().any()]
-    if not axes or not set(metrics.values()) & set(curves):
+    has_metric = any(metric in curves for metric in metrics.values())
+    if not axes or not has_metric:
         return pandas.DataFrame()
     rows = curves[["cell", "seed"]].assign(value=evidence.values_of(curves, metrics))
     rows[axes] = curves[axes].apply(pandas.to_numeric, errors="coerce")
@@ -39,10 +40,11 @@ def logged(study: Study, *more: str) -> pandas.DataFrame:
     if is_timed(study.manifest) and "step" in axes:
         rows["seconds"] = rows["step"] * rows["train/step_seconds"].astype(float)
         columns.append("seconds")
-    is_known = np.isfinite(rows["value"].astype(float)) & rows["status"].isin(["done", "diverged", *more])
+    is_finite = np.isfinite(rows["value"].astype(float))
+    has_status = rows["status"].isin(["done", "diverged", *further_statuses])
     # A diverged run's last row may have no finite loss, but it marks where the run ended.
     is_end = (rows["status"] == "diverged") & ~rows.duplicated(["cell", "seed"], keep="last")
-    return rows.loc[is_known | is_end, columns]
+    return rows.loc[(is_finite & has_status) | is_end, columns]
 
 
 def over_seeds(rows: pandas.DataFrame, by: list[str], also: tuple[str, ...] = ()) -> pandas.DataFrame:

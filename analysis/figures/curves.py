@@ -7,7 +7,7 @@ from matplotlib.ticker import EngFormatter
 
 from ablate.runs import naming
 from analysis.case import Case
-from analysis.case.learning_curves import end_at_shares, logged, metrics_of, over_seeds
+from analysis.case.learning_curves import curve_values, end_at_shares, metrics_of, over_seeds
 from analysis.figures import captions, style
 from analysis.figures.axes import band, limits, log_axis
 from analysis.figures.kind import Kind, Page
@@ -21,7 +21,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     """A row per evaluation: for a cell the mean and mean ± SD over its done seeds, for a diverged run its values and
     seed; a panel per stratum (`facet`)."""
     manifest = case.study.manifest
-    values = logged(case.study)
+    values = curve_values(case.study)
     by = "tokens" if "tokens" in values else "step"  # imported runs may have no tokens
     if by not in values:
         return None

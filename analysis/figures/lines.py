@@ -221,15 +221,19 @@ def solved(case: Case) -> pandas.DataFrame | None:
 
 
 def draw_solved(table: pandas.DataFrame, page: Page) -> Figure:
-    """A step function per cell."""
+    """A line per label that rises, at each step at which a run solved its task, by that run's share; it goes on to the
+    last step of its panel."""
     page = page.for_lines(table)
     figure, panels = page.panels(table, 1.9, page.legend(table, marker=False), sharey=True)
     for axis, rows in panels:
+        last_step = rows["end"].max()
         for _, runs in rows.groupby("label", sort=False):
-            steps = sorted(runs.loc[runs["x"] < math.inf, "x"])
-            shares = [count / len(runs) for count in range(len(steps) + 1)]
+            solved_at = sorted(runs.loc[runs["x"] < math.inf, "x"])
+            steps = [0, *solved_at, last_step]
+            counts = [*range(len(solved_at) + 1), len(solved_at)]
+            shares = [count / len(runs) for count in counts]
             colour, dash, _ = page.encodings[runs["cell"].iloc[0]]
-            axis.step([0, *steps, rows["end"].max()], [*shares, shares[-1]], where="post", color=colour, ls=dash)
+            axis.step(steps, shares, where="post", color=colour, ls=dash)
         axis.set(ylim=WHOLE, yticks=[0, 0.5, 1], xlabel="step")
     panels[0][0].set_ylabel("share solved")
     return figure

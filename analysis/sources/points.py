@@ -18,60 +18,87 @@ def with_results(
 ) -> Points:
     """The runs with the metrics at the point that counts, notes, and the request with a point where one must be named.
 
-    Runs that end at different steps are compared at the last step that all have, or, if asked, at their own ends.  A
-    run that ended earlier than most of its configuration has no result, as its last value is from mid-schedule.
+    Runs that end at different steps are compared at the last step that all have, or, if asked, at their own ends.
+    Adds to `doubts` where that step is too early, and where a curve ends worse than its best.
     """
     metrics = roles.metrics
     endpoint = metrics[0]
     lower = roles.lower
-    runs = runs.join(curves.groupby(level=RUN)[metrics].last())
-    curve = curves[curves[endpoint].notna()]
-    ended = curve.groupby(level=RUN)["step"].max().reindex(runs.index)
-    notes = set_status(runs, runs[endpoint].isna(), "missing", f"without {endpoint}")
-    # Leaving diverged runs out would compare the lucky runs of one side with all runs of the other.
-    why = f"with a last {endpoint} that is not finite and a status that does not say diverged"
-    notes += set_status(runs, np.isinf(runs[endpoint]), "diverged", why)
-    why = f"with a {endpoint} of exactly 0, as crashed runs log it"
-    notes += set_status(runs, (runs[endpoint] == 0) & lower, "failed", why)
-    if request.ends != "own":
-        ends = ended[runs["status"] == "done"]
-        is_early = ends < ends.groupby(level="cell").transform("max")
-        is_rare = is_early.groupby(level="cell").transform("mean") < 0.5
-        why = f"that stopped before the last step of their configuration and so have no final {endpoint}"
-        notes += set_status(runs, (is_early & is_rare).reindex(runs.index, fill_value=False), "missing", why)
+    last_values = curves.groupby(level=RUN)[metrics].last()
+    runs = runs.join(last_values)
+    evaluations = curves[curves[endpoint].notna()]
+    last_steps = evaluations.groupby(level=RUN)["step"].max().reindex(runs.index)
+    notes = mark_without_result(runs, last_steps, roles, request)
     done = runs.index[runs["status"] == "done"]
-    curve = curve[curve.index.isin(done)]
-    first_end = ended[done].min()
-    last_end = ended[done].max()
+    evaluations = evaluations[evaluations.index.isin(done)]
+    first_end = last_steps[done].min()
+    last_end = last_steps[done].max()
     if request.at == "best":
-        runs.loc[done, metrics] = best_of(curve, endpoint, lower)[metrics]
-        counts = formatting.ranged(map(str, sorted(set(curve.groupby(level=RUN).size()))))
+        runs.loc[done, metrics] = best_of(evaluations, endpoint, lower)[metrics]
+        numbers = sorted(set(evaluations.groupby(level=RUN).size()))
+        counts = formatting.ranged(map(str, numbers))
         why = "which flatters runs evaluated more often"
         notes.append(f"each run is compared at its best {endpoint} of {counts}, {why}")
     elif first_end < last_end:
         span = f"runs end at different steps, {first_end:.15g} to {last_end:.15g}"
-        evaluated = curve.groupby("step").size()
-        common = evaluated.index[evaluated == len(done)].max()  # NaN if there is none
+        common = last_common_step(evaluations, len(done))
         if request.ends == "own":
             notes.append(f"{span}, and are compared at their own ends")
         elif common >= first_end / 2:
-            curve = curve[curve["step"] <= common]
+            evaluations = evaluations[evaluations["step"] <= common]
             runs.loc[done, metrics] = curves[curves["step"] <= common].groupby(level=RUN)[metrics].last()
             last = f"compared at step {common:.15g}, the last that all have"
             notes.append(f"{span}: {last}; ends=own compares each at its own end")
         else:
             doubts.append(f"{span}, without a step near their ends that all have; compare them at their own ends")
             request = request._replace(ends="own")
-    best = best_of(curve, endpoint, lower)[endpoint].reindex(done)
-    fall = (runs.loc[done, endpoint] - best) * (1 if lower else -1)
-    turned = done[fall > (TURNED - 1) * best.abs()]
-    if len(turned) and not request.at:
-        names = formatting.first_of(run_names(runs.loc[turned]), NAMED)
-        doubts.append(f"{endpoint} ends worse than its best in {names}: write at=last or at=best")
-        request = request._replace(at="last")
-    has_result = np.isfinite(runs[metrics]).mul(runs["status"] == "done", axis=0)
+    if not request.at:
+        turned = turned_runs(runs.loc[done], evaluations, endpoint, lower)
+        if len(turned):
+            names = formatting.first_of(run_names(turned), NAMED)
+            doubts.append(f"{endpoint} ends worse than its best in {names}: write at=last or at=best")
+            request = request._replace(at="last")
+    is_done = runs["status"] == "done"
+    has_result = np.isfinite(runs[metrics]).mul(is_done, axis=0)
     runs[metrics] = runs[metrics].where(has_result)
     return runs, notes, request
+
+
+def mark_without_result(runs: pandas.DataFrame, last_steps: pandas.Series, roles: Roles, request: Request) -> list[str]:
+    """Change the status of runs that are done but have no result, in place, and return notes on them.
+
+    A run that ended earlier than most of its configuration has none, as its last value is from mid-schedule, unless
+    runs are compared at their own ends.
+    """
+    endpoint = roles.metrics[0]
+    notes = set_status(runs, runs[endpoint].isna(), "missing", f"without {endpoint}")
+    # Leaving diverged runs out would compare the lucky runs of one side with all runs of the other.
+    why = f"with a last {endpoint} that is not finite and a status that does not say diverged"
+    notes += set_status(runs, np.isinf(runs[endpoint]), "diverged", why)
+    if roles.lower:
+        why = f"with a {endpoint} of exactly 0, as crashed runs log it"
+        notes += set_status(runs, runs[endpoint] == 0, "failed", why)
+    if request.ends != "own":
+        ends = last_steps[runs["status"] == "done"]
+        is_early = ends < ends.groupby(level="cell").transform("max")
+        is_rare = is_early.groupby(level="cell").transform("mean") < 0.5
+        stopped = (is_early & is_rare).reindex(runs.index, fill_value=False)
+        why = f"that stopped before the last step of their configuration and so have no final {endpoint}"
+        notes += set_status(runs, stopped, "missing", why)
+    return notes
+
+
+def last_common_step(evaluations: pandas.DataFrame, count: int) -> float:
+    """The last step at which all of so many runs were evaluated; NaN if there is none."""
+    runs_at_step = evaluations.groupby("step").size()
+    return float(runs_at_step.index[runs_at_step == count].max())
+
+
+def turned_runs(runs: pandas.DataFrame, evaluations: pandas.DataFrame, endpoint: str, lower: bool) -> pandas.DataFrame:
+    """The runs whose endpoint is worse than the best of their curve by more than `TURNED` allows."""
+    best = best_of(evaluations, endpoint, lower)[endpoint].reindex(runs.index)
+    worse_by = runs[endpoint] - best if lower else best - runs[endpoint]
+    return runs[worse_by > (TURNED - 1) * best.abs()]
 
 
 def set_status(runs: pandas.DataFrame, which: pandas.Series, status: str, why: str) -> list[str]:

@@ -76,22 +76,32 @@ def read_separated(text: str) -> pandas.DataFrame:
 def read_objects(text: str) -> pandas.DataFrame:
     """The objects of a JSON text: a list, a table of W&B with `columns` and `data`, or one object a line.  Raises
     `Refused`."""
-    values = []
     try:
-        values.append(parse_json(text))
+        content = parse_json(text)
     except ValueError:
-        for number, line in enumerate(text.splitlines(), 1):
-            try:
-                values += [parse_json(line)] if line.strip() else []
-            except ValueError as error:
-                raise Refused(f"line {number}: this is no JSON ({error})") from None
-    if len(values) == 1 and isinstance(values[0], dict) and {"columns", "data"} <= values[0].keys():
-        values = pandas.DataFrame(values[0]["data"], columns=values[0]["columns"]).to_dict("records")
-    elif len(values) == 1 and isinstance(values[0], list):
-        values = values[0]
-    if not all(isinstance(value, dict) for value in values):
+        content = parse_json_lines(text)
+    if isinstance(content, dict) and {"columns", "data"} <= content.keys():
+        objects = pandas.DataFrame(content["data"], columns=content["columns"]).to_dict("records")
+    elif isinstance(content, list):
+        objects = content
+    else:
+        objects = [content]
+    if not all(isinstance(value, dict) for value in objects):
         raise Refused(f"this is no table: it holds other values than objects; {TIDY}")
-    return texts_of(values, [f"row {number}" for number in range(1, len(values) + 1)])
+    return texts_of(objects, [f"row {number}" for number in range(1, len(objects) + 1)])
+
+
+def parse_json_lines(text: str) -> list[Any]:
+    """The value of each line that is not blank.  Raises `Refused`."""
+    values = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            values.append(parse_json(line))
+        except ValueError as error:
+            raise Refused(f"line {number}: this is no JSON ({error})") from None
+    return values
 
 
 def texts_of(rows: list[dict[str, Any]], index: list[str]) -> pandas.DataFrame:

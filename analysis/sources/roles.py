@@ -167,16 +167,21 @@ def example(names: list[str]) -> str:
 
 
 def choose_column(table: pandas.DataFrame, candidates: list[str], option: str, named: str, request: Request) -> str:
-    """The column that is named, else the only candidate; "" if there is none.  Raises `Refused` if several differ."""
+    """The column that is named, else the only candidate; "" if there is none.  Raises `Refused` if several candidates
+    differ in their values."""
     if named and named not in table:
         flag = option.replace("_", "-")
         raise Refused(f"--{flag} {named}: there is no such column; there are {some(table, named)}")
     columns = [named] if named else candidates
-    different = list(table[columns].T.drop_duplicates().index)
-    if len(different) > 1:
+    # Columns of equal values are one: whichever is read, the result is the same.
+    distinct = list(table[columns].T.drop_duplicates().index)
+    if not distinct:
+        return ""
+    if len(distinct) > 1:
         what = option.removesuffix("_from")
-        raise request.refusal(f"each of {formatting.listed(different)} could be the {what}", **{option: different[0]})
-    return different[0] if different else ""
+        why = f"each of {formatting.listed(distinct)} could be the {what}"
+        raise request.refusal(why, **{option: distinct[0]})
+    return distinct[0]
 
 
 def choose_step(rows: pandas.DataFrame, request: Request) -> str:

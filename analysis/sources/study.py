@@ -32,7 +32,7 @@ def study_of(logged: Logged, request: Request, study: str, source: str, created:
     runs, roles, notes = choose_roles(logged, request, doubts)
     factors = roles.factors
     runs = in_cells(runs, roles)
-    runs, left_out = without_repeated(runs, roles, logged.is_table)
+    runs, left_out = without_reruns(runs, roles, logged.is_table)
     runs, curves = by_run(runs, logged, roles)
     if runs["seed"].nunique() > 1 and runs["cell"].is_unique:
         names = formatting.listed(factors)
@@ -93,21 +93,26 @@ def in_cells(runs: pandas.DataFrame, roles: Roles) -> pandas.DataFrame:
     return runs
 
 
-def without_repeated(runs: pandas.DataFrame, roles: Roles, is_table: bool) -> tuple[pandas.DataFrame, list[str]]:
-    """The runs without those on W&B that were run again, and a note on these.  Raises `Refused` if two are equal."""
-    keys = [*RUN, roles.step] if is_table and roles.step else RUN
+def without_reruns(runs: pandas.DataFrame, roles: Roles, is_table: bool) -> tuple[pandas.DataFrame, list[str]]:
+    """The runs, of those with equal configuration and seed only the newest where it is known when they were created,
+    and a note on the others.  In a table with steps, rows of one run are equal only at the same step.  Raises `Refused`
+    if two are still equal."""
+    keys = RUN
+    if is_table and roles.step:
+        keys = [*RUN, roles.step]
     notes = []
     if "created" in runs:
         newest = runs.sort_values("created", kind="stable").drop_duplicates(keys, keep="last")
-        notes = note(runs.index.difference(newest.index), "left out, whose configuration and seed were run again")
+        older = runs.index.difference(newest.index)
+        notes = note(older, "left out, whose configuration and seed were run again")
         runs = runs.loc[runs.index.intersection(newest.index)]
-    repeated = runs[runs.duplicated(keys, keep=False)]
-    if len(repeated):
-        first = repeated.iloc[0]
-        same = repeated.index[(repeated[keys] == first[keys]).all(axis=1)]
+    equal = runs[runs.duplicated(keys, keep=False)]
+    if len(equal):
+        first = equal.iloc[0]
+        equal_to_first = equal.index[(equal[keys] == first[keys]).all(axis=1)]
         what = f"{label_of(first[roles.factors].to_dict())}, seed {first['seed']}"
         how = "name the columns in which they differ with --factors, or the one that counts steps with --step-from"
-        raise Refused(f"{same[0]} and {same[1]} are both {what}; {how}")
+        raise Refused(f"{equal_to_first[0]} and {equal_to_first[1]} are both {what}; {how}")
     return runs, notes
 
 

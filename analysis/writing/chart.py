@@ -11,7 +11,7 @@ from ablate.runs import naming
 from ablate.runs.tables import named_rows
 from analysis import figures
 from analysis.case import Case
-from analysis.case.learning_curves import AXES, end_at_shares, logged, metrics_of, over_seeds
+from analysis.case.learning_curves import AXES, curve_values, end_at_shares, metrics_of, over_seeds
 from analysis.figures.kind import page_of
 
 POINTS = 400  # per line: about two pixels each
@@ -31,7 +31,7 @@ class Line(NamedTuple):
 def chart(case: Case, *more: str) -> dict[str, Any] | None:
     """Data and layout of the curves; None if no run logged the metric.  `more`: statuses of runs besides done and
     diverged; those and the diverged ones are drawn as single lines, which are part of no mean."""
-    rows = logged(case.study, *more)
+    rows = curve_values(case.study, *more)
     if rows.empty:
         return None
     axes = [axis for axis in AXES if axis in rows]

@@ -143,15 +143,17 @@ def describe_tasks(checked: list[Checked]) -> dict[str, TaskFacts]:
 
 
 def describe_task(cell: Checked) -> TaskFacts:
-    """The manifest's entry of a cell's task."""
+    """The manifest's entry of a cell's task.  With `data.solved_at`, the share of runs that solved it becomes the first
+    metric, and the metric that was first is one of those that the summary shows beside it."""
     task = cell.task
     keys = ("name", "title", "kind", "token", "metrics", "yardsticks", "train_tokens", "positions")
-    facts = {key: getattr(task, key) for key in keys} | task.metric_facts()
+    facts = {key: getattr(task, key) for key in keys}
+    facts |= task.metric_facts()
     solved_at = cell.config.data.get("solved_at")
     if solved_at is not None:
-        first = next(iter(task.metrics))
+        deciding = next(iter(task.metrics))  # the metric that `solved_at` is a value of
         facts["solved_at"] = solved_at
         facts["metrics"] = {SOLVED: "max"} | task.metrics
         facts["shares"] = [SOLVED, *facts["shares"]]
-        facts["beside"] = [first, *facts["beside"]]
+        facts["beside"] = [deciding, *facts["beside"]]
     return TaskFacts(**facts)

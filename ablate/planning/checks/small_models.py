@@ -176,7 +176,7 @@ class Trial:
         self.is_first = True
         batch = self.random_batch(number)
         self.step.generator.manual_seed(step_seed(0, number))
-        self.step.update(batch, RATE, partial(self.gradients, batch.targets.numel()))
+        self.step.update(batch, RATE, partial(self.take_gradients, batch.targets.numel()))
         self.model.zero_grad(set_to_none=True)
         return self
 
@@ -189,8 +189,9 @@ class Trial:
             self.model.train()
         return Batch(inputs, random_targets(self.shape, number))
 
-    def gradients(self, whole_batch: int, batch: Batch) -> dict[str, Tensor]:
-        """See Gradients."""
+    def take_gradients(self, targets_of_batch: int, batch: Batch) -> dict[str, Tensor]:
+        """Replace the parameters' gradients by those of a batch, or part of one, and return its losses by name: what
+        `Step.update` calls `gradients`.  The whole batch has `targets_of_batch` targets."""
         self.model.zero_grad(set_to_none=True)
         rekey(self.model, 0, self.number)
         torch.default_generator.manual_seed(self.number)  # for components that use it
@@ -198,15 +199,20 @@ class Trial:
         logits = self.model(**batch.inputs)
         loss = F.cross_entropy(logits.flatten(0, -2), targets.flatten())
         terms = terms_of(self.model, self.objective, logits, targets, batch.inputs, targets.numel(), 1.0)
-        objective = sum(terms.values(), loss)
+        objective = loss
+        for term in terms.values():
+            objective = objective + term
         objective.backward()
         self.losses.append(float(objective.detach()))
-        self.passes += targets.numel() / whole_batch
+        self.passes += targets.numel() / targets_of_batch
         if self.is_first:
             self.is_first = False
             self.logits = logits.detach()
             self.idle = {name for name, p in self.model.named_parameters() if p.requires_grad and p.grad is None}
-        losses = {"loss": loss} | (terms | {"objective": objective} if terms else {})
+        losses = {"loss": loss}
+        if terms:
+            losses |= terms
+            losses["objective"] = objective
         return {name: value.detach() for name, value in losses.items()}
 
 

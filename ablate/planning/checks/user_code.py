@@ -20,14 +20,18 @@ def runs_user_code(config: Config) -> bool:
     return is_foreign(config) or config.user not in ([], MISSING)
 
 
-def import_problems(config: Config) -> list[str]:
-    """The settings of the process that importing a cell's user modules changes, as sentences."""
-    modules = {target.rpartition(".")[0] for _, target in parts_of(config)}
+def settings_changed_by_imports(config: Config) -> list[str]:
+    """Sentences on the settings of the process that importing a cell's user modules changes.  Modules that cannot be
+    imported are left out; that is reported where their targets are looked up."""
+    targets = [target for _, target in parts_of(config)]
+    modules = {target.rpartition(".")[0] for target in targets}
     problems = []
-    for module in sorted(module for module in modules if within(module, config.user)):  # nothing else may be imported
+    for module in sorted(modules):
+        if not within(module, config.user):  # nothing else may be imported
+            continue
         try:
             importlib.import_module(module)
-        except Exception:  # reported where the target is looked up
+        except Exception:
             continue
         problems += child.changed_settings(f"importing {module}")
     return problems

@@ -20,8 +20,8 @@ from ablate.config.extra import installed, wandb_project_problem
 from ablate.config.files import read_plain
 from ablate.config.groups import PACKAGE, groups
 from ablate.config.read_config import check, readable_number
-from ablate.config.schema import BUILT, OWNED, VARIED, Config, Optim
-from ablate.config.targets import BUILT_IN, here, package_problem, within
+from ablate.config.schema import BUILT, VARIED, WITH_ARGUMENTS, Config, Optim
+from ablate.config.targets import BUILT_IN, current_folder_hint, package_problem, within
 from ablate.config.typed_json import parse
 from ablate.data.corpus import Unprepared
 from ablate.data.task import Task, build_task
@@ -35,7 +35,7 @@ from ablate.planning.checks import child
 from ablate.planning.checks.rehearsal import rehearse
 from ablate.planning.checks.small_models import Checked as Checked
 from ablate.planning.checks.small_models import with_passes
-from ablate.planning.checks.user_code import foreign_parts, import_problems, runs_user_code
+from ablate.planning.checks.user_code import foreign_parts, runs_user_code, settings_changed_by_imports
 from ablate.planning.reporting import reported
 from ablate.planning.study import in_float32_on_cpu
 from ablate.runs.key import LIBRARIES, is_foreign, kernels_of, numbers
@@ -96,7 +96,7 @@ class Validator:
         child.begin(parts or ", ".join(config.user))
         self.tasks = {key: task for key, task in self.tasks.items() if within(type(task).__module__, BUILT_IN)}
         try:
-            changes = import_problems(config)
+            changes = settings_changed_by_imports(config)
             if changes:
                 return [Problem("user", change) for change in changes], None
             problems, cell = self.check(config)
@@ -206,7 +206,7 @@ def import_problem(package: str) -> str | None:
         importlib.import_module(package)
     except Exception as error:
         message = one_line(error)
-        return f"cannot be imported ({message}){here(message)}"
+        return f"cannot be imported ({message}){current_folder_hint(message)}"
     return None
 
 
@@ -215,17 +215,18 @@ def component_problems(config: Config) -> list[Problem]:
     problems = []
     for group in (*VARIED, "model", "data", "optim", "track"):
         node = getattr(config, group)
+        is_untracked = group == "track" and not node
+        if is_untracked:
+            continue
         try:
-            if group in OWNED:
-                problems += own_problems(group, config)
-                continue
-            if group == "track" and not node:
+            if group in WITH_ARGUMENTS:
+                problems += section_problems(group, config)
                 continue
             for variant in variants_of(node):
                 problems += argument_problems(group, variant, offered_names(group), config.user)
                 if group == "track":
                     problems += project_problems(variant)
-        except BadComponent as error:
+        except BadComponent as error:  # what was found before in this group stays
             problems.append(Problem(error.key, str(error)))
     return problems
 
@@ -239,7 +240,7 @@ def project_problems(service: dict[str, Any]) -> list[Problem]:
     return [Problem("track.project", problem)] if problem else []
 
 
-def own_problems(section: str, config: Config) -> list[Problem]:
+def section_problems(section: str, config: Config) -> list[Problem]:
     """Problems of a model form's or optimiser's own arguments, besides those of the schema.  Raises BadComponent."""
     node = getattr(config, section)
     own = config.arguments(section)
