@@ -4,6 +4,7 @@ import numpy as np
 import pandas
 from matplotlib.figure import Figure
 
+from ablate.runs.study import Study
 from analysis.case import Case
 from analysis.case.learning_curves import over_seeds
 from analysis.figures import captions
@@ -27,19 +28,13 @@ def table(case: Case) -> pandas.DataFrame | None:
     step), both as means with `low` and `high` one SD over done seeds away, or `diverged` (the largest value by step of
     a diverged run, with n = 0).
     """
-    curves = case.study.curves
-    columns = [name for name in curves if str(name).startswith("diag/")]
-    curves = curves.merge(case.study.runs[["cell", "seed", "status"]], on=["cell", "seed"])
-    values = curves.melt(["cell", "seed", "status", "step"], columns, "key", "value") if columns else pandas.DataFrame()
+    values = diagnostic_values(case.study)
     if values.empty:
         return None
-    values["value"] = pandas.to_numeric(values["value"], errors="coerce")
-    values = values[np.isfinite(values["value"])]
-    _, kinds, layers = zip(*values["key"].str.split("/", n=2), strict=True)
-    values = values.assign(facet=[KINDS.get(kind, kind) for kind in kinds], layer=layers)
     largest = values.groupby(["facet", "cell", "seed", "status", "step"], sort=False)["value"].max().reset_index()
     done = values[values["status"] == "done"]
-    last = done[done["step"] == done.groupby(["cell", "seed"])["step"].transform("max")]
+    last_steps = done.groupby(["cell", "seed"])["step"].transform("max")
+    last = done[done["step"] == last_steps]
     steps = over_seeds(largest[largest["status"] == "done"], ["facet", "cell", "step"]).assign(panel="steps")
     by_layer = over_seeds(last, ["facet", "cell", "layer"]).assign(panel="layers")
     diverged = largest[largest["status"] == "diverged"].rename(columns={"value": "mean"}).assign(panel="diverged", n=0)
@@ -52,6 +47,23 @@ def table(case: Case) -> pandas.DataFrame | None:
     result = result.reindex(columns=COLUMNS)
     result.attrs = {"caption": [caption]}
     return result
+
+
+def diagnostic_values(study: Study) -> pandas.DataFrame:
+    """A row per finite value in the columns `diag/KIND/LAYER` of the curves, with its run's status; empty if there is
+    none."""
+    columns = [name for name in study.curves if str(name).startswith("diag/")]
+    if not columns:
+        return pandas.DataFrame()
+    curves = study.curves.merge(study.runs[["cell", "seed", "status"]], on=["cell", "seed"])
+    values = curves.melt(["cell", "seed", "status", "step"], columns, "key", "value")
+    values["value"] = pandas.to_numeric(values["value"], errors="coerce")
+    values = values[np.isfinite(values["value"])]
+    if values.empty:
+        return values
+    parts = values["key"].str.split("/", n=2)
+    kinds = parts.str[1]
+    return values.assign(facet=kinds.map(lambda kind: KINDS.get(kind, kind)), layer=parts.str[2])
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:

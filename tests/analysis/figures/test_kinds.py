@@ -320,6 +320,13 @@ def test_diagnostics_are_means_over_seeds_by_step_and_layer(tmp_path: Path) -> N
     assert len([line for line in left.lines if line.get_marker() == "x"]) == 2  # the diverged runs
 
 
+def test_diagnostics_that_are_all_not_finite_have_no_figure(tmp_path: Path) -> None:
+    shown = with_diagnostics(tmp_path)
+    curves = shown.study.curves
+    curves[[name for name in curves if name.startswith("diag/")]] = np.nan
+    assert figures.KINDS["diagnostics"].table(shown) is None
+
+
 def test_a_log_axis_of_diagnostics_has_no_room_for_what_is_below_zero(tmp_path: Path) -> None:
     shown = with_diagnostics(tmp_path)
     curves = shown.study.curves
