@@ -4,6 +4,7 @@ study = ablate.run("norm=ln,rms", "scale=tiny", seeds=2)    # as `ablate -m norm
 plan = ablate.plan("norm=ln,rms", "scale=tiny", seeds=2)    # what it would train
 model = ablate.load("results/runs/...").model()             # a run that has ended
 model = ablate.build("norm=rms", "ffn=swiglu")              # an untrained model
+study = ablate.command("python train.py --bias={bias} --seed={seed}", bias=[True, False], metric="val/loss")
 """
 
 TYPE_CHECKING = False  # nothing is imported here: with `python -m ablate` the current folder is still on the path
@@ -11,9 +12,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ablate.config.errors import PlanError
-    from ablate.python import build, load, plan, run
+    from ablate.python import build, command, load, plan, run
 
-__all__ = ["PlanError", "build", "load", "plan", "run"]
+__all__ = ["PlanError", "build", "command", "load", "plan", "run"]
 __version__ = "0.1.0"
 
 

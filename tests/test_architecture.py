@@ -23,14 +23,15 @@ ABLATE = {
     "formatting": "",
     "config": "formatting",
     "runs": "formatting config",
+    "program": "formatting config runs",
     "model": "config",
     "data": "formatting config runs",
     "training": "formatting config runs model data",
     "evidence": "formatting config runs",
-    "execution": "formatting config runs model data training",
-    "planning": "formatting config runs model data training evidence execution",
+    "execution": "formatting config runs program model data training",
+    "planning": "formatting config runs program model data training evidence execution",
     "api": "config runs planning execution",
-    "cli": "__init__ formatting config runs data evidence execution planning api",
+    "cli": "__init__ formatting config runs program data evidence execution planning api",
     "python": "formatting config runs training evidence execution planning api cli",
 }
 ANALYSIS = {
@@ -42,7 +43,7 @@ ANALYSIS = {
     "cli": "sources case writing figures",
     "dashboard": "case writing cli",
 }
-FREE_OF_TORCH = "formatting config runs evidence"  # what the analysis may import of ablate
+FREE_OF_TORCH = "formatting config runs program evidence"  # what the analysis may import of ablate
 # Mappings of anything that may cross a border: the arguments of resolved components, whose constructors are the schema,
 COMPONENT_ARGUMENTS = "bind argument_problems defaults_of Cell.defaults Provenance.source layer_of mapped variants_of "
 COMPONENT_ARGUMENTS += "own_of make_optimiser Config.arguments Choice.beside Design.settings_of Design.level_settings"

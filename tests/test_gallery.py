@@ -2,14 +2,12 @@
 
 import io
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas
 import pytest
-from conftest import ROOT
 from fake_studies import fabricate, plain_score, study_of
 from gallery import pages
 from gallery.__main__ import main
@@ -39,7 +37,6 @@ CLAIM = claim(less=[{"ffn": "swiglu"}, {"ffn": "mlp"}], metric="test/loss")
 def root(tmp_path: Path) -> Path:
     """A checkout without studies: two pages with marks around old words, two study files, and the recorded seeds."""
     checkout = tmp_path / "checkout"
-    shutil.copytree(ROOT / "tests" / "recorded", checkout / "tests" / "recorded")
     for name, title in (("README.md", "ours"), ("experiments/FINDINGS.md", "Findings")):
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)
         (checkout / name).write_text(f"# {title}\n\n{BEGIN}\n\nold words\n\n{END}\n\nby hand\n")

@@ -36,13 +36,13 @@ class Terminal:
         self.remarks.append(text)
         say(text)
 
-    def training(self, plan: Plan) -> AbstractContextManager[None]:
+    def training(self, plan: api.AnyPlan) -> AbstractContextManager[None]:
         """Show the live view."""
         from ablate.cli.status import follow  # imports Rich, needed only for training
 
         return follow(plan.results, plan.manifest.study, plan.todo)
 
-    def ended(self, plan: Plan, study: Study, seconds: float | None) -> None:
+    def ended(self, plan: api.AnyPlan, study: Study, seconds: float | None) -> None:
         """Print the summary."""
         self.study = study
         with contextlib.suppress(BrokenPipeError):  # nobody reads it; the exit code says how the runs ended
@@ -62,12 +62,14 @@ def sweep(plan: Plan) -> Outcome:
     return Outcome(code, result, terminal.remarks)
 
 
-def train(plan: Plan, terminal: Terminal) -> int:
+def train(plan: api.AnyPlan, terminal: Terminal) -> int:
     """Train a plan; returns the exit code."""
     try:
         study = api.train(plan, terminal)
     except (KeyboardInterrupt, Terminated) as stop:
         kept = "checkpoints are kept" if plan.is_local else "jobs of the launcher may go on until you cancel them there"
+        if plan.manifest.program:
+            kept = "runs that have ended are kept"
         terminal.remark(f"stopped; {kept}, and the same command continues")
         return INTERRUPTED if isinstance(stop, KeyboardInterrupt) else TERMINATED
     except DiskFull as full:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 HOME = os.path.realpath(f"{__file__}/../../..")  # the folder of this package: a checkout or site-packages
+SAFE = "ablate"  # the value of PYTHONSAFEPATH by which other programs can tell that it is set here
 
 
 class UserPackages:
@@ -32,7 +33,7 @@ class UserPackages:
 def leave_current_folder() -> None:
     """Remove the current folder from `sys.path`, where `python -m` or an empty entry of PYTHONPATH put it, unless
     PYTHONPATH names it or this package is in it."""
-    os.environ["PYTHONSAFEPATH"] = "1"  # for child processes, such as those of launchers
+    os.environ.setdefault("PYTHONSAFEPATH", SAFE)  # for child processes, such as those of launchers
     here = current_folder()
     named = [os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     if not here or here == HOME or here in named:

@@ -28,9 +28,10 @@ from ablate.config.errors import whole_line
 from ablate.config.groups import read_groups
 from ablate.config.import_path import find_here, leave_current_folder
 from ablate.data.corpus import cache_folder
-from ablate.execution.pool import Answer, Order, Pool, line, order_of
+from ablate.execution.pool import SINGLE_THREAD, Answer, Order, Pool, line, order_of
 from ablate.execution.signals import handling_signals, raising_disk_full
 from ablate.formatting.streams import say
+from ablate.program.devices import places
 from ablate.runs.files import no_link
 from ablate.runs.folder import Run, now
 from ablate.runs.lock import read_lease, take
@@ -43,10 +44,13 @@ WAITING_FOR_TIMED = "this machine is reserved for timed runs; waiting until they
 
 def run_orders(orders: Sequence[Order]) -> list[Answer]:
     """Train the runs of a study in parallel, and at the end wait for those that another process trains.  Raises
-    DiskFull, and FailedAlike if every configuration failed with the same error."""
+    DiskFull, and StoppedEarly if every configuration failed with the same error."""
+    if orders[0].program:
+        return run_in(places(orders[0].program.parallel), orders)
     device, worker_count, device_count = device_of(orders)
     most_flops = max(order.cell.flops_per_step for order in orders)  # several small runs share a GPU
     worker_environments = environments(device, worker_count, device_count, most_flops)
+    worker_environments = [SINGLE_THREAD | environment for environment in worker_environments]
     is_isolated = orders[0].cell.planned_config.timing == "isolated"
     _, local_rank, _ = task_of_job()
     is_reserved = device_count > 1 and local_rank > 0  # by the job's first task on this machine, for all of its tasks
@@ -72,10 +76,14 @@ def waiting_for(order: Order) -> str:
 def run_alone(order: Order, number: int) -> str:
     """Train one run for another launcher, in a separate process, whose crash must not end the launcher's.  The job's
     number selects its GPU; otherwise jobs of launchers that assign no GPUs would all use the first."""
+    if order.program:
+        machine = places(None)
+        [answer] = run_in([machine[number % len(machine)]], [dataclasses.replace(order, wait=True)])
+        return answer.status
     device, _, devices = device_of([order])
     workers = environments(device, "auto", devices)
     if workers:
-        workers = [workers[number % len(workers)]]
+        workers = [SINGLE_THREAD | workers[number % len(workers)]]
     with reserve_machine(exclusive=False):
         [answer] = run_in(workers, [dataclasses.replace(order, wait=True)])
     return answer.status
@@ -83,7 +91,7 @@ def run_alone(order: Order, number: int) -> str:
 
 def run_in(workers: Sequence[dict[str, str]], orders: Sequence[Order]) -> list[Answer]:
     """Train runs in workers with these environments; a run whose worker died has failed, unless another process has
-    taken it over.  Raises DiskFull and FailedAlike."""
+    taken it over.  Raises DiskFull and StoppedEarly."""
     if workers:
         return Pool(workers, write_death).run(orders)
     reason = "there are fewer devices here than train.devices, or the job's tasks cannot share them equally"

@@ -22,6 +22,8 @@ from ablate.config.import_path import program
 from ablate.config.typed_json import Record, parse
 from ablate.execution.signals import CHECKPOINT_SECONDS, DiskFull
 from ablate.formatting import counted
+from ablate.program.checks import ignored_seed
+from ablate.program.order import Program
 from ablate.runs.records import Cell
 
 GRACE_SECONDS = CHECKPOINT_SECONDS + 1.5  # seconds for workers to write their checkpoints before they are killed
@@ -31,7 +33,7 @@ SINGLE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 class Order(Record):
     """Everything that a worker needs to train a run.  `user` are the packages that the command allows; files cannot
-    allow any.  `wait` waits if another process trains it."""
+    allow any.  `wait` waits if another process trains it.  With a `program` it runs that."""
 
     results: str
     path: str  # <cell's name>/<key>
@@ -39,6 +41,7 @@ class Order(Record):
     cell: Cell
     user: list[str]
     wait: bool = False
+    program: Program | None = None
 
 
 class Answer(Record):
@@ -47,12 +50,14 @@ class Answer(Record):
     status: str
     last: bool = False
     error: str = ""  # of a failed run, in one line
+    value: float | None = None  # the metric of a program that ended
     full: str = ""  # the file that could not be written because the disk is full
     died: str = ""  # how the worker process died
 
 
-class FailedAlike(Exception):
-    """The first run of every configuration failed with the same error, so no more were started."""
+class StoppedEarly(Exception):
+    """No more runs were started, since they would be worth nothing: the first of every configuration failed with the
+    same error, or a program ignores its seed."""
 
 
 def line(message: Record) -> str:
@@ -82,7 +87,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | SINGLE_THREAD | environment,
+            env=os.environ | environment,
             process_group=0,
         )
 
@@ -143,7 +148,7 @@ class Pool:
         """Train all runs; returns how each ended, or how its worker died.
 
         On any exception, KeyboardInterrupt included, workers checkpoint and end before it propagates.  Raises DiskFull
-        and FailedAlike, after which no more orders are sent.
+        and StoppedEarly, after which no more orders are sent.
         """
         threads = ThreadPoolExecutor(max(1, len(self.environments)))
         futures = [threads.submit(self.train, order) for order in orders]
@@ -155,6 +160,7 @@ class Pool:
                     future.result()
                 if ended:
                     refuse_more_failures(orders, futures)
+                    refuse_ignored_seed(orders, futures)
         finally:
             self.close()
             threads.shutdown(wait=False, cancel_futures=True)
@@ -209,8 +215,8 @@ class Pool:
 
 
 def refuse_more_failures(orders: Sequence[Order], futures: Sequence[Future[Answer]]) -> None:
-    """Raise FailedAlike if every configuration of these orders has a run that failed, all with the same error, and none
-    that did not.
+    """Raise StoppedEarly if every configuration of these orders has a run that failed, all with the same error, and
+    none that did not.
 
     A machine without a compiler fails every run, each after half a minute.
     """
@@ -225,7 +231,24 @@ def refuse_more_failures(orders: Sequence[Order], futures: Sequence[Future[Answe
     every_cell = failed_cells == {order.cell.id for order in orders}
     if every_cell and len(errors) == 1 and "" not in errors and not_started:
         runs = counted(not_started, "run")
-        raise FailedAlike(f"every run so far failed with the same error ({errors.pop()}); {runs} not trained")
+        raise StoppedEarly(f"every run so far failed with the same error ({errors.pop()}); {runs} not trained")
+
+
+def refuse_ignored_seed(orders: Sequence[Order], futures: Sequence[Future[Answer]]) -> None:
+    """Raise StoppedEarly if a program gave the same result with all seeds of a configuration, of which there are two or
+    more, and runs are left."""
+    if all(future.done() for future in futures):
+        return
+    values: dict[str, list[float]] = {}
+    for order, future in zip(orders, futures, strict=True):
+        value = future.result().value if future.done() else None
+        if value is not None:
+            values.setdefault(order.cell.label, []).append(value)
+    for label, of_cell in values.items():
+        if len(of_cell) > 1 and len(set(of_cell)) == 1:
+            program = orders[0].program
+            text = ignored_seed(program.command if program else "", label, of_cell[0])
+            raise StoppedEarly(f"{text}; the other runs were not started")
 
 
 def readable(stream: socket.socket | IO[str], seconds: float) -> bool:

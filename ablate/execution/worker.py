@@ -7,17 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ablate.config.errors import first_line
-from ablate.execution.distributed import train_on_devices
 from ablate.execution.inbox import Inbox, exit_at_once, take_streams
 from ablate.execution.pool import Answer, Order, line, order_of
+from ablate.execution.run_program import run_program
 from ablate.execution.signals import DiskFull
-from ablate.execution.train_run import train_run
 from ablate.formatting.streams import prepare, say
 from ablate.runs.folder import Run
 from ablate.runs.key import is_foreign, numbers
 from ablate.runs.user_files import compile_from_source
-from ablate.training.devices import configure_torch
-from ablate.training.ranks import RankLost
 
 
 def main() -> None:
@@ -25,11 +22,10 @@ def main() -> None:
     prepare()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the sweep, which closes this input
     orders, answers = take_streams()
-    configure_torch()
-    compile_from_source()
     inbox = Inbox(orders)
     while text := inbox.next():
-        answer = carry_out(order_of(text), inbox.should_stop)
+        order = order_of(text)
+        answer = run_program_of(order, inbox.should_stop) if order.program else train(order, inbox.should_stop)
         with contextlib.suppress(OSError):  # the sweep was killed; everything is already saved
             print(line(answer), end="", file=answers, flush=True)
         if answer.last:
@@ -39,16 +35,41 @@ def main() -> None:
     exit_at_once()
 
 
-def carry_out(order: Order, should_stop: Callable[[], bool]) -> Answer:
+def run_program_of(order: Order, should_stop: Callable[[], bool]) -> Answer:
+    """Run an order's program; loads no torch."""
+    status = "failed"
+    error = ""
+    full = ""
+    try:
+        status = run_program(order, should_stop)
+    except DiskFull as problem:
+        full = str(problem.file)
+    except OSError as problem:
+        error = f"{problem.filename or order.path} cannot be used: {problem.strerror or problem}"
+        say(error)
+    if status == "failed" and not (full or error):
+        error = error_of(order)
+    value = value_of(order) if status == "done" else None
+    return Answer(status=status, last=should_stop(), error=error, value=value, full=full)
+
+
+def train(order: Order, should_stop: Callable[[], bool]) -> Answer:
     """Train one run."""
+    from ablate.execution.distributed import train_on_devices  # these load torch
+    from ablate.execution.train_run import train_run
+    from ablate.training.devices import configure_torch
+    from ablate.training.ranks import RankLost
+
+    configure_torch()
+    compile_from_source()
     status = "failed"
     error = ""
     full = ""
     died = ""
     config = order.cell.planned_config
-    train = train_on_devices if config.train.devices > 1 else train_run
+    train_order = train_on_devices if config.train.devices > 1 else train_run
     try:
-        status = train(order, should_stop)
+        status = train_order(order, should_stop)
     except DiskFull as problem:
         full = str(problem.file)
     except RankLost as problem:
@@ -61,6 +82,13 @@ def carry_out(order: Order, should_stop: Callable[[], bool]) -> Answer:
     # A failed run, or user code, may have left this process in any state, and torch joins a group of processes once.
     last = status == "failed" or is_foreign(numbers(config)) or config.train.devices > 1 or should_stop()
     return Answer(status=status, last=last, error=error, full=full, died=died)
+
+
+def value_of(order: Order) -> float | None:
+    """The metric of a program's run that has ended."""
+    result = Run(Path(order.results), order.path).result()
+    assert order.program
+    return result.final.get(order.program.metric) if result else None
 
 
 def error_of(order: Order) -> str:

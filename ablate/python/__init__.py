@@ -42,6 +42,7 @@ from ablate.execution.signals import DiskFull
 from ablate.formatting import instead
 from ablate.planning import runs
 from ablate.planning.only_variant import about_one_variant
+from ablate.planning.program import plan_program
 from ablate.runs import naming
 from ablate.runs import study as tables
 from ablate.runs.kept_tables import holds_tables, read_tables
@@ -86,6 +87,28 @@ def run(*words: str, config_dir: str | None = None, reporter: api.Reporter | Non
     except DiskFull as full:  # it ends a command, but must not end a notebook's kernel
         raise Refused(api.no_space(planned, full)) from None
     return Study(**vars(study), user=planned.study.settings.user)
+
+
+def command(text: str, *words: str, reporter: api.Reporter | None = None, **keys: object) -> Study:
+    """Run the missing runs of a study of any program, and return it.
+
+    `text` is the command with fields, as in `ablate command`; words and keys are its settings and options:
+    `ablate.command("python train.py --bias={bias} --seed={seed}", bias=[True, False], metric="val/loss")`.  Raises
+    PlanError with all mistakes, and Refused if the results folder cannot be written or the disk is full.
+    """
+    planned = plan_program(text, [*words, *(program_word(key, value) for key, value in keys.items())])
+    try:
+        study = api.train(planned, reporter or Bar())
+    except DiskFull as full:
+        raise Refused(api.no_space(planned, full)) from None
+    return Study(**vars(study), user=[])
+
+
+def program_word(key: str, value: object) -> str:
+    """A setting or option of `command` as a word: bias=true,false for a list of values."""
+    if isinstance(value, list | tuple) and key != "seeds":
+        return f"{key}={','.join(value_text(item) for item in value)}"
+    return f"{key}={value_text(value)}".replace(" ", "" if key == "seeds" else " ")
 
 
 def build(*words: str, config_dir: str | None = None, seed: int = 0, **keys: object) -> nn.Module:
@@ -321,13 +344,13 @@ class Bar:
             depth += 1
         warnings.warn(text, stacklevel=depth)
 
-    def training(self, plan: runs.Plan) -> AbstractContextManager[None]:
+    def training(self, plan: api.AnyPlan) -> AbstractContextManager[None]:
         """Show the progress bar on a terminal or in a notebook."""
         if not sys.stderr.isatty() and "ipykernel" not in sys.modules:  # nobody sees standard error
             return contextlib.nullcontext()
         return follow(plan.results, plan.manifest.study, plan.todo, _show)
 
-    def ended(self, plan: runs.Plan, study: tables.Study, seconds: float | None) -> None:
+    def ended(self, plan: api.AnyPlan, study: tables.Study, seconds: float | None) -> None:
         """Do nothing: the caller gets the study, which displays itself."""
 
 

@@ -210,10 +210,10 @@ def lacking(run: Run, lengths: list[int]) -> list[int]:
 
 def untested(results: Path, manifest: Manifest, statuses: dict[str, str]) -> dict[str, list[int]]:
     """For each finished run, by path, the lengths in its cell's eval.lengths that it has not been tested at, if any."""
-    lengths = {cell.id: cell.planned_config.eval.lengths for cell in manifest.cells}
+    lengths = {cell.id: cell.config.eval.lengths for cell in manifest.cells if cell.config}
     found = {}
     for planned in manifest.runs:
-        wanted = lengths[planned.cell]
+        wanted = lengths.get(planned.cell)
         if wanted and statuses.get(planned.path) == "done":
             missing = lacking(Run(results, planned.path), wanted)
             if missing:

@@ -21,6 +21,7 @@ VALUE = r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|[+-]?(?:inf|nan))(?:ms|s|m|%)?
 PAIR = re.compile(rf"{NAME}\s*[:=]?\s*{VALUE}", re.IGNORECASE)  # train loss 4.2
 ASSIGNED = re.compile(rf"{NAME}\s*[:=]\s*{VALUE}", re.IGNORECASE)  # val_bpb: 0.9979
 BESTS = ("min", "minimum", "max", "maximum", "best", "lowest")  # first words of names of what was logged before
+LONGEST = 2000  # characters of a line that is read; longer ones hold data
 CRASH = "Traceback (most recent call last)"
 
 
@@ -56,6 +57,8 @@ def read_log(text: str) -> Log:
     results: dict[str, float | str] = {}
     crashed = False
     for line in lines:
+        if len(line) > LONGEST:
+            continue
         line = IGNORED.sub("", line).strip()
         rank = RANK.search(line)
         if rank and int(rank[1] or rank[2]) > 0:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ablate.execution import launcher, pool
-from ablate.execution.pool import Answer, FailedAlike, Order, Pool
+from ablate.execution.pool import Answer, Order, Pool, StoppedEarly
 from ablate.execution.signals import DiskFull
 from ablate.runs.folder import Run
 
@@ -76,7 +76,7 @@ def test_the_sweep_stops_when_the_first_run_of_each_configuration_failed_alike(o
         return failed("RuntimeError: no C++ compiler")
 
     workers = pool_of(1, answer)
-    with pytest.raises(FailedAlike, match=r"same error \(RuntimeError: no C\+\+ compiler\); \d runs not trained"):
+    with pytest.raises(StoppedEarly, match=r"same error \(RuntimeError: no C\+\+ compiler\); \d runs not trained"):
         workers.run([*first_seeds, *later])
     resume.set()
     assert len(workers.trained) < len(orders)

@@ -1,0 +1,74 @@
+"""`ablate command 'python train.py --bias={bias} --seed={seed}' bias=true,false metric=val/loss`: compares what any
+program does with these values."""
+
+import argparse
+import shlex
+from collections.abc import Sequence
+
+from ablate.cli.sweep import Terminal, train, verdicts
+from ablate.config.subcommands import Outcome, PlainParser, conclude
+from ablate.formatting import counted
+from ablate.formatting.streams import echo
+from ablate.planning.program import ProgramPlan, plan_program
+from ablate.program.checks import seed_ignored, values_ignored
+from ablate.program.words import OPTIONS
+from ablate.runs.study import Study
+
+USAGE = "ablate command 'python train.py --bias={bias} --seed={seed} --out_dir={out}' bias=true,false metric=val/loss"
+SHOWN = 3  # commands that a dry run shows
+
+
+def main(words: Sequence[str]) -> int:
+    """Run a study of a program; returns the exit code."""
+    options = "\n".join(f"  {name:<12} {text}" for name, text in OPTIONS.items())
+    parser = PlainParser(
+        "ablate command",
+        f"{USAGE}\n\nEvery other key=value is a setting of the command; several values are compared.\n\n{options}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("command", help="the command, as one word in quotes, with fields in braces")
+    parser.add_argument("words", nargs="*", metavar="key=value")
+    options_given = parser.parse_intermixed_args(words)
+    return conclude("ablate command", options_given.json, lambda: study(options_given.command, options_given.words))
+
+
+def study(command: str, words: Sequence[str]) -> Outcome:
+    """Show a plan, or carry it out and print the summary.  Raises PlanError."""
+    plan = plan_program(command, words)
+    if plan.dry_run:
+        text = preview(plan)
+        echo(text)
+        return Outcome(0, {"study": plan.manifest.study, "todo": plan.todo}, plan.notes)
+    terminal = Terminal()
+    code = train(plan, terminal)
+    if terminal.study:
+        for line in ignored(terminal.study):
+            terminal.remark(line)
+    return Outcome(code, verdicts(terminal.study) if terminal.study else None, terminal.remarks)
+
+
+def ignored(results: Study) -> list[str]:
+    """What the results show to be ignored by the program: its seed, or values."""
+    manifest = results.manifest
+    done = results.runs[results.runs["status"] == "done"]
+    values = {(row.cell, row.seed): row[manifest.endpoint] for _, row in done.iterrows()}
+    seed = seed_ignored(manifest, values)
+    return [seed] if seed else values_ignored(manifest, values)
+
+
+def preview(plan: ProgramPlan) -> str:
+    """A plan in words, with the first commands as they will run."""
+    manifest = plan.manifest
+    cells = counted(len(manifest.cells), "configuration")
+    seeds = counted(len(manifest.seeds), "seed")
+    lines = [f"{manifest.study}: {cells} × {seeds}, {counted(len(plan.todo), 'run')} to do, in {plan.folder}"]
+    for name, levels in manifest.factors.items():
+        lines.append(f"  {name}: {levels[0]} (reference), {', '.join(map(str, levels[1:]))}")
+    [task] = manifest.tasks.values()
+    [direction] = task.metrics.values()
+    lines.append(f"  compared by {manifest.endpoint}, of which the {direction}imum is best")
+    for order in plan.orders()[:SHOWN]:
+        assert order.program
+        environment = [f"{name}={shlex.quote(value)}" for name, value in order.program.environment.items()]
+        lines.append("  " + " ".join([*environment, shlex.join(order.program.words)]))
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""Studies of any program: `ablate command 'python train.py --bias={bias} --seed={seed}' bias=true,false`."""

@@ -1,0 +1,60 @@
+"""What the results of a program show to be wrong with its command: a seed or a value that it ignores."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from ablate.runs.records import Manifest
+
+LITERAL_SEED = re.compile(
+    r"^.*\b(manual_seed|random\.seed|set_seed|seed_everything|default_rng)\(\s*\d+\b[^)]*\).*$", re.M
+)
+LOW = 0.3  # correlation over seeds below which pairing saves little
+
+
+def seed_ignored(manifest: Manifest, results: Mapping[tuple[str, int], float]) -> str:
+    """That a configuration has the same result with every seed, given results by cell and seed; empty otherwise."""
+    for cell in manifest.cells:
+        values = [value for (name, _), value in results.items() if name == cell.id]
+        if len(values) > 1 and len(set(values)) == 1:
+            return ignored_seed(manifest.program or "", cell.label, values[0])
+    return ""
+
+
+def ignored_seed(program: str, label: str, value: float) -> str:
+    """A sentence on a configuration that gave the same result with several seeds."""
+    text = f"{label} gave exactly {value:g} with each seed, so the program ignores {{seed}}"
+    line = literal_seed(program)
+    return f"{text}: {line}" if line else text
+
+
+def literal_seed(program: str) -> str:
+    """The line of a source named in the command that seeds with a number; empty if there is none."""
+    for word in program.split():
+        path = Path(word.strip("'\""))
+        if path.suffix == ".py" and path.is_file():
+            match = LITERAL_SEED.search(path.read_text(errors="replace"))
+            if match:
+                number = path.read_text(errors="replace")[: match.start()].count("\n") + 1
+                return f"{path}:{number} has {match[0].strip()}"
+    return ""
+
+
+def values_ignored(manifest: Manifest, results: Mapping[tuple[str, int], float]) -> list[str]:
+    """That two values have the same results at every seed, with at least two of them."""
+    lines = []
+    reference = next(cell for cell in manifest.cells if cell.reference)
+    for cell in manifest.cells:
+        seeds = [seed for name, seed in results if name == cell.id and (reference.id, seed) in results]
+        pairs = [(results[cell.id, seed], results[reference.id, seed]) for seed in seeds]
+        if cell is not reference and len(pairs) > 1 and all(value == base for value, base in pairs):
+            same = "the program ignores what differs between them, or it makes no difference"
+            lines.append(f"{cell.label} and {reference.label} gave the same results with every seed: {same}")
+    return lines
+
+
+def folder_unused(manifest: Manifest) -> str:
+    """That runs share their files, because the command does not use {out}."""
+    if "{out}" in (manifest.program or ""):
+        return ""
+    return "the command does not use {out}: if runs write files, they write over each other's, or read them"

@@ -1,0 +1,129 @@
+"""The metric of a run of any program: from lines of its output, or from the files that it wrote into its folder.
+
+With `read='val_bpb: {value}'` it is what stands there in the last line that has it.  Otherwise both the output and the
+files are looked at, and two sources that disagree are refused.
+"""
+
+import csv
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ablate.runs.logs import VALUE, read_log
+
+Row = dict[str, float]
+LARGEST = 50_000_000  # bytes of a file that is read
+AGREE = 1e-6  # the relative difference of two sources that print with different digits, and half a unit of the last
+
+
+class NoMetric(Exception):
+    """The metric is in no source, or two sources disagree."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """The logged steps that one source has."""
+
+    name: str
+    rows: list[Row]
+
+
+def pattern_of(read: str) -> re.Pattern[str]:
+    """The regular expression of `read='val_bpb: {value}'`: its text, with a number in place of the field."""
+    before, _, after = read.partition("{value}")
+    return re.compile(re.escape(before) + r"\s*" + VALUE + re.escape(after))
+
+
+def sources_of(output: str, folder: Path, metric: str, read: str = "") -> list[Source]:
+    """The sources that have a metric: the output, and the files in the folder of a run."""
+    if read:
+        pattern = pattern_of(read)
+        rows = [{metric: float(match[1])} for match in pattern.finditer(output)]
+        return [Source(f"the lines with {read}", rows)] if rows else []
+    rows = [numbers_in(row) for row in read_log(output + "\n").rows]
+    if not any(metric in row for row in rows):  # a name of its own, which no trainer's log has
+        named = re.compile(rf"(?<![\w/.]){re.escape(metric)}\s*[:=]\s*{VALUE}")
+        rows = [{metric: float(match[1])} for match in named.finditer(output)]
+    sources = [Source("its output", rows)]
+    for file in sorted(folder.rglob("*")):
+        if file.is_file() and not file.is_symlink() and file.stat().st_size <= LARGEST:
+            sources.append(Source(file.relative_to(folder).as_posix(), list(rows_in(file))))
+    return [source for source in sources if any(metric in row for row in source.rows)]
+
+
+def rows_in(file: Path) -> Iterator[Row]:
+    """The numbers in a file by name, row by row: of the trainer of Hugging Face, lines of JSON, JSON, CSV or TSV."""
+    try:
+        if file.name == "trainer_state.json":
+            yield from map(numbers_in, json.loads(file.read_text())["log_history"])
+        elif file.suffix == ".json":
+            value = json.loads(file.read_text())
+            yield from map(numbers_in, value if isinstance(value, list) else [value])
+        elif file.suffix in (".jsonl", ".ndjson"):
+            for line in file.read_text().splitlines():
+                yield numbers_in(json.loads(line))
+        elif file.suffix in (".csv", ".tsv"):
+            with open(file, newline="") as opened:
+                for row in csv.DictReader(opened, delimiter="\t" if file.suffix == ".tsv" else ","):
+                    yield numbers_in(row)
+    except (ValueError, KeyError, TypeError, OSError):  # no such file after all, or one that a crash cut short
+        return
+
+
+def numbers_in(row: object) -> Row:
+    """The entries of a row that are numbers."""
+    numbers = {}
+    for name, value in row.items() if isinstance(row, dict) else ():
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            continue
+        try:
+            numbers[str(name)] = float(value)
+        except ValueError:
+            continue
+    return numbers
+
+
+def read_metric(sources: list[Source], metric: str, at: str, lower_is_better: bool) -> tuple[float, list[Row]]:
+    """A run's value of a metric, at its last or its best step, and the logged steps of the first source.
+
+    Raises NoMetric.
+    """
+    values = {}
+    for source in sources:
+        logged = [row[metric] for row in source.rows if metric in row]
+        finite = [value for value in logged if math.isfinite(value)]
+        if at == "best" and finite:
+            values[source.name] = min(finite) if lower_is_better else max(finite)
+        else:
+            values[source.name] = logged[-1]
+    if not values:
+        raise NoMetric(f"it printed no {metric}, and wrote none into its folder")
+    first = next(iter(values.values()))
+    for name, value in values.items():
+        if not agree(first, value):
+            listed = "; ".join(f"{value:g} in {name}" for name, value in values.items())
+            raise NoMetric(f"{metric} is {listed}; say which by read='{metric}: {{value}}'")
+    return first, sources[0].rows
+
+
+def agree(left: float, right: float) -> bool:
+    """Whether two values are one number, printed with different digits."""
+    if math.isnan(left) or math.isnan(right):
+        return math.isnan(left) and math.isnan(right)
+    places = min(decimals(left), decimals(right))
+    return abs(left - right) <= 0.5 * 10.0**-places + AGREE * abs(left)
+
+
+def decimals(value: float) -> int:
+    """The digits behind the point with which a number was written, at most ten."""
+    text = f"{value:.10f}".rstrip("0")
+    return len(text.partition(".")[2])
+
+
+def last_steps(rows: Iterable[Row]) -> int | None:
+    """The last step in logged rows; None if they have none."""
+    steps = [row["step"] for row in rows if "step" in row]
+    return int(steps[-1]) if steps else None

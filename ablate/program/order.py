@@ -1,0 +1,22 @@
+"""How to run a program once."""
+
+from ablate.config.typed_json import Record
+
+FILES = "out"  # the folder of a run that {out} names
+
+
+class Program(Record):
+    """How to run a program once, and how to read its metric."""
+
+    command: str  # with its fields
+    words: list[str]
+    environment: dict[str, str]
+    folder: str  # that it is started in
+    metric: str
+    lower_is_better: bool
+    read: str = ""
+    at: str = "last"
+    timeout: float | None = None  # seconds
+    is_budget: bool = False  # whether it is to be ended after `timeout`, with what it has reached
+    parallel: int | None = None  # how many are run at a time; None: one, or one for each GPU
+    numbers: str = ""  # a digest of all that its result depends on

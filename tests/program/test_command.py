@@ -1,0 +1,251 @@
+"""`ablate command` on small programs that do what programs do: print, write, crash, hang, ignore their seed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+from scipy import stats
+
+import ablate
+from ablate.cli.program import main
+from ablate.config.errors import PlanError
+from ablate.runs.manifest import newest_study, read_manifest
+
+Capture = pytest.CaptureFixture[str]
+NOISE = [[0.011, -0.02, 0.007, 0.0, 0.015], [0.013, -0.017, 0.004, 0.002, 0.011]]  # by bias and seed
+TRAIN = f"""\
+import argparse, pathlib
+parser = argparse.ArgumentParser()
+for name in ("bias", "seed", "out"):
+    parser.add_argument(f"--{{name}}", default="0")
+options = parser.parse_args()
+loss = 2 - 0.05 * (options.bias == "1") + {NOISE}[int(options.bias)][int(options.seed) % 5]
+for step in (10, 20):
+    print(f"step {{step}}: val loss {{loss + (20 - step) / 10:.6f}}", flush=True)
+"""
+COMMAND = f"{sys.executable} train.py --bias={{bias}} --seed={{seed}} --out={{out}}"
+WORDS = ["bias=0,1", "metric=val/loss"]
+
+
+@pytest.fixture(autouse=True)
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with train.py, the current one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ABLATE_RESULTS", raising=False)
+    file = tmp_path / "train.py"
+    file.write_text(TRAIN)
+    return file
+
+
+def run(*words: str, command: str = COMMAND) -> int:
+    return main([command, *words])
+
+
+def results() -> list[dict[str, object]]:
+    """The results on disk, in order of their folders."""
+    return [json.loads(file.read_text()) for file in sorted(Path("results").rglob("result.json"))]
+
+
+def errors() -> list[str]:
+    """The messages of failed runs."""
+    return [str(result["error"]["message"]) for result in results() if result["error"]]  # type: ignore[index]
+
+
+def test_the_effect_is_that_of_a_paired_t_test(capsys: Capture) -> None:
+    assert run(*WORDS) == 0
+    differences = np.array(NOISE[1]) - 0.05 - np.array(NOISE[0])
+    low, high = stats.ttest_1samp(differences, 0).confidence_interval(0.95)
+    study = ablate.command(COMMAND, *WORDS)
+    effect = study.effects.iloc[0]
+    assert [effect["mean"], effect["low"], effect["high"]] == pytest.approx([differences.mean(), low, high], rel=1e-4)
+    assert effect["verdict"] == "better"
+    assert "bias=1 lowers validation loss by" in capsys.readouterr().out
+
+
+def test_a_second_command_runs_nothing_again() -> None:
+    run(*WORDS)
+    before = {file: file.stat().st_mtime_ns for file in Path("results").rglob("result.json")}
+    assert run(*WORDS) == 0
+    assert {file: file.stat().st_mtime_ns for file in Path("results").rglob("result.json")} == before
+    assert len(before) == 10
+
+
+def test_an_edited_program_runs_again(program: Path) -> None:
+    run(*WORDS, "seeds=2", "study=a")
+    program.write_text(TRAIN.replace("2 - 0.05", "3 - 0.05"))
+    with pytest.raises(PlanError, match="write another name"):
+        ablate.command(COMMAND, *WORDS, "seeds=2", "study=a")
+    assert run(*WORDS, "seeds=2", "study=b") == 0
+    assert len(results()) == 8
+
+
+def test_a_dry_run_shows_three_commands_and_starts_none(capsys: Capture) -> None:
+    assert run(*WORDS, "dry_run=true") == 0
+    text = capsys.readouterr().out
+    assert text.count("train.py --bias=") == 3
+    assert not Path("results").exists()
+
+
+def test_further_seeds_are_added_to_a_study() -> None:
+    run(*WORDS, "seeds=2", "study=a")
+    run(*WORDS, "seeds=3", "study=a")
+    manifest = read_manifest(Path("results"), "a")
+    assert manifest.seeds == [0, 1, 2]
+    assert len(results()) == 6
+
+
+def test_a_confirmation_has_fresh_seeds() -> None:
+    run(*WORDS, "seeds=2", "study=a")
+    run(*WORDS, "confirm=2", "study=a")
+    manifest = read_manifest(Path("results"), "a-confirm-2")
+    assert manifest.seeds == [2, 3]
+    assert manifest.confirms == "a"
+
+
+def test_values_alone_against_the_first() -> None:
+    command = f"{COMMAND} --bias={{bias}}"
+    study = ablate.command(f"{command}", "bias=0,1", "metric=val/loss", "seeds=2", design="one_at_a_time")
+    assert list(study.effects["label"]) == ["bias: 1 − 0"]
+
+
+def test_environment_variables(program: Path) -> None:
+    program.write_text("import os\nprint('score:', float(os.environ['LR']) + int(os.environ['SEED']))\n")
+    study = ablate.command(
+        f"{sys.executable} train.py", "env.SEED={seed}", "env.LR=0.5,1", "metric=score", "better=max", "seeds=2"
+    )
+    assert sorted(study.runs["score"]) == [0.5, 1.0, 1.5, 2.0]
+
+
+def test_a_shell_when_asked() -> None:
+    command = f"{COMMAND} | sed s/val/dev/"
+    study = ablate.command(command, "bias=0,1", "metric=dev/loss", "seeds=2", "shell=true")
+    assert study.runs["dev/loss"].notna().all()
+
+
+def test_the_program_may_import_from_its_folder(program: Path) -> None:
+    (program.parent / "helper.py").write_text("")
+    program.write_text(f"import helper\n{TRAIN}")
+    assert run(*WORDS, "seeds=2") == 0
+
+
+def test_a_failed_run_shows_its_last_line(program: Path, capsys: Capture) -> None:
+    program.write_text("import sys\nprint('loading')\nsys.exit('no data here')\n")
+    assert run(*WORDS, "seeds=2") == 1
+    assert "exit code 1: no data here" in errors()[0]
+    assert "every run so far failed with the same error" in capsys.readouterr().err
+
+
+def test_a_program_killed_by_a_signal(program: Path) -> None:
+    program.write_text("import os\nos.kill(os.getpid(), 9)\n")
+    run(*WORDS, "seeds=1")
+    assert "killed by signal 9; was the machine out of memory?" in errors()[0]
+
+
+def test_a_program_that_prints_no_metric(program: Path) -> None:
+    program.write_text("print('done')\n")
+    run(*WORDS, "seeds=1")
+    assert errors()[0].startswith("it printed no val/loss, and wrote none into its folder: done")
+
+
+def test_a_metric_that_is_no_number_counts_as_diverged(program: Path) -> None:
+    program.write_text(TRAIN.replace("{loss + (20 - step) / 10:.6f}", "nan"))
+    assert run(*WORDS, "seeds=1") == 0
+    assert [result["status"] for result in results()] == ["diverged", "diverged"]
+
+
+def test_a_command_that_does_not_exist() -> None:
+    run("metric=val/loss", "bias=0,1", "seeds=1", command="no_such_program {bias} {seed}")
+    assert "no_such_program" in errors()[0]
+
+
+def test_a_seed_that_is_ignored_stops_the_study(program: Path, capsys: Capture) -> None:
+    program.write_text("class torch:\n    manual_seed = print\ntorch.manual_seed(42)\nprint('step 1: val loss 2.5')\n")
+    run(*WORDS, "seeds=5")
+    text = capsys.readouterr().err
+    assert "gave exactly 2.5 with each seed, so the program ignores {seed}" in text
+    assert "train.py:3 has torch.manual_seed(42)" in text
+    assert len(results()) < 10
+
+
+def test_values_that_change_nothing_are_named(program: Path, capsys: Capture) -> None:
+    program.write_text(TRAIN.replace("[int(options.bias)]", "[0]").replace('(options.bias == "1")', "0"))
+    run(*WORDS, "seeds=2")
+    assert "bias=1 and bias=0 gave the same results with every seed" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_not_used_is_named(capsys: Capture) -> None:
+    run(*WORDS, "seeds=1", command=COMMAND.replace(" --out={out}", ""))
+    assert "the command does not use {out}" in capsys.readouterr().err
+
+
+def test_each_run_has_a_new_folder(program: Path) -> None:
+    program.write_text(TRAIN + "pathlib.Path(options.out, 'weights').write_text('x')\n")
+    run(*WORDS, "seeds=2")
+    assert len([*Path("results").rglob("weights")]) == 4
+
+
+def test_a_timeout_ends_the_program_and_what_it_started(program: Path) -> None:
+    child = "import subprocess, sys, time\nsubprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+    program.write_text(f"{child}print('step 1: val loss 2.5', flush=True)\ntime.sleep(600)\n")
+    run("metric=val/loss", "bias=0,1", "seeds=1", "timeout=2s")
+    assert "it had not ended after 2.0 s" in errors()[0]
+
+
+def test_at_a_budget_counts_what_was_reached(program: Path) -> None:
+    program.write_text(TRAIN + "import time\ntime.sleep(600)\n")
+    assert run(*WORDS, "seeds=1", "timeout=2s", "budget=wallclock") == 0
+    assert {result["status"] for result in results()} == {"done"}
+
+
+def test_a_program_that_ignores_sigterm_is_killed(program: Path) -> None:
+    program.write_text("import signal, time\nsignal.signal(15, signal.SIG_IGN)\ntime.sleep(600)\n")
+    started = time.monotonic()
+    run("metric=val/loss", "bias=0,1", "seeds=1", "timeout=1s", "parallel=2")
+    assert time.monotonic() - started < 120
+    assert len(errors()) == 2
+
+
+def test_much_output_is_kept_within_a_limit(program: Path) -> None:
+    program.write_text(f"for _ in range(300):\n    print('x' * 100_000)\n{TRAIN}")
+    assert run(*WORDS, "seeds=1") == 0
+    files = [*Path("results").rglob("output.txt")]
+    assert all(1_000_000 < file.stat().st_size < 6_000_000 for file in files)
+    assert b"bytes left out" in files[0].read_bytes()
+
+
+def test_a_process_left_behind_does_not_hold_a_run_up(program: Path) -> None:
+    program.write_text(f"import os\nif os.fork() == 0:\n    import time\n    time.sleep(600)\n{TRAIN}")
+    assert run(*WORDS, "seeds=1") == 0
+
+
+def test_a_killed_study_goes_on_with_what_is_missing(program: Path, tmp_path: Path) -> None:
+    program.write_text(TRAIN + "import time\ntime.sleep(0.2)\n")
+    command = [sys.executable, "-m", "ablate", "command", COMMAND, *WORDS]
+    environment = os.environ | {"PYTHONPATH": str(Path(ablate.__file__).parents[1])}
+    process = subprocess.Popen(command, env=environment, start_new_session=True, stdout=subprocess.DEVNULL)
+    while len(results()) < 3:
+        assert process.poll() is None
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    kept = {file: file.stat().st_mtime_ns for file in Path("results").rglob("result.json")}
+    assert run(*WORDS) == 0
+    assert len(results()) == 10
+    assert all(file.stat().st_mtime_ns == changed for file, changed in kept.items())
+
+
+def test_it_is_analysed_as_other_studies(capsys: Capture) -> None:
+    from analysis.cli.main import main as analyse
+
+    run(*WORDS)
+    assert analyse([]) == 0
+    study = newest_study(Path("results"))
+    table = pandas.read_csv(f"results/figures/{study}/effects.csv")
+    assert list(table["verdict"]) == ["better"]

@@ -1,0 +1,80 @@
+"""The metric of a program's run: where it is looked for, and sources that disagree."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from ablate.program.metric import NoMetric, agree, read_metric, sources_of
+
+LINES = "step 10: train loss 2.5, val loss 2.6\nstep 20: train loss 2.1, val loss 2.25\n"
+
+
+def value_of(output: str, folder: Path, metric: str = "val/loss", read: str = "", at: str = "last") -> float:
+    return read_metric(sources_of(output, folder, metric, read), metric, at, True)[0]
+
+
+def test_lines_of_nanogpt(tmp_path: Path) -> None:
+    assert value_of(LINES, tmp_path) == 2.25
+
+
+def test_a_line_with_a_name_and_a_value(tmp_path: Path) -> None:
+    assert value_of("done\nval_bpb: 0.9979\n", tmp_path, "val_bpb") == 0.9979
+
+
+def test_the_last_line_may_lack_its_end(tmp_path: Path) -> None:
+    assert value_of("val_bpb=0.9979", tmp_path, "val_bpb") == 0.9979
+
+
+def test_read_says_what_stands_before_the_number(tmp_path: Path) -> None:
+    assert (
+        value_of("Score (dev)  = 3.5 points\nScore (dev)  = 3.25 points", tmp_path, "s", "Score (dev)  ={value}")
+        == 3.25
+    )
+
+
+def test_the_best_step(tmp_path: Path) -> None:
+    output = LINES + "step 30: train loss 1.9, val loss 2.4\n"
+    assert value_of(output, tmp_path, at="best") == 2.25
+    assert value_of(output, tmp_path) == 2.4
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("log.csv", "step,val/loss\n10,2.6\n20,2.25\n"),
+        ("log.tsv", "step\tval/loss\n20\t2.25\n"),
+        ("metrics.jsonl", '{"step": 10, "val/loss": 2.6}\n{"step": 20, "val/loss": 2.25}\n'),
+        ("result.json", '{"val/loss": 2.25, "name": "x", "ok": true}'),
+        ("trainer_state.json", json.dumps({"log_history": [{"step": 20, "val/loss": 2.25}]})),
+    ],
+)
+def test_files_of_a_run(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / name).write_text(content)
+    assert value_of("nothing here", tmp_path) == 2.25
+
+
+def test_a_file_that_a_crash_cut_short_is_no_source(tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text('{"val/loss": 2.2')
+    assert value_of(LINES, tmp_path) == 2.25
+
+
+def test_sources_that_disagree_are_refused_and_shown(tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text('{"val/loss": 2.5}')
+    with pytest.raises(NoMetric, match=r"2\.25 in its output; 2\.5 in result\.json; say which by read="):
+        value_of(LINES, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "expected"),
+    [(2.25, 2.2512, True), (2.25, 2.26, False), (math.nan, math.nan, True), (math.nan, 1.0, False), (3.0, 3.4, True)],
+)
+def test_two_numbers_printed_with_different_digits_agree(left: float, right: float, expected: bool) -> None:
+    assert agree(left, right) is expected
+
+
+def test_no_metric(tmp_path: Path) -> None:
+    with pytest.raises(NoMetric, match="printed no val/loss"):
+        value_of("hello", tmp_path)

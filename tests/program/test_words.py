@@ -1,0 +1,76 @@
+"""The words of `ablate command`: settings, options, and all mistakes at once."""
+
+import pytest
+
+from ablate.program.words import read_request
+
+COMMAND = "train.py --bias={bias} --seed={seed}"
+METRIC = "metric=val/loss"
+
+
+def problems_of(command: str, *words: str) -> str:
+    return "\n".join(map(str, read_request(command, words)[1]))
+
+
+def test_settings_with_several_values_are_factors() -> None:
+    request, problems = read_request(f"{COMMAND} --lr={{lr}}", ["bias=true,false", "lr=0.1", METRIC])
+    assert not problems
+    assert request.factors == {"bias": ["true", "false"]}
+    assert request.settings["lr"] == ["0.1"]
+
+
+def test_a_comma_in_double_quotes_separates_nothing() -> None:
+    request, _ = read_request(COMMAND, ['bias="a,b",c', METRIC])
+    assert request.settings["bias"] == ["a,b", "c"]
+
+
+def test_environment_variables_are_settings_or_hold_fields() -> None:
+    request, problems = read_request("train.py", ["env.SEED={seed}", "env.LR=1e-3,3e-3", METRIC])
+    assert not problems
+    assert request.environment == {"SEED": "{seed}", "LR": "{env.LR}"}
+    assert request.factors == {"env.LR": ["1e-3", "3e-3"]}
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("3", [0, 1, 2]), ("[4,2]", [2, 4])])
+def test_seeds(text: str, seeds: list[int]) -> None:
+    request, problems = read_request(COMMAND, ["bias=1,2", METRIC, f"seeds={text}"])
+    assert not problems
+    assert request.seeds == seeds
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90.0), ("90s", 90.0), ("10m", 600.0), ("1.5h", 5400.0)])
+def test_times(text: str, seconds: float) -> None:
+    assert read_request(COMMAND, ["bias=1,2", METRIC, f"timeout={text}"])[0].timeout == seconds
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "message"),
+    [
+        (COMMAND, ["bias=1,2"], "metric: is missing"),
+        (COMMAND, ["bia=1,2", METRIC], "has the field {bias}, which has no value; did you mean {bia}?"),
+        (COMMAND, ["bias=1,2", "lr=3", METRIC], "lr: is used nowhere"),
+        (COMMAND, ["bias=1,2", "metricc=x", METRIC], "did you mean metric?"),
+        (COMMAND, ["bias=1,2", "bias=3", METRIC], "bias: is given twice"),
+        (COMMAND, ["bias=1,1", METRIC], "bias: has a value twice"),
+        (COMMAND, ["bias", METRIC], "bias: is no key=value"),
+        (COMMAND, ["bias=1,2", "seed=3", METRIC], "write seeds=5"),
+        (COMMAND, ["bias=1,2", "seeds=auto", METRIC], "seeds: is a number of seeds"),
+        (COMMAND, ["bias=1,2", "timeout=soon", METRIC], "timeout: is a time"),
+        (COMMAND, ["bias=1,2", "budget=wallclock", METRIC], "budget: needs a timeout"),
+        (COMMAND, ["bias=1,2", "better=low", METRIC], "better: "),
+        (COMMAND, ["bias=1,2", "parallel=0", METRIC], "parallel: "),
+        (COMMAND, ["bias=1,2", "margin=-1", METRIC], "margin: "),
+        (COMMAND, ["bias=1,2", "read=loss", METRIC], "read: "),
+        ("train.py {bias?--bias} {seed}", ["bias=yes,maybe", METRIC], "is a switch"),
+        ("train.py {bias}", ["bias=1,2", METRIC], "does not use {seed}"),
+        ("train.py {bias}", ["bias=1,2", "env.X={seed},{bias}", METRIC], "env.X: has fields and several values"),
+    ],
+)
+def test_mistakes_say_what_to_write(command: str, words: list[str], message: str) -> None:
+    assert message in problems_of(command, *words)
+
+
+def test_all_mistakes_are_said_at_once() -> None:
+    text = problems_of("train.py {bia}", "bias=1,2", "seeds=x", "timeout=y")
+    for part in ("metric:", "{bia}", "seeds:", "timeout:", "{seed}"):
+        assert part in text
