@@ -95,9 +95,9 @@ def commands(page: Path) -> Iterator[list[str]]:
         for line in block.splitlines():
             if not line.startswith("ablate "):
                 continue
-            words = shlex.split(line, comments=True)[1:]
-            if words[0] not in subcommands.COMMANDS and not words[0].startswith("--"):
-                yield words
+            first = line.split()[1]
+            if first not in subcommands.COMMANDS and not first.startswith("--"):
+                yield shlex.split(line, comments=True)[1:]
 
 
 COMMANDS = {shlex.join(words): words for page in PAGES for words in commands(page)}
