@@ -115,6 +115,7 @@ def edits_of(file: Path, manifest: Manifest, kinds: list[str] | None = None, wor
 
 def checked(content: dict[str, Any], manifest: Manifest, kinds: list[str] | None) -> Edits:
     """The edits that a file's content describes.  Raises ValueError."""
+    content = {name: entry for name, entry in content.items() if entry is not None}  # headings without entries
     entries = parse(Entries, content)
     for name in unread(entries):
         keys = vars(Subset()) if name.startswith("subset.") else vars(Entries())

@@ -81,7 +81,10 @@ def read_objects(text: str) -> pandas.DataFrame:
     except ValueError:
         content = parse_json_lines(text)
     if isinstance(content, dict) and {"columns", "data"} <= content.keys():
-        objects = pandas.DataFrame(content["data"], columns=content["columns"]).to_dict("records")
+        try:
+            objects = [dict(zip(content["columns"], row, strict=True)) for row in content["data"]]
+        except (TypeError, ValueError):
+            raise Refused(f"this is no table: its rows do not have the columns that it names; {TIDY}") from None
     elif isinstance(content, list):
         objects = content
     else:

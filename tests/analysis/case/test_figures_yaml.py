@@ -55,6 +55,11 @@ def test_the_defaults_change_nothing_and_are_never_overwritten(tmp_path: Path) -
         write_defaults(file, case.study.manifest, ["effects"], {}, {"style": "acl"})
 
 
+def test_a_heading_without_entries_changes_nothing(tmp_path: Path) -> None:
+    case = made(tmp_path, "labels:\norder:\nsubset:\n")
+    assert figures.edits(case) == edits_of(Path("nowhere"), case.study.manifest, [])
+
+
 def test_every_default_can_be_taken_out_of_its_comment(tmp_path: Path) -> None:
     case = made(tmp_path, factors={"norm": ["ln", "null", "yes", "a: b", "#c", "[d, e]"], "ffn.mult": [1e-5, 1, True]})
     file, kinds = case.folder / FILE, list(figures.KINDS)

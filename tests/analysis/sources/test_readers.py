@@ -36,6 +36,11 @@ def test_a_table_in_utf_16(tmp_path: Path) -> None:
     assert read_table(tmp_path / "runs.csv").to_dict("records") == [{"norm": "ln", "loss": "2.5"}]
 
 
+def test_a_null_in_a_table_of_wandb_is_a_missing_value(tmp_path: Path) -> None:
+    (tmp_path / "runs.table.json").write_text('{"columns": ["seed", "loss"], "data": [[1, null], [2, 2.5]]}')
+    assert read_table(tmp_path / "runs.table.json").to_dict("list") == {"seed": ["1", "2"], "loss": ["", "2.5"]}
+
+
 def test_a_comma_between_commas_is_no_decimal_one(tmp_path: Path) -> None:
     (tmp_path / "runs.csv").write_text('norm,tokens\nln,"1,024"\n')
     assert read_table(tmp_path / "runs.csv")["tokens"].tolist() == ["1,024"]
