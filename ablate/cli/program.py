@@ -41,7 +41,8 @@ def study(command: str, words: Sequence[str]) -> Outcome:
         return Outcome(0, {"study": plan.manifest.study, "todo": plan.todo}, plan.notes)
     terminal = Terminal()
     code = train(plan, terminal)
-    if terminal.study:
+    is_complete = terminal.study is not None and terminal.study.runs["status"].eq("done").all()
+    if terminal.study and is_complete:  # else it was said when the runs were stopped
         for line in ignored(terminal.study):
             terminal.remark(line)
     return Outcome(code, verdicts(terminal.study) if terminal.study else None, terminal.remarks)
@@ -51,9 +52,12 @@ def ignored(results: Study) -> list[str]:
     """What the results show to be ignored by the program: its seed, or values."""
     manifest = results.manifest
     done = results.runs[results.runs["status"] == "done"]
+    by_label = {label: rows[manifest.endpoint].tolist() for label, rows in done.groupby("label")}
+    seed = seed_ignored(str(manifest.program), by_label)
+    if seed:
+        return [seed]
     values = {(row.cell, row.seed): row[manifest.endpoint] for _, row in done.iterrows()}
-    seed = seed_ignored(manifest, values)
-    return [seed] if seed else values_ignored(manifest, values)
+    return values_ignored(manifest, values)
 
 
 def preview(plan: ProgramPlan) -> str:

@@ -22,7 +22,7 @@ from ablate.config.import_path import program
 from ablate.config.typed_json import Record, parse
 from ablate.execution.signals import CHECKPOINT_SECONDS, DiskFull
 from ablate.formatting import counted
-from ablate.program.checks import ignored_seed
+from ablate.program.checks import seed_ignored
 from ablate.program.order import Program
 from ablate.runs.records import Cell
 
@@ -235,20 +235,22 @@ def refuse_more_failures(orders: Sequence[Order], futures: Sequence[Future[Answe
 
 
 def refuse_ignored_seed(orders: Sequence[Order], futures: Sequence[Future[Answer]]) -> None:
-    """Raise StoppedEarly if a program gave the same result with all seeds of a configuration, of which there are two or
-    more, and runs are left."""
-    if all(future.done() for future in futures):
+    """Raise StoppedEarly if a program gave the same result with all seeds of each configuration, and runs are left.
+
+    Two seeds of one configuration may have the same accuracy by chance, so this asks for two configurations or for
+    three seeds.
+    """
+    program = orders[0].program
+    if program is None or all(future.done() for future in futures):
         return
     values: dict[str, list[float]] = {}
     for order, future in zip(orders, futures, strict=True):
         value = future.result().value if future.done() else None
         if value is not None:
             values.setdefault(order.cell.label, []).append(value)
-    for label, of_cell in values.items():
-        if len(of_cell) > 1 and len(set(of_cell)) == 1:
-            program = orders[0].program
-            text = ignored_seed(program.command if program else "", label, of_cell[0])
-            raise StoppedEarly(f"{text}; the other runs were not started")
+    sentence = seed_ignored(program.command, values)
+    if sentence:
+        raise StoppedEarly(f"{sentence}; the other runs were not started")
 
 
 def readable(stream: socket.socket | IO[str], seconds: float) -> bool:

@@ -30,6 +30,7 @@ OUTPUT = "output.txt"
 HEAD = 1_000_000  # bytes of output that are kept from its beginning
 TAIL = 4_000_000  # and from its end
 KEPT = 200_000_000  # bytes of the files in {out} that are kept; the largest go first
+LAST_LINE = "; its last line: "  # of the output, in the error of a failed run
 SHOWN = 5  # last lines of a failed run's output in its error
 POLL = 0.2  # seconds
 PATIENCE = 5.0  # seconds between SIGTERM and SIGKILL
@@ -79,13 +80,13 @@ def run_program(order: Order, should_stop: Callable[[], bool]) -> str:
             say(f"{error}; set aside as {set_aside(error.file or run.result_file).name}, run again")
         try:
             assert order.program
-            return attempt(run, order.program, should_stop)
+            return run_once(run, order.program, should_stop)
         except LeaseLost as error:
             say(str(error))
             return "busy"
 
 
-def attempt(run: Run, program: Program, should_stop: Callable[[], bool]) -> str:
+def run_once(run: Run, program: Program, should_stop: Callable[[], bool]) -> str:
     """Run a program once and write its result, unless it is interrupted."""
     files = run.folder / FILES
     for old in (run.result_file, run.metrics_file):
@@ -202,7 +203,7 @@ def described(error: Exception, output: Output) -> RunError:
     lines = output.content().decode(errors="replace").strip().splitlines()[-SHOWN:]
     message = str(error)
     if lines:
-        message += f": {lines[-1].strip()[:200]}"
+        message += f"{LAST_LINE}{lines[-1].strip()[:200]}"
     kind = "NoMetric" if isinstance(error, NoMetric) else "ProgramFailed"
     return RunError(type=kind, message=message, traceback="\n".join(lines))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from ablate.config.errors import first_line
 from ablate.execution.inbox import Inbox, exit_at_once, take_streams
 from ablate.execution.pool import Answer, Order, line, order_of
-from ablate.execution.run_program import run_program
+from ablate.execution.run_program import LAST_LINE, run_program
 from ablate.execution.signals import DiskFull
 from ablate.formatting.streams import prepare, say
 from ablate.runs.folder import Run
@@ -24,8 +24,7 @@ def main() -> None:
     orders, answers = take_streams()
     inbox = Inbox(orders)
     while text := inbox.next():
-        order = order_of(text)
-        answer = run_program_of(order, inbox.should_stop) if order.program else train(order, inbox.should_stop)
+        answer = carry_out(order_of(text), inbox.should_stop)
         with contextlib.suppress(OSError):  # the sweep was killed; everything is already saved
             print(line(answer), end="", file=answers, flush=True)
         if answer.last:
@@ -35,7 +34,14 @@ def main() -> None:
     exit_at_once()
 
 
-def run_program_of(order: Order, should_stop: Callable[[], bool]) -> Answer:
+def carry_out(order: Order, should_stop: Callable[[], bool]) -> Answer:
+    """Train one run, or run an order's program."""
+    if order.program:
+        return run_other_program(order, should_stop)
+    return train(order, should_stop)
+
+
+def run_other_program(order: Order, should_stop: Callable[[], bool]) -> Answer:
     """Run an order's program; loads no torch."""
     status = "failed"
     error = ""
@@ -48,7 +54,7 @@ def run_program_of(order: Order, should_stop: Callable[[], bool]) -> Answer:
         error = f"{problem.filename or order.path} cannot be used: {problem.strerror or problem}"
         say(error)
     if status == "failed" and not (full or error):
-        error = error_of(order)
+        error = error_of(order).partition(LAST_LINE)[0]  # which may name what differs between runs
     value = value_of(order) if status == "done" else None
     return Answer(status=status, last=should_stop(), error=error, value=value, full=full)
 

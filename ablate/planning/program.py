@@ -83,7 +83,7 @@ def plan_program(command: str, words: Sequence[str]) -> ProgramPlan:
     lower = lower_is_better(metric) if better is None else better == "min"
     if metric and lower is None:
         problems.append(
-            Problem("better", f"is missing: {metric} does not say which values are better; write better=min")
+            Problem("better", f"is missing: {metric} does not say which is better; write better=min or better=max")
         )
     name = request.option("study", "")
     if name and not is_name(name):
@@ -98,7 +98,7 @@ def plan_program(command: str, words: Sequence[str]) -> ProgramPlan:
 def plan_request(request: Request, typed: str, results: Path, lower: bool) -> ProgramPlan:
     """The plan of a request.  Raises PlanError if the study's name is that of another one."""
     content = content_of(request)
-    base = request.option("study", f"{head_of(request)}-{digest([content, request.settings])[:6]}")
+    base = request.option("study", f"{head_of(request)}-{hash_of([content, request.settings])[:6]}")
     study = base
     seeds = request.seeds
     if "confirm" in request.options:
@@ -113,8 +113,8 @@ def plan_request(request: Request, typed: str, results: Path, lower: bool) -> Pr
     for seed in seeds:
         for cell in cells:
             levels = settings_of(request, cell)
-            numbers = digest([content, levels])
-            path = f"{cell.name}/s{seed}-{digest([numbers, seed])[:16]}"
+            numbers = hash_of([content, levels])
+            path = f"{cell.name}/s{seed}-{hash_of([numbers, seed])[:16]}"
             runs.append(PlannedRun(cell=cell.id, seed=seed, path=path))
             programs[path] = program_of(request, levels, seed, results / "runs" / path, numbers, lower)
             statuses[path], damage = status_of(results, path)
@@ -140,11 +140,7 @@ def plan_request(request: Request, typed: str, results: Path, lower: bool) -> Pr
         reference={name: values[0] for name, values in request.factors.items()},
         seeds=seeds,
         looks=earlier.looks if earlier else [],
-        tasks={
-            "program": TaskFacts(
-                name=request.template.words[0], metrics={measured_as(metric): "min" if lower else "max"}
-            )
-        },
+        tasks={"program": TaskFacts(name=name_of(request), metrics={measured_as(metric): "min" if lower else "max"})},
         cells=cells,
         runs=[*runs, *kept_runs(earlier, runs)],
         endpoint=metric,
@@ -190,7 +186,7 @@ def content_of(request: Request) -> list[object]:
 def name_of(request: Request) -> str:
     """What the study is about, in short: the file that the command names first, else its first word."""
     words = request.template.words[0].split() if request.template.in_shell else request.template.words
-    files = [word for word in words if Path(word).suffix]
+    files = [word for word in words[1:] if Path(word).is_file()]  # the first is its interpreter
     return Path(files[0] if files else words[0]).name
 
 
@@ -215,7 +211,7 @@ def cells_of(request: Request, content: list[object]) -> list[Cell]:
         # Without "=", at which some programs split the path in --out_dir=PATH.
         name = re.sub(r"[^\w.+-]+", "_", "+".join(f"{name}-{value}" for name, value in levels.items()))
         cell = Cell(
-            id=f"c{digest([content, levels])[:10]}",
+            id=f"c{hash_of([content, levels])[:10]}",
             name=name[:LONGEST] or "single",
             label=label,
             levels=dict(levels),
@@ -257,6 +253,6 @@ def program_of(request: Request, levels: dict[str, str], seed: int, folder: Path
     )
 
 
-def digest(value: object) -> str:
+def hash_of(value: object) -> str:
     """A digest of plain values."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -1,7 +1,7 @@
 """What the results of a program show to be wrong with its command: a seed or a value that it ignores."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ablate.runs.records import Manifest
@@ -12,18 +12,15 @@ LITERAL_SEED = re.compile(
 LOW = 0.3  # correlation over seeds below which pairing saves little
 
 
-def seed_ignored(manifest: Manifest, results: Mapping[tuple[str, int], float]) -> str:
-    """That a configuration has the same result with every seed, given results by cell and seed; empty otherwise."""
-    for cell in manifest.cells:
-        values = [value for (name, _), value in results.items() if name == cell.id]
-        if len(values) > 1 and len(set(values)) == 1:
-            return ignored_seed(manifest.program or "", cell.label, values[0])
-    return ""
-
-
-def ignored_seed(program: str, label: str, value: float) -> str:
-    """A sentence on a configuration that gave the same result with several seeds."""
-    text = f"{label} gave exactly {value:g} with each seed, so the program ignores {{seed}}"
+def seed_ignored(program: str, values: Mapping[str, Sequence[float]]) -> str:
+    """That each configuration has the same result with all its seeds, given results by configuration; empty if not, or
+    if this could be chance: two equal results of one configuration."""
+    repeated = [of_cell for of_cell in values.values() if len(of_cell) > 1]
+    if any(len(set(of_cell)) > 1 for of_cell in repeated):
+        return ""
+    if len(repeated) < 2 and not any(len(of_cell) > 2 for of_cell in repeated):
+        return ""
+    text = "each configuration gave the same result with all its seeds, so the program seems to ignore {seed}"
     line = literal_seed(program)
     return f"{text}: {line}" if line else text
 

@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from ablate import api
 from ablate.config.errors import PlanError
 from ablate.execution import launcher
+from ablate.execution.pool import SINGLE_THREAD
 from ablate.planning.checks import memory
 from ablate.planning.runs import device_problem
 from ablate.runs.folder import Run
@@ -76,7 +77,7 @@ def test_a_run_on_several_devices_has_an_equal_share_of_them(machine, plan, monk
     monkeypatch.setattr(devices, "visible_devices", lambda device: ["0", "1", "2", "3", "4"])
     assert given(2, device="cpu") == [None] * 2 and given(2, 3, "cpu") == [None] * 3 and given(8, 1, "cpu") == []
     for number, own in ((1, "2,3"), (2, "0,1")):
-        assert workers_of_job(monkeypatch, plan, "cuda", number, 2) == [{"CUDA_VISIBLE_DEVICES": own}]
+        assert workers_of_job(monkeypatch, plan, "cuda", number, 2) == [SINGLE_THREAD | {"CUDA_VISIBLE_DEVICES": own}]
     for names in TASKS:  # the second of two tasks on this host, of four in all
         with monkeypatch.context() as patch:
             for name, value in zip(names, (3, 1, 4), strict=True):
@@ -119,8 +120,8 @@ def test_a_host_is_reserved_once_for_the_tasks_that_train_one_run(local, devices
 def test_jobs_of_other_launchers_take_turns_on_gpus(machine, plan, monkeypatch) -> None:
     machine(3)
     given = [workers_of_job(monkeypatch, plan, "cuda", number) for number in range(5)]
-    assert given == [[{"CUDA_VISIBLE_DEVICES": each}] for each in "01201"]
-    assert workers_of_job(monkeypatch, plan, "cpu", 3) == [{}]
+    assert given == [[SINGLE_THREAD | {"CUDA_VISIBLE_DEVICES": each}] for each in "01201"]
+    assert workers_of_job(monkeypatch, plan, "cpu", 3) == [SINGLE_THREAD]
     machine(0)
     assert workers_of_job(monkeypatch, plan, "cuda", 3) == []
 
