@@ -13,6 +13,7 @@ from pathlib import Path
 from ablate.config.errors import PlanError, Problem
 from ablate.execution.pool import Order
 from ablate.planning.earlier_runs import status_of
+from ablate.planning.runs import from_here
 from ablate.program.checks import folder_unused
 from ablate.program.order import FILES, Program
 from ablate.program.template import FIELD, fill_word
@@ -51,8 +52,7 @@ class ProgramPlan:
     @property
     def folder(self) -> Path:
         """The results folder, relative to the working directory if it is inside."""
-        here = Path.cwd()
-        return self.results.relative_to(here) if self.results.is_relative_to(here) else self.results
+        return from_here(self.results)
 
     @property
     def todo(self) -> list[str]:

@@ -53,8 +53,7 @@ class Plan:
     @property
     def folder(self) -> Path:
         """The results folder, relative to the working directory if it is inside."""
-        here = Path.cwd()
-        return self.results.relative_to(here) if self.results.is_relative_to(here) else self.results
+        return from_here(self.results)
 
     @property
     def todo(self) -> list[str]:
@@ -89,6 +88,12 @@ class Plan:
             if run.path in todo:
                 orders.append(Order(results=results, path=run.path, seed=run.seed, cell=cells[run.cell], user=user))
         return orders
+
+
+def from_here(folder: Path) -> Path:
+    """A folder relative to the working directory if it is inside."""
+    here = Path.cwd()
+    return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
 
 def is_hydras(word: str) -> bool:
