@@ -187,25 +187,27 @@ def test_one_of_two_processes_of_a_run_ends(place, number, message, small, tmp_p
     assert json.loads(file.read_text())["resumed"] == 1
 
 
-LONG = "(HERE / 'on').exists() and not self.training and ((HERE / 'here').touch(), time.sleep(1000))"
+LONG = "Path('on').exists() and not self.training and (Path('here').touch(), time.sleep(1000))"
 LONG = f"any(Path('results').glob('runs/*/*/checkpoint.pt')) and {LONG}"
 
 
 @pytest.mark.slow  # 300 steps, stopped in the midst of an evaluation
 @pytest.mark.parametrize("whose", ["command", "its parent"])
 def test_a_long_evaluation_holds_nobody_up(whose, small, tmp_path):
-    """Told to stop, or left by its parent, a worker ends in the midst of one; its last checkpoint stays."""
+    """Told to stop, or left by its parent, a worker ends in the midst of one; its last checkpoint stays.
+
+    The files that steer it are not in the package, whose files are part of a run's key."""
     own = [*hazard(tmp_path, LONG), "norm=hazard", "seeds=1", "train.parallel=1", "train.checkpoint_seconds=0"]
     own += ["train.steps=300", "train.eval_every=10"]  # the first checkpoint is written while some of them are taken
-    (tmp_path / "mine" / "on").touch()
+    (tmp_path / "on").touch()
     process = start(*small, *own, cwd=tmp_path)
-    wait_for((tmp_path / "mine" / "here").exists)
+    wait_for((tmp_path / "here").exists)
     os.kill(process.pid, signal.SIGTERM if whose == "command" else signal.SIGKILL)
     _, err = process.communicate(timeout=25)
     assert process.returncode == (143 if whose == "command" else -signal.SIGKILL), err
     wait_for(lambda: session_is_gone(process.pid), 25)
     assert list((tmp_path / "results").glob("runs/*/*/checkpoint.pt"))
-    (tmp_path / "mine" / "on").unlink()
+    (tmp_path / "on").unlink()
     again = start(*small, *own, cwd=tmp_path)
     out, err = again.communicate(timeout=240)
     assert again.returncode == 0, out + err
