@@ -36,16 +36,17 @@ def study(command: str, words: Sequence[str]) -> Outcome:
     """Show a plan, or carry it out and print the summary.  Raises PlanError."""
     plan = plan_program(command, words)
     if plan.dry_run:
-        text = preview(plan)
-        echo(text)
+        echo(preview(plan))
         return Outcome(0, {"study": plan.manifest.study, "todo": plan.todo}, plan.notes)
     terminal = Terminal()
     code = train(plan, terminal)
-    is_complete = terminal.study is not None and terminal.study.runs["status"].eq("done").all()
-    if terminal.study and is_complete:  # else it was said when the runs were stopped
-        for line in ignored(terminal.study):
+    results = terminal.study
+    if results is None:
+        return Outcome(code, None, terminal.remarks)
+    if results.runs["status"].eq("done").all():  # else it was said when the runs were stopped
+        for line in ignored(results):
             terminal.remark(line)
-    return Outcome(code, verdicts(terminal.study) if terminal.study else None, terminal.remarks)
+    return Outcome(code, verdicts(results), terminal.remarks)
 
 
 def ignored(results: Study) -> list[str]:

@@ -45,11 +45,6 @@ class Command:
         """The swept keys."""
         return [key for key, setting in self.settings.items() if setting.swept]
 
-    @property
-    def typed_keys(self) -> set[str]:
-        """The keys that the command line sets itself, without those of its study file."""
-        return {key for key, setting in self.settings.items() if not setting.file}
-
     def placed(self, problem: Problem) -> Problem:
         """A problem, with the file's name before the key if the study file sets that key."""
         setting = self.settings.get(key_of(problem.key))

@@ -127,8 +127,7 @@ class Worker:
 
     def kill_group(self) -> None:
         """Kill the worker and the processes that components have started, if any is left."""
-        with contextlib.suppress(OSError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        kill_group(self.process.pid)
 
 
 class Pool:
@@ -251,6 +250,12 @@ def refuse_ignored_seed(orders: Sequence[Order], futures: Sequence[Future[Answer
     sentence = seed_ignored(program.command, values)
     if sentence:
         raise StoppedEarly(f"{sentence}; the other runs were not started")
+
+
+def kill_group(group: int) -> None:
+    """Kill the processes of a group, if any is left."""
+    with contextlib.suppress(OSError):
+        os.killpg(group, signal.SIGKILL)
 
 
 def readable(stream: socket.socket | IO[str], seconds: float) -> bool:

@@ -15,7 +15,7 @@ from typing import IO
 
 from ablate.config.errors import Corrupt
 from ablate.config.import_path import SAFE
-from ablate.execution.pool import Order, how_it_died, readable
+from ablate.execution.pool import Order, how_it_died, kill_group, readable
 from ablate.execution.signals import raising_disk_full
 from ablate.formatting import duration
 from ablate.formatting.streams import say
@@ -54,7 +54,7 @@ class Output:
         if data:
             self.tail.append(data)
             self.tail_bytes += len(data)
-        while self.tail_bytes - len(self.tail[0]) >= TAIL if self.tail else False:
+        while self.tail and self.tail_bytes - len(self.tail[0]) >= TAIL:
             dropped = len(self.tail.popleft())
             self.tail_bytes -= dropped
             self.left_out += dropped
@@ -190,12 +190,6 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
         process.wait(PATIENCE)
     kill_group(process.pid)
     process.wait()
-
-
-def kill_group(group: int) -> None:
-    """Kill the processes of a group, if any is left."""
-    with contextlib.suppress(OSError):
-        os.killpg(group, signal.SIGKILL)
 
 
 def described(error: Exception, output: Output) -> RunError:

@@ -36,58 +36,48 @@ def main() -> None:
 
 def carry_out(order: Order, should_stop: Callable[[], bool]) -> Answer:
     """Train one run, or run an order's program."""
-    if order.program:
-        return run_other_program(order, should_stop)
-    return train(order, should_stop)
-
-
-def run_other_program(order: Order, should_stop: Callable[[], bool]) -> Answer:
-    """Run an order's program; loads no torch."""
     status = "failed"
     error = ""
     full = ""
+    died = ""
     try:
-        status = run_program(order, should_stop)
+        if order.program:
+            status = run_program(order, should_stop)
+        else:
+            status, died = train(order, should_stop)
     except DiskFull as problem:
         full = str(problem.file)
-    except OSError as problem:
-        error = f"{problem.filename or order.path} cannot be used: {problem.strerror or problem}"
+    except OSError as problem:  # such as a lock that is a folder; errors of training are in the result
+        error = f"{problem.filename2 or problem.filename or order.path} cannot be used: {problem.strerror or problem}"
         say(error)
-    if status == "failed" and not (full or error):
-        error = error_of(order).partition(LAST_LINE)[0]  # which may name what differs between runs
-    value = value_of(order) if status == "done" else None
-    return Answer(status=status, last=should_stop(), error=error, value=value, full=full)
+    if status == "failed" and not (full or died or error):
+        error = error_of(order)
+    value = value_of(order) if order.program and status == "done" else None
+    last = should_stop() or (order.program is None and leaves_its_mark(order, status))
+    return Answer(status=status, last=last, error=error, value=value, full=full, died=died)
 
 
-def train(order: Order, should_stop: Callable[[], bool]) -> Answer:
-    """Train one run."""
-    from ablate.execution.distributed import train_on_devices  # these load torch
+def train(order: Order, should_stop: Callable[[], bool]) -> tuple[str, str]:
+    """Train one run; returns its status, and how another process of the run died, if one did."""
+    from ablate.execution.distributed import train_on_devices  # these load torch, which programs do not need
     from ablate.execution.train_run import train_run
     from ablate.training.devices import configure_torch
     from ablate.training.ranks import RankLost
 
     configure_torch()
     compile_from_source()
-    status = "failed"
-    error = ""
-    full = ""
-    died = ""
-    config = order.cell.planned_config
-    train_order = train_on_devices if config.train.devices > 1 else train_run
+    train_order = train_on_devices if order.cell.planned_config.train.devices > 1 else train_run
     try:
-        status = train_order(order, should_stop)
-    except DiskFull as problem:
-        full = str(problem.file)
+        return train_order(order, should_stop), ""
     except RankLost as problem:
-        died = str(problem)
-    except OSError as problem:  # such as a lock that is a folder; errors of training are in the result
-        error = f"{problem.filename2 or problem.filename or order.path} cannot be used: {problem.strerror or problem}"
-        say(error)
-    if status == "failed" and not (full or died or error):
-        error = error_of(order)
-    # A failed run, or user code, may have left this process in any state, and torch joins a group of processes once.
-    last = status == "failed" or is_foreign(numbers(config)) or config.train.devices > 1 or should_stop()
-    return Answer(status=status, last=last, error=error, full=full, died=died)
+        return "failed", str(problem)
+
+
+def leaves_its_mark(order: Order, status: str) -> bool:
+    """Whether no other run may follow in this process: a failed run, or user code, may have left it in any state, and
+    torch joins a group of processes once."""
+    config = order.cell.planned_config
+    return status == "failed" or is_foreign(numbers(config)) or config.train.devices > 1
 
 
 def value_of(order: Order) -> float | None:
@@ -98,6 +88,10 @@ def value_of(order: Order) -> float | None:
 
 
 def error_of(order: Order) -> str:
-    """The error in a failed run's result, in one line."""
+    """The error in a failed run's result, in one line, without what a program printed last, which may name what differs
+    between runs."""
     result = Run(Path(order.results), order.path).result()
-    return f"{result.error.type}: {first_line(result.error.message)}" if result and result.error else ""
+    if result is None or result.error is None:
+        return ""
+    message = first_line(result.error.message).partition(LAST_LINE)[0]
+    return f"{result.error.type}: {message}"

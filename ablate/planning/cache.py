@@ -14,7 +14,7 @@ from ablate.runs.code_digest import SOURCES
 from ablate.runs.files import read_json, write_json
 from ablate.runs.key import torch_version
 
-Record = dict[str, Any]
+Facts = dict[str, Any]
 OWN_CODE = hashlib.sha256(b"".join(SOURCES.values())).hexdigest()
 
 
@@ -24,12 +24,12 @@ def file_of(kind: str, depends: Any) -> Path:
     return cache_folder() / "preflight" / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.json"
 
 
-def read_cache(kind: str, depends: Any) -> Record:
+def read_cache(kind: str, depends: Any) -> Facts:
     """A record.  Raises OSError if there is none, Corrupt if it is damaged."""
     return read_json(file_of(kind, depends))
 
 
-def write_cache(kind: str, depends: Any, record: Record) -> None:
+def write_cache(kind: str, depends: Any, record: Facts) -> None:
     """Keep a record, unless the disk is full.  A process that has run user code, which may have changed anything in it,
     keeps none."""
     if child.channel is None:
@@ -37,7 +37,7 @@ def write_cache(kind: str, depends: Any, record: Record) -> None:
             write_json(file_of(kind, depends), record)
 
 
-def cached(kind: str, depends: Any, make: Callable[[], Record]) -> Record:
+def cached(kind: str, depends: Any, make: Callable[[], Facts]) -> Facts:
     """A record from the cache, or newly made."""
     with contextlib.suppress(Corrupt, OSError):
         return read_cache(kind, depends)

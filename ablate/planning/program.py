@@ -1,7 +1,6 @@
 """From the words of `ablate command` to a plan: configurations, runs with their keys, and what is done already."""
 
 import dataclasses
-import hashlib
 import itertools
 import json
 import os
@@ -12,27 +11,29 @@ from pathlib import Path
 
 from ablate.config.errors import PlanError, Problem
 from ablate.execution.pool import Order
-from ablate.planning.earlier_runs import status_of
-from ablate.planning.runs import from_here
-from ablate.program.checks import folder_unused
+from ablate.planning.earlier_runs import registered, status_of
+from ablate.planning.runs import from_here, in_turn
 from ablate.program.order import FILES, Program
 from ablate.program.template import FIELD, fill_word
 from ablate.program.words import Request, read_request
+from ablate.runs.files import digest
 from ablate.runs.folder import now
 from ablate.runs.logs import lower_is_better
 from ablate.runs.manifest import is_name, readable
 from ablate.runs.naming import measured_as
-from ablate.runs.records import FORMAT, Cell, Manifest, MarginEntry, PlannedRun, TaskFacts
+from ablate.runs.records import FORMAT, Cell, Manifest, PlannedRun, TaskFacts
 
 LONGEST = 60  # characters of a folder's name
+OUT_UNUSED = "the command does not use {out}: if runs write files, they write over each other's, or read them"
 LARGEST = 10_000_000  # bytes of a file named in the command, whose content is part of a run's key
-SEED = "{seed}"  # stands for what differs between the runs of a configuration
-TODO = ("missing", "failed")
 
 
 @dataclasses.dataclass(frozen=True)
 class ProgramPlan:
-    """A study of a program: its manifest, the state of its runs, and notes; has what `api.train` needs of a plan."""
+    """A study of a program: its manifest, the state of its runs, and notes; has what `api.train` needs of a plan.
+
+    Runs of seeds that the command does not name stay in the manifest, and are in neither `programs` nor `statuses`.
+    """
 
     results: Path
     manifest: Manifest
@@ -57,21 +58,19 @@ class ProgramPlan:
     @property
     def todo(self) -> list[str]:
         """Paths of the runs to start: those without a result, and those that failed."""
-        return [path for path, status in self.statuses.items() if status in TODO]
+        return [path for path, status in self.statuses.items() if status in ("missing", "failed")]
 
     def orders(self) -> list[Order]:
-        """The remaining runs, seed by seed; every other seed in reverse, so that a machine's drift affects all
-        configurations equally."""
+        """The remaining runs, in turn."""
         cells = {cell.id: cell for cell in self.manifest.cells}
+        todo = set(self.todo)
+        results = str(self.results)
         orders = []
-        for place, seed in enumerate(self.manifest.seeds):
-            runs = [run for run in self.manifest.runs if run.seed == seed and self.statuses[run.path] in TODO]
-            for run in reversed(runs) if place % 2 else runs:
+        for run in in_turn(self.manifest.runs):
+            if run.path in todo:
                 program = self.programs[run.path]
-                order = Order(
-                    results=str(self.results), path=run.path, seed=seed, cell=cells[run.cell], user=[], program=program
-                )
-                orders.append(order)
+                cell = cells[run.cell]
+                orders.append(Order(results=results, path=run.path, seed=run.seed, cell=cell, user=[], program=program))
         return orders
 
 
@@ -119,15 +118,40 @@ def plan_request(request: Request, typed: str, results: Path, lower: bool) -> Pr
             programs[path] = program_of(request, levels, seed, results / "runs" / path, numbers, lower)
             statuses[path], damage = status_of(results, path)
             notes += damage
-    metric = request.options["metric"]
     earlier = readable(results, study)
     if earlier and {cell.id for cell in earlier.cells} - {cell.id for cell in cells}:
         message = f"{study} holds other configurations; add to them, or write another name"
         raise PlanError([Problem("study", message)])
-    seeds = sorted({*seeds, *(earlier.seeds if earlier else [])})
+    manifest = manifest_of(request, typed, study, cells, runs, earlier, lower)
+    if study != base:
+        manifest = dataclasses.replace(manifest, confirms=base)
     margin = float(request.options["margin"]) if "margin" in request.options else None
-    is_new = not any(status == "done" for status in statuses.values())
-    manifest = Manifest(
+    scored: dict[int, set[str]] = {}
+    for run in runs:
+        if statuses[run.path] in ("done", "diverged"):
+            scored.setdefault(run.seed, set()).add(run.cell)
+    entry = registered(margin, earlier.margin if earlier else None, scored, now())
+    manifest = dataclasses.replace(manifest, margin=entry)
+    if "out" not in request.fields and not scored:
+        notes.append(OUT_UNUSED)
+    return ProgramPlan(results, manifest, programs, statuses, notes, request.option("dry_run", "") == "true")
+
+
+def manifest_of(
+    request: Request,
+    typed: str,
+    study: str,
+    cells: list[Cell],
+    runs: list[PlannedRun],
+    earlier: Manifest | None,
+    lower: bool,
+) -> Manifest:
+    """The manifest of a study, with the runs of further seeds that are on disk; without its margin."""
+    metric = request.options["metric"]
+    planned = {(run.cell, run.seed) for run in runs}
+    further = [run for run in earlier.runs if (run.cell, run.seed) not in planned] if earlier else []
+    runs = [*runs, *further]
+    return Manifest(
         format=FORMAT,
         study=study,
         program=shlex.join(request.template.words),
@@ -138,22 +162,13 @@ def plan_request(request: Request, typed: str, results: Path, lower: bool) -> Pr
         factors={name: [*values] for name, values in request.factors.items()},
         components=[],
         reference={name: values[0] for name, values in request.factors.items()},
-        seeds=seeds,
+        seeds=sorted({run.seed for run in runs}),
         looks=earlier.looks if earlier else [],
         tasks={"program": TaskFacts(name=name_of(request), metrics={measured_as(metric): "min" if lower else "max"})},
         cells=cells,
-        runs=[*runs, *kept_runs(earlier, runs)],
+        runs=runs,
         endpoint=metric,
-        confirms=base if study != base else None,
-        margin=MarginEntry(value=margin, written=now(), registered=is_new) if margin else None,
     )
-    if earlier:
-        for run in kept_runs(earlier, runs):
-            statuses[run.path] = "done"  # of seeds that this command does not name
-    unused = folder_unused(manifest)
-    if unused and is_new:
-        notes.append(unused)
-    return ProgramPlan(results, manifest, programs, statuses, notes, request.option("dry_run", "") == "true")
 
 
 def fresh_seeds(results: Path, base: str, count: int) -> list[int]:
@@ -166,19 +181,13 @@ def fresh_seeds(results: Path, base: str, count: int) -> list[int]:
     return list(range(first, first + count))
 
 
-def kept_runs(earlier: Manifest | None, runs: Sequence[PlannedRun]) -> list[PlannedRun]:
-    """The runs of the study on disk with other seeds than those that are planned."""
-    planned = {(run.cell, run.seed) for run in runs}
-    return [run for run in earlier.runs if (run.cell, run.seed) not in planned] if earlier else []
-
-
 def content_of(request: Request) -> list[object]:
     """What the results of all configurations depend on: the command, its environment and the files that it names."""
     files = {}
     for word in request.template.words:
         path = Path(word)
         if not FIELD.search(word) and path.is_file() and path.stat().st_size <= LARGEST:
-            files[word] = hashlib.sha256(path.read_bytes()).hexdigest()
+            files[word] = digest(path.read_bytes())
     options = {name: request.options.get(name) for name in ("metric", "at", "read", "timeout", "budget")}
     return [request.template.words, request.environment, files, options, os.getcwd()]
 
@@ -255,4 +264,4 @@ def program_of(request: Request, levels: dict[str, str], seed: int, folder: Path
 
 def hash_of(value: object) -> str:
     """A digest of plain values."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+    return digest(json.dumps(value, sort_keys=True).encode())

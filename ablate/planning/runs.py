@@ -71,14 +71,10 @@ class Plan:
         return sorted({run.seed for run in self.manifest.runs} - {*self.manifest.seeds})
 
     def orders(self) -> list[Order]:
-        """The remaining runs, for workers, seed by seed.  If runs are timed, every other seed goes in reverse, so that
-        a machine's drift affects all cells equally."""
+        """The remaining runs, for workers, seed by seed; in turn if they are timed."""
         runs = list(self.manifest.runs)
         if self.study.settings.timing == "isolated":
-            runs = []
-            by_seed = grouped((run.seed, run) for run in self.manifest.runs)
-            for place, of_seed in enumerate(by_seed.values()):
-                runs += reversed(of_seed) if place % 2 else of_seed
+            runs = in_turn(runs)
         cells = {cell.id: cell for cell in self.manifest.cells}
         todo = set(self.todo)
         results = str(self.results)
@@ -88,6 +84,15 @@ class Plan:
             if run.path in todo:
                 orders.append(Order(results=results, path=run.path, seed=run.seed, cell=cells[run.cell], user=user))
         return orders
+
+
+def in_turn(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
+    """Runs seed by seed, every other seed in reverse, so that a machine's drift affects all cells equally."""
+    ordered: list[PlannedRun] = []
+    by_seed = grouped((run.seed, run) for run in runs)
+    for place, of_seed in enumerate(by_seed.values()):
+        ordered += reversed(of_seed) if place % 2 else of_seed
+    return ordered
 
 
 def from_here(folder: Path) -> Path:

@@ -9,7 +9,6 @@ from ablate.runs.records import Manifest
 LITERAL_SEED = re.compile(
     r"^.*\b(manual_seed|random\.seed|set_seed|seed_everything|default_rng)\(\s*\d+\b[^)]*\).*$", re.M
 )
-LOW = 0.3  # correlation over seeds below which pairing saves little
 
 
 def seed_ignored(program: str, values: Mapping[str, Sequence[float]]) -> str:
@@ -30,9 +29,10 @@ def literal_seed(program: str) -> str:
     for word in program.split():
         path = Path(word.strip("'\""))
         if path.suffix == ".py" and path.is_file():
-            match = LITERAL_SEED.search(path.read_text(errors="replace"))
+            source = path.read_text(errors="replace")
+            match = LITERAL_SEED.search(source)
             if match:
-                number = path.read_text(errors="replace")[: match.start()].count("\n") + 1
+                number = source[: match.start()].count("\n") + 1
                 return f"{path}:{number} has {match[0].strip()}"
     return ""
 
@@ -48,10 +48,3 @@ def values_ignored(manifest: Manifest, results: Mapping[tuple[str, int], float])
             same = "the program ignores what differs between them, or it makes no difference"
             lines.append(f"{cell.label} and {reference.label} gave the same results with every seed: {same}")
     return lines
-
-
-def folder_unused(manifest: Manifest) -> str:
-    """That runs share their files, because the command does not use {out}."""
-    if "{out}" in (manifest.program or ""):
-        return ""
-    return "the command does not use {out}: if runs write files, they write over each other's, or read them"

@@ -44,11 +44,8 @@ class Template:
     def fill(self, values: Mapping[str, str]) -> list[str]:
         """The words with these values in their fields; words that become empty by a field are left out."""
         if self.in_shell:
-            return [
-                "/bin/sh",
-                "-c",
-                fill_word(self.words[0], {name: shlex.quote(text) for name, text in values.items()}),
-            ]
+            quoted = {name: shlex.quote(text) for name, text in values.items()}
+            return ["/bin/sh", "-c", fill_word(self.words[0], quoted)]
         unnamed = [f"--{name}={value}" for name, value in values.items() if name not in {*self.fields, *OF_A_RUN}]
         filled = []
         for word in self.words:
@@ -86,8 +83,9 @@ def read_template(text: str, in_shell: bool = False) -> tuple[Template, list[Pro
     problems = []
     for word in words:
         problems += field_problems(word, "command")
-        if SECRET.search(word):
-            message = f"{SECRET.search(word)[0].partition('=')[0]} looks like a secret, which results would show"  # type: ignore[index]
+        secret = SECRET.search(word)
+        if secret:
+            message = f"{secret[0].partition('=')[0]} looks like a secret, which results would show"
             problems.append(Problem("command", f"{message}; set it in the environment, which is passed on"))
     return Template(words, in_shell), problems
 

@@ -55,6 +55,11 @@ class Request:
         """The settings with several values."""
         return {name: values for name, values in self.settings.items() if len(values) > 1}
 
+    @property
+    def fields(self) -> set[str]:
+        """The fields of the command and of environment variables."""
+        return self.template.fields | Template([*self.environment.values()]).fields
+
     def option(self, name: str, default: str) -> str:
         """The value of an option."""
         return self.options.get(name, default)
@@ -89,9 +94,10 @@ def read_request(command: str, words: Sequence[str]) -> tuple[Request, list[Prob
     problems += option_problems(options)
     seeds, seed_problem = read_seeds(options.get("seeds", str(DEFAULT_SEEDS)))
     timeout, time_problem = read_time(options.get("timeout", ""))
-    problems += [
-        Problem(key, message) for key, message in (("seeds", seed_problem), ("timeout", time_problem)) if message
-    ]
+    if seed_problem:
+        problems.append(Problem("seeds", seed_problem))
+    if time_problem:
+        problems.append(Problem("timeout", time_problem))
     request = Request(template, environment, settings, options, seeds, timeout)
     problems += use_problems(request)
     return request, problems
@@ -144,9 +150,7 @@ def read_time(text: str) -> tuple[float | None, str]:
 
 def use_problems(request: Request) -> list[Problem]:
     """Fields without values, values that nothing uses, and a seed that the program does not get."""
-    fields = request.template.fields
-    for text in request.environment.values():
-        fields = fields | Template([text]).fields
+    fields = request.fields
     problems = []
     known = {*request.settings, *OF_A_RUN, ARGUMENTS}
     for name in sorted(fields - known):

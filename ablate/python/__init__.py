@@ -106,9 +106,10 @@ def command(text: str, *words: str, reporter: api.Reporter | None = None, **keys
 
 def program_word(key: str, value: object) -> str:
     """A setting or option of `command` as a word: bias=true,false for a list of values."""
-    if isinstance(value, list | tuple) and key != "seeds":
-        return f"{key}={','.join(value_text(item) for item in value)}"
-    return f"{key}={value_text(value)}".replace(" ", "" if key == "seeds" else " ")
+    if not isinstance(value, list | tuple):
+        return f"{key}={value_text(value)}"
+    values = ",".join(value_text(item) for item in value)
+    return f"{key}=[{values}]" if key == "seeds" else f"{key}={values}"
 
 
 def build(*words: str, config_dir: str | None = None, seed: int = 0, **keys: object) -> nn.Module:

@@ -22,7 +22,6 @@ from analysis.writing.sections import Section, pictures, question, sections, war
 
 NAME = "report.html"
 TEMPLATES = Path(__file__).parents[1] / "templates"
-PIXELS = 134  # per inch of a figure
 FIRST = 1  # sections above the curves
 
 ENVIRONMENT = jinja2.Environment(

@@ -114,6 +114,20 @@ def test_a_confirmation_has_fresh_seeds() -> None:
     assert manifest.confirms == "a"
 
 
+def test_a_margin_stays_registered_when_the_command_is_given_again() -> None:
+    for _ in range(2):
+        run(*WORDS, "seeds=2", "study=a", "margin=0.1")
+        margin = read_manifest(Path("results"), "a").margin
+        assert margin and margin.registered
+
+
+def test_a_margin_that_was_written_after_results_is_not_registered() -> None:
+    run(*WORDS, "seeds=2", "study=a")
+    run(*WORDS, "seeds=2", "study=a", "margin=0.1")
+    margin = read_manifest(Path("results"), "a").margin
+    assert margin and not margin.registered
+
+
 def test_values_alone_against_the_first() -> None:
     command = f"{COMMAND} --bias={{bias}}"
     study = ablate.command(f"{command}", "bias=0,1", "metric=val/loss", "seeds=2", design="one_at_a_time")
@@ -202,6 +216,11 @@ def test_values_that_change_nothing_are_named(program: Path, capsys: Capture) ->
 def test_a_folder_that_is_not_used_is_named(capsys: Capture) -> None:
     run(*WORDS, "seeds=1", command=COMMAND.replace(" --out={out}", ""))
     assert "the command does not use {out}" in capsys.readouterr().err
+
+
+def test_a_folder_may_be_used_through_the_environment(capsys: Capture) -> None:
+    run(*WORDS, "seeds=1", "env.OUT={out}", command=COMMAND.replace(" --out={out}", ""))
+    assert "does not use {out}" not in capsys.readouterr().err
 
 
 def test_each_run_has_a_new_folder(program: Path) -> None:
