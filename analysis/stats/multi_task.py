@@ -1,8 +1,8 @@
 """Several tasks in one study: whether an effect depends on the task, and ranks.
 
 Scores are put on a common scale from 0, guessing, to 1, perfect.  With g the score of a guess (0 for a share without a
-yardstick; see evidence.equivalence.guess_of), this is (g − loss) / g for a loss and (share − g) / (1 − g) for a share.
-Both ends are constants of the task, so the scale does not depend on the runs.
+yardstick; see evidence.collapse.score_of_a_guess), this is (g − loss) / g for a loss, and (share − g) / (1 − g) for a
+share.  Both ends are constants of the task, so the scale does not depend on the runs.
 """
 
 import math
@@ -83,7 +83,7 @@ def scale(manifest: Manifest, cell: Cell) -> tuple[float, float] | None:
     return 1 / (best - guess), -guess / (best - guess)
 
 
-def interactions(found: Crossed) -> pandas.DataFrame:
+def interactions(study: Crossed) -> pandas.DataFrame:
     """Whether a variant gains more on a task than on the others: the difference of differences.
 
     With D_t the scaled gain over the reference variant on task t, paired by seed, it is D_t − mean of D on the other
@@ -93,37 +93,52 @@ def interactions(found: Crossed) -> pandas.DataFrame:
     Columns variant, task, n, gain, others, mean, low, high, p, p_bonferroni.
     """
     rows = []
-    level = evidence.ALPHA / (len(found.tasks) * (len(found.variants) - 1))
-    for variant in (name for name in found.variants if name != found.reference):
-        gains = {}
-        for task in found.tasks:
-            one, other = found.cells[variant, task], found.cells[found.reference, task]
-            alike = found.diverged[one] == found.diverged[other]
-            gains[task] = (found.scores[one] - found.scores[other]).dropna().to_numpy(float)[: None if alike else 0]
-        for task in found.tasks:
-            share = -1 / (len(found.tasks) - 1)
-            groups = [gain if name == task else share * gain for name, gain in gains.items()]
+    level = evidence.ALPHA / (len(study.tasks) * (len(study.variants) - 1))
+    weight_of_others = -1 / (len(study.tasks) - 1)
+    for variant in study.variants:
+        if variant == study.reference:
+            continue
+        gains = {task: gains_of(study, variant, task) for task in study.tasks}
+        for task in study.tasks:
+            groups = [values if name == task else weight_of_others * values for name, values in gains.items()]
             estimate = evidence.welch(groups)
-            few = estimate.n < MIN_SEEDS
-            low, high = (math.nan, math.nan) if few else evidence.interval(estimate, level)
-            p = math.nan if few else evidence.p_value(estimate)
-            own = float(gains[task].mean()) if len(gains[task]) else math.nan
-            row = {"variant": variant, "task": task, "n": estimate.n, "gain": own, "others": own - estimate.mean}
+            low = math.nan
+            high = math.nan
+            p = math.nan
+            if estimate.n >= MIN_SEEDS:
+                low, high = evidence.interval(estimate, level)
+                p = evidence.p_value(estimate)
+            gain = float(gains[task].mean()) if len(gains[task]) else math.nan
+            row = {"variant": variant, "task": task, "n": estimate.n, "gain": gain, "others": gain - estimate.mean}
             rows.append(row | {"mean": estimate.mean, "low": low, "high": high, "p": p})
     table = pandas.DataFrame(rows)
     return table.assign(p_bonferroni=evidence.bonferroni(table["p"].to_numpy(float), len(table)))
 
 
-def ranks(found: Crossed) -> pandas.DataFrame:
+def gains_of(study: Crossed, variant: str, task: str) -> np.ndarray:
+    """The scaled gains (seeds,) of a variant over the reference on a task; none if one of them lost more runs."""
+    cell = study.cells[variant, task]
+    reference_cell = study.cells[study.reference, task]
+    if study.diverged[cell] != study.diverged[reference_cell]:
+        return np.empty(0)
+    gains: np.ndarray = (study.scores[cell] - study.scores[reference_cell]).dropna().to_numpy(float)
+    return gains
+
+
+def ranks(study: Crossed) -> pandas.DataFrame:
     """Each variant's rank by mean score on every task, 1 the best, ties shared, and its mean rank, best first.
 
     Variants with more diverged runs on a task rank behind those with fewer; those without any score rank last.
     """
-    means, columns = found.scores.mean(), {}
-    for task in found.tasks:
-        cells = [found.cells[variant, task] for variant in found.variants]
-        keys = [(math.isnan(means[cell]), found.diverged[cell], -np.nan_to_num(means[cell])) for cell in cells]
-        columns[task] = stats.rankdata([sorted(set(keys)).index(key) for key in keys])
-    table = pandas.DataFrame({"variant": found.variants} | columns)
-    ordered = table.assign(mean_rank=table[found.tasks].mean(axis=1)).sort_values("mean_rank", kind="stable")
+    means = study.scores.mean()
+    columns = {}
+    for task in study.tasks:
+        keys = []
+        for variant in study.variants:
+            cell = study.cells[variant, task]
+            keys.append((math.isnan(means[cell]), study.diverged[cell], -np.nan_to_num(means[cell])))
+        order = sorted(set(keys))
+        columns[task] = stats.rankdata([order.index(key) for key in keys])
+    table = pandas.DataFrame({"variant": study.variants} | columns)
+    ordered = table.assign(mean_rank=table[study.tasks].mean(axis=1)).sort_values("mean_rank", kind="stable")
     return ordered.reset_index(drop=True)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from ablate import evidence, formatting
 from ablate.config.designs import RUNG
 from ablate.runs import naming
+from ablate.runs.records import Look
 from ablate.runs.tables import named_rows
 from analysis import figures
 from analysis.case import Case
@@ -44,10 +45,7 @@ def sections(case: Case) -> list[Section]:
     manifest = study.manifest
     further = [tables.further_table(name, table) for name, table in case.further.items()]
     lost = tables.lost_table(study)
-    looks = []
-    for look in manifest.looks:
-        where = ", planned by seeds=auto" if look.planned else f", in {look.study}" if look.study else ""
-        looks.append(f"{look.when or 'at an unknown time'}: {formatting.counted(len(look.seeds), 'seed')}{where}")
+    looks = [look_words(look) for look in manifest.looks]
     nothing_lost = lost.rows.empty and not study.notes
     left_out = "Nothing: every planned run ended with a result." if nothing_lost else ""
     every = [
@@ -65,6 +63,14 @@ def sections(case: Case) -> list[Section]:
         Section("runs", "Every run", [f"{tables.counts(study)}."], tables=[tables.runs_table(study)]),
     ]
     return [section for section in map(without_empty, every) if any(section[2:])]
+
+
+def look_words(look: Look) -> str:
+    """An interim analysis in words: when, of how many seeds, and who looked."""
+    text = f"{look.when or 'at an unknown time'}: {formatting.counted(len(look.seeds), 'seed')}"
+    if look.planned:
+        return f"{text}, planned by seeds=auto"
+    return f"{text}, in {look.study}" if look.study else text
 
 
 def without_empty(section: Section) -> Section:

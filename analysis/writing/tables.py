@@ -279,7 +279,11 @@ def cell_row(case: Case, row: Any, table: pandas.DataFrame) -> Row:
     """All texts of a configuration; `table` has the means of further metrics."""
     manifest = case.study.manifest
     places = decimals([table["sd"].max()])
-    spread = f" ± {number(row.sd, places)}" if row.n > 1 else " (one seed)" if row.n else ""
+    spread = ""
+    if row.n > 1:
+        spread = f" ± {number(row.sd, places)}"
+    elif row.n:
+        spread = " (one seed)"
     params = getattr(row, "params", None)
     change = getattr(row, "params_vs_reference", None)
     vectors = getattr(row, "vectors_seconds", None)
