@@ -12,7 +12,7 @@ from ablate.runs import naming
 from analysis.case import Case
 from analysis.case.learning_curves import with_band
 from analysis.figures import captions, curves, lines
-from analysis.figures.axes import band, limits, log_axis
+from analysis.figures.axes import band, limits, log_axis, value_axis
 from analysis.figures.kind import Kind, Page
 
 LOSSES = ("loss", "perplexity", "nats", "bits")  # a perplexity is a loss, too
@@ -21,7 +21,8 @@ AXES = {EPOCH: "share of training", LENGTHS: "length at evaluation / at training
 
 def table(case: Case) -> pandas.DataFrame | None:
     """A row per point of the paper and of this study, a label per series, a panel for each; `x` is over the length of
-    training for epochs and lengths.  None where the paper measures another kind of metric than this study."""
+    training for epochs and lengths.  None where the paper prints no numbers, or measures another kind of metric than
+    this study."""
     manifest = case.study.manifest
     mirror = manifest.mirror
     if mirror is None or is_loss(mirror.metric) != is_loss(evidence.endpoint(manifest)):
@@ -46,7 +47,7 @@ def table(case: Case) -> pandas.DataFrame | None:
         rows = pandas.DataFrame(series.points or [(place * unit, value)], columns=["x", "mean"], dtype=float)
         theirs.append(rows.assign(x=rows["x"] / unit, cell=cells[0], label=label, facet=mirror.source, y=mirror.metric))
         mine.append(ours[ours["cell"].isin(cells)].fillna({"x": place}).assign(label=label, facet="this study"))
-    if not mine:
+    if not any(rows["mean"].notna().any() for rows in theirs):
         return None
     caption = f"open: published, {mirror.source}; this study: mean ± 1 SD over seeds"
     if absent:
@@ -91,6 +92,8 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
                 axis.vlines(line["x"], line["low"], line["high"], color=encoding.colour)
                 axis.set_xticks([])
         axis.set_ylim(*limits(rows[["low", "high", "mean"]]))
+        if table.attrs["x"] not in AXES.values():
+            value_axis(axis, rows["x"], 8)
         if table.attrs["x"] and rows["mean"].max() > lines.TIMES * rows["mean"].min() > 0:
             log_axis(axis.yaxis)
         axis.set(xlabel=table.attrs["x"], ylabel=page.wrap(rows["y"].iloc[0], 0.4))

@@ -50,6 +50,7 @@ BASIC = {"effects", "seeds", "curves"}
         ({"ffn": ["mlp", "gelu", "swiglu"]}, {"claims": CLAIMS}, "claims"),
         (GLU, {"mirror": MIRROR}, "mirror"),
         (GLU, {"mirror": MIRROR | {"metric": "BLEU"}}, ""),
+        (GLU, {"mirror": MIRROR | {"series": [{"of": {"ffn": "swiglu"}}, {"of": {"ffn": "mlp"}}]}}, ""),
         ({"optim.lr": [1e-3, 1e-2]}, {}, "sensitivity"),
         ({"model.layers": [2, 4]}, {}, "depth"),
         ({"model.dim": [32, 64]}, {}, "width"),

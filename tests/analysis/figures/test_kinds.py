@@ -371,6 +371,15 @@ def test_curves_of_the_paper_are_in_units_of_its_training(tmp_path: Path) -> Non
     }
 
 
+def test_learning_rates_of_the_paper_and_ours_are_on_log_axes(tmp_path: Path) -> None:
+    factors = {"norm": ["ln", "rms"], "optim.lr": [1e-3, 1e-2, 1e-1]}
+    series = [{"of": {"norm": "ln"}, "points": [[1e-3, 4.0], [1e-1, 2.5]]}]
+    mirror = {"source": "P", "metric": "final loss", "x": "optim.lr", "series": series}
+    _, figure = drawn("mirror", case(tmp_path, factors, mirror=mirror))
+    assert [axis.get_xscale() for axis in figure.axes] == ["log", "log"]
+    assert has_line(figure.axes[0], [1e-3, 1e-1], [4.0, 2.5])
+
+
 @pytest.mark.parametrize(("count", "norms"), [(3, ("ln", "rms")), (4, ())])
 def test_a_ladder_shows_losses_multipliers_and_their_trend(tmp_path: Path, norms: tuple[str, ...], count: int) -> None:
     shown = case_of(climbed(lambda c: 0.3, noise=0.002, count=count, norms=norms), tmp_path)
