@@ -114,6 +114,11 @@ def test_changed_claims_have_the_p_of_holms_step_down() -> None:
     assert found == P_HOLM
 
 
+def test_nothing_is_said_of_a_method_whose_runs_a_study_lacks() -> None:
+    notes = judged(WITHOUT_WORTH).set_index("name")["note"]
+    assert notes.to_dict() == {name: kept.note for name, kept in committed_studies()[WITHOUT_WORTH].verdicts.items()}
+
+
 @pytest.mark.parametrize(("study", "claim"), CHANGED)
 def test_a_changed_claim_says_both(study: str, claim: str) -> None:
     verdict, _ = CHANGED[study, claim]

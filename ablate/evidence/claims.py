@@ -131,6 +131,8 @@ def columns_as_judged(judged: ClaimVerdict, row: dict[str, Any]) -> dict[str, An
     """The columns of a claim that was judged when the tables were written; `row` is how it would be judged now."""
     low, high = judged.interval
     columns = {"mean": number_of(judged.estimate), "low": number_of(low), "high": number_of(high)}
+    if math.isnan(row["mean"]):  # today's method needs runs that the study does not have
+        return columns | {"verdict": judged.verdict, "note": judged.note}
     if row["verdict"] == judged.verdict:
         return columns
     method = method_of(row["relation"], row["metric"], row["paired"])

@@ -27,7 +27,7 @@ from ablate.evidence.families import ALPHA
 from ablate.evidence.scores import StudyScores, study_scores
 from ablate.evidence.verdicts import MIN_PAIRS, no_verdict
 from ablate.evidence.worth import WORTH, Curves, Worth, curves_of, worth, worth_words
-from ablate.formatting import columns, ends, known, listed, number, span
+from ablate.formatting import columns, ends, listed, number, span
 from ablate.runs.records import Cell, Manifest
 from ablate.runs.study import Study
 from ablate.runs.tables import named_rows
@@ -174,8 +174,9 @@ def ladder_lines(table: pandas.DataFrame) -> list[str]:
     lines = [["", *(f"rung {row.rung}" for row in changes[0]), "trend per tenfold compute", ""]]
     for rows in changes:
         first = rows[0]
-        trend = span(first.trend, first.trend_low, first.trend_high, 2) if known(first.trend) else f"– {first.why}"
-        lines.append([first.label, *(rung_words(row) for row in rows), trend, first.rates])
+        trend = span(first.trend, first.trend_low, first.trend_high, 2)
+        notes = "; ".join(filter(None, [first.why, first.rates]))
+        lines.append([first.label, *(rung_words(row) for row in rows), trend, notes])
     heading = "worth in training steps of the reference at each rung, simultaneous 95 % intervals"
     return [heading, *(f"  {line}" for line in columns(lines))]
 

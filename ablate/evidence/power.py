@@ -98,7 +98,9 @@ def noise_lines(study: Study) -> list[str]:
         return []
     sds = [comparison.estimate.sd for comparison in comparisons if comparison.n >= MIN_PAIRS]
     effect = f"smallest effect that {counted(n, 'seed')} find with 80 % power"
-    if len(sds) < len(single) or min(sds) == 0:
-        return [f"{effect}: known after {MIN_PAIRS} seeds"]
+    if len(sds) < len(single):
+        return [f"{effect}: known after {MIN_PAIRS} seeds"] if n > MIN_PAIRS else []
+    if min(sds) == 0:
+        return []
     detected = between(findable(min(sds), n, level), findable(max(sds), n, level))
     return [f"{effect}: {detected}, by the runs on disk"]

@@ -50,9 +50,10 @@ def no_verdict(comparison: Comparison) -> Verdict | None:
     if not comparison.paired and comparison.n < MIN_SEEDS:
         return Verdict("undecided", f"unpaired, n < {MIN_SEEDS}", waits=True)
     if comparison.estimate.solved is None and comparison.estimate.sd == 0:
-        equal = "equal in every seed"
-        constant = "no spread between seeds, which no seeds of their own have"
-        return Verdict("undecided", equal if comparison.estimate.mean == 0 else constant, waits=True)
+        note = "the same difference in every seed: no interval without a spread"
+        if comparison.estimate.mean == 0:
+            note = "equal in every seed"
+        return Verdict("undecided", note, waits=True)
     return None
 
 

@@ -14,6 +14,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from ablate import evidence
+from ablate.cli.summary import summary
 from ablate.evidence.power import noncentral_power
 from ablate.runs.study import Study, load_study
 
@@ -154,7 +155,8 @@ def test_differences_without_spread_are_undecided() -> None:
     study = study_of(PAIR, score=lambda v, s: s + 2 - 0.1 * (v["ffn"] == "swiglu"))
     found = row(evidence.effects(study), "ffn: swiglu − mlp")
     assert found.mean == pytest.approx(-0.1) and math.isnan(found.low) and math.isnan(found.p)
-    assert found.verdict == "undecided" and "no spread" in found.note
+    assert found.verdict == "undecided" and found.note.startswith("the same difference in every seed")
+    assert "ffn: swiglu − mlp: −0.100 (the same difference in every seed" in summary(study)
 
 
 def test_higher_is_better_where_the_task_says_so() -> None:

@@ -1,6 +1,7 @@
 """Worths and their trend over the rungs of design=ladder, against curves that are known."""
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -81,6 +82,8 @@ def ends_badly(ending: str, rate: str, first: int) -> Callable[[dict[str, Any], 
 def test_a_rung_without_a_bounded_worth_leaves_no_trend(changes: dict[str, Any], why: str) -> None:
     table = evidence.ladder(climbed(**{"log": lambda c: 0.2} | changes))
     assert table["trend"].isna().all() and why in table["why"].iloc[0]
+    _, heads, *rows = [re.split(" {2,}", line.strip()) for line in evidence.ladder_lines(table)] or [[], []]
+    assert all(row[len(heads)] == "–" and why in row[-1] for row in rows), "in a column of its own"
 
 
 @pytest.mark.parametrize(

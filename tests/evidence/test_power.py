@@ -51,11 +51,12 @@ UNKNOWN = "smallest effect that 5 seeds find with 80 % power: known after 3 seed
     [
         (5, 0, {}, [UNKNOWN]),
         (5, 2, {}, [UNKNOWN]),
+        (3, 0, {}, []),
         (2, 2, {}, ["fewer than 3 seeds give no verdict"]),
         (5, 5, {"batches": str}, []),
         (5, 5, {"tunes": "x"}, []),
     ],
-    ids=["nothing has run", "two seeds have run", "two seeds planned", "unpaired", "tuning"],
+    ids=["nothing has run", "two seeds have run", "three planned", "two seeds planned", "unpaired", "tuning"],
 )
 def test_without_three_paired_seeds_nothing_is_guessed(
     seeds: int, done: int, options: dict[str, Any], lines: list[str]
