@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -20,10 +19,10 @@ from ablate.model.build import build_model, initialised_model
 from ablate.model.init import Shapes, drawn_as
 from ablate.model.norm import running_norms
 
-OTHER = re.compile(r"\bMIG\b|\b(RTX \d+) (Ti|D|SUPER|Laptop)\b")  # slices of a card, and other cards with similar names
-IDLE = ("cross_attention= changes nothing here: this model attends to no other sequence",)
-OUTSIDE = ("embed_norm", "final_norm", "head.norm")
-MOST = 10**12  # largest number of parameters of a model
+# Slices of a card, and other cards with similar names.
+UNKNOWN_CARDS = re.compile(r"\bMIG\b|\b(RTX \d+) (Ti|D|SUPER|Laptop)\b")
+NORMS_OUTSIDE = ("embed_norm", "final_norm", "head.norm")
+MAX_PARAMETERS = 10**12  # largest number of parameters of a model
 QUICK = 10**9  # FLOPs of a forward pass that the CPU computes sooner than the meta device only counts them
 COMPUTED = 10**9  # largest model that is run on the CPU if it cannot be counted on the meta device
 # Operators of torch with more than one operation per element that are not products: scans, solvers, transforms.
@@ -71,106 +70,134 @@ def count(config: Config, task: Any) -> Budget:
     """Build the model of a resolved configuration and count.  Raises the same errors as `build_model`.  Uses the CPU
     also for a model that cannot run on the meta device because its computation depends on the data."""
     with torch.device(device_for(config, task)):
-        model, inputs = build_model(config, task), task.blank()
+        model = build_model(config, task)
         try:
-            flops, remarks = forward_flops(model, inputs)
+            flops, flop_notes = forward_flops(model, task.blank())
         except Exception:  # a user component may fail in any way when it reads a value on the meta device
             if sum(p.numel() for p in model.parameters()) > COMPUTED:
                 raise
             flops = math.nan
     if math.isnan(flops):
         model = initialised_model(config, task, 0)
-        flops, remarks = forward_flops(model, one_example(task))
-        remarks = [*remarks, "its FLOPs are those of one random example: what it computes depends on the data"]
-    parameters, idle = dict(model.named_parameters()), IDLE * ("cross_attention" in model.unused)
+        flops, flop_notes = forward_flops(model, one_example(task))
+        flop_notes.append("its FLOPs are those of one random example: what it computes depends on the data")
+    notes = [*notes_of_components(model), *note_on_norms(model, config), *note_on_frozen(model), *note_on_later(model)]
+    if "cross_attention" in model.unused:
+        notes.append("cross_attention= changes nothing here: this model attends to no other sequence")
     ffns = [module for name, module in model.named_modules() if name.rpartition(".")[2] == "ffn"]
-    widths = [(getattr(ffn, "hidden", None), getattr(ffn, "active", 1.0)) for ffn in ffns]
-    one = widths[0][0] if widths else None  # used if all FFNs have the same width
+    widths = [
+        (ffn.hidden, getattr(ffn, "active", 1.0)) for ffn in ffns if isinstance(getattr(ffn, "hidden", None), int)
+    ]
+    distinct_widths = {width for width, _ in widths}
+    same_width = len(widths) == len(ffns) and len(distinct_widths) == 1
+    parameters = dict(model.named_parameters())
     return Budget(
         params=sum(p.numel() for p in parameters.values()),
         flops_per_token=flops / task.positions,
         shapes={name: (drawn_as(p), tuple(p.shape)) for name, p in parameters.items()},
-        notes=[*notes(model), *outside(model, config), *frozen(model), *for_training(model), *idle, *remarks],
-        hidden=one if len({width for width, _ in widths}) == 1 and isinstance(one, int) else None,
+        notes=[*notes, *flop_notes],
+        hidden=widths[0][0] if same_width else None,
         unused=model.unused,
         running=bool(running_norms(model)),
-        widths=tuple((width, active) for width, active in widths if isinstance(width, int)),
+        widths=tuple(widths),
     )
 
 
 def forward_flops(model: nn.Module, inputs: dict[str, Tensor]) -> tuple[float, list[str]]:
     """FLOPs of a forward pass, including stated ones, and notes on what they leave out."""
     model.train(bool(getattr(model, "later", ())))  # also count blocks that only training uses
-    counter, idle = Counter(model), unreached(model)
+    counter = Counter(model)
+    position_notes = note_unused_positions(model)
     with counter, torch.no_grad():
         model(**inputs)
-    return counter.flops, [*dict.fromkeys(idle), *counter.notes]
+    return counter.flops, [*dict.fromkeys(position_notes), *counter.notes]
 
 
 def one_example(task: Any) -> dict[str, Tensor]:
     """Random inputs of one example, with masks of ones."""
-    draw = torch.Generator().manual_seed(0)
-    found = {}
+    generator = torch.Generator().manual_seed(0)
+    inputs = {}
     for name, x in task.blank().items():
-        random = torch.randn if x.is_floating_point() else partial(torch.randint, task.vocab)
-        found[name] = x if name.endswith("mask") else random(x.shape, generator=draw)
-    return found
+        if name.endswith("mask"):
+            inputs[name] = x
+        elif x.is_floating_point():
+            inputs[name] = torch.randn(x.shape, generator=generator)
+        else:
+            inputs[name] = torch.randint(task.vocab, x.shape, generator=generator)
+    return inputs
 
 
-def notes(model: nn.Module) -> list[str]:
+def notes_of_components(model: nn.Module) -> list[str]:
     """The notes of a model's components, without duplicates."""
-    noted = [module for module in model.modules() if isinstance(getattr(module, "note", None), str)]
-    return list(dict.fromkeys(f"{type(module).__name__}: {module.note}" for module in noted))
+    notes = []
+    for module in model.modules():
+        note = getattr(module, "note", None)
+        if isinstance(note, str):
+            notes.append(f"{type(module).__name__}: {note}")
+    return list(dict.fromkeys(notes))
 
 
-def outside(model: nn.Module, config: Config) -> list[str]:
+def note_on_norms(model: nn.Module, config: Config) -> list[str]:
     """A note on which norm the modules outside of the layers use if norms differ between layers."""
     if not is_patterned(config.norm):
         return []
     names = [f".{name}" for name, _ in model.named_modules()]
-    found = [norm for norm in OUTSIDE if any(name.endswith(f".{norm}") for name in names)]
-    note = f"{' and '.join(found)} outside of the layers: norm={config.norm[LAYERS][-1]}, as in the last one"
-    return [note] if found else []
+    norms = [norm for norm in NORMS_OUTSIDE if any(name.endswith(f".{norm}") for name in names)]
+    if not norms:
+        return []
+    return [f"{' and '.join(norms)} outside of the layers: norm={config.norm[LAYERS][-1]}, as in the last one"]
 
 
-def frozen(model: nn.Module) -> list[str]:
+def note_on_frozen(model: nn.Module) -> list[str]:
     """A note on frozen parameters, if there are any."""
-    still = [part for part in model.modules() if any(not p.requires_grad for p in part.parameters(recurse=False))]
-    who = ", ".join(dict.fromkeys(type(part).__name__ for part in still))
-    total, trained = (sum(p.numel() for p in model.parameters() if p.requires_grad or every) for every in (True, False))
-    return [f"{who}: frozen; {trained:,} of its model's {total:,} parameters are trained"] if who else []
+    names = []
+    for module in model.modules():
+        if any(not p.requires_grad for p in module.parameters(recurse=False)):
+            names.append(type(module).__name__)
+    if not names:
+        return []
+    total = sum(p.numel() for p in model.parameters())
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    names = list(dict.fromkeys(names))
+    return [f"{', '.join(names)}: frozen; {trained:,} of its model's {total:,} parameters are trained"]
 
 
-def for_training(model: nn.Module) -> list[str]:
+def note_on_later(model: nn.Module) -> list[str]:
     """A note on blocks for later tokens, which only training uses."""
-    spared = sum(p.numel() for block in getattr(model, "later", ()) for p in block.parameters())
-    note = f"{spared:,} of its parameters, and their FLOPs, belong to blocks for later tokens, used in training only"
-    note = f"{note}; match= includes them, so the evaluated part of the model is smaller"
-    return [note] if spared else []
+    blocks = getattr(model, "later", ())
+    if not blocks:
+        return []
+    count = sum(p.numel() for block in blocks for p in block.parameters())
+    note = f"{count:,} of its parameters, and their FLOPs, belong to blocks for later tokens, used in training only"
+    return [f"{note}; match= includes them, so the evaluated part of the model is smaller"]
 
 
 def estimate(config: Config, vocab: int) -> int:
     """Approximate number of parameters, L · (4 d · a + 2 d · h) + V · d, from the settings alone."""
-    shape, ffn = config.model, config.ffn
-    width = max(each.get("hidden") or int(shape.dim * max(each.get("mult") or 1, 1)) for each in variants_of(ffn))
-    heads = shape.dim if shape.head_dim is None else shape.heads * shape.head_dim  # features of all heads
-    layers = 1 if shape.share_layers else shape.layers
-    return int(layers * (4 * shape.dim * heads + 2 * shape.dim * width) + vocab * shape.dim)
+    model = config.model
+    widths = [ffn.get("hidden") or int(model.dim * max(ffn.get("mult") or 1, 1)) for ffn in variants_of(config.ffn)]
+    heads = model.dim if model.head_dim is None else model.heads * model.head_dim  # features of all heads
+    layers = 1 if model.share_layers else model.layers
+    return int(layers * (4 * model.dim * heads + 2 * model.dim * max(widths)) + vocab * model.dim)
 
 
 def utilisation(flops_per_token: float, tokens_per_second: float, device: str, precision: str) -> float | None:
     """Model FLOPs utilisation, 3 · FLOPs per token · tokens/s / peak (Chowdhery 2022), if the peak is known.  It is
     unknown for slices of a card (MIG), whose share of the cores differs by card and profile."""
     peak = peak_of(device)
-    return 3 * flops_per_token * tokens_per_second / peak if peak and precision == "bf16" else None
+    if peak is None or precision != "bf16":
+        return None
+    return 3 * flops_per_token * tokens_per_second / peak
 
 
 def peak_of(device: str) -> float | None:
     """Dense bf16 peak in FLOP/s of a device by its name, None if unknown."""
-    if OTHER.search(device):
+    if UNKNOWN_CARDS.search(device):
         return None
-    peaks = read_plain(CONF / "cards.yaml")["peak"]
-    return next((value * 1e12 for name, value in peaks.items() if re.search(rf"\b{name}\b", device)), None)
+    for name, teraflops in read_plain(CONF / "cards.yaml")["peak"].items():
+        if re.search(rf"\b{name}\b", device):
+            return teraflops * 1e12
+    return None
 
 
 class Counter(TorchDispatchMode):
@@ -183,7 +210,9 @@ class Counter(TorchDispatchMode):
 
     def __init__(self, model: nn.Module):
         super().__init__()
-        self.flops, self.names, self.inside = 0.0, set[str](), 0
+        self.flops = 0.0
+        self.uncounted: set[str] = set()
+        self.depth = 0  # of modules that state their FLOPs
         for module in model.modules():
             if hasattr(module, "stated_flops"):
                 module.register_forward_pre_hook(self.enter)
@@ -196,16 +225,21 @@ class Counter(TorchDispatchMode):
 
     @property
     def notes(self) -> list[str]:
-        what = "its FLOPs leave out {}, which only their part can state, as stated_flops(batch, length)"
-        return [what.format(", ".join(sorted(self.names)))] if self.names else []
+        """A note on operators whose FLOPs are unknown, if there are any."""
+        if not self.uncounted:
+            return []
+        names = ", ".join(sorted(self.uncounted))
+        return [f"its FLOPs leave out {names}, which only their part can state, as stated_flops(batch, length)"]
 
-    def enter(self, module: nn.Module, given: tuple[Any, ...]) -> None:
-        x: Tensor = given[0]
+    def enter(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        """Before the forward pass of a module that states its FLOPs."""
+        x: Tensor = inputs[0]
         self.flops += module.stated_flops(x.shape[0], x.shape[1])
-        self.inside += 1
+        self.depth += 1
 
-    def leave(self, module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
-        self.inside -= 1
+    def leave(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        """After it."""
+        self.depth -= 1
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         packet = func._overloadpacket
@@ -218,8 +252,8 @@ class Counter(TorchDispatchMode):
         output = func(*args, **(kwargs or {}))
         if formula is not None:
             self.flops += formula(*args, **(kwargs or {}), out_val=output)
-        elif not self.inside and is_long(packet):
-            self.names.add(str(packet).replace(".", "::").removeprefix("aten::").lstrip("_"))
+        elif not self.depth and is_long(packet):
+            self.uncounted.add(str(packet).replace(".", "::").removeprefix("aten::").lstrip("_"))
         return output
 
 
@@ -234,21 +268,23 @@ def flop_formula(packet: Any) -> Callable[..., int] | None:
 
 def is_long(packet: Any) -> bool:
     """Whether an operator's work may not be proportional to its elements: one of `LONG`, or not one of torch's own."""
-    space, _, name = packet._qualified_op_name.partition("::")
-    return space not in ("aten", "prim", "prims") or (name.startswith(LONG) and name not in SHORT)
+    namespace, _, name = packet._qualified_op_name.partition("::")
+    if namespace not in ("aten", "prim", "prims"):
+        return True
+    return name.startswith(LONG) and name not in SHORT
 
 
-def unreached(model: nn.Module) -> list[str]:
+def note_unused_positions(model: nn.Module) -> list[str]:
     """A list that a forward pass fills with notes on mixers that ignore the position encoding.  A mixer's `reads` are
     the fields of Places that it uses; a mixer without this attribute uses all."""
-    found: list[str] = []
+    notes: list[str] = []
 
-    def look(module: nn.Module, given: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        acting = {name for name, value in kwargs["places"]._asdict().items() if value is not None} - {"values"}
-        if acting and acting.isdisjoint(module.reads):
-            found.append(f"{type(module).__name__}: what position= does to queries, keys and scores does not reach it")
+    def look(module: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        fields = {name for name, value in kwargs["places"]._asdict().items() if value is not None} - {"values"}
+        if fields and fields.isdisjoint(module.reads):
+            notes.append(f"{type(module).__name__}: what position= does to queries, keys and scores does not reach it")
 
     for module in model.modules():
         if hasattr(module, "reads"):
             module.register_forward_pre_hook(look, with_kwargs=True)
-    return found
+    return notes

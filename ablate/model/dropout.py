@@ -29,7 +29,8 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:  # any shape
         if self.p == 0 or not self.training:  # p first: without dropout one graph serves training and evaluation
             return x
-        index = torch.arange(x.numel(), device=x.device).view(x.shape) + self.first * (x.numel() // max(1, len(x)))
+        values_before = self.first * (x.numel() // max(1, len(x)))
+        index = torch.arange(x.numel(), device=x.device).view(x.shape) + values_before
         # The key is added first: inductor computes a product of an index and a constant in too few bits.
         keep = _hash((self.key + index) * _GOLDEN) >= int(self.p * 2**24)
         return x * keep / (1 - self.p)
@@ -46,16 +47,21 @@ def _hash(z: Tensor) -> Tensor:
 
 
 def once(model: nn.Module, name: str, find: Callable[[], list[Any]]) -> list[Any]:
-    """What `find` finds in a model, kept under a name: a walk over modules takes as long as several GPU kernels."""
-    kept: dict[str, list[Any]] = model.__dict__
-    name = f"_found_{name}"  # not `dropouts`, as which a block has its own
-    return kept[name] if name in kept else kept.setdefault(name, find())
+    """The result of `find`, stored in the model: a walk over modules takes as long as several GPU kernels."""
+    attribute = f"_cached_{name}"  # not `dropouts`: a block has an attribute of that name
+    if attribute not in model.__dict__:
+        model.__dict__[attribute] = find()
+    cached: list[Any] = model.__dict__[attribute]
+    return cached
 
 
 def dropouts(model: nn.Module) -> list[tuple[str, Dropout]]:
     """The dropout sites of a model with their names, without those where p = 0."""
-    named = model.named_modules
-    return once(model, "dropouts", lambda: [(site, m) for site, m in named() if isinstance(m, Dropout) and m.p > 0])
+
+    def find() -> list[tuple[str, Dropout]]:
+        return [(site, part) for site, part in model.named_modules() if isinstance(part, Dropout) and part.p > 0]
+
+    return once(model, "dropouts", find)
 
 
 def rekey(model: nn.Module, seed: int, step: int) -> None:
@@ -76,7 +82,10 @@ def _keyed(name: str) -> int:
 def seed_torch(seed: int, step: int, device: torch.device, row: int = 0) -> None:
     """Seed torch's global generators for a training step, or the part of its batch that starts at a row, since user
     components may use them."""
-    key = _keyed(f"draws/{seed}/{step}" + f"/{row}" * (row > 0))
+    name = f"draws/{seed}/{step}"
+    if row > 0:
+        name = f"{name}/{row}"
+    key = _keyed(name)
     torch.default_generator.manual_seed(key)  # torch.manual_seed would seed all accelerators, too
     if device.type == "cuda":
         torch.cuda.manual_seed(key)

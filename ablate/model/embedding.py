@@ -62,15 +62,17 @@ class Pretrained(Embedding):
     @torch.no_grad()
     def begin_with(self, vectors: np.ndarray) -> None:
         """Replace drawn rows by vectors (vocab, width), scaled to the same mean square."""
-        found = torch.from_numpy(vectors).to(self.weight.dtype)
-        known = found.isfinite().all(1)
-        size = self.weight.square().mean().sqrt() / found[known].square().mean().sqrt().clamp(min=1e-12)
-        self.weight[known] = found[known] * size
+        rows = torch.from_numpy(vectors).to(self.weight.dtype)
+        has_vector = rows.isfinite().all(1)
+        drawn_size = self.weight.square().mean().sqrt()
+        vector_size = rows[has_vector].square().mean().sqrt().clamp(min=1e-12)
+        self.weight[has_vector] = rows[has_vector] * (drawn_size / vector_size)
 
 
 def check_tied(table: nn.Module, vocab: int, width: int) -> None:
     """Raise BadComponent if an embedding cannot be tied to the head: no `weight` (vocab, width), or frozen."""
-    name, weight = type(table).__name__, getattr(table, "weight", None)
+    name = type(table).__name__
+    weight = getattr(table, "weight", None)
     if not isinstance(weight, Tensor) or tuple(weight.shape) != (vocab, width):
         problem = f"{name} has no matrix of {vocab} × {width} called weight"
     elif weight.requires_grad:

@@ -10,7 +10,6 @@ Roles: `embedding`, `position`, `in` (reads the residual stream), `out` (writes 
 
 import hashlib
 import math
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -53,7 +52,8 @@ class GPT2(Init):
     """N(0, std²) for every matrix, std / √(2 · layers) for those that write to the residual stream (Radford 2019)."""
 
     def __init__(self, layers: int, std: float):
-        self.std, self.layers = at_least("std", std, 0), layers
+        self.std = at_least("std", std, 0)
+        self.layers = layers
 
     def scale(self, role: str, fan_in: int, fan_out: int) -> float:
         return self.std / math.sqrt(2 * self.layers) if role == "out" else self.std
@@ -71,7 +71,8 @@ class Xavier(Init):
     """N(0, gain² · 2 / (fan_in + fan_out)) for matrices, N(0, 1 / dim) for embeddings (Glorot 2010; Vaswani 2017)."""
 
     def __init__(self, dim: int, gain: float):
-        self.gain, self.dim = at_least("gain", gain, 0), dim
+        self.gain = at_least("gain", gain, 0)
+        self.dim = dim
 
     def scale(self, role: str, fan_in: int, fan_out: int) -> float:
         if role in ("embedding", "position", "head"):
@@ -109,16 +110,18 @@ def tag(layer: nn.Module, role: str) -> nn.Module:
     """Give a layer's `weight` a role, and its `bias`, if any, the role `bias`; returns the layer."""
     layer.weight.role = role
     if getattr(layer, "bias", None) is not None:
-        layer.bias.role, layer.bias.fan_in = "bias", layer.weight.shape[-1]
+        layer.bias.role = "bias"
+        layer.bias.fan_in = layer.weight.shape[-1]
     return layer
 
 
 def with_role(values: Tensor, role: str, **facts: float) -> nn.Parameter:
     """A parameter with a role, and what that needs: `fan_in` of a bias; `own_std`, with which role `own` starts."""
-    made = nn.Parameter(values)
-    for name, value in {"role": role, **facts}.items():
-        setattr(made, name, value)
-    return made
+    parameter = nn.Parameter(values)
+    parameter.role = role
+    for name, value in facts.items():
+        setattr(parameter, name, value)
+    return parameter
 
 
 def embedding(rows: int, dim: int, role: str) -> nn.Embedding:
@@ -141,13 +144,13 @@ def drawn_as(parameter: Tensor) -> str:
 @torch.no_grad()
 def initialise(model: nn.Module, init: Init, seed: int) -> None:
     """Initialise all parameters of a model in place, on the CPU, from the seed, their names and their roles."""
-    kernels = {*kernels_of(model)}
+    kernels = kernels_of(model)
     for name, parameter in model.named_parameters():
         role = role_of(parameter)
         if role == "constant":
             continue
         like = getattr(parameter, "like", parameter)  # at another width, if that decides its scale
-        scale = scale_of(like, role, init, fans_of_kernel if parameter in kernels else fans)
+        scale = scale_of(like, role, init, is_kernel=parameter in kernels)
         if scale == 0:
             parameter.zero_()  # a product with zero would make half of them −0
             continue
@@ -155,26 +158,32 @@ def initialise(model: nn.Module, init: Init, seed: int) -> None:
         parameter.copy_(init.shape(role, normals) * scale * getattr(parameter, "gain", 1.0))
 
 
-def data_seed(halves: Seed, seed: int) -> int:
+def data_seed(seeds: Seed, seed: int) -> int:
     """The seed of a run's batches and dropout, from the configuration's `seed` and the run's own."""
-    return seed if halves.data is None else halves.data
+    return seed if seeds.data is None else seeds.data
 
 
-def scale_of(parameter: Tensor, role: str, init: Init, fans: Callable[[Tensor], tuple[int, int]]) -> float:
+def scale_of(parameter: Tensor, role: str, init: Init, is_kernel: bool) -> float:
     """Standard deviation of a parameter's initial values."""
     if role == "own":
         return parameter.own_std
-    return init.bias(getattr(parameter, "fan_in", 1)) if role == "bias" else init.scale(role, *fans(parameter))
+    if role == "bias":
+        return init.bias(getattr(parameter, "fan_in", 1))
+    fan_in, fan_out = fans_of_kernel(parameter) if is_kernel else fans(parameter)
+    return init.scale(role, fan_in, fan_out)
 
 
 def fans(matrix: Tensor) -> tuple[int, int]:
     """fan_in and fan_out of a matrix (out, in), or of stacked matrices (n, in, out), which are applied as x · W_i."""
-    return (matrix.shape[-2], matrix.shape[-1]) if matrix.ndim > 2 else (matrix.shape[-1], matrix.shape[0])
+    if matrix.ndim > 2:
+        return matrix.shape[-2], matrix.shape[-1]
+    return matrix.shape[-1], matrix.shape[0]
 
 
-def kernels_of(model: nn.Module) -> list[Tensor]:
+def kernels_of(model: nn.Module) -> set[Tensor]:
     """The kernels of a model's convolutions."""
-    return [part.weight for part in model.modules() if isinstance(part, nn.Conv1d | nn.Conv2d | nn.Conv3d)]
+    convolutions = nn.Conv1d | nn.Conv2d | nn.Conv3d
+    return {module.weight for module in model.modules() if isinstance(module, convolutions)}
 
 
 def fans_of_kernel(kernel: Tensor) -> tuple[int, int]:
@@ -187,7 +196,8 @@ def draw_all(seed: int, name: str, shape: tuple[int, ...], role: str) -> Tensor:
     features as a layer's matrix (out, in)."""
     if len(shape) != 3:
         return draw(seed, name, shape, by_column=role == "out")
-    return torch.stack([draw(seed, f"{name}/{i}", shape[1:], by_column=role != "out") for i in range(shape[0])])
+    matrices = [draw(seed, f"{name}/{i}", shape[1:], by_column=role != "out") for i in range(shape[0])]
+    return torch.stack(matrices)
 
 
 def draw(seed: int, name: str, shape: tuple[int, ...], by_column: bool = False) -> Tensor:
@@ -202,18 +212,32 @@ def draw(seed: int, name: str, shape: tuple[int, ...], by_column: bool = False) 
 
 def shared_draws(shapes: Shapes, other: Shapes) -> float:
     """Share of a model's initial values that another model shares at equal seed."""
-    drawn = {name: shape for name, (role, shape) in shapes.items() if role not in FIXED}
-    common = sum(_overlap(name, shapes, other) for name in drawn)
-    return common / max(1, sum(math.prod(shape) for shape in drawn.values()))
+    drawn = 0
+    shared = 0
+    for name, (role, shape) in shapes.items():
+        if role in FIXED:
+            continue
+        drawn += math.prod(shape)
+        if name in other:
+            other_role, other_shape = other[name]
+            shared += _overlap(role, shape, other_role, other_shape)
+    return shared / max(1, drawn)
 
 
-def _overlap(name: str, shapes: Shapes, other: Shapes) -> int:
-    role, shape = shapes[name]
-    if name not in other or (other[name][0] == "out") != (role == "out") or other[name][0] in FIXED:
+def _overlap(role: str, shape: tuple[int, ...], other_role: str, other_shape: tuple[int, ...]) -> int:
+    """The number of initial values that two parameters of one name have in common: draws are nested, see above."""
+    by_column = role == "out"
+    if other_role in FIXED or (other_role == "out") != by_column:
         return 0
-    mine, theirs, count, by_column = shape, other[name][1], 1, role == "out"
-    if len(mine) == len(theirs) == 3:  # many matrices
-        mine, theirs, count, by_column = mine[1:], theirs[1:], min(mine[0], theirs[0]), not by_column
+    stacked = 1
+    if len(shape) == len(other_shape) == 3:
+        stacked = min(shape[0], other_shape[0])
+        shape = shape[1:]
+        other_shape = other_shape[1:]
+        by_column = not by_column
     if by_column:
-        mine, theirs = mine[::-1], theirs[::-1]
-    return count * math.prod(mine[1:]) * min(mine[0], theirs[0]) if mine[1:] == theirs[1:] else 0
+        shape = shape[::-1]
+        other_shape = other_shape[::-1]
+    if shape[1:] != other_shape[1:]:
+        return 0
+    return stacked * min(shape[0], other_shape[0]) * math.prod(shape[1:])

@@ -47,13 +47,14 @@ class CrossEntropy(Objective):
         self.is_plain = type(self) is CrossEntropy and not (label_smoothing or z)
 
     def terms(self, logits: Tensor, targets: Tensor, later: Sequence[Tensor]) -> dict[str, Tensor]:
-        scored, found = targets != IGNORE, {}
+        scored = targets != IGNORE
+        terms = {}
         if self.label_smoothing:
-            own = logits.gather(-1, targets.clamp(min=0)[..., None])[..., 0]
-            found["label_smoothing"] = self.label_smoothing * ((own - logits.mean(-1)) * scored).sum()
+            target_logits = logits.gather(-1, targets.clamp(min=0)[..., None])[..., 0]
+            terms["label_smoothing"] = self.label_smoothing * ((target_logits - logits.mean(-1)) * scored).sum()
         if self.z:
-            found["z_loss"] = self.z * (logits.logsumexp(-1).square() * scored).sum()
-        return found
+            terms["z_loss"] = self.z * (logits.logsumexp(-1).square() * scored).sum()
+        return terms
 
 
 class MultiToken(CrossEntropy):
@@ -69,12 +70,14 @@ class MultiToken(CrossEntropy):
 
     def terms(self, logits: Tensor, targets: Tensor, later: Sequence[Tensor]) -> dict[str, Tensor]:
         """See Objective; targets beyond the end of a row are not scored."""
-        losses = [
-            F.cross_entropy(one[:, :-i].flatten(0, -2), targets[:, i:].flatten(), reduction="sum")
-            for i, one in enumerate(later, 1)
-            if i < targets.shape[1]
-        ]
-        return super().terms(logits, targets, later) | {"multi_token": self.weight * sum(losses, logits.new_zeros(()))}
+        total = logits.new_zeros(())
+        for ahead, later_logits in enumerate(later, 1):
+            if ahead < targets.shape[1]:
+                predicted = later_logits[:, :-ahead].flatten(0, -2)
+                total = total + F.cross_entropy(predicted, targets[:, ahead:].flatten(), reduction="sum")
+        terms = super().terms(logits, targets, later)
+        terms["multi_token"] = self.weight * total
+        return terms
 
 
 def requested(objective: Objective) -> list[str]:
@@ -94,30 +97,37 @@ def terms_of(
     """The terms added to the mean cross-entropy of a forward pass in training, by name.  `scored` is the number of
     scored targets of the whole batch, and `share` the share of its rows in this part."""
     offered: dict[str, Any] = {"logits": logits, "targets": targets, "inputs": inputs}
-    offered["later"] = [one.float() for one in pop_tensors(model, "later_logits")]
-    offered["hidden"] = [state for part in reporting(model) for state in pop_tensors(part, "hidden_states")]
+    offered["later"] = [later_logits.float() for later_logits in pop_tensors(model, "later_logits")]
+    offered["hidden"] = []
+    for part in reporting(model):
+        offered["hidden"] += pop_tensors(part, "hidden_states")
     of_objective = objective.terms(**{name: offered[name] for name in requested(objective)})
-    found = {name: term / scored for name, term in of_objective.items()}
+    terms = {name: term / scored for name, term in of_objective.items()}
     for name, term in auxiliary(model):
         if name in ("loss", "objective"):
             raise ValueError(f"auxiliary: a loss of a component cannot be called {name!r}")
-        found[name] = found.get(name, 0) + term * share
-    return found
+        terms[name] = terms.get(name, 0) + term * share
+    return terms
 
 
 def reporting(model: nn.Module) -> list[nn.Module]:
     """A model and those of its modules that can store auxiliary losses or hidden states in a forward pass."""
-    can = lambda part: hasattr(part, "auxiliary") or hasattr(part, "hidden_states")  # noqa: E731
-    # Without the model: one that kept itself would be freed by garbage collection only.
-    found = once(model, "reporting", lambda: [part for part in model.modules() if can(part) and part is not model])
-    return [model, *found]
+
+    def find() -> list[nn.Module]:
+        parts = list(model.modules())[
+            1:
+        ]  # without the model: one that holds itself is freed by garbage collection only
+        return [part for part in parts if hasattr(part, "auxiliary") or hasattr(part, "hidden_states")]
+
+    return [model, *once(model, "reporting", find)]
 
 
 def auxiliary(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """The losses stored by components in their last forward pass, which are removed so that modules can be copied."""
     for module in reporting(model):
         for name in getattr(module, "auxiliary", ()):
-            if (term := getattr(module, name, None)) is not None:
+            term = getattr(module, name, None)
+            if term is not None:
                 setattr(module, name, None)
                 yield name, term
 
@@ -129,7 +139,7 @@ def has_auxiliary(model: nn.Module) -> bool:
 
 def pop_tensors(model: nn.Module, name: str) -> list[Tensor]:
     """Remove and return the tensors that a model stored in an attribute."""
-    found = getattr(model, name, ())
-    if found:
+    tensors = getattr(model, name, ())
+    if tensors:
         setattr(model, name, ())
-    return list(found)
+    return list(tensors)

@@ -51,48 +51,52 @@ class MuP(Parametrization):
 
     def follow(self, model: nn.Module, base: nn.Module) -> None:
         follow_modules(model, base)
-        own = dict(base.named_parameters())
+        base_parameters = dict(base.named_parameters())
         for name, parameter in model.named_parameters():
-            parameter.like = own[name]
-            into, out = growth(parameter)
-            if found := without_rule(parameter):
-                problem = f"has no rule for {name}, {found}; write parametrization=standard"
+            parameter.like = base_parameters[name]
+            reason = without_rule(parameter)
+            if reason:
+                problem = f"has no rule for {name}, {reason}; write parametrization=standard"
                 raise BadComponent("parametrization", problem)
-            parameter.rates = {"adam": 1 / into, "sgd": out / into}
-            if is_matrix(parameter) and into != 1:
-                parameter.gain = getattr(parameter, "gain", 1.0) * into**-0.5
+            input_ratio, output_ratio = growth(parameter)
+            parameter.rates = {"adam": 1 / input_ratio, "sgd": output_ratio / input_ratio}
+            if is_matrix(parameter) and input_ratio != 1:
+                parameter.gain = getattr(parameter, "gain", 1.0) * input_ratio**-0.5
 
 
 def follow_modules(model: nn.Module, base: nn.Module) -> None:
     """Scale a model's attention scores and head relative to a base model.  Raises BadComponent."""
-    for (name, module), other in zip(model.named_modules(), base.modules(), strict=True):
-        if isinstance(module, Attention) and isinstance(other, Attention):
-            module.scale *= math.sqrt(other.head_dim / module.head_dim)
+    for (name, module), base_module in zip(model.named_modules(), base.modules(), strict=True):
+        if isinstance(module, Attention) and isinstance(base_module, Attention):
+            module.scale *= math.sqrt(base_module.head_dim / module.head_dim)
         elif name.rpartition(".")[2] in ("attention", "cross_attention") and not isinstance(module, Attention):
             problem = f"has no rule for {type(module).__name__}, which takes no softmax of scores"
             raise BadComponent("parametrization", f"{problem}; write parametrization=standard")
         elif isinstance(module, nn.Linear) and role_of(module.weight) in ("head", "embedding"):
-            read: Any = module.in_features / other.in_features
-            if read != 1:
-                module.register_forward_pre_hook(partial(divided, by=read))
+            ratio: Any = module.in_features / base_module.in_features
+            if ratio != 1:
+                module.register_forward_pre_hook(partial(divide_input, ratio=ratio))
 
 
-def divided(_: nn.Module, given: tuple[Tensor], by: float) -> tuple[Tensor]:
+def divide_input(_: nn.Module, inputs: tuple[Tensor], ratio: float) -> tuple[Tensor]:
     """Forward pre-hook that divides a module's input."""
-    return (given[0] / by,)
+    return (inputs[0] / ratio,)
 
 
 def without_rule(parameter: Tensor) -> str:
     """Why muP has no rule for a parameter; "" if it has one."""
     if getattr(parameter, "own_std", None) != getattr(getattr(parameter, "like", None), "own_std", None):
         return "whose scale at first goes by the width"
-    (into, out), role = growth(parameter), role_of(parameter)
-    read = into if is_matrix(parameter) else out
-    if read == 1:
+    input_ratio, output_ratio = growth(parameter)
+    role = role_of(parameter)
+    width_ratio = input_ratio if is_matrix(parameter) else output_ratio
+    if width_ratio == 1:
         return ""
-    if parameter.ndim > 1 and (role == "constant" or (is_matrix(parameter) and out == 1)):
+    if parameter.ndim > 1 and (role == "constant" or (is_matrix(parameter) and output_ratio == 1)):
         return f"which reads the width and writes {fans(parameter)[1]} features"
-    return "whose scale is its own at every width" if role == "own" else ""
+    if role == "own":
+        return "whose scale is its own at every width"
+    return ""
 
 
 def is_matrix(parameter: Tensor) -> bool:
@@ -106,6 +110,6 @@ def growth(parameter: Tensor) -> tuple[float, float]:
     like: Tensor = getattr(parameter, "like", parameter)
     if not is_matrix(parameter):
         return 1.0, parameter.numel() / like.numel()
-    pairs = zip(fans(parameter), fans(like), strict=True)
-    into, out = (size / before for size, before in pairs)
-    return into, out
+    fan_in, fan_out = fans(parameter)
+    base_fan_in, base_fan_out = fans(like)
+    return fan_in / base_fan_in, fan_out / base_fan_out

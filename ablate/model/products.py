@@ -21,8 +21,8 @@ class OneDNNLinear(nn.Linear):
         """See the class; other dtypes and devices use torch's default, which for bf16 is also oneDNN."""
         if x.dtype is not torch.float32 or x.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
             return super().forward(x)
-        made = by_onednn(x.flatten(0, -2), self.weight).unflatten(0, x.shape[:-1])
-        return made if self.bias is None else made + self.bias
+        product = by_onednn(x.flatten(0, -2), self.weight).unflatten(0, x.shape[:-1])
+        return product if self.bias is None else product + self.bias
 
 
 # A custom operator, because inductor treats oneDNN's as one for inference, with constant weights.
@@ -41,22 +41,27 @@ def _shape_of_product(x: Tensor, weight: Tensor) -> Tensor:
 @partial(by_onednn.register_autograd, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs))
 def _gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
     x, weight = ctx.saved_tensors
-    of_x = by_onednn(gradient, weight.t()) if ctx.needs_input_grad[0] else None
-    return of_x, by_onednn(gradient.t(), x.t()) if ctx.needs_input_grad[1] else None
+    x_gradient = by_onednn(gradient, weight.t()) if ctx.needs_input_grad[0] else None
+    weight_gradient = by_onednn(gradient.t(), x.t()) if ctx.needs_input_grad[1] else None
+    return x_gradient, weight_gradient
 
 
 class PaddedLinear(nn.Linear):
     """y = x Wᵀ + b: (..., in) -> (..., out), with rows of zeros added to W for the product: with an odd number of
-    outputs, as of GPT-2's 50,257 logits, a GPU uses slow kernels.  If `whole`, their outputs are kept, and are −∞."""
+    outputs, as of GPT-2's 50,257 logits, a GPU uses slow kernels.  With `returns_padding` their outputs are returned,
+    and are −∞."""
 
-    whole: bool
+    returns_padding: bool
 
     def forward(self, x: Tensor) -> Tensor:
-        spare = -self.out_features % PADDED
-        bias = self.weight.new_zeros(self.out_features) if self.whole and self.bias is None else self.bias
-        bias = None if bias is None else pad(bias, (0, spare), value=-math.inf)
-        outputs = linear(x, pad(self.weight, (0, 0, 0, spare)), bias)
-        return outputs if self.whole else outputs[..., : self.out_features]
+        added = -self.out_features % MULTIPLE
+        bias = self.bias
+        if bias is None and self.returns_padding:
+            bias = self.weight.new_zeros(self.out_features)
+        if bias is not None:
+            bias = pad(bias, (0, added), value=-math.inf)
+        outputs = linear(x, pad(self.weight, (0, 0, 0, added)), bias)
+        return outputs if self.returns_padding else outputs[..., : self.out_features]
 
 
 def as_given(x: Tensor) -> AbstractContextManager[None]:
@@ -66,30 +71,34 @@ def as_given(x: Tensor) -> AbstractContextManager[None]:
     return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
-PADDED, WIDE = 64, 1024  # outputs are padded to a multiple of PADDED where they are at least WIDE
+MULTIPLE = 64  # outputs are padded to a multiple of this
+MIN_OUTPUTS = 1024  # where there are at least so many
 
 
 @contextmanager
-def whole_logits(model: nn.Module) -> Iterator[None]:
-    """A model's logits get columns of −∞ up to a multiple of PADDED where its head is a padded layer: cross-entropies
+def padded_logits(model: nn.Module) -> Iterator[None]:
+    """A model's logits get columns of −∞ up to a multiple of MULTIPLE where its head is a padded layer: cross-entropies
     and their gradients are the same, and kernels read rows of that length in half the time."""
     head = getattr(model, "head", None)
-    own = type(model).__module__ == "ablate.model.transformer"  # a model of a user's may compute with its logits
-    padded = [head] if own and model.soft_cap is None and isinstance(head, PaddedLinear) else []
-    for layer in padded:
-        layer.whole = True
+    is_built_in = type(model).__module__ == "ablate.model.transformer"  # a user's model may compute with its logits
+    if not is_built_in or model.soft_cap is not None or not isinstance(head, PaddedLinear):
+        yield
+        return
+    head.returns_padding = True
     try:
         yield
     finally:
-        for layer in padded:
-            layer.whole = False
+        head.returns_padding = False
 
 
 def use(backend: str, model: nn.Module, device: str = "cpu") -> None:
     """Make a model's linear layers use a backend on a device; parameters and their names do not change."""
-    for module in (module for module in model.modules() if type(module) is nn.Linear):
-        if device == "cuda" and module.out_features >= WIDE and module.out_features % PADDED:
-            module.__class__, module.whole = PaddedLinear, False  # on the module, or its code is compiled twice
+    for module in model.modules():
+        if type(module) is not nn.Linear:
+            continue
+        if device == "cuda" and module.out_features >= MIN_OUTPUTS and module.out_features % MULTIPLE:
+            module.__class__ = PaddedLinear
+            module.returns_padding = False  # on the module, or its code is compiled twice
         elif backend == "onednn":
             module.__class__ = OneDNNLinear
 
@@ -120,17 +129,24 @@ def product_seconds(
     product = PRODUCTS[backend]
     total = 0.0
     for (features, outputs), count in shapes.items():
-        sizes = ((rows, features), (outputs, features), (rows, outputs))
-        x, weight, gradient = (torch.ones(size, dtype=dtype) for size in sizes)
-        of_layer = [(x, weight), (gradient, weight.t()), (gradient.t(), x.t())]
-        total += count * sum(fastest(product, one, other) for one, other in of_layer)
+        x = torch.ones(rows, features, dtype=dtype)
+        weight = torch.ones(outputs, features, dtype=dtype)
+        gradient = torch.ones(rows, outputs, dtype=dtype)
+        forward = fastest(product, x, weight)
+        of_input = fastest(product, gradient, weight.t())
+        of_weight = fastest(product, gradient.t(), x.t())
+        total += count * (forward + of_input + of_weight)
     return total
 
 
-def fastest(product: Callable[[Tensor, Tensor], Tensor], one: Tensor, other: Tensor) -> float:
+def fastest(product: Callable[[Tensor, Tensor], Tensor], left: Tensor, right: Tensor) -> float:
     """Seconds of the fastest repetition."""
-    best, end = float("inf"), time.perf_counter() + SECONDS
-    while (start := time.perf_counter()) < end:
-        product(one, other)
-        best = min(best, time.perf_counter() - start)
+    best = math.inf
+    end = time.perf_counter() + SECONDS
+    start = time.perf_counter()
+    while start < end:
+        product(left, right)
+        now = time.perf_counter()
+        best = min(best, now - start)
+        start = now
     return best

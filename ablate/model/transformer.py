@@ -1,7 +1,6 @@
 """The Transformer in three forms over the same blocks: decoder, encoder, encoder-decoder."""
 
 from collections.abc import Callable, Iterable
-from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -41,15 +40,17 @@ class Stack(nn.Module):
         blocks = [parts.block(layer) for layer in range(shape.layers)]
         later = [parts.block(shape.layers - 1) for _ in range(shape.later_tokens)]
         connect_values([*blocks, *later])
-        for one, other in pairwise(blocks) if shape.share_layers else []:  # not their buffers and dropout sites
-            for name, module in other.named_modules():
-                module._parameters.update(one.get_submodule(name)._parameters)
-        self.blocks, self.later = nn.ModuleList(blocks), nn.ModuleList(later)
-        self.keeps_hidden, self.hidden_states = False, list[Tensor]()  # the stream after each block, for an objective
-        windows = any(getattr(block.attention, "window", None) for block in blocks)
-        for part in () if windows else self.position.modules():
-            if getattr(part, "local_base", None):
-                part.note = "its local_base has no effect: no layer has a window"
+        if shape.share_layers:
+            for block in blocks[1:]:
+                share_parameters(blocks[0], block)
+        self.blocks = nn.ModuleList(blocks)
+        self.later = nn.ModuleList(later)
+        self.keeps_hidden = False
+        self.hidden_states: list[Tensor] = []  # the stream after each block, for an objective
+        if not any(getattr(block.attention, "window", None) for block in blocks):
+            for part in self.position.modules():
+                if getattr(part, "local_base", None):
+                    part.note = "its local_base has no effect: no layer has a window"
         self.final_norm = parts.norm() if wants_final_norm(blocks) else None
         if self.later and self.final_norm is not None and running_norms(self.final_norm):
             problem = "heads of later tokens share the final norm, whose running statistics would mix"
@@ -65,23 +66,27 @@ class Stack(nn.Module):
     ) -> Tensor:  # (B, T, C)
         """Map embeddings to the input of the head or of another stack."""
         x = self.position.embed(x)
-        x = self.dropout(x if self.embed_norm is None else self.embed_norm(x, mask=mask))
-        x = x if self.widen is None else self.widen(x)
-        *places, ending = self.places(x, causal)
-        given = (causal, mask, memory, memory_mask)
+        if self.embed_norm is not None:
+            x = self.embed_norm(x, mask=mask)
+        x = self.dropout(x)
+        if self.widen is not None:
+            x = self.widen(x)
+        places = self.places(x, causal)
+        context = (causal, mask, memory, memory_mask)
         stream = self.blocks[0].enter(x)
         states: list[Tensor] = []
-        for block, own in zip(self.blocks[:-1], places, strict=True):
-            stream = block(stream, own, *given)
+        for block, block_places in zip(self.blocks[:-1], places[:-1], strict=True):
+            stream = block(stream, block_places, *context)
             if self.keeps_hidden and self.training:
                 states.append(block.leave(stream))
         if self.later and self.training:
-            self.later_states = [self.ended(block, block(stream, ending, *given), mask) for block in self.later]
+            ends = [block(stream, places[-1], *context) for block in self.later]
+            self.later_states = [self.output(block, end, mask) for block, end in zip(self.later, ends, strict=True)]
         last = self.blocks[-1]
-        stream = last(stream, ending, *given)
+        stream = last(stream, places[-1], *context)
         if self.keeps_hidden and self.training:
             self.hidden_states = [*states, last.leave(stream)]
-        return self.ended(last, stream, mask)
+        return self.output(last, stream, mask)
 
     def places(self, x: Tensor, causal: bool) -> list[Places]:
         """The position information for each layer's attention over the stream (B, T, C)."""
@@ -89,7 +94,7 @@ class Stack(nn.Module):
             return self.position.places_of_layers(x, causal)
         return [self.position.places(x, causal)] * len(self.blocks)
 
-    def ended(self, block: Block, stream: Stream, mask: Tensor | None) -> Tensor:  # (B, T, C)
+    def output(self, block: Block, stream: Stream, mask: Tensor | None) -> Tensor:  # (B, T, C)
         """The output of a last block, normalised if the stack ends in a norm."""
         x = block.leave(stream)
         return x if self.final_norm is None else self.final_norm(x, mask=mask)
@@ -103,7 +108,8 @@ class Decoder(Stack):
 
     def __init__(self, shape: ModelShape, parts: Parts):
         super().__init__(shape, parts)
-        self.scale, self.soft_cap = shape.embedding_scale, shape.soft_cap
+        self.scale = shape.embedding_scale
+        self.soft_cap = shape.soft_cap
         self.embed = parts.embedding()
         self.head = head(shape, shape.vocab, self.embed if shape.tie_embeddings else None)
 
@@ -140,13 +146,17 @@ class Encoder(Stack):
             raise BadComponent("norm", problem)
         refuse_one_way("position", self.position.modules(), ONE_WAY)
         refuse_one_way("attention", self.modules(), ONE_WAY)
-        self.scale, self.pool, self.soft_cap = shape.embedding_scale, shape.pool, shape.soft_cap
+        self.scale = shape.embedding_scale
+        self.pool = shape.pool
+        self.soft_cap = shape.soft_cap
         self.embed = parts.embedding() if ids else tag(nn.Linear(shape.features, shape.table_dim), "in")
         self.head = head(shape, shape.outputs, self.embed if shape.tie_embeddings else None)
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T[, features]) -> see the class
         x = self.run(self.embed(tokens) * self.scale, False, mask)
-        return capped(self.head(mean_over_positions(x, mask) if self.pool else x), self.soft_cap)
+        if self.pool:
+            x = mean_over_positions(x, mask)
+        return capped(self.head(x), self.soft_cap)
 
 
 class BERT(Encoder):
@@ -160,7 +170,8 @@ class BERT(Encoder):
         self.head = BERTHead(shape, parts.embed_norm(), tied)
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T) -> (B, T, outputs)
-        return capped(self.head(self.run(self.embed(tokens) * self.scale, False, mask), mask), self.soft_cap)
+        x = self.run(self.embed(tokens) * self.scale, False, mask)
+        return capped(self.head(x, mask), self.soft_cap)
 
 
 class BERTHead(nn.Module):
@@ -168,7 +179,8 @@ class BERTHead(nn.Module):
 
     def __init__(self, shape: ModelShape, norm: nn.Module, tied: nn.Module | None):
         super().__init__()
-        self.transform, self.norm = tag(nn.Linear(shape.dim, shape.table_dim), "in"), norm
+        self.transform = tag(nn.Linear(shape.dim, shape.table_dim), "in")
+        self.norm = norm
         self.out = logits_of(shape.table_dim, shape.outputs, tied)
         self.bias = with_role(torch.zeros(shape.outputs), "bias", fan_in=shape.table_dim)
 
@@ -188,7 +200,8 @@ class EncoderDecoder(nn.Module):
 
     def __init__(self, shape: ModelShape, parts: Parts):
         super().__init__()
-        self.scale, self.soft_cap = shape.embedding_scale, shape.soft_cap
+        self.scale = shape.embedding_scale
+        self.soft_cap = shape.soft_cap
         self.embed = parts.embedding()
         self.source_embed = None if shape.share_embeddings else parts.embedding()
         self.encoder = Stack(shape, parts)
@@ -216,6 +229,12 @@ class EncoderDecoder(nn.Module):
         return capped(self.head(x), self.soft_cap)
 
 
+def share_parameters(source: nn.Module, target: nn.Module) -> None:
+    """Make a block use another's parameters; its buffers and dropout sites stay its own."""
+    for name, module in target.named_modules():
+        module._parameters.update(source.get_submodule(name)._parameters)
+
+
 def wants_final_norm(blocks: list[Block]) -> bool:
     """Whether a stack ends in a norm.  Raises BadComponent if its blocks differ in this or in their streams."""
     agree = "let layers differ in styles that agree"
@@ -240,10 +259,10 @@ def head(shape: ModelShape, outputs: int, tied: nn.Module | None) -> nn.Module:
 
 def logits_of(dim: int, outputs: int, tied: nn.Module | None) -> nn.Linear:
     """A linear map to logits, optionally with the weight of `tied`."""
-    made = tag(nn.Linear(dim, outputs, bias=False), "head")
+    layer = tag(nn.Linear(dim, outputs, bias=False), "head")
     if tied is not None:
-        made.weight = tied.weight
-    return made
+        layer.weight = tied.weight
+    return layer
 
 
 def capped(logits: Tensor, cap: float | None) -> Tensor:

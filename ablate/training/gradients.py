@@ -13,7 +13,7 @@ from ablate.data.task import IGNORE, Batch
 from ablate.model.dropout import begin_at, rekey, seed_torch
 from ablate.model.norm import running_norms
 from ablate.model.objective import Objective, has_auxiliary, terms_of
-from ablate.model.products import whole_logits
+from ablate.model.products import padded_logits
 from ablate.training import capture
 from ablate.training.devices import TooLarge, is_out_of_memory, make_room, to_device
 from ablate.training.evaluation import autocast
@@ -189,7 +189,7 @@ def backward(
     """
     arguments = model, inputs, targets, precision, share == 1
     if targets.is_cuda and model._compiled_call_impl is not None and objective.is_plain:
-        with whole_logits(model):
+        with padded_logits(model):
             loss, logits = compiled_loss()(*arguments)
     else:
         loss, logits = loss_of(*arguments)

@@ -60,7 +60,7 @@ def test_what_the_library_is_handed(name: str, half: bool, monkeypatch: pytest.M
         return getattr(chunked, name)(*heads_first).transpose(1, 2).to(product), None
 
     monkeypatch.setattr(parts, "supports", lambda x: True)
-    monkeypatch.setattr(parts, "function", lambda rule: asked.append(rule) or stand_in)
+    monkeypatch.setattr(parts, "library_rule", lambda rule: asked.append(rule) or stand_in)
     shared = 1 if name == "by_head" else 3
     given = [some(2, shared, 70, 16), some(2, shared, 70, 16, seed=1), some(2, 3, 70, 24, seed=2)]
     given += [-some(2, 3, 70, *[16] * (name == "by_feature"), seed=3).abs()]

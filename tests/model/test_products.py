@@ -13,7 +13,7 @@ from torch import nn
 from ablate.data.task import build_task
 from ablate.model import products
 from ablate.model.build import initialised_model
-from ablate.model.products import PRODUCTS, OneDNNLinear, PaddedLinear, as_given, product_seconds, use, whole_logits
+from ablate.model.products import PRODUCTS, OneDNNLinear, PaddedLinear, as_given, padded_logits, product_seconds, use
 from ablate.training.gradients import loss_of
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
@@ -47,7 +47,7 @@ def test_outputs_and_gradients_are_torchs(rows: tuple[int, ...], compiled: bool)
 
 
 def test_outputs_and_gradients_of_padded_products_are_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "WIDE", 30)
+    monkeypatch.setattr(products, "MIN_OUTPUTS", 30)
     ours = copy.deepcopy(torchs := nn.Sequential(nn.Linear(24, 50), nn.Linear(50, 33, bias=False), nn.Linear(33, 64)))
     use("torch", ours, "cuda")
     assert [type(layer) for layer in ours] == [PaddedLinear, PaddedLinear, nn.Linear]
@@ -59,8 +59,8 @@ def decoder(plan: Any, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[nn
     """A model whose head is padded, and its task."""
     config = plan("seeds=1", *words).manifest.cells[0].config
     task = build_task(config)
-    monkeypatch.setattr(products, "WIDE", task.outputs)
-    monkeypatch.setattr(products, "PADDED", 64 if task.outputs % 64 else 37)
+    monkeypatch.setattr(products, "MIN_OUTPUTS", task.outputs)
+    monkeypatch.setattr(products, "MULTIPLE", 64 if task.outputs % 64 else 37)
     model = initialised_model(config, task, 0)
     use("torch", model, "cuda")
     return model, task
@@ -77,7 +77,7 @@ def decoder(plan: Any, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[nn
         pytest.param(["model.soft_cap=5"], True, marks=pytest.mark.slow),
     ],
 )
-def test_losses_and_gradients_of_whole_logits_are_those_of_logits(
+def test_losses_and_gradients_of_padded_logits_are_those_of_logits(
     plan: Any, monkeypatch: pytest.MonkeyPatch, words: list[str], compiled: bool
 ) -> None:
     model, task = decoder(plan, monkeypatch, *words)
@@ -85,7 +85,7 @@ def test_losses_and_gradients_of_whole_logits_are_those_of_logits(
     compile_ = partial(torch.compile, backend="aot_eager", fullgraph=True)
     for whole in (False, True):
         loss = (lambda *given: loss_of(*given)[0]) if not compiled else compile_(lambda *given: loss_of(*given)[0])
-        with whole_logits(model) if whole else nullcontext():
+        with padded_logits(model) if whole else nullcontext():
             assert model(**batch.inputs).shape[-1] > task.outputs or not whole or capped
             value = loss(model, batch.inputs, batch.targets, "fp32", True)
         found.append([value.detach(), *torch.autograd.grad(value, [*model.parameters()])])
@@ -94,23 +94,23 @@ def test_losses_and_gradients_of_whole_logits_are_those_of_logits(
     assert model(**batch.inputs).shape[-1] == task.outputs, "evaluations read the vocabulary alone"
 
 
-def test_evaluation_is_not_compiled_again_for_whole_logits(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluation_is_not_compiled_again_for_padded_logits(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model, task = decoder(plan, monkeypatch)
     inputs, seen = task.batch(0, 0, 4).inputs, []
     model.compile(backend=lambda graph, _: seen.append(graph) or graph.forward)
     for _ in range(2):
         with torch.no_grad():
             model(**inputs)
-        with whole_logits(model):
+        with padded_logits(model):
             pass
     assert len(seen) == 1
 
 
-def test_a_model_of_a_users_never_has_whole_logits(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_of_a_users_never_has_padded_logits(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may compute with them."""
     model, task = decoder(plan, monkeypatch)
     model.__class__ = type("Mine", (type(model),), {"__module__": "mine"})
-    with whole_logits(model):
+    with padded_logits(model):
         assert model(**task.batch(0, 0, 2).inputs).shape[-1] == task.outputs
 
 

@@ -12,7 +12,7 @@ from ablate.config.components import bind
 from ablate.config.errors import BadComponent
 from ablate.model.cost import count
 from ablate.model.init import shared_draws
-from ablate.model.vectors.elmo import ELMo, drawn, mean_states, spaced
+from ablate.model.vectors.elmo import ELMo, initial_model, mean_states, spaced
 from ablate.model.vectors.word2vec import LONGEST, Word2Vec, sentences_of
 
 W2V = {"objective": "skipgram", "window": 2, "negative": 5, "subsample": 0.0, "epochs": 20, "lr": 0.05}
@@ -67,7 +67,7 @@ def test_word2vec_reads_all_of_a_long_document_and_no_hash_of_this_process() -> 
 
 
 def test_states_of_each_direction_read_one_side_alone() -> None:
-    model = drawn(10, 8, torch.Generator().manual_seed(0))
+    model = initial_model(10, 8, torch.Generator().manual_seed(0))
     ids = torch.arange(10)[None]
     changed = ids.clone()
     changed[0, 5] = 0
@@ -78,7 +78,7 @@ def test_states_of_each_direction_read_one_side_alone() -> None:
 
 
 def test_a_row_is_the_mean_of_the_states_of_its_places() -> None:
-    model = drawn(6, 4, torch.Generator().manual_seed(1))
+    model = initial_model(6, 4, torch.Generator().manual_seed(1))
     text = torch.tensor([0, 1, 2, 1, 3, 3, 0, 1])
     found = mean_states(model, text, 4, 1, 2)
     with torch.no_grad():

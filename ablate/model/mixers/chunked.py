@@ -18,35 +18,39 @@ def by_head(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, chunk:
     """o_t = S_tᵀ q_t, S_t = exp(log_decay_t) S_{t−1} + k_t v_tᵀ, log_decay (B, H, T) -> (B, H, T, V).  The form of Dao
     & Gu 2024, arXiv 2405.21060, section 6."""
     length = query.shape[-2]
-    query, key, value = (in_chunks(x, chunk) for x in (query, key, value))
+    query = in_chunks(query, chunk)
+    key = in_chunks(key, chunk)
+    value = in_chunks(value, chunk)
     decay = in_chunks(log_decay[..., None], chunk)[..., 0].cumsum(-1)  # (B, H, N, L)
-    found = (query @ key.transpose(-2, -1) * decays(decay, decay)) @ value
+    output = (query @ key.transpose(-2, -1) * decays(decay, decay)) @ value
     if decay.shape[-2] > 1:
         last = decay[..., -1]
         written = (key * (last[..., None] - decay).exp()[..., None]).transpose(-2, -1) @ value  # (B, H, N, D, V)
         total = last.cumsum(-1)
         states = decays(total - last, total, -1) @ written.flatten(-2).to(decay.dtype)
-        found = found + (query * decay.exp()[..., None]) @ states.unflatten(-1, written.shape[-2:])
-    return joined(found, length)
+        output = output + (query * decay.exp()[..., None]) @ states.unflatten(-1, written.shape[-2:])
+    return without_chunks(output, length)
 
 
 def by_feature(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, chunk: int = FINE) -> Tensor:
     """o_t = S_tᵀ q_t, S_t = diag(exp(log_decay_t)) S_{t−1} + k_t v_tᵀ, log_decay (B, H, T, D) -> (B, H, T, V).  The
     form of Yang 2023, arXiv 2312.06635, section 4."""
     length = query.shape[-2]
-    query, key, value, decay = (in_chunks(x, chunk) for x in (query, key, value, log_decay))
-    decay = decay.cumsum(-2)  # (B, H, N, L, D)
+    query = in_chunks(query, chunk)
+    key = in_chunks(key, chunk)
+    value = in_chunks(value, chunk)
+    decay = in_chunks(log_decay, chunk).cumsum(-2)  # (B, H, N, L, D)
     by_features = decay.transpose(-2, -1)
     pairs = query[..., :, None, :] * key[..., None, :, :]
-    found = (pairs * decays(by_features, by_features).movedim(-3, -1)).sum(-1).to(value.dtype) @ value
+    output = (pairs * decays(by_features, by_features).movedim(-3, -1)).sum(-1).to(value.dtype) @ value
     if decay.shape[-3] > 1:
         last = decay[..., -1, :]
         written = (key * (last[..., None, :] - decay).exp()).transpose(-2, -1) @ value  # (B, H, N, D, V)
         total = last.cumsum(-2).transpose(-2, -1)  # (B, H, D, N)
         between = decays(total - last.transpose(-2, -1), total, -1)
         states = between @ written.transpose(-3, -2).to(between.dtype)  # (B, H, D, N, V)
-        found = found + (query * decay.exp()) @ states.transpose(-3, -2)
-    return joined(found, length)
+        output = output + (query * decay.exp()) @ states.transpose(-3, -2)
+    return without_chunks(output, length)
 
 
 def by_delta(
@@ -58,24 +62,30 @@ def by_delta(
     what earlier tokens of its chunk write: a triangular system per chunk.  The form of Yang 2024, arXiv 2412.06464,
     section 3.3.
     """
-    length, dtype = query.shape[-2], log_decay.dtype
-    query, key, value = (in_chunks(x.to(dtype), chunk) for x in (query, key, value))
-    decay, strength = (in_chunks(x[..., None], chunk) for x in (log_decay, strength))
-    decay = decay[..., 0].cumsum(-1)  # (B, H, N, L)
-    near, grown = decays(decay, decay), decay.exp()[..., None]
+    length = query.shape[-2]
+    dtype = log_decay.dtype
+    query = in_chunks(query.to(dtype), chunk)
+    key = in_chunks(key.to(dtype), chunk)
+    value = in_chunks(value.to(dtype), chunk)
+    strength = in_chunks(strength[..., None], chunk)
+    decay = in_chunks(log_decay[..., None], chunk)[..., 0].cumsum(-1)  # (B, H, N, L), since the chunk's start
+    between = decays(decay, decay)  # (B, H, N, L, L), from one position to a later one
+    from_start = decay.exp()[..., None]
     with as_given(query):  # rounding errors grow from one solution to the next
-        system = strength * (key @ key.transpose(-2, -1) * near).tril(-1)
-        right = torch.cat((strength * value, strength * grown * key), -1)
-        solved = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
-    written, read = solved.split((value.shape[-1], key.shape[-1]), -1)
-    shares, seen = query @ key.transpose(-2, -1) * near, query * grown
-    kept = (key * (decay[..., -1:] - decay).exp()[..., None]).transpose(-2, -1)  # (B, H, N, D, L)
-    found, state = [], torch.zeros_like(kept[..., 0, :, :1] * value[..., 0, :1, :])
+        system = strength * (key @ key.transpose(-2, -1) * between).tril(-1)
+        right = torch.cat((strength * value, strength * from_start * key), -1)
+        solution = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
+    written, read = solution.split((value.shape[-1], key.shape[-1]), -1)
+    scores = query @ key.transpose(-2, -1) * between
+    query_of_state = query * from_start
+    key_to_end = (key * (decay[..., -1:] - decay).exp()[..., None]).transpose(-2, -1)  # (B, H, N, D, L)
+    state = torch.zeros_like(key_to_end[..., 0, :, :1] * value[..., 0, :1, :])
+    outputs = []
     for n in range(decay.shape[-2]):
-        new = written[..., n, :, :] - read[..., n, :, :] @ state
-        found.append(shares[..., n, :, :] @ new + seen[..., n, :, :] @ state)
-        state = grown[..., n, -1:, :] * state + kept[..., n, :, :] @ new
-    return joined(torch.stack(found, -3), length)
+        update = written[..., n, :, :] - read[..., n, :, :] @ state
+        outputs.append(scores[..., n, :, :] @ update + query_of_state[..., n, :, :] @ state)
+        state = from_start[..., n, -1:, :] * state + key_to_end[..., n, :, :] @ update
+    return without_chunks(torch.stack(outputs, -3), length)
 
 
 def decaying_flops(batch: int, length: int, heads: int, features: int) -> int:
@@ -89,12 +99,12 @@ def in_chunks(x: Tensor, chunk: int) -> Tensor:
     return F.pad(x, (0, 0, 0, -x.shape[-2] % size)).unflatten(-2, (-1, size))
 
 
-def joined(x: Tensor, length: int) -> Tensor:
+def without_chunks(x: Tensor, length: int) -> Tensor:
     """(B, H, N, L, V) -> (B, H, T, V)."""
     return x.flatten(-3, -2)[..., :length, :]
 
 
 def decays(late: Tensor, early: Tensor, diagonal: int = 0) -> Tensor:
     """exp(late_t − early_s) for s ≤ t + diagonal, else 0: two tensors (..., L) -> (..., L, L)."""
-    seen = torch.ones(late.shape[-1], early.shape[-1], dtype=torch.bool, device=late.device).tril(diagonal)
-    return (late[..., :, None] - early[..., None, :]).masked_fill(~seen, -torch.inf).exp()
+    causal = torch.ones(late.shape[-1], early.shape[-1], dtype=torch.bool, device=late.device).tril(diagonal)
+    return (late[..., :, None] - early[..., None, :]).masked_fill(~causal, -torch.inf).exp()

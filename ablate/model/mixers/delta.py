@@ -18,7 +18,7 @@ class GatedDeltaNet(GatedOutput):
     features.
     """
 
-    most = 256
+    max_keys = 256
 
     def __init__(
         self,
@@ -30,7 +30,8 @@ class GatedDeltaNet(GatedOutput):
         eps: float,
         kernels: Kernels | None = None,
     ):
-        keys, values = (width(*each, shape.head_dim) for each in (("key_share", key_share), ("expand", expand)))
+        keys = width("key_share", key_share, shape.head_dim)
+        values = width("expand", expand, shape.head_dim)
         super().__init__(shape, keys, values, bias, eps, kernels)
         self.convolution = ShortConvolution(sum(self.sizes), convolution)
         self.beta = tag(nn.Linear(shape.dim, self.heads, bias=False), "in")
@@ -39,12 +40,14 @@ class GatedDeltaNet(GatedOutput):
     def forward(
         self, x: Tensor, places: Places, causal: bool, mask: Tensor | None = None, memory: Tensor | None = None
     ) -> Tensor:  # (B, T, C), mask (B, T) -> (B, T, C)
-        made = real(torch.cat((self.query(x), self.key(x), self.value(x)), -1), mask)
-        query, key, value = (self.split_heads(y) for y in self.convolution(made).split(self.sizes, -1))
-        strength = real(torch.sigmoid(self.beta(x)), mask).transpose(-2, -1)
+        projected = real(torch.cat((self.query(x), self.key(x), self.value(x)), -1), mask)
+        query, key, value = self.convolution(projected).split(self.sizes, -1)
+        query = of_length_one(self.split_heads(query))
+        key = of_length_one(self.split_heads(key))
+        value = self.split_heads(value)
         decay, _ = self.decay(x, mask)
-        query, key = of_length_one(query), of_length_one(key)
-        return self.finish(x, by_delta(query, key, value, decay, strength.to(decay.dtype), kernels=self.kernels))
+        strength = real(torch.sigmoid(self.beta(x)), mask).transpose(-2, -1).to(decay.dtype)
+        return self.gated_output(x, by_delta(query, key, value, decay, strength, self.kernels))
 
     def stated_flops(self, batch: int, length: int) -> int:
         """FLOPs of the decays, and of solving a triangular system per chunk."""

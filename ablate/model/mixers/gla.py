@@ -40,9 +40,10 @@ class GLA(GatedOutput):
     ) -> Tensor:  # (B, T, C), mask (B, T) -> (B, T, C)
         dtype = torch.promote_types(x.dtype, torch.float32)
         decay = real(F.logsigmoid(self.decay(self.rank(x)).to(dtype)) / self.temperature, mask)
-        made = (self.query(x), self.key(x), real(self.value(x), mask), decay)
-        query, key, value, decay = (self.split_heads(y) for y in made)
-        return self.finish(x, by_feature(query, key, value, decay, kernels=self.kernels))
+        query = self.split_heads(self.query(x))
+        key = self.split_heads(self.key(x))
+        value = self.split_heads(real(self.value(x), mask))
+        return self.gated_output(x, by_feature(query, key, value, self.split_heads(decay), self.kernels))
 
     def stated_flops(self, batch: int, length: int) -> int:
         """FLOPs of the pairs in each chunk: two products and a sum per feature."""

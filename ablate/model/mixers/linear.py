@@ -30,8 +30,11 @@ class LinearAttention(nn.Module):
             raise BadValue("kernels", f"{kernels} {problem}")
         choose_kernels(self, kernels, shape.head_dim, shape.head_dim)
         width = shape.heads * shape.head_dim
-        self.heads, self.eps = shape.heads, above("eps", eps, 0)
-        self.query, self.key, self.value = (tag(nn.Linear(shape.dim, width, bias), "in") for _ in range(3))
+        self.heads = shape.heads
+        self.eps = above("eps", eps, 0)
+        self.query = tag(nn.Linear(shape.dim, width, bias), "in")
+        self.key = tag(nn.Linear(shape.dim, width, bias), "in")
+        self.value = tag(nn.Linear(shape.dim, width, bias), "in")
         self.out = tag(nn.Linear(width, shape.dim, bias), "out")
         self.sums = CausalSums(shape.heads, shape.head_dim, kernels)
 
@@ -40,17 +43,20 @@ class LinearAttention(nn.Module):
     ) -> Tensor:  # (B, T, C), memory (B, S, C), mask of what is attended to (B, S) -> (B, T, C)
         source = x if memory is None else memory
         dtype = torch.promote_types(x.dtype, torch.float32)
-        query, key = (features(y.to(dtype)) for y in (self.query(x), self.key(source)))
-        query, key, value = (
-            y.unflatten(-1, (self.heads, -1)).transpose(-3, -2) for y in (query, real(key, mask), self.value(source))
-        )
-        value = F.pad(value.to(dtype), (0, 1), value=1)  # the additional column sums to the normaliser
+        query = self.split_heads(features(self.query(x).to(dtype)))
+        key = self.split_heads(real(features(self.key(source).to(dtype)), mask))
+        value = self.split_heads(self.value(source)).to(dtype)
+        value = F.pad(value, (0, 1), value=1)  # the additional column sums to the normaliser
         with as_given(x):
             if causal:
-                found = self.sums(*(y.transpose(-3, -2) for y in (query, key, value)))
+                sums = self.sums(query.transpose(-3, -2), key.transpose(-3, -2), value.transpose(-3, -2))
             else:
-                found = query @ (key.transpose(-2, -1) @ value)
-        return self.out(merge_heads(found[..., :-1] / (found[..., -1:] + self.eps)))
+                sums = query @ (key.transpose(-2, -1) @ value)
+        return self.out(merge_heads(sums[..., :-1] / (sums[..., -1:] + self.eps)))
+
+    def split_heads(self, x: Tensor) -> Tensor:
+        """(B, T, H · D) -> (B, H, T, D)."""
+        return x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)
 
 
 class CausalSums(nn.Module):
@@ -58,11 +64,14 @@ class CausalSums(nn.Module):
 
     def __init__(self, heads: int, features: int, kernels: Kernels | None):
         super().__init__()
-        self.heads, self.features, self.kernels = heads, features, kernels
+        self.heads = heads
+        self.features = features
+        self.kernels = kernels
 
-    def forward(self, *given: Tensor) -> Tensor:
-        query, key, value = (y.transpose(-3, -2) for y in given)
-        return by_head(query, key, value, torch.zeros_like(query[..., 0]), kernels=self.kernels)
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        query = query.transpose(-3, -2)
+        no_decay = torch.zeros_like(query[..., 0])
+        return by_head(query, key.transpose(-3, -2), value.transpose(-3, -2), no_decay, self.kernels)
 
     def stated_flops(self, batch: int, length: int) -> int:
         """FLOPs of the decays, which are all 1 here."""

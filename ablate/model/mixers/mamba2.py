@@ -34,8 +34,11 @@ class Mamba2(Recurrent):
         values = width("expand", expand, shape.head_dim)
         super().__init__(shape, state, values, kernels)
         features = self.heads * values
-        self.sizes = [at_least("state", state, 1), state, features]
-        self.query, self.key, self.value = (tag(nn.Linear(shape.dim, n, bias), "in") for n in self.sizes)
+        at_least("state", state, 1)
+        self.sizes = [state, state, features]
+        self.query = tag(nn.Linear(shape.dim, state, bias), "in")
+        self.key = tag(nn.Linear(shape.dim, state, bias), "in")
+        self.value = tag(nn.Linear(shape.dim, features, bias), "in")
         self.gate = tag(nn.Linear(shape.dim, features, bias), "in")
         self.convolution = ShortConvolution(sum(self.sizes), convolution, convolution_bias is True)
         self.decay = Decay(shape.dim, self.heads)
@@ -46,11 +49,12 @@ class Mamba2(Recurrent):
     def forward(
         self, x: Tensor, places: Places, causal: bool, mask: Tensor | None = None, memory: Tensor | None = None
     ) -> Tensor:  # (B, T, C), mask (B, T) -> (B, T, C)
-        made = real(torch.cat((self.query(x), self.key(x), self.value(x)), -1), mask)
-        query, key, value = self.convolution(made).split(self.sizes, -1)
+        projected = real(torch.cat((self.query(x), self.key(x), self.value(x)), -1), mask)
+        query, key, value = self.convolution(projected).split(self.sizes, -1)
         value = self.split_heads(value)
         decay, step = self.decay(x, mask)
-        written = step[..., None] * value
-        found = by_head(query[..., None, :, :], key[..., None, :, :], written, decay, kernels=self.kernels)
-        found = merge_heads(found + self.skip[:, None, None] * value)
-        return self.out(self.norm(F.silu(self.gate(x)) * found))
+        shared_query = query[..., None, :, :]
+        shared_key = key[..., None, :, :]
+        output = by_head(shared_query, shared_key, step[..., None] * value, decay, self.kernels)
+        output = merge_heads(output + self.skip[:, None, None] * value)
+        return self.out(self.norm(F.silu(self.gate(x)) * output))

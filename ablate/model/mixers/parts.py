@@ -6,7 +6,6 @@ These need a GPU; on the meta device, on a CPU and in float64 `chunked` is used.
 
 import functools
 import os
-from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -22,23 +21,31 @@ from ablate.model.norm import RMSNorm
 from ablate.model.shape import Shape
 
 Kernels = Literal["fla"]
-LEAST = 16  # smallest inner dimension of a product in Triton
+MIN_FEATURES = 16  # smallest inner dimension of a product in Triton
 NOTE = "computed by flash-linear-attention's kernels; FLOPs and memory are those of the plain form"
 
 
-def by_rule(
-    plain: Callable[..., Tensor], rule: str, query: Tensor, key: Tensor, *rest: Tensor, kernels: Kernels | None
-) -> Tensor:
-    """A recurrence of `chunked`, or the library's rule for it; `rest` are values, log decay, and β if there is one."""
+def by_head(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, kernels: Kernels | None) -> Tensor:
+    """`chunked.by_head`, by the library's kernels if they are set and support the tensors."""
     if kernels is None or not supports(query):
-        return plain(query, key, *rest)
-    value, *rates = rest
-    return computed(rule, query, key, value, **dict(zip(("g", "beta"), rates, strict=False)))
+        return chunked.by_head(query, key, value, log_decay)
+    return by_library("simple_gla", query, key, value, g=log_decay)
 
 
-by_head = functools.partial(by_rule, chunked.by_head, "simple_gla")
-by_feature = functools.partial(by_rule, chunked.by_feature, "gla")
-by_delta = functools.partial(by_rule, chunked.by_delta, "gated_delta_rule")
+def by_feature(query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, kernels: Kernels | None) -> Tensor:
+    """`chunked.by_feature`, likewise."""
+    if kernels is None or not supports(query):
+        return chunked.by_feature(query, key, value, log_decay)
+    return by_library("gla", query, key, value, g=log_decay)
+
+
+def by_delta(
+    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, strength: Tensor, kernels: Kernels | None
+) -> Tensor:
+    """`chunked.by_delta`, likewise."""
+    if kernels is None or not supports(query):
+        return chunked.by_delta(query, key, value, log_decay, strength)
+    return by_library("gated_delta_rule", query, key, value, g=log_decay, beta=strength)
 
 
 def supports(x: Tensor) -> bool:
@@ -47,39 +54,43 @@ def supports(x: Tensor) -> bool:
 
 
 @torch.compiler.disable  # as in the library: causes a graph break in a compiled model
-def computed(rule: str, query: Tensor, key: Tensor, value: Tensor, **rates: Tensor) -> Tensor:
+def by_library(rule: str, query: Tensor, key: Tensor, value: Tensor, **rates: Tensor) -> Tensor:
     """Apply one of the library's rules: Q, K (B, H or 1, T, D), V (B, H, T, V), rates (B, H, T, …) -> (B, H, T, V).  Q,
     K and V get one dtype, that of autocast if it is enabled, as in the products of `chunked`; rates keep theirs."""
     dtype = torch.promote_types(torch.promote_types(query.dtype, key.dtype), value.dtype)
     if torch.is_autocast_enabled(query.device.type):
         dtype = torch.get_autocast_dtype(query.device.type)
     shape = (-1, rates["g"].shape[1], -1, -1)
-    made = (x.to(dtype).expand(shape).transpose(1, 2) for x in (query, key, value))
-    found: Tensor = function(rule)(*made, **{name: x.transpose(1, 2) for name, x in rates.items()}, scale=1.0)[0]
-    return found.transpose(1, 2)
+    positions_first = [x.to(dtype).expand(shape).transpose(1, 2) for x in (query, key, value)]
+    rates = {name: x.transpose(1, 2) for name, x in rates.items()}
+    output: Tensor = library_rule(rule)(*positions_first, **rates, scale=1.0)[0]
+    return output.transpose(1, 2)
 
 
 @functools.cache
-def function(rule: str) -> Any:
+def library_rule(rule: str) -> Any:
     """The chunked function of a rule.  Raises ValueError if the library is not installed.  Uses true float32 instead of
     TF32, and the library's own kernels, whatever other packages are installed."""
     os.environ |= {"TRITON_F32_DEFAULT": "ieee", "FLA_DISABLE_BACKEND_DISPATCH": "1"}
     return getattr(extra(f"fla.ops.{rule}", "attention.kernels=fla", "fla"), f"chunk_{rule}")
 
 
-def choose_kernels(mixer: nn.Module, kernels: Kernels | None, keys: int, values: int, most: int | None = None) -> None:
-    """Set a mixer's kernels, given the features of a head's keys, of which there may be at most `most`, and values.
+def choose_kernels(
+    mixer: nn.Module, kernels: Kernels | None, keys: int, values: int, max_keys: int | None = None
+) -> None:
+    """Set a mixer's kernels, given the features of a head's keys, of which there may be at most `max_keys`, and values.
     Raises ValueError for unsupported sizes."""
     mixer.kernels = kernels
     if kernels is None:
         return
     sizes = f"not {keys} of a head's keys and {values} of its values"
-    if min(keys, values) < LEAST or keys % 2 or values % 2:
-        problem = f"takes even numbers of features ≥ {LEAST}, {sizes}; write fewer model.heads, or leave it out"
+    if min(keys, values) < MIN_FEATURES or keys % 2 or values % 2:
+        problem = f"takes even numbers of features ≥ {MIN_FEATURES}, {sizes}; write fewer model.heads, or leave it out"
         raise BadValue("kernels", f"{kernels} {problem}")
-    if most and keys > most:
-        raise BadValue("kernels", f"{kernels} takes at most {most} features of keys, {sizes}; leave it out")
-    mixer.note = "; ".join([*filter(None, [getattr(mixer, "note", None)]), NOTE])
+    if max_keys and keys > max_keys:
+        raise BadValue("kernels", f"{kernels} takes at most {max_keys} features of keys, {sizes}; leave it out")
+    note = getattr(mixer, "note", None)
+    mixer.note = f"{note}; {NOTE}" if note else NOTE
 
 
 class Recurrent(nn.Module):
@@ -89,14 +100,15 @@ class Recurrent(nn.Module):
     causal_only = True  # cannot be the only mixer of an encoder, or cross-attention
     reads: tuple[str, ...] = ()  # fields of Places that it uses
     late = ("kernels",)  # settings that only affect a GPU
-    most: int | None = None  # features of a head's keys that its kernels support
+    max_keys: int | None = None  # features of a head's keys that its kernels support
 
     def __init__(self, shape: Shape, keys: int, values: int, kernels: Kernels | None):
         super().__init__()
-        self.heads, self.keys = shape.heads, keys
+        self.heads = shape.heads
+        self.keys = keys
         if shape.encoder_layers:
             self.note = "it reads a source from left to right, as it does a target"
-        choose_kernels(self, kernels, keys, values, self.most)
+        choose_kernels(self, kernels, keys, values, self.max_keys)
 
     def split_heads(self, x: Tensor) -> Tensor:
         """(B, T, H · D) -> (B, H, T, D)."""
@@ -117,10 +129,12 @@ class GatedOutput(Recurrent):
         self.norm = RMSNorm(values, eps)
         self.out = tag(nn.Linear(self.heads * values, shape.dim, bias), "out")
         self.sizes = [self.heads * keys, self.heads * keys, self.heads * values]
-        self.query, self.key, self.value = (tag(nn.Linear(shape.dim, n, bias), "in") for n in self.sizes)
+        self.query = tag(nn.Linear(shape.dim, self.heads * keys, bias), "in")
+        self.key = tag(nn.Linear(shape.dim, self.heads * keys, bias), "in")
+        self.value = tag(nn.Linear(shape.dim, self.heads * values, bias), "in")
 
-    def finish(self, x: Tensor, found: Tensor) -> Tensor:  # (B, T, C), (B, H, T, V) -> (B, T, C)
-        return self.out(F.silu(self.gate(x)) * merge_heads(self.norm(found)))
+    def gated_output(self, x: Tensor, output: Tensor) -> Tensor:  # (B, T, C), (B, H, T, V) -> (B, T, C)
+        return self.out(F.silu(self.gate(x)) * merge_heads(self.norm(output)))
 
 
 class ShortConvolution(nn.Module):
@@ -136,9 +150,13 @@ class ShortConvolution(nn.Module):
         self.bias = nn.Parameter(torch.zeros(features)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        wide, length = F.pad(x, (0, 0, self.size - 1, 0)), x.shape[-2]
-        terms = (self.weight[:, j] * wide[..., self.size - 1 - j :, :][..., :length, :] for j in range(self.size))
-        return F.silu(sum(terms, torch.zeros_like(x) if self.bias is None else self.bias.to(x.dtype)))
+        length = x.shape[-2]
+        padded = F.pad(x, (0, 0, self.size - 1, 0))
+        total = torch.zeros_like(x) if self.bias is None else self.bias.to(x.dtype)
+        for delay in range(self.size):
+            first = self.size - 1 - delay
+            total = total + self.weight[:, delay] * padded[..., first : first + length, :]
+        return F.silu(total)
 
     def stated_flops(self, batch: int, length: int) -> int:
         """FLOPs of its element-wise products."""

@@ -24,10 +24,13 @@ class Retention(GatedOutput):
     def forward(
         self, x: Tensor, places: Places, causal: bool, mask: Tensor | None = None, memory: Tensor | None = None
     ) -> Tensor:  # (B, T, C), mask (B, T) -> (B, T, C)
-        made = (self.query(x), self.key(x), real(self.value(x), mask))
-        query, key, value = (self.split_heads(y) for y in made)
-        query, key = map(rotate, (query * query.shape[-1] ** -0.5, key), places.rotations())
+        query = self.split_heads(self.query(x))
+        key = self.split_heads(self.key(x))
+        value = self.split_heads(real(self.value(x), mask))
+        query_rotation, key_rotation = places.rotations()
+        query = rotate(query * query.shape[-1] ** -0.5, query_rotation)
+        key = rotate(key, key_rotation)
         dtype = torch.promote_types(x.dtype, torch.float32)
         heads = torch.arange(self.heads, device=x.device, dtype=dtype)
         decay = torch.log1p(-(2 ** (-5 - heads)))[:, None].expand(query.shape[:-1])
-        return self.finish(x, by_head(query, key, value, decay, kernels=self.kernels))
+        return self.gated_output(x, by_head(query, key, value, decay, self.kernels))

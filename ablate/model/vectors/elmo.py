@@ -14,7 +14,7 @@ from ablate.model.embedding import Pretrained
 from ablate.model.products import one_thread
 
 CLIP = 1.0  # maximal norm of a gradient
-TRIAL = 5  # steps of a trial to estimate the time
+TRIAL_STEPS = 5  # steps of a trial to estimate the time
 
 
 class ELMo(Pretrained):
@@ -61,12 +61,13 @@ class ELMo(Pretrained):
         ids that occur in none."""
         steps = self.steps if steps is None else steps
         text = torch.from_numpy(np.concatenate(documents).astype(np.int64))
-        (vocab, width), length = self.weight.shape, min(self.length, len(text))
-        draw = torch.Generator().manual_seed(seed)
-        model = drawn(vocab, width, draw)
+        vocab, width = self.weight.shape
+        length = min(self.length, len(text))
+        generator = torch.Generator().manual_seed(seed)
+        model = initial_model(vocab, width, generator)
         optimiser = torch.optim.Adam(model.parameters(), self.lr)
         for step in range(steps):
-            starts = torch.randint(len(text) - length + 1, (self.rows,), generator=draw)
+            starts = torch.randint(len(text) - length + 1, (self.rows,), generator=generator)
             optimiser.param_groups[0]["lr"] = self.lr * (1 - step / steps)
             optimiser.zero_grad()
             model.loss(windows(text, starts, length)).backward()
@@ -77,9 +78,10 @@ class ELMo(Pretrained):
     def expected_seconds(self, documents: Sequence[np.ndarray]) -> float:
         """Approximate CPU seconds of `vectors`, from a few steps after a first one, which imports what they need."""
         self.vectors(documents, 0, 1)
-        begun, steps = time.process_time(), min(TRIAL, self.steps)
+        steps = min(TRIAL_STEPS, self.steps)
+        start = time.process_time()
         self.vectors(documents, 0, steps)
-        return (time.process_time() - begun) * self.steps / steps
+        return (time.process_time() - start) * self.steps / steps
 
 
 class LanguageModel(nn.Module):
@@ -88,29 +90,33 @@ class LanguageModel(nn.Module):
     def __init__(self, vocab: int, width: int):
         super().__init__()
         self.table = nn.Parameter(torch.zeros(vocab, width))
-        self.forth, self.back = (nn.LSTM(width, width // 2, batch_first=True) for _ in range(2))
+        self.forth = nn.LSTM(width, width // 2, batch_first=True)
+        self.back = nn.LSTM(width, width // 2, batch_first=True)
         self.head = nn.Linear(width // 2, vocab)
 
     def states(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, C)
         """[→h; ←h] of each position."""
         x = F.embedding(ids, self.table)
-        return torch.cat([self.forth(x)[0], self.back(x.flip(1))[0].flip(1)], -1)
+        forth = self.forth(x)[0]
+        back = self.back(x.flip(1))[0].flip(1)
+        return torch.cat([forth, back], -1)
 
     def loss(self, ids: Tensor) -> Tensor:  # (B, T) -> ()
         """Mean of −log p(next | →h) and −log p(previous | ←h)."""
         forth, back = self.states(ids).chunk(2, -1)
-        ahead = F.cross_entropy(self.head(forth[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
-        return (ahead + F.cross_entropy(self.head(back[:, 1:]).flatten(0, 1), ids[:, :-1].flatten())) / 2
+        next_loss = F.cross_entropy(self.head(forth[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+        previous_loss = F.cross_entropy(self.head(back[:, 1:]).flatten(0, 1), ids[:, :-1].flatten())
+        return (next_loss + previous_loss) / 2
 
 
-def drawn(vocab: int, width: int, draw: torch.Generator) -> LanguageModel:
+def initial_model(vocab: int, width: int, generator: torch.Generator) -> LanguageModel:
     """A model initialised from U(−1/√n, 1/√n), n the width of a direction, without use of the global generator."""
     with torch.random.fork_rng(devices=[]):
         model = LanguageModel(vocab, width)
     bound = 1 / math.sqrt(width // 2)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.uniform_(-bound, bound, generator=draw)
+            parameter.uniform_(-bound, bound, generator=generator)
     return model
 
 
@@ -123,7 +129,8 @@ def windows(text: Tensor, starts: Tensor, length: int) -> Tensor:  # (N,), (B,) 
 def mean_states(model: LanguageModel, text: Tensor, length: int, rows: int, batches: int) -> np.ndarray:
     """The mean state (vocab, C) of each id over windows of a text, NaN for ids in none."""
     vocab, width = model.table.shape
-    total, count = torch.zeros(vocab, width, dtype=torch.float64), torch.zeros(vocab, dtype=torch.float64)
+    total = torch.zeros(vocab, width, dtype=torch.float64)
+    count = torch.zeros(vocab, dtype=torch.float64)
     for starts in spaced(len(text), length, rows * batches).split(rows):
         ids = windows(text, starts, length)
         total.index_add_(0, ids.flatten(), model.states(ids).flatten(0, 1).double())

@@ -11,7 +11,7 @@ from ablate.config.ranges import BadValue, at_least
 from ablate.model.embedding import Pretrained
 
 LONGEST = 10_000  # maximal ids per sentence; gensim drops the rest
-TRIAL = 50_000  # ids of a trial to estimate the time
+TRIAL_IDS = 50_000  # ids of a trial to estimate the time
 OBJECTIVES = {"cbow": 0, "skipgram": 1}
 
 
@@ -55,10 +55,11 @@ class Word2Vec(Pretrained):
         An id with frequency f is kept with probability √(subsample / f) + subsample / f at each position, always if
         subsample is 0; the learning rate falls linearly from `lr` to 1e-4.
         """
-        library, (vocab, width) = extra("gensim.models", "embedding=word2vec", "vectors"), self.weight.shape
+        library = extra("gensim.models", "embedding=word2vec", "vectors")
+        vocab, width = self.weight.shape
         sentences = sentences_of(documents, vocab)
         counts = np.bincount(np.concatenate([np.zeros(0, np.int64), *documents]), minlength=vocab)
-        made = library.Word2Vec(
+        model = library.Word2Vec(
             vector_size=width,
             sg=OBJECTIVES[self.objective],
             window=self.window,
@@ -71,26 +72,30 @@ class Word2Vec(Pretrained):
             hashfxn=lambda word: zlib.crc32(word.encode()),  # Python's hash differs between processes
             workers=1,  # several threads would update in random order
         )
-        made.build_vocab_from_freq({str(i): int(n) for i, n in enumerate(counts) if n})
-        made.train(
+        model.build_vocab_from_freq({str(i): int(n) for i, n in enumerate(counts) if n})
+        model.train(
             sentences, total_examples=len(sentences), total_words=int(counts.sum()), epochs=epochs or self.epochs
         )
-        found = np.full((vocab, width), np.nan, np.float32)
-        for name, row in made.wv.key_to_index.items():
-            found[int(name)] = made.wv.vectors[row]
-        return found
+        vectors = np.full((vocab, width), np.nan, np.float32)
+        for word, row in model.wv.key_to_index.items():
+            vectors[int(word)] = model.wv.vectors[row]
+        return vectors
 
     def expected_seconds(self, documents: Sequence[np.ndarray]) -> float:
         """Approximate CPU seconds of `vectors`, from one pass over the first ids."""
-        part, total = [np.concatenate(documents)[:TRIAL]], sum(map(len, documents))
-        extra("gensim.models", "embedding=word2vec", "vectors")
-        begun = time.process_time()
-        self.vectors(part, 0, 1)
-        return (time.process_time() - begun) * self.epochs * total / len(part[0])
+        trial = np.concatenate(documents)[:TRIAL_IDS]
+        total = sum(len(document) for document in documents)
+        extra("gensim.models", "embedding=word2vec", "vectors")  # its import is not part of the time
+        start = time.process_time()
+        self.vectors([trial], 0, 1)
+        return (time.process_time() - start) * self.epochs * total / len(trial)
 
 
 def sentences_of(documents: Sequence[np.ndarray], vocab: int) -> list[list[str]]:
     """Documents as sentences of words, cut at the maximal length."""
-    names = [str(i) for i in range(vocab)]
-    pieces = (part[at : at + LONGEST] for part in documents for at in range(0, len(part), LONGEST))
-    return [[names[i] for i in piece] for piece in pieces]
+    words = [str(i) for i in range(vocab)]
+    sentences = []
+    for document in documents:
+        for start in range(0, len(document), LONGEST):
+            sentences.append([words[i] for i in document[start : start + LONGEST]])
+    return sentences

@@ -27,7 +27,7 @@ from ablate.data.corpus import Unprepared
 from ablate.data.task import Task, build_task
 from ablate.formatting import first_of
 from ablate.model.build import build_init, ties
-from ablate.model.cost import MOST, Budget, count, estimate
+from ablate.model.cost import MAX_PARAMETERS, Budget, count, estimate
 from ablate.model.shape import ModelShape
 from ablate.model.transformer import Parts
 from ablate.planning.cache import cached
@@ -184,7 +184,7 @@ class Validator:
     def budget(self, config: Config, task: Any) -> Budget:
         """The budget of the cell's model.  Raises BadComponent if its components do not fit together."""
         size = estimate(config, task.vocab)
-        if size > MOST:
+        if size > MAX_PARAMETERS:
             message = f"would have about {readable_number(size)} parameters; write a smaller model.dim or layers"
             raise BadComponent("model", message)
         settings = config.as_json()
