@@ -20,6 +20,10 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> "Any":
     """The functions at first use: what they need takes longer to load than `import ablate` may take."""
+    if name == "pair":
+        import importlib
+
+        return importlib.import_module("ablate.pair")
     if name in __all__:
         from ablate import python
 

@@ -33,6 +33,7 @@ ABLATE = {
     "api": "config runs planning execution",
     "cli": "__init__ formatting config runs program data evidence execution planning api",
     "python": "formatting config runs training evidence execution planning api cli",
+    "pair": "",
 }
 ANALYSIS = {
     "sources": "",

@@ -16,6 +16,7 @@ from ablate.runs.study import Study
 from ablate.runs.tables import named_rows
 
 NAMED = 6  # the most runs and notes that are listed
+LITTLE_SAVED = 0.8  # variance of a paired difference over that of unpaired seeds
 
 
 def summary(study: Study, results: Path = Path("results"), wall_seconds: float | None = None) -> str:
@@ -113,11 +114,13 @@ def remarks(study: Study, effects: pandas.DataFrame, claims: pandas.DataFrame) -
     yield evidence.margin_line(study)
     yield evidence.overfitting(study)
     yield from naming.notes(manifest.cells)
-    is_undecided = effects["verdict"].eq("undecided") & ~effects["kind"].isin(CROSSED)
-    smallest = effects.loc[is_undecided, "smallest"].dropna()
+    undecided = effects[effects["verdict"].eq("undecided") & ~effects["kind"].isin(CROSSED)]
+    smallest = undecided["smallest"].dropna()
     if len(smallest):
         detected = formatting.between(smallest.min(), smallest.max())
         yield f"smallest effect found with 80 % power where undecided: {detected}"
+    if manifest.program and undecided["pairing_ratio"].gt(LITTLE_SAVED).any():
+        yield "pairing seeds saved little: give batches a generator of their own (docs/how-to/own-script.md, Pairing)"
 
 
 def problems(study: Study, results: Path) -> list[str]:

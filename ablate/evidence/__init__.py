@@ -10,7 +10,7 @@ from ablate.evidence.claims import claims, verdicts_to_store
 from ablate.evidence.confounds import also_lines, also_words, same_setting_line
 from ablate.evidence.contrasts import ESTIMABLE, Contrast, bases, changes, contrasts, crossings, strata
 from ablate.evidence.effects import best_first, decided_first, effects, headline, speed
-from ablate.evidence.estimates import Estimate, difference_of, interval, p_value, paired, welch
+from ablate.evidence.estimates import Estimate, interval, p_value, paired, welch
 from ablate.evidence.families import (
     ALPHA,
     DECIDED,

@@ -34,7 +34,7 @@ from ablate.runs.tables import is_timed
 STEP = "train/step_seconds"
 COLUMNS = [*NAMES, "n", "mean", "sd", "low", "high", "p", "p_bonferroni", "verdict", "note"]
 COLUMNS += ["paired", "family", "unadjusted", "lower", "higher", "tied", "diverged", "diverged_reference"]
-COLUMNS += ["failed", "missing", "alpha", "metric", "lower_is_better", "correlation"]
+COLUMNS += ["failed", "missing", "alpha", "metric", "lower_is_better", "correlation", "pairing_ratio"]
 COLUMNS += ["smallest", "margin", "margin_steps", "waits", "also", "flops_ratio", "seconds_ratio", *WORTH]
 BOOLEANS = ["family", "unadjusted", "paired", "waits"]
 NUMBERS = ["mean", "sd", "low", "high", "p", "p_bonferroni", "alpha", "smallest", "margin", "margin_steps"]
@@ -55,10 +55,14 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     With `seeds=auto` intervals and p allow for every look: the level is split evenly over them, p is multiplied by
     their number.  `alpha` is 1 − the nominal level of the row's interval.  `metric` is that of each row's task unless
     one is given for all.  `smallest` is the difference that a new study of the same size detects with 80 % power at
-    `alpha`, allowing for the SD being an estimate; NaN if this is not possible.  `flops_ratio` and `seconds_ratio` are
-    the costs of training the level's side, divided by the reference's.  `worth` is the difference in training steps of
-    the reference, as a fraction (+0.09: the reference needs 9 % more steps for the same), with the interval `worth_low`
-    to `worth_high`, −1 or inf beyond the steps that were trained; `worth_note` says why there is none.
+    `alpha`, allowing for the SD being an estimate; NaN if this is not possible.
+
+    `correlation` is that of the two sides' scores over seeds, `pairing_ratio` the variance of their paired difference
+    as a multiple of that of unpaired seeds, Var(d) / (Var(a) + Var(b)); NaN below three seeds and if unpaired.
+    `flops_ratio` and `seconds_ratio` are the costs of training the level's side, divided by the reference's.  `worth`
+    is the difference in training steps of the reference, as a fraction (+0.09: the reference needs 9 % more steps for
+    the same), with the interval `worth_low` to `worth_high`, −1 or inf beyond the steps that were trained;
+    `worth_note` says why there is none.
     """
     manifest = study.manifest
     all_contrasts = contrasts(manifest)
@@ -126,7 +130,7 @@ def tested_columns(comparison: Comparison, m: int, looks: int) -> dict[str, floa
 def comparison_columns(comparison: Comparison) -> dict[str, object]:
     """The columns of `effects` that a comparison has as they are."""
     names = ["n", "paired", "lower", "higher", "tied", "diverged", "diverged_reference", "failed", "missing", "metric"]
-    names += ["lower_is_better", "correlation", "match_difference"]
+    names += ["lower_is_better", "correlation", "pairing_ratio", "match_difference"]
     return {name: getattr(comparison, name) for name in names}
 
 

@@ -19,7 +19,7 @@ from ablate.evidence.proportions import (
     solved_counts,
     solved_interval,
 )
-from ablate.evidence.scores import StudyScores, correlation, is_share
+from ablate.evidence.scores import StudyScores, is_share, pairing
 from ablate.formatting import CROSSED, SPEED
 from ablate.runs.records import Manifest
 from ablate.runs.study import Study
@@ -167,6 +167,7 @@ class Comparison:
     higher: int
     tied: int
     correlation: float  # of the two sides over seeds
+    pairing_ratio: float  # variance of the paired difference over that of unpaired seeds
     match_difference: float  # in a matched study: the largest in absolute value among the cells
 
     @property
@@ -182,15 +183,17 @@ def compare(scores: StudyScores, contrast: Contrast) -> Comparison:
     cells = [scores.cells[name] for name in names]
     metrics = list(dict.fromkeys(scores.metrics[name] for name in names))
     groups, pairs = groups_of(scores, contrast.weights)
-    diverged = scores.count("diverged", contrast.side(1))
-    diverged_reference = scores.count("diverged", contrast.side(-1))
-    lower, higher, tied, side_correlation = compare_pairs(scores, contrast, pairs)
-    estimate = estimate_of(scores.values, groups, pairs)
+    estimate = replace(estimate_of(scores.values, groups, pairs), limit=largest_difference(scores, contrast, metrics))
     solved = all(is_solved(metric) for metric in metrics)
-    if solved:
-        # A diverged run did not solve the task.
-        estimate = with_solved_counts(estimate, scores.values, contrast, groups, pairs)
-    estimate = replace(estimate, limit=largest_difference(scores, contrast, metrics))
+    if solved:  # a diverged run did not solve the task
+        cells_of_groups = [scores.values[[*group]].to_numpy(float) for group in groups]
+        weights_of_groups = [[*group.values()] for group in groups]
+        p_no_difference = p_of_no_difference(scores.values, contrast, pairs)
+        estimate = replace(estimate, solved=solved_counts(cells_of_groups, weights_of_groups, p_no_difference))
+    level = in_each_seed(scores.ranked, contrast.side(1))
+    reference = in_each_seed(scores.ranked, contrast.side(-1))
+    signs = signs_of_pairs(level, reference, pairs, scores.values[names])
+    correlation, ratio = pairing(level, reference) if pairs else (math.nan, math.nan)
     match_differences = [cell.matched.difference for cell in cells if cell.matched]
     return Comparison(
         kind=contrast.kind,
@@ -200,15 +203,16 @@ def compare(scores: StudyScores, contrast: Contrast) -> Comparison:
         paired=pairs,
         different_tasks=len({cell.task for cell in cells}) > 1,
         clumped=any(manifest.tasks[cell.task].clumps(scores.metrics[cell.id]) for cell in cells),
-        diverged=diverged,
-        diverged_reference=diverged_reference,
+        diverged=scores.count("diverged", contrast.side(1)),
+        diverged_reference=scores.count("diverged", contrast.side(-1)),
         diverged_unequally=not solved and diverged_unequally(scores, contrast),
         failed=scores.count("failed", names),
         missing=scores.count("missing", names),
-        lower=lower,
-        higher=higher,
-        tied=tied,
-        correlation=side_correlation,
+        lower=int((signs < 0).sum()),
+        higher=int((signs > 0).sum()),
+        tied=int((signs == 0).sum()),
+        correlation=correlation,
+        pairing_ratio=ratio,
         match_difference=max(match_differences, key=abs, default=0),
     )
 
@@ -240,11 +244,15 @@ def estimate_of(values: pandas.DataFrame, groups: list[Weights], pairs: bool) ->
     return estimate_of_differences(sums[0]) if pairs else welch(sums)
 
 
+def in_each_seed(values: pandas.DataFrame, weights: Weights) -> np.ndarray:
+    """The weighted sum of these cells' values in each seed; NaN where one is missing."""
+    return np.asarray(values[[*weights]].to_numpy(float) @ np.array([*weights.values()]))
+
+
 def weighted_sums(values: pandas.DataFrame, weights: Weights) -> np.ndarray:
     """The weighted sum of these cells' values within each seed that has them all."""
-    columns = values[[*weights]].to_numpy(float)
-    complete = columns[~np.isnan(columns).any(axis=1)]
-    return without_rounding_errors(complete @ np.array([*weights.values()]), complete)
+    complete = values[[*weights]].dropna()
+    return without_rounding_errors(in_each_seed(complete, weights), complete.to_numpy(float))
 
 
 def without_rounding_errors(differences: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -252,16 +260,6 @@ def without_rounding_errors(differences: np.ndarray, values: np.ndarray) -> np.n
     count as a significant difference, and its sign as that of a lower or higher score."""
     size = float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
     return np.asarray(np.round(differences / size, 12) * size)
-
-
-def with_solved_counts(
-    estimate: Estimate, values: pandas.DataFrame, contrast: Contrast, groups: list[Weights], pairs: bool
-) -> Estimate:
-    """The estimate of a difference of shares of solved runs, with its exact counts."""
-    solved = [values[[*weights]].to_numpy(float) for weights in groups]
-    weights = [[*weights.values()] for weights in groups]
-    counts = solved_counts(solved, weights, p_of_no_difference(values, contrast, pairs))
-    return replace(estimate, solved=counts)
 
 
 def p_of_no_difference(values: pandas.DataFrame, contrast: Contrast, pairs: bool) -> float | None:
@@ -284,18 +282,6 @@ def p_of_counts(level: pandas.Series, reference: pandas.Series, m: int, n: int, 
         level = level[complete]
         reference = reference[complete]
     return counts_p(level.dropna().to_numpy(), reference.dropna().to_numpy(), m, n, pairs)
-
-
-def difference_of(
-    manifest: Manifest, values: pandas.DataFrame, contrast: Contrast, solved: bool
-) -> tuple[Estimate, bool]:
-    """The estimate of a contrast of any values (a row per seed, a column per cell), and whether it is paired.  `solved`
-    says that they are shares of solved runs."""
-    groups, pairs = independent_groups(manifest, contrast.weights)
-    estimate = estimate_of(values, groups, pairs)
-    if solved:
-        estimate = with_solved_counts(estimate, values, contrast, groups, pairs)
-    return estimate, pairs
 
 
 def largest_difference(scores: StudyScores, contrast: Contrast, metrics: list[str]) -> float:
@@ -328,29 +314,17 @@ def diverged_unequally(scores: StudyScores, contrast: Contrast) -> bool:
     return len(shares) > 1
 
 
-def compare_pairs(scores: StudyScores, contrast: Contrast, pairs: bool) -> tuple[int, int, int, float]:
-    """In how many pairs the level is lower, higher and equal, with diverged runs as the worst, and the correlation over
-    the seeds in which none diverged.
+def signs_of_pairs(level: np.ndarray, reference: np.ndarray, pairs: bool, values: pandas.DataFrame) -> np.ndarray:
+    """In each pair whether the level is lower (−1), higher (1) or equal (0), with diverged runs infinitely bad.
 
-    A pair is a seed; if unpaired, a seed of each side, whose scores do not correlate: NaN.
+    A pair is a seed; if unpaired, a seed of each side.
     """
-    level_weights = contrast.side(1)
-    reference_weights = contrast.side(-1)
-    level = scores.ranked[[*level_weights]].to_numpy(float) @ np.array([*level_weights.values()])
-    reference = scores.ranked[[*reference_weights]].to_numpy(float) @ np.array([*reference_weights.values()])
-    values = scores.values[[*contrast.weights]].to_numpy(float)
-    sides_correlate = math.nan
+    if not pairs:
+        level = level[:, None]
+    is_pair = ~np.isnan(level) & ~np.isnan(reference)
     with np.errstate(invalid="ignore"):  # two diverged runs tie
-        if pairs:
-            complete = ~np.isnan(level) & ~np.isnan(reference)
-            differences = level[complete] - reference[complete]
-            sides_correlate = correlation(level, reference)
-        else:
-            differences = level[~np.isnan(level), None] - reference[~np.isnan(reference)]
-        signs = np.nan_to_num(np.sign(without_rounding_errors(differences, values)))
-    lower = int((signs < 0).sum())
-    higher = int((signs > 0).sum())
-    return lower, higher, signs.size - lower - higher, sides_correlate
+        differences = (level - reference)[is_pair]
+        return np.nan_to_num(np.sign(without_rounding_errors(differences, values.to_numpy(float))))
 
 
 # Divergence
@@ -369,14 +343,13 @@ class Divergence:
 def divergence_of(study: Study, level: Sequence[str], reference: Sequence[str]) -> Divergence:
     """The divergence of two sides, given as ids of cells."""
     runs = study.runs
-    ended = runs[runs["status"].isin(["done", "diverged"])]
-    diverged = (ended["status"] == "diverged").astype(float)
-    by_seed = ended.assign(diverged=diverged).pivot(index="seed", columns="cell", values="diverged")
+    diverged = runs["status"].map({"done": 0.0, "diverged": 1.0})
+    by_seed = runs.assign(diverged=diverged).pivot(index="seed", columns="cell", values="diverged")
     counts = []
     sums = []
     for side in (level, reference):
         of_side = by_seed.reindex(columns=side)
-        counts.append((int(of_side.sum().sum()), int(of_side.notna().sum().sum())))
+        counts.append((int(of_side.sum().sum()), int(of_side.count().sum())))
         sums.append(of_side.sum(axis=1, skipna=False))
     weights = dict.fromkeys(level, 1 / len(level)) | dict.fromkeys(reference, -1 / len(reference))
     _, pairs = independent_groups(study.manifest, weights)

@@ -244,7 +244,7 @@ def cells(study: Study, metric: str | None = None) -> pandas.DataFrame:
                 row["vectors_seconds"] = study.runs.loc[study.runs["cell"] == cell.id, "vectors_seconds"].mean()
             row["correlation"] = math.nan
             if reference and cell is not reference and cell.batches == reference.batches:
-                row["correlation"] = correlation(values[cell.id].to_numpy(), values[reference.id].to_numpy())
+                row["correlation"], _ = pairing(values[cell.id].to_numpy(), values[reference.id].to_numpy())
             row["metric"] = metrics[cell.id]
             rows.append(row)
     table = pandas.DataFrame(rows)
@@ -252,14 +252,16 @@ def cells(study: Study, metric: str | None = None) -> pandas.DataFrame:
     return table.drop(columns=unknown)
 
 
-def correlation(one: np.ndarray, other: np.ndarray) -> float:
-    """Pearson's correlation over the seeds that both have; NaN below three and where one has no spread."""
+def pairing(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
+    """Pearson's correlation r over the seeds that both have, and the variance of the paired difference as a multiple of
+    that of unpaired seeds, Var(one − other) / (Var(one) + Var(other)); NaN below three and where one has no spread."""
     complete = np.isfinite(one) & np.isfinite(other)
     one = one[complete]
     other = other[complete]
     if len(one) < MIN_SEEDS_OF_CORRELATION or not np.ptp(one) or not np.ptp(other):
-        return math.nan
-    return float(np.corrcoef(one, other)[0, 1])
+        return math.nan, math.nan
+    ratio = np.var(one - other) / (np.var(one) + np.var(other))
+    return float(np.corrcoef(one, other)[0, 1]), float(ratio)
 
 
 def matched(manifest: Manifest, cell: Cell) -> dict[str, Any]:

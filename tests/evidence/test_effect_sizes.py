@@ -41,8 +41,16 @@ def test_sizes_of_a_paired_effect_against_other_formulas() -> None:
     found, values = of(study, "ffn: swiglu − mlp"), evidence.scores(study).to_numpy()
     level, base = values[:, [1, 3]].mean(1), values[:, [0, 2]].mean(1)
     assert found.correlation == pytest.approx(stats.pearsonr(level, base).statistic)
+    unpaired = np.var(level, ddof=1) + np.var(base, ddof=1)
+    assert found.pairing_ratio == pytest.approx(found.sd**2 / unpaired)
     known = TTestPower().solve_power(None, 9, found.alpha, 0.8)  # were the SD known
     assert 1.1 < found.smallest / found.sd / known < 1.15 and found.alpha == pytest.approx(0.05 / 3)
+
+
+@pytest.mark.parametrize(("seeds", "is_known"), [(2, False), (3, True)])
+def test_what_pairing_saved_is_known_from_three_seeds_on(seeds: int, is_known: bool) -> None:
+    found = of(study_of(NORM, range(seeds), score), "norm: rms − ln")
+    assert math.isfinite(found.pairing_ratio) == is_known
 
 
 def test_an_unpaired_effect_finds_what_its_own_error_and_degrees_of_freedom_find() -> None:
@@ -53,7 +61,7 @@ def test_an_unpaired_effect_finds_what_its_own_error_and_degrees_of_freedom_find
     shift, limit = found.smallest / error, stats.t.isf(0.025, expected.df)
     spread = np.sqrt(np.random.default_rng(0).chisquare(expected.df, 20_000) / expected.df)
     assert stats.nct.sf(limit, expected.df, shift * spread).mean() == pytest.approx(0.8, abs=0.005)
-    assert math.isnan(found.correlation) and not found.paired
+    assert math.isnan(found.correlation) and math.isnan(found.pairing_ratio) and not found.paired
 
 
 def test_sides_that_differ_by_rounding_alone_are_tied() -> None:
