@@ -17,7 +17,7 @@ import io
 import shutil
 import sys
 import tempfile
-import threading
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -25,17 +25,15 @@ from typing import Any
 import pandas
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
-from rich.console import Console, Group
-from rich.text import Text
+from rich.console import Console
 
 from ablate import api
-from ablate.cli.status import TICK, counts, endings, follow, table
+from ablate.cli.status import Poll, follow, page
 from ablate.cli.sweep import Terminal
 from ablate.config.errors import one_line
 from ablate.planning.runs import Plan
 from ablate.runs.files import write_atomic
 from ablate.runs.kept_tables import read_tables, write_tables
-from ablate.runs.progress import Runs
 from ablate.runs.study import load_study
 from analysis import figures
 from analysis.case import Case, case_of
@@ -124,14 +122,13 @@ class Pictured(Terminal):
         return follow(plan.results, plan.manifest.study, plan.todo, picture_table)
 
 
-def picture_table(runs: Runs, stop: threading.Event) -> None:
+def picture_table(states_of_runs: Iterable[Poll]) -> None:
     """Write docs/live.svg once two runs have ended and two are under way."""
-    while not stop.wait(TICK):
-        endings(runs)
+    for runs, above in states_of_runs:
         running = runs.by_state().get("running", [])
         if runs.ended() >= 2 and len(running) >= 2 and all(run.pace.step >= 150 for run in running):
             console = Console(width=SIZE[0], record=True, file=io.StringIO(), force_terminal=True)
-            console.print(Group(table(runs, *SIZE), Text(counts(runs))))
+            console.print(page(runs, above, *SIZE))
             console.save_svg(str(DOCS / "live.svg"), title=f"ablate -m {' '.join(WORDS[:2])}")
             _thread.interrupt_main()
             return

@@ -3,10 +3,7 @@
 import shlex
 from collections.abc import Iterable
 
-import pandas
-
 from ablate import evidence
-from ablate.cli.similar_study import similar_study
 from ablate.config.depth import chosen_at
 from ablate.config.key_checks import CHOSEN
 from ablate.formatting import columns, counted, epochs, first_of, grouped, percent, remainder
@@ -46,11 +43,8 @@ def trained(plan: Plan) -> list[str]:
     steps = several(f"{cell.planned_config.train.steps:,}" for cell in cells)
     tokens = several(f"{cell.tokens_per_step or 0:,}" for cell in cells)
     passes = several(epochs(manifest.passes(cell)) for cell in cells)
-    study = f"study {manifest.study} in {plan.folder}"
-    similar = similar_study(plan.results, manifest)
-    if similar:
-        study += f", {similar}"
-    lines = [size, f"{tasks}, {steps} steps of {tokens} tokens ({passes})", study]
+    lines = [size, f"{tasks}, {steps} steps of {tokens} tokens ({passes})"]
+    lines.append(f"study {manifest.study} in {plan.folder}")
     if naming.role(manifest):
         lines.append(naming.role(manifest))
     lines += naming.question_lines(manifest)
@@ -68,14 +62,20 @@ def several(values: Iterable[str]) -> str:
     return first_of(dict.fromkeys(values), NAMED)
 
 
-def table(plan: Plan) -> pandas.DataFrame:
-    """A row of texts for each configuration: its size beside the reference's, and its runs."""
+def table_lines(plan: Plan) -> list[str]:
+    """A line for each configuration: its size beside the reference's, and its runs; of many the first and the last."""
     manifest = plan.manifest
     heads = ["configuration", "parameters", "more parameters", "FLOPs/token", "more FLOPs", "shared initial weights"]
     if manifest.match != "none":
         heads += [CHOSEN[manifest.match][0], f"match={manifest.match}"]
-    rows = [row(plan, cell) for cell in manifest.cells]
-    return pandas.DataFrame(rows, columns=[*heads, "to do", "done"])
+    cells = manifest.cells
+    left_out = len(cells) - HEAD - TAIL if len(cells) > MOST else 0
+    if left_out:
+        cells = [*cells[:HEAD], *cells[-TAIL:]]
+    lines = columns([[*heads, "to do", "done"], *(row(plan, cell) for cell in cells)], numeric=True)
+    if left_out:
+        lines.insert(1 + HEAD, f"… {counted(left_out, 'more configuration')} between; --json has all")
+    return lines
 
 
 def row(plan: Plan, cell: Cell) -> list[str]:
@@ -100,19 +100,6 @@ def size(value: float | None, reference: float | None) -> list[str]:
     if value is None or not reference:
         return ["", ""]
     return [f"{value:,.0f}", percent(value / reference - 1)]
-
-
-def table_lines(plan: Plan) -> list[str]:
-    """The table as text; of many configurations the first and the last."""
-    texts = table(plan)
-    rows = [list(texts), *texts.to_numpy().tolist()]
-    left_out = len(texts) - HEAD - TAIL if len(texts) > MOST else 0
-    if left_out:
-        del rows[1 + HEAD : 1 + HEAD + left_out]
-    lines = columns(rows, numeric=True)
-    if left_out:
-        lines.insert(1 + HEAD, f"… {counted(left_out, 'more configuration')} between; --json has all")
-    return lines
 
 
 def differences(manifest: Manifest) -> list[str]:

@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager
 
 from ablate import api, evidence
 from ablate.cli.preview import next_step, preview
-from ablate.cli.similar_study import similar_study
 from ablate.cli.summary import summary
 from ablate.config.errors import PlanError, Refused
 from ablate.config.subcommands import Outcome
@@ -52,9 +51,6 @@ class Terminal:
 def sweep(plan: Plan) -> Outcome:
     """Train the remaining runs of a plan and print the summary; if it ends early, print how to continue."""
     terminal = Terminal()
-    similar = similar_study(plan.results, plan.manifest)
-    if similar:
-        terminal.remark(f"{plan.manifest.study} is {similar}")
     for line in about_one_variant(plan.manifest):
         terminal.remark(line)
     code = train(plan, terminal)

@@ -1,9 +1,9 @@
-"""The Python interface of `import ablate`: plans, trains and reads studies, as objects that notebooks display.
+"""The Python interface of `import ablate`: plans, trains and reads studies, whose `repr` is what commands print.
 
     import ablate
 
     plan = ablate.plan("norm=ln,rms", "scale=tiny", seeds=2)    # what would be trained, and its cost
-    study = ablate.run("norm=ln,rms", "scale=tiny", seeds=2)    # trains what is missing, with a progress bar
+    study = ablate.run("norm=ln,rms", "scale=tiny", seeds=2)    # trains what is missing, with a live view
     study.effects, study.runs, study.curves                     # tables, with a column for each factor
     study.run("rms", seed=0).model()                            # a trained model
     model = ablate.build("norm=rms", "ffn=swiglu")              # an untrained one, without a study
@@ -17,22 +17,19 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import io
 import os
 import sys
-import threading
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from html import escape
 from pathlib import Path, PurePath
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from ablate import api, evidence, formatting
-from ablate.cli.effect_text import effect_lines, effect_sentence, verdict_word
-from ablate.cli.preview import preview, table
-from ablate.cli.status import counts, follow
+from ablate import api, evidence
+from ablate.cli.preview import preview
+from ablate.cli.status import Poll, follow
+from ablate.cli.summary import summary
 from ablate.config.errors import PlanError, Problem, Refused
 from ablate.config.schema import WHOLE
 from ablate.config.study_file import value_text
@@ -41,14 +38,10 @@ from ablate.config.words import key_of
 from ablate.execution.signals import DiskFull
 from ablate.formatting import instead
 from ablate.planning import runs
-from ablate.planning.only_variant import about_one_variant
 from ablate.planning.program import plan_program
-from ablate.runs import naming
 from ablate.runs import study as tables
 from ablate.runs.kept_tables import holds_tables, read_tables
 from ablate.runs.manifest import studies
-from ablate.runs.progress import Runs, RunState
-from ablate.runs.tables import named_rows
 from ablate.training.load import LoadedRun, load_run, untrained
 
 if TYPE_CHECKING:
@@ -56,9 +49,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 FIRST = ["label", "mean", "low", "high", "n", "verdict"]  # columns of effects that are read first
-ROWS = 16  # the most rows in a representation; the tables have all
-TICK = 0.5  # seconds between polls
-FORMAT = "{percentage:3.0f} % {bar:30} {desc}"
 OF_STUDIES = ("seed", "seeds", "seeds_max", "confirm", "dry_run")
 ONE_VALUE = (*WHOLE, "eval")  # sections and keys that cannot be swept, so that a list is a single value
 
@@ -76,17 +66,13 @@ def run(*words: str, config_dir: str | None = None, reporter: api.Reporter | Non
     """Train the missing runs of a study, and return it.
 
     Ended runs are on disk, so after an interruption the same call continues.  Failed runs are rows with that status.
-    A `reporter` replaces the progress bar.  Raises PlanError as `plan` does, and Refused if the results folder cannot
+    A `reporter` replaces the live view.  Raises PlanError as `plan` does, and Refused if the results folder cannot
     be written or the disk is full.
     """
     planned = api.plan(words_of(words, keys), config_dir)
     if planned.dry_run:
         raise PlanError([Problem("dry_run", "trains nothing; ablate.plan(...) shows what would be trained")])
-    try:
-        study = api.train(planned, reporter or Bar())
-    except DiskFull as full:  # it ends a command, but must not end a notebook's kernel
-        raise Refused(api.no_space(planned, full)) from None
-    return Study(**vars(study), user=planned.study.settings.user)
+    return train(planned, reporter, planned.study.settings.user)
 
 
 def command(text: str, *words: str, reporter: api.Reporter | None = None, **keys: object) -> Study:
@@ -96,20 +82,16 @@ def command(text: str, *words: str, reporter: api.Reporter | None = None, **keys
     `ablate.command("python train.py --bias={bias} --seed={seed}", bias=[True, False], metric="val/loss")`.  Raises
     PlanError with all mistakes, and Refused if the results folder cannot be written or the disk is full.
     """
-    planned = plan_program(text, [*words, *(program_word(key, value) for key, value in keys.items())])
+    return train(plan_program(text, words_of(words, keys, one_value=("seeds",))), reporter, user=[])
+
+
+def train(planned: api.AnyPlan, reporter: api.Reporter | None, user: Sequence[str]) -> Study:
+    """Train what a plan lacks, and return its study.  Raises Refused."""
     try:
-        study = api.train(planned, reporter or Bar())
-    except DiskFull as full:
+        study = api.train(planned, reporter or Notebook())
+    except DiskFull as full:  # it ends a command, but must not end a notebook's kernel
         raise Refused(api.no_space(planned, full)) from None
-    return Study(**vars(study), user=[])
-
-
-def program_word(key: str, value: object) -> str:
-    """A setting or option of `command` as a word: bias=true,false for a list of values."""
-    if not isinstance(value, list | tuple):
-        return f"{key}={value_text(value)}"
-    values = ",".join(value_text(item) for item in value)
-    return f"{key}=[{values}]" if key == "seeds" else f"{key}={values}"
+    return Study(**vars(study), user=user)
 
 
 def build(*words: str, config_dir: str | None = None, seed: int = 0, **keys: object) -> nn.Module:
@@ -170,10 +152,10 @@ def load(path: str | Path, user: Iterable[str] = ()) -> LoadedRun | Study:
     raise FileNotFoundError(message)
 
 
-def words_of(words: Sequence[str], keys: Mapping[str, object]) -> list[str]:
+def words_of(words: Sequence[str], keys: Mapping[str, object], one_value: Sequence[str] = ONE_VALUE) -> list[str]:
     """Words unchanged, and keyword arguments as KEY=VALUE.
 
-    A list sweeps, as commas do: norm=["ln", "rms"] is norm=ln,rms; for a key of the whole study it is the value:
+    A list sweeps, as commas do: norm=["ln", "rms"] is norm=ln,rms; for a key with `one_value` it is that value:
     seeds=[3, 7].  A tuple is a list as a single value: **{"optim.betas": (0.9, 0.95)}.  Values are strings, numbers,
     booleans, None, paths, and lists and mappings of these.  Raises PlanError with all invalid ones.
     """
@@ -191,7 +173,7 @@ def words_of(words: Sequence[str], keys: Mapping[str, object]) -> list[str]:
     for key, value in keys.items():
         section = key.lstrip("+").partition(".")[0]
         values = [value]
-        if isinstance(value, list | range) and section not in ONE_VALUE:
+        if isinstance(value, list | range) and section not in one_value:
             values = list(value)
         if not values:
             problems.append(Problem(key, "is an empty list; write at least one value"))
@@ -226,10 +208,6 @@ class Plan(runs.Plan):
 
     def __repr__(self) -> str:
         return preview(self)
-
-    def _repr_html_(self) -> str:
-        above, _, below = preview(self).split("\n\n")
-        return paragraph(above) + html_table(table(self)) + paragraph(below)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -274,67 +252,11 @@ class Study(tables.Study):
         raise KeyError(f"no run of {cell} with seed {seed}; {instead(str(cell), choices)}")
 
     def __repr__(self) -> str:
-        cells = evidence.cells(self)
-        places = formatting.decimals([cells["sd"].max()])
-        rows = [("configuration", evidence.endpoint(self.manifest))]
-        for cell in named_rows(cells.head(ROWS)):
-            mean = formatting.number(cell.mean, places) if cell.n else ""
-            if cell.n > 1:
-                mean += f" ± {formatting.number(cell.sd, places)} SD (n = {cell.n})"
-            rows.append((cell.name, ", ".join(filter(None, [mean, *formatting.lost(cell)]))))
-        lines = [self._title(), *formatting.columns(rows), *self._left_out(cells)]
-        lines += evidence.claim_lines(self.manifest, evidence.claims(self))
-        lines += effect_lines(self.manifest, self.effects)
-        lines.append(evidence.families(self.manifest, int(self.effects["family"].sum())))
-        lines.append(evidence.unadjusted(self.manifest))
-        lines += about_one_variant(self.manifest)
-        return "\n".join(filter(None, lines))
-
-    def _repr_html_(self) -> str:
-        import pandas
-
-        effects = evidence.headline(self.effects)
-        rows = []
-        for effect in named_rows(effects.head(ROWS)):
-            rows.append((effect_sentence(self.manifest, effect), formatting.over(effect), verdict_word(effect)))
-        heads = [f"effect on {evidence.endpoint(self.manifest)}", "over", "verdict"]
-        above = [self._title(), *evidence.claim_lines(self.manifest, evidence.claims(self))]
-        below = [*self._left_out(effects), evidence.unadjusted(self.manifest), *about_one_variant(self.manifest)]
-        shown = html_table(pandas.DataFrame(rows, columns=heads))
-        return paragraph("\n".join(above)) + shown + paragraph("\n".join(filter(None, below)))
-
-    def _title(self) -> str:
-        status = self.runs["status"].value_counts()
-        ended = ", ".join(f"{count} {name}" for name, count in status.items())
-        size = formatting.counted(len(self.manifest.cells), "configuration")
-        return f"{naming.title(self.manifest)}: {size}, {ended}"
-
-    def _left_out(self, rows: pandas.DataFrame) -> list[str]:
-        """Lines with the number of rows left out and the number of notes."""
-        lines = []
-        if len(rows) > ROWS:
-            lines.append(f"… {len(rows) - ROWS} more")
-        if self.notes:
-            lines.append(f"{formatting.counted(len(self.notes), 'note')} of what is damaged or missing: .notes")
-        return lines
+        return summary(self, self.results or Path("results"))
 
 
-def html_table(texts: pandas.DataFrame) -> str:
-    """A table of texts in HTML; texts are escaped."""
-    import pandas
-
-    with pandas.option_context("display.max_colwidth", None):
-        return texts.to_html(index=False, border=0)
-
-
-def paragraph(text: str) -> str:
-    """Lines of text as an HTML paragraph."""
-    lines = escape(text).replace("\n", "<br>")
-    return f"<p>{lines}</p>"
-
-
-class Bar:
-    """A reporter for notebooks and terminals: a progress bar on standard error, and remarks as warnings."""
+class Notebook:
+    """A reporter for notebooks and scripts: the live view if somebody sees it, and remarks as warnings."""
 
     def remark(self, text: str) -> None:
         """Issue a warning about the line that called ablate."""
@@ -346,37 +268,21 @@ class Bar:
         warnings.warn(text, stacklevel=depth)
 
     def training(self, plan: api.AnyPlan) -> AbstractContextManager[None]:
-        """Show the progress bar on a terminal or in a notebook."""
-        if not sys.stderr.isatty() and "ipykernel" not in sys.modules:  # nobody sees standard error
-            return contextlib.nullcontext()
-        return follow(plan.results, plan.manifest.study, plan.todo, _show)
+        """Show the live view: on a terminal that of the command line, in a notebook a line, else nothing."""
+        if "ipykernel" in sys.modules:
+            return follow(plan.results, plan.manifest.study, plan.todo, show_in_notebook)
+        if sys.stdout.isatty():
+            return follow(plan.results, plan.manifest.study, plan.todo)
+        return contextlib.nullcontext()
 
     def ended(self, plan: api.AnyPlan, study: tables.Study, seconds: float | None) -> None:
         """Do nothing: the caller gets the study, which displays itself."""
 
 
-def _show(runs: Runs, stop: threading.Event) -> None:
-    from tqdm import tqdm
+def show_in_notebook(states_of_runs: Iterable[Poll]) -> None:
+    """Show progress as one line of a notebook, which is replaced, so that a saved notebook has its last state alone."""
+    from IPython.display import display
 
-    file = sys.stderr
-    cell = None
-    if "ipykernel" in sys.modules:  # a saved notebook would keep each state of a line on standard error
-        from IPython.display import display
-
-        file = io.StringIO()
-        cell = display({"text/plain": ""}, raw=True, display_id=True)
-    with tqdm(total=sum(run.steps or 0 for run in runs), bar_format=FORMAT, file=file) as bar:
-        is_last = False
-        while not is_last:
-            is_last = stop.wait(TICK)
-            runs.poll()
-            bar.n = sum(steps_done(run) for run in runs)
-            bar.set_description_str(counts(runs))
-            if cell:
-                cell.update({"text/plain": str(bar)}, raw=True)
-
-
-def steps_done(run: RunState) -> int:
-    """The steps of a run that are trained, or will not be."""
-    steps = run.steps or 0
-    return steps if run.result else min(run.pace.step, steps)
+    line = display({"text/plain": ""}, raw=True, display_id=True)
+    for _, [text] in states_of_runs:
+        line.update({"text/plain": text}, raw=True)

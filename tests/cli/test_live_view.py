@@ -18,7 +18,7 @@ import pytest
 from conftest import read_terminal
 from crashing_norm import wait_for
 from fake_studies import edit_manifest, fabricate
-from rich.console import Console, Group
+from rich.console import Console
 
 from ablate.cli import status
 from ablate.runs import progress
@@ -64,7 +64,7 @@ def runs_of(results: Path, paths: list[str]) -> status.Runs:
 def rendered(runs: status.Runs, width: int, height: int = 24) -> list[str]:
     console = Console(width=width, height=height, force_terminal=False, color_system=None)
     with console.capture() as capture:
-        console.print(Group(status.table(runs, width, height), status.counts(runs)))
+        console.print(status.page(runs, [progress.progress(runs)], width, height))
     return capture.get().splitlines()
 
 
@@ -83,7 +83,7 @@ def test_each_ending_is_a_line(paths: list[str], tmp_path: Path, monkeypatch, ca
     assert capsys.readouterr().out.splitlines() == [
         "[1/4] ln + mlp s0 done  test/loss 2.007  8.1 s",
         "[2/4] ln + mlp s1 diverged at step 40  8.1 s",
-        "[3/4] ln + swiglu s0 failed: ValueError: it  [31mbroke badly  8.1 s",
+        "[3/4] ln + swiglu s0 failed: ValueError: it \\x1b[31mbroke badly  8.1 s",
         "[4/4] ln + swiglu s1 done  test/loss 2.007  8.1 s",
     ]
 
@@ -99,24 +99,22 @@ def test_a_quiet_sweep_shows_now_and_then_that_it_is_alive(paths: list[str], tmp
 
     with status.follow(tmp_path, "s", paths):
         wait_for(two_lines)
-    assert set(lines) == {"0/4 ended, 0 diverged, 0 failed, 0 running, 4 queued"}
+    assert set(lines) == {"4 runs: 0 done, 4 queued, time left unknown"}
 
 
-def test_what_was_done_before_counts_and_is_no_news(paths: list[str], tmp_path: Path) -> None:
+def test_what_was_done_before_is_no_news(paths: list[str], tmp_path: Path, capsys) -> None:
     end(tmp_path, paths[0])
-    runs = runs_of(tmp_path, paths)
-    assert status.endings(runs) == []
-    assert status.counts(runs).startswith("1/4 ended, ")
+    with status.follow(tmp_path, "s", paths):
+        end(tmp_path, paths[1], "diverged")
+    assert capsys.readouterr().out == "[2/4] ln + mlp s1 diverged at step 40  8.1 s\n"
 
 
-def test_an_earlier_failure_does_not_count_and_a_new_one_is_news(paths: list[str], tmp_path: Path) -> None:
+def test_an_earlier_failure_does_not_count_and_a_new_one_is_news(paths: list[str], tmp_path: Path, capsys) -> None:
     end(tmp_path, paths[1], "failed")
-    runs = runs_of(tmp_path, paths)
-    assert status.endings(runs) == []
-    assert status.counts(runs).startswith("0/4 ended, 0 diverged, 0 failed")
-    end(tmp_path, paths[1], "failed")
-    assert [ending for ending, _ in status.endings(runs)] == ["failed"]
-    assert status.counts(runs).startswith("1/4 ended, 0 diverged, 1 failed")
+    with status.follow(tmp_path, "s", paths):
+        end(tmp_path, paths[1], "failed")
+    [line] = capsys.readouterr().out.splitlines()
+    assert line.startswith("[1/4] ln + mlp s1 failed: ")
 
 
 def test_the_table_shows_what_runs_now(paths: list[str], tmp_path: Path) -> None:
@@ -124,26 +122,26 @@ def test_the_table_shows_what_runs_now(paths: list[str], tmp_path: Path) -> None
     Run(tmp_path, paths[3]).lease_file.unlink()
     runs = runs_of(tmp_path, paths[1:])
     log(tmp_path, paths[1], 40, **{"val/loss": 3.25})
-    status.endings(runs)
+    runs.poll()
     assert [re.split(r"\s{2,}", line.strip()) for line in rendered(runs, 100)] == [
+        ["3 runs: 0 done, 1 running, 2 queued, about 26 s left"],
         ["run", "step", "train/loss", "val/loss", "tokens/s", "left", "where"],
         ["ln + mlp s1", "40/100", "4.500", "3.250", "6,400", "6.0 s", "node7:123 cpu"],
-        ["0/3 ended, 0 diverged, 0 failed, 1 running, 2 queued, about 26 s left"],
     ]
 
 
 def test_time_left_is_that_of_the_places_that_runs_have(tmp_path: Path) -> None:
     paths = make_study(tmp_path, labels=("a", "b", "c"), seeds=1)
     runs = runs_of(tmp_path, paths)
-    assert "left" not in status.counts(runs)
+    assert progress.progress(runs).endswith("time left unknown")
     for path in paths[:2]:
         log(tmp_path, path, 60)  # ten steps a second, four seconds to go
-    status.endings(runs)
-    assert status.counts(runs).endswith("1 queued, about 14 s left"), "the third one takes the first free place"
+    runs.poll()
+    assert progress.progress(runs).endswith("1 queued, about 14 s left"), "the third one takes the first free place"
     Run(tmp_path, paths[1]).metrics_file.unlink()
     end(tmp_path, paths[1])  # in 8.1 s, the running one takes 10: the last takes their mean
-    status.endings(runs)
-    assert status.counts(runs).endswith("1 running, 1 queued, about 13 s left")
+    runs.poll()
+    assert progress.progress(runs).endswith("1 running, 1 queued, about 13 s left")
 
 
 def test_time_left_of_runs_that_nobody_trains_is_a_sum(tmp_path: Path) -> None:
@@ -152,8 +150,8 @@ def test_time_left_of_runs_that_nobody_trains_is_a_sum(tmp_path: Path) -> None:
     log(tmp_path, paths[1], 50)  # ten steps a second: 5 s to go; the third takes 9.05 s
     Run(tmp_path, paths[1]).checkpoint_file.write_text("")
     Run(tmp_path, paths[1]).lease_file.unlink()
-    counts = status.counts(runs_of(tmp_path, paths))
-    assert counts == "1/3 ended, 0 diverged, 0 failed, 0 running, 1 interrupted, 1 queued, 14 s of computing left"
+    line = progress.progress(runs_of(tmp_path, paths))
+    assert line == "3 runs: 1 done, 1 interrupted, 1 queued, 14 s of computing left"
 
 
 # A step takes 0.1 s but for the first ten, an evaluation every 40 steps 2 s.  Logged rows, and steps a second.
@@ -184,13 +182,14 @@ def test_the_table_fits_any_terminal(width: int, height: int, tmp_path: Path) ->
     runs = runs_of(tmp_path, paths)
     for path in paths:
         log(tmp_path, path, 40)
-    status.endings(runs)
+    runs.poll()
     lines = rendered(runs, width, height)
     assert all(len(line) <= width for line in lines)
-    if width >= 40:
-        assert len(lines) <= max(height, 6)
-        assert lines[1].startswith("a label")
-        assert f"and {21 - max(1, height - 6)} more running" in lines
+    if width >= 80:  # where the line above is not wrapped
+        hidden = 21 - max(1, height - 3)
+        assert len(lines) <= max(height, 4)
+        assert lines[2].startswith("a label")
+        assert hidden == 0 or f"and {hidden} more running" in lines
 
 
 DAMAGED = {
@@ -205,18 +204,19 @@ def test_damaged_metrics_end_no_view(damage: str, paths: list[str], tmp_path: Pa
     runs = runs_of(tmp_path, paths)
     log(tmp_path, paths[0], 40)
     Run(tmp_path, paths[0]).metrics_file.write_bytes(DAMAGED[damage])
-    assert status.endings(runs) == []
+    assert runs.poll() == []
     assert "ln + mlp s0" in "\n".join(rendered(runs, 100))
 
 
 def interrupted(results: Path) -> None:
     """A sweep whose first run goes on for a while, on the terminal of this process."""
     sys.stdout = os.fdopen(1, "w")
+    status.TICK = 0.02
     paths = make_study(results)
     with contextlib.suppress(KeyboardInterrupt), status.follow(results, "s", paths):
         for until in (20, 40, 60):
             log(results, paths[0], until)
-            time.sleep(0.6)
+            time.sleep(0.1)
         end(results, paths[0])
         end(results, paths[1], "diverged")
         print("a word of the parent")
@@ -240,7 +240,7 @@ def test_a_terminal_gets_a_live_table_that_goes_away(tmp_path: Path, monkeypatch
     os.waitpid(child, 0)
     plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
     assert re.search(r"ln \+ mlp s0\s+\d+/100\s+4\.500\s+6,400\s+\d+\.\d s", plain), plain
-    assert "[2/4] ln + mlp s1 diverged at step 40  8.1 s" in plain and "a word of the parent" in plain
+    assert "4 runs: 1 done, 1 diverged, 2 queued" in plain and "a word of the parent" in plain
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l"), "the cursor is back"
     assert plain.rstrip().endswith("interrupted")
 

@@ -1,7 +1,6 @@
 """ablate studies: the list, and what is deleted, also after an interruption."""
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
@@ -59,12 +58,18 @@ def test_each_study_is_a_line_the_newest_first(results: Path, lines_of: Callable
     assert "14 runs: 14 done" in lines[2]
 
 
-MISTAKES = [(["delet"], "did you mean delete?"), (["rm"], "did you mean delete?"), (["delete"], "delete NAME")]
+MISTAKES = [
+    (["rm"], "invalid choice: 'rm' (choose from 'delete')"),
+    (["delete"], "write delete NAME ..."),
+    (["--yes"], "--yes goes with delete"),
+]
 
 
 @pytest.mark.parametrize(("words", "message"), MISTAKES)
-def test_a_mistake_in_the_words_is_one_line(words: list[str], message: str, lines_of) -> None:
-    [line] = lines_of(*words, code=2)
+def test_a_mistake_in_the_words_is_one_line(words: list[str], message: str, capsys) -> None:
+    with pytest.raises(SystemExit):
+        studies.main(words)
+    [line] = capsys.readouterr().err.splitlines()
     assert message in line
 
 
@@ -98,7 +103,7 @@ def test_a_study_in_training_is_not_deleted(results: Path, own_runs: list[Run], 
 
 
 def test_an_interrupted_deletion_is_finished_by_the_same_command(own_runs: list[Run], lines_of) -> None:
-    with mock.patch.object(shutil, "rmtree", side_effect=KeyboardInterrupt):
+    with mock.patch.object(Path, "rmdir", side_effect=KeyboardInterrupt):
         lines_of("delete", "s", "--yes", code=130)
     assert any(line.startswith("s ") for line in lines_of()), "the study goes last"
     lines_of("delete", "s", "--yes")

@@ -1,10 +1,9 @@
 """What Python calls: keywords as words, a study planned and run, who is told about it, and what a notebook shows."""
 
-import io
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -20,6 +19,7 @@ from one_run import here
 import ablate
 from ablate import api, evidence
 from ablate.cli.preview import preview
+from ablate.cli.summary import summary
 from ablate.config.errors import PlanError, Refused
 from ablate.python import Study, words_of
 from ablate.runs.folder import Run
@@ -100,9 +100,6 @@ def test_a_name_that_there_is_not_is_an_attribute_error() -> None:
 def test_a_plan_shows_the_table_of_a_dry_run(small: list[str], tmp_path: Path) -> None:
     plan = ablate.plan(*WORDS, *small, seeds=2)
     assert repr(plan) == preview(plan)
-    html = plan._repr_html_()
-    assert html.count("<tr") == 5
-    assert "<td>rms + swiglu</td>" in html
     assert not plan.results.exists()
 
 
@@ -126,21 +123,9 @@ def test_effects_are_those_of_the_evidence_the_verdict_first(study: Study) -> No
     assert [*study.effects][:6] == ["label", "mean", "low", "high", "n", "verdict"]
 
 
-def test_a_study_is_a_short_table(study: Study) -> None:
-    lines = repr(study).splitlines()
-    assert len(lines) == 10
-    assert "ln + mlp (reference)" in lines[2]
-    assert lines[6].startswith("effects, ")
-    assert all("undecided" in line for line in lines[7:])
-    mean = study.runs[study.runs["label"] == "rms + mlp"]["test/loss"].mean()
-    assert f"{mean:.3f}" in next(line for line in lines if line.startswith("rms + mlp"))
-
-
-def test_a_notebook_shows_verdicts(study: Study) -> None:
-    html = study._repr_html_()
-    assert "rms is not told apart from ln" in html
-    assert "undecided" in html
-    assert html.count("<tr") == 4
+def test_a_study_shows_its_summary(study: Study) -> None:
+    assert repr(study) == summary(study, study.results)
+    assert "rms is not told apart from ln" in repr(study)
 
 
 def test_a_run_of_a_study_has_its_model(study: Study) -> None:
@@ -201,14 +186,14 @@ def test_one_model_is_built_of_what_describes_one(word: str, keys: Any, message:
 
 
 @pytest.mark.usefixtures("in_this_process")
-def test_a_bar_tells_how_far_runs_are(small: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(terminal, "isatty", lambda: True)
+def test_a_notebook_shows_progress_as_a_line_that_is_replaced(small: list[str], monkeypatch) -> None:
+    handle = MagicMock()
+    display = SimpleNamespace(display=MagicMock(return_value=handle))
+    monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
     ablate.run("norm=ln", *small, seeds=1)
-    last = re.split(r"[\r\n]", terminal.getvalue().strip())[-1]
-    assert last.startswith("100 %")
-    assert "1/1 ended" in last
+    assert display.display.call_count == 1
+    assert handle.update.call_args.args == ({"text/plain": "1 run: 1 done"},)
 
 
 def test_committed_tables_are_a_study_without_runs() -> None:
@@ -263,4 +248,3 @@ def test_a_study_whose_seeds_were_added_after_a_look_says_so(tmp_path: Path) -> 
     study = ablate.load(tmp_path / "studies" / name)
     message = "unadjusted: intervals do not allow for interim analyses at 3 seeds"
     assert message in repr(study)
-    assert message in study._repr_html_()
