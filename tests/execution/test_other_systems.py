@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import SHAPE, STEPS, run_fresh, run_module
 from crashing_norm import hazard, wait_for
-from test_survival import numbers
+from run_numbers import numbers
 
 from ablate.runs import lock as leases
 

@@ -12,24 +12,14 @@ from pathlib import Path
 import pytest
 from conftest import latest
 from crashing_norm import children, hazard, kill_session, processes, session_is_gone, start, training, wait_for, workers
-from one_run import carry_out, rows_of, sweep_here
+from one_run import carry_out, sweep_here
+from run_numbers import numbers
 
 from ablate import api
 from ablate.planning.plan import Plan
 from ablate.runs import lock as leases
-from ablate.runs.folder import Run
 
 SWEEP = ["-m", "norm=ln,bn", "train.steps=150", "train.eval_every=50", "train.checkpoint_seconds=0.1", "seeds=2"]
-
-
-def numbers(results: Path) -> dict[str, tuple]:
-    """All that a sweep has measured, by run."""
-    found = {}
-    for path in results.glob("runs/*/*/result.json"):
-        run = Run(results, str(path.parent.relative_to(results / "runs")))
-        assert not run.metrics()[1], "torn lines"
-        found[run.path] = run.result().status, run.result().final, run.result().documents, rows_of(run)
-    return found
 
 
 def logged(results: Path) -> tuple[int, int]:

@@ -14,7 +14,7 @@ import warnings
 import torch
 import triton_on_cpu  # noqa: F401 (for what it does)
 from empty_task import Blank
-from test_variants import LM, configuration, jitter, loss_of, some_inputs
+from model_variants import LM, configuration, jitter, loss_of, some_inputs
 from torch import Tensor, nn
 
 from ablate.model.build import initialised_model

@@ -5,34 +5,16 @@ from typing import Any
 
 import pytest
 import torch
+from tensors import B, D, H, S, T, some, some_mask
 from torch import Tensor
 
 from ablate.model.attend import Rules, attend, attend_explicit, attend_fused, in_float32
 from ablate.model.dropout import Dropout, rekey
 
-B, H, T, S, D = 3, 2, 6, 6, 4
-
-
-def some(*shape: int, seed: int = 0) -> Tensor:
-    """Numbers in float64."""
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
 
 def triple(queries: int = T, keys: int = S) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values."""
     return some(B, H, queries, D, seed=1), some(B, H, keys, D, seed=2), some(B, H, keys, D, seed=3)
-
-
-def some_mask(where: str) -> Tensor | None:
-    """(B, S), 1 at real keys."""
-    mask = torch.ones(B, S)
-    if where == "right":
-        mask[1, 4:], mask[2, 1:] = 0, 0
-    elif where == "holes":
-        mask[1, 2:4], mask[2, 1::2] = 0, 0
-    elif where == "left":
-        mask[1, :2], mask[2, :5] = 0, 0
-    return None if where == "none" else mask
 
 
 def naive(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_variants import LM, built, jitter, loss_of, some_inputs
+from model_variants import LM, built, jitter, loss_of, some_inputs
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import flex_attention

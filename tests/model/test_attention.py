@@ -1,34 +1,15 @@
 """Attention's variants on disk: biases of positions, a memory with its mask; formulas: test_attention_options.py."""
 
-from typing import Any
-
 import pytest
 import torch
-from empty_task import some_shape
-from test_attend import some
-from test_variants import SCORING, read, variants
+from attentions import DIM, HEADS, OFFERED, from_disk
+from model_variants import SCORING, read, variants
+from tensors import some
 
 from ablate.config.components import bind
-from ablate.model.build import offered
 from ablate.model.position import Places
 
-DIM, HEADS = 12, 4
-SHAPE = some_shape(DIM, HEADS, head_dim=4)  # a head is wider than dim / heads, so that nothing fits by chance
-OFFERED = offered(SHAPE) | {"layer": 0}
 NOWHERE = Places()
-
-
-def randomised(attention: Any) -> Any:
-    """In float64, biases and gains drawn, too."""
-    for seed, parameter in enumerate(attention.double().parameters()):
-        with torch.no_grad():
-            parameter.copy_(0.5 * some(*parameter.shape, seed=seed))
-    return attention
-
-
-def from_disk(variant: str, **more: Any) -> Any:
-    """A variant as its YAML describes it."""
-    return randomised(bind("attention", read("attention", variant) | more, OFFERED)())
 
 
 @pytest.mark.parametrize("variant", [v for v in variants("attention") if "kv_heads" in read("attention", v)])

@@ -1,16 +1,15 @@
 """Attention's options beside one another, each pair at least once, against loops over queries in float64."""
 
 import itertools
-import math
 import random
 from typing import Any
 
 import pytest
 import torch
+from attentions import DIM, HEADS, SHAPE, randomised, turned
 from empty_task import Blank, some_shape
-from test_attend import some, some_mask
-from test_attention import DIM, HEADS, SHAPE, randomised
-from test_variants import configuration
+from model_variants import configuration
+from tensors import some, some_mask
 from torch import Tensor
 
 from ablate.config.components import bind
@@ -72,15 +71,6 @@ def normed(x: Tensor, norm: Any, row: dict[str, Any]) -> Tensor:
     centred = [piece - shift * piece.mean(-1, keepdim=True) for piece in pieces]
     found = [piece / (piece.square().mean(-1, keepdim=True) + EPS).sqrt() * norm.weight for piece in centred]
     return torch.cat([piece + norm.bias if kind == "ln" else piece for piece in found], -1)
-
-
-def turned(x: Tensor, t: int) -> Tensor:
-    """The pairs (x_i, x_{i+n/2}) of n features by angles t / 100^(2i/n)."""
-    half = len(x) // 2
-    angles = [t / 100 ** (i / half) for i in range(half)]
-    first = [x[i] * math.cos(a) - x[i + half] * math.sin(a) for i, a in enumerate(angles)]
-    second = [x[i] * math.sin(a) + x[i + half] * math.cos(a) for i, a in enumerate(angles)]
-    return torch.stack(first + second)
 
 
 def projected(layer: Any, x: Tensor, has_bias: bool) -> Tensor:

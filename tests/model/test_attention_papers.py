@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 import torch
-from test_attend import some
-from test_attention import DIM, HEADS, SHAPE, randomised
-from test_attention_options import turned
-from test_variants import built
+from attentions import DIM, HEADS, SHAPE, randomised, turned
+from model_variants import built
+from tensors import some
 from torch import Tensor
 
 from ablate.model.attention import MLA, Differential

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 from empty_task import Blank
+from model_variants import COVER, configuration, name_of
 from reference_config import CONFIG, component
-from test_variants import COVER, configuration, name_of
 
 from ablate.config.schema import Config, typed
 from ablate.model import cost

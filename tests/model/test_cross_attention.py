@@ -2,7 +2,7 @@
 
 import torch
 from empty_task import Blank
-from test_variants import CONTEXT, VOCAB, built, configuration, some_inputs
+from model_variants import CONTEXT, VOCAB, built, configuration, some_inputs
 
 from ablate.model.attention import MHA
 from ablate.model.cost import count

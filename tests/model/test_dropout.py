@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_variants import built, some_tokens
+from model_variants import built, some_tokens
 from torch import Tensor, nn
 
 from ablate.model.dropout import Dropout, rekey

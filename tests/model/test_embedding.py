@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from empty_task import Blank
-from test_variants import (
+from model_variants import (
     CONTEXT,
     FORMS,
     SETTINGS,

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from activations import gelu, relu, silu
 from empty_task import some_shape
-from test_attend import some
-from test_variants import read, variants, without_formula
+from model_variants import read, variants, without_formula
+from tensors import some
 
 from ablate.config.components import bind
 from ablate.model.build import offered
@@ -23,18 +24,6 @@ def matrix(linear: torch.nn.Linear, x: list[float]) -> list[float]:
     """W x + b, one number after another."""
     rows, shift = linear.weight.tolist(), linear.bias.tolist() if linear.bias is not None else None
     return [sum(w * a for w, a in zip(row, x, strict=True)) + (shift[i] if shift else 0) for i, row in enumerate(rows)]
-
-
-def relu(a: float) -> float:
-    return max(a, 0.0)
-
-
-def gelu(a: float) -> float:
-    return a * 0.5 * (1 + math.erf(a / math.sqrt(2)))
-
-
-def silu(a: float) -> float:
-    return a / (1 + math.exp(-a))
 
 
 def gelu_by_tanh(a: float) -> float:

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 import torch
 from empty_task import Blank, some_shape
-from test_residual import DIM, WIRED, Mix, passed, some, sublayers
-from test_variants import CONTEXT, VOCAB, built, check_side_by_side, configuration, jitter, some_inputs
+from model_variants import CONTEXT, VOCAB, built, check_side_by_side, configuration, jitter, some_inputs
+from residuals import DIM, WIRED, Mix, passed, sublayers
+from tensors import some
 from torch import nn
 
 from ablate.config.errors import BadComponent

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 from empty_task import Blank
+from model_variants import CELLS, CONTEXT, COVER, VOCAB, built, configuration, name_of, read, variants
 from scipy import stats
-from test_variants import CELLS, CONTEXT, COVER, VOCAB, built, configuration, name_of, read, variants
 from torch import Tensor, nn
 
 from ablate.config.components import bind

@@ -11,8 +11,8 @@ import pytest
 import torch
 from conftest import ROOT
 from empty_task import Blank
-from test_attend import some
-from test_variants import LM, configuration, loss_of, read, some_inputs
+from model_variants import LM, configuration, loss_of, read, some_inputs
+from tensors import some
 from torch import Tensor
 
 from ablate.config.extra import installed

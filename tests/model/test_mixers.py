@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from attentions import from_disk
 from empty_task import Blank
-from test_attend import some
-from test_attention import from_disk
-from test_variants import CONTEXT, ONE_WAY, SCORING, VOCAB, built, configuration, variants
+from model_variants import CONTEXT, ONE_WAY, SCORING, VOCAB, built, configuration, variants
+from tensors import some
 from torch import Tensor
 
 from ablate.config.errors import BadComponent

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from activations import gelu, relu, silu
 from empty_task import Blank
-from test_ffn import gelu, relu, silu, some
-from test_gradients import by_parts
-from test_variants import CONTEXT, VOCAB, configuration, jitter, read, some_tokens
+from model_variants import CONTEXT, VOCAB, configuration, jitter, read, some_tokens
+from parts_of_batches import by_parts
+from tensors import some
 from torch import nn
 
 from ablate.config.components import bind

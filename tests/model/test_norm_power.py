@@ -5,8 +5,8 @@ import copy
 import numpy as np
 import pytest
 import torch
-from test_norm import DIM, EPS, OFFERED, some, some_mask, trained
-from test_variants import read, variants
+from model_variants import read, variants
+from norms import DIM, EPS, OFFERED, some, some_mask, trained
 from torch import Tensor, nn
 
 from ablate.config.components import bind

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from test_norm import DIM, EPS, from_disk, some, some_mask, trained
-from test_variants import CONTEXT, VOCAB, built, some_tokens
+from model_variants import CONTEXT, VOCAB, built, some_tokens
+from norms import DIM, EPS, from_disk, some, some_mask, trained
 from torch import Tensor, nn
 
 from ablate.model.norm import BatchNorm, InstanceNorm, running_norms

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from empty_task import Blank
-from test_variants import CONTEXT, VOCAB, configuration, read, some_tokens, variants
+from model_variants import CONTEXT, VOCAB, configuration, read, some_tokens, variants
 from torch import Tensor, nn
 
 from ablate.config.components import bind

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 from empty_task import Blank, some_shape
-from test_attend import some
-from test_variants import CONTEXT, VOCAB, built, configuration, read, variants
+from model_variants import CONTEXT, VOCAB, built, configuration, read, variants
+from tensors import some
 from torch import Tensor
 
 from ablate.config.components import bind

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from empty_task import Blank
-from test_variants import (
+from model_variants import (
     CONTEXT,
     VOCAB,
     check_padding,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from empty_task import Blank
-from test_variants import CONTEXT, VOCAB, built, configuration, read
+from model_variants import CONTEXT, VOCAB, built, configuration, read
 
 from ablate.config.components import bind
 from ablate.config.errors import BadComponent

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import latest
-from test_evaluation import VOCAB, Cycles, ended, model
+from cyclic_task import VOCAB, Cycles, ended, model
 from torch import nn
 from torch._dynamo.exc import FailOnRecompileLimitHit
 

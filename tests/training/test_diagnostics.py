@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import torch
+from cyclic_task import CPU, SETTING, VOCAB, Cycles, model, same, state
 from reference_config import CONFIG, component
-from test_evaluation import CPU, SETTING, VOCAB, Cycles, model, same, state
 from torch import Tensor, nn
 
 from ablate.config.schema import typed

@@ -1,14 +1,13 @@
 """Parts of a batch, as asked for or when out of memory: the gradient of the whole batch; halved chunks."""
 
 import copy
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
+from cyclic_task import SETTING, VOCAB, Cycles
+from cyclic_task import model as cyclic
 from one_run import after, train, write_plan
-from test_evaluation import SETTING, VOCAB, Cycles
-from test_evaluation import model as cyclic
+from parts_of_batches import by_parts, of_model
 from torch import nn
 
 from ablate.data.task import IGNORE, Batch, HeldOut, build_task
@@ -19,7 +18,6 @@ from ablate.training import gradients as gradients_module
 from ablate.training.devices import TooLarge
 from ablate.training.diagnostics import diagnose
 from ablate.training.evaluation import Setting, score
-from ablate.training.gradients import Gradients
 from ablate.training.ranks import ALONE, Ranks
 
 CPU = torch.device("cpu")
@@ -69,17 +67,6 @@ def made(plan):
     targets[4] = IGNORE
     rekey(model, 0, 0)
     return model, Batch(batch.inputs, targets)
-
-
-def of_model(model: nn.Module, objective: Any, parts: int, ranks: Ranks = ALONE) -> Gradients:
-    loop: Any = SimpleNamespace(precision="fp32", device="cpu", parts=parts, capture=False)
-    return Gradients(model, objective, loop, 0, False, print, ranks)
-
-
-def by_parts(model: nn.Module, objective: Any, batch: Any, parts: int) -> tuple[dict[str, torch.Tensor], int]:
-    """The losses of a batch in parts or more, whose gradients are then the model's, and the number of parts."""
-    computed = of_model(model, objective, parts)
-    return computed.by_parts(batch), computed.parts
 
 
 def gradients(model: nn.Module) -> dict[str, torch.Tensor]:

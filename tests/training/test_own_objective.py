@@ -7,8 +7,8 @@ import pytest
 import torch
 from conftest import latest
 from empty_task import Blank
-from model.test_variants import CONTEXT, configuration, some_tokens
-from model.test_variants import VOCAB as FEW
+from model_variants import CONTEXT, configuration, some_tokens
+from model_variants import VOCAB as FEW
 from one_run import rows_of, train, write_plan
 from own_module import write_module
 from test_docs import code

@@ -14,8 +14,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import ROOT, latest
+from model_variants import COVER
 from reference_config import component
-from test_variants import COVER
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 

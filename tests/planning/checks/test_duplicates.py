@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from model.test_variants import ALONE
+from model_variants import ALONE
 
 from ablate.config.groups import defaults, groups
 from ablate.planning import cache

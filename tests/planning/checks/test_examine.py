@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from empty_task import Blank
-from model.test_variants import CONTEXT, IN_FORMS, SETTINGS, VOCAB, configuration, in_a_test, read
+from model_variants import CONTEXT, IN_FORMS, SETTINGS, VOCAB, configuration, in_a_test, read
 from own_module import write_module
 
 from ablate.model import cost

@@ -6,7 +6,7 @@ import pytest
 from composed import composed
 from conftest import SHAPE
 from faulty_package import CODE
-from model.test_variants import ALONE
+from model_variants import ALONE
 
 from ablate.cli.main import command
 from ablate.config.groups import defaults, groups
