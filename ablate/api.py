@@ -13,13 +13,10 @@ from typing import Protocol
 
 from ablate.config.errors import Corrupt, PlanError, Problem, Refused, whole_line
 from ablate.execution.signals import DiskFull, raising_disk_full
-from ablate.planning.program import ProgramPlan
 from ablate.planning.runs import Plan, device_problem
 from ablate.runs.folder import now
 from ablate.runs.manifest import log_look, outside, renew_manifest
 from ablate.runs.study import Study, load_study
-
-AnyPlan = Plan | ProgramPlan
 
 
 class Reporter(Protocol):
@@ -28,10 +25,10 @@ class Reporter(Protocol):
     def remark(self, text: str) -> None:
         """Report a remark of one line."""
 
-    def training(self, plan: AnyPlan) -> AbstractContextManager[None]:
+    def training(self, plan: Plan) -> AbstractContextManager[None]:
         """A context that is active while the runs of a plan are trained."""
 
-    def ended(self, plan: AnyPlan, study: Study, seconds: float | None) -> None:
+    def ended(self, plan: Plan, study: Study, seconds: float | None) -> None:
         """Report that the study has ended, after `seconds`; None if nothing was trained."""
 
 
@@ -52,7 +49,7 @@ def plan(words: Sequence[str], config_dir: str | None = None) -> Plan:
     return planned
 
 
-def train(plan: AnyPlan, reporter: Reporter) -> Study:
+def train(plan: Plan, reporter: Reporter) -> Study:
     """Train the remaining runs of a plan, round after round, and return the study as tables.
 
     Ended runs are on disk, so after an interruption the same call continues.  Failed runs are rows with that status.
@@ -64,9 +61,7 @@ def train(plan: AnyPlan, reporter: Reporter) -> Study:
     is_trained = bool(plan.todo)
     while True:
         run_round(plan, reporter)
-        following: AnyPlan = plan
-        if isinstance(plan, Plan) and plan.more and plan.todo:
-            following = plan_again(plan)
+        following = plan_again(plan) if plan.more and plan.todo else plan
         is_last = following.manifest.runs == plan.manifest.runs  # or incomplete
         plan = following
         if is_last:
@@ -82,7 +77,7 @@ def train(plan: AnyPlan, reporter: Reporter) -> Study:
     return study
 
 
-def run_round(plan: AnyPlan, reporter: Reporter) -> None:
+def run_round(plan: Plan, reporter: Reporter) -> None:
     """Write the manifests of one round, and train its remaining runs."""
     try:
         with raising_disk_full(plan.results):
@@ -98,10 +93,10 @@ def run_round(plan: AnyPlan, reporter: Reporter) -> None:
     if not plan.todo:
         return
     with contextlib.ExitStack() as contexts:
-        if any(config.track for config in plan.manifest.configs):
+        if plan.manifest.track or any(config.track for config in plan.manifest.configs):
             from ablate.execution.tracking.sender import tracking
 
-            user = plan.study.settings.user if isinstance(plan, Plan) else []
+            user = plan.study.settings.user
             contexts.enter_context(tracking(plan.results, plan.manifest.study, user, reporter.remark))
         contexts.enter_context(reporter.training(plan))
         problem = run_plan(plan)
@@ -109,7 +104,7 @@ def run_round(plan: AnyPlan, reporter: Reporter) -> None:
         reporter.remark(f"{problem}; the same command continues with what is missing")
 
 
-def run_plan(plan: AnyPlan) -> str | None:
+def run_plan(plan: Plan) -> str | None:
     """Train the remaining runs of a plan; returns a message if that failed for any reason.  Raises DiskFull."""
     from ablate.execution.launcher import launch, run_orders
     from ablate.execution.pool import StoppedEarly
@@ -125,7 +120,7 @@ def run_plan(plan: AnyPlan) -> str | None:
     return None
 
 
-def no_space(plan: AnyPlan, full: DiskFull) -> str:
+def no_space(plan: Plan, full: DiskFull) -> str:
     """The message for a full disk, in one line."""
     folder = plan.folder if full.file.is_relative_to(plan.results) else full.file
     how = "free some space (or move the results and write results_dir=...), and the same command continues"

@@ -4,15 +4,18 @@ program does with these values."""
 import argparse
 import shlex
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from ablate.cli.sweep import Terminal, train, verdicts
+from ablate.config.program_keys import OF_EVERY_STUDY, OPTIONS
 from ablate.config.subcommands import Outcome, PlainParser, conclude
 from ablate.formatting import counted
 from ablate.formatting.streams import echo
-from ablate.planning.program import ProgramPlan, plan_program
+from ablate.planning.program import plan_program
+from ablate.planning.runs import Plan
 from ablate.program.checks import seed_ignored, values_ignored
-from ablate.program.words import OPTIONS
-from ablate.runs.study import Study
+
+if TYPE_CHECKING:
+    from ablate.runs.study import Study
 
 USAGE = "ablate command 'python train.py --bias={bias} --seed={seed} --out_dir={out}' bias=true,false metric=val/loss"
 SHOWN = 3  # commands that a dry run shows
@@ -20,13 +23,13 @@ SHOWN = 3  # commands that a dry run shows
 
 def main(words: Sequence[str]) -> int:
     """Run a study of a program; returns the exit code."""
-    options = "\n".join(f"  {name:<12} {text}" for name, text in OPTIONS.items())
+    options = "\n".join(f"  {name:<12} {text}" for name, text in (OPTIONS | OF_EVERY_STUDY).items())
     parser = PlainParser(
         "ablate command",
         f"{USAGE}\n\nEvery other key=value is a setting of the command; several values are compared.\n\n{options}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("command", help="the command, as one word in quotes, with fields in braces")
+    parser.add_argument("command", help="the command, as one word in quotes, with fields in braces; or study=mine.yaml")
     parser.add_argument("words", nargs="*", metavar="key=value")
     options_given = parser.parse_intermixed_args(words)
     return conclude("ablate command", options_given.json, lambda: study(options_given.command, options_given.words))
@@ -38,6 +41,8 @@ def study(command: str, words: Sequence[str]) -> Outcome:
     if plan.dry_run:
         echo(preview(plan))
         return Outcome(0, {"study": plan.manifest.study, "todo": plan.todo}, plan.notes)
+    from ablate.cli.sweep import Terminal, train, verdicts  # loads pandas, which a refused command does not need
+
     terminal = Terminal()
     code = train(plan, terminal)
     results = terminal.study
@@ -49,7 +54,7 @@ def study(command: str, words: Sequence[str]) -> Outcome:
     return Outcome(code, verdicts(results), terminal.remarks)
 
 
-def ignored(results: Study) -> list[str]:
+def ignored(results: "Study") -> list[str]:
     """What the results show to be ignored by the program: its seed, or values."""
     manifest = results.manifest
     done = results.runs[results.runs["status"] == "done"]
@@ -61,19 +66,22 @@ def ignored(results: Study) -> list[str]:
     return values_ignored(manifest, values)
 
 
-def preview(plan: ProgramPlan) -> str:
+def preview(plan: Plan) -> str:
     """A plan in words, with the first commands as they will run."""
     manifest = plan.manifest
     cells = counted(len(manifest.cells), "configuration")
     seeds = counted(len(manifest.seeds), "seed")
     lines = [f"{manifest.study}: {cells} × {seeds}, {counted(len(plan.todo), 'run')} to do, in {plan.folder}"]
     for name, levels in manifest.factors.items():
-        lines.append(f"  {name}: {levels[0]} (reference), {', '.join(map(str, levels[1:]))}")
+        reference = manifest.reference[name]
+        others = ", ".join(str(level) for level in levels if level != reference)
+        lines.append(f"  {name}: {reference} (reference), {others}")
     [task] = manifest.tasks.values()
     [direction] = task.metrics.values()
     lines.append(f"  compared by {manifest.endpoint}, of which the {direction}imum is best")
+    lines += [f"  claim {name}" for name in manifest.claims]
     for order in plan.orders()[:SHOWN]:
         assert order.program
         environment = [f"{name}={shlex.quote(value)}" for name, value in order.program.environment.items()]
         lines.append("  " + " ".join([*environment, shlex.join(order.program.words)]))
-    return "\n".join(lines)
+    return "\n".join([*lines, *plan.notes])

@@ -10,6 +10,7 @@ import pandas
 from ablate import evidence, formatting
 from ablate.cli.effect_text import ROWS, effect_lines, effect_rows, indented, more
 from ablate.formatting import CROSSED, counted, number, ranged
+from ablate.program.order import OUTPUT
 from ablate.runs import naming
 from ablate.runs.records import Manifest
 from ablate.runs.study import Study
@@ -129,7 +130,8 @@ def problems(study: Study, results: Path) -> list[str]:
     lines = []
     for run in named_rows(runs.head(NAMED)):
         reason = run.error.partition("\n")[0]
-        file = results / "runs" / run.path / "result.json"
+        folder = results / "runs" / run.path
+        file = folder / (OUTPUT if study.manifest.program else "result.json")
         lines.append(f"{run.status}: {run.label}, seed {run.seed}: {reason} · {file}")
     lines += more(len(runs) - NAMED, "run")
     return lines + [f"note: {note}" for note in study.notes[:NAMED]]

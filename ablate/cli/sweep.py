@@ -35,13 +35,13 @@ class Terminal:
         self.remarks.append(text)
         say(text)
 
-    def training(self, plan: api.AnyPlan) -> AbstractContextManager[None]:
+    def training(self, plan: api.Plan) -> AbstractContextManager[None]:
         """Show the live view."""
         from ablate.cli.status import follow  # imports Rich, needed only for training
 
         return follow(plan.results, plan.manifest.study, plan.todo)
 
-    def ended(self, plan: api.AnyPlan, study: Study, seconds: float | None) -> None:
+    def ended(self, plan: api.Plan, study: Study, seconds: float | None) -> None:
         """Print the summary."""
         self.study = study
         with contextlib.suppress(BrokenPipeError):  # nobody reads it; the exit code says how the runs ended
@@ -58,7 +58,7 @@ def sweep(plan: Plan) -> Outcome:
     return Outcome(code, result, terminal.remarks)
 
 
-def train(plan: api.AnyPlan, terminal: Terminal) -> int:
+def train(plan: api.Plan, terminal: Terminal) -> int:
     """Train a plan; returns the exit code."""
     try:
         study = api.train(plan, terminal)

@@ -114,7 +114,10 @@ def write_death(order: Order, message: str) -> None:
 
 
 def device_of(orders: Sequence[Order]) -> tuple[str, str | int, int]:
-    """The device of the runs, the number of workers to train them in, and of devices for each."""
+    """The device of the runs, the number of workers to train them in, and of devices for each; of a program, which asks
+    for its devices by itself, one core."""
+    if orders[0].program:
+        return "cpu", 1, 1
     settings = [order.cell.planned_config.train for order in orders]
     device = "cuda" if any(train.device == "cuda" for train in settings) else "cpu"
     return device, settings[0].parallel, settings[0].devices

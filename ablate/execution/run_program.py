@@ -20,13 +20,12 @@ from ablate.execution.signals import raising_disk_full
 from ablate.formatting import duration
 from ablate.formatting.streams import say
 from ablate.program.metric import NoMetric, Row, last_steps, read_metric, sources_of
-from ablate.program.order import FILES, Program
+from ablate.program.order import FILES, OUTPUT, Program
 from ablate.runs.files import no_link, set_aside
 from ablate.runs.folder import MetricsWriter, Run, now
 from ablate.runs.lock import LeaseLost
 from ablate.runs.records import Provenance, Result, RunError
 
-OUTPUT = "output.txt"
 HEAD = 1_000_000  # bytes of output that are kept from its beginning
 TAIL = 4_000_000  # and from its end
 KEPT = 200_000_000  # bytes of the files in {out} that are kept; the largest go first
@@ -122,7 +121,7 @@ def run_once(run: Run, program: Program, should_stop: Callable[[], bool]) -> str
     if rows:
         writer = MetricsWriter(run)
         for row in rows:
-            writer.write(row)
+            writer.write({name: int(value) if name == "step" else value for name, value in row.items()})
         writer.close()
         sums[run.metrics_file.name] = writer.written()
     seconds = {"total": round(time.monotonic() - started, 3)}

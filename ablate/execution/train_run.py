@@ -116,7 +116,7 @@ def put_aside(run: Run, error: Corrupt, file: Path, action: str) -> None:
 def saved_model(run: Run, config: Config) -> tuple[nn.Module, Task]:
     """The trained model of a run, on the device that it was trained on, and its task."""
     loaded = load_run(run.folder, config.user)
-    train = loaded.config.train
+    train = loaded.own_config().train
     model = loaded.model().to(train.device)
     use(train.matmul, model, train.device)
     return model, loaded.task()

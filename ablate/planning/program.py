@@ -1,195 +1,175 @@
-"""From the words of `ablate command` to a plan: configurations, runs with their keys, and what is done already."""
+"""From the words of `ablate command` to a plan: a study whose configurations are values of the settings of a program.
+
+read_program_file   a study file with `command:` at the top -> its command, words and claims
+read_request        command and words -> fields, settings, options
+study_of_program    settings -> factors and cells, with the keys of every study
+next_round          -> Plan, as for every study
+"""
 
 import dataclasses
-import itertools
-import json
 import os
 import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from ablate.config.claims import Level, Levels
+from ablate.config.command import Command, digest_of
+from ablate.config.compose import Composed
+from ablate.config.designs import DESIGNS, NOTES, size
 from ablate.config.errors import PlanError, Problem
-from ablate.execution.pool import Order
-from ablate.planning.earlier_runs import registered, status_of
-from ablate.planning.runs import from_here, in_turn
-from ablate.program.order import FILES, Program
-from ablate.program.template import FIELD, fill_word
+from ablate.config.factors import Design, factors_of, levels_and_factors
+from ablate.config.groups import read_groups
+from ablate.config.launchers import launcher_problems
+from ablate.config.program_keys import RUNNING, config_of, with_program_file, word_of
+from ablate.config.schema import Config
+from ablate.config.study_file import is_one_of
+from ablate.config.words import MOST, Setting, read_words
+from ablate.planning.check_study import study_of
+from ablate.planning.composition import Composition
+from ablate.planning.only_variant import ONLY
+from ablate.planning.rounds import next_round
+from ablate.planning.runs import Plan
+from ablate.planning.study import Cells, CheckedStudy, Draft
+from ablate.program.order import digest_of as hash_of
 from ablate.program.words import Request, read_request
-from ablate.runs.files import digest
-from ablate.runs.folder import now
-from ablate.runs.logs import lower_is_better
-from ablate.runs.manifest import is_name, readable
 from ablate.runs.naming import measured_as
-from ablate.runs.records import FORMAT, Cell, Manifest, PlannedRun, TaskFacts
+from ablate.runs.records import Cell, TaskFacts, Way
 
 LONGEST = 60  # characters of a folder's name
+TASK = "program"  # the name of a program's task in its manifest
 OUT_UNUSED = "the command does not use {out}: if runs write files, they write over each other's, or read them"
-LARGEST = 10_000_000  # bytes of a file named in the command, whose content is part of a run's key
 
 
-@dataclasses.dataclass(frozen=True)
-class ProgramPlan:
-    """A study of a program: its manifest, the state of its runs, and notes; has what `api.train` needs of a plan.
-
-    Runs of seeds that the command does not name stay in the manifest, and are in neither `programs` nor `statuses`.
-    """
-
-    results: Path
-    manifest: Manifest
-    programs: dict[str, Program]  # by the path of a run
-    statuses: dict[str, str]
-    notes: list[str]
-    dry_run: bool
-    more: bool = False
-    ended: Sequence["ProgramPlan"] = ()
-    launcher: Sequence[str] = ()
-
-    @property
-    def is_local(self) -> bool:
-        """Whether its runs are started on this machine."""
-        return True
-
-    @property
-    def folder(self) -> Path:
-        """The results folder, relative to the working directory if it is inside."""
-        return from_here(self.results)
-
-    @property
-    def todo(self) -> list[str]:
-        """Paths of the runs to start: those without a result, and those that failed."""
-        return [path for path, status in self.statuses.items() if status in ("missing", "failed")]
-
-    def orders(self) -> list[Order]:
-        """The remaining runs, in turn."""
-        cells = {cell.id: cell for cell in self.manifest.cells}
-        todo = set(self.todo)
-        results = str(self.results)
-        orders = []
-        for run in in_turn(self.manifest.runs):
-            if run.path in todo:
-                program = self.programs[run.path]
-                cell = cells[run.cell]
-                orders.append(Order(results=results, path=run.path, seed=run.seed, cell=cell, user=[], program=program))
-        return orders
-
-
-def plan_program(command: str, words: Sequence[str]) -> ProgramPlan:
-    """The plan of a command line; nothing is started or written.  Raises PlanError with all mistakes."""
-    request, problems = read_request(command, words)
-    metric = request.option("metric", "")
-    better = request.options.get("better")
-    lower = lower_is_better(metric) if better is None else better == "min"
-    if metric and lower is None:
-        problems.append(
-            Problem("better", f"is missing: {metric} does not say which is better; write better=min or better=max")
-        )
-    name = request.option("study", "")
-    if name and not is_name(name):
-        problems.append(Problem("study", f"{name!r} can name no folder"))
+def plan_program(command: str, words: Sequence[str]) -> Plan:
+    """The plan of a command line; nothing is started or written.  Without a command its first word names a study file.
+    Raises PlanError with all mistakes."""
+    typed_command = shlex.join(["ablate", "command", command, *words])
+    if command.startswith("study="):
+        words = [command, *words]
+        command = ""
+    file, command, words, problems = with_program_file(command, words)
+    if not command and problems:
+        raise PlanError(problems)
+    request, wrong_words = read_request(command, words)
+    problems += wrong_words
+    if command and not wrong_words:
+        problems += missing_file(request)
+    problems += launcher_problems(request.launcher)
+    groups = read_groups()
+    settings, wrong_settings = read_words(request.of_study, groups)
+    settings = {**settings_of_program(request), **settings}
+    config, wrong_keys = config_of(settings, groups)
+    design, wrong_design = design_of(settings, config)
+    problems += [*wrong_settings, *wrong_keys, *wrong_design]
+    if file:
+        for name, claim in file.claims.items():
+            if any(metric != request.metric for metric in claim.metrics):
+                problems.append(
+                    Problem(f"{file.file}: claims.{name}", f"metric: is that of the study, {request.metric}")
+                )
     if problems:
         raise PlanError(problems)
-    results = Path(request.option("results_dir", os.environ.get("ABLATE_RESULTS", "results"))).absolute()
-    typed = shlex.join(["ablate", "command", command, *words])
-    return plan_request(request, typed, results, bool(lower))
+    composed_of = Command(words, groups, settings, file)
+    if file:
+        of_file = {key: setting.text for key, setting in file.settings.items() if key in settings}
+        changed = any(settings[key].text != text for key, text in of_file.items() if not is_one_of(key, RUNNING))
+        digest = digest_of(file, settings, set(file.settings))
+        composed_of = dataclasses.replace(composed_of, changed=changed, digest=digest)
+    study = study_of_program(request, design, config, composed_of)
+    study = dataclasses.replace(study, command=typed_command, request=request)
+    plan = dataclasses.replace(next_round(study), launcher=request.launcher)
+    is_first = "missing" in plan.statuses.values()
+    notes = [OUT_UNUSED] if is_first and "out" not in request.fields else []
+    return dataclasses.replace(plan, notes=[*plan.notes, *notes])
 
 
-def plan_request(request: Request, typed: str, results: Path, lower: bool) -> ProgramPlan:
-    """The plan of a request.  Raises PlanError if the study's name is that of another one."""
-    content = content_of(request)
-    base = request.option("study", f"{head_of(request)}-{hash_of([content, request.settings])[:6]}")
-    study = base
-    seeds = request.seeds
-    if "confirm" in request.options:
-        count = int(request.options["confirm"])
-        study = f"{base}-confirm-{count}"
-        seeds = fresh_seeds(results, base, count)
-    cells = cells_of(request, content)
-    programs = {}
-    runs = []
-    statuses = {}
-    notes = []
-    for seed in seeds:
-        for cell in cells:
-            levels = settings_of(request, cell)
-            numbers = hash_of([content, levels])
-            path = f"{cell.name}/s{seed}-{hash_of([numbers, seed])[:16]}"
-            runs.append(PlannedRun(cell=cell.id, seed=seed, path=path))
-            programs[path] = program_of(request, levels, seed, results / "runs" / path, numbers, lower)
-            statuses[path], damage = status_of(results, path)
-            notes += damage
-    earlier = readable(results, study)
-    if earlier and {cell.id for cell in earlier.cells} - {cell.id for cell in cells}:
-        message = f"{study} holds other configurations; add to them, or write another name"
-        raise PlanError([Problem("study", message)])
-    manifest = manifest_of(request, typed, study, cells, runs, earlier, lower)
-    if study != base:
-        manifest = dataclasses.replace(manifest, confirms=base)
-    margin = float(request.options["margin"]) if "margin" in request.options else None
-    scored: dict[int, set[str]] = {}
-    for run in runs:
-        if statuses[run.path] in ("done", "diverged"):
-            scored.setdefault(run.seed, set()).add(run.cell)
-    entry = registered(margin, earlier.margin if earlier else None, scored, now())
-    manifest = dataclasses.replace(manifest, margin=entry)
-    if "out" not in request.fields and not scored:
-        notes.append(OUT_UNUSED)
-    return ProgramPlan(results, manifest, programs, statuses, notes, request.option("dry_run", "") == "true")
+def missing_file(request: Request) -> list[Problem]:
+    """That the first Python file of a command is not there, unless a shell or another machine may have it."""
+    for word in request.template.words:
+        if word.endswith(".py") and word not in request.files and not os.path.isabs(word):
+            if request.template.in_shell or Path(word).exists() or "{" in word:
+                break
+            return [Problem("command", f"{word} is not in {os.getcwd()}, where the command is run; go to its folder")]
+    return []
 
 
-def manifest_of(
-    request: Request,
-    typed: str,
-    study: str,
-    cells: list[Cell],
-    runs: list[PlannedRun],
-    earlier: Manifest | None,
-    lower: bool,
-) -> Manifest:
-    """The manifest of a study, with the runs of further seeds that are on disk; without its margin."""
-    metric = request.options["metric"]
-    planned = {(run.cell, run.seed) for run in runs}
-    further = [run for run in earlier.runs if (run.cell, run.seed) not in planned] if earlier else []
-    runs = [*runs, *further]
-    return Manifest(
-        format=FORMAT,
-        study=study,
-        program=shlex.join(request.template.words),
-        created=earlier.created if earlier else now(),
-        updated=now(),
-        command=typed,
-        design=request.option("design", "grid"),
-        factors={name: [*values] for name, values in request.factors.items()},
-        components=[],
-        reference={name: values[0] for name, values in request.factors.items()},
-        seeds=sorted({run.seed for run in runs}),
-        looks=earlier.looks if earlier else [],
-        tasks={"program": TaskFacts(name=name_of(request), metrics={measured_as(metric): "min" if lower else "max"})},
-        cells=cells,
-        runs=runs,
-        endpoint=metric,
+def settings_of_program(request: Request) -> dict[str, Setting]:
+    """The settings of a program as those of a study; those with several values are swept."""
+    settings = {}
+    for name, values in request.settings.items():
+        settings[name] = Setting(name, values, word_of(name, values), swept=len(values) > 1)
+    return settings
+
+
+def design_of(settings: dict[str, Setting], config: Config) -> tuple[Design, list[Problem]]:
+    """The combinations of values that are configurations; the first values, or with leave_one_out the last, are the
+    reference."""
+    kind = config.design if config.design != "ladder" else "grid"  # which is a problem already
+    factors, problems = factors_of(settings)
+    compared = []
+    for factor in factors:
+        last = len(factor.levels) - 1
+        compared.append(dataclasses.replace(factor, reference=last if kind == "leave_one_out" else 0))
+    counts = [len(factor.levels) for factor in compared]
+    if size(kind, counts) > MOST:
+        problems.append(Problem("design", f"{kind} has {size(kind, counts):,} configurations; write fewer values"))
+        kind = "one_at_a_time"
+    reference = tuple(factor.reference or 0 for factor in compared)
+    notes = [NOTES[kind]] if kind in NOTES else []
+    return Design(kind, settings, compared, DESIGNS[kind](counts, reference), notes), problems
+
+
+def study_of_program(request: Request, design: Design, config: Config, command: Command) -> CheckedStudy:
+    """The study of a program: its configurations, name and claims.  Raises PlanError for claims about missing ones."""
+    composed = []
+    for cell in design.cells:
+        fixed = {name: values[0] for name, values in request.settings.items()}
+        composed.append(Composed(config, fixed | design.level_settings(cell)))
+    levels, factors, reference = levels_and_factors(composed, design)
+    rows = []
+    drafts = []
+    for composed_cell, of_cell in zip(composed, levels, strict=True):
+        row = cell_of(request, composed_cell.choices, of_cell, of_cell == reference)
+        rows.append(row)
+        drafts.append(Draft(row.label, of_cell, levels.index(reference), config, composed_cell.choices))
+    if config.study is None:
+        config = dataclasses.replace(config, study=study_name(request, factors, config.design, rows))
+    remarks = list(design.notes)
+    if len(rows) == 1:
+        remarks.append(f"{ONLY}; for a comparison give a setting several values, as in bias=true,false")
+    direction: Way = "min" if request.lower_is_better else "max"
+    task = TaskFacts(name=name_of(request), metrics={measured_as(request.metric): direction})
+    cells = Cells(factors, reference, drafts, rows, {TASK: task}, [False] * len(rows))
+    named = [Composed(config, {}) for _ in rows]
+    study = study_of(Composition(command, factors, reference, named, drafts, remarks), cells)
+    entries = {"program": request.command, "endpoint": request.metric, "track": config.track}
+    return dataclasses.replace(study, entries=study.entries | entries)
+
+
+def cell_of(request: Request, values: dict[str, str], levels: Levels, is_reference: bool) -> Cell:
+    """A configuration: these values of all settings, of which the levels are compared."""
+    compared = {name: value for name, value in values.items() if len(request.settings[name]) > 1}
+    # Without "=", at which some programs split the path in --out_dir=PATH.
+    name = re.sub(r"[^\w.+-]+", "_", "+".join(f"{name}-{value}" for name, value in compared.items()))
+    return Cell(
+        id=f"c{hash_of([request.content, values])[:10]}",
+        name=name[:LONGEST] or "single",
+        label=", ".join(f"{name}={value}" for name, value in compared.items()) or "the command",
+        levels=levels,
+        reference=is_reference,
+        batches="",
+        task=TASK,
+        params=None,
+        flops_per_token=None,
+        config=None,
     )
 
 
-def fresh_seeds(results: Path, base: str, count: int) -> list[int]:
-    """Seeds that a study has not seen.  Raises PlanError if it is not on disk."""
-    earlier = readable(results, base)
-    if earlier is None:
-        message = f"there is no study {base} in {results} to confirm; give its command without confirm first"
-        raise PlanError([Problem("confirm", message)])
-    first = max(earlier.seeds) + 1
-    return list(range(first, first + count))
-
-
-def content_of(request: Request) -> list[object]:
-    """What the results of all configurations depend on: the command, its environment and the files that it names."""
-    files = {}
-    for word in request.template.words:
-        path = Path(word)
-        if not FIELD.search(word) and path.is_file() and path.stat().st_size <= LARGEST:
-            files[word] = digest(path.read_bytes())
-    options = {name: request.options.get(name) for name in ("metric", "at", "read", "timeout", "budget")}
-    return [request.template.words, request.environment, files, options, os.getcwd()]
+def study_name(request: Request, factors: dict[str, list[Level]], design: str, cells: list[Cell]) -> str:
+    """The default name of a study: its factors, and a hash of its configurations."""
+    head = "-".join(re.sub(r"[^\w.]+", "_", name) for name in factors)[:LONGEST] or "single"
+    return f"{head}-{hash_of([design, [cell.id for cell in cells]])[:6]}"
 
 
 def name_of(request: Request) -> str:
@@ -197,71 +177,3 @@ def name_of(request: Request) -> str:
     words = request.template.words[0].split() if request.template.in_shell else request.template.words
     files = [word for word in words[1:] if Path(word).is_file()]  # the first is its interpreter
     return Path(files[0] if files else words[0]).name
-
-
-def head_of(request: Request) -> str:
-    """The beginning of the study's default name: its factors."""
-    return "-".join(re.sub(r"[^\w.]+", "_", name) for name in request.factors)[:LONGEST] or "single"
-
-
-def cells_of(request: Request, content: list[object]) -> list[Cell]:
-    """The configurations: all combinations of values, or each value alone against the first of all."""
-    factors = request.factors
-    first = {name: values[0] for name, values in factors.items()}
-    if request.option("design", "grid") == "grid":
-        combinations = [dict(zip(factors, values, strict=True)) for values in itertools.product(*factors.values())]
-    else:
-        combinations = [first]
-        for name, values in factors.items():
-            combinations += [first | {name: value} for value in values[1:]]
-    cells = []
-    for levels in combinations:
-        label = ", ".join(f"{name}={value}" for name, value in levels.items()) or "the command"
-        # Without "=", at which some programs split the path in --out_dir=PATH.
-        name = re.sub(r"[^\w.+-]+", "_", "+".join(f"{name}-{value}" for name, value in levels.items()))
-        cell = Cell(
-            id=f"c{hash_of([content, levels])[:10]}",
-            name=name[:LONGEST] or "single",
-            label=label,
-            levels=dict(levels),
-            reference=levels == first,
-            batches="",
-            task="program",
-            params=None,
-            flops_per_token=None,
-            config=None,
-        )
-        cells.append(cell)
-    return cells
-
-
-def settings_of(request: Request, cell: Cell) -> dict[str, str]:
-    """The value of every setting in a configuration."""
-    fixed = {name: values[0] for name, values in request.settings.items()}
-    return fixed | {name: str(value) for name, value in cell.levels.items()}
-
-
-def program_of(request: Request, levels: dict[str, str], seed: int, folder: Path, numbers: str, lower: bool) -> Program:
-    """The program of one run."""
-    values = levels | {"seed": str(seed), "out": str(folder / FILES)}
-    in_arguments = {name: value for name, value in values.items() if not name.startswith("env.")}
-    environment = {name: fill_word(text, values) for name, text in request.environment.items()}
-    return Program(
-        command=shlex.join(request.template.words),
-        words=request.template.fill(in_arguments),
-        environment=environment,
-        folder=os.getcwd(),
-        metric=request.options["metric"],
-        lower_is_better=lower,
-        read=request.option("read", ""),
-        at=request.option("at", "last"),
-        timeout=request.timeout,
-        is_budget="budget" in request.options,
-        parallel=int(request.options["parallel"]) if "parallel" in request.options else None,
-        numbers=numbers,
-    )
-
-
-def hash_of(value: object) -> str:
-    """A digest of plain values."""
-    return digest(json.dumps(value, sort_keys=True).encode())

@@ -73,16 +73,24 @@ class Plan:
     def orders(self) -> list[Order]:
         """The remaining runs, for workers, seed by seed; in turn if they are timed."""
         runs = list(self.manifest.runs)
-        if self.study.settings.timing == "isolated":
+        request = self.study.request
+        if self.study.settings.timing == "isolated" or request:
             runs = in_turn(runs)
         cells = {cell.id: cell for cell in self.manifest.cells}
+        values = {
+            row.id: draft.choices for row, draft in zip(self.study.cells.rows, self.study.cells.drafts, strict=True)
+        }
         todo = set(self.todo)
         results = str(self.results)
         user = self.study.settings.user
         orders = []
         for run in runs:
             if run.path in todo:
-                orders.append(Order(results=results, path=run.path, seed=run.seed, cell=cells[run.cell], user=user))
+                order = Order(results=results, path=run.path, seed=run.seed, cell=cells[run.cell], user=user)
+                if request:
+                    program = request.program(values[run.cell], run.seed, self.results / "runs" / run.path)
+                    order = dataclasses.replace(order, program=program)
+                orders.append(order)
         return orders
 
 
@@ -172,7 +180,10 @@ def plan_runs(study: CheckedStudy, further_seeds: Sequence[int] | None = None) -
     cells = study.cells.rows
     if study.settings.is_private:  # the study's name is in the keys of private runs
         cells = [dataclasses.replace(row, config=row.planned_config.with_value("study", study.name)) for row in cells]
-    runs = [planned_run(cell, seed) for seed in seeds for cell in cells]
+    if study.request:
+        runs = program_runs(study, seeds)
+    else:
+        runs = [planned_run(cell, seed) for seed in seeds for cell in cells]
     cheap = [cell for cell in cells if has_more_seeds(cell.levels, study.cells.factors)]
     runs += [planned_run(cell, seed) for seed in further_seeds for cell in cheap]
     manifest = new_manifest(study, earlier, cells, runs, seeds, looks)
@@ -186,9 +197,9 @@ def plan_runs(study: CheckedStudy, further_seeds: Sequence[int] | None = None) -
         *earlier.notes,
         *study.notes,
         *seed_notes(study, sorted(seen)),
-        *comparison_notes(study.cells, study.settings.tune.key),
+        *([] if study.request else comparison_notes(study.cells, study.settings.tune.key)),
         *damage,
-        *trained_again(study.results, runs, cells, statuses),
+        *(run_again(earlier, runs) if study.request else trained_again(study.results, runs, cells, statuses)),
         *testing,
     ]
     statuses |= dict.fromkeys(untested, "untested")
@@ -200,6 +211,24 @@ def planned_run(cell: Cell, seed: int) -> PlannedRun:
     """A cell's run with a seed."""
     key = run_key(cell.planned_config, seed, cell.task, cell.user_code)
     return PlannedRun(cell=cell.id, seed=seed, path=f"{cell.name}/{key}")
+
+
+def program_runs(study: CheckedStudy, seeds: Sequence[int]) -> list[PlannedRun]:
+    """The runs of a program with these seeds."""
+    assert study.request
+    runs = []
+    for seed in seeds:
+        for cell, draft in zip(study.cells.rows, study.cells.drafts, strict=True):
+            name = study.request.run_name(draft.choices, seed)
+            runs.append(PlannedRun(cell=cell.id, seed=seed, path=f"{cell.name}/{name}"))
+    return runs
+
+
+def run_again(earlier: Earlier, runs: list[PlannedRun]) -> list[str]:
+    """A note on the runs of a program that have a result of other files than it has now."""
+    before = {(run.cell, run.seed): run.path for run in earlier.runs}
+    changed = [run for run in runs if before.get((run.cell, run.seed), run.path) != run.path]
+    return [f"a file of the command has changed: {counted(len(changed), 'run')} again"] if changed else []
 
 
 def new_manifest(
@@ -224,13 +253,13 @@ def new_manifest(
         created=(earlier.manifest.created if earlier.manifest else "") or now(),
         updated=now(),
         command=study.command,
-        versions={"python": platform.python_version(), "torch": torch_version()},
+        versions={} if study.request else {"python": platform.python_version(), "torch": torch_version()},
         design=keys.design,
         zip=keys.zip,
         match=keys.match,
         tier=keys.tier,
         factors=factors,
-        components=[name for name in factors if {*VARIED} & {*name.split("+")}],
+        components=[] if study.request else [name for name in factors if {*VARIED} & {*name.split("+")}],
         reference=study.cells.reference,
         timing=keys.timing if keys.timing == "isolated" else None,
         seeds=seeds,
@@ -284,4 +313,6 @@ def refuse_replacing(earlier: Earlier, cells: list[Cell]) -> None:
 
 def settings_text(cell: Cell) -> str:
     """All that a cell's numbers depend on, except its data."""
+    if cell.config is None:  # of a program
+        return cell.id
     return json.dumps([cell.name, settings(cell.planned_config)], sort_keys=True)

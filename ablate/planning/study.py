@@ -13,6 +13,7 @@ from ablate.config.errors import Problem
 from ablate.config.schema import Config
 from ablate.config.typed_json import Record
 from ablate.formatting import first_of, scientific
+from ablate.program.words import Request
 from ablate.runs.key import settings
 from ablate.runs.records import Cell, ClaimEntry, TaskFacts
 
@@ -112,6 +113,9 @@ class CheckedStudy:
     notes: list[str] = dataclasses.field(default_factory=list)  # printed before training
     looks: list[int] = dataclasses.field(default_factory=list)  # with seeds=auto: the number of seeds at each look
     more: bool = False  # whether another round of the same command follows
+    request: Request | None = (
+        None  # of a program: how it is run; the `choices` of its drafts are values of its settings
+    )
 
     @property
     def base(self) -> str:

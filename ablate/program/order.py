@@ -1,8 +1,12 @@
 """How to run a program once."""
 
+import json
+
 from ablate.config.typed_json import Record
+from ablate.runs.files import digest
 
 FILES = "out"  # the folder of a run that {out} names
+OUTPUT = "output.txt"  # what it printed, in its folder
 
 
 class Program(Record):
@@ -20,3 +24,8 @@ class Program(Record):
     is_budget: bool = False  # whether it is to be ended after `timeout`, with what it has reached
     parallel: int | None = None  # how many are run at a time; None: one, or one for each GPU
     numbers: str = ""  # a digest of all that its result depends on
+
+
+def digest_of(value: object) -> str:
+    """A digest of plain values."""
+    return digest(json.dumps(value, sort_keys=True).encode())

@@ -1,38 +1,38 @@
 """The words of `ablate command`: the command, the values that are compared, and what to do with the runs."""
 
-import csv
 import dataclasses
 import difflib
+import functools
+import os
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from ablate.config.errors import Problem
+from ablate.config.program_keys import OF_EVERY_STUDY, OPTIONS, split_values
 from ablate.formatting import instead
-from ablate.program.template import ARGUMENTS, FIELD, OF_A_RUN, Template, field_problems, read_template, switch_problem
+from ablate.program.order import FILES, Program, digest_of
+from ablate.program.secrets import secret_problems
+from ablate.program.template import (
+    ARGUMENTS,
+    FIELD,
+    OF_A_RUN,
+    Template,
+    field_problems,
+    fill_word,
+    read_template,
+    switch_problem,
+)
+from ablate.runs.files import digest
+from ablate.runs.logs import lower_is_better
 
-OPTIONS = {
-    "metric": "the name of what is compared, as the program prints it: val/loss",
-    "better": "min or max: which values of the metric are better",
-    "seeds": "how many, or [3,4,5]",
-    "at": "last or best: which step of a run counts",
-    "read": "the text around the metric, where no file and no line has it by name: 'val_bpb: {value}'",
-    "timeout": "when a run is ended, as a failure: 90s, 10m, 2h",
-    "budget": "wallclock: a run is ended at its timeout with what it has reached",
-    "parallel": "how many runs at a time; by default one, or one for each GPU",
-    "design": "grid, or one_at_a_time",
-    "margin": "the difference that would matter, for verdicts of equivalence",
-    "confirm": "how many fresh seeds confirm an earlier study of the same command",
-    "shell": "true: a shell reads the command, with its pipes and variables; values are quoted for it",
-    "study": "the name of the study",
-    "results_dir": "the folder of results",
-    "dry_run": "true: show the plan and three commands",
-}
-CHOICES = {"better": ("min", "max"), "at": ("last", "best"), "budget": ("wallclock",)}
-CHOICES |= {"design": ("grid", "one_at_a_time"), "dry_run": ("true", "false"), "shell": ("true", "false")}
+CHOICES = {"better": ("min", "max"), "at": ("last", "best"), "budget": ("wallclock",), "shell": ("true", "false")}
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 ENVIRONMENT = "env."
+LAUNCHER = ("hydra/", "hydra.")  # how words about a launcher begin
 NAME = re.compile(r"[A-Za-z_][\w.\-]*")
-DEFAULT_SEEDS = 5
+LARGEST = 10_000_000  # bytes of a file named in the command, whose content is part of a run's key
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,40 +41,98 @@ class Request:
 
     settings     values by name; those with several are compared
     environment  values of environment variables, with fields in them
+    of_study     the words that every study takes: seeds=5
+    launcher     words about Hydra's launcher
     """
 
     template: Template
     environment: dict[str, str]
     settings: dict[str, list[str]]
     options: dict[str, str]
-    seeds: list[int]
-    timeout: float | None
-
-    @property
-    def factors(self) -> dict[str, list[str]]:
-        """The settings with several values."""
-        return {name: values for name, values in self.settings.items() if len(values) > 1}
+    of_study: list[str]
+    launcher: list[str]
 
     @property
     def fields(self) -> set[str]:
         """The fields of the command and of environment variables."""
         return self.template.fields | Template([*self.environment.values()]).fields
 
-    def option(self, name: str, default: str) -> str:
-        """The value of an option."""
-        return self.options.get(name, default)
+    @property
+    def metric(self) -> str:
+        """The metric that is compared."""
+        return self.options.get("metric", "")
+
+    @property
+    def lower_is_better(self) -> bool | None:
+        """Whether lower values of the metric are better; None if neither `better` nor its name says so."""
+        better = self.options.get("better")
+        return lower_is_better(self.metric) if better is None else better == "min"
+
+    @property
+    def command(self) -> str:
+        """The command with its fields, as it would be typed."""
+        return shlex.join(self.template.words)
+
+    @property
+    def content(self) -> list[object]:
+        """What all results depend on, besides values and files: the command, its environment, how a result is read."""
+        options = {name: self.options.get(name) for name in ("metric", "at", "read", "timeout", "budget")}
+        return [self.template.words, self.environment, options, os.getcwd()]
+
+    @functools.cached_property
+    def files(self) -> dict[str, str]:
+        """Digests of the files that the command names."""
+        digests = {}
+        for word in self.template.words:
+            path = Path(word)
+            if not FIELD.search(word) and path.is_file() and path.stat().st_size <= LARGEST:
+                digests[word] = digest(path.read_bytes())
+        return digests
+
+    def numbers(self, values: Mapping[str, str]) -> str:
+        """A digest of all that the result of a configuration with these values depends on."""
+        return digest_of([self.content, self.files, values])
+
+    def run_name(self, values: Mapping[str, str], seed: int) -> str:
+        """The name of a run's folder."""
+        return f"s{seed}-{digest_of([self.numbers(values), seed])[:16]}"
+
+    def program(self, values: Mapping[str, str], seed: int, folder: Path) -> Program:
+        """The program of one run, whose folder this is."""
+        filled = {**values, "seed": str(seed), "out": str(folder / FILES)}
+        arguments = {name: value for name, value in filled.items() if not name.startswith(ENVIRONMENT)}
+        return Program(
+            command=self.command,
+            words=self.template.fill(arguments),
+            environment={name: fill_word(text, filled) for name, text in self.environment.items()},
+            folder=os.getcwd(),
+            metric=self.metric,
+            lower_is_better=bool(self.lower_is_better),
+            read=self.options.get("read", ""),
+            at=self.options.get("at", "last"),
+            timeout=read_time(self.options["timeout"]) if "timeout" in self.options else None,
+            is_budget="budget" in self.options,
+            parallel=int(self.options["parallel"]) if "parallel" in self.options else None,
+            numbers=self.numbers(values),
+        )
 
 
 def read_request(command: str, words: Sequence[str]) -> tuple[Request, list[Problem]]:
-    """The request of a command line, and all its mistakes."""
+    """The request of a command line, and the mistakes in it; those of `of_study` and `launcher` are found later."""
     in_shell = "shell=true" in words
     template, problems = read_template(command, in_shell)
     settings: dict[str, list[str]] = {}
     environment: dict[str, str] = {}
     options: dict[str, str] = {}
+    of_study = []
+    launcher = []
     for word in words:
         key, equals, text = word.partition("=")
-        if not equals or not NAME.fullmatch(key):
+        if word.lstrip("+~").startswith(LAUNCHER):
+            launcher.append(word)
+        elif key.partition(".")[0] in OF_EVERY_STUDY and equals:
+            of_study.append(word)
+        elif not equals or not NAME.fullmatch(key):
             problems.append(Problem(word, "is no key=value; the command itself is one word, in quotes"))
         elif key in options or key in settings:
             problems.append(Problem(key, "is given twice; write its values in one word, as in bias=true,false"))
@@ -84,6 +142,7 @@ def read_request(command: str, words: Sequence[str]) -> tuple[Request, list[Prob
             settings[key] = split_values(text)
             if key.startswith(ENVIRONMENT):
                 environment[key.removeprefix(ENVIRONMENT)] = f"{{{key}}}"
+    problems += secret_problems(template.words, settings)
     for key in [key for key in settings if key.startswith(ENVIRONMENT)]:
         if any(FIELD.search(value) for value in settings[key]):  # env.SEED={seed}
             values = settings.pop(key)
@@ -91,22 +150,8 @@ def read_request(command: str, words: Sequence[str]) -> tuple[Request, list[Prob
             problems += [problem for value in values for problem in field_problems(value, key)]
             if len(values) > 1:
                 problems.append(Problem(key, "has fields and several values; name a field, and write its values"))
-    problems += option_problems(options)
-    seeds, seed_problem = read_seeds(options.get("seeds", str(DEFAULT_SEEDS)))
-    timeout, time_problem = read_time(options.get("timeout", ""))
-    if seed_problem:
-        problems.append(Problem("seeds", seed_problem))
-    if time_problem:
-        problems.append(Problem("timeout", time_problem))
-    request = Request(template, environment, settings, options, seeds, timeout)
-    problems += use_problems(request)
-    return request, problems
-
-
-def split_values(text: str) -> list[str]:
-    """The values of a setting; a comma within double quotes separates nothing."""
-    [values] = csv.reader([text]) if text else [[""]]
-    return values
+    request = Request(template, environment, settings, options, of_study, launcher)
+    return request, [*problems, *option_problems(options), *use_problems(request)]
 
 
 def option_problems(options: dict[str, str]) -> list[Problem]:
@@ -119,39 +164,29 @@ def option_problems(options: dict[str, str]) -> list[Problem]:
         problems.append(Problem("metric", "is missing; write metric=NAME, as the program prints it: metric=val/loss"))
     if "read" in options and options["read"].count("{value}") != 1:
         problems.append(Problem("read", "has {value} once, where the number stands: read='val_bpb: {value}'"))
+    if "timeout" in options and read_time(options["timeout"]) is None:
+        problems.append(Problem("timeout", f"is a time such as 90s, 10m or 2h, not {options['timeout']}"))
     if "budget" in options and "timeout" not in options:
         problems.append(Problem("budget", "needs a timeout, at which a run is ended: timeout=10m budget=wallclock"))
     if not re.fullmatch(r"[1-9]\d*", options.get("parallel", "1")):
         problems.append(Problem("parallel", f"is a number of runs, not {options['parallel']}"))
-    if not re.fullmatch(r"[1-9]\d*", options.get("confirm", "1")):
-        problems.append(Problem("confirm", f"is a number of fresh seeds, not {options['confirm']}"))
-    margin = options.get("margin", "1")
-    if not re.fullmatch(r"\d*\.?\d+(e-?\d+)?", margin) or float(margin) <= 0:
-        problems.append(Problem("margin", f"is a positive difference of the metric, not {margin}"))
     return problems
 
 
-def read_seeds(text: str) -> tuple[list[int], str]:
-    """The seeds of `seeds=5` or `seeds=[3,4,5]`, and what is wrong with them."""
-    if re.fullmatch(r"[1-9]\d{0,3}", text):
-        return list(range(int(text))), ""
-    if re.fullmatch(r"\[\d+(,\d+)*\]", text):
-        return sorted({int(seed) for seed in text[1:-1].split(",")}), ""
-    return [], f"is a number of seeds, or a list such as [3,4,5], not {text}"
-
-
-def read_time(text: str) -> tuple[float | None, str]:
-    """Seconds of a time such as 10m, and what is wrong with it."""
+def read_time(text: str) -> float | None:
+    """Seconds of a time such as 10m; None if it is none."""
     match = re.fullmatch(r"(\d+\.?\d*)(s|m|min|h|)", text)
-    if match and float(match[1]) > 0:
-        return float(match[1]) * UNITS[match[2]], ""
-    return None, f"is a time such as 90s, 10m or 2h, not {text}" if text else ""
+    return float(match[1]) * UNITS[match[2]] if match and float(match[1]) > 0 else None
 
 
 def use_problems(request: Request) -> list[Problem]:
     """Fields without values, values that nothing uses, and a seed that the program does not get."""
     fields = request.fields
     problems = []
+    if request.metric and request.lower_is_better is None:
+        message = f"is missing: {request.metric} does not say which is better; write better=min or better=max"
+        problems.append(Problem("better", message))
+    is_zipped = any(word.startswith("zip=") for word in request.of_study)
     known = {*request.settings, *OF_A_RUN, ARGUMENTS}
     for name in sorted(fields - known):
         near = difflib.get_close_matches(name, request.settings, 1)
@@ -162,9 +197,9 @@ def use_problems(request: Request) -> list[Problem]:
             problems.append(Problem(name, "is set for each run; write seeds=5 for five runs of each configuration"))
         elif name not in fields and ARGUMENTS not in fields:
             message = f"is used nowhere in the command; write {{{name}}} where its value belongs, or {{{ARGUMENTS}}}"
-            near = difflib.get_close_matches(name, OPTIONS, 1)
+            near = difflib.get_close_matches(name, [*OPTIONS, *OF_EVERY_STUDY], 1)
             problems.append(Problem(name, f"{message}; did you mean {near[0]}?" if near else message))
-        if len(set(values)) < len(values):
+        if len(set(values)) < len(values) and not is_zipped:
             problems.append(Problem(name, "has a value twice"))
         if any(f"{{{name}?" in word for word in request.template.words):
             wrong = switch_problem(name, values)

@@ -30,7 +30,9 @@ from ablate import api, evidence
 from ablate.cli.preview import preview
 from ablate.cli.status import Poll, follow
 from ablate.cli.summary import summary
+from ablate.config.claims import level
 from ablate.config.errors import PlanError, Problem, Refused
+from ablate.config.program_keys import OF_EVERY_STUDY, word_of
 from ablate.config.schema import WHOLE
 from ablate.config.study_file import value_text
 from ablate.config.targets import allowed_packages
@@ -82,16 +84,24 @@ def command(text: str, *words: str, reporter: api.Reporter | None = None, **keys
     `ablate.command("python train.py --bias={bias} --seed={seed}", bias=[True, False], metric="val/loss")`.  Raises
     PlanError with all mistakes, and Refused if the results folder cannot be written or the disk is full.
     """
-    return train(plan_program(text, words_of(words, keys, one_value=("seeds",))), reporter, user=[])
+    of_study = {key: value for key, value in keys.items() if key in OF_EVERY_STUDY}
+    of_program = [program_word(key, value) for key, value in keys.items() if key not in of_study]
+    return train(plan_program(text, [*words_of(words, of_study), *of_program]), reporter, user=[])
 
 
-def train(planned: api.AnyPlan, reporter: api.Reporter | None, user: Sequence[str]) -> Study:
+def train(planned: api.Plan, reporter: api.Reporter | None, user: Sequence[str]) -> Study:
     """Train what a plan lacks, and return its study.  Raises Refused."""
     try:
         study = api.train(planned, reporter or Notebook())
     except DiskFull as full:  # it ends a command, but must not end a notebook's kernel
         raise Refused(api.no_space(planned, full)) from None
     return Study(**vars(study), user=user)
+
+
+def program_word(key: str, value: object) -> str:
+    """A setting of a program, or an option, as a word: bias=true,false for a list of values."""
+    values = value if isinstance(value, list | tuple | range) else [value]
+    return word_of(key, [level(_plain(item)) for item in values])
 
 
 def build(*words: str, config_dir: str | None = None, seed: int = 0, **keys: object) -> nn.Module:
@@ -152,10 +162,10 @@ def load(path: str | Path, user: Iterable[str] = ()) -> LoadedRun | Study:
     raise FileNotFoundError(message)
 
 
-def words_of(words: Sequence[str], keys: Mapping[str, object], one_value: Sequence[str] = ONE_VALUE) -> list[str]:
+def words_of(words: Sequence[str], keys: Mapping[str, object]) -> list[str]:
     """Words unchanged, and keyword arguments as KEY=VALUE.
 
-    A list sweeps, as commas do: norm=["ln", "rms"] is norm=ln,rms; for a key with `one_value` it is that value:
+    A list sweeps, as commas do: norm=["ln", "rms"] is norm=ln,rms; for a key of the whole study it is the value:
     seeds=[3, 7].  A tuple is a list as a single value: **{"optim.betas": (0.9, 0.95)}.  Values are strings, numbers,
     booleans, None, paths, and lists and mappings of these.  Raises PlanError with all invalid ones.
     """
@@ -173,7 +183,7 @@ def words_of(words: Sequence[str], keys: Mapping[str, object], one_value: Sequen
     for key, value in keys.items():
         section = key.lstrip("+").partition(".")[0]
         values = [value]
-        if isinstance(value, list | range) and section not in one_value:
+        if isinstance(value, list | range) and section not in ONE_VALUE:
             values = list(value)
         if not values:
             problems.append(Problem(key, "is an empty list; write at least one value"))
@@ -267,7 +277,7 @@ class Notebook:
             depth += 1
         warnings.warn(text, stacklevel=depth)
 
-    def training(self, plan: api.AnyPlan) -> AbstractContextManager[None]:
+    def training(self, plan: api.Plan) -> AbstractContextManager[None]:
         """Show the live view: on a terminal that of the command line, in a notebook a line, else nothing."""
         if "ipykernel" in sys.modules:
             return follow(plan.results, plan.manifest.study, plan.todo, show_in_notebook)
@@ -275,7 +285,7 @@ class Notebook:
             return follow(plan.results, plan.manifest.study, plan.todo)
         return contextlib.nullcontext()
 
-    def ended(self, plan: api.AnyPlan, study: tables.Study, seconds: float | None) -> None:
+    def ended(self, plan: api.Plan, study: tables.Study, seconds: float | None) -> None:
         """Do nothing: the caller gets the study, which displays itself."""
 
 

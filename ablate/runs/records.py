@@ -207,6 +207,7 @@ class Manifest(Record):
     study: str
     source: str | None = optional(default=None)  # the file or project that runs of another program were read from
     program: str | None = optional(default=None)  # the command of another program that trains its runs
+    track: list[dict[str, Level]] = optional(default=[])  # the tracking services of a program's runs
     created: str = ""
     updated: str = ""
     command: str = ""

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 
 class LoadedRun(NamedTuple):
-    """A run: its resolved configuration, its logged steps, and its result (None if it has not ended).  The final
-    metrics of the result include those computed later, such as metrics at other lengths."""
+    """A run: its resolved configuration (None of another program's run, whose files are in `out`), its logged steps,
+    and its result (None if it has not ended).  The final metrics of the result include those computed later, such as
+    metrics at other lengths."""
 
     run: Run
-    config: Config
+    config: Config | None
     metrics: list[Row]
     result: Result | None
 
@@ -44,12 +45,13 @@ class LoadedRun(NamedTuple):
 
         from ablate.model.build import build_model
 
+        config = self.own_config()
         if not self.run.weights_file.exists():
             reason = why_without(self.result, self.run.weights_file)
             raise FileNotFoundError(f"{self.run.path} has no weights: {reason}")
         task = self.task()
         with torch.device("cpu"):  # even if the caller has set another default
-            model = build_model(self.config, task)
+            model = build_model(config, task)
         state = model.state_dict()
         weights = self.weights()
         saved_names: dict[int, str] = {}  # tied parameters are saved once, under the first name
@@ -61,6 +63,12 @@ class LoadedRun(NamedTuple):
             raise ValueError(f"{self.run.weights_file} {mismatch}; {advice}")
         model.load_state_dict({name: weights[saved_names[tensor.data_ptr()]] for name, tensor in state.items()})
         return model.eval()
+
+    def own_config(self) -> Config:
+        """Its configuration.  Raises ValueError for a run of another program."""
+        if self.config is None:
+            raise ValueError(f"{self.run.path} is of another program; what that saved is in {self.run.folder / 'out'}")
+        return self.config
 
     def weights(self) -> dict[str, Tensor]:
         """The saved tensors, as training wrote them.  Raises `Corrupt`."""
@@ -86,13 +94,14 @@ class LoadedRun(NamedTuple):
         if a package of the run's user components cannot be imported."""
         from ablate.runs.key import not_found
 
-        missing = not_found(self.config.with_value("track", None))
+        config = self.own_config()
+        missing = not_found(config.with_value("track", None))
         if missing:
             problem = f"the package {', '.join(missing)} that it was built from is not found here"
             raise ModuleNotFoundError(f"{problem}; run from the folder that holds it, or add that folder to PYTHONPATH")
         from ablate.data.task import build_task
 
-        task: Task = build_task(self.config)
+        task: Task = build_task(config)
         if self.result and task.fingerprint != self.result.data_fingerprint:
             raise ValueError(f"{self.run.folder} was trained on other data than {task.name} is now")
         return task
@@ -141,8 +150,10 @@ def load_run(folder: Path, user: Iterable[str] = ()) -> LoadedRun:
             result = dataclasses.replace(result, final=result.final | metrics_added_later)
         for note in notes:
             warnings.warn(f"{note}; skipped", stacklevel=3)
-    config = read_config(run.config_file)
-    return LoadedRun(run, dataclasses.replace(config, user=packages), run.metrics()[0], result)
+    config = None
+    if result is None or run.config_file.exists():  # else of another program: `result` checks the files of ours
+        config = dataclasses.replace(read_config(run.config_file), user=packages)
+    return LoadedRun(run, config, run.metrics()[0], result)
 
 
 def read_config(file: Path) -> Config:

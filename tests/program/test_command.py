@@ -77,13 +77,18 @@ def test_a_second_command_runs_nothing_again() -> None:
     assert len(before) == 10
 
 
-def test_an_edited_program_runs_again(program: Path) -> None:
+def test_an_edited_program_runs_again(program: Path, capsys: Capture) -> None:
     run(*WORDS, "seeds=2", "study=a")
     program.write_text(TRAIN.replace("2 - 0.05", "3 - 0.05"))
-    with pytest.raises(PlanError, match="write another name"):
-        ablate.command(COMMAND, *WORDS, "seeds=2", "study=a")
-    assert run(*WORDS, "seeds=2", "study=b") == 0
+    assert run(*WORDS, "seeds=2", "study=a") == 0
+    assert "a file of the command has changed: 4 runs again" in capsys.readouterr().err
     assert len(results()) == 8
+
+
+def test_a_study_of_another_command_is_not_replaced() -> None:
+    run(*WORDS, "seeds=2", "study=a")
+    with pytest.raises(PlanError, match="write another name"):
+        ablate.command(f"{COMMAND} --out=x", *WORDS, "seeds=2", "study=a")
 
 
 def test_a_dry_run_shows_three_commands_and_starts_none(capsys: Capture) -> None:

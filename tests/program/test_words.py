@@ -1,22 +1,35 @@
 """The words of `ablate command`: settings, options, and all mistakes at once."""
 
+from pathlib import Path
+
 import pytest
 
+from ablate.config.errors import PlanError
+from ablate.config.program_keys import word_of
+from ablate.planning.program import plan_program
 from ablate.program.words import read_request
 
 COMMAND = "train.py --bias={bias} --seed={seed}"
 METRIC = "metric=val/loss"
 
 
+@pytest.fixture(autouse=True)
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with train.py, the current one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+
+
 def problems_of(command: str, *words: str) -> str:
-    return "\n".join(map(str, read_request(command, words)[1]))
+    with pytest.raises(PlanError) as caught:
+        plan_program(command, words)
+    return str(caught.value)
 
 
 def test_settings_with_several_values_are_factors() -> None:
     request, problems = read_request(f"{COMMAND} --lr={{lr}}", ["bias=true,false", "lr=0.1", METRIC])
     assert not problems
-    assert request.factors == {"bias": ["true", "false"]}
-    assert request.settings["lr"] == ["0.1"]
+    assert request.settings == {"bias": ["true", "false"], "lr": ["0.1"]}
 
 
 def test_a_comma_in_double_quotes_separates_nothing() -> None:
@@ -28,19 +41,23 @@ def test_environment_variables_are_settings_or_hold_fields() -> None:
     request, problems = read_request("train.py", ["env.SEED={seed}", "env.LR=1e-3,3e-3", METRIC])
     assert not problems
     assert request.environment == {"SEED": "{seed}", "LR": "{env.LR}"}
-    assert request.factors == {"env.LR": ["1e-3", "3e-3"]}
+    assert request.settings == {"env.LR": ["1e-3", "3e-3"]}
+
+
+def test_values_as_one_word() -> None:
+    assert word_of("x", ["a,b", True, None, 0.001]) == 'x="a,b",true,null,0.001'
+    assert word_of("read", ["loss, {value}"]) == "read=loss, {value}"
 
 
 @pytest.mark.parametrize(("text", "seeds"), [("3", [0, 1, 2]), ("[4,2]", [2, 4])])
 def test_seeds(text: str, seeds: list[int]) -> None:
-    request, problems = read_request(COMMAND, ["bias=1,2", METRIC, f"seeds={text}"])
-    assert not problems
-    assert request.seeds == seeds
+    assert plan_program(COMMAND, ["bias=1,2", METRIC, f"seeds={text}"]).manifest.seeds == seeds
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90.0), ("90s", 90.0), ("10m", 600.0), ("1.5h", 5400.0)])
 def test_times(text: str, seconds: float) -> None:
-    assert read_request(COMMAND, ["bias=1,2", METRIC, f"timeout={text}"])[0].timeout == seconds
+    order = plan_program(COMMAND, ["bias=1,2", METRIC, f"timeout={text}"]).orders()[0]
+    assert order.program and order.program.timeout == seconds
 
 
 @pytest.mark.parametrize(
@@ -54,7 +71,14 @@ def test_times(text: str, seconds: float) -> None:
         (COMMAND, ["bias=1,1", METRIC], "bias: has a value twice"),
         (COMMAND, ["bias", METRIC], "bias: is no key=value"),
         (COMMAND, ["bias=1,2", "seed=3", METRIC], "write seeds=5"),
-        (COMMAND, ["bias=1,2", "seeds=auto", METRIC], "seeds: is a number of seeds"),
+        (COMMAND, ["bias=1,2", "seeds=some", METRIC], "seeds: must be a number of seeds"),
+        (COMMAND, ["bias=1,2", "seeds_max=8", METRIC], "seeds_max: is the most that seeds=auto adds"),
+        (COMMAND, ["bias=1,2", "zip=[bias,lr]", METRIC], "zip: lr is not swept"),
+        (COMMAND, ["bias=1,2", "design=ladder", METRIC], "design: ladder is for models of ablate"),
+        (COMMAND, ["bias=1,2", "track=wanb", METRIC], "did you mean wandb?"),
+        (COMMAND, ["bias=1,2", "hydra/launcher=slurm", METRIC], "no such launcher"),
+        (COMMAND, ["bias=1,2", "metric=score"], "better: is missing: score does not say which is better"),
+        (f"python other.py {COMMAND}", ["bias=1,2", METRIC], "command: other.py is not in"),
         (COMMAND, ["bias=1,2", "timeout=soon", METRIC], "timeout: is a time"),
         (COMMAND, ["bias=1,2", "budget=wallclock", METRIC], "budget: needs a timeout"),
         (COMMAND, ["bias=1,2", "better=low", METRIC], "better: "),

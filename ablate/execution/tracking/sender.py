@@ -122,7 +122,8 @@ class Sender:
                 continue
             self.stamps[run.path] = stamps
             cell = cells[planned.cell]
-            for service in variants_of(cell.planned_config.track):
+            services = manifest.track if cell.config is None else variants_of(cell.config.track)
+            for service in services:
                 if service:
                     self._try_to_send(service, manifest, cell, planned)
 
@@ -163,6 +164,7 @@ class Sender:
         result = run.result()
         tracked = describe(self.results, manifest, cell, planned, result)
         rows, _ = run.metrics()
+        rows = [row for row in rows if "step" in row]  # a program may log others
         if result is None:
             if rows and tracker.mode == "online":
                 tracker.log(tracked, rows)
@@ -196,12 +198,13 @@ def make_tracker(service: Row, user: Iterable[str] = ()) -> Tracker:
 
 def describe(results: Path, manifest: Manifest, cell: Cell, planned: PlannedRun, result: Result | None) -> TrackedRun:
     """A planned run as services show it; `result` is its result if it has ended."""
-    planned_config = cell.planned_config.as_json()
+    planned_config = cell.config.as_json() if cell.config else {}
     study = {"name": manifest.study, "command": manifest.command}
     for name in STUDY_KEYS:
         if name != "study" and name in planned_config:
             study[name] = planned_config[name]
-    config = named_settings(cell) | {"seed": planned.seed, "study": study, "versions": manifest.versions}
+    settings = named_settings(cell) if cell.config else {"cell": cell.label, **cell.levels}
+    config = settings | {"seed": planned.seed, "study": study, "versions": manifest.versions}
     config["ablate"] = {  # what `ablate analyse --wandb` reads
         "levels": cell.levels,
         "reference": cell.reference,

@@ -1,0 +1,175 @@
+"""What `ablate command` and a study file of a program can set: keys of every study, options, values of settings.
+
+A study file has `command:` at the top, then keys and claims as every study file; the values of settings are the texts
+that stand there.
+"""
+
+import csv
+import dataclasses
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ablate.config.claims import Level, read_claims, read_criterion, spell
+from ablate.config.command import named_study
+from ablate.config.errors import Corrupt, Problem
+from ablate.config.files import read_plain
+from ablate.config.groups import CONF, Groups
+from ablate.config.key_checks import study_problems
+from ablate.config.read_config import read_fields
+from ablate.config.schema import STUDY_KEYS, Config, typed
+from ablate.config.study_file import ON_COMMAND_LINE, SAME_STUDY, StudyFile, is_one_of, read_texts
+from ablate.config.words import STUDY_FILE_KEYS, Setting, key_of
+from ablate.formatting import flat
+
+OPTIONS = {
+    "metric": "the name of what is compared, as the program prints it: val/loss",
+    "better": "min or max: which values of the metric are better",
+    "at": "last or best: which step of a run counts",
+    "read": "the text around the metric, where no file and no line has it by name: 'val_bpb: {value}'",
+    "timeout": "when a run is ended, as a failure: 90s, 10m, 2h",
+    "budget": "wallclock: a run is ended at its timeout with what it has reached",
+    "parallel": "how many runs at a time; by default one, or one for each GPU",
+    "shell": "true: a shell reads the command, with its pipes and variables; values are quoted for it",
+}
+OF_EVERY_STUDY = {  # read as those of studies of models are
+    "seeds": "how many, or [3,4,5], or auto: more until all is decided, at most seeds_max",
+    "seeds_max": "the most that seeds=auto adds",
+    "design": "grid, one_at_a_time, leave_one_out, or cumulative",
+    "zip": "[lr,wd]: settings whose values change together",
+    "margin": "the difference that would matter, for verdicts of equivalence",
+    "confirm": "how many fresh seeds confirm an earlier study of the same command",
+    "track": "wandb or tensorboard: where the curves of runs are sent",
+    "study": "the name of the study, or its file: study=mine.yaml",
+    "results_dir": "the folder of results",
+    "dry_run": "true: show the plan and three commands",
+}
+DESIGNS = ("grid", "one_at_a_time", "leave_one_out", "cumulative")  # of a program's settings
+RUNNING = {"parallel", "timeout", *SAME_STUDY}  # keys that leave a file's study as it is
+
+
+def split_values(text: str) -> list[str]:
+    """The values of a setting; a comma within double quotes separates nothing."""
+    [values] = csv.reader([text]) if text else [[""]]
+    return values
+
+
+def word_of(key: str, values: Sequence[Level]) -> str:
+    """A setting with these values, or an option with its one, as a word: bias=true,false."""
+    if key in OPTIONS:
+        return f"{key}={spell(values[0])}"
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow([spell(value) for value in values])
+    return f"{key}={line.getvalue()}"
+
+
+def config_of(settings: dict[str, Setting], groups: Groups) -> tuple[Config, list[Problem]]:
+    """The keys of every study, as the command sets them, and what is wrong with them."""
+    defaults = {key: value for key, value in read_plain(CONF / "config.yaml").items() if key in STUDY_KEYS}
+    defaults["results_dir"] = os.environ.get("ABLATE_RESULTS", "results")
+    values = {}
+    for key in OF_EVERY_STUDY:
+        if key in settings and key != "track":
+            values[key] = settings[key].value
+    problems: list[Problem] = []
+    values = read_fields(Config, values, defaults, "", problems)
+    config = typed({**defaults, **values, "track": tracking_services(settings, groups)})
+    if config.design not in DESIGNS:
+        problems.append(Problem("design", f"{config.design} is for models of ablate; choose from {', '.join(DESIGNS)}"))
+    if "seeds_max" in settings and config.seeds != "auto":
+        problems.append(Problem("seeds_max", "is the most that seeds=auto adds; write it too, or leave seeds_max out"))
+    return config, problems or study_problems(config)
+
+
+def tracking_services(settings: dict[str, Setting], groups: Groups) -> list[dict[str, Any]]:
+    """The settings of the tracking services that a command names."""
+    services = []
+    chosen = settings["track"].value.variants if "track" in settings else ()
+    for variant in chosen:
+        service = dict(read_plain(groups.variants["track"][variant.name]))
+        for key in service:
+            if f"track.{key}" in settings:
+                service[key] = settings[f"track.{key}"].value
+        if service:  # not of none
+            services.append(service)
+    return services
+
+
+def with_program_file(command: str, words: Sequence[str]) -> tuple[StudyFile | None, str, list[str], list[Problem]]:
+    """The study file that a command line names by study=mine.yaml, if it does, and command and words with those of the
+    file, which words of the command line replace."""
+    names = [word.partition("=")[2] for word in words if key_of(word) == "study"]
+    if not names or not names[0].endswith((".yaml", ".yml")):
+        return None, command, list(words), []
+    typed_words = [word for word in words if key_of(word) != "study"]
+    file, content, problems = read_program_file(Path(names[0]))
+    if file is None:
+        return None, command, typed_words, problems
+    if command:
+        problems.append(Problem("command", f"is given twice, also in {file.file}; leave one out"))
+    if "command" not in content:
+        problems.append(Problem(f"{file.file}: command", "is missing; write the program's command there"))
+    changes = sorted(word for word in typed_words if not is_one_of(key_of(word), RUNNING))
+    name = Setting("study", [content.get("study", file.name)], "", file=file.file)
+    named = named_study(dataclasses.replace(file, settings={"study": name}), None, changes)
+    typed_keys = {key_of(word) for word in typed_words}
+    of_file = [setting.text for key, setting in file.settings.items() if key not in typed_keys]
+    return file, command or content.get("command", ""), [named.text, *of_file, *typed_words], problems
+
+
+def read_program_file(path: Path) -> tuple[StudyFile | None, dict[str, Any], list[Problem]]:
+    """The study file of a program, its content, and what is wrong with it.  Values are the texts that stand there."""
+    import yaml
+
+    try:
+        numbers = read_plain(path)
+        content = read_plain(path, yaml.BaseLoader)
+    except Corrupt as error:
+        return None, {}, [Problem("study", str(error))]
+    if not isinstance(content, dict) or not isinstance(content.get("factors", {}), dict):
+        return None, {}, [Problem(str(path), "must map keys to values, as in command: python train.py --seed={seed}")]
+    factors = {str(key): levels for key, levels in content.get("factors", {}).items() if isinstance(levels, list)}
+    settings = {}
+    for key, value in flat({key: value for key, value in content.items() if key not in STUDY_FILE_KEYS}).items():
+        if key not in ("command", "study"):
+            settings[key] = Setting(key, [value], word_of_file(key, value), file=str(path))
+    for key, levels in factors.items():
+        settings[key] = Setting(key, levels, word_of(key, levels), swept=True, file=str(path))
+    problems = [Problem(key, ON_COMMAND_LINE[key]) for key in content if key in ON_COMMAND_LINE]
+    claims, wrong_claims = read_claims(with_numbers(content.get("claims", {}), numbers), factors, content.get("at"))
+    replicated, wrong_criterion = read_criterion(numbers.get("replicated"), content.get("claims") or ())
+    texts, wrong_texts = read_texts(content)
+    problems = [
+        Problem(f"{path}: {problem.key}", problem.message)
+        for problem in [*problems, *wrong_claims, *wrong_criterion, *wrong_texts]
+    ]
+    return StudyFile(path.stem, str(path), settings, {}, claims, replicated, None, texts), content, problems
+
+
+def word_of_file(key: str, value: Any) -> str:
+    """A setting of a study file as a word of the command line."""
+    if key in OF_EVERY_STUDY:
+        return f"{key}=[{','.join(value)}]" if isinstance(value, list) else f"{key}={value}"
+    return word_of(key, [value])
+
+
+def with_numbers(claims: Any, numbers: dict[str, Any]) -> Any:
+    """Claims whose levels are texts, and whose margins and published values are numbers, as `numbers` has them."""
+    if not isinstance(claims, dict):
+        return claims
+    typed_claims = {}
+    for name, claim in claims.items():
+        typed_claims[name] = claim
+        if isinstance(claim, dict):
+            read = numbers["claims"][name]
+            typed_claims[name] = {key: with_number(value, read[key]) for key, value in claim.items()}
+    return typed_claims
+
+
+def with_number(value: Any, number: Any) -> Any:
+    """An entry of a claim: levels as texts, all else as it was read."""
+    if isinstance(value, list):
+        return [with_number(item, read) for item, read in zip(value, number, strict=True)]
+    return value if isinstance(value, dict) else number
