@@ -92,7 +92,7 @@ def log_worth(
     means = distances.mean(axis=0)
     if means[-1] >= means[0]:
         return None
-    return factor_interval([distances], np.log(ratios), -1, alpha)
+    return factor_interval(distances, np.log(ratios), -1, alpha)
 
 
 def gain_of(law: Law, worth: float) -> float:

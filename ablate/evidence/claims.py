@@ -12,7 +12,7 @@ import scipy
 from ablate.config.claims import BOUNDED, DIFFERENCES, Claim, sides_of, weighed
 from ablate.config.key_checks import fraction_of
 from ablate.evidence.claim_text import claim_says, claim_sentence, pairs, replication, side_words
-from ablate.evidence.collapse import Collapse, collapse_of
+from ablate.evidence.collapse import collapse_of
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.estimates import Comparison, compare, divergence_of, interval, p_value, paired
 from ablate.evidence.families import ALPHA, bonferroni, holm, planned_looks, registered, unadjusted
@@ -217,30 +217,15 @@ def decide(relation: str, margin: float, low: float, high: float, n: int) -> int
 class DifferenceTest:
     """A claim about the difference of two means: see `difference`."""
 
-    claim: Claim
+    relation: str
+    margin: float  # in the metric's unit; NaN without one
+    margin_steps: float | None  # as a share of the training steps, which only `equivalent` has
     contrast: Contrast
     scores: StudyScores
     comparison: Comparison
-    collapse: Collapse
     curves: Curves  # what steps are worth; empty if that is not known
+    is_never_small: bool  # whether collapsed seeds or skewed differences bar that a difference is shown to be small
     looks: int
-
-    @property
-    def steps(self) -> float | None:
-        """The margin as a share of the training steps, if it is one."""
-        return fraction_of(self.claim.margin)
-
-    @property
-    def margin(self) -> float:
-        """The margin in the metric's unit; NaN without one."""
-        return math.nan if self.claim.margin is None or self.steps is not None else float(self.claim.margin)
-
-    @property
-    def cannot_be_small(self) -> bool:
-        """Whether the claim bounds a difference, which no interval shows where seeds collapsed or the median stands in
-        for the mean of skewed differences."""
-        is_skewed = self.comparison.estimate.skewed is not None
-        return self.claim.relation in BOUNDED and (self.collapse.seen or is_skewed)
 
     @property
     def exact_p(self) -> float | None:
@@ -251,35 +236,27 @@ class DifferenceTest:
     def judge(self, level: float) -> Judgement:
         """The interval, the outcome and what the difference is worth at a level, which is split evenly among looks."""
         alpha = level / self.looks
-        low = math.nan
-        high = math.nan
-        if no_verdict(self.comparison) is None:
-            low, high = interval(self.comparison.estimate, alpha)
-        reason, _ = self.reason()
-        if reason:
-            return Judgement(low, high)
-        return Judgement(low, high, self.outcome(alpha), self.worth(alpha))
+        if no_verdict(self.comparison) is not None:
+            return Judgement()
+        return Judgement(*interval(self.comparison.estimate, alpha), self.outcome(alpha), self.worth(alpha))
 
     def worth(self, alpha: float) -> Worth:
         """What the difference is worth in steps of the reference, if that is known."""
         return worth(self.scores, self.contrast.weights, self.curves, alpha) if self.curves else Worth()
 
     def outcome(self, alpha: float) -> int:
-        """1 (supported), −1 (contradicted) or 0 at a level.
-
-        A margin in steps is compared with the worth; no difference of shares of solved runs is tested exactly; else the
-        interval decides.  Nothing shows that a difference is small where `cannot_be_small`.
-        """
+        """1 (supported), −1 (contradicted) or 0 at a level: by the worth for a margin in steps, by the exact test for
+        shares of solved runs without a margin, else by the interval."""
         estimate = self.comparison.estimate
-        if self.steps is not None:  # a margin that only `equivalent` has
+        if self.margin_steps is not None:
             in_steps = self.worth(alpha)
-            outcome = 1 if fits_in_steps(in_steps, self.steps) else -int(outside(in_steps, self.steps))
+            outcome = int(fits_in_steps(in_steps, self.margin_steps)) - int(outside(in_steps, self.margin_steps))
+        elif self.exact_p is not None:
+            decided = estimate.mean if self.exact_p <= alpha else 0.0
+            outcome = decide(self.relation, self.margin, decided, decided, estimate.n)
         else:
-            low, high = interval(estimate, alpha)
-            if self.exact_p is not None:
-                low = high = estimate.mean if self.exact_p <= alpha else 0.0
-            outcome = decide(self.claim.relation, self.margin, low, high, self.comparison.n)
-        return 0 if outcome == 1 and self.cannot_be_small else outcome
+            outcome = decide(self.relation, self.margin, *interval(estimate, alpha), estimate.n)
+        return 0 if outcome == 1 and self.is_never_small else outcome
 
     def p(self) -> float:
         """The smallest level at which the claim is decided, valid at any look.
@@ -290,50 +267,47 @@ class DifferenceTest:
         p = smallest_level(self.outcome) if self.exact_p is None else self.exact_p
         return float(bonferroni(p, self.looks))
 
-    def reason(self) -> tuple[str, bool]:
-        """Why there is no verdict, and whether that is final, however many seeds follow."""
-        comparison = self.comparison
-        reason = no_verdict(comparison)
-        if reason is not None and comparison.diverged_unequally:
-            return f"{reason.note}; diverged ranked worst: {ranks(comparison)}", True
-        if reason is not None:
-            return reason.note, not reason.waits
-        if self.steps is not None and not self.curves:
-            unknown = f"what {self.claim.margin} of the steps are worth is not known"
-            return f"{unknown}; step_equivalents=true measures it", True
-        return "", False
-
 
 def difference(study: Study, claim: Claim, rng: np.random.Generator) -> ClaimTest:
     """The `DIFFERENCES`: mean of side one − mean of side two, each by its metric, within seeds or by Welch."""
     contrast = contrast_of(claim, study.manifest)
-    scores = (
-        scores_by_two_metrics(study, *claim.metrics) if len(claim.metrics) > 1 else study_scores(study, *claim.metrics)
-    )
+    compute_scores = scores_by_two_metrics if len(claim.metrics) > 1 else study_scores
+    scores = compute_scores(study, *claim.metrics)
     comparison = compare(scores, contrast)
+    estimate = comparison.estimate
     has_mean = not without_interval(comparison)  # a difference between survivors could be mistaken for an effect
-    curves = curves_of(study, comparison.metric) if has_mean and not claim.than_at else {}
     collapse = collapse_of(scores, contrast)
-    test = DifferenceTest(claim, contrast, scores, comparison, collapse, curves, planned_looks(study.manifest))
-    reason, final = test.reason()
+    margin_steps = fraction_of(claim.margin)
+    test = DifferenceTest(
+        relation=claim.relation,
+        margin=math.nan if claim.margin is None or margin_steps is not None else float(claim.margin),
+        margin_steps=margin_steps,
+        contrast=contrast,
+        scores=scores,
+        comparison=comparison,
+        curves=curves_of(study, comparison.metric) if has_mean and not claim.than_at else {},
+        is_never_small=claim.relation in BOUNDED and (collapse.collapsed > 0 or estimate.skewed is not None),
+        looks=planned_looks(study.manifest),
+    )
+    reason = ""
+    final = False
+    withheld = no_verdict(comparison)
+    if withheld is not None:
+        reason = withheld.note
+        final = not withheld.waits
+        if comparison.diverged_unequally:
+            reason += f"; diverged ranked worst: {ranks(comparison)}"
+    elif margin_steps is not None and not test.curves:
+        reason = f"what {claim.margin} of the steps are worth is not known; step_equivalents=true measures it"
+        final = True
     notes = [] if reason else events(comparison, collapse)
     if claim.relation in BOUNDED and 1 < comparison.n < MIN_SEEDS:
         notes.append(f"fewer than {MIN_SEEDS} seeds cannot show that a difference is small")
-    columns = {
-        "n": comparison.n,
-        "mean": comparison.estimate.mean if has_mean else math.nan,
-        "sd": comparison.estimate.sd if has_mean else math.nan,
-        "metric": comparison.metric,
-        "paired": comparison.paired,
-        "diverged": comparison.diverged,
-        "diverged_reference": comparison.diverged_reference,
-        "lower": comparison.lower,
-        "higher": comparison.higher,
-        "tied": comparison.tied,
-        "margin": test.margin,
-        "side": contrast.level,
-        "against": contrast.reference,
-    }
+    names = ["n", "metric", "paired", "diverged", "diverged_reference", "lower", "higher", "tied"]
+    columns = {name: getattr(comparison, name) for name in names}
+    columns |= {"margin": test.margin, "side": contrast.level, "against": contrast.reference, "mean": math.nan}
+    if has_mean:
+        columns |= {"mean": estimate.mean, "sd": estimate.sd}
     return ClaimTest(columns, math.nan if reason else test.p(), test.judge, reason, final, notes)
 
 
@@ -416,21 +390,17 @@ def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> ClaimTest:
     looks = planned_looks(study.manifest)
     levels = [side_words(study.manifest, side) for side in claim.sides]
     published = np.array(claim.published, float)
-    metrics = dict.fromkeys(scores.metrics[cell] for side in sides for cell in side)
-    diverged_shares = {scores.count("diverged", side) / len(side) for side in sides}
-    diverged_unequally = len(diverged_shares) > 1
     values = level_scores(scores.values, sides)
     estimate = paired(spearman(values, published))
-    n = estimate.n
+    diverged_unequally = len({scores.count("diverged", side) / len(side) for side in sides}) > 1
     reason = ""
     if diverged_unequally:
         reason = "values diverged unequally often"
         ranked = level_scores(scores.ranked, sides)
         if len(ranked):
-            mean_of_ranked = float(spearman(ranked, published).mean())
-            reason = f"{reason}; diverged ranked worst: {number(mean_of_ranked, 2)}"
-    elif n < MIN_SEEDS:
-        reason = f"n = {n}, fewer than {MIN_SEEDS} seeds show no ranking"
+            reason += f"; diverged ranked worst: {number(float(spearman(ranked, published).mean()), 2)}"
+    elif estimate.n < MIN_SEEDS:
+        reason = f"n = {estimate.n}, fewer than {MIN_SEEDS} seeds show no ranking"
     p = math.nan
     notes = []
     if not reason:
@@ -441,27 +411,25 @@ def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> ClaimTest:
         notes.append(without_one_level(values, published, levels))
         if p_orders > p_seeds:
             notes.append(f"as good an order by chance: {p_words(p_orders)}")
-    columns = {
-        "n": n,
-        "mean": math.nan if diverged_unequally else estimate.mean,
-        "sd": math.nan if diverged_unequally else estimate.sd,
-        "metric": ", ".join(metrics),
-        "paired": True,
-        "side": ", ".join(levels),
-        "against": "published numbers",
-    }
 
     def judge(level: float) -> Judgement:
-        outcome = 0
-        if p <= level:
-            outcome = 1 if estimate.mean > 0 else -1
-        if reason or n < 2:
-            return Judgement(outcome=outcome)
+        if reason:
+            return Judgement()
+        outcome = int(math.copysign(1, estimate.mean)) if p <= level else 0
         if not estimate.error:
             return Judgement(estimate.mean, estimate.mean, outcome)
         low, high = interval(estimate, level / looks)
         return Judgement(max(low, -1.0), min(high, 1.0), outcome)
 
+    columns = {
+        "n": estimate.n,
+        "mean": math.nan if diverged_unequally else estimate.mean,
+        "sd": math.nan if diverged_unequally else estimate.sd,
+        "metric": ", ".join(dict.fromkeys(scores.metrics[cell] for side in sides for cell in side)),
+        "paired": True,
+        "side": ", ".join(levels),
+        "against": "published numbers",
+    }
     return ClaimTest(columns, p, judge, reason, diverged_unequally, notes)
 
 

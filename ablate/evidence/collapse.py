@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas
@@ -19,16 +19,11 @@ MIDDLE = 0.5
 LAST_TENTH = 0.9
 
 
-@dataclass(frozen=True)
-class Collapse:
-    """The collapsed runs of a contrast."""
+class Collapse(NamedTuple):
+    """How many seeds of a contrast have a collapsed run, and of how many; if unpaired, of the side with most."""
 
-    counts: list[tuple[int, int]]  # per independent group of cells: seeds with a collapsed run, and seeds
-
-    @property
-    def seen(self) -> bool:
-        """Whether any run collapsed."""
-        return any(count for count, _ in self.counts)
+    collapsed: int
+    seeds: int
 
 
 def collapse_of(scores: StudyScores, contrast: Contrast) -> Collapse:
@@ -39,8 +34,8 @@ def collapse_of(scores: StudyScores, contrast: Contrast) -> Collapse:
     for group in groups:
         complete = scores.ranked[[*group]].notna().all(axis=1)
         in_group = collapsed[[*group]].any(axis=1) & complete
-        counts.append((int(in_group.sum()), int(complete.sum())))
-    return Collapse(counts)
+        counts.append(Collapse(int(in_group.sum()), int(complete.sum())))
+    return max(counts)
 
 
 def collapsed_runs(scores: StudyScores, cells: Sequence[str]) -> pandas.DataFrame:

@@ -277,17 +277,15 @@ def trend_of(
     if slope_and_unit is None:
         return None
     slope_weights, unit = slope_and_unit
-    names = (factor, setting)
-    corners = corners_of(levels_of_cells, names)
+    corners = corners_of(levels_of_cells, (factor, setting))
     weights: Weights = {}
-    for value, share in zip(values, slope_weights, strict=True):
+    for value, slope_weight in zip(values, slope_weights, strict=True):
         for sign, factor_level in ((1, level), (-1, reference_level)):
-            cells = corners.get(corner_at({factor: factor_level, setting: value}, names))
+            cells = corners.get(corner_at({factor: factor_level, setting: value}, (factor, setting)))
             if not cells:
                 return None
-            for cell in cells:
-                weights[cell] = sign * share / len(cells)
-    weights = {cell: weight for cell, weight in weights.items() if abs(weight) > 1e-12}
+            if abs(slope_weight) > ROUNDING:  # the middle of an odd number of levels has none
+                weights |= {cell: sign * slope_weight / len(cells) for cell in cells}
     if not free_of_main_effects(levels_of_cells, weights, list(manifest.factors)):
         return None
     factor_name = named(manifest, factor)

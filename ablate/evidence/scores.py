@@ -151,11 +151,6 @@ class StudyScores:
         """The number of runs of these cells with a status."""
         return sum(self.run_counts[cell, status] for cell in cells)
 
-    def without_runs(self, runs: pandas.DataFrame) -> "StudyScores":
-        """The scores without some runs, which are true in a table (seeds, cells) of some of the cells."""
-        removed = runs.reindex(columns=self.values.columns, fill_value=False)
-        return replace(self, values=self.values.mask(removed), ranked=self.ranked.mask(removed))
-
 
 def study_scores(study: Study, metric: str | dict[str, str] | None = None) -> StudyScores:
     """The scores of a study by each cell's endpoint, by one metric, or by one for each cell."""

@@ -82,7 +82,7 @@ def judge(
     notes = events(comparison, collapse)
     contains_zero = low <= 0 <= high
     # The median of skewed differences can be small where their mean is not.
-    is_small = small and not collapse.seen and comparison.estimate.skewed is None
+    is_small = small and not collapse.collapsed and comparison.estimate.skewed is None
     if is_small and comparison.n >= MIN_SEEDS:
         if not registered:
             notes.append("by a margin written after results")
@@ -105,9 +105,8 @@ def events(comparison: Comparison, collapse: Collapse) -> list[str]:
         equally = comparison.diverged == comparison.diverged_reference
         other = "on each side" if equally else f"against {comparison.diverged_reference}"
         notes.append(f"{counted(comparison.diverged, 'run')} diverged {other}")
-    elif collapse.seen:
-        count, n = max(collapse.counts)
-        notes.append(f"{count} of {n} seeds collapsed")
+    elif collapse.collapsed:
+        notes.append(f"{collapse.collapsed} of {collapse.seeds} seeds collapsed")
     if comparison.estimate.skewed is not None:
         way = "lower" if comparison.lower > comparison.higher else "higher"
         count = max(comparison.lower, comparison.higher)

@@ -132,25 +132,22 @@ def study_collapse(
         gain = math.log1p(worth) * (name == "rms") + math.log(steps / STEPS)
         return COLLAPSED if (name, seed) in fallen else float(2.0 + SLOPE * gain + drawn[name][seed])
 
-    own = {name: options[name] for name in ("batches", "tasks") if name in options}
-    exchange = study_of({"train.steps": [STEPS, 640, 1000]}, range(n), score, exchange_of="s", **own)
+    exchange = study_of({"train.steps": [STEPS, 640, 1000]}, range(n), score, exchange_of="s")
     return study_of(PAIR, range(n), score, beside={"exchange": exchange}, **{"margin": MARGIN_COLLAPSE} | options)
 
 
 FALLEN = {(640, 2), ("rms", 5)}
 
 
-@pytest.mark.parametrize("batches", [lambda levels: "b0", lambda levels: levels.get("norm", "ln")])
 @pytest.mark.parametrize("worth", [0.062, -0.062])
-def test_a_difference_beyond_the_margin_is_not_small_because_runs_collapsed(batches, worth):
+def test_a_difference_beyond_the_margin_is_not_small_because_runs_collapsed(worth: float) -> None:
     """By the mean curve of all seeds 2 % of the steps were 0.03 nats here, and 6.2 % are 0.018."""
-    found = row(study_collapse(worth, FALLEN, batches=batches))
+    found = row(study_collapse(worth, FALLEN))
     assert found.verdict not in ("negligible", "equivalent")
 
 
-@pytest.mark.parametrize("batches", [lambda levels: "b0", lambda levels: levels.get("norm", "ln")])
-def test_a_collapsed_run_of_the_reference_is_left_out(batches: Any) -> None:
-    found = row(study_collapse(0.004, {(640, 2)}, noise=2e-4, batches=batches))
+def test_a_collapsed_run_of_the_reference_is_left_out() -> None:
+    found = row(study_collapse(0.004, {(640, 2)}, noise=2e-4))
     assert found.verdict == "negligible" and "640: seed 2" in found.worth_note
     assert found.worth == pytest.approx(0.004, abs=0.001), "what the collapsed run lost is no worth of its steps"
 
@@ -163,9 +160,9 @@ def test_more_steps_that_make_it_worse_make_nothing_small() -> None:
 
 
 def test_claims_go_by_the_same_curve() -> None:
-    options = {"claims": {"same": equivalent("2 %", "loss")}, "batches": lambda levels: levels.get("norm", "ln")}
+    claims = {"same": equivalent("2 %", "loss")}
     far, near, lost = (
-        evidence.claims(study_collapse(worth, fallen, noise=2e-4, **options)).iloc[0]
+        evidence.claims(study_collapse(worth, fallen, noise=2e-4, claims=claims)).iloc[0]
         for worth, fallen in ((0.062, {(640, 2)}), (0.004, {(640, 2)}), (0.0, FALLEN))
     )
     assert far.verdict == "contradicted" and near.verdict == "supported"
