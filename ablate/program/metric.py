@@ -4,18 +4,19 @@ With `read='val_bpb: {value}'` it is what stands there in the last line that has
 files are looked at, and two sources that disagree are refused.
 """
 
-import csv
 import dataclasses
-import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from ablate.runs.logs import VALUE, read_log
+from ablate.runs.readers import FAULTS, read_table_log, read_trainer
 
 Row = dict[str, float]
 LARGEST = 50_000_000  # bytes of a file that is read
+TABLES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 AGREE = 1e-6  # the relative difference of two sources that print with different digits, and half a unit of the last
 
 
@@ -50,33 +51,28 @@ def sources_of(output: str, folder: Path, metric: str, read: str = "") -> list[S
     sources = [Source("its output", rows)]
     for file in sorted(folder.rglob("*")):
         if file.is_file() and not file.is_symlink() and file.stat().st_size <= LARGEST:
-            sources.append(Source(file.relative_to(folder).as_posix(), list(rows_in(file))))
+            sources.append(Source(file.relative_to(folder).as_posix(), rows_in(file)))
     return [source for source in sources if any(metric in row for row in source.rows)]
 
 
-def rows_in(file: Path) -> Iterator[Row]:
-    """The numbers in a file by name, row by row: of the trainer of Hugging Face, lines of JSON, JSON, CSV or TSV."""
+def rows_in(file: Path) -> list[Row]:
+    """The numbers that a run wrote into a file, row by row; none if it is no table, or one that a crash cut short."""
     try:
         if file.name == "trainer_state.json":
-            yield from map(numbers_in, json.loads(file.read_text())["log_history"])
-        elif file.suffix == ".json":
-            value = json.loads(file.read_text())
-            yield from map(numbers_in, value if isinstance(value, list) else [value])
-        elif file.suffix in (".jsonl", ".ndjson"):
-            for line in file.read_text().splitlines():
-                yield numbers_in(json.loads(line))
-        elif file.suffix in (".csv", ".tsv"):
-            with open(file, newline="") as opened:
-                for row in csv.DictReader(opened, delimiter="\t" if file.suffix == ".tsv" else ","):
-                    yield numbers_in(row)
-    except (ValueError, KeyError, TypeError, OSError):  # no such file after all, or one that a crash cut short
-        return
+            rows = read_trainer(file).rows
+        elif file.suffix in TABLES:
+            rows = read_table_log(file).rows
+        else:
+            rows = []
+    except FAULTS:
+        rows = []
+    return [numbers_in(row) for row in rows]
 
 
-def numbers_in(row: object) -> Row:
+def numbers_in(row: dict[str, Any]) -> Row:
     """The entries of a row that are numbers."""
     numbers = {}
-    for name, value in row.items() if isinstance(row, dict) else ():
+    for name, value in row.items():
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             continue
         try:

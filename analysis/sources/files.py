@@ -8,19 +8,21 @@ import datetime
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pandas
 
 from ablate.config.errors import Corrupt, Refused
 from ablate.formatting import visible
 from ablate.runs.logs import Log
+from ablate.runs.readers import FAULTS, READERS, SETTINGS, is_named, read_settings, read_table, read_table_log
 from ablate.runs.study import Study
 from analysis.sources import Request
-from analysis.sources.logged import Logged, Run, logged, note, typed
-from analysis.sources.readers import FAULTS, READERS, SETTINGS, read_chart, read_settings, read_table, read_table_log
+from analysis.sources.logged import Logged, Run, as_table, logged, note, typed
 from analysis.sources.roles import NAMES, choose_step, plain, seed_columns
 from analysis.sources.study import study_of
 
+CHART = r"(.+) - (.+?)(?:__MIN|__MAX)?"  # a column of a chart that W&B exported: run, metric
 RECENT = 120  # seconds since its last line in which a run is taken to go on
 
 
@@ -44,7 +46,8 @@ def read_file(file: Path) -> Logged:
     """The runs of a table, or of a chart that W&B exported.  Raises `Refused`."""
     if file.name == "trainer_state.json" or file.suffix in (".log", ".out"):
         raise Refused("this is the log of one run; name the folder with those of all runs")
-    table = read_table(file)
+    rows = read_table(file)
+    table = as_table([*rows.values()], [*rows])
     try:
         chart = read_chart(table)
     except ValueError as error:
@@ -58,6 +61,21 @@ def read_file(file: Path) -> Logged:
     return Logged(typed(table), table, table[names[0]].tolist() if names else [], [], True, is_ours)
 
 
+def read_chart(table: pandas.DataFrame) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each run in a chart that W&B exported, with a column per run, and its extremes, which are left out;
+    empty if the table is none."""
+    step = table.columns[0]
+    columns = pandas.Series(table.columns[1:])
+    if columns.empty or not columns.str.fullmatch(CHART).all():
+        return {}
+    columns = columns[~columns.str.contains("__MIN$|__MAX$")]
+    points = table.melt(step, columns)
+    points[["run", "metric"]] = points["variable"].str.extract(f"^{CHART}$")
+    points = points[points["value"] != ""]
+    rows = points.pivot(index=["run", step], columns="metric", values="value").fillna("").reset_index(step)
+    return {str(run): rows.loc[[run]].to_dict("records") for run in points["run"].unique()}
+
+
 def read_folder(folder: Path, request: Request) -> Logged:
     """The runs whose logs are in a folder, at any depth; other files are named.  Raises `Refused` at the first log that
     cannot be read."""
@@ -65,7 +83,7 @@ def read_folder(folder: Path, request: Request) -> Logged:
     for patterns, read in READERS.items():
         logs: dict[Path, Log] = {}
         for file in files:
-            if not any(file.match(pattern) for pattern in patterns):
+            if not is_named(file, patterns):
                 continue
             try:
                 logs[file] = read(file)

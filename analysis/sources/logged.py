@@ -11,7 +11,7 @@ import pandas
 from ablate import formatting
 from ablate.config.errors import Refused
 from ablate.formatting import flat, visible
-from analysis.sources.readers import texts_of
+from ablate.runs.readers import Texts, as_texts
 
 RUN = ["cell", "seed"]  # what tells runs apart in a study
 SHAPE = ("params", "flops_per_token")
@@ -65,8 +65,13 @@ def logged(runs: list[Run], notes: list[str], is_ordered: bool = False) -> Logge
         config = {key: value for key, value in flat(run.config).items() if not key.startswith("_")}
         settings.append(config | dict(run.facts))
     whose = np.repeat(labels, [len(run.rows) for run in runs])
-    rows = texts_of([row for run in runs for row in run.rows], list(whose))
-    return Logged(typed(texts_of(settings, labels)), rows, names, notes, is_ordered=is_ordered)
+    rows = as_table([as_texts(row) for run in runs for row in run.rows], list(whose))
+    return Logged(typed(as_table([as_texts(row) for row in settings], labels)), rows, names, notes, False, is_ordered)
+
+
+def as_table(rows: list[Texts], index: list[str]) -> pandas.DataFrame:
+    """Rows of texts as a table, with "" where a row has no value."""
+    return pandas.DataFrame(rows, index, dtype=object).fillna("")
 
 
 def typed(texts: pandas.DataFrame) -> pandas.DataFrame:

@@ -2,11 +2,15 @@
 
 from pathlib import Path
 
-import pandas
 import pytest
 
 from ablate.config.errors import Refused
-from analysis.sources.readers import read_chart, read_settings, read_table
+from ablate.runs.readers import read_settings, read_table
+
+
+def rows(file: Path) -> list[dict[str, str]]:
+    return [*read_table(file).values()]
+
 
 TABLES: dict[str, tuple[str, str]] = {
     "a BOM": ("runs.csv", "\ufeffnorm,loss\nln,2.5\n"),
@@ -28,28 +32,28 @@ TABLES: dict[str, tuple[str, str]] = {
 def test_a_table(tmp_path: Path, kind: str) -> None:
     name, text = TABLES[kind]
     (tmp_path / name).write_text(text, newline="")
-    assert read_table(tmp_path / name).to_dict("records")[0] == {"norm": "ln", "loss": "2.5"}
+    assert rows(tmp_path / name)[0] == {"norm": "ln", "loss": "2.5"}
 
 
 def test_a_table_in_utf_16(tmp_path: Path) -> None:
     (tmp_path / "runs.csv").write_bytes("norm\tloss\nln\t2.5\n".encode("utf-16"))
-    assert read_table(tmp_path / "runs.csv").to_dict("records") == [{"norm": "ln", "loss": "2.5"}]
+    assert rows(tmp_path / "runs.csv") == [{"norm": "ln", "loss": "2.5"}]
 
 
 def test_a_null_in_a_table_of_wandb_is_a_missing_value(tmp_path: Path) -> None:
     (tmp_path / "runs.table.json").write_text('{"columns": ["seed", "loss"], "data": [[1, null], [2, 2.5]]}')
-    assert read_table(tmp_path / "runs.table.json").to_dict("list") == {"seed": ["1", "2"], "loss": ["", "2.5"]}
+    assert rows(tmp_path / "runs.table.json") == [{"seed": "1", "loss": ""}, {"seed": "2", "loss": "2.5"}]
 
 
 def test_a_comma_between_commas_is_no_decimal_one(tmp_path: Path) -> None:
     (tmp_path / "runs.csv").write_text('norm,tokens\nln,"1,024"\n')
-    assert read_table(tmp_path / "runs.csv")["tokens"].tolist() == ["1,024"]
+    assert rows(tmp_path / "runs.csv")[0]["tokens"] == "1,024"
 
 
 def test_nested_settings_of_json_have_dotted_names_and_acting_characters_are_escaped(tmp_path: Path) -> None:
     (tmp_path / "runs.jsonl").write_text('{"optim": {"betas": [0.9, 0.95]}, "n": "a\\u001b[31m", "x": null, "y": NaN}')
     row = {"optim.betas": "[0.9, 0.95]", "n": "a\\x1b[31m", "x": "", "y": "nan"}
-    assert read_table(tmp_path / "runs.jsonl").to_dict("records") == [row]
+    assert rows(tmp_path / "runs.jsonl") == [row]
 
 
 def test_settings_of_lightning_with_tuples_and_classes(tmp_path: Path) -> None:
@@ -59,25 +63,17 @@ def test_settings_of_lightning_with_tuples_and_classes(tmp_path: Path) -> None:
     assert read_settings(tmp_path) == settings
 
 
-def test_a_chart_of_wandb_has_a_column_per_run() -> None:
-    table = pandas.DataFrame(
-        [["0", "4.0", "4.0", "4.5"], ["10", "2.0", "2.0", ""]],
-        columns=["Step", "ln-s0 - val/loss", "ln-s0 - val/loss__MIN", "rms-s0 - val/loss"],
-    )
-    assert read_chart(table) == {
-        "ln-s0": [{"Step": "0", "val/loss": "4.0"}, {"Step": "10", "val/loss": "2.0"}],
-        "rms-s0": [{"Step": "0", "val/loss": "4.5"}],
-    }
-    assert read_chart(table.rename(columns={"rms-s0 - val/loss": "loss"})) == {}
-
-
 REFUSED: dict[str, tuple[str, bytes, str]] = {
-    "empty": ("runs.csv", b"", "this is no tidy CSV (No columns to parse from file); write a row per run"),
+    "empty": ("runs.csv", b"", "there are no rows below the names of the columns; write a row per run"),
     "a zip file": ("runs.csv", b"\x00\x01\x02PK\x03\x04", "write a row per run"),
     "another encoding": ("runs.csv", b"a,\xff\n", "it is not text in UTF-8 or UTF-16"),
     "names alone": ("runs.csv", b"ffn,seed,loss\n", "there are no rows below the names of the columns"),
     "a name twice": ("runs.csv", b"ffn,seed,ffn,loss\na,0,b,1\n", "two columns are called ffn"),
-    "a field too many": ("runs.csv", b"ffn,seed,loss\na,0,2\n\nb,1,2,3\n", "Expected 3 fields in line 4, saw 4"),
+    "a field too many": (
+        "runs.csv",
+        b"ffn,seed,loss\na,0,2\n\nb,1,2,3\n",
+        "line 4 has 4 fields, and there are 3 columns",
+    ),
     "half a line": ("runs.jsonl", b'{"a": 1}\n{"a": \n', "line 2: this is no JSON"),
     "numbers": ("runs.json", b"[1, 2]", "it holds other values than objects"),
 }

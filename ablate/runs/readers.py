@@ -1,17 +1,15 @@
-"""Readers of what other programs log, by file name: each is a function from a file to its `Log`.
+"""Readers of what training programs write: each is a function from a file to its `Log`, chosen by the file's name.
 
-They read texts and numbers as they stand; what these mean is decided in `roles`.
+They read texts and numbers as they stand; what these mean is decided by who asks.
 """
 
 import csv
 import io
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
-
-import pandas
 
 from ablate.config.errors import Corrupt, Refused
 from ablate.config.files import MOST_TEXT, parse_json, parse_plain, read_regular, unreadable
@@ -24,56 +22,65 @@ TIDY = (
 )
 SETTINGS = ("hparams.yaml", "config.yaml", "config.json")  # beside a log
 DECIMAL_COMMA = re.compile(r"([+-]?\d*),(\d+(?:[eE][+-]?\d+)?)")
-CHART = r"(.+) - (.+?)(?:__MIN|__MAX)?"  # a column of a chart that W&B exported: run, metric
 PYTHON_NAME = re.compile(r"!!python/name:(\S+)(?: '')?")
 PYTHON_TAG = re.compile(r"!!python/\S+")
-FAULTS = (Corrupt, Refused, OSError, ValueError)
+FAULTS = (Corrupt, Refused, OSError, ValueError)  # of a file that cannot be read
+Texts = dict[str, str]
 
 
-def read_table(file: Path) -> pandas.DataFrame:
-    """The rows of a CSV, JSON or JSON Lines file as texts, indexed by their lines.  Raises `Refused`."""
+def read_table(file: Path) -> dict[str, Texts]:
+    """The rows of a CSV, JSON or JSON Lines file as texts, by what messages call them, such as line 2.  Raises
+    `Refused`."""
     try:
         text = text_of(read_regular(file))
     except UnicodeDecodeError:
         raise Refused("this is no table: it is not text in UTF-8 or UTF-16") from None
     is_json = file.suffix in (".jsonl", ".ndjson", ".json")
-    table = read_objects(text) if is_json else read_separated(text)
-    table = table[(table != "").any(axis=1)]
-    if table.empty:
+    rows = read_objects(text) if is_json else read_separated(text)
+    rows = {label: row for label, row in rows.items() if any(row.values())}
+    if not rows:
         raise Refused(f"there are no rows below the names of the columns; {TIDY}")
-    return table
+    return rows
 
 
-def read_separated(text: str) -> pandas.DataFrame:
+def read_separated(text: str) -> dict[str, Texts]:
     """The rows of a CSV, separated by what its first line has most of.  Raises `Refused`."""
-    head = text.lstrip().partition("\n")[0]
+    text = text.lstrip()
+    head = text.partition("\n")[0]
     separator = max(",;\t|", key=head.count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    rows = {}
     try:
-        table = pandas.read_csv(
-            io.StringIO(text),
-            sep=separator,
-            engine="python",  # names the line of a mistake
-            header=None,
-            index_col=False,
-            dtype=str,
-            keep_default_na=False,
-            skip_blank_lines=False,
-        )
-    except (pandas.errors.ParserError, pandas.errors.EmptyDataError, csv.Error) as error:
+        names = [clean(field) for field in next(reader, [])]
+        for name in names:
+            if names.count(name) > 1:
+                raise Refused(f"two columns are called {name or '(unnamed)'}")
+        for fields in reader:
+            if len(fields) > len(names):
+                what = f"line {reader.line_num} has {len(fields)} fields, and there are {len(names)} columns"
+                raise Refused(f"this is no tidy CSV ({what}); {TIDY}")
+            values = [clean(field) for field in fields]
+            if separator != ",":  # there a comma could also separate thousands
+                values = [with_decimal_point(value) for value in values]
+            values += [""] * (len(names) - len(values))
+            rows[f"line {reader.line_num}"] = dict(zip(names, values, strict=True))
+    except csv.Error as error:
         raise Refused(f"this is no tidy CSV ({error}); {TIDY}") from None
-    table = table.fillna("").map(lambda field: unquoted(visible(" ".join(field.split()))))
-    names = table.iloc[0]
-    twice = names[names.duplicated()]
-    if len(twice):
-        raise Refused(f"two columns are called {twice.iloc[0] or '(unnamed)'}")
-    table = table.iloc[1:].set_axis(list(names), axis=1)
-    table.index = pandas.Index([f"line {row + 1}" for row in table.index])
-    if separator != ",":  # there a comma could also separate thousands
-        table = table.replace(DECIMAL_COMMA.pattern, r"\1.\2", regex=True)
-    return table
+    return rows
 
 
-def read_objects(text: str) -> pandas.DataFrame:
+def clean(field: str) -> str:
+    """A field of a CSV without quotes and superfluous blanks."""
+    return unquoted(visible(" ".join(field.split())))
+
+
+def with_decimal_point(value: str) -> str:
+    """A number with a decimal comma as one with a point; other texts as they are."""
+    number = DECIMAL_COMMA.fullmatch(value)
+    return f"{number[1]}.{number[2]}" if number else value
+
+
+def read_objects(text: str) -> dict[str, Texts]:
     """The objects of a JSON text: a list, a table of W&B with `columns` and `data`, or one object a line.  Raises
     `Refused`."""
     try:
@@ -91,7 +98,7 @@ def read_objects(text: str) -> pandas.DataFrame:
         objects = [content]
     if not all(isinstance(value, dict) for value in objects):
         raise Refused(f"this is no table: it holds other values than objects; {TIDY}")
-    return texts_of(objects, [f"row {number}" for number in range(1, len(objects) + 1)])
+    return {f"row {number}": as_texts(value) for number, value in enumerate(objects, 1)}
 
 
 def parse_json_lines(text: str) -> list[Any]:
@@ -107,37 +114,24 @@ def parse_json_lines(text: str) -> list[Any]:
     return values
 
 
-def texts_of(rows: list[dict[str, Any]], index: list[str]) -> pandas.DataFrame:
-    """A table of settings or values as texts: "" where there is none."""
-    texts = [{visible(str(name)): as_text(value) for name, value in flat(row).items()} for row in rows]
-    return pandas.DataFrame(texts, index, dtype=object).fillna("")
-
-
-def as_text(value: Any) -> str:
-    """A setting as a text: empty for None, lists as JSON."""
-    if value is None:
-        return ""
-    return visible(json.dumps(value, sort_keys=True) if isinstance(value, list) else str(value))
-
-
-def read_chart(table: pandas.DataFrame) -> dict[str, list[dict[str, Any]]]:
-    """The rows of each run in a chart that W&B exported, with a column per run, and its extremes, which are left out;
-    empty if the table is none."""
-    step = table.columns[0]
-    columns = pandas.Series(table.columns[1:])
-    if columns.empty or not columns.str.fullmatch(CHART).all():
-        return {}
-    columns = columns[~columns.str.contains("__MIN$|__MAX$")]
-    points = table.melt(step, columns)
-    points[["run", "metric"]] = points["variable"].str.extract(f"^{CHART}$")
-    points = points[points["value"] != ""]
-    rows = points.pivot(index=["run", step], columns="metric", values="value").fillna("").reset_index(step)
-    return {str(run): rows.loc[[run]].to_dict("records") for run in points["run"].unique()}
+def as_texts(row: dict[str, Any]) -> Texts:
+    """Settings or values as texts by dotted name: empty for None, lists as JSON."""
+    texts = {}
+    for name, value in flat(row).items():
+        if value is None:
+            text = ""
+        elif isinstance(value, list):
+            text = json.dumps(value, sort_keys=True)
+        else:
+            text = str(value)
+        texts[visible(str(name))] = visible(text)
+    return texts
 
 
 def read_table_log(file: Path) -> Log:
-    """A table of one run: `metrics.csv` of Lightning, `metrics.jsonl` of many."""
-    return Log({}, read_table(file).to_dict("records"))
+    """A table of one run: `metrics.csv` of Lightning, `metrics.jsonl` of many.  Raises `Refused`."""
+    rows = [dict[str, float | str](row) for row in read_table(file).values()]
+    return Log({}, rows)
 
 
 def read_trainer(file: Path) -> Log:
@@ -178,3 +172,8 @@ READERS: dict[tuple[str, ...], Callable[[Path], Log]] = {
     ("*.jsonl", "*.ndjson"): read_table_log,
     ("*.log", "*.txt", "*.out"): read_printed,
 }
+
+
+def is_named(file: Path, patterns: Iterable[str]) -> bool:
+    """Whether a file's name fits one of these patterns."""
+    return any(file.match(pattern) for pattern in patterns)
