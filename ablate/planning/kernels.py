@@ -4,15 +4,19 @@
 """
 
 import dataclasses
+from collections import Counter
 from typing import NamedTuple
 
 from ablate.planning.cells import planned_cells
 from ablate.planning.earlier_runs import begun
 from ablate.planning.runs import can_compile
 from ablate.planning.study import CheckedStudy, in_float32_on_cpu
+from ablate.runs.records import Cell
 
 # FLOPs of a run above which compiling pays: about a minute.  The value for GPUs is a guess.
 LONG = {"cpu": 4e12, "cuda": 4e15}
+CLEARLY = 1.15  # times as fast; less could be noise, and the next study of the same cells would not find their runs
+ENOUGH = 1024  # rows of a product; more do not change its rate
 NOTES = {"compile": "compiled", "matmul": "float32 products by oneDNN"}
 
 
@@ -73,7 +77,25 @@ def fitting_kernels(study: CheckedStudy) -> Kernels:
         return Kernels()
     matmul = "torch"
     if in_float32_on_cpu(config):
-        from ablate.planning.measured import faster_products  # loads torch
-
         matmul = faster_products(row)
     return Kernels(matmul, can_compile(config.train.device))
+
+
+def faster_products(cell: Cell) -> str:
+    """The library with the faster matrix products of a layer of a cell's width, on this machine."""
+    # These load torch.
+    import torch
+
+    from ablate.model.products import one_thread, product_seconds
+
+    if not torch.backends.mkldnn.is_available():
+        return "torch"
+    dim = cell.planned_config.model.dim
+    shapes = Counter({(dim, dim): 4, (dim, 4 * dim): 1, (4 * dim, dim): 1})  # of attention and FFN
+    rows = min(int(cell.tokens_per_step or 1), ENOUGH)
+    times: dict[str, list[float]] = {"torch": [], "onednn": []}
+    with one_thread():
+        for _ in range(3):  # in turns, since another process that begins meanwhile would slow one of them alone
+            for library, seconds in times.items():
+                seconds.append(product_seconds(shapes, rows, library))
+    return "onednn" if min(times["torch"]) > CLEARLY * min(times["onednn"]) else "torch"

@@ -1,9 +1,8 @@
-"""What is measured before a study trains: the faster library of matrix products, and how long training takes."""
+"""How long the training of a plan takes on this machine, from a few steps of its distinct models."""
 
 import json
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,6 @@ import torch
 
 from ablate.config.schema import BUILT, Config
 from ablate.formatting import counted, duration
-from ablate.model.products import one_thread, product_seconds
 from ablate.planning.checks.child import one_child, run_in_child
 from ablate.planning.rounds import scored_plan
 from ablate.planning.runs import Plan, lacks_device
@@ -27,32 +25,13 @@ from ablate.training.devices import configure_torch, environments
 from ablate.training.trainer import Trainer
 from ablate.training.vectors import without_vectors
 
-CLEARLY = 1.15  # times as fast; less could be noise, and the next study of the same cells would not find their runs
-ENOUGH = 1024  # rows of a product; more do not change its rate
-
-
-def faster_products(cell: Cell) -> str:
-    """The library with the faster matrix products of a layer of a cell's width, on this machine."""
-    if not torch.backends.mkldnn.is_available():
-        return "torch"
-    dim = cell.planned_config.model.dim
-    shapes = Counter({(dim, dim): 4, (dim, 4 * dim): 1, (4 * dim, dim): 1})  # of attention and FFN
-    rows = min(int(cell.tokens_per_step or 1), ENOUGH)
-    times: dict[str, list[float]] = {"torch": [], "onednn": []}
-    with one_thread():
-        for _ in range(3):  # in turns, since another process that begins meanwhile would slow one of them alone
-            for library, seconds in times.items():
-                seconds.append(product_seconds(shapes, rows, library))
-    return "onednn" if min(times["torch"]) > CLEARLY * min(times["onednn"]) else "torch"
-
-
 # Settings of train that the time of a step depends on.
 COSTLY = ("batch_size", "device", "precision", "matmul", "average", "diagnostics", "parts", "compile")
-ALL = 1.5  # seconds after which no further model is measured
+ALL = 1.0  # seconds after which no further model is measured
 ONE = 10.0  # seconds that one model of user code may take
 START = 30.0  # seconds for the child process to start
 STEPS = 3
-AFFORDABLE = {"cpu": 1e10, "cuda": 1e13}  # FLOPs measured at a time: less than half a second on a slow device
+AFFORDABLE = {"cpu": 3e9, "cuda": 1e13}  # FLOPs measured at a time: a tenth of a second on a slow device
 
 
 class Speed(NamedTuple):
@@ -78,33 +57,45 @@ def expected_time(plan: Plan) -> str:
         return ""
     if lacks_device(plan):
         return "no estimate of the time: there is no GPU here"
-    speeds = speeds_of(cells)
+    distinct = {cell.id: cell for cell in cells}
+    speeds = speeds_of(list(distinct.values()))
     if not speeds:
         return f"no estimate of the time: no step of {cells[0].label} could be measured"
-    measured = [cell for cell in cells if model_of(cell) in speeds]
-    seconds = sum(speeds[model_of(cell)].of_run(cell.planned_config) for cell in measured)
-    per_flop = seconds / sum(cell.training_flops for cell in measured)
-
-    def seconds_of(cell: Cell) -> float:
-        speed = speeds.get(model_of(cell))
-        return speed.of_run(cell.planned_config) if speed else per_flop * cell.training_flops
-
-    text = f"about {time_of(plan, [seconds_of(cell) for cell in cells])}"
+    scored = scored_plan(plan)
+    later = cells_to_train(scored) if scored and not scored.study.looks else []
+    seconds = seconds_of_runs([*cells, *later], speeds)
+    text = f"about {time_of(plan, [seconds[cell.id] for cell in cells])}"
     if plan.more:
         text += " for this round"
-    later = scored_plan(plan)
-    if later and not later.study.looks and cells_to_train(later):
-        runs = cells_to_train(later)
-        text += f", then {time_of(later, [seconds_of(cell) for cell in runs])} for {counted(len(runs), 'scored run')}"
-    step = speeds[model_of(measured[0])].step
-    basis = [f"a step of {measured[0].label} takes {f'{step:.2g} s' if step < 10 else duration(step)} here"]
-    if any(cell.planned_config.train.compile for cell in cells):
+    if scored and later:
+        text += f", then {time_of(scored, [seconds[cell.id] for cell in later])}"
+        text += f" for {counted(len(later), 'scored run')}"
+    first = next(cell for cell in cells if model_of(cell) in speeds)
+    step = speeds[model_of(first)].step
+    basis = [f"a step of {first.label} takes {f'{step:.2g} s' if step < 10 else duration(step)} here"]
+    configs = [cell.planned_config for cell in distinct.values()]
+    if any(config.train.compile for config in configs):
         basis.append("before compiling")
-    configs = [cell.planned_config for cell in cells]
     vectors = {class_name(config.embedding["_target_"]) for config in configs if without_vectors(config) != config}
     if vectors:
         basis.append(f"without training the vectors of {' and '.join(sorted(vectors))}")
     return f"{text} ({', '.join(basis)})"
+
+
+def seconds_of_runs(cells: list[Cell], speeds: dict[str, Speed]) -> dict[str, float]:
+    """The seconds of a run of each of these cells, by id; those of models that were not measured by their FLOPs."""
+    distinct = {cell.id: cell for cell in cells}
+    seconds = {}
+    flops = 0.0
+    for name, cell in distinct.items():
+        speed = speeds.get(model_of(cell))
+        if speed:
+            seconds[name] = speed.of_run(cell.planned_config)
+            flops += cell.training_flops
+    per_flop = sum(seconds.values()) / flops
+    for name, cell in distinct.items():
+        seconds.setdefault(name, per_flop * cell.training_flops)
+    return seconds
 
 
 def time_of(plan: Plan, seconds: list[float]) -> str:

@@ -21,7 +21,7 @@ from ablate.planning.earlier_runs import Earlier
 from ablate.planning.study import CheckedStudy, comparison_notes
 from ablate.planning.trained_again import trained_again
 from ablate.runs.folder import now
-from ablate.runs.key import run_key, settings, torch_version
+from ablate.runs.key import run_keys, settings, torch_version
 from ablate.runs.records import FORMAT, Cell, Look, Manifest, PlannedRun, Sequential
 
 GPU_TIER = "gpu"  # what study files call the tier that is too large for a CPU
@@ -180,12 +180,11 @@ def plan_runs(study: CheckedStudy, further_seeds: Sequence[int] | None = None) -
     cells = study.cells.rows
     if study.settings.is_private:  # the study's name is in the keys of private runs
         cells = [dataclasses.replace(row, config=row.planned_config.with_value("study", study.name)) for row in cells]
+    cheap = [cell for cell in cells if has_more_seeds(cell.levels, study.cells.factors)]
     if study.request:
         runs = program_runs(study, seeds)
     else:
-        runs = [planned_run(cell, seed) for seed in seeds for cell in cells]
-    cheap = [cell for cell in cells if has_more_seeds(cell.levels, study.cells.factors)]
-    runs += [planned_run(cell, seed) for seed in further_seeds for cell in cheap]
+        runs = planned_runs(cells, seeds) + planned_runs(cheap, further_seeds)
     manifest = new_manifest(study, earlier, cells, runs, seeds, looks)
     statuses = {}
     damage = []
@@ -207,10 +206,14 @@ def plan_runs(study: CheckedStudy, further_seeds: Sequence[int] | None = None) -
     return Plan(study, manifest, statuses, notes, study.more)
 
 
-def planned_run(cell: Cell, seed: int) -> PlannedRun:
-    """A cell's run with a seed."""
-    key = run_key(cell.planned_config, seed, cell.task, cell.user_code)
-    return PlannedRun(cell=cell.id, seed=seed, path=f"{cell.name}/{key}")
+def planned_runs(cells: Sequence[Cell], seeds: Sequence[int]) -> list[PlannedRun]:
+    """The runs of cells with these seeds, seed by seed."""
+    keys = [run_keys(cell.planned_config, seeds, cell.task, cell.user_code) for cell in cells]
+    runs = []
+    for place, seed in enumerate(seeds):
+        for cell, keys_of_cell in zip(cells, keys, strict=True):
+            runs.append(PlannedRun(cell=cell.id, seed=seed, path=f"{cell.name}/{keys_of_cell[place]}"))
+    return runs
 
 
 def program_runs(study: CheckedStudy, seeds: Sequence[int]) -> list[PlannedRun]:

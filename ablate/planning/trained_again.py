@@ -16,29 +16,24 @@ def trained_again(results: Path, runs: list[PlannedRun], cells: list[Cell], stat
     by_id = {cell.id: cell for cell in cells}
     reasons: Counter[str] = Counter()
     for run in runs:
-        if statuses[run.path] != "missing" or Run(results, run.path).provenance_file.exists():
-            continue  # it has ended, or will resume
         cell = by_id[run.cell]
+        folders = list((results / "runs" / cell.name).glob(f"s{run.seed}-*"))
+        if statuses[run.path] != "missing" or not folders or Run(results, run.path).provenance_file.exists():
+            continue  # it has ended, is new, or will resume
         planned = provenance(cell.planned_config, run.seed, cell.task, cell.user_code)
-        changes = [changes_between(old, planned) for old in runs_on_disk(results, cell.name, run.seed, planned)]
-        changes.sort(key=len)
+        changes = []
+        for folder in folders:
+            old = noted(Run(results, f"{cell.name}/{folder.name}").provenance)[0]
+            # The same settings, and the same data or data from the same place.
+            if old and old.numbers == planned.numbers and (old.data == planned.data or old.source == planned.source):
+                changes.append(changes_between(old, planned))
         if changes:
-            reasons[" and ".join(changes[0])] += 1
+            reasons[" and ".join(min(changes, key=len))] += 1
     notes = []
     for reason, count in reasons.items():
         verb = "was" if count == 1 else "were"
         notes.append(f"{counted(count, 'run')} of these configurations {verb} trained {reason}; trained again")
     return notes
-
-
-def runs_on_disk(results: Path, name: str, seed: int, planned: Provenance) -> list[Provenance]:
-    """The provenance of the runs with the settings and data, or the data's path, of a planned one."""
-    same = []
-    for file in (results / "runs" / name).glob(f"s{seed}-*/provenance.json"):
-        old = noted(Run(results, f"{name}/{file.parent.name}").provenance)[0]
-        if old and old.numbers == planned.numbers and (old.data == planned.data or old.source == planned.source):
-            same.append(old)
-    return same
 
 
 def changes_between(old: Provenance, planned: Provenance) -> list[str]:
@@ -55,13 +50,9 @@ def changes_between(old: Provenance, planned: Provenance) -> list[str]:
         if before != version:
             changes.append(f"with {library} {before} (now {version})")
     if old.code != planned.code:
-        names = changed_names(old, planned)
+        # The definitions, or files, whose content only one of them has; a renamed one has changed nothing.
+        unique = {*old.definitions.values()} ^ {*planned.definitions.values()}
+        definitions = [*old.definitions.items(), *planned.definitions.items()]
+        names = sorted({name for name, digest in definitions if digest in unique})
         changes.append(f"with other code ({first_of(names, NAMED)})" if names else "with other code")
     return changes
-
-
-def changed_names(old: Provenance, planned: Provenance) -> list[str]:
-    """The definitions whose content occurs on one side only, even under another name."""
-    unique = {*old.definitions.values()} ^ {*planned.definitions.values()}
-    definitions = [*old.definitions.items(), *planned.definitions.items()]
-    return sorted({name for name, digest in definitions if digest in unique})

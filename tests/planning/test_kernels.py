@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from one_run import write_plan
 
-from ablate.planning import kernels, measured, runs
+from ablate.planning import kernels, runs
 from ablate.planning.plan import plan_study
 
 Measure = Callable[..., None]
@@ -18,7 +18,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Measure:
 
     def described(products: str = "onednn", compiler: bool = True, long: float = 0.0) -> None:
         seconds = {"torch": 2.0 if products == "onednn" else 1.0, "onednn": 1.0}
-        monkeypatch.setattr(measured, "product_seconds", lambda shapes, rows, backend: seconds[backend])
+        monkeypatch.setattr("ablate.model.products.product_seconds", lambda shapes, rows, backend: seconds[backend])
         monkeypatch.setattr(kernels, "can_compile", lambda device: compiler)
         monkeypatch.setattr(kernels, "LONG", {"cpu": long, "cuda": long})
 
