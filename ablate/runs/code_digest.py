@@ -59,7 +59,7 @@ class Module:
 
     def add(self, statement: ast.stmt) -> None:
         """Index one top-level statement."""
-        for node in ast.walk(statement):
+        for node in statements_in(statement):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 for name, target in imports_of(node, self.package):
                     self.imports.setdefault(name, []).append(target)
@@ -95,6 +95,14 @@ def imports_of(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[tupl
         yield alias.asname or alias.name, f"{origin}.{alias.name}"
 
 
+def statements_in(statement: ast.AST) -> Iterator[ast.AST]:
+    """A statement and all statements inside of it; expressions, which hold none, are not searched."""
+    yield statement
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for inner in getattr(statement, field, []):
+            yield from statements_in(inner)
+
+
 def defined_names(statement: ast.stmt) -> list[str]:
     """The names that a top-level statement defines."""
     if isinstance(statement, ast.FunctionDef | ast.ClassDef):
@@ -121,10 +129,10 @@ def is_idle(statement: ast.stmt) -> bool:
 @functools.cache
 def source_of(statement: ast.stmt) -> str:
     """A statement without docstrings, comments, formatting and imports."""
-    for node in ast.walk(statement):
+    for node in statements_in(statement):
         for field in ("body", "orelse", "finalbody"):
             block = getattr(node, field, None)
-            if isinstance(block, list) and block:
+            if block:
                 setattr(node, field, [inner for inner in block if not is_idle(inner)] or [ast.Pass()])
     return ast.unparse(statement)
 
