@@ -68,7 +68,7 @@ def real_cache() -> Iterator[Callable[..., Any]]:
     real = cells.from_cache
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cells, "from_cache", lambda depends: None)
-        patch.setattr(cells, "write_cache", lambda kind, depends, record: None)
+        patch.setattr(cells, "write_cache", lambda depends, record: None)
         yield real
 
 
@@ -225,23 +225,23 @@ def untried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def uncounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any]]:
-    """Plans that count no FLOPs, a quarter of what they cost, and keep what they find in a cache of their own."""
+def uncounted() -> Iterator[Callable[..., Any]]:
+    """Plans that count no FLOPs, a quarter of what they cost."""
     from ablate.model import cost
 
     real = cost.forward_flops
     with pytest.MonkeyPatch.context() as patch:
-        count_no_flops(patch, tmp_path_factory.mktemp("uncounted"))
+        count_no_flops(patch)
         yield real
 
 
-def count_no_flops(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Have plans count no FLOPs, and keep what they find in a folder's cache."""
+def count_no_flops(patch: pytest.MonkeyPatch) -> None:
+    """Have plans count no FLOPs."""
     from ablate.model import cost
-    from ablate.planning import cache as planning_cache
+    from ablate.planning import cache
 
     patch.setattr(cost, "forward_flops", lambda model, inputs: (1e6, []))
-    patch.setattr(planning_cache, "cache_folder", lambda: folder)
+    patch.setattr(cache, "results", {})
 
 
 @pytest.fixture

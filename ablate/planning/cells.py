@@ -4,7 +4,6 @@ this process never imports, or as the cache has them.  Needs no torch."""
 import dataclasses
 import glob
 import json
-import socket
 from functools import partial
 from typing import Any
 
@@ -12,7 +11,7 @@ from ablate.config.claims import Level, Levels
 from ablate.config.components import bind
 from ablate.config.errors import PlanError, Problem
 from ablate.config.import_path import cores
-from ablate.config.schema import Config
+from ablate.config.schema import STUDY_KEYS, Config
 from ablate.config.typed_json import parse
 from ablate.data.corpus import nothing_prepared
 from ablate.planning.cache import read_cache, write_cache
@@ -29,20 +28,25 @@ def inspect_cells(drafts: list[Draft], settings: Config, until: int = TRY) -> In
             inspection = parse(Inspection, child.run_in_child(partial(inspected, drafts, settings, until)))
         except child.Failed as error:
             return Inspection(problems=[Problem("", str(error))])
-        return with_packages(inspection, settings.user)
-    workers = min(runs_of(drafts, settings), cores())
-    study = [settings.match, settings.allow_duplicates]
-    depends = [until, *study, socket.gethostname(), workers, *[draft.as_json() for draft in drafts]]
+        return with_study_keys(inspection, drafts)
     is_cached = until != CHECK and not has_user_code and not may_use_gpus(drafts)
-    known = from_cache(depends) if is_cached else None
-    if known:
-        return known
+    workers = min(runs_of(drafts, settings), cores())
+    depends = [until, settings.match, settings.allow_duplicates, workers, *map(inspected_parts, drafts)]
+    cached = from_cache(depends) if is_cached else None
+    if cached:
+        return with_study_keys(cached, drafts)
     from ablate.planning.checks.inspect import inspect  # loads torch
 
     inspection = inspect(drafts, settings, until)
     if is_cached and inspection.rows:
-        write_cache("cells", depends, {"data": data_of(inspection), "inspection": inspection.as_json()})
+        write_cache(depends, {"data": data_of(inspection), "inspection": inspection.as_json()})
     return inspection
+
+
+def inspected_parts(draft: Draft) -> list[Any]:
+    """All of a draft that its inspection depends on: not the study's own keys."""
+    config = {key: value for key, value in draft.config.as_json().items() if key == "track" or key not in STUDY_KEYS}
+    return [draft.label, draft.levels, draft.reference, config, draft.choices]
 
 
 def inspected(drafts: list[Draft], settings: Config, until: int) -> dict[str, Any]:
@@ -52,11 +56,13 @@ def inspected(drafts: list[Draft], settings: Config, until: int) -> dict[str, An
     return inspect(drafts, settings, until).as_json()
 
 
-def with_packages(inspection: Inspection, user: list[str]) -> Inspection:
-    """An inspection whose configurations may import the user's packages, which no JSON allows."""
+def with_study_keys(inspection: Inspection, drafts: list[Draft]) -> Inspection:
+    """An inspection whose configurations have the study's own keys of these drafts, also the user's packages, which no
+    JSON holds."""
     rows = []
-    for row in inspection.rows:
-        rows.append(dataclasses.replace(row, config=dataclasses.replace(row.planned_config, user=user)))
+    for row, draft in zip(inspection.rows, drafts, strict=False):  # there are no rows if there are problems
+        keys = {key: getattr(draft.config, key) for key in STUDY_KEYS}
+        rows.append(dataclasses.replace(row, config=dataclasses.replace(row.planned_config, **keys)))
     return dataclasses.replace(inspection, rows=rows)
 
 
@@ -77,7 +83,7 @@ def data_of(inspection: Inspection) -> list[list[Any]]:
 def from_cache(depends: list[Any]) -> Inspection | None:
     """An inspection in the cache, if it is there and its data are as they were."""
     try:
-        record = read_cache("cells", depends)
+        record = read_cache(depends)
         with nothing_prepared():
             for settings, kind, fingerprint in record["data"]:
                 if bind("data", settings, {"kind": kind})().fingerprint != fingerprint:

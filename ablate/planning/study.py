@@ -34,10 +34,6 @@ class Draft:
     config: Config  # as composed, before anything is resolved or matched
     choices: dict[str, str]  # of groups, after which its folder is named
 
-    def as_json(self) -> list[Any]:
-        """The draft as plain JSON data."""
-        return [self.label, self.levels, self.reference, self.config.as_json(), self.choices]
-
 
 class Inspection(Record):
     """What is found of a study's cells: their rows of the manifest, or what is wrong with them."""

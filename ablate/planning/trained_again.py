@@ -21,14 +21,16 @@ def trained_again(results: Path, runs: list[PlannedRun], cells: list[Cell], stat
         if statuses[run.path] != "missing" or not folders or Run(results, run.path).provenance_file.exists():
             continue  # it has ended, is new, or will resume
         planned = provenance(cell.planned_config, run.seed, cell.task, cell.user_code)
-        changes = []
+        nearest: list[str] | None = None
         for folder in folders:
             old = noted(Run(results, f"{cell.name}/{folder.name}").provenance)[0]
             # The same settings, and the same data or data from the same place.
             if old and old.numbers == planned.numbers and (old.data == planned.data or old.source == planned.source):
-                changes.append(changes_between(old, planned))
-        if changes:
-            reasons[" and ".join(min(changes, key=len))] += 1
+                changes = changes_between(old, planned)
+                if nearest is None or len(changes) < len(nearest):
+                    nearest = changes
+        if nearest is not None:
+            reasons[" and ".join(nearest)] += 1
     notes = []
     for reason, count in reasons.items():
         verb = "was" if count == 1 else "were"

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("untried")
 @pytest.fixture
 def sized(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     """Plans that count no FLOPs, where widths are matched by parameters alone."""
-    count_no_flops(monkeypatch, tmp_path / "cache")
+    count_no_flops(monkeypatch)
 
 
 def by_label(planned: Plan) -> dict[str, Cell]:

@@ -42,6 +42,32 @@ def test_the_same_command_has_the_same_plan_and_inspects_nothing(
     assert again.todo == first.todo and again.notes == first.notes
 
 
+def test_keys_of_the_study_alone_inspect_nothing_again_and_are_those_of_the_command(
+    plan: Callable[..., Any], inspected: list[int]
+) -> None:
+    first = plan("norm=ln,rms", "study=first", "dry_run=true", "seeds=3")
+    again = plan("norm=ln,rms", "study=again", "keep=all", "seeds=4")
+    assert inspected == [2]
+    assert [cell.id for cell in again.manifest.cells] == [cell.id for cell in first.manifest.cells]
+    assert {cell.config.keep for cell in again.manifest.cells} == {"all"}
+    assert not any(cell.config.dry_run for cell in again.manifest.cells)
+
+
+def test_a_wrong_key_of_the_study_is_found_although_its_cells_were_inspected(plan, refused, inspected):
+    plan("norm=ln,rms", "keep=all")
+    assert any("keep" in problem for problem in refused("norm=ln,rms", "keep=most"))
+
+
+def test_a_smaller_limit_of_memory_refuses_what_was_planned_before(plan, refused, inspected, monkeypatch, tmp_path):
+    plan("norm=ln,rms")
+    limit = tmp_path / "memory.max"
+    limit.write_text("300000000")
+    monkeypatch.setattr(cache, "CGROUP_LIMIT", limit)
+    problems = refused("norm=ln,rms")
+    assert any("GB of the 0." in problem for problem in problems), problems
+    assert inspected == [2, 2]
+
+
 @pytest.mark.parametrize("change", ["configuration", "code", "data", "damage"])
 def test_what_has_changed_is_inspected_anew(plan, inspected, tmp_path, text, monkeypatch, change):
     file = tmp_path / "text.txt"

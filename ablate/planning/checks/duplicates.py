@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from ablate.config.depth import patterned, variants_of
 from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import BUILT, LAYERS, VARIED, Config
 from ablate.formatting import show
-from ablate.planning.cache import cached
+from ablate.planning.cache import once
 from ablate.planning.checks.small_models import UPDATES, Checked, Spec, Trial, build, copy_of, perturb, random_loss
 from ablate.runs.key import numbers
 from ablate.runs.records import Cell
@@ -77,13 +78,11 @@ def settings_named(config: Config, attribute: str) -> list[Any]:
 
 def first_losses(cell: Checked) -> list[float]:
     """The losses of a cell's small copy in training mode, then in evaluation mode, which has the running statistics of
-    that batch; from the cache if they are there.  [] if there is no copy, or none that computes."""
+    that batch; [] if there is no copy, or none that computes."""
     spec = copy_of(cell)
     if spec is None:
         return []
-    depends = [spec.config.as_json(), spec.task, spec.length]
-    record = cached("losses", depends, lambda: {"losses": losses_without_training(spec)})
-    return [float(loss) for loss in record["losses"]]
+    return once("losses", spec.config, [spec.task, spec.length], partial(losses_without_training, spec))
 
 
 def losses_without_training(spec: Spec) -> list[float]:

@@ -5,10 +5,7 @@ of these); runs that need more all the same halve their batches (`ablate.trainin
 """
 
 import math
-import os
-from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,11 +14,10 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from ablate.config.errors import Problem
-from ablate.config.schema import BUILT, Config, Train
+from ablate.config.schema import Config, Train
 from ablate.model.build import build_model, build_objective
 from ablate.model.objective import terms_of
-from ablate.planning.cache import cached
-from ablate.planning.checks.small_models import facts_of
+from ablate.planning.cache import machine_memory, once, size_of
 from ablate.planning.checks.validate import Checked
 from ablate.runs.key import is_foreign
 from ablate.runs.records import Cell
@@ -35,7 +31,6 @@ DEFAULT_MOMENTS = 2  # as Adam, and for a user's optimiser
 PROCESS = {"cpu": 3.3e8, "cuda": 5e8}  # bytes of torch itself, and on a GPU of its context and kernels
 HEAP = {"cpu": 1.4, "cuda": 1.1}  # allocated bytes per byte in use; 1.2 to 1.6 measured on the CPU
 SURE = 0.8  # a cell is refused if this share of its estimate exceeds the memory
-CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of Linux containers and jobs
 UNASKED = "no GPU responds here: precision auto means bf16, and memory is not checked; it is with train.memory=80GB"
 HALF = 0.6  # size of the activations in bf16: norms and softmax keep float32
 
@@ -119,12 +114,9 @@ def needed(cell: Checked) -> float:
     """Bytes that a cell's training process needs; 0 if they are unknown."""
     config = cell.config
     train = config.train
-    settings = config.as_json()
-    parts = {key: settings[key] for key in (*BUILT, "model")}
-    task = [facts_of(cell.task), cell.task.vocab, cell.task.outputs, cell.task.positions]
-    depends = [parts, task, train.part_rows, train.device]
+    depends = [size_of(cell.task), train.part_rows, train.device]
     try:
-        facts = cached("memory", depends, partial(count_memory, config, cell.task, train.part_rows))
+        facts = once("memory", config, depends, partial(count_memory, config, cell.task, train.part_rows))
     except Exception:  # a user's component can fail in any way
         return 0.0
     averages = 0 if train.average == "none" else 1
@@ -195,14 +187,4 @@ def memory_of(device: str) -> float:
     """Bytes of the smallest GPU, or of the machine within the limit of this process's cgroup."""
     if device == "cuda":
         return float(min(card.total for card in cards()))
-    limit = math.inf
-    with suppress(OSError, ValueError):
-        limit = float(CGROUP_LIMIT.read_text())
-    return min(limit, machine_memory())
-
-
-def machine_memory() -> float:
-    """Bytes of the machine's memory; infinite if unknown."""
-    with suppress(OSError, ValueError):
-        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    return math.inf
+    return machine_memory()

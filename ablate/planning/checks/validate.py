@@ -20,9 +20,8 @@ from ablate.config.extra import installed, wandb_project_problem
 from ablate.config.files import read_plain
 from ablate.config.groups import PACKAGE, groups
 from ablate.config.read_config import check, readable_number
-from ablate.config.schema import BUILT, VARIED, WITH_ARGUMENTS, Config, Optim
+from ablate.config.schema import VARIED, WITH_ARGUMENTS, Config, Optim
 from ablate.config.targets import BUILT_IN, current_folder_hint, package_problem, within
-from ablate.config.typed_json import parse
 from ablate.data.corpus import Unprepared
 from ablate.data.task import Task, build_task
 from ablate.formatting import first_of
@@ -30,7 +29,7 @@ from ablate.model.build import build_init, ties
 from ablate.model.cost import MAX_PARAMETERS, Budget, count, estimate
 from ablate.model.shape import ModelShape
 from ablate.model.transformer import Parts
-from ablate.planning.cache import cached
+from ablate.planning.cache import once, size_of
 from ablate.planning.checks import child
 from ablate.planning.checks.rehearsal import rehearse
 from ablate.planning.checks.small_models import Checked as Checked
@@ -65,7 +64,6 @@ class Validator:
 
     def __init__(self) -> None:
         self.tasks: dict[str, Any] = {}
-        self.budgets: dict[str, Budget] = {}
         self.packages: dict[str, str | None] = {}  # what is wrong with each
 
     def validate(self, configs: Sequence[Config], labels: Sequence[str] = ()) -> tuple[list[Checked], list[Problem]]:
@@ -187,17 +185,7 @@ class Validator:
         if size > MAX_PARAMETERS:
             message = f"would have about {readable_number(size)} parameters; write a smaller model.dim or layers"
             raise BadComponent("model", message)
-        settings = config.as_json()
-        parts = {group: settings[group] for group in (*BUILT, "model")}
-        key = json.dumps([parts, task.fingerprint, task.kind, task.context], sort_keys=True)
-        if key not in self.budgets:
-            blank = {name: [list(x.shape), str(x.dtype)] for name, x in task.blank().items()}
-            facts = [task.kind, task.context, task.positions, task.vocab, task.outputs, task.features, blank]
-            make = partial(budget_of, config, task)
-            # User code may depend on more than its source.
-            record = make() if is_foreign(config) else cached("budget", [parts, facts], make)
-            self.budgets[key] = parse(Budget, record)
-        return self.budgets[key]
+        return once("budget", config, size_of(task), partial(budget_of, config, task))
 
 
 def import_problem(package: str) -> str | None:
@@ -280,7 +268,7 @@ def step_problems(target: Any, optim: Optim, own: dict[str, Any]) -> list[Proble
     is wrong, or it needs a closure, sparse gradients, or matrices alone."""
     betas = [0.9, 0.99] if optim.betas else optim.betas  # valid values of the keys that are checked elsewhere
     optim = dataclasses.replace(optim, lr=1e-3, weight_decay=0.0, betas=betas)
-    layer = torch.nn.utils.skip_init(torch.nn.Linear, 2, 2)
+    layer = torch.nn.ParameterList([torch.zeros(2, 2), torch.zeros(2)])
     for parameter in layer.parameters():
         parameter.grad = torch.ones_like(parameter)
     try:
@@ -293,11 +281,11 @@ def step_problems(target: Any, optim: Optim, own: dict[str, Any]) -> list[Proble
     return []
 
 
-def budget_of(config: Config, task: Any) -> dict[str, Any]:
-    """The budget of a cell's model, as plain data.  Raises BadComponent if it cannot be built."""
+def budget_of(config: Config, task: Any) -> Budget:
+    """The budget of a cell's model.  Raises BadComponent if it cannot be built."""
     try:
         build_init(config, task)
-        return with_passes(count(config, task), config, task).as_json()
+        return with_passes(count(config, task), config, task)
     except ValueError as error:
         raise BadComponent(error.key if isinstance(error, BadComponent) else "", str(error)) from None
     except Exception as error:  # user code can fail in any way

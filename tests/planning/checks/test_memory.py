@@ -66,7 +66,7 @@ def test_the_estimate_has_all_its_parts(small: list[str], monkeypatch: pytest.Mo
     cell = checked(small)
     params = 10**9
     facts = {"saved": 10**9, "largest": 10**8, "trained": params}
-    monkeypatch.setattr(memory, "cached", lambda *_: facts)
+    monkeypatch.setattr(memory, "once", lambda *_: facts)
     cell = cell._replace(budget=dataclasses.replace(cell.budget, params=params))
 
     def in_use(config: Config) -> float:
