@@ -1,6 +1,5 @@
 """`ablate command` on small programs that do what programs do: print, write, crash, hang, ignore their seed."""
 
-import json
 import os
 import signal
 import subprocess
@@ -12,50 +11,13 @@ import numpy as np
 import pandas
 import pytest
 from scipy import stats
+from small_program import COMMAND, NOISE, TRAIN, WORDS, errors, results, run
 
 import ablate
-from ablate.cli.program import main
 from ablate.config.errors import PlanError
 from ablate.runs.manifest import newest_study, read_manifest
 
 Capture = pytest.CaptureFixture[str]
-NOISE = [[0.011, -0.02, 0.007, 0.0, 0.015], [0.013, -0.017, 0.004, 0.002, 0.011]]  # by bias and seed
-TRAIN = f"""\
-import argparse, pathlib
-parser = argparse.ArgumentParser()
-for name in ("bias", "seed", "out"):
-    parser.add_argument(f"--{{name}}", default="0")
-options = parser.parse_args()
-loss = 2 - 0.05 * (options.bias == "1") + {NOISE}[int(options.bias)][int(options.seed) % 5]
-for step in (10, 20):
-    print(f"step {{step}}: val loss {{loss + (20 - step) / 10:.6f}}", flush=True)
-"""
-COMMAND = f"{sys.executable} train.py --bias={{bias}} --seed={{seed}} --out={{out}}"
-WORDS = ["bias=0,1", "metric=val/loss"]
-
-
-@pytest.fixture(autouse=True)
-def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with train.py, the current one."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("ABLATE_RESULTS", raising=False)
-    file = tmp_path / "train.py"
-    file.write_text(TRAIN)
-    return file
-
-
-def run(*words: str, command: str = COMMAND) -> int:
-    return main([command, *words])
-
-
-def results() -> list[dict[str, object]]:
-    """The results on disk, in order of their folders."""
-    return [json.loads(file.read_text()) for file in sorted(Path("results").rglob("result.json"))]
-
-
-def errors() -> list[str]:
-    """The messages of failed runs."""
-    return [str(result["error"]["message"]) for result in results() if result["error"]]  # type: ignore[index]
 
 
 def test_the_effect_is_that_of_a_paired_t_test(capsys: Capture) -> None:

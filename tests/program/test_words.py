@@ -1,7 +1,5 @@
 """The words of `ablate command`: settings, options, and all mistakes at once."""
 
-from pathlib import Path
-
 import pytest
 
 from ablate.config.errors import PlanError
@@ -11,13 +9,6 @@ from ablate.program.words import read_request
 
 COMMAND = "train.py --bias={bias} --seed={seed}"
 METRIC = "metric=val/loss"
-
-
-@pytest.fixture(autouse=True)
-def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder with train.py, the current one."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").touch()
 
 
 def problems_of(command: str, *words: str) -> str:

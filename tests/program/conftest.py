@@ -1,0 +1,16 @@
+"""A folder with a small program, the current one."""
+
+from pathlib import Path
+
+import pytest
+from small_program import TRAIN
+
+
+@pytest.fixture(autouse=True)
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with train.py, the current one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ABLATE_RESULTS", raising=False)
+    file = tmp_path / "train.py"
+    file.write_text(TRAIN)
+    return file
