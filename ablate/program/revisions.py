@@ -1,0 +1,276 @@
+"""Git revisions as values of `code=`: found when a study is planned, checked out once each, shared by its runs.
+
+    results/trees/COMMIT        the working tree of a revision, a git worktree
+    results/trees/COMMIT.json   written last: its tree is complete, links and `setup=` included
+
+git's hooks do not run here.  A tree is only ever added or removed as a whole.
+"""
+
+import dataclasses
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ablate.config.errors import Problem
+from ablate.runs.files import digest
+
+TREES = "trees"  # the folder of all trees, in the results folder
+WORKING_TREE = "."
+LOCK_FILES = ["uv.lock", "poetry.lock", "pdm.lock", "Pipfile.lock", "conda-lock.yml", "environment.yml"]
+LOCK_FILES += ["requirements.txt", "constraints.txt"]
+LFS_POINTER = "version https://git-lfs.github.com/spec/"
+# The commit of a working tree has the same name whenever its content and parent are the same.
+IDENTITY = {f"GIT_{who}_{what}": "ablate" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+IDENTITY |= {"GIT_AUTHOR_DATE": "2000-01-01T00:00:00Z", "GIT_COMMITTER_DATE": "2000-01-01T00:00:00Z"}
+SHOWN = 5  # files that a message names
+
+
+class GitError(Exception):
+    """What git says of a command that failed."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Revision:
+    """A revision of a repository.
+
+    name     as it was written: main, v1.2, 3f2a91c, or . for the working tree
+    commit   its hash; of a working tree with changes, that of a commit which no branch has
+    tree     the hash of its files
+    subject  the first line of its message
+    """
+
+    name: str
+    commit: str
+    tree: str
+    subject: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Setup:
+    """What is done once in a tree: links to ignored paths of the repository, submodules, and a shell command."""
+
+    links: tuple[str, ...] = ()
+    submodules: bool = False
+    command: str = ""
+
+
+def git(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> str:
+    """The output of a git command without its last line break.  Raises GitError."""
+    command = ["git", "-c", f"core.hooksPath={os.devnull}", "-c", "advice.detachedHead=false", *arguments]
+    # Variables such as GIT_DIR, which hooks and aliases set, would name another repository.
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    ended = subprocess.run(
+        command,
+        cwd=folder,
+        env=inherited | dict(environment or {}),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
+    if ended.returncode:
+        lines = ended.stderr.strip().splitlines() or ["git failed"]
+        raise GitError(lines[-1].removeprefix("fatal: "))
+    return ended.stdout.rstrip("\n")
+
+
+def repository_of(folder: Path) -> Path:
+    """The top of the repository that a folder is in.  Raises GitError."""
+    return Path(git(folder, "rev-parse", "--show-toplevel"))
+
+
+def find_revisions(names: Sequence[str], repository: Path, results: Path) -> tuple[list[Revision], list[Problem]]:
+    """The revisions with these names, and a problem for each name that git does not know or that is one twice."""
+    revisions: list[Revision] = []
+    problems = []
+    for name in names:
+        try:
+            revision = find_revision(name, repository, results)
+        except GitError:
+            problems.append(Problem("code", f"{name} is no revision of {repository}: no branch, tag or commit"))
+            continue
+        for earlier in revisions:
+            if earlier.tree == revision.tree:
+                problems.append(Problem("code", f"{name} and {earlier.name} have the same files; leave one out"))
+        revisions.append(revision)
+    return revisions, problems
+
+
+def find_revision(name: str, repository: Path, results: Path) -> Revision:
+    """The revision with a name.  Raises GitError."""
+    if name == WORKING_TREE:
+        commit = commit_of_working_tree(repository, results)
+    else:
+        commit = git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+    tree, subject = git(repository, "show", "--no-patch", "--format=%T%n%s", commit).split("\n", 1)
+    return Revision(name, commit, tree, subject)
+
+
+def commit_of_working_tree(repository: Path, results: Path) -> str:
+    """A commit of the working tree as it is: with changed and new files, without ignored ones and the results folder.
+    It is HEAD if nothing is changed.  The index and the branches stay as they are."""
+    head = git(repository, "rev-parse", "--verify", "HEAD")
+    everything = [".", *exclude(repository, results)]
+    index = repository / git(repository, "rev-parse", "--git-path", f"ablate-index-{os.getpid()}")
+    own_index = {"GIT_INDEX_FILE": str(index)}
+    try:
+        git(repository, "read-tree", "HEAD", environment=own_index)
+        git(repository, "add", "--all", "--", *everything, environment=own_index)
+        tree = git(repository, "write-tree", environment=own_index)
+    finally:
+        index.unlink(missing_ok=True)
+    if tree == git(repository, "rev-parse", "HEAD^{tree}"):
+        return head
+    message = "the working tree, with uncommitted changes"
+    return git(repository, "commit-tree", tree, "-p", head, "-m", message, environment=IDENTITY)
+
+
+def exclude(repository: Path, results: Path) -> list[str]:
+    """The pathspec that leaves out a results folder inside the repository; git refuses one for ignored folders."""
+    if not results.resolve().is_relative_to(repository.resolve()):
+        return []
+    folder = results.resolve().relative_to(repository.resolve())
+    try:
+        git(repository, "check-ignore", "--quiet", str(folder))
+    except GitError:
+        return [f":(exclude){folder}"]
+    return []
+
+
+def uncommitted(repository: Path, results: Path) -> list[str]:
+    """Changed and new files of the working tree, which no revision but `.` has."""
+    lines = git(repository, "status", "--porcelain", "--", ".", *exclude(repository, results)).splitlines()
+    return [line[3:] for line in lines]
+
+
+def ignored_paths(repository: Path, results: Path) -> list[str]:
+    """Files and folders of the working tree that git ignores, which no tree has; without caches and environments."""
+    options = ["--others", "--ignored", "--exclude-standard", "--directory"]
+    paths = git(repository, "ls-files", *options, "--", ".", *exclude(repository, results)).splitlines()
+    return [path for path in paths if not is_cache(path)]
+
+
+def is_cache(path: str) -> bool:
+    """Whether a path is one that programs make anew by themselves."""
+    name = Path(path).name
+    return name.startswith((".", "__pycache__")) or name.endswith((".pyc", ".egg-info")) or name in ("venv", "wandb")
+
+
+def difference(repository: Path, reference: Revision, revision: Revision) -> str:
+    """What a revision changes, in short: 2 files changed, 5 insertions(+), 1 deletion(-)."""
+    return git(repository, "diff", "--shortstat", reference.commit, revision.commit).strip() or "no files changed"
+
+
+def lock_of(repository: Path, revision: Revision) -> str:
+    """A digest of the files that fix a revision's environment; "" if it has none."""
+    entries = git(repository, "ls-tree", revision.commit, "--", *LOCK_FILES)
+    return digest(entries.encode()) if entries else ""
+
+
+def hazards(repository: Path, revision: Revision, setup: Setup) -> list[str]:
+    """What a tree of a revision will lack, or share with others, in a line each."""
+    links = []
+    submodules = []
+    for line in git(repository, "ls-tree", "-r", revision.commit).splitlines():
+        facts, path = line.split("\t", 1)
+        mode, _, blob = facts.split()
+        if mode == "160000":
+            submodules.append(path)
+        elif mode == "120000":
+            target = git(repository, "cat-file", "blob", blob)
+            if os.path.isabs(target) or os.path.normpath(os.path.join(os.path.dirname(path), target)).startswith(".."):
+                links.append(path)
+    notes = []
+    if links:
+        notes.append(f"{listed(links)} of {revision.name} lead out of the tree, to files that all revisions share")
+    if submodules and not setup.submodules:
+        notes.append(f"{listed(submodules)} of {revision.name} are submodules and will be empty; write submodules=true")
+    pointers = pointers_of(repository, revision)
+    if pointers and shutil.which("git-lfs") is None:
+        notes.append(f"{listed(pointers)} of {revision.name} will be pointers of Git LFS, which is not installed")
+    return notes
+
+
+def pointers_of(repository: Path, revision: Revision) -> list[str]:
+    """The files of a revision that are pointers of Git LFS."""
+    try:
+        lines = git(repository, "grep", "--name-only", f"^{LFS_POINTER}", revision.commit).splitlines()
+    except GitError:  # there are none
+        return []
+    return [line.partition(":")[2] for line in lines]
+
+
+def listed(paths: Sequence[str]) -> str:
+    """The first of these paths, and how many more there are."""
+    text = ", ".join(paths[:SHOWN])
+    return f"{text} and {len(paths) - SHOWN} more" if len(paths) > SHOWN else text
+
+
+def prepare_tree(repository: Path, commit: str, setup: Setup, results: Path) -> Path:
+    """The tree of a commit, checked out and set up if that has not been done.  Processes wait for each other, and an
+    unfinished tree is begun anew.  Raises GitError."""
+    trees = results / TREES
+    trees.mkdir(parents=True, exist_ok=True)
+    tree = trees / tree_name(commit, setup)
+    ready = tree.with_suffix(".json")
+    with open(tree.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not ready.exists():
+            remove_tree(repository, tree)
+            git(repository, "worktree", "add", "--detach", str(tree.resolve()), commit)
+            set_up(repository, tree, setup)
+            ready.write_text(json.dumps({"repository": str(repository), "commit": commit}))
+    return tree
+
+
+def tree_name(commit: str, setup: Setup) -> str:
+    """The name of a tree's folder: trees that are set up in other ways are others."""
+    if setup == Setup():
+        return commit[:16]
+    return f"{commit[:16]}-{digest(repr(setup).encode())[:8]}"
+
+
+def set_up(repository: Path, tree: Path, setup: Setup) -> None:
+    """Add submodules and links to a new tree, and run its command.  Raises GitError."""
+    if setup.submodules:
+        git(tree, "submodule", "update", "--init", "--recursive")
+    for link in setup.links:
+        place = tree / link
+        if place.exists() or place.is_symlink():
+            raise GitError(f"link={link}: {tree.name} has a file of that name")
+        if not place.resolve().is_relative_to(tree.resolve()):
+            raise GitError(f"link={link}: leads out of the tree")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to((repository / link).resolve())
+    if setup.command:
+        ended = subprocess.run(
+            ["/bin/sh", "-c", setup.command],
+            cwd=tree,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        if ended.returncode:
+            lines = ended.stdout.strip().splitlines() or ["it printed nothing"]
+            raise GitError(f"setup={setup.command!r} failed in {tree.name}: {lines[-1]}")
+
+
+def remove_tree(repository: Path, tree: Path) -> None:
+    """Remove a tree, whatever is left of it; links in it are removed, not what they lead to."""
+    tree.with_suffix(".json").unlink(missing_ok=True)
+    if tree.exists():
+        shutil.rmtree(tree)
+    git(repository, "worktree", "prune")
+
+
+def changes_in(tree: Path, setup: Setup) -> list[str]:
+    """Files that runs have changed or left in a tree that they share, but for those that git ignores."""
+    lines = git(tree, "status", "--porcelain").splitlines()
+    paths = [line[3:].rstrip("/") for line in lines]
+    return [path for path in paths if path not in setup.links and not is_cache(path)]

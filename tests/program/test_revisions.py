@@ -1,0 +1,215 @@
+"""Revisions of git: found by name, checked out once, with what their trees lack or share said in a line."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ablate.program.revisions import (
+    GitError,
+    Revision,
+    Setup,
+    changes_in,
+    difference,
+    find_revision,
+    find_revisions,
+    hazards,
+    ignored_paths,
+    lock_of,
+    prepare_tree,
+    remove_tree,
+    uncommitted,
+)
+
+NAMED = {f"GIT_{who}_{what}": "t" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+
+
+def git(folder: Path, *words: str) -> str:
+    command = ["git", "-c", "user.name=t", "-c", "user.email=t", "-c", "init.defaultBranch=main", *words]
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def commit(folder: Path, message: str) -> str:
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message", message)
+    return git(folder, "rev-parse", "HEAD")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """main with one file, a branch that changes it, and an ignored data file."""
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    git(folder, "init", "--quiet")
+    (folder / ".gitignore").write_text("*.bin\nresults\n")
+    (folder / "train.py").write_text("print(1)\n")
+    commit(folder, "first")
+    git(folder, "checkout", "--quiet", "-b", "idea")
+    (folder / "train.py").write_text("print(2)\n")
+    commit(folder, "an idea")
+    git(folder, "checkout", "--quiet", "main")
+    (folder / "meta.bin").write_text("ignored")
+    return folder
+
+
+@pytest.fixture
+def results(repository: Path) -> Path:
+    return repository / "results"
+
+
+@pytest.mark.parametrize("name", ["idea", "main~0", "HEAD"])
+def test_a_revision_is_found_by_any_name_of_git(name: str, repository: Path, results: Path) -> None:
+    found = find_revision(name, repository, results)
+    assert found.commit == git(repository, "rev-parse", name)
+    assert found.tree == git(repository, "rev-parse", f"{name}^{{tree}}")
+
+
+def test_all_unknown_names_are_said(repository: Path, results: Path) -> None:
+    found, problems = find_revisions(["main", "mian", "--all"], repository, results)
+    assert [revision.name for revision in found] == ["main"]
+    assert ["mian is no revision" in problem.message for problem in problems] == [True, False]
+
+
+def test_revisions_with_the_same_files_are_refused(repository: Path, results: Path) -> None:
+    git(repository, "branch", "same")
+    _, problems = find_revisions(["main", "same"], repository, results)
+    assert "same and main have the same files" in problems[0].message
+
+
+def test_a_working_tree_without_changes_is_head(repository: Path, results: Path) -> None:
+    assert find_revision(".", repository, results).commit == git(repository, "rev-parse", "HEAD")
+
+
+def test_a_working_tree_has_its_changed_and_new_files_and_its_repository_is_as_before(
+    repository: Path, results: Path
+) -> None:
+    (repository / "train.py").write_text("print(3)\n")
+    (repository / "new.py").write_text("")
+    results.mkdir()
+    (results / "runs.csv").write_text("")
+    before = git(repository, "status", "--porcelain"), git(repository, "for-each-ref")
+    found = find_revision(".", repository, results)
+    assert found == find_revision(".", repository, results)
+    assert git(repository, "ls-tree", "-r", "--name-only", found.commit).split() == [".gitignore", "new.py", "train.py"]
+    assert before == (git(repository, "status", "--porcelain"), git(repository, "for-each-ref"))
+    assert uncommitted(repository, results) == ["train.py", "new.py"]
+
+
+def test_a_results_folder_that_git_does_not_ignore_is_in_no_tree(repository: Path) -> None:
+    results = repository / "out"
+    results.mkdir()
+    (results / "runs.csv").write_text("")
+    assert find_revision(".", repository, results).commit == git(repository, "rev-parse", "HEAD")
+
+
+def test_a_tree_is_checked_out_once_and_removed_whole(repository: Path, results: Path) -> None:
+    found = find_revision("idea", repository, results)
+    tree = prepare_tree(repository, found.commit, Setup(), results)
+    assert (tree / "train.py").read_text() == "print(2)\n"
+    (tree / "mark.bin").write_text("")
+    assert prepare_tree(repository, found.commit, Setup(), results) == tree and (tree / "mark.bin").exists()
+    remove_tree(repository, tree)
+    assert not tree.exists() and "results" not in git(repository, "worktree", "list")
+
+
+def test_an_unfinished_tree_is_begun_anew(repository: Path, results: Path) -> None:
+    found = find_revision("idea", repository, results)
+    tree = prepare_tree(repository, found.commit, Setup(), results)
+    tree.with_suffix(".json").unlink()
+    (tree / "train.py").unlink()
+    assert (prepare_tree(repository, found.commit, Setup(), results) / "train.py").exists()
+
+
+def test_ignored_files_are_named_and_linked(repository: Path, results: Path) -> None:
+    assert ignored_paths(repository, results) == ["meta.bin"]
+    found = find_revision("idea", repository, results)
+    linked = prepare_tree(repository, found.commit, Setup(links=("meta.bin",)), results)
+    assert (linked / "meta.bin").read_text() == "ignored"
+    remove_tree(repository, linked)
+    assert (repository / "meta.bin").read_text() == "ignored"
+
+
+@pytest.mark.parametrize(("link", "message"), [("../x", "leads out of the tree"), ("train.py", "has a file")])
+def test_links_stay_in_the_tree_and_replace_nothing(link: str, message: str, repository: Path, results: Path) -> None:
+    with pytest.raises(GitError, match=message):
+        prepare_tree(repository, find_revision("idea", repository, results).commit, Setup(links=(link,)), results)
+
+
+def test_setup_runs_once_in_each_tree_and_its_last_line_says_why_it_failed(repository: Path, results: Path) -> None:
+    found = find_revision("idea", repository, results)
+    twice = Setup(command="echo x >> count.bin")
+    for _ in range(2):
+        tree = prepare_tree(repository, found.commit, twice, results)
+    assert (tree / "count.bin").read_text() == "x\n"
+    with pytest.raises(GitError, match="no compiler"):
+        prepare_tree(repository, found.commit, Setup(command="echo no compiler; exit 3"), results)
+
+
+def test_hooks_do_not_run(repository: Path, results: Path) -> None:
+    hook = repository / ".git" / "hooks" / "post-checkout"
+    hook.write_text(f"#!/bin/sh\ntouch {repository}/ran.bin\n")
+    hook.chmod(0o755)
+    prepare_tree(repository, find_revision("idea", repository, results).commit, Setup(), results)
+    assert not (repository / "ran.bin").exists()
+
+
+def hazards_of(repository: Path, results: Path, setup: Setup = Setup()) -> list[str]:  # noqa: B008
+    return hazards(repository, find_revision("main", repository, results), setup)
+
+
+def test_links_out_of_the_tree_are_named(repository: Path, results: Path) -> None:
+    (repository / "inside").symlink_to("train.py")
+    (repository / "up").symlink_to("../elsewhere")
+    (repository / "data").symlink_to("/data")
+    commit(repository, "links")
+    [note] = hazards_of(repository, results)
+    assert note.startswith("data, up of main lead out of the tree")
+
+
+def test_pointers_of_lfs_are_named_where_it_is_not_installed(
+    repository: Path, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 12345\n"
+    (repository / "model.pt").write_text(pointer)
+    commit(repository, "pointer")
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    [note] = hazards_of(repository, results)
+    assert note.startswith("model.pt of main will be pointers of Git LFS")
+
+
+def test_submodules_are_named_unless_they_are_asked_for(repository: Path, results: Path, tmp_path: Path) -> None:
+    git(repository, "-c", "protocol.file.allow=always", "submodule", "add", "--quiet", str(repository), "part")
+    commit(repository, "submodule")
+    [note] = hazards_of(repository, results)
+    assert note.startswith("part of main are submodules and will be empty")
+    assert not hazards_of(repository, results, Setup(submodules=True))
+
+
+def test_files_that_runs_leave_in_their_tree_are_named(repository: Path, results: Path) -> None:
+    found = find_revision("idea", repository, results)
+    tree = prepare_tree(repository, found.commit, Setup(), results)
+    (tree / "train.py").write_text("print(4)\n")
+    (tree / "last.ckpt").write_text("")
+    (tree / "__pycache__").mkdir()
+    (tree / "__pycache__" / "train.pyc").write_text("")
+    assert changes_in(tree, Setup()) == ["train.py", "last.ckpt"]
+
+
+def test_a_lock_file_is_part_of_the_environment(repository: Path, results: Path) -> None:
+    before = find_revision("main", repository, results)
+    (repository / "uv.lock").write_text("torch 2.6")
+    commit(repository, "locked")
+    after = find_revision("main", repository, results)
+    assert lock_of(repository, before) == "" and lock_of(repository, after) != ""
+
+
+def test_what_a_revision_changes_is_said_in_short(repository: Path, results: Path) -> None:
+    main, idea = (find_revision(name, repository, results) for name in ("main", "idea"))
+    assert difference(repository, main, idea) == "1 file changed, 1 insertion(+), 1 deletion(-)"
+
+
+def test_a_variable_of_git_names_no_other_repository(
+    repository: Path, results: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
+    assert isinstance(find_revision("idea", repository, results), Revision)
