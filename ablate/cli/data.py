@@ -1,9 +1,8 @@
 """`ablate data prepare`: the corpus of a task made once, ahead of the plan that would make it.
 
-    ablate data prepare data=text data.path=FILE data.tokenizer=gpt2 [--verify] [--config-dir DIR]
+    ablate data prepare data=text data.path=FILE data.tokenizer=gpt2 [--config-dir DIR]
 
-A killed preparation begins again.  --verify reads every shard, and compares it with the index.
-Exit codes: 0 prepared, and as it was written; 1 files differ from the index; 2 the text cannot be prepared.
+A killed preparation begins again.  Exit codes: 0 prepared; 2 the text cannot be prepared.
 """
 
 from argparse import Namespace
@@ -20,7 +19,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser = PlainParser("ablate data", "The corpus of a task, prepared once.")
     parser.add_argument("action", choices=["prepare"], metavar="prepare")
     parser.add_argument("words", nargs="+", metavar="data=text data.path=FILE", help="as in a sweep's command")
-    parser.add_argument("--verify", action="store_true", help="read all files and compare them with the index")
     parser.add_argument("--config-dir", help="a folder with groups of your own")
     options = parser.parse_intermixed_args(arguments)
     return conclude(parser.prog, options.json, lambda: prepare(options))
@@ -36,13 +34,5 @@ def prepare(options: Namespace) -> Outcome:
     corpus = task.corpus
     sizes = {split: len(tokens) for split, tokens in corpus.tokens.items()}
     counts = [f"{size:,} tokens of {split}" for split, size in sizes.items()]
-    where = f"in {corpus.folder}" if corpus.folder else "below 64 MB: read into memory, nothing to prepare"
-    lines = [f"{task.title}: {', '.join(counts)}", *task.notes, f"fingerprint {corpus.fingerprint}", where]
-    echo("\n".join(lines))
-    code = 0
-    if options.verify and task.verified():
-        echo("all files are as they were written")
-    elif options.verify:
-        echo(f"files differ from the index; remove {corpus.folder} and prepare it again")
-        code = 1
-    return Outcome(code, {"tokens": sizes, "fingerprint": corpus.fingerprint, "folder": corpus.folder})
+    echo("\n".join([f"{task.title}: {', '.join(counts)}", *task.notes, f"fingerprint {corpus.fingerprint}"]))
+    return Outcome(0, {"tokens": sizes, "fingerprint": corpus.fingerprint})

@@ -1,32 +1,28 @@
-"""A corpus: documents, split without leakage and tokenised once into files of ids that are mapped into memory."""
+"""A corpus: token ids of three splits, in a cache of files that are mapped into memory."""
 
 import contextlib
 import dataclasses
 import fcntl
-import hashlib
 import json
-import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ablate.config.errors import Corrupt
-from ablate.data.documents import Document, stamp
-from ablate.data.split import split_documents
-from ablate.data.tokenizer import SEPARATOR, codec, learn, units
+from ablate.data.documents import stamp
 from ablate.runs.files import digest, file_digest, read_json, write_json
 
 SPLITS = ("train", "val", "test")
 BLOCK = 1_000_000  # tokens whose pairs are counted in one go
 COUNTED = 1 << 27  # training tokens that yardsticks are counted on
 SCORED = 10_000_000  # test tokens that they are computed on
-FORMAT = 4  # raise it when the tokens of the same documents change
-LAYOUT = 3  # raise it when the files of the cache change
+CHECKED = 64 << 20  # bytes; of larger files only the size is compared
+LAYOUT = 4  # raise it when the files of the cache change
 DAMAGED = (Corrupt, OSError, ValueError, LookupError, TypeError)  # all errors that reading a damaged file can raise
 
 
@@ -52,18 +48,8 @@ class Shards:
             begin = self.ends[i] - len(self.parts[i])
             if begin >= stop:
                 break
-            ids.append(self.parts[i][max(0, start - begin) : stop - begin].copy())
-            # Pages that stay mapped count as this process's memory, in the end all of a file.
-            self.parts[i]._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+            ids.append(self.parts[i][max(0, start - begin) : stop - begin])
         return np.concatenate(ids)
-
-
-def windows(tokens: Any, starts: np.ndarray, length: int) -> np.ndarray:
-    """The `length` ids of an array or Shards from each start on: (B,) -> (B, length)."""
-    if isinstance(tokens, Shards):
-        return np.stack([tokens[start : start + length] for start in starts.tolist()])
-    ids: np.ndarray = tokens[starts[:, None] + np.arange(length)]
-    return ids
 
 
 @dataclasses.dataclass
@@ -81,7 +67,6 @@ class Corpus:
     tokenizer: str
     state: str  # what the tokenizer is besides its name, for decoding
     notes: list[str]  # what a user should know of how it was made
-    folder: Path | None = None  # of a large one, with its index
 
 
 class Unprepared(Exception):
@@ -154,20 +139,6 @@ def folder_of(recipe: Any) -> Path:
     return cache_folder() / f"corpus-{digest(json.dumps([LAYOUT, recipe], sort_keys=True).encode())[:32]}"
 
 
-def load_corpus(documents: Mapping[str, Sequence[Document]], tokenizer: str, size: int | None = None) -> Corpus:
-    """The corpus of the documents of each split, or of those of `train` alone, which are split; from the cache or newly
-    made.  Raises ValueError if they cannot be tokenised."""
-    learned = learn(tokenizer, None, ()) if tokenizer.endswith(".json") else tokenizer
-    content = hashlib.sha256(f"{FORMAT} {learned} {size} {len(documents['train'])}".encode())
-    for split, group in documents.items():
-        if split != "train":
-            content.update(f"\n{split} {len(group)}".encode())
-        for document in group:
-            content.update(f"\n{document.name} {len(document.text)}\n".encode() + document.text)
-    fingerprint = content.hexdigest()[:32]
-    return cached(folder_of(fingerprint), lambda: make_corpus(fingerprint, documents, tokenizer, size))
-
-
 def cached(folder: Path, make: Callable[[], Corpus]) -> Corpus:
     """The corpus in a folder of the cache.  If it is not there, one process makes it, and others wait.  Raises
     Unwritable."""
@@ -211,14 +182,15 @@ def exclusive(lock: Path) -> Iterator[None]:
         yield
 
 
-def open_corpus(folder: Path, contents: bool = True) -> Corpus | None:
-    """The corpus in a folder of the cache; None if it is not there, or not as it was written: its files have other
-    sizes, or other `contents`."""
+def open_corpus(folder: Path) -> Corpus | None:
+    """The corpus in a folder of the cache; None if it is not there, or not as it was written."""
     try:
         index = read_json(folder / "index.json")
         for name, (size, sha256) in index["files"].items():
             file = folder / name
-            if file.stat().st_size != size or (contents and file_digest(file, *stamp(file)) != sha256):
+            if file.stat().st_size != size:
+                return None
+            if size < CHECKED and file_digest(file, *stamp(file)) != sha256:
                 return None
         tokens = {}
         ends = {}
@@ -229,12 +201,6 @@ def open_corpus(folder: Path, contents: bool = True) -> Corpus | None:
         return Corpus(tokens=tokens, ends=ends, **index["corpus"])
     except DAMAGED:
         return None
-
-
-def is_as_written(folder: Path) -> bool:
-    """Whether all files of a corpus are as they were written; reads them all."""
-    file_digest.cache_clear()
-    return open_corpus(folder) is not None
 
 
 def save_corpus(folder: Path, corpus: Corpus) -> None:
@@ -267,48 +233,9 @@ def write_index(work: Path, corpus: Corpus) -> None:
     for split, ends in corpus.ends.items():
         np.save(work / f"{split}.ends.npy", ends)
     files = {file.name: [file.stat().st_size, file_digest(file, *stamp(file))] for file in sorted(work.glob("*.*"))}
-    facts = {name: value for name, value in vars(corpus).items() if name not in ("tokens", "ends", "folder")}
+    facts = {name: value for name, value in vars(corpus).items() if name not in ("tokens", "ends")}
     dtype = corpus.tokens["train"].dtype.name if "train.bin" in files else None
     write_json(work / "index.json", {"corpus": facts, "dtype": dtype, "files": files})
-
-
-def make_corpus(
-    fingerprint: str, documents: Mapping[str, Sequence[Document]], tokenizer: str, size: int | None
-) -> Corpus:
-    """Split and tokenise documents in memory."""
-    end = SEPARATOR if any(len(group) > 1 for group in documents.values()) else ""
-    texts = {}
-    names = {}
-    for split, group in documents.items():
-        texts[split] = [units(*document, tokenizer, end) for document in group]
-        names[split] = [document.name for document in group]
-    by_document = True
-    if len(documents) == 1:
-        lengths = [len(text) for text in texts["train"]]
-        parts, by_document = split_documents([document.text for document in documents["train"]], lengths)
-        names = {split: [names["train"][i] for i, _, _ in parts[split]] for split in SPLITS}
-        texts = {split: [texts["train"][i][start:stop] for i, start, stop in parts[split]] for split in SPLITS}
-    state = learn(tokenizer, size, texts["train"], [*texts["val"], *texts["test"]])
-    encoder = codec(tokenizer, state)
-    tokens = {}
-    ends = {}
-    sizes = {}
-    for split in SPLITS:
-        ids = [encoder.encode(text) for text in texts[split]]
-        tokens[split] = np.concatenate([np.empty(0, encoder.dtype), *ids])
-        ends[split] = np.cumsum([len(part) for part in ids], dtype=int)
-        sizes[split] = sum(len(text if isinstance(text, bytes) else text.encode()) for text in texts[split])
-    if tokenizer == "bpe":
-        # Another release of the library may merge differently, so the merges are part of the data's fingerprint.
-        fingerprint = digest(f"{fingerprint} {json.loads(state)['model']['merges']}".encode())[:32]
-    return Corpus(
-        fingerprint=fingerprint,
-        names=names,
-        ends=ends,
-        state=state,
-        by_document=by_document,
-        **facts_of(tokenizer, encoder.vocab, tokens, sizes),
-    )
 
 
 def facts_of(tokenizer: str, vocab: int, tokens: dict[str, Any], sizes: dict[str, int]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import bz2
 import codecs
 import glob
 import gzip
+import hashlib
 import io
 import lzma
 import os
@@ -42,16 +43,41 @@ class Document(NamedTuple):
     text: bytes
 
 
-class Given(NamedTuple):
+@dataclass(frozen=True)
+class Given:
     """Documents in memory."""
 
     title: str
-    documents: Sequence[Document]
+    texts: Sequence[Document]
 
     @property
     def words(self) -> str:
         """The words of the command line that chose it, for errors."""
         return self.title
+
+    @property
+    def splits(self) -> list[str]:
+        """See Files."""
+        return ["train"]
+
+    def recipe(self) -> str:
+        """See Files."""
+        content = hashlib.sha256()
+        for name, text in self.texts:
+            content.update(f"{name} {len(text)}\n".encode() + text)
+        return content.hexdigest()
+
+    def size(self) -> int:
+        """See Files."""
+        return sum(len(text) for _, text in self.texts)
+
+    def parts(self) -> list[tuple[str, Any]]:
+        """See Files."""
+        return [("train", self.texts)]
+
+    def documents(self, split: str, part: Sequence[Document], cut: bool = False) -> Iterator[Document]:
+        """See Files."""
+        yield from part
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ablate.config.ranges import at_least
-from ablate.data.corpus import SPLITS, Corpus, is_as_written, windows
+from ablate.data.corpus import SPLITS, Corpus
 from ablate.data.documents import Files, standard_library
 from ablate.data.prepare import corpus_of
 from ablate.data.rows import Rows
-from ablate.data.split import FACTOR
 from ablate.data.task import IGNORE, Batch, HeldOut, Task, generator
 from ablate.formatting import instead
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ORDERS = ("random", "shuffled")
-TEXT = 1 << 24  # tokens of a large corpus that vectors are trained on
+TEXT = 1 << 24  # tokens that vectors are trained on
 REACH = 8  # longest held-out windows, in training lengths
 
 
@@ -64,10 +64,6 @@ class LanguageModelling(Task):
         """The corpus of a source."""
         return corpus_of(source, tokenizer, vocab_size)
 
-    def verified(self) -> bool:
-        """Whether all files of a large corpus are as they were written; reads them all."""
-        return self.corpus.folder is None or is_as_written(self.corpus.folder)
-
     def batch(self, seed: int, step: int, size: int) -> Batch:
         """`size` windows of the train split: `random` at offsets drawn from (seed, step); `shuffled` in an order drawn
         from the seed anew for each pass, so that a pass has each of the windows side by side once."""
@@ -80,12 +76,10 @@ class LanguageModelling(Task):
         return Batch({"tokens": tokens}, targets)
 
     def training_text(self) -> list[np.ndarray]:
-        """The token ids (N,) of each training document; of a large corpus, the first `TEXT` tokens."""
+        """The token ids (N,) of each training document, among the first `TEXT` tokens."""
         train = self.corpus.tokens["train"]
         ends = self.corpus.ends["train"]
-        stop = len(train)
-        if self.corpus.folder is not None:
-            stop = min(stop, TEXT)
+        stop = min(len(train), TEXT)
         borders = [0, *ends[ends < stop].tolist(), stop]
         return [train[start:end] for start, end in pairwise(borders)]
 
@@ -132,7 +126,8 @@ class LanguageModelling(Task):
         """The tokens at `length` positions from each start, and those one position later."""
         import torch  # imported here because fingerprints are computed without torch
 
-        ids = windows(self.corpus.tokens[split], starts, length + 1)
+        tokens = self.corpus.tokens[split]
+        ids = np.stack([tokens[start : start + length + 1] for start in starts.tolist()])
         window = torch.from_numpy(ids.astype(np.int64))
         # Contiguous for any batch size, as a compiled model expects.
         return window[:, :-1].contiguous(), window[:, 1:].clone()
@@ -185,31 +180,16 @@ class HuggingFace(LanguageModelling):
 
 
 def shuffled(count: int, seed: int, first: int, size: int) -> np.ndarray:
-    """The places `first`, `first` + 1, … (size,) of a random order of 0 … count − 1, a new one after each `count`.
-
-    A Feistel network of four rounds on the least even number of bits that holds `count`; numbers beyond `count` are
-    sent through it again (Black & Rogaway 2002).
-    """
-    half = max(1, ((count - 1).bit_length() + 1) // 2)  # bits
-    order = np.empty(size, np.int64)
+    """The places `first`, `first` + 1, … (size,) of a random order of 0 … count − 1, a new one after each `count`."""
     passes, places = np.divmod(np.arange(first, first + size), count)
-    for number in np.unique(passes):
-        keys = generator("order", seed, number).integers(0, 2**64, size=4, dtype=np.uint64)
+    order = np.empty(size, np.int64)
+    for number in np.unique(passes).tolist():
         inside = passes == number
-        values = feistel(places[inside].astype(np.uint64), keys, half)
-        while (values >= count).any():
-            beyond = values >= count
-            values[beyond] = feistel(values[beyond], keys, half)
-        order[inside] = values
+        order[inside] = order_of_pass(count, seed, number)[places[inside]]
     return order
 
 
-def feistel(values: np.ndarray, keys: np.ndarray, half: int) -> np.ndarray:
-    """A permutation of the numbers of 2 · `half` bits, one round per key: L, R -> R, L xor f(R + key)."""
-    left = values >> np.uint64(half)
-    right = values & np.uint64((1 << half) - 1)
-    for key in keys:
-        mixed = (right + key) * FACTOR
-        mixed = (mixed ^ (mixed >> np.uint64(32))) * FACTOR
-        left, right = right, left ^ (mixed >> np.uint64(64 - half))
-    return left << np.uint64(half) | right
+@functools.lru_cache(2)
+def order_of_pass(count: int, seed: int, number: int) -> np.ndarray:
+    """A random order of 0 … count − 1, determined by the seed and the number of the pass."""
+    return generator("order", seed, number).permutation(count)

@@ -1,5 +1,8 @@
-"""The corpus of a text.  Texts of 64 MB and more are tokenised once by `datasets`, in a process per core, into files of
-ids with an index; documents are held out by a hash of their content, and near-copies of them are not looked for."""
+"""The corpus of a source of documents: split, tokenised once, and kept in the cache.
+
+Below 64 MB this is done in memory, and near-copies of a document are in one split.  Larger texts are tokenised by
+`datasets`, in a process per core; their documents are held out by a hash of their content.
+"""
 
 import contextlib
 import dataclasses
@@ -25,10 +28,9 @@ from ablate.data import corpus as corpora
 from ablate.data.corpus import (
     SPLITS,
     Corpus,
-    Shards,
+    cached,
     facts_of,
     folder_of,
-    load_corpus,
     locked,
     open_corpus,
     replaced,
@@ -37,60 +39,93 @@ from ablate.data.corpus import (
 )
 from ablate.data.documents import Document, Files, Given, stamp
 from ablate.data.rows import Rows
-from ablate.data.split import place
+from ablate.data.split import place, split_documents
 from ablate.data.tokenizer import SEPARATOR, check_size, codec, learn, units
 from ablate.runs.files import digest, file_digest
 
-LARGE = 64 << 20  # bytes of text from which it is prepared on disk; smaller ones are split by clusters
-HELD_OUT = 10_000_000  # tokens of a held-out split, about
+LARGE = 64 << 20  # bytes of text
+HELD_OUT = 10_000_000  # tokens of a held-out split of a large text, about
 PER_TOKEN = {"byte": 1, "char": 1}  # bytes of text, for the size of held-out splits; 4 for other tokenizers
 SAMPLE = 100_000_000  # bytes of training text that a vocabulary is learned from
 BATCH = 100  # documents that a process tokenises at a time
-FORMAT = 3  # raise it when the tokens of the same documents change
+FORMAT = 4  # raise it when the tokens of the same documents change
+LARGE_FORMAT = 3  # the same for large texts
 NOTE = "near-copies of held-out documents are not searched for in the training text, since it has 64 MB or more"
 GIVEN = "held-out documents are taken as they are: copies of training text in them are not looked for"
 
-Source = Files | Rows
+Source = Given | Files | Rows
 
 
-def corpus_of(source: Source | Given, tokenizer: str, vocab_size: int | None) -> Corpus:
-    """The corpus of these documents, from the cache or newly made.  Of a large one only the index is read, if its files
-    have the sizes that they had.  Raises ValueError."""
+def corpus_of(source: Source, tokenizer: str, vocab_size: int | None) -> Corpus:
+    """The corpus of a source, from the cache or newly made.  Raises ValueError, and Unprepared for a large text."""
     size = check_size(tokenizer, vocab_size)
-    if isinstance(source, Given):
-        return load_corpus({"train": source.documents}, tokenizer, size)
-    recipe = source.recipe() | {"format": FORMAT, "tokenizer": tokenizer, "size": size, "held_out": HELD_OUT}
-    if tokenizer.endswith(".json"):
-        recipe["learned"] = digest(learn(tokenizer, None, ()).encode())
-    folder = folder_of(recipe)
-    corpus = open_corpus(folder, contents=False)
-    if corpus is None and source.size() < LARGE:
-        return small_corpus(source, tokenizer, size)
-    if corpus is None:
-        if corpora.unprepared is not None:
-            corpora.unprepared.append(source.words)
-            raise corpora.Unprepared
-        with locked(folder):
-            corpus = open_corpus(folder, contents=False)
-            if corpus is None:
-                prepare_in_process(folder, source, tokenizer, size)
-                corpus = open_corpus(folder, contents=False)
-        assert corpus is not None
-    tokens = {split: Shards([ids]) for split, ids in corpus.tokens.items()}
-    return dataclasses.replace(corpus, tokens=tokens, folder=folder)
+    learned = learn(tokenizer, None, ()) if tokenizer.endswith(".json") else tokenizer
+    folder = folder_of([FORMAT, LARGE_FORMAT, source.recipe(), learned, size])
+    corpus = open_corpus(folder)
+    if corpus is not None:
+        return corpus
+    if source.size() < LARGE:
+        return cached(folder, lambda: make_corpus(source, tokenizer, size, learned))
+    if corpora.unprepared is not None:
+        corpora.unprepared.append(source.words)
+        raise corpora.Unprepared
+    with locked(folder):
+        corpus = open_corpus(folder)
+        if corpus is None:
+            prepare_in_process(folder, source, tokenizer, size)
+            corpus = open_corpus(folder)
+    assert corpus is not None
+    return corpus
 
 
-def small_corpus(source: Source, tokenizer: str, size: int | None) -> Corpus:
-    """The corpus of documents that fit into memory."""
+def make_corpus(source: Source, tokenizer: str, size: int | None, learned: str) -> Corpus:
+    """Split and tokenise documents in memory."""
     documents: dict[str, list[Document]] = {split: [] for split in source.splits}
     for split, part in source.parts():
         documents[split].extend(source.documents(split, part))
     if not documents["train"]:
         raise ValueError(f"{source.words} is empty; name what has text in it")
-    corpus = load_corpus(documents, tokenizer, size)
+    fingerprint = fingerprint_of(documents, f"{FORMAT} {learned} {size}")
+    end = SEPARATOR if any(len(group) > 1 for group in documents.values()) else ""
+    texts = {}
+    names = {}
+    for split, group in documents.items():
+        texts[split] = [units(*document, tokenizer, end) for document in group]
+        names[split] = [document.name for document in group]
+    by_document = True
     if len(documents) == 1:
-        return corpus
-    return dataclasses.replace(corpus, notes=[GIVEN, *corpus.notes])
+        lengths = [len(text) for text in texts["train"]]
+        parts, by_document = split_documents([document.text for document in documents["train"]], lengths)
+        names = {split: [names["train"][i] for i, _, _ in parts[split]] for split in SPLITS}
+        texts = {split: [texts["train"][i][start:stop] for i, start, stop in parts[split]] for split in SPLITS}
+    state = learn(tokenizer, size, texts["train"], [*texts["val"], *texts["test"]])
+    encoder = codec(tokenizer, state)
+    tokens = {}
+    ends = {}
+    sizes = {}
+    for split in SPLITS:
+        ids = [encoder.encode(text) for text in texts[split]]
+        tokens[split] = np.concatenate([np.empty(0, encoder.dtype), *ids])
+        ends[split] = np.cumsum([len(part) for part in ids], dtype=int)
+        sizes[split] = sum(len(text if isinstance(text, bytes) else text.encode()) for text in texts[split])
+    if tokenizer == "bpe":
+        # Another release of the library may merge differently, so the merges are part of the data's fingerprint.
+        fingerprint = digest(f"{fingerprint} {json.loads(state)['model']['merges']}".encode())[:32]
+    facts = facts_of(tokenizer, encoder.vocab, tokens, sizes)
+    if len(documents) > 1:
+        facts["notes"].insert(0, GIVEN)
+    return Corpus(fingerprint=fingerprint, names=names, ends=ends, state=state, by_document=by_document, **facts)
+
+
+def fingerprint_of(documents: dict[str, list[Document]], settings: str) -> str:
+    """A digest of the names and texts of documents, and of how they are tokenised."""
+    content = hashlib.sha256(f"{settings} {len(documents['train'])}".encode())
+    for split, group in documents.items():
+        if split != "train":
+            content.update(f"\n{split} {len(group)}".encode())
+        for document in group:
+            content.update(f"\n{document.name} {len(document.text)}\n".encode() + document.text)
+    return content.hexdigest()[:32]
 
 
 def prepare_in_process(folder: Path, source: Source, tokenizer: str, size: int | None) -> None:
@@ -110,7 +145,7 @@ def main() -> None:
     """The process that prepares a corpus; it ends when its standard input does, which its parent holds."""
     threading.Thread(target=end_with_parent, daemon=True).start()
     folder, kind, settings, tokenizer, size = json.loads(sys.argv[-1])
-    source: Source = Files(**settings) if kind == "Files" else Rows(**settings)
+    source = Files(**settings) if kind == "Files" else Rows(**settings)
     try:
         prepare(Path(folder), source, tokenizer, size)
     except Exception as error:
@@ -224,7 +259,7 @@ def write_corpus(work: Path, coded: Any, tokenizer: str, state: str, note: str) 
     facts = facts_of(tokenizer, encoder.vocab, tokens, sizes)
     facts["notes"].insert(0, note)
     corpus = Corpus(
-        fingerprint=digest(json.dumps([FORMAT, encoder.vocab, encoder.dtype.name, digests]).encode())[:32],
+        fingerprint=digest(json.dumps([LARGE_FORMAT, encoder.vocab, encoder.dtype.name, digests]).encode())[:32],
         names=names,
         ends={split: np.cumsum(lengths[split]) for split in SPLITS},
         state=state,

@@ -1,7 +1,6 @@
 """Documents in a text column of a Hugging Face dataset, from the hub or from a folder of `save_to_disk`."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +11,6 @@ from ablate.config.extra import extra
 from ablate.data.documents import ROWS, Document, as_bytes, stamp
 from ablate.formatting import instead
 
-PATIENCE = 5.0  # seconds to wait for the hub
 PART = 10_000  # rows that one process reads at a time
 
 
@@ -77,18 +75,12 @@ class Rows:
         return folder if folder.exists() else None
 
     def load(self) -> Any:
-        """The dataset, or several by split: from its folder, from the library's cache, or from the hub.  Raises
+        """The dataset, or several by split: from its folder, or from the hub and the library's cache.  Raises
         ValueError."""
         datasets = extra("datasets", "data=hf")
         try:
             if self.folder is not None:
                 return datasets.load_from_disk(str(self.folder))
-            try:
-                with offline():
-                    return datasets.load_dataset(self.name, self.config)
-            except Exception:  # not cached, or incomplete
-                if not answers():
-                    raise
             return datasets.load_dataset(self.name, self.config)
         except Exception as error:  # of the library: a folder can hold anything, and the hub refuse it
             why = one_line(error)[:200]
@@ -125,29 +117,3 @@ class Rows:
                 if text.strip():
                     yield Document(f"{self.splits[split]}/{number}", text)
                 number += 1
-
-
-@contextmanager
-def offline() -> Iterator[None]:
-    """Restrict the libraries to local files; otherwise they retry an unreachable hub for minutes."""
-    modules = [extra("datasets.config", "data=hf"), extra("huggingface_hub.constants", "data=hf")]
-    before = [module.HF_HUB_OFFLINE for module in modules]
-    try:
-        for module in modules:
-            module.HF_HUB_OFFLINE = True
-        yield
-    finally:
-        for module, value in zip(modules, before, strict=True):
-            module.HF_HUB_OFFLINE = value
-
-
-def answers() -> bool:
-    """Whether the hub can be reached, and offline mode is not set."""
-    constants = extra("huggingface_hub.constants", "data=hf")
-    if constants.HF_HUB_OFFLINE:
-        return False
-    try:
-        extra("huggingface_hub.utils", "data=hf").get_session().head(constants.ENDPOINT, timeout=PATIENCE)
-    except Exception:  # the error depends on the HTTP client
-        return False
-    return True

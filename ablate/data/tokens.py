@@ -1,32 +1,26 @@
 """`data=tokens`: tokens that another program made, in files of nanoGPT, llm.c or OLMo."""
 
 import dataclasses
-import hashlib
 import json
 import re
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ablate.config.errors import one_line
-from ablate.config.import_path import cores
 from ablate.config.ranges import at_least, within
 from ablate.data.corpus import Corpus, Shards, cached, facts_of, folder_of
 from ablate.data.documents import find_files, stamp
 from ablate.data.language import LanguageModelling
-from ablate.runs.files import digest
+from ablate.runs.files import digest, file_digest
 
 HEADERS = {20240520: "uint16", 20240801: "uint32"}  # llm.c: the first of 256 int32; the third is the number of tokens
 HEADER = 1024  # bytes
 NUMPY = b"\x93NUMPY"
 HELD_OUT = re.compile("(?<![a-z])(val|test)")  # how words begin in the names of held-out shards
-WIDTHS = ("int64", "uint32", "uint16", "uint8")  # of raw shards, the widest first
-KINDS = (*WIDTHS, "int32")
-SAMPLE = 1 << 16  # bytes of a raw shard that its width is found from
-BLOCK = 1 << 22  # bytes of a shard that are read at a time
+KINDS = ("uint16", "uint32", "uint8", "int32", "int64")
 MANY = 32  # ids, of which every second is not small by chance
 SLOW = 1 << 30  # bytes that take a while to read
 NOTE = "held-out shards are taken as they are: copies of training text in them are not looked for"
@@ -57,11 +51,6 @@ class Tokens(LanguageModelling):
         corpus: Corpus = source.corpus()
         return corpus
 
-    def verified(self) -> bool:
-        """Whether all shards hold what they held; reads them all."""
-        files = self.source.files()
-        return self.fingerprint == self.source.read_all(files, self.source.open_all(files)).fingerprint
-
 
 @dataclasses.dataclass(frozen=True)
 class TokenFiles:
@@ -86,12 +75,12 @@ class TokenFiles:
     def corpus(self) -> Corpus:
         """The corpus; reads all shards once, and then only their sizes and times.  Raises ValueError."""
         files = self.files()
-        arrays = self.open_all(files)
-        stamps = [[str(file.absolute()), *stamp(file)] for file in arrays]
+        shards = {split: [self.open(file) for file in files[split]] for split in files}
+        stamps = [[str(file.absolute()), *stamp(file)] for split in files for file in files[split]]
         folder = folder_of([dataclasses.asdict(self), stamps])
-        corpus = cached(folder, lambda: self.read_all(files, arrays))
-        tokens = tokens_of(files, arrays, int(corpus.ends["val"][-1]))
-        return dataclasses.replace(corpus, tokens=tokens, folder=folder)
+        corpus = cached(folder, lambda: self.read_all(files, shards))
+        border = int(corpus.ends["val"][-1]) if files["val"] == files["test"] else 0
+        return dataclasses.replace(corpus, tokens=tokens_of(shards, border))
 
     def files(self) -> dict[str, list[Path]]:
         """The shards of each split; `val` and `test` are the same if names do not say which is for what."""
@@ -111,62 +100,48 @@ class TokenFiles:
         val = [file for file in held_out if file not in test] or test
         return {"train": train, "val": val, "test": test}
 
-    def open_all(self, splits: dict[str, list[Path]]) -> dict[Path, np.ndarray]:
-        """The ids in each shard, on disk.  Raises ValueError."""
-        return {file: self.open(file) for files in splits.values() for file in files}
-
     def open(self, file: Path) -> np.ndarray:
         """The ids in a shard, on disk.  Raises ValueError."""
         with open(file, "rb") as opened:
             head = opened.read(HEADER)
         magic = int.from_bytes(head[:4], "little")
         if head.startswith(NUMPY):
-            ids = open_numpy(file)
-        elif len(head) == HEADER and magic in HEADERS:
-            ids = open_raw(file, HEADERS[magic], HEADER)
-            count = int.from_bytes(head[8:12], "little")
-            if len(ids) != count:
-                raise ValueError(f"{file} is cut short: its header says {count:,} ids, and it holds {len(ids):,}")
-        else:
-            ids = open_raw(file, self.dtype or self.width_of(file))
-        if self.dtype not in (None, ids.dtype.name):
-            raise ValueError(f"data.dtype={self.dtype}, and {file} holds {ids.dtype.name}; leave it null")
+            return open_numpy(file)
+        if len(head) < HEADER or magic not in HEADERS:
+            usual = "uint16" if self.vocab_size <= 1 << 16 else "uint32"
+            return open_raw(file, self.dtype or usual)
+        ids = open_raw(file, HEADERS[magic], HEADER)
+        count = int.from_bytes(head[8:12], "little")
+        if len(ids) != count:
+            raise ValueError(f"{file} is cut short: its header says {count:,} ids, and it holds {len(ids):,}")
         return ids
 
-    def width_of(self, file: Path) -> str:
-        """The type of raw ids: the widest that holds the vocabulary and at which all of a sample are below it.  Raises
-        ValueError."""
-        for width in WIDTHS:
-            ids = np.fromfile(file, width, SAMPLE // np.dtype(width).itemsize)
-            if np.iinfo(width).max + 1 >= self.vocab_size and ((ids >= 0) & (ids < self.vocab_size)).all():
-                return width
-        usual = "uint16" if self.vocab_size <= 1 << 16 else "uint32"
-        most = int(np.fromfile(file, usual, SAMPLE // np.dtype(usual).itemsize).max())
-        why = f"its ids go up to {most:,} as {usual}, beyond data.vocab_size={self.vocab_size}"
-        raise ValueError(f"{file}: {why}; it is of another vocabulary, or write data.dtype={', '.join(KINDS)}")
-
-    def read_all(self, files: dict[str, list[Path]], arrays: dict[Path, np.ndarray]) -> Corpus:
+    def read_all(self, files: dict[str, list[Path]], shards: dict[str, list[np.ndarray]]) -> Corpus:
         """Read all shards: check the ids, and compute what is known of them.  Raises ValueError."""
-        total = sum(array.nbytes for array in arrays.values())
+        total = sum(ids.nbytes for split in shards for ids in shards[split])
         if total > SLOW:
             print(f"ablate: {self.title}: reading {total / 1e9:.0f} GB of tokens, once", file=sys.stderr, flush=True)
-        with ThreadPoolExecutor(cores()) as pool:
-            digests = dict(zip(arrays, pool.map(self.read_shard, arrays, arrays.values()), strict=True))
-        half = sum(len(arrays[file]) for file in files["test"]) // 2
+        digests: dict[str, list[str]] = {}
+        for split in files:
+            for file, ids in zip(files[split], shards[split], strict=True):
+                self.check(file, ids)
+                digests.setdefault(split, []).append(file_digest(file, *stamp(file)))
+        border = 0
         if files["val"] == files["test"]:  # cut at the end of a document, if there is one inside
-            inner = self.ends(tokens_of(files, arrays, 0)["test"])[:-1]
+            held_out = Shards(shards["test"])
+            border = len(held_out) // 2
+            inner = self.ends(held_out)[:-1]
             if len(inner):
-                half = int(inner[np.abs(inner - half).argmin()])
-        tokens = tokens_of(files, arrays, half)
+                border = int(inner[np.abs(inner - border).argmin()])
+        tokens = tokens_of(shards, border)
         ends = {split: self.ends(tokens[split]) for split in ("val", "test")}
         if self.end is not None and len(ends["test"]) < 2:
             raise ValueError(f"data.end={self.end} ends no document within the test split; leave it null")
         names = {split: [f"document {i}" for i in range(len(ends[split]))] for split in ends}
-        content = [[[digests[file] for file in files[split]] for split in files], half, self.vocab_size]
         facts = facts_of("token", self.vocab_size, tokens, {})
         facts["notes"] = [NOTE]
         return Corpus(
-            fingerprint=digest(json.dumps(content).encode())[:32],
+            fingerprint=digest(json.dumps([list(digests.values()), border, self.vocab_size]).encode())[:32],
             names={"train": []} | names,
             ends={"train": np.array([len(tokens["train"])])} | ends,
             state="",
@@ -174,38 +149,28 @@ class TokenFiles:
             **facts,
         )
 
-    def read_shard(self, file: Path, array: np.ndarray) -> str:
-        """The digest of a shard.  Raises ValueError for ids that cannot be."""
-        least = 0
-        even = 0  # the largest at even places
-        odd = 0
-        with open(file, "rb") as opened:  # not through the memory map, whose pages count as this process's memory
-            total = hashlib.sha256(opened.read(array.offset))  # type: ignore[attr-defined]
-            while block := opened.read(BLOCK):
-                total.update(block)
-                ids = np.frombuffer(block, array.dtype)
-                least = min(least, int(ids.min()))
-                even = max(even, int(ids[::2].max()))
-                odd = max(odd, int(ids[1::2].max(initial=0)))
-        if least < 0:
-            raise ValueError(f"{file}: its ids go down to {least:,}; write another data.dtype")
-        if max(even, odd) >= self.vocab_size:
-            why = f"its ids go up to {max(even, odd):,}, beyond data.vocab_size={self.vocab_size}"
-            raise ValueError(f"{file}: {why}; it is of another vocabulary, or data.dtype is another")
+    def check(self, file: Path, ids: np.ndarray) -> None:
+        """Raise ValueError for ids that are not of the vocabulary, or that look like halves of wider ones."""
+        least = int(ids.min())
+        even = int(ids[::2].max())
+        odd = int(ids[1::2].max(initial=0))
         small = min(even, odd)
         large = max(even, odd)
-        if len(array) >= MANY and (small == 0 < large or small < 256 <= large):
-            why = f"every second id is {'0' if small == 0 else 'below 256'}, as if ids were wider than {array.dtype}"
-            raise ValueError(f"{file}: {why}; write another data.dtype, or leave it null")
-        return total.hexdigest()
+        if least < 0:
+            raise ValueError(f"{file}: its ids go down to {least:,}; write another data.dtype")
+        if large >= self.vocab_size:
+            why = f"its ids go up to {large:,} as {ids.dtype}, beyond data.vocab_size={self.vocab_size}"
+            raise ValueError(f"{file}: {why}; it is of another vocabulary, or write data.dtype={', '.join(KINDS)}")
+        if len(ids) >= MANY and (small == 0 < large or small < 256 <= large):
+            why = f"every second id is {'0' if small == 0 else 'below 256'}, as if ids were wider than {ids.dtype}"
+            raise ValueError(f"{file}: {why}; write another data.dtype, of {', '.join(KINDS)}")
 
     def ends(self, tokens: Shards) -> np.ndarray:
         """One past the last token of each document of a held-out split, which also ends the last."""
-        ends = [np.array([len(tokens)])]
+        ends = np.array([len(tokens)])
         if self.end is not None:
-            for start in range(0, len(tokens), BLOCK):
-                ends.append(start + 1 + np.flatnonzero(tokens[start : start + BLOCK] == self.end))
-        return np.unique(np.concatenate(ends))
+            ends = np.append(1 + np.flatnonzero(tokens[:] == self.end), ends)
+        return np.unique(ends)
 
 
 def find_shards(path: str, key: str) -> list[Path]:
@@ -216,12 +181,12 @@ def find_shards(path: str, key: str) -> list[Path]:
 def open_numpy(file: Path) -> np.ndarray:
     """The ids of an array that NumPy saved, on disk.  Raises ValueError."""
     try:
-        array: np.ndarray = np.load(file, mmap_mode="r")
+        ids: np.ndarray = np.load(file, mmap_mode="r")
     except (ValueError, EOFError, SyntaxError) as error:  # its header can hold anything
         raise ValueError(f"{file} is cut short or no array of NumPy ({one_line(error)[:120]})") from None
-    if array.ndim != 1 or array.dtype.name not in KINDS:
-        raise ValueError(f"{file} holds {array.dtype.name} {array.shape}, not a row of {', '.join(KINDS)}")
-    return array
+    if ids.ndim != 1 or ids.dtype.name not in KINDS:
+        raise ValueError(f"{file} holds {ids.dtype.name} {ids.shape}, not a row of {', '.join(KINDS)}")
+    return ids
 
 
 def open_raw(file: Path, kind: str, start: int = 0) -> np.ndarray:
@@ -232,11 +197,10 @@ def open_raw(file: Path, kind: str, start: int = 0) -> np.ndarray:
     return np.memmap(file, kind, "r", offset=start)
 
 
-def tokens_of(files: dict[str, list[Path]], arrays: dict[Path, np.ndarray], half: int) -> dict[str, Shards]:
-    """The tokens of each split; `half` of the held-out ones are for validation if names do not say which."""
-    tokens = {split: Shards(arrays[file] for file in files[split]) for split in files}
-    if files["val"] == files["test"]:
-        parts = tokens["test"].parts
-        tokens["val"] = Shards(parts, 0, half)
-        tokens["test"] = Shards(parts, half)
+def tokens_of(shards: dict[str, list[np.ndarray]], border: int) -> dict[str, Shards]:
+    """The tokens of each split; the first `border` held-out ones are for validation if names do not say which."""
+    tokens = {split: Shards(shards[split]) for split in shards}
+    if border:
+        tokens["val"] = Shards(shards["test"], 0, border)
+        tokens["test"] = Shards(shards["test"], border)
     return tokens

@@ -16,6 +16,7 @@ from corpora import flip, load, some_documents, streams, texts_of
 
 from ablate.data import corpus as module
 from ablate.data import documents as reading
+from ablate.data import prepare
 from ablate.data.corpus import SPLITS, Corpus, Shards, cache_folder, yardsticks
 from ablate.data.documents import Document
 from ablate.runs.files import write_json
@@ -65,7 +66,7 @@ def test_what_cannot_be_tokenised_is_named(empty_cache: Path, tokenizer: str) ->
 def test_a_second_load_is_equal_and_makes_nothing(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = load(some_documents(), "char")
     before = {file: file.stat().st_mtime_ns for file in empty_cache.rglob("*")}
-    monkeypatch.setattr(module, "make_corpus", None)
+    monkeypatch.setattr(prepare, "make_corpus", None)
     second = load(some_documents(), "char")
     assert same(first, second)
     assert before == {file: file.stat().st_mtime_ns for file in empty_cache.rglob("*")}
@@ -132,7 +133,7 @@ def test_a_damaged_cache_met_by_several_is_made_once(empty_cache: Path, monkeypa
                 looked.once = True
                 all_have_looked.wait(10)
 
-    monkeypatch.setattr(module, "open_corpus", slow_read)
+    monkeypatch.setattr(prepare, "open_corpus", slow_read)
     monkeypatch.setattr(module, "save_corpus", lambda *arguments: written.append(1) or write(*arguments))
     threads = [threading.Thread(target=lambda: loaded.append(load(some_documents()))) for _ in range(4)]
     for thread in threads:
@@ -159,11 +160,9 @@ def test_processes_without_locks_make_a_corpus_side_by_side(empty_cache: Path, m
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, None), (9, 61), (10, 11)])
-def test_shards_read_as_one(tmp_path: Path, start: int, stop: int | None) -> None:
+def test_shards_read_as_one(start: int, stop: int | None) -> None:
     ids = np.arange(100, dtype=np.uint16)
-    ids.tofile(tmp_path / "ids")
-    file = np.memmap(tmp_path / "ids", np.uint16, "r")
-    shards = Shards([file[:10], file[10:11], file[11:60], file[60:]], start, stop)
+    shards = Shards([ids[:10], ids[10:11], ids[11:60], ids[60:]], start, stop)
     expected = ids[start:stop]
     assert len(shards) == len(expected)
     for places in (slice(None), slice(1, 3), slice(7, 52), slice(5, 5), slice(len(expected) - 1, None)):
@@ -223,7 +222,7 @@ def test_yardsticks_by_brute_force(vocab: int, dtype: type, block: int, monkeypa
 
 
 def test_stdlib_is_source_alone() -> None:
-    documents = reading.standard_library().documents
+    documents = reading.standard_library().texts
     names = [document.name for document in documents]
     assert len(names) == len(set(names)) > 400 and {"ast.py", "json/decoder.py", "collections/__init__.py"} <= {*names}
     for name in names:

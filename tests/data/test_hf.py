@@ -1,4 +1,4 @@
-"""`data=hf`: datasets saved on disk; no hub is asked for anything, and none that is asked can make anybody wait."""
+"""`data=hf`: datasets saved on disk; no hub is asked for anything."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from corpora import some_texts, texts_of
 
-from ablate.data import rows as module
 from ablate.data.corpus import SPLITS
 from ablate.data.language import HuggingFace
 from ablate.data.prepare import corpus_of
@@ -82,45 +81,10 @@ def test_what_is_not_there_is_named(
     assert words in refused(str(saved / name), config, split, column)
 
 
-@pytest.mark.parametrize("answers", [False, True])
-def test_the_hub_is_asked_only_if_it_answers(datasets: Any, monkeypatch: pytest.MonkeyPatch, answers: bool) -> None:
-    """The library looks at its cache first, kept from the network."""
-    from huggingface_hub import constants
-
-    online = (datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE)
-    asked = []
-
-    def load(*_: Any) -> Any:
-        asked.append((datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE))
-        if asked[-1] == (True, True):
-            raise FileNotFoundError("nowhere\nat all")
+def test_a_name_of_the_hub_is_asked_for_there(datasets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(name: str, config: str) -> Any:
+        assert (name, config) == ("some/name", "small")
         return datasets.DatasetDict({"train": datasets.Dataset.from_dict({"text": some_texts(3)})})
 
-    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets, "load_dataset", load)
-    monkeypatch.setattr(module, "answers", lambda: answers)
-    if answers:
-        assert read_rows("some/name", "small", "train", "text") == some_texts(3)
-    else:
-        assert "data.name=some/name cannot be loaded (FileNotFoundError: nowhere)" in refused(
-            "some/name", None, "train", "text"
-        )
-    assert asked[0] == (True, True) and len(asked) == 1 + answers
-    assert online[1] == constants.HF_HUB_OFFLINE and not datasets.config.HF_HUB_OFFLINE
-
-
-def test_the_hub_is_asked_with_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    from huggingface_hub import constants, utils
-
-    class Session:
-        def head(self, _: str, timeout: float) -> None:
-            assert timeout <= 10
-            raise TimeoutError
-
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(utils, "get_session", Session)
-    assert not module.answers()
-    monkeypatch.setattr(Session, "head", lambda *_, timeout: None)
-    assert module.answers()
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert not module.answers()
+    assert read_rows("some/name", "small", "train", "text") == some_texts(3)
