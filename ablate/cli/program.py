@@ -12,7 +12,7 @@ from ablate.formatting import counted
 from ablate.formatting.streams import echo
 from ablate.planning.program import plan_program
 from ablate.planning.runs import Plan
-from ablate.program.checks import seed_ignored, values_ignored
+from ablate.program.checks import seed_ignored, steps_reached, values_ignored
 
 if TYPE_CHECKING:
     from ablate.runs.study import Study
@@ -48,6 +48,9 @@ def study(command: str, words: Sequence[str]) -> Outcome:
     results = terminal.study
     if results is None:
         return Outcome(code, None, terminal.remarks)
+    if "budget=wallclock" in words:
+        steps = results.runs.dropna(subset="steps").groupby("label", sort=False)["steps"]
+        terminal.remark(steps_reached({str(label): of_cell.tolist() for label, of_cell in steps}))
     if results.runs["status"].eq("done").all():  # else it was said when the runs were stopped
         for line in ignored(results):
             terminal.remark(line)

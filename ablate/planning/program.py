@@ -79,9 +79,22 @@ def plan_program(command: str, words: Sequence[str]) -> Plan:
     study = study_of_program(request, design, config, composed_of)
     study = dataclasses.replace(study, command=typed_command, request=request)
     plan = dataclasses.replace(next_round(study), launcher=request.launcher)
-    is_first = "missing" in plan.statuses.values()
-    notes = [OUT_UNUSED] if is_first and "out" not in request.fields else []
+    notes = notes_on(request) if plan.todo else []
     return dataclasses.replace(plan, notes=[*plan.notes, *notes])
+
+
+def notes_on(request: Request) -> list[str]:
+    """What may make runs of a command affect each other."""
+    notes = []
+    if "out" not in request.fields:
+        notes.append(OUT_UNUSED)
+    values = [value for of_setting in request.settings.values() for value in of_setting]
+    device = re.search(r"\bcuda:[1-9]\d*", " ".join([*request.template.words, *values]))
+    if device:
+        notes.append(f"{device[0]}: where there are several GPUs each run is given one, which it sees as cuda:0")
+    if "budget" in request.options and int(request.options.get("parallel", "1")) > 1:
+        notes.append("runs at a time share this machine, so that each reaches fewer steps in its time")
+    return notes
 
 
 def missing_file(request: Request) -> list[Problem]:

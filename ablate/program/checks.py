@@ -37,6 +37,14 @@ def literal_seed(program: str) -> str:
     return ""
 
 
+def steps_reached(steps: Mapping[str, Sequence[float]]) -> str:
+    """The steps that the runs of each configuration reached in their time, given by configuration."""
+    parts = []
+    for label, of_cell in steps.items():
+        parts.append(f"{label} {min(of_cell):,.0f} to {max(of_cell):,.0f}")
+    return f"steps in the time given: {'; '.join(parts)}" if parts else ""
+
+
 def values_ignored(manifest: Manifest, results: Mapping[tuple[str, int], float]) -> list[str]:
     """That two values have the same results at every seed, with at least two of them."""
     lines = []

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ablate.program.event_files import read_tensorboard, read_wandb
 from ablate.runs.logs import VALUE, read_log
 from ablate.runs.readers import FAULTS, read_table_log, read_trainer
 
@@ -62,6 +63,10 @@ def rows_in(file: Path) -> list[Row]:
             rows = read_trainer(file).rows
         elif file.suffix in TABLES:
             rows = read_table_log(file).rows
+        elif file.name.startswith("events.out.tfevents."):
+            rows = read_tensorboard(file)
+        elif file.suffix == ".wandb":
+            rows = read_wandb(file)
         else:
             rows = []
     except FAULTS:

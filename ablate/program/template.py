@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from ablate.config.errors import Problem
 
 FIELD = re.compile(r"(\{\{)|(\}\})|\{([^{}?]*)(?:\?([^{}]*))?\}|([{}])")
+QUOTED = re.compile(r"(-[\w-]+=)?(['\"])\{[^{}]*\}\2")
 ARGUMENTS = "args"
 OF_A_RUN = ("seed", "out")  # what differs between the runs of a configuration
 TRUE = ("true", "1", "yes", "on")
@@ -82,6 +83,8 @@ def read_template(text: str, in_shell: bool = False) -> tuple[Template, list[Pro
     problems = []
     for word in words:
         problems += field_problems(word, "command")
+        if not in_shell and QUOTED.fullmatch(word):
+            problems.append(Problem("command", f"{word} keeps its quotes, since no shell reads it; leave them out"))
     return Template(words, in_shell), problems
 
 

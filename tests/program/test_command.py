@@ -1,5 +1,6 @@
 """`ablate command` on small programs that do what programs do: print, write, crash, hang, ignore their seed."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -15,6 +16,10 @@ from small_program import COMMAND, NOISE, TRAIN, WORDS, errors, results, run
 
 import ablate
 from ablate.config.errors import PlanError
+from ablate.execution.run_program import run_program
+from ablate.execution.signals import DiskFull
+from ablate.planning.program import plan_program
+from ablate.program.devices import places
 from ablate.runs.manifest import newest_study, read_manifest
 
 Capture = pytest.CaptureFixture[str]
@@ -203,10 +208,13 @@ def test_a_timeout_ends_the_program_and_what_it_started(program: Path) -> None:
     assert errors()[0].startswith("it had not ended after 2.0 s")
 
 
-def test_at_a_budget_counts_what_was_reached(program: Path) -> None:
+def test_at_a_budget_counts_what_was_reached(program: Path, capsys: Capture) -> None:
     program.write_text(TRAIN + "import time\ntime.sleep(600)\n")
-    assert run(*WORDS, "seeds=1", "timeout=2s", "budget=wallclock") == 0
+    assert run(*WORDS, "seeds=1", "timeout=2s", "budget=wallclock", "parallel=2") == 0
     assert {result["status"] for result in results()} == {"done"}
+    text = capsys.readouterr().err
+    assert "steps in the time given: bias=0 20 to 20; bias=1 20 to 20" in text
+    assert "runs at a time share this machine" in text
 
 
 def test_a_program_that_ignores_sigterm_is_killed(program: Path) -> None:
@@ -228,6 +236,64 @@ def test_much_output_is_kept_within_a_limit(program: Path) -> None:
 def test_a_process_left_behind_does_not_hold_a_run_up(program: Path) -> None:
     program.write_text(f"import os\nif os.fork() == 0:\n    import time\n    time.sleep(600)\n{TRAIN}")
     assert run(*WORDS, "seeds=1") == 0
+
+
+def test_a_file_that_may_not_grow_fails_its_run_alone(program: Path, capsys: Capture) -> None:
+    program.write_text(f"""{TRAIN}import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+if options.bias == "1":
+    pathlib.Path(options.out, "weights").write_bytes(bytes(10_000))
+""")
+    assert run(*WORDS, "seeds=2") == 1
+    assert sorted(str(result["status"]) for result in results()) == ["done", "done", "failed", "failed"]
+    assert "File too large" in errors()[0]
+    assert capsys.readouterr().out.count("failed: bias=1") == 2
+
+
+def test_a_full_disk_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(folder: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(folder))
+
+    monkeypatch.setattr("ablate.execution.run_program.remove_large", full)
+    order = plan_program(COMMAND, [*WORDS, "seeds=1"]).orders()[0]
+    with pytest.raises(DiskFull):
+        run_program(order, lambda: False)
+
+
+@pytest.mark.parametrize("in_shell", ["true", "false"])
+def test_values_reach_the_program_as_they_are(program: Path, in_shell: str) -> None:
+    program.write_text("import sys\nprint(len(sys.argv), repr(sys.argv[1]), 'score:', sys.argv[2])\n")
+    odd = "a b'; echo $HOME #"
+    words = [f"x={odd},c", "metric=score", "better=max", "seeds=[5]", f"shell={in_shell}"]
+    study = ablate.command(f"{sys.executable} train.py {{x}} {{seed}}", *words)
+    assert study.runs["score"].tolist() == [5.0, 5.0]
+    output = (study.run(f"x={odd}", 5).run.folder / "output.txt").read_text()
+    assert output.startswith(f"3 {odd!r}")
+
+
+@pytest.mark.parametrize(
+    ("words", "devices"), [([], {"3", "5"}), (["parallel=1"], {"3"}), (["env.CUDA_VISIBLE_DEVICES=7"], {"7"})]
+)
+def test_each_run_at_a_time_has_a_gpu(
+    program: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], devices: set[str]
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    program.write_text(f"import os, time\nprint(os.environ['CUDA_VISIBLE_DEVICES'])\ntime.sleep(0.3)\n{TRAIN}")
+    assert run(*WORDS, "seeds=2", *words) == 0
+    printed = [file.read_text().splitlines()[0] for file in Path("results").rglob("output.txt")]
+    assert {*printed} == devices
+
+
+def test_a_gpu_in_the_command_is_named(capsys: Capture) -> None:
+    command = f"{COMMAND} --device={{device}}"
+    run(*WORDS, "device=cuda:1", "dry_run=true", command=command)
+    assert "cuda:1: where there are several GPUs each run is given one" in capsys.readouterr().out
+
+
+def test_without_gpus_as_many_run_at_a_time_as_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert places(None) == [{}]
+    assert places(3) == [{}, {}, {}]
 
 
 def test_a_killed_study_goes_on_with_what_is_missing(program: Path, tmp_path: Path) -> None:

@@ -56,6 +56,39 @@ def test_files_of_a_run(tmp_path: Path, name: str, content: str) -> None:
     assert value_of("nothing here", tmp_path) == 2.25
 
 
+def test_event_files_of_tensorboard(tmp_path: Path) -> None:
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(tmp_path / "logs") as writer:
+        for step, loss in ((10, 2.6), (20, 2.25)):
+            writer.add_scalar("val/loss", loss, step)
+            writer.add_scalar("lr", 0.1, step)
+    [source] = sources_of("", tmp_path, "val/loss")
+    assert [row["step"] for row in source.rows] == [10, 20]
+    assert value_of("", tmp_path) == 2.25
+
+
+def test_an_offline_run_of_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import wandb
+
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    with wandb.init(project="x", mode="offline", dir=tmp_path) as run:
+        for step, loss in ((10, 2.6), (20, 2.25)):
+            run.log({"val/loss": loss}, step=step)
+        run.summary["score"] = 0.5
+    wandb.teardown()
+    [source] = sources_of("", tmp_path, "val/loss")
+    assert [row["step"] for row in source.rows if "step" in row] == [10, 20]
+    assert value_of("", tmp_path) == 2.25
+    assert value_of("", tmp_path, "score") == 0.5
+
+
+@pytest.mark.parametrize("name", ["events.out.tfevents.1.host", "run-1.wandb"])
+def test_a_damaged_log_is_no_source(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"not this" * 100)
+    assert value_of(LINES, tmp_path) == 2.25
+
+
 def test_a_file_that_a_crash_cut_short_is_no_source(tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text('{"val/loss": 2.2')
     assert value_of(LINES, tmp_path) == 2.25

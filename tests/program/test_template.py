@@ -43,6 +43,7 @@ def test_values_are_quoted_for_a_shell() -> None:
         ("train.py --x={", "single brace"),
         ("train.py {}", "field without a name"),
         ("train.py --x={args}", "a word of its own"),
+        ("train.py --x=\"'{x}'\"", "keeps its quotes, since no shell reads it"),
     ],
 )
 def test_mistakes_in_a_command(text: str, message: str) -> None:
