@@ -1,14 +1,10 @@
 """Claims, such as {less: [{ffn: swiglu}, {ffn: [mlp, gelu]}]}: their grammar, and the weights of each side's cells."""
 
 import dataclasses
-import itertools
 import json
 import math
-import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
-
-import msgspec
 
 from ablate.config.choices import unzipped
 from ablate.config.designs import RUNG
@@ -21,7 +17,6 @@ BOUNDED = ("equivalent", "not_greater", "not_less")  # bound a difference by a m
 DIFFERENCES = ("less", "greater", *BOUNDED)  # compare two means
 RELATIONS = (*DIFFERENCES, "diverges_more", "rank_correlates", "multiplier")
 MEANT = {"lower": "less", "smaller": "less", "higher": "greater", "larger": "greater", "equal": "equivalent"}
-BOUNDS = ("above", "below")  # of a multiplier
 SOLVED = "test/solved"
 NOT_IN_STEPS = (*SPEED, SOLVED)  # metrics that training steps cannot be converted into
 
@@ -29,16 +24,7 @@ NOT_IN_STEPS = (*SPEED, SOLVED)  # metrics that training steps cannot be convert
 STATISTICS = ("recalibrated", "batch")
 
 LEVELS = "must map factors to levels; write {ffn: swiglu} or {ffn: [mlp, gelu]}"
-RANKS = "takes one factor's levels, at least 3, and as many published numbers"
-FORMS = {  # what each key of a claim takes
-    **dict.fromkeys(RELATIONS, "must be two sides; write [{ffn: swiglu}, {ffn: [mlp, gelu]}]"),
-    "rank_correlates": RANKS,
-    "metric": "must be one metric, or that of side one and that of side two: [ONE, OTHER]",
-    "margin": "must be a number above 0",
-    "at": LEVELS,
-    "than_at": LEVELS,
-    **dict.fromkeys(BOUNDS, "must be a number above 0"),
-}
+FORM = "write {less: [{ffn: swiglu}, {ffn: [mlp, gelu]}], metric: test/loss}"
 
 Number = int | float
 Level = str | int | float | bool | None  # a level of a factor
@@ -121,19 +107,10 @@ class Claim(Record):
         return self.rank_correlates[1] if self.rank_correlates else []
 
 
-TYPES = typing.get_type_hints(Claim)
-
-
 class Criterion(Record):
-    """A study's criterion of replication: how many of these claims (all without `at_least`) must be supported."""
+    """A study's criterion of replication: the claims that must all be supported."""
 
     of: list[str]
-    at_least: int | None = optional()
-
-    @property
-    def needed(self) -> int:
-        """The number of claims that must be supported."""
-        return len(self.of) if self.at_least is None else self.at_least
 
 
 class Leveled(Record):
@@ -147,14 +124,11 @@ class Leveled(Record):
 
 
 def plain_metric(metric: str) -> str:
-    """A metric's name without length and statistics."""
+    """A metric's name without length and statistics: test/loss of test/loss@512 and of test/loss_batch."""
     name = metric.partition("@")[0]
-    return name.partition("_")[0] if is_of_statistics(name) else name
-
-
-def is_of_statistics(metric: str) -> bool:
-    """Whether a metric is a loss with other statistics than the running ones, which most norms do not keep."""
-    return metric.partition("@")[0] in [f"test/loss_{statistics}" for statistics in STATISTICS]
+    for statistics in STATISTICS:
+        name = name.removesuffix(f"_{statistics}")
+    return name
 
 
 def levels_of(wanted: Any) -> list[Any]:
@@ -195,12 +169,9 @@ def holds(levels: dict[str, Level], side: Side) -> bool:
     for key, wanted in side.items():
         if key not in by_key:
             return False
-        level = by_key[key]
-        wanted_levels = levels_of(wanted)
-        # Compared also as typed, as levels of zipped keys are texts; but "null" can be the name of another level.
-        texts = [spell(each) for each in wanted_levels if each is not None or key not in levels]
-        is_typed = level is not None and spell(level) in texts
-        if level not in wanted_levels and not is_typed:
+        levels_wanted = levels_of(wanted)
+        texts = [spell(level) for level in levels_wanted]  # as levels of zipped keys are
+        if by_key[key] not in levels_wanted and spell(by_key[key]) not in texts:
             return False
     return True
 
@@ -239,57 +210,51 @@ def unnamed_levels(cell: Leveled, named: Collection[str]) -> tuple[tuple[str, st
 # The claims of a study file
 
 
-def read_claims(claims: Any, factors: dict[str, list[Any]], at: Any = None) -> tuple[dict[str, Claim], list[Problem]]:
-    """The valid claims over these factors, and the problems of all others; levels of `at` join each claim that does not
-    compare them."""
+def read_claims(claims: Any, factors: dict[str, list[Any]]) -> tuple[dict[str, Claim], list[Problem]]:
+    """The valid claims over these factors, and the problems of all others."""
     if not isinstance(claims, dict):
         return {}, [Problem("claims", "must be a mapping; write claims: {NAME: {less: [SIDE, SIDE]}}")]
-    problems = [Problem("at", message) for message in level_problems(at, factors)] if at is not None else []
-    common = {} if problems or at is None else at
     valid = {}
+    problems = []
     for name, content in claims.items():
-        claim, messages = read_claim(content, factors)
+        try:
+            claim = read_claim(content, factors)
+            messages = list(claim_problems(claim, factors))
+        except ValueError as error:
+            messages = [str(error)]
+        if not messages:
+            valid[name] = claim
         problems += [Problem(f"claims.{name}", message) for message in messages]
-        if claim is not None:
-            others = {key: level for key, level in common.items() if key not in claim.compared_factors}
-            valid[name] = dataclasses.replace(claim, at=others | claim.at)
     return valid, problems
 
 
-def read_claim(content: Any, factors: dict[str, list[Any]]) -> tuple[Claim | None, list[str]]:
-    """A claim over these factors, or everything that is wrong with it."""
+def read_claim(content: Any, factors: dict[str, list[Any]]) -> Claim:
+    """A claim whose entries have the right types.  Raises ValueError."""
     if not isinstance(content, dict):
-        return None, [f"{content!r} must be a mapping; write {{less: [SIDE, SIDE]}}"]
+        raise ValueError(f"{content!r} must be a mapping; {FORM}")
     if (RUNG in factors or "multiplier" in content) and isinstance(content.get("at"), int):
         content = content | {"at": {RUNG: content["at"]}}  # at: 4 is a rung
-    messages = []
-    for key, value in content.items():
-        if key not in FORMS:
-            messages.append(f"no such key: {key}; {instead(str(key), FORMS, MEANT)}")
-            continue
-        try:
-            msgspec.convert(value, TYPES[key])
-        except msgspec.ValidationError:
-            messages.append(f"{key}: {value!r} {FORMS[key]}")
-    if messages:
-        return None, messages
-    claim = parse(Claim, content)
-    messages = list(claim_problems(claim, factors))
-    return None if messages else claim, messages
+    try:
+        claim = parse(Claim, content)
+    except ValueError as error:
+        raise ValueError(f"{error}; {FORM}") from None
+    for key in claim.unread:
+        keys = [field.name for field in dataclasses.fields(Claim) if field.name != "unread"]
+        raise ValueError(f"no such key: {key}; {instead(str(key), keys, MEANT)}")
+    return claim
 
 
 def claim_problems(claim: Claim, factors: dict[str, list[Any]]) -> Iterator[str]:
     """What is wrong with a claim over these factors."""
-    if not claim.relations:
-        yield f"has no relation; write one of {', '.join(RELATIONS)}"
-    elif len(claim.relations) > 1:
-        yield f"has {' and '.join(claim.relations)}; make two claims of them"
-    else:
-        yield from side_problems(claim, factors)
-        yield from margin_problems(claim)
-        yield from bound_problems(claim, factors)
-        yield from place_problems(claim, factors)
-        yield from metric_problems_of(claim)
+    if len(claim.relations) != 1:
+        stated = " and ".join(claim.relations) or "no relation"
+        yield f"has {stated}; write one of {', '.join(RELATIONS)}"
+        return
+    yield from side_problems(claim, factors)
+    yield from margin_problems(claim)
+    yield from bound_problems(claim, factors)
+    yield from place_problems(claim, factors)
+    yield from metric_problems_of(claim)
 
 
 def side_problems(claim: Claim, factors: dict[str, list[Any]]) -> Iterator[str]:
@@ -301,16 +266,15 @@ def side_problems(claim: Claim, factors: dict[str, list[Any]]) -> Iterator[str]:
     if claim.rank_correlates:
         levels = levels_of(next(iter(sides[0].values()), None))
         if len(sides[0]) != 1 or len(levels) != len(claim.published) or len(levels) < 3:
-            yield f"{relation}: {RANKS}"
+            yield f"{relation}: takes one factor's levels, at least 3, and as many published numbers"
     elif sides[0] == sides[1] and len(claim.metrics) < 2:  # with two metrics both sides may be the same cells
         yield f"{relation}: both sides are {sides[0]}; write what differs"
 
 
-def level_problems(side: Any, factors: dict[str, list[Any]]) -> Iterator[str]:
+def level_problems(side: Levels | Side, factors: dict[str, list[Any]]) -> Iterator[str]:
     """What is wrong with levels of these factors, such as {ffn: swiglu}."""
-    if not isinstance(side, dict) or not side:
+    if not side:
         yield f"{side!r} {LEVELS}"
-        return
     for key, wanted in side.items():
         if key not in factors:
             yield f"{key} is not a factor of this study; {instead(str(key), factors)}"
@@ -318,9 +282,10 @@ def level_problems(side: Any, factors: dict[str, list[Any]]) -> Iterator[str]:
         levels = levels_of(wanted)
         if not levels:
             yield f"{key} has no levels; write at least one"
-        for i, level in enumerate(levels):
-            if level in levels[:i]:
+        for level in levels:
+            if levels.count(level) > 1:
                 yield f"{key} has {level} twice; write each level once"
+                break
             if level not in factors[key]:
                 text = level if isinstance(level, str) and "(" not in level else ""  # no spelling hints for numbers
                 yield f"{key} has no level {level}; {instead(text, map(str, factors[key]))}"
@@ -344,12 +309,13 @@ def margin_problems(claim: Claim) -> Iterator[str]:
 
 def bound_problems(claim: Claim, factors: dict[str, list[Any]]) -> Iterator[str]:
     """What is wrong with the bound of a multiplier, or with its rung."""
-    bounds = {name: getattr(claim, name) for name in BOUNDS if getattr(claim, name) is not None}
+    bounds = [bound for bound in (claim.above, claim.below) if bound is not None]
     if not claim.multiplier:
-        yield from (f"{name}: belongs to multiplier; write margin" for name in bounds)
+        if bounds:
+            yield "above and below belong to multiplier; write margin"
     elif RUNG not in factors:
         yield "multiplier: needs rungs; write design: ladder"
-    elif len(bounds) != 1 or not all(0 < bound < math.inf for bound in bounds.values()):
+    elif len(bounds) != 1 or not 0 < bounds[0] < math.inf:
         yield "multiplier: needs one bound above 0, above: 1.1 or below: 1.1"
     elif type(claim.at.get(RUNG)) is not int:
         yield f"multiplier: is that of one rung; write at: {len(factors[RUNG]) - 2}, say"
@@ -364,13 +330,8 @@ def place_problems(claim: Claim, factors: dict[str, list[Any]]) -> Iterator[str]
         if key in claim.compared_factors:
             yield f"at: {key} is what its sides compare; leave it out"
     for key, wanted in claim.than_at.items():
-        if key not in claim.at:
-            if key in factors:
-                yield f"than_at: at has no {key}; write there the level that is compared with {wanted}"
-            continue
-        levels_here = [str(level) for level in levels_of(claim.at[key])]
-        if any(str(level) in levels_here for level in levels_of(wanted)):
-            yield f"than_at: at has {key}={wanted}, too; write another level there"
+        if key in factors and (key not in claim.at or set(levels_of(wanted)) & set(levels_of(claim.at[key]))):
+            yield f"than_at: {key} needs another level in at, which is compared with {wanted}"
     is_one_difference = claim.relation in DIFFERENCES and len(claim.metrics) < 2 and not isinstance(claim.margin, str)
     if claim.than_at and not is_one_difference:
         yield f"than_at: goes with {listed(DIFFERENCES)}, of one metric, and a margin in its unit"
@@ -385,34 +346,25 @@ def metric_problems_of(claim: Claim) -> Iterator[str]:
             yield f"metric: {claim.relation} ranks by one metric; two go with {listed(DIFFERENCES)}"
         elif claim.metrics[0] == claim.metrics[1]:
             yield f"metric: both are {claim.metrics[0]}; write it once"
-        elif fraction_of(claim.margin) is not None:
+        elif isinstance(claim.margin, str):
             yield f"margin: {claim.margin} {NO_UNIT} more of one metric; write a number"
 
 
 NO_UNIT = "is a share of the training steps, which is worth"
-CRITERION = "must list claims; write [CLAIM, CLAIM], all to be supported, or {at_least: 2, of: [CLAIM, CLAIM, CLAIM]}"
 
 
 def read_criterion(content: Any, claims: Iterable[object]) -> tuple[Criterion | None, list[Problem]]:
     """A study file's criterion of replication over these claims, and all problems."""
     if content is None:
         return None, []
-    try:
-        criterion = parse(Criterion, content if isinstance(content, dict) else {"of": content})
-    except ValueError:
-        return None, [Problem("replicated", CRITERION)]
+    if not isinstance(content, list) or not content:
+        return None, [Problem("replicated", "must list the claims that must all be supported; write [CLAIM, CLAIM]")]
     names = [str(name) for name in claims]
-    messages = [f"no such key: {key}; {instead(key, ['of', 'at_least'])}" for key in criterion.unread]
-    if not criterion.of:
-        messages.append(CRITERION)
-    for name in dict.fromkeys(criterion.of):
+    problems = []
+    for name in map(str, content):
         if name not in names:
-            messages.append(f"no such claim: {name}; {instead(name, names)}")
-        elif criterion.of.count(name) > 1:
-            messages.append(f"has {name} twice; write each claim once")
-    if criterion.of and not 1 <= criterion.needed <= len(criterion.of):
-        messages.append(f"at_least: {criterion.at_least} must be a number of its claims, 1 to {len(criterion.of)}")
-    return None if messages else criterion, [Problem("replicated", message) for message in messages]
+            problems.append(Problem("replicated", f"no such claim: {name}; {instead(name, names)}"))
+    return None if problems else Criterion(of=list(dict.fromkeys(map(str, content)))), problems
 
 
 # Claims about the metrics and the cells of a planned study
@@ -444,11 +396,10 @@ def metric_problem(claim: Claim, metric: str, measured: set[str], lengths: list[
         return f"{name} is compared of runs with timing=isolated alone; write it"
     if name in NOT_IN_STEPS and isinstance(claim.margin, str):
         return f"margin: {claim.margin} {NO_UNIT} no {name}; write a number"
+    if name == SOLVED and name not in measured:
+        return f"no such metric: {metric}; it needs a task with solved_at in its YAML"
     if name not in measured or (length and name in SPEED):
-        hint = instead(name, sorted(measured | SPEED.keys()))
-        if name == SOLVED:
-            hint = "it needs a task with solved_at in its YAML"
-        return f"no such metric: {metric}; {hint}"
+        return f"no such metric: {metric}; {instead(name, sorted(measured | SPEED.keys()))}"
     if length and length not in map(str, lengths):
         return f"metric: nothing is tested at length {length}; add it to eval.lengths"
     return None
@@ -457,13 +408,11 @@ def metric_problem(claim: Claim, metric: str, measured: set[str], lengths: list[
 def applicable(
     claims: dict[str, Claim],
     cells: Sequence[Leveled],
-    running: Sequence[bool] = (),
     tasks: Sequence[str] = (),
     metrics: Mapping[str, Iterable[str]] | None = None,
 ) -> tuple[dict[str, Claim], list[Problem]]:
-    """The claims that these cells can test, and why not the others.  For each cell, if known: whether its norms keep
-    running statistics, and its task; for each task: its metrics."""
-    has_statistics = {cell.id: has for cell, has in zip(cells, running, strict=False)}
+    """The claims that these cells can test, and why not the others; if known, the task of each cell, and the metrics of
+    each task."""
     task_of = {cell.id: task for cell, task in zip(cells, tasks, strict=False)}
     tested: dict[str, Claim] = {}
     problems = []
@@ -471,7 +420,6 @@ def applicable(
         message = (
             missing_level(claim, cells)
             or cell_on_both_sides(claim, cells)
-            or missing_statistics(claim, cells, has_statistics)
             or task_problem(claim, cells, task_of, metrics or {})
             or weights_problem(claim, cells)
         )
@@ -483,14 +431,15 @@ def applicable(
 
 
 def missing_level(claim: Claim, cells: Sequence[Leveled]) -> str | None:
-    """Whether no cell has a level of a claim, or none together with the other levels of its side."""
-    for with_others in (False, True):  # levels that are nowhere come first
-        for at, side in itertools.product(claim.places, claim.sides):
-            others = side | at if with_others else {}
+    """Whether no cell has a level of a claim together with the other levels of its side."""
+    for at in claim.places:
+        for side in claim.sides:
             for key, wanted in (side | at).items():
                 for level in levels_of(wanted):
-                    if not any(holds(cell.levels, others | {key: level}) for cell in cells):
-                        return f"{key}={level} has no configuration in this study"
+                    levels = side | at | {key: level}
+                    if not any(holds(cell.levels, levels) for cell in cells):
+                        names = [f"{name}={spell(value)}" for name, value in levels.items()]
+                        return f"{', '.join(names)} has no configuration in this study"
     return None
 
 
@@ -502,18 +451,6 @@ def cell_on_both_sides(claim: Claim, cells: Sequence[Leveled]) -> str | None:
     for cell in cells:
         if sum(cell.id in side for side in sides) > 1:
             return f"both sides hold {cell.label}; fix more factors, or use `at`"
-    return None
-
-
-def missing_statistics(claim: Claim, cells: Sequence[Leveled], has_statistics: Mapping[str, bool]) -> str | None:
-    """Whether a side is compared by a loss with statistics that one of its cells does not keep."""
-    for i, side in enumerate(sides_of(claim, cells)):
-        metric = claim.metrics[i % len(claim.metrics)] if claim.metrics else ""
-        if not is_of_statistics(metric):
-            continue
-        for cell in cells:
-            if cell.id in side and not has_statistics.get(cell.id, True):
-                return f"metric: {cell.label} has no {metric}, as its norms keep no running statistics"
     return None
 
 

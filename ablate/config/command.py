@@ -120,8 +120,6 @@ def named_study(study_file: StudyFile, tier: str | None, changes: list[str]) -> 
 def digest_of(study_file: StudyFile, settings: Settings, file_keys: set[str]) -> str:
     """A digest of all settings, claims and criteria that decide what a study's runs and verdicts are."""
     texts = [setting.text for key, setting in settings.items() if key in file_keys or not is_one_of(key, RUNNING)]
-    if study_file.texts.get("effects"):
-        texts.append(str(study_file.texts["effects"]))
     whole: list[Any] = [sorted(texts), {name: claim.as_json() for name, claim in study_file.claims.items()}]
     if study_file.replicated:
         whole.append(study_file.replicated.as_json())

@@ -31,7 +31,6 @@ class Mirror(Record):
     metric: str  # what the paper measures, with its unit
     x: str | None = optional()  # a factor of numbers, epoch, or eval.lengths; without it there are rows of values
     trained: Number | None = optional()  # the paper's epochs, or the length that it trains at
-    panels: str | None = optional()  # the factor with a panel for each level
     at: Levels = optional(default={})  # levels of factors that no series names, else the reference's or the first
     series: list[Series]  # in the paper's order
 
@@ -55,14 +54,10 @@ def mirror_problems(mirror: Mirror, factors: Factors, settings: Collection[str])
     yield from axis_problems(mirror, factors, settings)
     if mirror.at:
         yield from (f"at: {message}" for message in level_problems(mirror.at, factors))
-    if mirror.panels is not None and mirror.panels not in factors:
-        yield f"panels: {mirror.panels} is not a factor of this study; {instead(mirror.panels, factors)}"
     if not mirror.series:
         yield "series: has none; write at least one"
     for series in mirror.series:
         yield from (f"series: {message}" for message in level_problems(series.of, factors))
-        if mirror.panels in factors and mirror.panels not in series.of:
-            yield f"panels: {mirror.panels} has no level in {series.of}; write one in every series"
         if (series.value is not None) if mirror.x else series.points:
             yield "series: write points: [[x, y], ...] with x, and value: NUMBER without"
         numbers = [number for point in series.points for number in point] + [series.value or 0]

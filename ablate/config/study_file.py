@@ -23,7 +23,6 @@ TEXTS = {  # entries that do not affect the study's runs, and what each must be
     "question": "must be a sentence",
     "published": "must be a line of text, the published numbers as people read them",
     "figure": "must be the name of a kind of figure",
-    "effects": "must be all: effects are judged beside the claims, too",
 }
 ON_COMMAND_LINE = {
     "hydra": "Hydra's own settings belong on the command line",
@@ -80,7 +79,7 @@ def read_study_file(name: str, groups: Groups) -> tuple[StudyFile | None, Proble
     settings = reader.settings(content)
     tiers = reader.tiers(content.get("tiers", {}))
     levels = levels_of_factors(content, settings)
-    claims, wrong_claims = read_claims(content.get("claims", {}), levels, content.get("at"))
+    claims, wrong_claims = read_claims(content.get("claims", {}), levels)
     replicated, wrong_criterion = read_criterion(content.get("replicated"), content.get("claims") or ())
     mirror, wrong_mirror = read_mirror(content.get("mirror"), levels, settings)
     texts, wrong_texts = read_texts(content)
@@ -115,10 +114,10 @@ def read_texts(content: dict[str, Any]) -> tuple[dict[str, str | None], Problems
         text = content.get(key)
         if text is None:
             continue
-        if not isinstance(text, str) or (key == "effects" and text != "all"):
+        if isinstance(text, str):
+            texts[key] = " ".join(text.split())
+        else:
             problems.append(Problem(key, message))
-            continue
-        texts[key] = " ".join(text.split())
     figure = texts["figure"]
     if figure and figure not in FIGURES:
         problems.append(Problem("figure", f"{figure}: no such figure; {instead(figure, FIGURES)}"))

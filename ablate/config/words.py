@@ -23,10 +23,7 @@ from ablate.formatting import instead, split
 MOST = 10_000  # the most values of a sweep, and cells, since composing more takes too long
 LISTS = ("seeds", "tune.values", "zip", "eval.lengths")  # keys whose value is a list
 FUNCTION = re.compile(r"(choice|glob|range|sort|shuffle|interval|tag)\(.*\)", re.DOTALL)
-STUDY_FILE_KEYS = (
-    *("question", "published", "figure", "effects"),
-    *("factors", "claims", "at", "replicated", "mirror", "tiers"),
-)
+STUDY_FILE_KEYS = ("question", "published", "figure", "factors", "claims", "replicated", "mirror", "tiers")
 
 
 @dataclass(frozen=True)

@@ -247,20 +247,17 @@ def replication(manifest: Manifest, claims: pandas.DataFrame) -> Replication | N
         grounds += f" ({criterion.remark})"
     grounds += before
     if criterion.registered:
-        verdict = criterion_verdict(list(verdicts.values()), criterion.value.needed)
+        verdict = criterion_verdict(list(verdicts.values()))
         return Replication(verdict, why, f"replicated (registered): {verdict}. {grounds}.")
     status = "post hoc, edited after results" if criterion.earlier else "post hoc"
     return Replication("none", why, f"replicated ({status}): no verdict. {grounds}.")
 
 
-def criterion_verdict(verdicts: list[str], needed: int) -> str:
-    """met if at least `needed` claims are supported, refuted if so many are contradicted that this cannot be reached
-    any more, else open."""
-    if verdicts.count("supported") >= needed:
+def criterion_verdict(verdicts: list[str]) -> str:
+    """met if all claims are supported, refuted if one is contradicted, else open."""
+    if all(verdict == "supported" for verdict in verdicts):
         return "met"
-    if verdicts.count("contradicted") > len(verdicts) - needed:
-        return "refuted"
-    return "open"
+    return "refuted" if "contradicted" in verdicts else "open"
 
 
 def _basis(criterion: Criterion, verdicts: dict[str, str]) -> str:
@@ -270,8 +267,6 @@ def _basis(criterion: Criterion, verdicts: dict[str, str]) -> str:
         return f"its claim, {criterion.of[0]}, is {words[0]}"
     supported = words.count("supported")
     text = f"{supported} of {len(words)} claims {'is' if supported == 1 else 'are'} supported"
-    if criterion.needed < len(words):
-        text += f", {criterion.needed} {'is' if criterion.needed == 1 else 'are'} needed"
     parts = [text]
     for verdict in ("contradicted", "undecided", ESTIMATE_ONLY):
         names = [name for name, word in verdicts.items() if word == verdict]
@@ -284,6 +279,6 @@ def _earlier_criteria(entry: CriterionEntry) -> str:
     texts = []
     for version in entry.earlier:
         since = f"from {version.written or 'an unknown time'} on ({_registration(version.registered)})"
-        basis = f"{version.value.needed} of {listed(version.value.of)}" if version.value else "nothing"
+        basis = f"{listed(version.value.of)}" if version.value else "nothing"
         texts.append(f"; {since} it rested on {basis}")
     return "".join(texts)

@@ -49,7 +49,7 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     intervals, the verdict "estimate only" and no p_bonferroni.  Intervals of differences between shares (accuracies)
     end at −1 and 1.  Shares of solved runs are decided by an exact test, with an exact interval beside it.
 
-    On a ladder, and in a study with registered claims but no registered `effects: all`, the family keeps its intervals,
+    On a ladder, and in a study with registered claims, the family keeps its intervals,
     but is not tested: all rows say "estimate only".
 
     With `seeds=auto` intervals and p allow for every look: the level is split evenly over them, p is multiplied by

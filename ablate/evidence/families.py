@@ -26,11 +26,9 @@ LOOKS = (5, 8, 12, 20)  # seeds
 
 
 def described(manifest: Manifest) -> bool:
-    """Whether effects have no verdicts, because claims are registered without a registered `effects: all`, or on a
-    ladder.  A claim withdrawn after its results counts: otherwise withdrawing it would turn the effects into a family.
-    """
-    all_effects = manifest.effects and manifest.effects.value and manifest.effects.registered
-    return manifest.design == "ladder" or (registered(manifest) > 0 and not all_effects)
+    """Whether effects have no verdicts, because claims are registered, or on a ladder.  A claim withdrawn after its
+    results counts: otherwise withdrawing it would turn the effects into a family."""
+    return manifest.design == "ladder" or registered(manifest) > 0
 
 
 def registered(manifest: Manifest) -> int:
@@ -45,22 +43,14 @@ def registered(manifest: Manifest) -> int:
 
 
 def families(manifest: Manifest, effects: int) -> str:
-    """A sentence on which verdicts share which 5 %, if a study has claims as well as a family of effects."""
-    if not effects or no_evidence(manifest):
+    """A sentence on which effects are not tested, if a study has claims as well as a family of effects."""
+    if not effects or no_evidence(manifest) or not described(manifest):
         return ""
-    claims = registered(manifest)
-    if described(manifest):
-        tested = "these effects are not tested"
-        if any(entry.registered for entry in manifest.claims.values()):
-            tested = "only the registered claims are tested"
-        elif claims:
-            tested = "nothing is tested: its registered claims were edited or withdrawn after results"
-        late = bool(manifest.effects and manifest.effects.value)
-        return f"{tested}; effects: all was written after results" if late else tested
-    if not claims:
-        return ""
-    both = f"{counted(claims, 'registered claim')} and {counted(effects, 'effect')}"
-    return f"{both} are tested separately, each group with its own 5 % of false verdicts"
+    if any(entry.registered for entry in manifest.claims.values()):
+        return "only the registered claims are tested"
+    if registered(manifest):
+        return "nothing is tested: its registered claims were edited or withdrawn after results"
+    return "these effects are not tested"
 
 
 def bonferroni(p: Any, m: int) -> Any:

@@ -105,4 +105,4 @@ def planned_cells(
 
 def cells_of(inspection: Inspection, drafts: list[Draft], factors: dict[str, list[Level]], reference: Levels) -> Cells:
     """The cells of an inspection without problems."""
-    return Cells(factors, reference, drafts, inspection.rows, inspection.tasks, inspection.running, inspection.notes)
+    return Cells(factors, reference, drafts, inspection.rows, inspection.tasks, inspection.notes)

@@ -195,15 +195,13 @@ def with_registrations(manifest: Manifest, study: CheckedStudy, earlier: Earlier
     claims = dict(study.written)
     margin = study.entries.get("margin")
     criterion = study.entries.get("replicated")
-    effects = None
     if old:
         claims = old.withdrawn | study.written | old.claims
         margin = old.margin or margin
         criterion = old.replicated or criterion
-        effects = old.effects
-    requested = (study.claims, study.settings.margin, study.replicated, study.entries.get("effects"))
+    requested = (study.claims, study.settings.margin, study.replicated)
     seen: dict[int, set[str]] = {}
-    if any(requested) or claims or margin or criterion or effects:
+    if any(requested) or claims or margin or criterion:
         seen = scored(earlier, manifest.runs, statuses)
     time = now()
     return dataclasses.replace(
@@ -211,7 +209,6 @@ def with_registrations(manifest: Manifest, study: CheckedStudy, earlier: Earlier
         **register(study.claims, claims, study.cells.rows, seen, time),
         margin=registered(study.settings.margin, margin, seen, time),
         replicated=registered(study.replicated, criterion, seen, time),
-        effects=registered(study.entries.get("effects"), effects, seen, time),
     )
 
 

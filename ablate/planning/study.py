@@ -40,7 +40,6 @@ class Inspection(Record):
 
     rows: list[Cell] = dataclasses.field(default_factory=list)
     tasks: dict[str, TaskFacts] = dataclasses.field(default_factory=dict)  # of all cells that passed, by fingerprint
-    running: list[bool] = dataclasses.field(default_factory=list)  # whether norms of a cell keep running statistics
     problems: list[Problem] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
 
@@ -62,7 +61,6 @@ class Cells:
     drafts: list[Draft]
     rows: list[Cell]
     tasks: dict[str, TaskFacts]  # by fingerprint
-    running: list[bool]  # whether norms of a cell keep running statistics
     notes: list[str] = dataclasses.field(default_factory=list)  # printed before training
 
     @property

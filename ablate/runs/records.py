@@ -247,7 +247,6 @@ class Manifest(Record):
     withdrawn: dict[str, ClaimEntry] = dataclasses.field(default_factory=dict)
     claims_hash: str | None = None
     replicated: CriterionEntry | None = optional(default=None)
-    effects: MarginEntry | None = optional(default=None)  # "all": effects get verdicts in addition to registered claims
     margin: MarginEntry | None = None
 
     @property

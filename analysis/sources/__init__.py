@@ -57,7 +57,6 @@ class Request(NamedTuple):
     levels: Mapping[str, list[str]] = MappingProxyType({})
     margin: float | None = None
     claims: Any = None
-    claims_at: Mapping[str, object] | None = None
 
     @property
     def command(self) -> str:

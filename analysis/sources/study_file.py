@@ -23,7 +23,7 @@ from analysis.sources.design import level_of, number_of
 
 
 class StudyFile(msgspec.Struct, forbid_unknown_fields=True):
-    """The content of a study file, as texts; `at` are the levels at which claims are made."""
+    """The content of a study file, as texts."""
 
     study: Annotated[str, msgspec.Meta(pattern=r"^((?!-)(?=.*\w)[\w.-]{1,100})?$")] = ""
     question: str = ""
@@ -32,7 +32,6 @@ class StudyFile(msgspec.Struct, forbid_unknown_fields=True):
     design: Literal["", "grid", "one_at_a_time", "leave_one_out", "cumulative"] = ""
     margin: str | None = None
     claims: Any = {}
-    at: dict[str, Any] | None = None
 
 
 def with_study_file(request: Request, file: Path) -> Request:
@@ -59,7 +58,6 @@ def with_study_file(request: Request, file: Path) -> Request:
         design=written.design,
         margin=margin,
         claims=written.claims,
-        claims_at=written.at,
     )
 
 
@@ -67,8 +65,7 @@ def claims_of(request: Request, plan: Manifest, lower: Mapping[str, bool | None]
     """The claims of a study file about the configurations of `plan`; `lower`: whether less of a metric is better.
     Raises `Refused` at the first claim that cannot be tested."""
     content = with_levels(request.claims or {}, plan.factors)
-    fixed = with_levels(request.claims_at, plan.factors)
-    claims, problems = evidence.read_claims(content, plan.factors, fixed)
+    claims, problems = evidence.read_claims(content, plan.factors)
     problems += [Problem(f"claims.{name}", why) for name, claim in claims.items() for why in untestable(claim, lower)]
     if not problems:
         claims, problems = evidence.applicable(claims, plan.cells, tasks=[cell.task for cell in plan.cells])

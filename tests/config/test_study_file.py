@@ -173,16 +173,6 @@ def test_a_zipped_key_is_not_tuned_as_well(folder):
     assert "optim.lr is swept already; leave it out of the sweep, or out of tune.key" in line
 
 
-def test_effects_are_judged_beside_claims_where_the_file_says_so(folder):
-    two = {"ffn": ["mlp", "swiglu"]}
-    folder.write(factors=two, claims=None)
-    assert folder.plan().manifest.effects is None
-    folder.write(factors=two, claims=None, effects="all")
-    assert folder.plan().manifest.effects.registered
-    (said,) = folder.refused(effects="some")
-    assert said == "mine.yaml: effects: must be all: effects are judged beside the claims, too"
-
-
 TWO = {
     "factors": {"ffn": ["mlp", "swiglu"]},
     "claims": {"gated": {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}], "metric": "test/loss"}},
@@ -239,7 +229,6 @@ CURVES = {"x": "optim.lr", "series": [{"of": RMS, "points": [[0.001, 2.5], [0.1,
         (CURVES | {"x": "norm"}, "x: norm is no factor of numbers; there are optim.lr, epoch, eval.lengths"),
         (CURVES | {"x": "eval.lengths", "trained": 1}, "x: nothing is tested at other lengths; write eval.lengths in"),
         (CURVES | {"trained": 15}, "trained: must be the paper's training, > 0, with x: epoch or x: eval.lengths, and"),
-        (CURVES | {"panels": "nrom"}, "panels: nrom is not a factor of this study; did you mean norm?"),
     ],
 )
 def test_a_mirror_that_does_not_fit_its_study_is_refused(folder, changes, said):
@@ -278,7 +267,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"design": "one_at_a_time", "claims": {"both": BOTH}},
-        "mine.yaml: claims.both: ffn=swiglu has no configuration in this study",
+        "mine.yaml: claims.both: ffn=swiglu, norm=rms has no configuration in this study",
     ),
 ]
 

@@ -542,21 +542,19 @@ def judged() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("of", "least", "verdict", "why"),
+    ("of", "verdict", "why"),
     [
-        (["yes", "too"], None, "met", "2 of 2 claims are supported"),
-        (["yes", "no"], None, "refuted", "1 of 2 claims is supported; contradicted: no"),
-        (["no", "open"], None, "refuted", "0 of 2 claims are supported; contradicted: no; undecided: open"),
-        (["yes", "no", "open"], 1, "met", "1 of 3 claims is supported, 1 is needed; contradicted: no; undecided: open"),
-        (["yes", "no", "open"], 2, "open",
-         "1 of 3 claims is supported, 2 are needed; contradicted: no; undecided: open"),
-        (["alike"], None, "met", "its claim, alike, is supported"),
-        (["open"], None, "open", "its claim, open, is undecided"),
+        (["yes", "too"], "met", "2 of 2 claims are supported"),
+        (["yes", "no"], "refuted", "1 of 2 claims is supported; contradicted: no"),
+        (["no", "open"], "refuted", "0 of 2 claims are supported; contradicted: no; undecided: open"),
+        (["yes", "open"], "open", "1 of 2 claims is supported; undecided: open"),
+        (["alike"], "met", "its claim, alike, is supported"),
+        (["open"], "open", "its claim, open, is undecided"),
     ],
 )  # fmt: skip
-def test_a_criterion_is_met_refuted_or_open_and_says_why(judged, of, least, verdict, why) -> None:
+def test_a_criterion_is_met_refuted_or_open_and_says_why(judged, of, verdict, why) -> None:
     study, table = judged
-    value = Criterion(of=of, at_least=least)
+    value = Criterion(of=of)
     criterion = CriterionEntry(value=value, written="t", registered=True)
     made_of = evidence.replication(with_manifest(study, replicated=criterion).manifest, table)
     assert (made_of.verdict, made_of.why) == (verdict, why)
@@ -577,6 +575,6 @@ def test_a_criterion_written_after_results_gives_no_verdict(judged) -> None:
     earlier = [ValueText(value=Criterion(of=["no"]), written="2025-01-01", registered=True)]
     edited = found(["yes"], registered=False, earlier=earlier).sentence
     assert edited.startswith("replicated (post hoc, edited after results): no verdict. ")
-    assert edited.endswith("; from 2025-01-01 on (registered) it rested on 1 of no.")
+    assert edited.endswith("; from 2025-01-01 on (registered) it rested on no.")
     withdrawn = found(["yes"], value=None, written="t2", registered=False, earlier=earlier).sentence
-    assert withdrawn == "replicated: withdrawn t2; from 2025-01-01 on (registered) it rested on 1 of no."
+    assert withdrawn == "replicated: withdrawn t2; from 2025-01-01 on (registered) it rested on no."

@@ -13,10 +13,10 @@ from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.config.typed_json import parse
 from ablate.python import Study
-from ablate.runs.records import ClaimEntry, MarginEntry
+from ablate.runs.records import ClaimEntry
 from analysis.case import case_of
 from analysis.cli.main import lines
-from analysis.writing import methods, tables
+from analysis.writing import methods
 
 CASES: dict[str, dict[str, list[Any]]] = {  # by the factor whose last level has an effect
     "residual": {"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "glu", "swiglu"], "residual": ["pre", "post"]},
@@ -24,9 +24,6 @@ CASES: dict[str, dict[str, list[Any]]] = {  # by the factor whose last level has
 }
 CLAIM = {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}], "metric": "test/loss"}
 WRITTEN = "2025-01-02T00:00:00+00:00"
-
-
-ALL = {"value": "all", "written": WRITTEN, "registered": True}  # a study file's `effects: all`
 
 
 def claimed(registered: bool) -> dict[str, Any]:
@@ -48,9 +45,8 @@ def test_false_verdicts_stay_within_5_per_cent_with_and_without_claims(real: str
     low, high = paired_intervals(drawn @ weights, 0.05 / weights.shape[1])
     wrong = ((low > 0) | (high < 0))[:, np.abs(truth @ weights) < 1e-9]
     assert 0.02 < wrong.any(1).mean() <= 0.05 + error(0.05, studies)
-    for i, claims in enumerate(({}, claimed(True), claimed(False))):
-        more = {"claims": typed(claims), "effects": MarginEntry(**ALL)}
-        family = evidence.effects(with_scores(study, drawn[i], **more)).query("family")
+    for i, claims in enumerate(({}, claimed(False))):
+        family = evidence.effects(with_scores(study, drawn[i], claims=typed(claims))).query("family")
         expected = np.where(high[i] < 0, "better", np.where(low[i] > 0, "worse", "undecided"))
         assert list(family["verdict"]) == list(expected)
 
@@ -59,8 +55,7 @@ def test_effects_are_the_same_to_the_last_column_whatever_is_claimed() -> None:
     study, rng = study_of(GRID, range(5)), np.random.default_rng(0)
     drawn = rng.normal(size=(5, len(study.manifest.cells)))
     before, after = typed(claimed(True)), typed(claimed(False))
-    everything = {"claims": before, "effects": MarginEntry(**ALL)}
-    asked: list[dict[str, Any]] = [{}, everything, {"claims": after}, {"claims": before}]
+    asked: list[dict[str, Any]] = [{}, {"claims": after}, {"claims": before}]
     first, *same, last = [evidence.effects(with_scores(study, drawn, **more)) for more in asked]
     for other in same:
         pandas.testing.assert_frame_equal(first, other)
@@ -74,14 +69,12 @@ def test_effects_are_the_same_to_the_last_column_whatever_is_claimed() -> None:
     [
         (claimed(True), {}, True),
         (claimed(False), {}, False),
-        (claimed(True), {"effects": ALL}, False),
-        (claimed(True), {"effects": ALL | {"registered": False}}, True),
         ({}, {"withdrawn": {"a": claimed(True)["a"] | {"withdrawn": WRITTEN, "seen": True}}}, True),
         ({}, {"withdrawn": {"a": claimed(True)["a"] | {"withdrawn": WRITTEN, "seen": False}}}, False),
     ],
-    ids=["claims", "post hoc", "effects: all", "effects: all, late", "taken back late", "taken back before"],
+    ids=["claims", "post hoc", "taken back late", "taken back before"],
 )
-def test_registered_claims_leave_effects_untested_unless_they_were_asked_for(claims, more, untested):
+def test_registered_claims_leave_effects_untested(claims, more, untested):
     study = study_of(GRID, range(5), shifted, claims=claims, **more)
     table = evidence.effects(study)
     family = table[table["family"]]
@@ -102,14 +95,6 @@ def shifted(levels: dict[str, Any], seed: int) -> float:
 
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
-
-
-def test_claims_and_effects_are_said_to_be_families_of_their_own() -> None:
-    given = case_of(study_of(GRID, range(5), shifted, claims=claimed(True), effects=ALL), Path())
-    said = "1 registered claim and 3 effects are tested separately, each group with its own 5 % of false verdicts"
-    outputs = [summary(given.study), "\n".join(lines(given)), " ".join(methods.methods(given))]
-    outputs += ["\n".join(sheet.notes) for sheet in tables.tables(given) if sheet.name in ("claims", "effects")]
-    assert len(outputs) == 5 and all(said in text for text in outputs)
 
 
 @pytest.mark.parametrize(("n", "verdict"), [(2, "undecided"), (3, "better")])

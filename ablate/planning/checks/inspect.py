@@ -47,8 +47,7 @@ def inspect(drafts: list[Draft], settings: Config, until: int) -> Inspection:
                 notes += try_out(rows, checked, runs_of(drafts, settings), settings.allow_duplicates)
         except PlanError as error:
             return Inspection(problems=error.problems)
-    running = [cell.budget.running for cell in checked]
-    return Inspection(rows=rows, tasks=tasks, running=running, notes=list(dict.fromkeys(notes)))
+    return Inspection(rows=rows, tasks=tasks, notes=list(dict.fromkeys(notes)))
 
 
 def try_out(rows: list[Cell], checked: list[Checked], runs: int, allow_duplicates: bool) -> list[str]:

@@ -191,7 +191,7 @@ BOMB = "claims: {a: &a0 [x], "
 BOMB += ", ".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)) + "}"
 
 REST = "norm: [ln, rms], optim.lr: [0.001, 3e-5]"
-KEYS = "the keys for runs of other programs are study, question, factors, reference, design, margin, claims, at"
+KEYS = "the keys for runs of other programs are study, question, factors, reference, design, margin, claims"
 LEVELS = "factors.ffn: write each level of the runs once; they are mlp and no"
 MISTAKES: list[tuple[str, str]] = [
     ("a: [b", "study.yaml is not readable as YAML (expected ',' or ']'"),
@@ -223,7 +223,6 @@ MISTAKES: list[tuple[str, str]] = [
     ("claims: {a: {equivalent: [{ffn: no}, {ffn: mlp}], margin: 3 %}}", "claims.a: margin: 3 % is a share of training"),
     ("claims: {a: {wins: no}, b: 1}", "claims.a: no such key: wins; there are less, greater"),
     ("claims: {a: {less: [{ffn: no}, {norm: ln}]}}", "claims.a: both sides hold ln + no"),
-    ("at: {norm: bn}", "study.yaml: at: norm has no level bn"),
 ]  # fmt: skip
 
 
