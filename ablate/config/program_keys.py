@@ -138,7 +138,7 @@ def read_program_file(path: Path) -> tuple[StudyFile | None, dict[str, Any], lis
     for key, levels in factors.items():
         settings[key] = Setting(key, levels, word_of(key, levels), swept=True, file=str(path))
     problems = [Problem(key, ON_COMMAND_LINE[key]) for key in content if key in ON_COMMAND_LINE]
-    claims, wrong_claims = read_claims(with_numbers(content.get("claims", {}), numbers), factors, content.get("at"))
+    claims, wrong_claims = read_claims(with_numbers(content.get("claims", {}), numbers), factors)
     replicated, wrong_criterion = read_criterion(numbers.get("replicated"), content.get("claims") or ())
     texts, wrong_texts = read_texts(content)
     problems = [

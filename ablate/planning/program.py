@@ -153,7 +153,7 @@ def study_of_program(request: Request, design: Design, config: Config, command: 
         remarks.append(f"{ONLY}; for a comparison give a setting several values, as in bias=true,false")
     direction: Way = "min" if request.lower_is_better else "max"
     task = TaskFacts(name=name_of(request), metrics={measured_as(request.metric): direction})
-    cells = Cells(factors, reference, drafts, rows, {TASK: task}, [False] * len(rows))
+    cells = Cells(factors, reference, drafts, rows, {TASK: task})
     named = [Composed(config, {}) for _ in rows]
     study = study_of(Composition(command, factors, reference, named, drafts, remarks), cells)
     entries = {"program": request.command, "endpoint": request.metric, "track": config.track}
