@@ -6,6 +6,7 @@ the layers each variant gets the width that it would have in all layers; if the 
 of the others are scaled in proportion.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
@@ -16,7 +17,7 @@ from ablate.config.schema import BY_STEPS, LAYERS
 from ablate.data.task import Task, batch_positions
 from ablate.formatting import first_of, percent
 from ablate.planning.checks.small_models import Checked
-from ablate.planning.checks.validate import Validator
+from ablate.planning.checks.validate import counted
 from ablate.runs.records import Matched
 
 STEP = 8  # widths that hardware likes
@@ -52,9 +53,7 @@ QUANTITIES: dict[str, tuple[str, Amount]] = {
 }
 
 
-def match_cells(
-    match: str, cells: list[Checked], labels: list[str], references: list[int], validator: Validator
-) -> list[Checked]:
+def match_cells(match: str, cells: list[Checked], labels: list[str], references: list[int]) -> list[Checked]:
     """The cells matched to their references `cells[references[i]]`.  Raises PlanError."""
     if match == "none":
         return cells
@@ -69,7 +68,7 @@ def match_cells(
     problems = []
     for label, cell, reference in zip(labels, cells, references, strict=True):
         try:
-            matched.append(match_cell(match, cell, cells[reference], validator))
+            matched.append(match_cell(match, cell, cells[reference]))
         except BadComponent as error:
             problems.append(Problem(error.key or "match", f"{label}: {first_line(error)}"))
     if problems:
@@ -77,7 +76,7 @@ def match_cells(
     return matched
 
 
-def match_cell(match: str, cell: Checked, reference: Checked, validator: Validator) -> Checked:
+def match_cell(match: str, cell: Checked, reference: Checked) -> Checked:
     """A cell with the width or the steps that come nearest to its reference.  Raises BadComponent beyond FAR."""
     if cell.task.fingerprint != reference.task.fingerprint:
         raise BadComponent("match", "its data are not its reference's, so nothing can be held equal; write match=none")
@@ -87,7 +86,7 @@ def match_cell(match: str, cell: Checked, reference: Checked, validator: Validat
         nearest = lengthen(cell, amount, target)
         choice = f"train.steps={nearest.config.train.steps}"
     else:
-        nearest = widen(cell, amount, target, validator)
+        nearest = widen(cell, amount, target)
         choice = f"ffn.hidden={chosen_at(nearest.config.ffn, ['hidden'])}"
     value = amount(nearest)
     difference = value / target - 1
@@ -102,37 +101,36 @@ def match_cell(match: str, cell: Checked, reference: Checked, validator: Validat
     return nearest._replace(defaults=cell.defaults, matched=matched, user_code=cell.user_code)
 
 
-def widen(cell: Checked, amount: Amount, target: float, validator: Validator) -> Checked:
+def widen(cell: Checked, amount: Amount, target: float) -> Checked:
     """A cell with the FFN width, or the widths of a pattern's variants, that come nearest to a target."""
     if amount(cell) == target:
         return cell
     if is_patterned(cell.config.ffn):
-        return widen_variants(cell, amount, target, validator)
-    return with_nearest_width(cell, amount, target, validator)
+        return widen_variants(cell, amount, target)
+    return with_nearest_width(cell, amount, target)
 
 
-def with_nearest_width(cell: Checked, amount: Amount, target: float, validator: Validator) -> Checked:
+def with_nearest_width(cell: Checked, amount: Amount, target: float) -> Checked:
     """A cell with the one width of all its FFNs that comes nearest to a target."""
-
-    def with_width(width: int) -> Checked:
-        if width == cell.budget.hidden:  # its budget is known
-            return cell
-        return validator.checked(cell.config.with_value("ffn.hidden", width), cell.task)
-
-    guess = cell.budget.hidden or STEP
-    return with_width(nearest_width(lambda width: amount(with_width(width)), target, guess))
+    width = nearest_width(lambda width: amount(with_width(cell, width)), target, cell.budget.hidden or STEP)
+    return with_width(cell, width)
 
 
-def widen_variants(cell: Checked, amount: Amount, target: float, validator: Validator) -> Checked:
+def with_width(cell: Checked, width: int) -> Checked:
+    """A cell with one width of all its FFNs."""
+    return counted(cell.config.with_value("ffn.hidden", width), cell.task)
+
+
+def widen_variants(cell: Checked, amount: Amount, target: float) -> Checked:
     """`widen` for a pattern over the layers: see the module."""
     variants = {name: settings for name, settings in cell.config.ffn.items() if name != LAYERS}
     widths: dict[str, int] = {}
     for name, settings in variants.items():
         if "hidden" in settings:
-            in_all_layers = validator.checked(cell.config.with_value("ffn", settings), cell.task)
-            width = widen(in_all_layers, amount, target, validator).config.ffn["hidden"]
+            in_all_layers = counted(cell.config.with_value("ffn", settings), cell.task)
+            width = widen(in_all_layers, amount, target).config.ffn["hidden"]
             if width is None:  # an FFN may have none of these widths
-                width = with_nearest_width(in_all_layers, amount, target, validator).config.ffn["hidden"]
+                width = with_nearest_width(in_all_layers, amount, target).config.ffn["hidden"]
             widths[name] = width
     first = next(iter(widths.values()))
 
@@ -140,7 +138,7 @@ def widen_variants(cell: Checked, amount: Amount, target: float, validator: Vali
         ffn = dict(cell.config.ffn)
         for name, own_width in widths.items():
             ffn[name] = variants[name] | {"hidden": max(1, round(own_width * width / first))}
-        return validator.checked(cell.config.with_value("ffn", ffn), cell.task)
+        return counted(cell.config.with_value("ffn", ffn), cell.task)
 
     if len(widths) == len(variants):
         return scaled(first)
@@ -150,6 +148,7 @@ def widen_variants(cell: Checked, amount: Amount, target: float, validator: Vali
 def nearest_width(amount: Callable[[int], float], target: float, guess: int) -> int:
     """argmin |amount(w) − target| over multiples of 8 where that comes within 1 %, else over all w; ties: the smaller.
     `amount` must not decrease with the width; if it is affine, as for every built-in FFN, few widths are counted."""
+    amount = functools.cache(amount)
     other = 2 * guess + STEP
     slope = (amount(other) - amount(guess)) / (other - guess)
     start = guess + (target - amount(guess)) / slope if slope > 0 else guess

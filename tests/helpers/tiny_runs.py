@@ -130,7 +130,7 @@ def resolved(words: list[str], **sections: Any) -> Config:
     config = composed(*words).config
     for name, section in sections.items():
         config = config.with_value(name, section)
-    with patch.object(Validator, "budget", return_value=SimpleNamespace(hidden=None)):
+    with patch("ablate.planning.checks.validate.once", return_value=SimpleNamespace(hidden=None)):
         [checked], problems = VALIDATOR.validate([config])
     assert not problems
     return checked.config

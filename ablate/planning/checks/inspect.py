@@ -39,7 +39,7 @@ def inspect(drafts: list[Draft], settings: Config, until: int) -> Inspection:
             return Inspection(tasks=tasks, problems=problems)
         try:
             references = [draft.reference for draft in drafts]
-            checked = match_cells(settings.match, checked, labels, references, validator)
+            checked = match_cells(settings.match, checked, labels, references)
             rows = [describe_cell(place, drafts, checked) for place in range(len(checked))]
             tasks = describe_tasks(checked)
             notes = refuse_equal(rows, checked, settings.allow_duplicates)

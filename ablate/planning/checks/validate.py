@@ -64,7 +64,6 @@ class Validator:
 
     def __init__(self) -> None:
         self.tasks: dict[str, Any] = {}
-        self.packages: dict[str, str | None] = {}  # what is wrong with each
 
     def validate(self, configs: Sequence[Config], labels: Sequence[str] = ()) -> tuple[list[Checked], list[Problem]]:
         """The cells that pass, checked and counted, and the problems of the others, each once.  A problem without a key
@@ -115,7 +114,7 @@ class Validator:
         problems = check(config)
         config, misfits = over_layers(config)
         problems += misfits
-        problems += self.package_problems(config.user) or component_problems(config)
+        problems += package_problems(config.user) or component_problems(config)
         if not problems:
             problems += schedule_problems(config)
         cell = None
@@ -134,17 +133,6 @@ class Validator:
                 pass
         return problems + worker_problems(config), cell
 
-    def package_problems(self, packages: list[str]) -> list[Problem]:
-        """Problems of user packages."""
-        problems = []
-        for package in [] if packages == MISSING else packages:  # that is reported like any key without a value
-            if package not in self.packages:
-                self.packages[package] = package_problem(package) or import_problem(package)
-            why = self.packages[package]
-            if why:
-                problems.append(Problem("user", f"{package!r} {why}"))
-        return problems
-
     def built(self, config: Config) -> Checked:
         """A cell whose keys are right, with its task, defaults and budget.  Raises BadComponent."""
         task = self.task(config)
@@ -157,7 +145,7 @@ class Validator:
             for node in variants_of(getattr(config, group)):
                 values = defaults_of(group, node, config.user)
                 defaults |= {f"{group}.{name}": value for name, value in values.items()}
-        return self.checked(config, task)._replace(defaults=defaults)
+        return counted(config, task)._replace(defaults=defaults)
 
     def task(self, config: Config) -> Any:
         """The cell's task.  Raises BadComponent if the data are missing or too small, or no task of the model form."""
@@ -172,20 +160,27 @@ class Validator:
                 raise BadComponent("" if str(error).startswith("data.") else "data", str(error)) from None
         return self.tasks[key]
 
-    def checked(self, config: Config, task: Any) -> Checked:
-        """The cell with its budget and the width of its FFN.  Raises BadComponent."""
-        budget = self.budget(config, task)
-        if budget.hidden is not None and any("hidden" in node for node in variants_of(config.ffn)):
-            config = config.with_value("ffn.hidden", budget.hidden)  # equal models have equal configurations
-        return Checked(config, task, budget)
 
-    def budget(self, config: Config, task: Any) -> Budget:
-        """The budget of the cell's model.  Raises BadComponent if its components do not fit together."""
-        size = estimate(config, task.vocab)
-        if size > MAX_PARAMETERS:
-            message = f"would have about {readable_number(size)} parameters; write a smaller model.dim or layers"
-            raise BadComponent("model", message)
-        return once("budget", config, size_of(task), partial(budget_of, config, task))
+def counted(config: Config, task: Any) -> Checked:
+    """A cell with its budget and the width of its FFN.  Raises BadComponent if its components do not fit together."""
+    size = estimate(config, task.vocab)
+    if size > MAX_PARAMETERS:
+        message = f"would have about {readable_number(size)} parameters; write a smaller model.dim or layers"
+        raise BadComponent("model", message)
+    budget = once("budget", config, size_of(task), partial(budget_of, config, task))
+    if budget.hidden is not None and any("hidden" in node for node in variants_of(config.ffn)):
+        config = config.with_value("ffn.hidden", budget.hidden)  # equal models have equal configurations
+    return Checked(config, task, budget)
+
+
+def package_problems(packages: list[str]) -> list[Problem]:
+    """Problems of user packages."""
+    problems = []
+    for package in [] if packages == MISSING else packages:  # that is reported like any key without a value
+        why = package_problem(package) or import_problem(package)
+        if why:
+            problems.append(Problem("user", f"{package!r} {why}"))
+    return problems
 
 
 def import_problem(package: str) -> str | None:
@@ -299,15 +294,19 @@ def budget_of(config: Config, task: Any) -> Budget:
 
 def fitting_forms(config: Config) -> str:
     """A hint which model form or data to write if they do not fit together."""
-    hints = []
-    for group, target in (("model", config.data["_target_"]), ("data", config.model._target_)):
-        kinds = {*resolve("model" if group == "data" else "data", target, config.user).kinds}  # type: ignore[attr-defined]
-        fitting = []
-        for name, file in groups()[group].items():
-            if kinds & {*resolve(group, read_plain(file)["_target_"]).kinds}:  # type: ignore[attr-defined]
-                fitting.append(name)
-        hints.append(f"{group}={' or '.join(fitting)}" if group == "model" else f"{group}={', '.join(fitting)}")
-    return f"; write {hints[0]}, or {hints[1]}"
+    forms = fitting("model", resolve("data", config.data["_target_"], config.user))
+    data = fitting("data", resolve("model", config.model._target_, config.user))
+    return f"; write model={' or '.join(forms)}, or data={', '.join(data)}"
+
+
+def fitting(group: str, component: Any) -> list[str]:
+    """The variants of a group that have a kind of task in common with a component."""
+    names = []
+    for name, file in groups()[group].items():
+        variant: Any = resolve(group, read_plain(file)["_target_"])
+        if {*component.kinds} & {*variant.kinds}:
+            names.append(name)
+    return names
 
 
 def resolve_auto(config: Config) -> Config:
