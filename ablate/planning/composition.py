@@ -1,6 +1,7 @@
 """The composed cells of a command, with their levels and labels.  Needs no torch."""
 
 import contextlib
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -10,10 +11,12 @@ from ablate.config.command import Command
 from ablate.config.compose import Composed
 from ablate.config.errors import PlanError, Problem
 from ablate.config.factors import BASE, Design, labels_of, levels_and_factors, with_level_names
-from ablate.config.schema import Config
+from ablate.config.schema import VARIED, Config
 from ablate.formatting import grouped
-from ablate.planning.only_variant import only_variant
 from ablate.planning.study import Draft
+from ablate.runs.records import Manifest
+
+ONLY = "only one variant"
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,26 @@ def composition_of(command: Command, design: Design, cells: list[Composed]) -> C
         whole = ", ".join(f"{name}={level}" for name, level in levels[0].items())
         remarks.append(f"{BASE} is {whole}")
     if len(cells) == 1:
-        remarks.append(only_variant(command, cells[0].choices))
+        remarks.append(only_variant(command))
     remarks = list(dict.fromkeys(remarks))
     return Composition(command, factors, reference, cells, drafts, remarks)
+
+
+def only_variant(command: Command) -> str:
+    """The remark on a study of one cell, with a comparison of the first variant that the command chooses."""
+    example = "norm=ln,rms"
+    for group in (*VARIED, "optim"):
+        usual = command.groups.defaults.get(group)
+        setting = command.settings.get(group)
+        if usual and setting and str(setting.value) != usual:
+            example = f"{command.groups.plus(group)}{group}={usual},{setting.value}"
+            break
+    return f"{ONLY}; for a comparison write {shlex.quote(example)}"
+
+
+def about_one_variant(manifest: Manifest) -> list[str]:
+    """The remark of `only_variant`, if a study has it."""
+    return [remark for remark in manifest.remarks if remark.startswith(ONLY)]
 
 
 def preset_notes(composition: Composition) -> list[str]:

@@ -26,8 +26,7 @@ from ablate.config.schema import Config
 from ablate.config.study_file import is_one_of
 from ablate.config.words import MOST, Setting, read_words
 from ablate.planning.check_study import study_of
-from ablate.planning.composition import Composition
-from ablate.planning.only_variant import ONLY
+from ablate.planning.composition import ONLY, Composition
 from ablate.planning.rounds import next_round
 from ablate.planning.runs import Plan
 from ablate.planning.study import Cells, CheckedStudy, Draft

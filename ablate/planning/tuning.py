@@ -179,13 +179,8 @@ def tuning_note(study: CheckedStudy, values: int, metrics: list[str]) -> str:
         seeds = len(seeds)
     note = f"tuning first: {tune.key} of {cells} at {values} values, {counted(tune.seeds, 'seed')} each, "
     note += f"by {' or '.join(metrics)}"
-    if tune.rule != "best":
-        note += f", rule {tune.rule}"
-    if tune.extend:
-        note += f", with up to {2 * LIMIT} more values at the ends"
     scored = counted(seeds, "seed") if isinstance(seeds, int) else f"seeds={seeds}"
-    note += f"; then {cells} × {scored} at the tuned values"
-    return f"{note}, and references for other numbers of steps" if study.settings.step_equivalents else note
+    return f"{note}; then {cells} × {scored} at the tuned values"
 
 
 def tune_entry(study: CheckedStudy) -> records.Tune:

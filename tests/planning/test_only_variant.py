@@ -11,7 +11,7 @@ from ablate import api
 from ablate.cli.preview import preview
 from ablate.cli.summary import summary
 from ablate.config.command import read_command
-from ablate.planning.only_variant import only_variant
+from ablate.planning.composition import only_variant
 from ablate.runs.study import load_study
 
 pytestmark = pytest.mark.usefixtures("untried", "uncounted")
@@ -27,18 +27,18 @@ pytestmark = pytest.mark.usefixtures("untried", "uncounted")
         (["norm=rms"], "norm=ln,rms"),
         (["norm=group(groups=4)"], "'norm=ln,group(groups=4)'"),
         (["ffn=geglu"], "ffn=mlp,geglu"),
-        (["ffn=mlp"], "ffn=mlp,swiglu"),
+        (["ffn=mlp", "norm=ln"], "norm=ln,rms"),
         (["attention=gqa"], "attention=mha,gqa"),
         (["optim=lion"], "optim=adamw,lion"),
         (["scale=small"], "norm=ln,rms"),
     ],
 )
 def test_the_remark_names_the_group_and_its_reference_variant(words: list[str], example: str) -> None:
-    line = only_variant(read_command(words, None)[0], {"norm": "ln"})
+    line = only_variant(read_command(words, None)[0])
     assert line == f"only one variant; for a comparison write {example}"
 
 
-@pytest.mark.parametrize(("words", "example"), [(["seeds=2"], "norm=ln,rms"), (["+preset=llama"], "norm=rms,ln")])
+@pytest.mark.parametrize(("words", "example"), [(["seeds=2"], "norm=ln,rms"), (["ffn=relu2"], "ffn=mlp,relu2")])
 def test_a_plan_of_one_cell_has_the_remark(plan, words: list[str], example: str) -> None:
     planned = plan(*words)
     line = f"only one variant; for a comparison write {example}"

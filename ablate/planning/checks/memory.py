@@ -153,7 +153,7 @@ def memory_problems(rows: list[Cell], checked: list[Checked], runs: int) -> tupl
             message = (
                 f"{row.label} needs about {need / 1e9:.1f} GB of the {have / 1e9:.1f} GB that each process {where}"
             )
-            problems.append(Problem("", f"{message} can have; {remedies(cell, total, need, devices)}"))
+            problems.append(Problem("", f"{message} can have; {remedies(total, need, devices)}"))
         elif train.memory is not None and need > most:
             most = need
             largest = f"memory: about {need / 1e9:.1f} GB of {have / 1e9:.4g} GB (train.memory={train.memory})"
@@ -174,11 +174,9 @@ def sharing(workers: list[dict[str, str]], runs: int) -> tuple[int, int]:
     return max(1, math.ceil(min(len(workers), runs) / devices)), devices
 
 
-def remedies(cell: Checked, total: float, need: float, devices: int) -> str:
+def remedies(total: float, need: float, devices: int) -> str:
     """What to write instead, if a process needs so many bytes and the device has a total."""
-    fixed = FLOAT * cell.budget.params * (2 + DEFAULT_MOMENTS)
-    key = "train.batch_size" if cell.config.train.batch_size > 1 and fixed < total / 2 else "model.dim"
-    hint = f"write a smaller {key}"
+    hint = "write a smaller train.batch_size or model.dim"
     fitting = int(total / (SURE * need)) * devices
     return f"{hint}, or train.parallel={fitting}" if fitting else hint
 

@@ -136,7 +136,9 @@ def test_a_cell_that_cannot_fit_is_named(plan: Callable[..., Plan], monkeypatch:
         plan("ffn=mlp,swiglu", "train.parallel=2", "train.batch_size=40000")
     lines = str(error.value).splitlines()
     assert len(lines) == 2 and all("of the 1.0 GB that each process on this machine can have" in line for line in lines)
-    assert lines[0].startswith("mlp needs about ") and lines[0].endswith("; write a smaller train.batch_size")
+    assert lines[0].startswith("mlp needs about ") and lines[0].endswith(
+        "; write a smaller train.batch_size or model.dim"
+    )
     with pytest.raises(PlanError, match=r"train\.parallel=") as error:
         plan("ffn=mlp", "train.parallel=8", "train.batch_size=8000")
     fewer = str(error.value).rpartition(", or ")[2]
