@@ -1,27 +1,27 @@
 """The text at the end of a sweep: configurations, effects with verdicts, their scope, what to do next."""
 
+import math
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas
 
 from ablate import evidence, formatting
-from ablate.cli.effect_text import ROWS, effect_lines, effect_rows, indented, more
-from ablate.formatting import CROSSED, counted, number, ranged
-from ablate.program.order import OUTPUT
+from ablate.formatting import CROSSED, ESTIMATE_ONLY, columns, counted, number, ranged
 from ablate.runs import naming
 from ablate.runs.records import Manifest
 from ablate.runs.study import Study
 from ablate.runs.tables import named_rows
 
-NAMED = 6  # the most runs and notes that are listed
+MOST_EFFECTS = 16
 LITTLE_SAVED = 0.8  # variance of a paired difference over that of unpaired seeds
 
 
 def summary(study: Study, results: Path = Path("results"), wall_seconds: float | None = None) -> str:
-    """A study on one screen; `results` is for the paths of failed runs, `wall_seconds` the sweep's duration."""
+    """A study in words; `results` is the folder of results, `wall_seconds` the sweep's duration."""
     manifest = study.manifest
     effects = evidence.effects(study)
     claims = evidence.claims(study)
@@ -33,20 +33,18 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
         lines += effect_lines(manifest, effects)
     if len(seconds):
         lines += ["seconds of a training step, on this machine", *effect_rows(manifest, evidence.headline(seconds))]
-    lines += [scope(study, effects), *remarks(study, effects, claims), *problems(study, results)]
+    lines += [scope(study, effects), *remarks(study, effects, claims)]
     return "\n".join([*filter(None, lines), *next_steps(study, results)])
 
 
 def title(study: Study, wall_seconds: float | None) -> str:
     """The study, its factors and tasks, and what became of its runs."""
     manifest = study.manifest
-    parts = [manifest.study, naming.title(manifest), naming.role(manifest)]
-    parts += [task.title for task in manifest.tasks.values()]
-    endings = study.runs["status"].value_counts(sort=False)
-    of_runs = ", ".join(f"{count} {status}" for status, count in endings.items())
-    parts.append(f"{counted(len(study.runs), 'run')}: {of_runs}")
-    if wall_seconds is not None:
-        parts.append(formatting.duration(wall_seconds))
+    tasks = [task.title for task in manifest.tasks.values()]
+    endings = [f"{count} {status}" for status, count in study.runs["status"].value_counts(sort=False).items()]
+    runs = f"{counted(len(study.runs), 'run')}: {', '.join(endings)}"
+    duration = "" if wall_seconds is None else formatting.duration(wall_seconds)
+    parts = [manifest.study, naming.title(manifest), naming.role(manifest), *tasks, runs, duration]
     return " · ".join(dict.fromkeys(filter(None, parts)))
 
 
@@ -54,20 +52,19 @@ def configurations(study: Study) -> list[str]:
     """The metric, then a row per configuration: its mean ± SD over seeds, its size, the metrics that go with it."""
     manifest = study.manifest
     table = evidence.cells(study)
-    columns = {"": table["name"], "mean ± SD": scores(table)}
+    texts = {"": table["name"], "mean ± SD": scores(table)}
     if "params" in table:  # unknown of another program's runs
-        columns["parameters"] = table["params_vs_reference"].map(formatting.percent, na_action="ignore").fillna("")
+        texts["parameters"] = table["params_vs_reference"].map(formatting.percent, na_action="ignore").fillna("")
     if manifest.tuning:
-        columns[manifest.tuning.key] = table["tuned_value"].map(formatting.setting)
+        texts[manifest.tuning.key] = table["tuned_value"].map(formatting.setting)
     endpoint = evidence.endpoint(manifest)
-    others = [f"test/{name}" for task in manifest.tasks.values() for name in task.beside]
-    others += [name for name in study.runs if name.startswith(f"{endpoint}@")]
-    for metric in others:
-        if metric in study.runs and metric != endpoint:
-            columns[metric.removeprefix(endpoint).removeprefix("test/")] = scores(evidence.cells(study, metric))
-    rows = pandas.DataFrame(columns).head(ROWS)
+    beside = {f"test/{name}" for task in manifest.tasks.values() for name in task.beside} - {endpoint}
+    for metric in study.runs:
+        if metric in beside or metric.startswith(f"{endpoint}@"):
+            texts[metric.removeprefix(endpoint).removeprefix("test/")] = scores(evidence.cells(study, metric))
+    rows = pandas.DataFrame(texts)
     heading = f"{naming.metric_name(manifest, *evidence.measures(manifest))}, last step"
-    return [heading, *indented([list(rows), *rows.to_numpy().tolist()]), *more(len(table) - ROWS, "configuration")]
+    return [heading, *indented([list(rows), *rows.to_numpy().tolist()])]
 
 
 def scores(table: pandas.DataFrame) -> list[str]:
@@ -81,27 +78,87 @@ def scores(table: pandas.DataFrame) -> list[str]:
     return texts
 
 
+# Effects
+
+
+def effect_lines(manifest: Manifest, table: pandas.DataFrame) -> list[str]:
+    """A study's effects with their verdicts under a heading; [] without any."""
+    rows = evidence.headline(table)
+    if rows.empty:
+        return []
+    has_intervals = rows.loc[rows["family"].astype(bool), "low"].notna().any()
+    heading = "effects, simultaneous 95 % intervals" if has_intervals else "effects, estimates only"
+    return [heading, *effect_rows(manifest, rows)]
+
+
+def effect_rows(manifest: Manifest, table: pandas.DataFrame) -> list[str]:
+    """A line per effect, interactions after the others and what is decided first."""
+    rows = []
+    for row in named_rows(evidence.decided_first(table).head(MOST_EFFECTS)):
+        verdict = {ESTIMATE_ONLY: "", "withheld": "no verdict"}.get(row.verdict, row.verdict)
+        rows.append((effect_sentence(manifest, row), verdict))
+    more = len(table) - MOST_EFFECTS
+    return indented(rows) + ([f"  … {counted(more, 'more effect')}: ablate analyse"] if more > 0 else [])
+
+
+def effect_sentence(manifest: Manifest, row: Any) -> str:
+    """An effect in words, with its notes: "swiglu lowers test loss by 0.055 [0.038, 0.071] nats per byte"."""
+    notes = [evidence.also_words(row.also), evidence.worth_text(row, "steps")]
+    if row.n != 1:  # that one seed concludes nothing is said once, not in every row
+        notes.append(row.note)
+    if row.verdict == "withheld" and row.diverged + row.diverged_reference:
+        notes.append(f"diverged runs ranked worst: {formatting.ranks(row)}")
+    in_words = "; ".join(filter(None, notes))
+    return f"{finding(manifest, row)} ({in_words})" if in_words else finding(manifest, row)
+
+
+def finding(manifest: Manifest, row: Any) -> str:
+    """An effect with its interval; without a number where there is none."""
+    if row.verdict == "withheld" or not row.n:
+        return str(row.label)
+    difference = formatting.span(row.mean, row.low, row.high, formatting.decimals([(row.high - row.low) / 2]))
+    if row.kind in CROSSED and row.verdict == "undecided":
+        return f"{row.label}: none seen, {difference}"
+    if row.kind not in ("main", "step") or math.isnan(row.low) or row.verdict == ESTIMATE_ONLY:
+        return f"{row.label}: {difference}"
+    level = naming.level_name(manifest, row.factor, row.level)
+    reference = naming.named(manifest, row.reference, row.factor)
+    where = f" at {row.stratum}" if row.stratum else ""
+    if row.verdict in ("undecided", "equivalent"):
+        return f"{level} is not told apart from {reference}{where}: {difference}"
+    verb = "lowers" if row.mean < 0 else "raises"
+    metric = naming.metric_words(manifest, row.metric)
+    return f"{level} {verb} {metric} by {evidence.sized(manifest, row)}{where}"
+
+
+def indented(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Rows as lines of aligned columns, two spaces to the right."""
+    return [f"  {line}" for line in columns(list(rows))]
+
+
+# What they are about, and what to do next
+
+
 def scope(study: Study, effects: pandas.DataFrame) -> str:
     """What the results are about: seeds, size, data, steps, learning rates."""
     manifest = study.manifest
-    noun = "paired seed" if effects["paired"].all() else "unpaired seed"
-    parts = [counted(len(manifest.seeds), noun if len(effects) else "seed")]
+    noun = "seed"
+    if len(effects):
+        noun = "paired seed" if effects["paired"].all() else "unpaired seed"
+    seeds = counted(len(manifest.seeds), noun)
     if len(manifest.seeds) == 1:
-        parts = ["one seed, from which nothing can be concluded"]
+        seeds = "one seed, from which nothing can be concluded"
     references = [cell.id for cell in manifest.cells if cell.reference]
-    parts.append(naming.scope(manifest, [cell.id for cell in manifest.cells], references))
-    if manifest.configs:
-        parts[-1] += f" ({ranged(formatting.epochs(manifest.passes(cell)) for cell in manifest.cells)})"
-        parts += [learning_rates(manifest), naming.matched(manifest)]
-    return ", ".join(filter(None, parts))
-
-
-def learning_rates(manifest: Manifest) -> str:
-    """The learning rates, or what was tuned in place of one value for all."""
+    setting = naming.scope(manifest, [cell.id for cell in manifest.cells], references)
+    if not manifest.configs:
+        return f"{seeds}, {setting}"
+    passes = ranged(formatting.epochs(manifest.passes(cell)) for cell in manifest.cells)
+    rates = ""
     if manifest.tuning:
-        return f"{manifest.tuning.key} tuned per configuration (intervals ignore tuning noise)"
-    rates = sorted({config.optim.lr for config in manifest.configs})
-    return "one learning rate" if len(rates) == 1 else f"learning rates {ranged(map(formatting.scientific, rates))}"
+        rates = f"{manifest.tuning.key} tuned per configuration (intervals ignore tuning noise)"
+    elif len({config.optim.lr for config in manifest.configs}) == 1:
+        rates = "one learning rate"
+    return ", ".join(filter(None, [seeds, f"{setting} ({passes})", rates, naming.matched(manifest)]))
 
 
 def remarks(study: Study, effects: pandas.DataFrame, claims: pandas.DataFrame) -> Iterator[str]:
@@ -110,8 +167,7 @@ def remarks(study: Study, effects: pandas.DataFrame, claims: pandas.DataFrame) -
     yield from manifest.remarks
     yield evidence.sequential_state(study, effects, claims)
     yield evidence.unadjusted(manifest)
-    families = evidence.families(manifest, int(effects["family"].sum()))
-    yield f"{families}; effects as estimates: ablate analyse" if evidence.described(manifest) else families
+    yield evidence.families(manifest, int(effects["family"].sum()))
     yield evidence.margin_line(study)
     yield evidence.overfitting(study)
     yield from naming.notes(manifest.cells)
@@ -122,19 +178,8 @@ def remarks(study: Study, effects: pandas.DataFrame, claims: pandas.DataFrame) -
         yield f"smallest effect found with 80 % power where undecided: {detected}"
     if manifest.program and undecided["pairing_ratio"].gt(LITTLE_SAVED).any():
         yield "pairing seeds saved little: give batches a generator of their own (docs/how-to/own-script.md, Pairing)"
-
-
-def problems(study: Study, results: Path) -> list[str]:
-    """The runs that diverged or failed, with the reason and the file that has it, and the notes on damaged files."""
-    runs = study.runs[study.runs["status"].isin(["diverged", "failed"])].fillna({"error": "no reason on disk"})
-    lines = []
-    for run in named_rows(runs.head(NAMED)):
-        reason = run.error.partition("\n")[0]
-        folder = results / "runs" / run.path
-        file = folder / (OUTPUT if study.manifest.program else "result.json")
-        lines.append(f"{run.status}: {run.label}, seed {run.seed}: {reason} · {file}")
-    lines += more(len(runs) - NAMED, "run")
-    return lines + [f"note: {note}" for note in study.notes[:NAMED]]
+    for note in study.notes:
+        yield f"note: {note}"
 
 
 def next_steps(study: Study, results: Path) -> list[str]:
@@ -148,8 +193,9 @@ def next_steps(study: Study, results: Path) -> list[str]:
     status = study.runs["status"]
     unfinished = int(status.isin(["missing", "failed"]).sum())
     if unfinished:
-        return [f"the same command again trains the {counted(unfinished, 'run')} without a number", figures]
-    if len(manifest.cells) < 2 or manifest.confirms or naming.no_evidence(manifest) or not status.eq("done").any():
+        runs = counted(unfinished, "run")
+        return [f"the same command again trains the {runs} without a number; ablate status says why", figures]
+    if len(manifest.cells) < 2 or manifest.confirms or naming.no_evidence(manifest):
         return [figures]
     return [f"next: {more_seeds(manifest)}      {figures}"]
 

@@ -102,11 +102,6 @@ def test_a_program_whose_seeds_hardly_pair_is_told_what_to_change(
     assert bool(said) == is_said
 
 
-def test_many_rates_are_shown_as_a_range(lines_of: Lines) -> None:
-    lines = lines_of({"norm": ["ln", "rms"], "optim.lr": [0.006, 0.012, 0.0015, 0.003]})
-    assert "learning rates 1.5e-3 to 0.012" in scope_of(lines)
-
-
 def test_a_metric_that_a_task_shows_stands_beside_the_endpoint(tmp_path: Path) -> None:
     task = TASK | {"metrics": {"loss": "min", "f1": "max"}, "shares": ["f1"], "units": {"loss": "bits"}}
     name = fabricate(tmp_path, NORMS, tasks={"f0": task | {"beside": ["f1"]}})
