@@ -303,9 +303,8 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> ClaimTes
     notes = [] if reason else events(comparison, collapse)
     if claim.relation in BOUNDED and 1 < comparison.n < MIN_SEEDS:
         notes.append(f"fewer than {MIN_SEEDS} seeds cannot show that a difference is small")
-    names = ["n", "metric", "paired", "diverged", "diverged_reference", "lower", "higher", "tied"]
-    columns = {name: getattr(comparison, name) for name in names}
-    columns |= {"margin": test.margin, "side": contrast.level, "against": contrast.reference, "mean": math.nan}
+    columns = vars(comparison) | {"n": comparison.n, "margin": test.margin}
+    columns |= {"side": contrast.level, "against": contrast.reference, "mean": math.nan}
     if has_mean:
         columns |= {"mean": estimate.mean, "sd": estimate.sd}
     return ClaimTest(columns, math.nan if reason else test.p(), test.judge, reason, final, notes)

@@ -79,8 +79,7 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     for contrast, also in zip(all_contrasts, also_of_each(manifest, all_contrasts), strict=True):
         comparison = compare(scores, contrast)
         in_family = contrast.kind != "cell"
-        row: dict[str, Any] = {name: getattr(contrast, name) for name in NAMES}
-        row |= comparison_columns(comparison)
+        row: dict[str, Any] = vars(contrast) | vars(comparison) | {"n": comparison.n}
         row |= tested_columns(comparison, family_size if in_family else 1, looks)
         row |= {"family": in_family, "unadjusted": is_unadjusted, "also": "; ".join(also)}
         row |= {"flops_ratio": cost_ratio(contrast, flops), "seconds_ratio": cost_ratio(contrast, seconds)}
@@ -89,8 +88,7 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
         margin_of_row = Margin() if is_slope else margin
         has_worth = bool(curves) and math.isfinite(row["low"])
         in_steps = worth(scores, contrast.weights, curves, row["alpha"]) if has_worth else Worth()
-        row |= {name: getattr(in_steps, name) for name in WORTH}
-        row |= {"margin": margin_of_row.size, "margin_steps": margin_of_row.steps}
+        row |= vars(in_steps) | {"margin": margin_of_row.size, "margin_steps": margin_of_row.steps}
         if is_tested and in_family:
             inside_margin = -margin_of_row.size < row["low"] and row["high"] < margin_of_row.size
             if curves and math.isfinite(margin_of_row.steps):
@@ -125,13 +123,6 @@ def tested_columns(comparison: Comparison, m: int, looks: int) -> dict[str, floa
         row["p_bonferroni"] = float(bonferroni(row["p"], m))
         row["smallest"] = detectable(estimate, alpha)
     return row
-
-
-def comparison_columns(comparison: Comparison) -> dict[str, object]:
-    """The columns of `effects` that a comparison has as they are."""
-    names = ["n", "paired", "lower", "higher", "tied", "diverged", "diverged_reference", "failed", "missing", "metric"]
-    names += ["lower_is_better", "correlation", "pairing_ratio", "match_difference"]
-    return {name: getattr(comparison, name) for name in names}
 
 
 def estimate_only(comparison: Comparison, is_tested: bool) -> Verdict:

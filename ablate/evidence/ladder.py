@@ -14,7 +14,7 @@ Intervals hold together for all worths and trends of a study.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ import pandas
 
 from ablate.config.ladder import RUNG, number_of
 from ablate.evidence.contrasts import Contrast, contrasts
-from ablate.evidence.estimates import Comparison, compare, paired
+from ablate.evidence.estimates import Comparison, compare
 from ablate.evidence.families import ALPHA
 from ablate.evidence.scores import StudyScores, study_scores
 from ablate.evidence.verdicts import MIN_PAIRS, no_verdict
@@ -153,13 +153,12 @@ def rate_problem(scores: StudyScores, rates: list[Contrast]) -> str:
             rung, _, rate = str(cell.levels[RUNG]).partition(" at ")
             levels_at_carried = {**cell.levels, RUNG: int(rung)}
             carried = next(other for other in scores.cells.values() if other.levels == levels_at_carried)
-            both = scores.ranked[[name, carried.id]].dropna().to_numpy(float)
-            if len(both) < MIN_PAIRS:
+            change = compare(scores, replace(contrast, weights={name: 1.0, carried.id: -1.0}))
+            if change.lower + change.higher + change.tied < MIN_PAIRS:
                 return f"too few runs at {rate}: {carried.label}"
-            lost, lost_carried = np.isinf(both).sum(axis=0)
-            ended = both[np.isfinite(both).all(axis=1)]
-            gain = paired((ended[:, 0] - ended[:, 1]) * (-1 if scores.lower_is_better[name] else 1))
-            if lost < lost_carried or (lost == lost_carried and gain.mean > gain.error):
+            gain = -change.estimate.mean if change.lower_is_better else change.estimate.mean
+            more_diverged = change.diverged - change.diverged_reference
+            if more_diverged < 0 or (more_diverged == 0 and gain > change.estimate.error):
                 where = f"better at {rate} (optim.lr={cell.planned_config.optim.lr:g} there)"
                 better.setdefault(where, []).append(carried.label)
     return "; ".join(f"{where}: {listed(dict.fromkeys(labels))}" for where, labels in better.items())

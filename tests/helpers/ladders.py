@@ -59,7 +59,7 @@ def climbed(
 
     rungs: dict[str, list[Any]] = {"rung": levels_of_rungs(count)}
     factors = {"ffn": ["mlp", "swiglu"]} | ({"norm": [*norms]} if norms else {}) | rungs
-    batches = lambda levels: str(levels["rung"])  # noqa: E731
+    batches = lambda levels: str(rung_of(levels["rung"]))  # noqa: E731
     beside = {}
     if other_steps:
         steps = rungs | {"train.steps": [STEPS, *OTHER_STEPS]}
