@@ -1,6 +1,7 @@
 """Frees space in a results folder: shows what it would remove, and removes it only with --yes.
 
-Without options that are the leftovers of interrupted writes and the files that were set aside as corrupt.  Runs in
+Without options that are the leftovers of interrupted writes, the files that were set aside as corrupt, and the files of
+git revisions.  Runs in
 training, unreadable studies and what lies behind a symbolic link are not touched.
 Exit codes: 0 shown or removed; 1 something could not be removed; 2 no results folder.
 """
@@ -23,6 +24,7 @@ from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.data.corpus import cache_folder
 from ablate.formatting import counted, first_of, grouped
 from ablate.formatting.streams import echo
+from ablate.program.revisions import remove_tree, trees_of
 from ablate.runs.folder import Run
 from ablate.runs.lock import take
 from ablate.runs.manifest import manifest_of
@@ -33,6 +35,7 @@ DAMAGED = "files set aside as corrupt"
 WEIGHTS = "weights of runs"
 ORPHANS = "runs that no study refers to"
 CACHE = "corpora and vectors in the cache"
+REVISIONS = "files of git revisions, which are checked out again when they are needed"
 OPTIONS = {
     WEIGHTS: "--weights removes them: such runs cannot be tested at new lengths any more, nor their models loaded",
     ORPHANS: "--orphans removes them: their results, too, are lost",
@@ -106,6 +109,7 @@ def survey(results: Path, without: Collection[str] = ()) -> tuple[list[Item], li
     if orphans and untouched:  # a command at work may have had its manifest replaced by another one
         reason = "a running command or an unreadable study may use them"
         untouched.append(f"{counted(len(orphans), 'run')} of no readable study: {reason}")
+    items += [item_of(REVISIONS, tree) for tree in trees_of(results) if not is_locked(tree.with_suffix(".lock"))]
     return items + cached(), [f"untouched: {reason}" for reason in untouched]
 
 
@@ -174,6 +178,9 @@ def remove(items: Iterable[Item]) -> bool:
 def remove_item(item: Item) -> bool:
     """Remove an item unless its run is in use; returns whether it was removed."""
     try:
+        if item.kind == REVISIONS:
+            remove_tree(item.path)
+            return True
         if item.run is None:
             remove_path(item.path)
             return True
@@ -210,7 +217,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--orphans", action="store_true", help="runs that no study refers to, too, with their results")
     parser.add_argument("--cache", action="store_true", help="tokenised corpora and trained vectors, too")
     options = parser.parse_args(arguments)
-    kinds = [LEFTOVERS, DAMAGED]
+    kinds = [LEFTOVERS, DAMAGED, REVISIONS]
     if options.weights:
         kinds.append(WEIGHTS)
     if options.orphans:

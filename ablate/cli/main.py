@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "analyse": "analysis.cli.main",
+    "audit": "ablate.cli.audit",
     "clean": "ablate.cli.clean",
     "command": "ablate.cli.program",
     "dashboard": "analysis.dashboard",
@@ -53,7 +54,7 @@ def main(*first: str) -> None:
     user = " ".join(word.partition("=")[2] for word in words if word.lstrip("+").startswith("user="))
     find_here(re.findall(r"[\w.]+", user))  # packages, which are validated later
     name = ALIASES.get(words[0], words[0]) if words else ""
-    if name == "command":
+    if name in ("audit", "command"):
         exit_after_training(lambda: importlib.import_module(COMMANDS[name]).main(words[1:]))
     if name in COMMANDS:
         exit_with(lambda: importlib.import_module(COMMANDS[name]).main(words[1:]))

@@ -15,6 +15,7 @@ from ablate.planning.runs import Plan
 from ablate.program.checks import seed_ignored, steps_reached, values_ignored
 
 if TYPE_CHECKING:
+    from ablate.cli.sweep import Terminal
     from ablate.runs.study import Study
 
 USAGE = "ablate command 'python train.py --bias={bias} --seed={seed} --out_dir={out}' bias=true,false metric=val/loss"
@@ -39,11 +40,22 @@ def study(command: str, words: Sequence[str]) -> Outcome:
     """Show a plan, or carry it out and print the summary.  Raises PlanError."""
     plan = plan_program(command, words)
     if plan.dry_run:
-        echo(preview(plan))
-        return Outcome(0, {"study": plan.manifest.study, "todo": plan.todo}, plan.notes)
-    from ablate.cli.sweep import Terminal, train, verdicts  # loads pandas, which a refused command does not need
+        return dry_run(plan)
+    from ablate.cli.sweep import Terminal  # loads pandas, which a refused command does not need
 
-    terminal = Terminal()
+    return carry_out(plan, Terminal())
+
+
+def dry_run(plan: Plan) -> Outcome:
+    """Show a plan."""
+    echo(preview(plan))
+    return Outcome(0, {"study": plan.manifest.study, "todo": plan.todo}, plan.notes)
+
+
+def carry_out(plan: Plan, terminal: "Terminal") -> Outcome:
+    """Carry out a plan; the terminal prints what it shows."""
+    from ablate.cli.sweep import train, verdicts
+
     code = train(plan, terminal)
     results = terminal.study
     if results is None:
@@ -83,8 +95,11 @@ def preview(plan: Plan) -> str:
     [direction] = task.metrics.values()
     lines.append(f"  compared by {manifest.endpoint}, of which the {direction}imum is best")
     lines += [f"  claim {name}" for name in manifest.claims]
+    for cell in manifest.cells:
+        lines += [f"  {note}" for note in cell.notes]
     for order in plan.orders()[:SHOWN]:
         assert order.program
         environment = [f"{name}={shlex.quote(value)}" for name, value in order.program.environment.items()]
-        lines.append("  " + " ".join([*environment, shlex.join(order.program.words)]))
+        line = " ".join([*environment, shlex.join(order.program.words)])
+        lines.append(f"  {line}  (in {order.program.tree.commit[:10]})" if order.program.tree else f"  {line}")
     return "\n".join([*lines, *plan.notes])

@@ -33,7 +33,12 @@ OPTIONS = {
     "budget": "wallclock: a run is ended at its timeout with what it has reached",
     "parallel": "how many runs at a time; by default one, or one for each GPU",
     "shell": "true: a shell reads the command, with its pipes and variables; values are quoted for it",
+    "link": "with code=: ignored files and folders that each revision gets a link to: link=data,meta.pkl",
+    "setup": "with code=: a shell command that is run once in the files of each revision: setup='uv sync'",
+    "submodules": "true, with code=: each revision gets its submodules",
 }
+OF_REVISIONS = ("link", "setup", "submodules")  # of these options, those that need revisions
+CODE = "code"  # the setting whose values are git revisions: code=main,my-idea; . is the working tree as it is
 OF_EVERY_STUDY = {  # read as those of studies of models are
     "seeds": "how many, or [3,4,5], or auto: more until all is decided, at most seeds_max",
     "seeds_max": "the most that seeds=auto adds",

@@ -21,6 +21,7 @@ from ablate.formatting import duration
 from ablate.formatting.streams import say
 from ablate.program.metric import NoMetric, Row, last_steps, read_metric, sources_of
 from ablate.program.order import FILES, OUTPUT, Program
+from ablate.program.revisions import changed_files, listed, use_tree
 from ablate.runs.files import no_link, set_aside
 from ablate.runs.folder import MetricsWriter, Run, now
 from ablate.runs.lock import LeaseLost
@@ -79,13 +80,13 @@ def run_program(order: Order, should_stop: Callable[[], bool]) -> str:
             say(f"{error}; set aside as {set_aside(error.file or run.result_file).name}, run again")
         try:
             assert order.program
-            return run_once(run, order.program, should_stop)
+            return run_once(run, order.program, Path(order.results), should_stop)
         except LeaseLost as error:
             say(str(error))
             return "busy"
 
 
-def run_once(run: Run, program: Program, should_stop: Callable[[], bool]) -> str:
+def run_once(run: Run, program: Program, results: Path, should_stop: Callable[[], bool]) -> str:
     """Run a program once and write its result, unless it is interrupted."""
     files = run.folder / FILES
     for old in (run.result_file, run.metrics_file):
@@ -98,7 +99,7 @@ def run_once(run: Run, program: Program, should_stop: Callable[[], bool]) -> str
     output = Output()
     rows: list[Row] = []
     try:
-        ending = execute(program, output, should_stop)
+        ending = execute_in_tree(program, results, output, should_stop)
         if ending == "interrupted":
             return ending
         if ending:
@@ -127,6 +128,23 @@ def run_once(run: Run, program: Program, should_stop: Callable[[], bool]) -> str
     seconds = {"total": round(time.monotonic() - started, 3)}
     run.write(run.result_file, dataclasses.replace(result, files=sums, seconds=seconds, ended=now()))
     return result.status
+
+
+def execute_in_tree(program: Program, results: Path, output: Output, should_stop: Callable[[], bool]) -> str:
+    """`execute` in the files of the program's revision, if it has one.  Raises OSError and GitError."""
+    if program.tree is None:
+        return execute(program, output, should_stop)
+    with use_tree(program.tree, results) as tree:
+        paths = [str(path.resolve()) for path in (tree, tree / "src") if path.is_dir()]
+        if "PYTHONPATH" in os.environ:
+            paths.append(os.environ["PYTHONPATH"])
+        environment = {"PYTHONPATH": os.pathsep.join(paths)} | program.environment
+        folder = str((tree / program.tree.folder).resolve())
+        ending = execute(dataclasses.replace(program, folder=folder, environment=environment), output, should_stop)
+        changed = changed_files(tree)
+    if changed:
+        say(f"runs change files of their revision: {listed(changed)}; the next run finds them as they were")
+    return ending
 
 
 def execute(program: Program, output: Output, should_stop: Callable[[], bool]) -> str:

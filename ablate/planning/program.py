@@ -21,12 +21,13 @@ from ablate.config.errors import PlanError, Problem
 from ablate.config.factors import Design, factors_of, levels_and_factors
 from ablate.config.groups import read_groups
 from ablate.config.launchers import launcher_problems
-from ablate.config.program_keys import RUNNING, config_of, with_program_file, word_of
+from ablate.config.program_keys import CODE, RUNNING, config_of, with_program_file, word_of
 from ablate.config.schema import Config
 from ablate.config.study_file import is_one_of
 from ablate.config.words import MOST, Setting, read_words
 from ablate.planning.check_study import study_of
 from ablate.planning.composition import ONLY, Composition
+from ablate.planning.revisions import revision_facts, revision_notes, with_revisions
 from ablate.planning.rounds import next_round
 from ablate.planning.runs import Plan
 from ablate.planning.study import Cells, CheckedStudy, Draft
@@ -52,7 +53,7 @@ def plan_program(command: str, words: Sequence[str]) -> Plan:
         raise PlanError(problems)
     request, wrong_words = read_request(command, words)
     problems += wrong_words
-    if command and not wrong_words:
+    if command and not wrong_words and CODE not in request.settings:
         problems += missing_file(request)
     problems += launcher_problems(request.launcher)
     groups = read_groups()
@@ -60,7 +61,8 @@ def plan_program(command: str, words: Sequence[str]) -> Plan:
     settings = {**settings_of_program(request), **settings}
     config, wrong_keys = config_of(settings, groups)
     design, wrong_design = design_of(settings, config)
-    problems += [*wrong_settings, *wrong_keys, *wrong_design]
+    request, wrong_revisions = with_revisions(request, Path(config.results_dir))
+    problems += [*wrong_settings, *wrong_keys, *wrong_design, *wrong_revisions]
     if file:
         for name, claim in file.claims.items():
             if any(metric != request.metric for metric in claim.metrics):
@@ -78,12 +80,12 @@ def plan_program(command: str, words: Sequence[str]) -> Plan:
     study = study_of_program(request, design, config, composed_of)
     study = dataclasses.replace(study, command=typed_command, request=request)
     plan = dataclasses.replace(next_round(study), launcher=request.launcher)
-    notes = notes_on(request) if plan.todo else []
+    notes = notes_on(request, Path(config.results_dir)) if plan.todo else []
     return dataclasses.replace(plan, notes=[*plan.notes, *notes])
 
 
-def notes_on(request: Request) -> list[str]:
-    """What may make runs of a command affect each other."""
+def notes_on(request: Request, results: Path) -> list[str]:
+    """What may make runs of a command affect each other, and what its revisions lack."""
     notes = []
     if "out" not in request.fields:
         notes.append(OUT_UNUSED)
@@ -93,6 +95,8 @@ def notes_on(request: Request) -> list[str]:
         notes.append(f"{device[0]}: where there are several GPUs each run is given one, which it sees as cuda:0")
     if "budget" in request.options and int(request.options.get("parallel", "1")) > 1:
         notes.append("runs at a time share this machine, so that each reaches fewer steps in its time")
+    if request.revisions:
+        notes += revision_notes(request, results)
     return notes
 
 
@@ -165,11 +169,12 @@ def cell_of(request: Request, values: dict[str, str], levels: Levels, is_referen
     # Without "=", at which some programs split the path in --out_dir=PATH.
     name = re.sub(r"[^\w.+-]+", "_", "+".join(f"{name}-{value}" for name, value in compared.items()))
     return Cell(
-        id=f"c{hash_of([request.content, values])[:10]}",
+        id=f"c{hash_of([request.content, request.identity(values), values])[:10]}",
         name=name[:LONGEST] or "single",
         label=", ".join(f"{name}={value}" for name, value in compared.items()) or "the command",
         levels=levels,
         reference=is_reference,
+        notes=revision_facts(request, values[CODE]) if request.revisions else [],
         batches="",
         task=TASK,
         params=None,

@@ -3,6 +3,7 @@
 import json
 
 from ablate.config.typed_json import Record
+from ablate.program.revisions import Tree
 from ablate.runs.files import digest
 
 FILES = "out"  # the folder of a run that {out} names
@@ -15,7 +16,8 @@ class Program(Record):
     command: str  # with its fields
     words: list[str]
     environment: dict[str, str]
-    folder: str  # that it is started in
+    folder: str  # that it is started in, where it is in no tree of its own
+    tree: Tree | None = None  # the revision that it is started in
     metric: str
     lower_is_better: bool
     read: str = ""

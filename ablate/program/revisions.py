@@ -1,21 +1,24 @@
 """Git revisions as values of `code=`: found when a study is planned, checked out once each, shared by its runs.
 
     results/trees/COMMIT        the working tree of a revision, a git worktree
-    results/trees/COMMIT.json   written last: its tree is complete, links and `setup=` included
+    results/trees/COMMIT.json   written last: the tree is complete, links and `setup=` included
+    results/trees/COMMIT.lock   held by each run in the tree, and alone by whoever makes, restores or removes it
 
-git's hooks do not run here.  A tree is only ever added or removed as a whole.
+git's hooks do not run here.
 """
 
+import contextlib
 import dataclasses
 import fcntl
 import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ablate.config.errors import Problem
+from ablate.config.typed_json import Record
 from ablate.runs.files import digest
 
 TREES = "trees"  # the folder of all trees, in the results folder
@@ -29,7 +32,7 @@ IDENTITY |= {"GIT_AUTHOR_DATE": "2000-01-01T00:00:00Z", "GIT_COMMITTER_DATE": "2
 SHOWN = 5  # files that a message names
 
 
-class GitError(Exception):
+class GitError(RuntimeError):
     """What git says of a command that failed."""
 
 
@@ -49,13 +52,21 @@ class Revision:
     subject: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Setup:
+class Setup(Record):
     """What is done once in a tree: links to ignored paths of the repository, submodules, and a shell command."""
 
-    links: tuple[str, ...] = ()
+    links: list[str] = dataclasses.field(default_factory=list)
     submodules: bool = False
     command: str = ""
+
+
+class Tree(Record):
+    """The tree that a run is started in, and the folder of it."""
+
+    repository: str
+    commit: str
+    folder: str
+    setup: Setup
 
 
 def git(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> str:
@@ -83,8 +94,11 @@ def repository_of(folder: Path) -> Path:
     return Path(git(folder, "rev-parse", "--show-toplevel"))
 
 
-def find_revisions(names: Sequence[str], repository: Path, results: Path) -> tuple[list[Revision], list[Problem]]:
-    """The revisions with these names, and a problem for each name that git does not know or that is one twice."""
+def find_revisions(
+    names: Sequence[str], repository: Path, results: Path, are_chain: bool = False
+) -> tuple[list[Revision], list[Problem]]:
+    """The revisions with these names, and a problem for each name that git does not know, or whose files are those of
+    an earlier one; in a chain, of the one before."""
     revisions: list[Revision] = []
     problems = []
     for name in names:
@@ -93,7 +107,7 @@ def find_revisions(names: Sequence[str], repository: Path, results: Path) -> tup
         except GitError:
             problems.append(Problem("code", f"{name} is no revision of {repository}: no branch, tag or commit"))
             continue
-        for earlier in revisions:
+        for earlier in revisions[-1:] if are_chain else revisions:
             if earlier.tree == revision.tree:
                 problems.append(Problem("code", f"{name} and {earlier.name} have the same files; leave one out"))
         revisions.append(revision)
@@ -151,7 +165,7 @@ def ignored_paths(repository: Path, results: Path) -> list[str]:
     """Files and folders of the working tree that git ignores, which no tree has; without caches and environments."""
     options = ["--others", "--ignored", "--exclude-standard", "--directory"]
     paths = git(repository, "ls-files", *options, "--", ".", *exclude(repository, results)).splitlines()
-    return [path for path in paths if not is_cache(path)]
+    return [path for path in paths if not is_cache(path) and (repository / path).resolve() != results.resolve()]
 
 
 def is_cache(path: str) -> bool:
@@ -210,28 +224,67 @@ def listed(paths: Sequence[str]) -> str:
     return f"{text} and {len(paths) - SHOWN} more" if len(paths) > SHOWN else text
 
 
-def prepare_tree(repository: Path, commit: str, setup: Setup, results: Path) -> Path:
-    """The tree of a commit, checked out and set up if that has not been done.  Processes wait for each other, and an
-    unfinished tree is begun anew.  Raises GitError."""
+@contextlib.contextmanager
+def use_tree(tree: Tree, results: Path) -> Iterator[Path]:
+    """The folder of a tree, which nobody changes or removes meanwhile.  The first process makes it while others wait; a
+    run that is alone in it finds it as it was made.  Raises GitError."""
     trees = results / TREES
     trees.mkdir(parents=True, exist_ok=True)
-    tree = trees / tree_name(commit, setup)
-    ready = tree.with_suffix(".json")
-    with open(tree.with_suffix(".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not ready.exists():
-            remove_tree(repository, tree)
-            git(repository, "worktree", "add", "--detach", str(tree.resolve()), commit)
-            set_up(repository, tree, setup)
-            ready.write_text(json.dumps({"repository": str(repository), "commit": commit}))
-    return tree
+    folder = trees / tree_name(tree)
+    with open(folder.with_suffix(".lock"), "w") as lock:
+        while True:
+            if lock_alone(lock.fileno()):
+                make_or_restore(tree, folder)
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            if folder.with_suffix(".json").exists():  # else its maker failed, or it was removed just now
+                break
+        yield folder
 
 
-def tree_name(commit: str, setup: Setup) -> str:
-    """The name of a tree's folder: trees that are set up in other ways are others."""
-    if setup == Setup():
-        return commit[:16]
-    return f"{commit[:16]}-{digest(repr(setup).encode())[:8]}"
+def lock_alone(lock: int) -> bool:
+    """Lock a file unless another process has locked it; returns whether it is locked."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def make_or_restore(tree: Tree, folder: Path) -> None:
+    """Make a tree unless it is complete, else undo what runs have changed and left in it.  Raises GitError."""
+    ready = folder.with_suffix(".json")
+    repository = Path(tree.repository)
+    if not ready.exists():
+        remove_tree(folder)
+        git(repository, "worktree", "prune")
+        git(repository, "worktree", "add", "--detach", str(folder.resolve()), tree.commit)
+        set_up(repository, folder, tree.setup)
+        ready.write_text(json.dumps({"repository": tree.repository, "files": new_files(folder)}))
+        return
+    git(folder, "checkout", "--quiet", "--force", "HEAD", "--", ".")
+    for path in set(new_files(folder)) - set(json.loads(ready.read_text())["files"]):
+        remove_path(folder / path)
+
+
+def new_files(folder: Path) -> list[str]:
+    """Files and folders of a tree that its revision lacks and git does not ignore."""
+    lines = git(folder, "ls-files", "--others", "--exclude-standard", "--directory").splitlines()
+    return [line.rstrip("/") for line in lines]
+
+
+def remove_path(path: Path) -> None:
+    """Remove a file, a link or a folder."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def tree_name(tree: Tree) -> str:
+    """The name of a tree's folder; trees that are set up in other ways have others."""
+    if tree.setup == Setup():
+        return tree.commit[:16]
+    return f"{tree.commit[:16]}-{digest(repr(tree.setup).encode())[:8]}"
 
 
 def set_up(repository: Path, tree: Path, setup: Setup) -> None:
@@ -240,10 +293,10 @@ def set_up(repository: Path, tree: Path, setup: Setup) -> None:
         git(tree, "submodule", "update", "--init", "--recursive")
     for link in setup.links:
         place = tree / link
-        if place.exists() or place.is_symlink():
-            raise GitError(f"link={link}: {tree.name} has a file of that name")
         if not place.resolve().is_relative_to(tree.resolve()):
             raise GitError(f"link={link}: leads out of the tree")
+        if place.exists() or place.is_symlink():
+            raise GitError(f"link={link}: {tree.name} has a file of that name")
         place.parent.mkdir(parents=True, exist_ok=True)
         place.symlink_to((repository / link).resolve())
     if setup.command:
@@ -261,16 +314,20 @@ def set_up(repository: Path, tree: Path, setup: Setup) -> None:
             raise GitError(f"setup={setup.command!r} failed in {tree.name}: {lines[-1]}")
 
 
-def remove_tree(repository: Path, tree: Path) -> None:
+def trees_of(results: Path) -> list[Path]:
+    """The folders of all trees in a results folder."""
+    return sorted(path for path in (results / TREES).glob("*") if path.is_dir() and not path.is_symlink())
+
+
+def remove_tree(folder: Path) -> None:
     """Remove a tree, whatever is left of it; links in it are removed, not what they lead to."""
-    tree.with_suffix(".json").unlink(missing_ok=True)
-    if tree.exists():
-        shutil.rmtree(tree)
-    git(repository, "worktree", "prune")
+    folder.with_suffix(".json").unlink(missing_ok=True)
+    if folder.exists():
+        shutil.rmtree(folder)
 
 
-def changes_in(tree: Path, setup: Setup) -> list[str]:
-    """Files that runs have changed or left in a tree that they share, but for those that git ignores."""
-    lines = git(tree, "status", "--porcelain").splitlines()
-    paths = [line[3:].rstrip("/") for line in lines]
-    return [path for path in paths if path not in setup.links and not is_cache(path)]
+def changed_files(folder: Path) -> list[str]:
+    """Files of a tree that its runs have changed or left there, but for caches and what git ignores."""
+    changed = git(folder, "diff", "--name-only", "HEAD").splitlines()
+    made = json.loads(folder.with_suffix(".json").read_text())["files"]
+    return [path for path in [*changed, *new_files(folder)] if path not in made and not is_cache(path)]

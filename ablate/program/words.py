@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ablate.config.errors import Problem
-from ablate.config.program_keys import OF_EVERY_STUDY, OPTIONS, split_values
-from ablate.formatting import instead
+from ablate.config.program_keys import CODE, OF_EVERY_STUDY, OF_REVISIONS, OPTIONS, split_values
 from ablate.program.order import FILES, Program, digest_of
+from ablate.program.revisions import Revision, Setup, Tree
 from ablate.program.secrets import secret_problems
 from ablate.program.template import (
     ARGUMENTS,
@@ -28,6 +28,7 @@ from ablate.runs.files import digest
 from ablate.runs.logs import lower_is_better
 
 CHOICES = {"better": ("min", "max"), "at": ("last", "best"), "budget": ("wallclock",), "shell": ("true", "false")}
+CHOICES |= {"submodules": ("true", "false")}
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 ENVIRONMENT = "env."
 LAUNCHER = ("hydra/", "hydra.")  # how words about a launcher begin
@@ -43,6 +44,8 @@ class Request:
     environment  values of environment variables, with fields in them
     of_study     the words that every study takes: seeds=5
     launcher     words about Hydra's launcher
+    revisions    of the setting `code`, by value, once they were found
+    repository   where they were found, and `subfolder` the place in it where the command was given
     """
 
     template: Template
@@ -51,6 +54,9 @@ class Request:
     options: dict[str, str]
     of_study: list[str]
     launcher: list[str]
+    revisions: dict[str, Revision] = dataclasses.field(default_factory=dict)
+    repository: str = ""
+    subfolder: str = ""
 
     @property
     def fields(self) -> set[str]:
@@ -77,21 +83,44 @@ class Request:
     def content(self) -> list[object]:
         """What all results depend on, besides values and files: the command, its environment, how a result is read."""
         options = {name: self.options.get(name) for name in ("metric", "at", "read", "timeout", "budget")}
+        if self.revisions:
+            place = [self.repository, self.subfolder, repr(self.setup)]
+            return [self.template.words, self.environment, options, *place]
         return [self.template.words, self.environment, options, os.getcwd()]
+
+    @property
+    def setup(self) -> Setup:
+        """What is done once in the tree of each revision."""
+        links = split_values(self.options["link"]) if "link" in self.options else []
+        has_submodules = self.options.get("submodules") == "true"
+        return Setup(links=links, submodules=has_submodules, command=self.options.get("setup", ""))
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether each value is compared with the one before."""
+        return "design=cumulative" in self.of_study
+
+    def identity(self, values: Mapping[str, str]) -> dict[str, str]:
+        """Values of settings, with the files of a revision in place of its name."""
+        if CODE in values and self.revisions:
+            return {**values, CODE: self.revisions[values[CODE]].tree}
+        return dict(values)
 
     @functools.cached_property
     def files(self) -> dict[str, str]:
-        """Digests of the files that the command names."""
+        """Digests of the files that the command names, but for those that each revision has its own of."""
         digests = {}
         for word in self.template.words:
             path = Path(word)
+            if self.revisions and not path.is_absolute():
+                continue
             if not FIELD.search(word) and path.is_file() and path.stat().st_size <= LARGEST:
                 digests[word] = digest(path.read_bytes())
         return digests
 
     def numbers(self, values: Mapping[str, str]) -> str:
         """A digest of all that the result of a configuration with these values depends on."""
-        return digest_of([self.content, self.files, values])
+        return digest_of([self.content, self.files, self.identity(values)])
 
     def run_name(self, values: Mapping[str, str], seed: int) -> str:
         """The name of a run's folder."""
@@ -100,12 +129,18 @@ class Request:
     def program(self, values: Mapping[str, str], seed: int, folder: Path) -> Program:
         """The program of one run, whose folder this is."""
         filled = {**values, "seed": str(seed), "out": str(folder / FILES)}
-        arguments = {name: value for name, value in filled.items() if not name.startswith(ENVIRONMENT)}
+        of_command = {name for name in filled if name != CODE or CODE in self.template.fields}
+        arguments = {name: filled[name] for name in filled if name in of_command and not name.startswith(ENVIRONMENT)}
+        tree = None
+        if self.revisions:
+            commit = self.revisions[values[CODE]].commit
+            tree = Tree(repository=self.repository, commit=commit, folder=self.subfolder, setup=self.setup)
         return Program(
             command=self.command,
             words=self.template.fill(arguments),
             environment={name: fill_word(text, filled) for name, text in self.environment.items()},
             folder=os.getcwd(),
+            tree=tree,
             metric=self.metric,
             lower_is_better=bool(self.lower_is_better),
             read=self.options.get("read", ""),
@@ -159,7 +194,7 @@ def option_problems(options: dict[str, str]) -> list[Problem]:
     problems = []
     for name, choices in CHOICES.items():
         if options.get(name, choices[0]) not in choices:
-            problems.append(Problem(name, f"is {instead(options[name], choices)}, not {options[name]}"))
+            problems.append(Problem(name, f"is {' or '.join(choices)}, not {options[name]}"))
     if "metric" not in options:
         problems.append(Problem("metric", "is missing; write metric=NAME, as the program prints it: metric=val/loss"))
     if "read" in options and options["read"].count("{value}") != 1:
@@ -186,6 +221,9 @@ def use_problems(request: Request) -> list[Problem]:
     if request.metric and request.lower_is_better is None:
         message = f"is missing: {request.metric} does not say which is better; write better=min or better=max"
         problems.append(Problem("better", message))
+    for name in OF_REVISIONS:
+        if name in request.options and CODE not in request.settings:
+            problems.append(Problem(name, "is for revisions of git; write code=main,my-idea too, or leave it out"))
     is_zipped = any(word.startswith("zip=") for word in request.of_study)
     known = {*request.settings, *OF_A_RUN, ARGUMENTS}
     for name in sorted(fields - known):
@@ -195,7 +233,7 @@ def use_problems(request: Request) -> list[Problem]:
     for name, values in request.settings.items():
         if name in OF_A_RUN:
             problems.append(Problem(name, "is set for each run; write seeds=5 for five runs of each configuration"))
-        elif name not in fields and ARGUMENTS not in fields:
+        elif name not in {*fields, CODE} and ARGUMENTS not in fields:
             message = f"is used nowhere in the command; write {{{name}}} where its value belongs, or {{{ARGUMENTS}}}"
             near = difflib.get_close_matches(name, [*OPTIONS, *OF_EVERY_STUDY], 1)
             problems.append(Problem(name, f"{message}; did you mean {near[0]}?" if near else message))

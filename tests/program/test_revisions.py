@@ -9,16 +9,17 @@ from ablate.program.revisions import (
     GitError,
     Revision,
     Setup,
-    changes_in,
+    Tree,
+    changed_files,
     difference,
     find_revision,
     find_revisions,
     hazards,
     ignored_paths,
     lock_of,
-    prepare_tree,
     remove_tree,
     uncommitted,
+    use_tree,
 )
 
 NAMED = {f"GIT_{who}_{what}": "t" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
@@ -102,55 +103,96 @@ def test_a_results_folder_that_git_does_not_ignore_is_in_no_tree(repository: Pat
     assert find_revision(".", repository, results).commit == git(repository, "rev-parse", "HEAD")
 
 
-def test_a_tree_is_checked_out_once_and_removed_whole(repository: Path, results: Path) -> None:
-    found = find_revision("idea", repository, results)
-    tree = prepare_tree(repository, found.commit, Setup(), results)
-    assert (tree / "train.py").read_text() == "print(2)\n"
-    (tree / "mark.bin").write_text("")
-    assert prepare_tree(repository, found.commit, Setup(), results) == tree and (tree / "mark.bin").exists()
-    remove_tree(repository, tree)
-    assert not tree.exists() and "results" not in git(repository, "worktree", "list")
+def tree_of(repository: Path, results: Path, name: str = "idea", **setup: object) -> Tree:
+    commit = find_revision(name, repository, results).commit
+    return Tree(repository=str(repository), commit=commit, folder=".", setup=Setup(**setup))
+
+
+def test_a_tree_has_the_files_of_its_revision(repository: Path, results: Path) -> None:
+    with use_tree(tree_of(repository, results), results) as folder:
+        assert (folder / "train.py").read_text() == "print(2)\n"
+    assert (repository / "train.py").read_text() == "print(1)\n"
+
+
+def test_a_tree_is_removed_whole(repository: Path, results: Path) -> None:
+    with use_tree(tree_of(repository, results), results) as folder:
+        pass
+    remove_tree(folder)
+    assert not folder.exists()
+    git(repository, "worktree", "prune")
+    assert "results" not in git(repository, "worktree", "list")
 
 
 def test_an_unfinished_tree_is_begun_anew(repository: Path, results: Path) -> None:
-    found = find_revision("idea", repository, results)
-    tree = prepare_tree(repository, found.commit, Setup(), results)
-    tree.with_suffix(".json").unlink()
-    (tree / "train.py").unlink()
-    assert (prepare_tree(repository, found.commit, Setup(), results) / "train.py").exists()
+    tree = tree_of(repository, results)
+    with use_tree(tree, results) as folder:
+        folder.with_suffix(".json").unlink()
+        (folder / "train.py").unlink()
+    with use_tree(tree, results) as folder:
+        assert (folder / "train.py").exists()
+
+
+def test_a_run_finds_its_tree_as_it_was_made(repository: Path, results: Path) -> None:
+    tree = tree_of(repository, results, command="echo made > made.txt")
+    with use_tree(tree, results) as folder:
+        (folder / "train.py").write_text("print(4)\n")
+        (folder / "checkpoints").mkdir()
+        (folder / "checkpoints" / "last.pt").write_text("")
+        assert changed_files(folder) == ["train.py", "checkpoints"]
+    with use_tree(tree, results) as folder:
+        assert sorted(path.name for path in folder.iterdir()) == [".git", ".gitignore", "made.txt", "train.py"]
+        assert changed_files(folder) == []
+
+
+def test_a_tree_in_use_is_not_restored(repository: Path, results: Path) -> None:
+    tree = tree_of(repository, results)
+    with use_tree(tree, results) as folder:
+        (folder / "last.pt").write_text("")
+        with use_tree(tree, results):
+            assert (folder / "last.pt").exists()
+
+
+def test_caches_are_no_changes(repository: Path, results: Path) -> None:
+    with use_tree(tree_of(repository, results), results) as folder:
+        (folder / "__pycache__").mkdir()
+        (folder / "__pycache__" / "train.pyc").write_text("")
+        assert changed_files(folder) == []
 
 
 def test_ignored_files_are_named_and_linked(repository: Path, results: Path) -> None:
     assert ignored_paths(repository, results) == ["meta.bin"]
-    found = find_revision("idea", repository, results)
-    linked = prepare_tree(repository, found.commit, Setup(links=("meta.bin",)), results)
-    assert (linked / "meta.bin").read_text() == "ignored"
-    remove_tree(repository, linked)
+    with use_tree(tree_of(repository, results, links=["meta.bin"]), results) as folder:
+        assert (folder / "meta.bin").read_text() == "ignored"
+    remove_tree(folder)
     assert (repository / "meta.bin").read_text() == "ignored"
 
 
 @pytest.mark.parametrize(("link", "message"), [("../x", "leads out of the tree"), ("train.py", "has a file")])
 def test_links_stay_in_the_tree_and_replace_nothing(link: str, message: str, repository: Path, results: Path) -> None:
-    with pytest.raises(GitError, match=message):
-        prepare_tree(repository, find_revision("idea", repository, results).commit, Setup(links=(link,)), results)
+    with pytest.raises(GitError, match=message), use_tree(tree_of(repository, results, links=[link]), results):
+        pass
 
 
-def test_setup_runs_once_in_each_tree_and_its_last_line_says_why_it_failed(repository: Path, results: Path) -> None:
-    found = find_revision("idea", repository, results)
-    twice = Setup(command="echo x >> count.bin")
+def test_setup_runs_once_in_a_tree(repository: Path, results: Path) -> None:
+    tree = tree_of(repository, results, command="echo x >> count.bin")
     for _ in range(2):
-        tree = prepare_tree(repository, found.commit, twice, results)
-    assert (tree / "count.bin").read_text() == "x\n"
-    with pytest.raises(GitError, match="no compiler"):
-        prepare_tree(repository, found.commit, Setup(command="echo no compiler; exit 3"), results)
+        with use_tree(tree, results) as folder:
+            assert (folder / "count.bin").read_text() == "x\n"
+
+
+def test_the_last_line_of_a_setup_says_why_it_failed(repository: Path, results: Path) -> None:
+    tree = tree_of(repository, results, command="echo no compiler; exit 3")
+    for _ in range(2):
+        with pytest.raises(GitError, match="no compiler"), use_tree(tree, results):
+            pass
 
 
 def test_hooks_do_not_run(repository: Path, results: Path) -> None:
     hook = repository / ".git" / "hooks" / "post-checkout"
     hook.write_text(f"#!/bin/sh\ntouch {repository}/ran.bin\n")
     hook.chmod(0o755)
-    prepare_tree(repository, find_revision("idea", repository, results).commit, Setup(), results)
-    assert not (repository / "ran.bin").exists()
+    with use_tree(tree_of(repository, results), results):
+        assert not (repository / "ran.bin").exists()
 
 
 def hazards_of(repository: Path, results: Path, setup: Setup = Setup()) -> list[str]:  # noqa: B008
@@ -183,16 +225,6 @@ def test_submodules_are_named_unless_they_are_asked_for(repository: Path, result
     [note] = hazards_of(repository, results)
     assert note.startswith("part of main are submodules and will be empty")
     assert not hazards_of(repository, results, Setup(submodules=True))
-
-
-def test_files_that_runs_leave_in_their_tree_are_named(repository: Path, results: Path) -> None:
-    found = find_revision("idea", repository, results)
-    tree = prepare_tree(repository, found.commit, Setup(), results)
-    (tree / "train.py").write_text("print(4)\n")
-    (tree / "last.ckpt").write_text("")
-    (tree / "__pycache__").mkdir()
-    (tree / "__pycache__" / "train.pyc").write_text("")
-    assert changes_in(tree, Setup()) == ["train.py", "last.ckpt"]
 
 
 def test_a_lock_file_is_part_of_the_environment(repository: Path, results: Path) -> None:

@@ -1,0 +1,162 @@
+"""`ablate audit main~12..main 'uv run train.py' env.SEED={seed} metric=val_bpb`: which of these commits are real?
+
+Each commit is tested against the one before it, on seeds of its own, at 5 % over all commits; nothing is reverted.
+Exit code 0 whatever the steps are; as for `ablate command` if runs were stopped.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ablate.cli.program import carry_out, dry_run
+from ablate.config.errors import PlanError, Problem
+from ablate.config.program_keys import CODE
+from ablate.config.subcommands import Outcome, PlainParser, conclude
+from ablate.evidence.families import ALPHA
+from ablate.formatting import columns, counted, decimals, span
+from ablate.formatting.streams import echo
+from ablate.planning.program import plan_program
+from ablate.planning.runs import Plan
+from ablate.program.history import kept_commits
+from ablate.program.revisions import GitError, repository_of
+
+if TYPE_CHECKING:
+    from ablate.runs.study import Study
+
+USAGE = "ablate audit main~12..main 'uv run train.py' env.SEED={seed} metric=val_bpb"
+FIRST_SEED = 101  # sessions use small seeds, and 1337: what was kept was chosen by its luck with these
+SEEDS = 5
+REAL = "real"
+HARMFUL = "harmful"
+OPEN = "open"
+SAME = "no change"
+NO_RESULT = "no result"
+OF_VERDICT = {"better": REAL, "worse": HARMFUL, "withheld": NO_RESULT}
+
+
+def main(words: Sequence[str]) -> int:
+    """Audit a range of commits; returns the exit code."""
+    text = f"{USAGE}\n\nTests each commit of a range against the one before, on fresh seeds; see ablate command --help."
+    parser = PlainParser("ablate audit", text)
+    parser.add_argument("range", help="START..END, or a results.tsv with columns commit and status")
+    parser.add_argument("command", help="the command, as one word in quotes, with fields in braces")
+    parser.add_argument("words", nargs="*", metavar="key=value")
+    options = parser.parse_intermixed_args(words)
+    return conclude("ablate audit", options.json, lambda: audit(options.range, options.command, options.words))
+
+
+def audit(source: str, command: str, words: Sequence[str]) -> Outcome:
+    """Test the commits of a range, and print what each is.  Raises PlanError."""
+    plan = plan_program(command, words_of_audit(source, words))
+    if plan.dry_run:
+        return dry_run(plan)
+    from ablate.cli.sweep import FAILED, Terminal
+
+    class AuditTerminal(Terminal):
+        """Prints the steps in place of the summary of a study."""
+
+        def ended(self, plan: Plan, study: "Study", seconds: float | None) -> None:
+            self.study = study
+            echo("\n".join(described(study)))
+
+    terminal = AuditTerminal()
+    outcome = carry_out(plan, terminal)
+    if terminal.study is None:
+        return outcome
+    code = 0 if outcome.code == FAILED else outcome.code  # commits that crash are a result
+    return Outcome(code, {"steps": steps_of(terminal.study), "chain": chain_of(terminal.study)}, outcome.remarks)
+
+
+def words_of_audit(source: str, words: Sequence[str]) -> list[str]:
+    """The words of a cumulative study of these commits, on fresh seeds.  Raises PlanError."""
+    try:
+        repository = repository_of(Path.cwd())
+    except GitError:
+        raise PlanError([Problem("range", f"{Path.cwd()} is in no repository of git; go to its folder")]) from None
+    commits, problems = kept_commits(source, repository)
+    problems += [Problem(key, "is set by the audit; leave it out") for key in (CODE, "design") if is_given(key, words)]
+    if problems:
+        raise PlanError(problems)
+    count = SEEDS
+    others = []
+    for word in words:
+        if re.fullmatch(r"seeds=[1-9]\d{0,3}", word):
+            count = int(word.partition("=")[2])
+        else:
+            others.append(word)
+    chain = [f"{CODE}={','.join(commits)}", "design=cumulative"]
+    if is_given("seeds", others):  # a list of seeds, or auto
+        return [*chain, *others]
+    seeds = range(FIRST_SEED, FIRST_SEED + count)
+    return [*chain, f"seeds=[{','.join(map(str, seeds))}]", *others]
+
+
+def is_given(key: str, words: Sequence[str]) -> bool:
+    """Whether a key has a value among words."""
+    return any(word.partition("=")[0] == key for word in words)
+
+
+def steps_of(study: "Study") -> list[dict[str, Any]]:
+    """What each commit is, in order, with its difference from the one before, and runs without a result."""
+    from ablate import evidence
+
+    subjects = {cell.levels[CODE]: cell.notes[0].partition(": ")[2] for cell in study.manifest.cells}
+    without_result = study.runs.loc[study.runs["status"] != "done", CODE].value_counts()
+    effects = evidence.effects(study)
+    steps = []
+    for row in effects[effects["kind"] == "step"].to_dict("records"):
+        commit = row["level"]
+        step = {"commit": commit, "subject": subjects[commit], "status": status_of(row)}
+        step |= {name: row[name] for name in ("mean", "low", "high", "n")}
+        steps.append(step | {"without_result": int(without_result.get(commit, 0))})
+    return steps
+
+
+def status_of(effect: dict[str, Any]) -> str:
+    """What a step is, by its effect: real, harmful, open, no change, or no result."""
+    if effect["n"] == 0:
+        return NO_RESULT
+    if effect["n"] > 1 and effect["mean"] == 0 and effect["sd"] == 0:
+        return SAME
+    return OF_VERDICT.get(effect["verdict"], OPEN)
+
+
+def chain_of(study: "Study") -> dict[str, Any]:
+    """The difference of the last commit from the first one, with its interval."""
+    from ablate import evidence
+
+    effects = evidence.effects(study)
+    last = effects[effects["kind"] != "step"].iloc[-1] if len(study.manifest.cells) > 2 else effects.iloc[0]
+    return {name: last[name] for name in ("mean", "low", "high", "n")}
+
+
+def described(study: "Study") -> list[str]:
+    """The steps as lines, and what the chain gained."""
+    manifest = study.manifest
+    steps = steps_of(study)
+    chain = chain_of(study)
+    places = decimals(entry["high"] - entry["mean"] for entry in [*steps, chain])
+    rows = []
+    for step in steps:
+        row = [f"  {step['status']}", step["commit"], step["subject"], interval(step, places)]
+        if step["without_result"]:
+            row.append(f"{counted(step['without_result'], 'run')} without a result")
+        rows.append([*row, ""][:5])
+    [task] = manifest.tasks.values()
+    better = "lower" if "min" in task.metrics.values() else "higher"
+    seeds = f"{counted(len(manifest.seeds), 'fresh seed')} ({manifest.seeds[0]} to {manifest.seeds[-1]})"
+    counts = Counter(step["status"] for step in steps)
+    statuses = [f"{counts[status]} {status}" for status in (REAL, HARMFUL, OPEN, SAME, NO_RESULT) if counts[status]]
+    return [
+        f"{counted(len(steps), 'step')} of {task.name}, {manifest.endpoint} ({better} is better), {seeds}",
+        *columns(rows),
+        f"{', '.join(statuses)}; tested at {100 * ALPHA:g} % over all steps",
+        f"from {manifest.reference[CODE]} to {steps[-1]['commit']}: {interval(chain, places)}",
+    ]
+
+
+def interval(entry: dict[str, Any], places: int) -> str:
+    """A difference with its interval; empty if there is none."""
+    return span(entry["mean"], entry["low"], entry["high"], places) if entry["n"] else ""

@@ -1,0 +1,73 @@
+"""The revisions of a command's setting `code`: found when it is planned, with what a user should know of them."""
+
+import dataclasses
+from pathlib import Path
+
+from ablate.config.errors import Problem
+from ablate.config.program_keys import CODE
+from ablate.program.revisions import (
+    GitError,
+    difference,
+    find_revisions,
+    hazards,
+    ignored_paths,
+    listed,
+    lock_of,
+    repository_of,
+    uncommitted,
+)
+from ablate.program.words import Request
+
+
+def with_revisions(request: Request, results: Path) -> tuple[Request, list[Problem]]:
+    """A request with the revisions that its setting `code` names, and what is wrong with them."""
+    if CODE not in request.settings:
+        return request, []
+    here = Path.cwd()
+    try:
+        repository = repository_of(here)
+    except GitError:
+        return request, [Problem(CODE, f"names revisions of git, and {here} is in no repository; go to its folder")]
+    revisions, problems = find_revisions(request.settings[CODE], repository, results.absolute(), request.is_chain)
+    for link in request.setup.links:
+        if not (repository / link).exists():
+            problems.append(Problem("link", f"{link} is not in {repository}"))
+    by_name = {revision.name: revision for revision in revisions}
+    subfolder = str(here.resolve().relative_to(repository.resolve()))
+    return dataclasses.replace(request, revisions=by_name, repository=str(repository), subfolder=subfolder), problems
+
+
+def revision_notes(request: Request, results: Path) -> list[str]:
+    """What is in no revision, what their trees lack or share, and which pin other libraries."""
+    repository = Path(request.repository)
+    results = results.absolute()
+    reference, *others = request.revisions.values()
+    notes = []
+    if "." not in request.revisions:
+        changed = uncommitted(repository, results)
+        if changed:
+            notes.append(f"uncommitted changes are in no revision: {listed(changed)}; add . to {CODE}= to compare them")
+    lacking = [path for path in ignored_paths(repository, results) if path.rstrip("/") not in request.setup.links]
+    if lacking:
+        text = f"files that git ignores are in no revision: {listed(lacking)}"
+        notes.append(f"{text}; where the program reads them, write link={lacking[0].rstrip('/')}")
+    for revision in request.revisions.values():
+        notes += hazards(repository, revision, request.setup)
+    for revision in others:
+        if lock_of(repository, revision) != lock_of(repository, reference):
+            text = f"{revision.name} pins other libraries than {reference.name}"
+            notes.append(f"{text}; let each have its own, as with uv run, or setup=")
+    return notes
+
+
+def revision_facts(request: Request, name: str) -> list[str]:
+    """What a revision is, and what it changes against the first one, or in a chain against the one before."""
+    revisions = list(request.revisions.values())
+    revision = request.revisions[name]
+    place = revisions.index(revision)
+    shown = name if revision.commit.startswith(name) else f"{name} ({revision.commit[:10]})"
+    facts = [f"{shown}: {revision.subject}"]
+    if place > 0:
+        base = revisions[place - 1] if request.is_chain else revisions[0]
+        facts.append(f"{name} against {base.name}: {difference(Path(request.repository), base, revision)}")
+    return facts

@@ -1,0 +1,99 @@
+"""`ablate audit`: each commit of a chain against the one before, on fresh seeds."""
+
+import json
+from pathlib import Path
+
+import pytest
+from repository import COMMAND, commit, git, start, step
+
+from ablate.cli.audit import HARMFUL, NO_RESULT, OPEN, REAL, SAME, main
+from ablate.program.history import commits_of_range, kept_commits
+
+WORDS = ["metric=val_bpb"]
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A session of six kept edits: real, a comment, luck, harmful, one that crashes, its repair."""
+    folder = tmp_path / "session"
+    start(folder)
+    git(folder, "tag", "begun")
+    step(folder, 0.10, 1, "real")
+    with (folder / "train.py").open("a") as file:
+        file.write("# a comment\n")
+    commit(folder, "comment")
+    step(folder, 0.10, 2, "luck")
+    step(folder, 0.02, 3, "harmful")
+    (folder / "train.py").write_text("raise SystemExit('broken')\n")
+    commit(folder, "broken")
+    step(folder, 0.02, 4, "repaired")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def steps(capsys: Capture, *words: str, source: str = "begun..main") -> dict[str, dict]:
+    """The steps of an audit by the subjects of their commits."""
+    assert main([source, COMMAND, *WORDS, *words, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    return {step["subject"]: step for step in printed["result"]["steps"]}
+
+
+def test_each_step_is_what_it_is(session: Path, capsys: Capture) -> None:
+    found = steps(capsys, "seeds=8")
+    expected = {"real": REAL, "comment": SAME, "luck": OPEN, "harmful": HARMFUL, "broken": NO_RESULT}
+    assert {name: found[name]["status"] for name in expected} == expected
+    assert found["broken"]["without_result"] == 8
+    assert found["repaired"]["status"] == NO_RESULT
+
+
+def test_seeds_are_fresh(session: Path, capsys: Capture) -> None:
+    assert main(["main~1..main", COMMAND, *WORDS, "seeds=2", "--json"]) == 0
+    study = json.loads(next(Path("results/studies").glob("*/manifest.json")).read_text())
+    assert study["seeds"] == [101, 102]
+
+
+def test_the_chain_is_the_last_commit_against_the_first(session: Path, capsys: Capture) -> None:
+    assert main(["begun..main~2", COMMAND, *WORDS, "--json"]) == 0
+    chain = json.loads(capsys.readouterr().out)["result"]["chain"]
+    assert chain["mean"] == pytest.approx(-0.02, abs=0.02) and chain["low"] < chain["mean"] < chain["high"]
+
+
+def test_a_table_of_a_session_names_the_kept_commits(session: Path) -> None:
+    hashes = git(session, "log", "--reverse", "--format=%h").split()
+    rows = [
+        f"{hashes[i]}\t0.9\t44.0\t{status}\tan edit" for i, status in enumerate(["keep", "discard", "crash", "keep"])
+    ]
+    (session / "results.tsv").write_text("\n".join(["commit\tval_bpb\tmemory_gb\tstatus\tdescription", *rows]))
+    assert kept_commits("results.tsv", session) == ([hashes[0], hashes[3]], [])
+
+
+def test_a_commit_that_changes_no_file_is_no_step(session: Path) -> None:
+    git(session, "commit", "--quiet", "--allow-empty", "--message", "nothing")
+    before, _ = commits_of_range("begun..main~1", session)
+    assert commits_of_range("begun..main", session) == (before, [])
+
+
+def test_a_revert_is_a_step(session: Path, capsys: Capture) -> None:
+    git(session, "checkout", "--quiet", "-b", "reverted", "begun")
+    step(session, 0.1, 1, "real")
+    step(session, 0.0, 0, "reverted")
+    found = steps(capsys, "seeds=3", source="begun..reverted")
+    assert found["real"]["mean"] == pytest.approx(-found["reverted"]["mean"])
+
+
+@pytest.mark.parametrize(
+    ("source", "words", "message"),
+    [
+        ("main", [], "is no range of commits"),
+        ("nothing..main", [], "git does not know nothing..main"),
+        ("main..begun", [], "with the older commit first"),
+        ("lacks.tsv", [], "cannot be read"),
+        ("begun..main", ["code=main"], "code: is set by the audit"),
+        ("begun..main", ["design=grid"], "design: is set by the audit"),
+    ],
+)
+def test_a_mistake_is_one_line(source: str, words: list[str], message: str, session: Path, capsys: Capture) -> None:
+    assert main([source, COMMAND, *WORDS, *words]) == 2
+    said = capsys.readouterr().err.strip()
+    assert message in said and "\n" not in said

@@ -1,0 +1,161 @@
+"""`code=`: revisions of git as values of a setting, through the command line."""
+
+from pathlib import Path
+
+import pytest
+from repository import COMMAND, git, start, step
+from small_program import errors, results
+
+import ablate
+from ablate.cli.clean import main as clean
+from ablate.cli.program import main
+from ablate.config.errors import PlanError
+from ablate.runs.manifest import newest_study, read_manifest
+
+WORDS = ["code=main,idea", "metric=val_bpb"]
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A branch `idea` that gains 0.05, and main checked out."""
+    folder = tmp_path / "repository"
+    start(folder)
+    git(folder, "checkout", "--quiet", "-b", "idea")
+    step(folder, 0.05, 1, "an idea")
+    git(folder, "checkout", "--quiet", "main")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def run(*words: str) -> int:
+    return main([COMMAND, *WORDS, *words])
+
+
+def test_a_branch_is_compared_with_the_first_one(repository: Path) -> None:
+    assert run() == 0
+    study = ablate.command(COMMAND, *WORDS)
+    [effect] = study.effects.to_dict("records")
+    assert effect["label"] == "code: idea − main" and effect["verdict"] == "better"
+    assert effect["mean"] == pytest.approx(-0.05, abs=0.02)
+
+
+def test_the_working_tree_stays_as_it_is(repository: Path) -> None:
+    (repository / "note.txt").write_text("mine")
+    before = git(repository, "status", "--porcelain"), git(repository, "rev-parse", "HEAD")
+    run("seeds=2")
+    assert before == (git(repository, "status", "--porcelain"), git(repository, "rev-parse", "HEAD"))
+
+
+def test_the_working_tree_is_a_revision_and_runs_again_after_an_edit(repository: Path) -> None:
+    program = repository / "train.py"
+    program.write_text(program.read_text().replace("GAIN = 0.0", "GAIN = 0.1"))
+    main([COMMAND, "code=main,.", "metric=val_bpb", "seeds=2"])
+    assert len(results()) == 4
+    program.write_text(program.read_text().replace("GAIN = 0.1", "GAIN = 0.2"))
+    main([COMMAND, "code=main,.", "metric=val_bpb", "seeds=2"])
+    assert len(results()) == 6  # those of main are used again
+
+
+def test_a_branch_that_has_moved_is_another_study(repository: Path) -> None:
+    run("seeds=2")
+    first = newest_study(Path("results"))
+    git(repository, "checkout", "--quiet", "idea")
+    step(repository, 0.1, 2, "another")
+    git(repository, "checkout", "--quiet", "main")
+    run("seeds=2")
+    assert newest_study(Path("results")) != first
+
+
+def test_what_a_revision_changes_is_in_the_manifest(repository: Path) -> None:
+    run("seeds=2")
+    manifest = read_manifest(Path("results"), newest_study(Path("results")))
+    [facts, change] = manifest.cells[1].notes
+    assert facts.startswith("idea (") and facts.endswith("an idea")
+    assert change == "idea against main: 1 file changed, 2 insertions(+), 2 deletions(-)"
+
+
+def test_a_dry_run_checks_nothing_out(repository: Path, capsys: Capture) -> None:
+    assert run("dry_run=true") == 0
+    assert "(in " in capsys.readouterr().out
+    assert not Path("results").exists() and "trees" not in git(repository, "worktree", "list")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["code=main,ideas"], "ideas is no revision"),
+        (["code=main,main~0"], "have the same files"),
+        (["code=main,idea", "link=data"], "link: data is not in"),
+        (["link=data"], "write code=main,my-idea too"),
+        (["code=main,idea", "submodules=yes"], "submodules: is true or false"),
+    ],
+)
+def test_a_mistake_is_refused(words: list[str], message: str, repository: Path) -> None:
+    with pytest.raises(PlanError, match=message):
+        ablate.command(COMMAND, "metric=val_bpb", *words)
+
+
+def test_a_folder_without_a_repository_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PlanError, match="is in no repository"):
+        ablate.command(COMMAND, *WORDS)
+
+
+def test_uncommitted_changes_and_ignored_files_are_named(repository: Path, capsys: Capture) -> None:
+    (repository / "new.py").write_text("")
+    (repository / "meta.bin").write_text("")
+    run("seeds=2")
+    said = capsys.readouterr().err
+    assert "uncommitted changes are in no revision: new.py" in said and "link=meta.bin" in said
+
+
+def test_a_linked_file_is_read(repository: Path) -> None:
+    (repository / "gain.bin").write_text("0.5")
+    git(repository, "checkout", "--quiet", "idea")
+    program = (repository / "train.py").read_text().replace("GAIN = 0.05", "GAIN = float(open('gain.bin').read())")
+    (repository / "train.py").write_text(program)
+    git(repository, "commit", "--quiet", "--all", "--message", "reads a file")
+    git(repository, "checkout", "--quiet", "main")
+    run("seeds=2", "link=gain.bin")
+    assert ablate.command(COMMAND, *WORDS, "seeds=2", "link=gain.bin").effects["mean"][0] < -0.4
+
+
+def test_a_revision_without_the_program_fails_alone(repository: Path) -> None:
+    git(repository, "checkout", "--quiet", "idea")
+    git(repository, "rm", "--quiet", "train.py")
+    git(repository, "commit", "--quiet", "--message", "deletes the program")
+    git(repository, "checkout", "--quiet", "main")
+    assert run("seeds=2") == 1
+    assert all("train.py" in error for error in errors())
+    assert sum(result["status"] == "done" for result in results()) == 2
+
+
+def test_a_module_of_the_revision_is_imported_first(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git(repository, "checkout", "--quiet", "idea")
+    (repository / "part").mkdir()
+    (repository / "part" / "helper.py").write_text("GAIN = 0.7\n")
+    (repository / "run").mkdir()
+    program = (repository / "train.py").read_text().replace("GAIN = 0.05", "from part.helper import GAIN")
+    (repository / "run" / "train.py").write_text(program)
+    git(repository, "add", "--all")
+    git(repository, "commit", "--quiet", "--message", "in folders")
+    git(repository, "branch", "worse")
+    step(repository, 0.0, 9, "root")
+    git(repository, "checkout", "--quiet", "main")
+    command = COMMAND.replace("train.py", "run/train.py")
+    main([command, "code=worse,idea", "metric=val_bpb", "seeds=1"])
+    assert not errors()
+
+
+def test_two_runs_at_a_time_share_a_tree(repository: Path) -> None:
+    assert run("seeds=4", "parallel=4") == 0
+    assert len(list(Path("results/trees").glob("*.json"))) == 2
+
+
+def test_clean_removes_the_trees(repository: Path, capsys: Capture) -> None:
+    run("seeds=2")
+    assert clean(["--yes"]) == 0
+    assert not [path for path in Path("results/trees").iterdir() if path.is_dir()]
+    assert run("seeds=3") == 0
+    assert len(results()) == 6
