@@ -1,21 +1,18 @@
 """What all tests share: a cache and a results folder of their own, a small text, and the real command line."""
 
-import functools
 import gc
-import importlib
 import os
 import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from warm_python import run_warm
+from forked import Forked, ForkedPrograms
 
 torch.set_num_threads(1)  # as in runs; small products on several threads of a busy machine are up to 50 times slower
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell, whose children inherit it
@@ -72,78 +69,20 @@ def real_cache() -> Iterator[Callable[..., Any]]:
         yield real
 
 
-class ForkedChild:
-    """A child process for user code that is a copy of this process, and so has loaded torch; looks like a Popen."""
-
-    def __init__(self) -> None:
-        from ablate.planning.checks import child
-        from ablate.runs.user_files import forget_local_modules
-
-        warm_up()
-        calls, to_child = os.pipe()
-        from_child, answers = os.pipe()
-        self.returncode: int | None = None
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.setsid()
-            os.dup2(calls, 0)
-            os.dup2(answers, 1)
-            for number in (calls, to_child, from_child, answers):
-                os.close(number)
-            try:
-                forget_local_modules()  # tests, which are no part of user code
-                child.serve()
-            finally:
-                os._exit(1)
-        os.close(calls)
-        os.close(answers)
-        self.stdin = os.fdopen(to_child, "wb")
-        self.stdout = os.fdopen(from_child, "rb")
-
-    def poll(self) -> int | None:
-        """The exit code, if it has ended."""
-        if self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.returncode = os.waitstatus_to_exitcode(status)
-        return self.returncode
-
-    def wait(self, timeout: float = 60) -> int:
-        """Its exit code, once it has ended."""
-        limit = time.monotonic() + timeout
-        while self.poll() is None:
-            if time.monotonic() > limit:
-                raise subprocess.TimeoutExpired("child", timeout)
-            time.sleep(0.005)
-        assert self.returncode is not None
-        return self.returncode
-
-
-@functools.cache
-def warm_up() -> None:
-    """Load and parse once what every child would load and parse for itself: seconds in each."""
-    from ablate.runs.code_digest import code_of
-
-    importlib.import_module("torch._dynamo")
-    code_of({})
-
-
 @pytest.fixture(scope="session", autouse=True)
-def forked_children() -> Iterator[Callable[..., Any]]:
-    """Plans made in a test's own process fork the child for their user code, which saves seconds, but in tests that
-    take `new_interpreters`."""
-    from ablate.planning.checks import child
-
-    real = child.start
+def forked_programs() -> Iterator[type]:
+    """What commands start to check user code and to train is forked from a test's own process, but in tests that take
+    `new_interpreters`."""
+    real = subprocess.Popen
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(child, "start", ForkedChild)
+        patch.setattr(subprocess, "Popen", ForkedPrograms)
         yield real
 
 
 @pytest.fixture
-def new_interpreters(forked_children: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plans start an interpreter for user code, as they do outside of tests."""
-    monkeypatch.setattr("ablate.planning.checks.child.start", forked_children)
+def new_interpreters(forked_programs: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands start interpreters, as they do outside of tests."""
+    monkeypatch.setattr(subprocess, "Popen", forked_programs)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -291,25 +230,38 @@ def refused(plan: Callable[..., Any]) -> Callable[..., list[str]]:
     return told
 
 
-Cli = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture
-def cli(tmp_path: Path) -> Cli:
-    """`python -m ablate ...` from an empty folder that is not the checkout."""
-    return lambda *arguments, **more: run_module("ablate", *arguments, cwd=tmp_path, **more)
-
-
 def run_module(module: str, *arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A module's command line, with no terminal and nothing to read from.
+    """A module's command line, with no terminal and nothing to read from.  The checkout is importable, and what
+    PYTHONPATH adds."""
+    process = start_module(module, *arguments, cwd=cwd, **environment)
+    try:
+        out, err = process.communicate(timeout=300)
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
-    The checkout is importable, and what PYTHONPATH adds; with PYTHONPATH="" only what lies in `cwd`.
-    """
-    return run_warm([module, *arguments], cwd, importing(**environment))
+
+def start_module(module: str, *arguments: str, cwd: Path, **environment: str) -> Forked:
+    """The process of `run_module`, in a session of its own."""
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-m", module, *arguments]
+    environment = importing(**environment)
+    return Forked(
+        command,
+        cwd=cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        start_new_session=True,
+    )
 
 
 def run_fresh(module: str, *arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """`run_module` in a new interpreter, where the process is what a test is about."""
+    """`run_module` in a new interpreter, where the process is what a test is about; with PYTHONPATH="" only what lies
+    in `cwd` can be imported."""
     return subprocess.run(
         [sys.executable, "-m", module, *arguments],
         cwd=cwd,

@@ -11,7 +11,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, SHAPE, run_module
+from conftest import ROOT, SHAPE, run_fresh
 
 from ablate.config.citations import entries
 from ablate.config.groups import CONF, comment_words, groups
@@ -233,11 +233,8 @@ def test_a_new_variant_is_one_class_and_one_yaml_and_nothing_else(tmp_path):
         )
     yaml = "# MaxNorm: x / max|x| · g.\n_target_: ablate.model.norm.MaxNorm\n_partial_: true\nfloor: 1.0e-5\n"
     (tmp_path / "conf" / "norm" / "max.yaml").write_text(yaml)
-    environment = {"PYTHONPATH": ""}  # the copy, not the checkout
-    assert "MaxNorm: x / max|x| · g." in run_module("ablate", "help", "norm", cwd=tmp_path, **environment).stdout
-    swept = run_module(
-        "ablate", "-m", "norm=ln,max", "ffn=mlp,gelu", *SHAPE, "dry_run=true", cwd=tmp_path, **environment
-    )
+    words = ["-m", "norm=ln,max", "ffn=mlp,gelu", *SHAPE, "dry_run=true"]
+    swept = run_fresh("ablate", *words, cwd=tmp_path, PYTHONPATH="")  # the copy, not the checkout
     assert swept.returncode == 0 and "max + gelu" in swept.stdout, swept.stderr
 
 

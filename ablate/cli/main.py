@@ -13,15 +13,18 @@ import textwrap
 from argparse import Namespace
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import yaml
 
 from ablate import __version__
+from ablate.config.errors import PlanError, Problem
+from ablate.config.groups import description, experiments, groups, named_elsewhere
 from ablate.config.import_path import find_here, leave_current_folder
+from ablate.config.subcommands import Outcome, PlainParser, conclude
+from ablate.config.unknown_keys import instead_of_word
 from ablate.execution.signals import handling_signals, ignore_signals
+from ablate.formatting import instead
 from ablate.formatting.streams import echo, exit_with, say
-
-if TYPE_CHECKING:
-    from ablate.config.subcommands import Outcome
 
 COMMANDS = {
     "analyse": "analysis.cli.main",
@@ -37,11 +40,16 @@ COMMANDS = {
 }
 ALIASES = {"analyze": "analyse"}
 # What people try in place of a command, with what to write.
-TRIED = dict.fromkeys(("train", "run", "sweep", "start"), "to train write ablate -m norm=ln,rms")
-TRIED |= {"plan": "to see a plan write ablate -m norm=ln,rms dry_run=true", "list": "write ablate studies"}
-TRIED |= dict.fromkeys(("report", "figures", "plot", "results", "compare"), "write ablate analyse")
-TRIED |= {name: f"write ablate analyse {name}" for name in ("export", "verify")}
-TRIED |= {"--config-name": "leave it out; settings of your own are a study file: +experiment=NAME --config-dir DIR"}
+TRIED = {
+    "train": "to train write ablate -m norm=ln,rms",
+    "run": "to train write ablate -m norm=ln,rms",
+    "plan": "to see a plan write ablate -m norm=ln,rms dry_run=true",
+    "list": "write ablate studies",
+    "report": "write ablate analyse",
+    "export": "write ablate analyse export",
+    "verify": "write ablate analyse verify",
+    "--config-name": "leave it out; settings of your own are a study file: +experiment=NAME --config-dir DIR",
+}
 # The order of groups in the help.
 GROUPS = ["norm", "ffn", "residual", "position", "attention", "init"]
 GROUPS += ["model", "data", "scale", "optim", "track", "preset"]
@@ -80,8 +88,6 @@ def exit_after_training(act: Callable[[], int]) -> None:
 
 def command(words: list[str]) -> int:
     """Print the version, help or a configuration, or run a study; returns the exit code."""
-    from ablate.config.subcommands import PlainParser, conclude
-
     parser = PlainParser("ablate", "", add_help=False, allow_abbrev=False)
     parser.add_argument("words", nargs="*")
     parser.add_argument("-m", "--multirun", action="store_true")
@@ -103,8 +109,6 @@ def study(options: Namespace, words: list[str], unknown: list[str]) -> Outcome:
     """Print the configuration (--cfg) or a dry run, or train.  `unknown` are no options of ours.  Raises PlanError."""
     from ablate import api
     from ablate.cli.plan_progress import showing_progress
-    from ablate.config.errors import PlanError, Problem
-    from ablate.config.subcommands import Outcome
 
     problem = misplaced(options, words, unknown)
     if problem:
@@ -126,8 +130,6 @@ def study(options: Namespace, words: list[str], unknown: list[str]) -> Outcome:
 
 def misplaced(options: Namespace, words: list[str], unknown: list[str]) -> tuple[str, str] | None:
     """A word that is no key=value and no option, or an option written twice, and what to write instead."""
-    from ablate.config.unknown_keys import instead_of_word
-
     if unknown:
         option, _, value = unknown[0].partition("=")
         following = words[words.index(unknown[0]) + 1 :][:1]
@@ -147,9 +149,6 @@ def misplaced(options: Namespace, words: list[str], unknown: list[str]) -> tuple
 
 def show_configuration(words: list[str], folder: str | None, part: str) -> Outcome:
     """Print a part of the configuration, as `--cfg` does.  Raises PlanError."""
-    import yaml
-
-    from ablate.config.subcommands import Outcome
     from ablate.planning.plan import configuration_of
 
     text = configuration_of(words, folder, part)
@@ -159,8 +158,6 @@ def show_configuration(words: list[str], folder: str | None, part: str) -> Outco
 
 def show_help(options: Namespace) -> Outcome:
     """Print the help.  Raises PlanError."""
-    from ablate.config.subcommands import Outcome
-
     asked = [word for word in options.words if word != "help" and "=" not in word]
     text = help_text(options.config_dir[0] if options.config_dir else None, asked)
     echo(text)
@@ -170,8 +167,6 @@ def show_help(options: Namespace) -> Outcome:
 def help_text(folder: str | None, asked: Collection[str] = ()) -> str:
     """Usage, the variants of every group, and the keys; of groups that are `asked` for, each variant's first line.
     Raises PlanError for a word that is no group."""
-    from ablate.config.groups import experiments, groups
-
     variants = groups(folder) | {"+experiment": experiments(folder)}
     order = [group for group in GROUPS if group in variants]
     order += [group for group in variants if group not in GROUPS]
@@ -185,10 +180,6 @@ def help_text(folder: str | None, asked: Collection[str] = ()) -> str:
 
 def described(variants: dict[str, dict[str, Path]], order: list[str], asked: Collection[str]) -> str:
     """The groups that are asked for, with the first line of each variant.  Raises PlanError."""
-    from ablate.config.errors import PlanError, Problem
-    from ablate.config.groups import description, named_elsewhere
-    from ablate.formatting import instead
-
     names = {group.lstrip("+"): group for group in order}
     for word in asked:
         if word.lstrip("+") in names:

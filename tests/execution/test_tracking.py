@@ -23,11 +23,10 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from conftest import importing, read_terminal, run_module
+from conftest import read_terminal, run_module, start_module
 from crashing_norm import wait_for
 from fake_studies import edit_json, edit_manifest, whole
 from wandb_files import read_back
-from warm_python import Copy
 from yaml import safe_load
 
 from ablate.cli.sync import main
@@ -243,7 +242,7 @@ def children(process: int) -> list[int]:
 def test_a_crash_of_wandbs_own_process_is_one_line_and_costs_one_run(tmp_path: Path) -> None:
     paths = ended_study(tmp_path, seeds=1)
     log(tmp_path, paths[0], range(4000))
-    syncing = Copy(["ablate", "sync", "--results-dir", str(tmp_path)], Path.cwd(), importing())
+    syncing = start_module("ablate", "sync", "--results-dir", str(tmp_path), cwd=Path.cwd())
     written = (tmp_path / "wandb").glob
     wait_for(lambda: any(file.stat().st_size > 30_000 for file in written("*run-*/run-*.wandb")))
     for child in children(syncing.pid):

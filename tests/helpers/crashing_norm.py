@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from conftest import importing, latest
-from warm_python import Copy
+from conftest import latest, start_module
 
 STARTED: list[int] = []  # sessions that no test may leave behind
 
@@ -19,8 +18,7 @@ from pathlib import Path
 import torch
 
 HERE = Path(__file__).parent
-# And is not the process that plans.
-WORKS = "ablate.execution.worker" in sys.modules and "ablate.planning.cells" not in sys.modules
+WORKS = any("from ablate.execution." in word for word in sys.orig_argv)  # not in the process that plans
 
 
 class Hazard(torch.nn.Module):
@@ -48,9 +46,9 @@ def hazard(folder: Path, strike: str) -> list[str]:
     return ["user=[mine]", "--config-dir=conf"]
 
 
-def start(*arguments: str, cwd: Path) -> Copy:
+def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
     """The command line as a session of its own, as a terminal starts it; packages in `cwd` can be imported."""
-    process = Copy(["ablate", *latest(*arguments)], cwd, importing(PYTHONPATH=str(cwd)))
+    process = start_module("ablate", *latest(*arguments), cwd=cwd, PYTHONPATH=str(cwd))
     STARTED.append(process.pid)
     return process
 

@@ -10,10 +10,9 @@ from types import SimpleNamespace
 
 import matplotlib
 import pytest
-from conftest import ROOT, SHAPE, STEPS, importing, latest, run_fresh
+from conftest import ROOT, SHAPE, STEPS, latest, run_fresh, run_module
 from fake_studies import a_cell, draw_effects_alone
 from omegaconf import OmegaConf
-from warm_python import run_warm
 
 from ablate.config.import_path import find_here, start_importing
 from ablate.execution import launcher
@@ -97,8 +96,7 @@ def test_commands_and_workers_execute_only_what_user_names(folder: Path, execute
     installed = folder.parent / "installed"
     installed.mkdir()
     (installed / "ablate_lines.py").write_text(SCRIPT)
-    environment = importing(WANDB_MODE="offline") | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(installed)])}
-    done = run_warm(["ablate_lines", *map(repr, lines)], folder, environment)
+    done = run_module("ablate_lines", *map(repr, lines), cwd=folder, PYTHONPATH=str(installed), WANDB_MODE="offline")
     assert list(executed.iterdir()) == [], done.stderr
     assert re.findall(r"^exit code (\w+)$", done.stdout, re.MULTILINE) == ["2", "0", "0", "0", "0"], done.stderr
     assert "mine − ln: " in done.stdout

@@ -5,9 +5,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from conftest import importing, latest
+from conftest import latest, start_module
 from crashing_norm import STARTED, wait_for
-from warm_python import Copy
 
 # Line by line, as `python -i` reads them: no module and no guard, as a notebook's kernel has none.
 PROMPT = """
@@ -39,7 +38,7 @@ def test_a_prompt_continues_an_interrupted_call_and_trains_in_another_thread(sma
     def is_training() -> bool:
         return any(file.stat().st_size > 500 for file in tmp_path.glob("results/runs/*/*/metrics.jsonl"))
 
-    process = Copy(["ablate_prompt"], tmp_path, importing())
+    process = start_module("ablate_prompt", cwd=tmp_path)
     STARTED.append(process.pid)
     wait_for(is_training)
     os.kill(process.pid, signal.SIGINT)

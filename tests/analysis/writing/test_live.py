@@ -15,10 +15,9 @@ from typing import Any
 
 import pytest
 from browser import chromium, resize
-from conftest import importing
+from conftest import start_module
 from crashing_norm import wait_for
 from fake_studies import edit_json, edit_manifest, fabricate
-from warm_python import Copy
 
 from ablate.runs.files import write_json
 from ablate.runs.folder import MetricsWriter, Run
@@ -222,12 +221,9 @@ def test_ctrl_c_is_130(results: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
 
 @pytest.mark.slow
 def test_ctrl_c_ends_it(results: Path) -> None:
-    command = ["ablate", "watch", "--port", "0", "--results-dir", str(results)]
-    process = Copy(command, Path.cwd(), importing())
-    said = b""
-    while not said.endswith(b"\n"):
-        said += os.read(next(iter(process.said)), 4096)
-    assert said.startswith(b"fabricated: http://127.0.0.1:")
+    process = start_module("ablate", "watch", "--port", "0", "--results-dir", str(results), cwd=Path.cwd())
+    assert process.stdout
+    assert process.stdout.readline().startswith("fabricated: http://127.0.0.1:")
     os.kill(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (130, "")
