@@ -21,13 +21,17 @@ from ablate.config.command import Command, read_command
 from ablate.config.compose import Composed, hydras_own
 from ablate.config.errors import PlanError, Problem
 from ablate.config.factors import compose_design
+from ablate.config.key_checks import study_problems
 from ablate.config.launchers import launcher_problems
-from ablate.config.schema import VARIED, Config
+from ablate.config.schema import VARIED, WHOLE, Config
 from ablate.planning.composition import Composition, at_levels, composition_of, naming_study_file
 from ablate.planning.runs import Plan, is_hydras
 from ablate.planning.study import CheckedStudy
 
 PARTS = ("job", "hydra", "all")  # of Hydra's configuration
+# Keys whose values are checked without building a model.
+CHECKED_AT_ONCE = {*WHOLE, "train.steps", "train.batch_size", "train.eval_every", "optim.lr", "optim.warmup"}
+CHECKED_AT_ONCE -= {"user", "track"}
 
 
 def plan_study(words: Sequence[str], config_dir: str | None = None) -> Plan:
@@ -96,22 +100,25 @@ def problems_from_building(command: Command, cells: list[Composed], known: Seque
     So all mistakes are reported at once.  It takes seconds, and is left out where no setting needs it.
     """
     is_user_package_wrong = any(problem.key.partition("=")[0] == "user" for problem in known)
-    if is_user_package_wrong or not cells or has_only_plain_choices(command):
+    if is_user_package_wrong or not cells:
         return []
+    if not needs_building(command):
+        return study_problems(cells[0].config)
     from ablate.planning.check_study import problems_of_cells  # loads torch
 
     return problems_of_cells(command, cells)
 
 
-def has_only_plain_choices(command: Command) -> bool:
-    """Whether a command has no file of the user's and sets nothing but plain choices of components."""
+def needs_building(command: Command) -> bool:
+    """Whether a command has a file of the user's, or sets more than plain choices of components and keys that are
+    checked without building a model."""
     if command.groups.folder or command.study_file:
-        return False
+        return True
     for key, setting in command.settings.items():
         is_plain = all(isinstance(value, Choice) and "(" not in value.text for value in setting.values)
-        if key not in VARIED or not is_plain:
-            return False
-    return True
+        if key not in CHECKED_AT_ONCE and not (key in (*VARIED, "scale") and is_plain):
+            return True
+    return False
 
 
 def configuration_of(words: Sequence[str], config_dir: str | None, part: str) -> str:
