@@ -148,10 +148,10 @@ ONE_VALUE_EACH = "parentheses after a variant hold settings of one value each, a
 def no_such_variant(group: str, name: str, files: Mapping[str, Path]) -> str:
     """The message for a variant that does not exist."""
     names = re.split("[ ,]+", name)
-    if len(names) > 1 and all(each in files for each in names):
+    if len(names) > 1 and all(word in files for word in names):
         return f"is one word; to compare several write {group}={','.join(names)}"
     if "(" in name:
-        return f"cannot be read; quote a level that has a comma; {ONE_VALUE_EACH}"
+        return f"cannot be read; {ONE_VALUE_EACH}"
     return f"no such {group}; {instead_of_file(group, name, files)}"
 
 
@@ -224,10 +224,8 @@ def pattern_problem(group: str, text: str, files: Mapping[str, Path]) -> str | N
         if name not in files:
             return f"no such {group} {name!r}; {instead(name, files, other_names(files))}"
     open_ends = sum(item.times is None for item in items) + text.endswith(AGAIN)
-    if open_ends > 1:
-        return "has ... twice; one variant can take all layers that are left, or the whole be repeated"
-    if any(re.match(r"0|\d.*\.\.\.$", word) for word in split(text, "+")):
-        return "takes numbers from 1 before a variant, and none before one with ..."
+    if open_ends > 1 or any(re.match(r"0|\d.*\.\.\.$", word) for word in split(text, "+")):
+        return "takes a number from 1 before a variant, or ... behind one of them, which fills the other layers"
     if len({item.name for item in items}) == 1:
         return f"has one variant in every layer; write {group}={items[0].name}"
     return None

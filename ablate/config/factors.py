@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,6 @@ from ablate.config.depth import value_at
 from ablate.config.designs import DESIGNS, NOTES, Cell, size
 from ablate.config.errors import Problem
 from ablate.config.groups import defaults
-from ablate.config.key_checks import CHOSEN
 from ablate.config.ladder import KEYS, RUNG, rungs
 from ablate.config.read_config import check
 from ablate.config.schema import BY_STEPS, NAMED, VARIED
@@ -80,18 +80,15 @@ class Design:
         return values | beside | changed
 
     def choices_with_settings(self, cell: Cell) -> list[Choice]:
-        """The choices of a cell that bring settings of other components; not one that another level replaces."""
+        """The choices of a cell that bring settings of other components; not one that a changed level replaces."""
         values = {key: setting.value for key, setting in self.settings.items()} | self.level_settings(cell)
+        choices = [value for value in values.values() if isinstance(value, Choice) and value.beside]
         changed = self.changed_keys(cell)
-        replaced = set()
-        for key in changed:
-            if isinstance(values[key], Choice):
-                replaced |= set(values[key].beside)
-        choices = []
-        for key, value in values.items():
-            if isinstance(value, Choice) and value.beside and (key in changed or key not in replaced):
-                choices.append(value)
-        return choices
+        replaced: set[str] = set()
+        for choice in choices:
+            if choice.group in changed:
+                replaced |= set(choice.beside)
+        return [choice for choice in choices if choice.group in changed or choice.group not in replaced]
 
 
 def compose_design(command: Command) -> tuple[Design, list[Composed], list[Problem]]:
@@ -139,7 +136,7 @@ def arrange(settings: Settings, composer: Composer) -> tuple[Design, list[Proble
         else:
             kind = "grid"
     factors = with_references(kind, factors)
-    problems += conflicts(settings, kind, factors)
+    problems += conflicts(settings, kind)
     counts = [len(factor.levels) for factor in factors]
     start = tuple(factor.reference or 0 for factor in factors)
     count = size(kind, counts)
@@ -212,72 +209,54 @@ def with_references(design: str, factors: list[Factor]) -> list[Factor]:
 
 def clashes(design: Design) -> list[Problem]:
     """Problems of choices of one cell that set the same key to different values."""
-    problems: dict[Problem, None] = {}
+    problems = []
     for cell in design.cells:
-        first: dict[str, Choice] = {}
-        for choice in design.choices_with_settings(cell):
-            for key, value in choice.beside.items():
-                other = first.setdefault(key, choice)
-                if other.beside[key] != value:
-                    both = f"{other.group}={other.text} and {choice.group}={choice.text}"
-                    problem = Problem(both, f"have different values of {key} in one configuration; write one")
-                    problems[problem] = None
-    return list(problems)
+        for choice, other in itertools.combinations(design.choices_with_settings(cell), 2):
+            for key in choice.beside.keys() & other.beside.keys():
+                if choice.beside[key] != other.beside[key]:
+                    both = f"{choice.group}={choice.text} and {other.group}={other.text}"
+                    problems.append(Problem(both, f"have different values of {key} in one configuration; write one"))
+    return list(dict.fromkeys(problems))
 
 
-def conflicts(settings: Settings, design: str, factors: list[Factor]) -> list[Problem]:
-    """Problems of settings in parentheses that something else chooses, too; one for each choice."""
-    match = value_of(settings, "match")
-    tuned = value_of(settings, "tune.key")
+def conflicts(settings: Settings, design: str) -> list[Problem]:
+    """Problems of settings in parentheses that something else sets, too."""
     problems = []
     for setting in settings.values():
         for i, choice in enumerate(setting.values):
             if not isinstance(choice, Choice) or choice.is_pattern:
                 continue
+            # In designs that change one level at a time, another level than the reference's may replace a level.
+            reference = len(setting.values) - 1 if design == "leave_one_out" else 0
+            is_change = setting.swept and design in ONE_CHANGE and i != reference
             own_keys = named_settings(choice.group, choice.text)
-            messages = []
             for key in sorted(own_keys | set(choice.beside)):
-                if key in CHOSEN.get(str(match), ()) and key not in own_keys:
-                    messages.append(f"match={match} chooses {key}; leave it out or write match=none")
-                elif key == tuned:
-                    messages.append(f"tune.key={key} chooses it for each configuration; leave it out of one")
-                elif key in own_keys and key in settings:
-                    messages.append(f"{key} is given twice, also by {choice.group}={choice.text}; leave one out")
-                elif key in settings:
-                    messages += conflict_of_levels(setting, i, settings[key], design, factors)
-            problems += [Problem(f"{setting.key}={choice.text}", message) for message in messages[:1]]
+                message = ""
+                if key == value_of(settings, "tune.key"):
+                    message = f"tune.key={key} chooses it for each configuration; leave it out of one"
+                elif key not in settings:
+                    continue
+                elif key in own_keys or not (setting.swept or settings[key].swept):
+                    message = f"{key} is given twice; leave it out of one"
+                elif settings[key].swept and (not is_change or are_zipped(settings, key, setting.key)):
+                    message = f"{key} is swept, too; leave it out of one"
+                if message:
+                    problems.append(Problem(f"{setting.key}={choice.text}", message))
     return problems
 
 
-def conflict_of_levels(
-    setting: Setting, level_index: int, other: Setting, design: str, factors: list[Factor]
-) -> list[str]:
-    """Why a level cannot set the key of another setting, as optim.lr in norm=ln,rms(optim.lr=1e-3); empty if it can."""
-    key = other.key
-    if not other.swept:  # a level replaces the value that all other configurations have
-        return [] if setting.swept else [f"{key} is given twice; leave one out"]
-    level_factor = next((factor for factor in factors if setting.key in factor.keys), None)
-    key_factor = next(factor for factor in factors if key in factor.keys)
-    if level_factor is key_factor:
-        return [f"{key} is zipped with {setting.key}; leave it out of one"]
-    if design not in ONE_CHANGE:
-        return [f"{key} is swept, too; leave it out, or zip both"]
-    is_change = level_factor is not None and level_factor.reference not in (None, level_index)
-    if is_change and key_factor.reference is not None:
-        return []  # the cell differs from the reference in this level alone
-    return [f"{key} is swept, too; only another level than the reference's can set it"]
+def are_zipped(settings: Settings, key: str, other: str) -> bool:
+    """Whether two keys change together."""
+    zipped = value_of(settings, "zip") or []
+    return key in zipped and other in zipped
 
 
 def climb(settings: Settings, composer: Composer) -> tuple[dict[Level, list[Any]], list[Problem]]:
     """The values of `ladder.KEYS` at each level of `rung`, and the problems of a ladder."""
     problems = []
-    for key in (*KEYS, "scale"):
+    for key in (*KEYS, "scale", "model.heads", "parametrization"):
         if key in settings and settings[key].swept:
-            message = "is chosen by design=ladder for each rung; write one value, that of the top rung"
-            problems.append(Problem(key, message))
-    for key in ("model.heads", "parametrization"):
-        if key in settings and settings[key].swept:
-            problems.append(Problem(key, "is that of all rungs with design=ladder; write one value"))
+            problems.append(Problem(key, "is that of the top rung with design=ladder; write one value"))
     added = {key for key, setting in settings.items() if setting.adds}
     trial = composer.without_problems()
     config = trial.compose({key: setting.value for key, setting in settings.items()}, added).config
@@ -302,7 +281,7 @@ def with_level_names(cells: list[Composed], settings: Settings) -> list[Composed
     the name alone tells the levels apart."""
     names: dict[str, dict[str, str]] = {}
     for key, setting in settings.items():
-        if all(isinstance(value, Choice) for value in setting.values):
+        if isinstance(setting.value, Choice):
             names[key] = level_names(setting.values)
     renamed = []
     for cell in cells:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.config.files import read_plain, read_regular
-from ablate.config.schema import SECTIONS, types_of
+from ablate.config.schema import KEYS, SECTIONS, types_of
 from ablate.formatting import flat, nearest
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -142,6 +142,7 @@ def named_elsewhere() -> dict[str, str]:
     for section, kind in SECTIONS.items():
         for name in types_of(kind):
             keys[name] = f"{section}.{name}"
+    keys |= {key: key for key in KEYS if key not in SECTIONS}  # seeds is not tune.seeds
     for key, names in read_plain(Path(__file__).with_name("named_elsewhere.yaml")).items():
         keys |= dict.fromkeys(names.split(), key)
     return keys

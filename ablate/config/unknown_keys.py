@@ -59,13 +59,12 @@ def unknown_section(key: str, groups: Groups) -> str:
 def instead_of_word(word: str, value: str = "", commands: Collection[str] = ()) -> str:
     """What to write instead of a word that is no key=value: of --seeds 5 "write seeds=5", or the command meant."""
     name = word.strip("-").replace("-", "_")
-    keys = {key: key for key in KEYS if key not in SECTIONS}
-    names = named_elsewhere() | keys | {command: command for command in commands}
+    names = named_elsewhere() | {command: command for command in commands}
     near = difflib.get_close_matches(name, names, 1, SIMILAR)
     if not near:
         return "see ablate --help"
     meant = names[near[0]]
-    if meant in commands and meant not in keys:
+    if meant in commands:
         return f"did you mean {meant}?"
     if not value or meant != name:  # a key of another name may have another unit
         value = "true" if meant in KEYS and types_of(Config)[meant] is bool else "VALUE"
@@ -87,11 +86,6 @@ def similar_key(section: str, name: str, config: Mapping[str, Any]) -> str | Non
     misspelt = difflib.get_close_matches(name, own_keys, 1, SURELY)
     if misspelt:  # train.step means train.steps
         return f"{section}.{misspelt[0]}"
-    if name in KEYS and name not in SECTIONS:
-        return name
-    for other, node in config.items():
-        if name in keys_of(node):
-            return f"{other}.{name}"
     elsewhere = named_elsewhere().get(name.lower())
     if elsewhere:
         return elsewhere

@@ -58,7 +58,8 @@ def read_words(words: Iterable[str], groups: Groups) -> tuple[dict[str, Setting]
             continue
         first = settings.setdefault(setting.key, setting)
         if first is not setting:
-            problems.append(Problem(word, given_twice(first, setting)))
+            message = f"{setting.key} is given twice; write it once, with all values that are compared"
+            problems.append(Problem(word, message))
     if "zip" not in settings:  # then a value may repeat, since only pairs must differ
         problems += repeated_values(settings)
     return settings, problems
@@ -73,8 +74,6 @@ def read_word(word: str, groups: Groups) -> tuple[Setting | None, list[Problem]]
     if key.startswith("~"):
         raise ValueError("nothing can be taken out of the model; choose a variant, such as none where there is one")
     if not equals:
-        if word.rstrip()[-1:] in ("]", "}", ")"):
-            raise ValueError("must be key=value; quote what holds spaces or brackets, as in 'seeds=[3,7]'")
         raise ValueError(f"must be key=value; {instead_of_word(word)}")
     if key in groups.variants and (key != "track" or "(" in text):
         return read_group(key, text, word, groups)
@@ -84,7 +83,7 @@ def read_word(word: str, groups: Groups) -> tuple[Setting | None, list[Problem]]
     if override.is_sweep_override():
         refuse_sweep(key, text)
         return Setting(key, swept_values(override, text), word, swept=True, adds=adds), []
-    value = plain_value(override.value())
+    value = override.value()
     if key == "track":
         value = services_of(value, groups)
     return Setting(key, [value], word, adds=adds), []
@@ -111,19 +110,6 @@ def depth_of(text: str) -> int:
         elif letter in "]})":
             depth -= 1
     return deepest
-
-
-def given_twice(first: Setting, second: Setting) -> str:
-    """The message for a key that two words set; Hydra would silently use the last."""
-    key = first.key
-    if first.swept or second.swept:
-        return f"{key} is swept already; write its values in one place"
-    typed_key, _, before = first.text.partition("=")
-    after = second.text.partition("=")[2]
-    if before == after:
-        return f"{key} is given twice; write it once"
-    compared = f", or {typed_key}={before},{after} to compare them" if takes_sweep(key) else ""
-    return f"{key} is given twice, as {before} and {after}; write one{compared}"
 
 
 def repeated_values(settings: dict[str, Setting]) -> list[Problem]:
@@ -163,14 +149,12 @@ def parse_override(key: str, text: str) -> Override:
 
 
 def plain_value(value: Any) -> Any:
-    """A value of Hydra's parser as plain data."""
-    if isinstance(value, QuotedString):
-        return value.text
+    """A value of a sweep as plain data, without Hydra's type of quoted text."""
     if isinstance(value, list):
         return [plain_value(item) for item in value]
     if isinstance(value, dict):
         return {plain_value(key): plain_value(item) for key, item in value.items()}
-    return value
+    return value.text if isinstance(value, QuotedString) else value
 
 
 def swept_values(override: Override, text: str) -> list[Any]:
@@ -222,9 +206,8 @@ def read_group(group: str, text: str, word: str, groups: Groups) -> tuple[Settin
 
 def texts_of_choices(group: str, text: str, groups: Groups) -> list[str]:
     """The choices that a word names, without quotes.  Raises ValueError."""
-    files = groups.variants[group]
     function = FUNCTION.fullmatch(text.strip())
-    if function and function[1] not in files:
+    if function and function[1] not in groups.variants[group]:
         return names_by_function(group, text.strip(), groups)
     if has_open_bracket(text):
         raise ValueError(OPEN_BRACKET)
@@ -235,12 +218,7 @@ def texts_of_choices(group: str, text: str, groups: Groups) -> list[str]:
         names = split(texts[0][1:-1], ",")
         over_layers = f", to change it over the layers {group}={'+'.join(names)}" if group in PLACED else ""
         raise ValueError(f"takes one variant; to compare several write {group}={','.join(names)}{over_layers}")
-    for i, part in enumerate(texts):
-        if part[0] in "[{":
-            raise ValueError(f"{part} is not a variant; write names, as in {group}={','.join([*files][:2])}")
-        if part[0] in ("'", '"') and part[-1:] == part[0]:
-            texts[i] = part[1:-1]
-    return texts
+    return [part[1:-1] if part[0] in "'\"" and part[-1] == part[0] else part for part in texts]
 
 
 def names_by_function(group: str, text: str, groups: Groups) -> list[str]:

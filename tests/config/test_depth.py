@@ -59,7 +59,7 @@ def test_a_pattern_that_does_not_fit_the_depth_is_told_what_does(text: str, laye
         ("norm", "LayerNorm+rms", "did you mean ln"),
         ("attention", "window+window", "attention=window"),
         ("attention", "window+", "lacks"),
-        ("attention", "window...+mha...", "twice"),
+        ("attention", "window...+mha...", "behind one of them"),
         ("attention", "0window+mha", "from 1"),
         ("attention", "2window...+mha", "..."),
         ("init", "gpt2+xavier", "norm, ffn, residual, attention"),

@@ -139,21 +139,18 @@ REFUSED = [
     (["norm=ln,rms(optim.lr=${seeds})"], "${seeds} stands for a value; write the value itself"),
     (["norm=ln,rms(optim.betas=0.8,0.9)"], "0.9 has no name; parentheses after a variant hold"),
     (["norm=ln,rms(optim.lrr=1)"], "norm=rms(optim.lrr=1): optim.lrr: no such key; did you mean optim.lr?"),
-    (["norm=ln,rms(ffn=swiglu)", FFNS], "norm=rms(ffn=swiglu): ffn is swept, too; leave it out, or zip both"),
-    (["norm=ln(ffn=swiglu)", FFNS, AT_ONCE], "norm=ln(ffn=swiglu): ffn is swept, too; only another level than the"),
-    (
-        ["norm=ln,rms(ffn=mlp)", "ffn=mlp,glu", "zip=[norm,ffn]", AT_ONCE],
-        "ffn is zipped with norm; leave it out of one",
-    ),
+    (["norm=ln,rms(ffn=swiglu)", FFNS], "norm=rms(ffn=swiglu): ffn is swept, too; leave it out of one"),
+    (["norm=ln(ffn=swiglu)", FFNS, AT_ONCE], "norm=ln(ffn=swiglu): ffn is swept, too; leave it out of one"),
+    (["norm=ln,rms(ffn=mlp)", "ffn=mlp,glu", "zip=[norm,ffn]", AT_ONCE], "ffn is swept, too; leave it out of one"),
     (
         ["norm=ln,rms(ffn.hidden=9)", "match=params"],
-        "match=params chooses ffn.hidden; leave it out or write match=none",
+        "ffn.hidden: match=params chooses it per configuration; leave it out or write match=none",
     ),
     (
         ["norm=ln,rms(optim.lr=1)", "tune.key=optim.lr", "tune.values=[1e-3,3e-3]"],
         "norm=rms(optim.lr=1): tune.key=optim.lr chooses it for each configuration",
     ),
-    (["norm=rms(optim.lr=1)", "optim.lr=2"], "norm=rms(optim.lr=1): optim.lr is given twice; leave one out"),
+    (["norm=rms(optim.lr=1)", "optim.lr=2"], "norm=rms(optim.lr=1): optim.lr is given twice; leave it out of one"),
     (
         ["norm=ln,rms(optim.lr=1)", "ffn=mlp,glu(optim.lr=2)"],
         "norm=rms(optim.lr=1) and ffn=glu(optim.lr=2): have different values of optim.lr in one configuration",

@@ -83,7 +83,7 @@ def test_rungs_of_a_sixteenth_of_the_compute_have_twice_as_many_seeds(manifest: 
     ("words", "message"),
     [
         (["parametrization=standard"], "design: ladder carries the learning rate over widths by parametrization=mup"),
-        (["model.dim=64,128"], "model.dim: is chosen by design=ladder for each rung; write one value"),
+        (["model.dim=64,128"], "model.dim: is that of the top rung with design=ladder; write one value"),
         (["ladder=2"], "ladder: must be ≥ 3 and ≤ 8, not 2"),
         (["model.layers=-2"], "model.layers: must be ≥ 1"),
         (["match=flops_total"], "design: ladder sets the steps of each rung; leave match=flops_total out"),
@@ -146,7 +146,7 @@ def test_a_claim_about_a_multiplier_is_that_of_one_rung(tmp_path: Path, untried:
         ("[{ffn: swiglu}, {ffn: mlp}]", "[{ffn: mlp}, {ffn: swiglu}]", "side one must be one change, and side two its"),
         ("design: ladder", "design: grid", "multiplier: needs rungs; write design: ladder"),
         (CLAIM, "{less: [{ffn: swiglu}, {ffn: mlp}]}", "would mix all rungs, and three learning rates of one"),
-        ("multiplier", "less", "above: belongs to multiplier; write margin"),
+        ("multiplier", "less", "above and below belong to multiplier; write margin"),
     ],
 )
 def test_claims_about_multipliers_are_checked(old: str, new: str, message: str, tmp_path: Path, untried: None) -> None:
