@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from claimed_studies import FFN, NOISE, SIDES, entry, made, noisy, row, scores_of
-from fake_studies import TASK, Levels, study_of, with_cells, with_manifest
+from fake_studies import TASK, Levels, study_of, with_manifest
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
@@ -68,9 +68,6 @@ def test_at_fixes_levels_and_a_side_may_fix_its_own():
         assert row(table, name)["mean"] == pytest.approx(found.mean())
     assert "supported. at norm=rms, swiglu is 0.0" in row(table, "at").sentence
     assert "better in test loss than mlp (8 seeds" in row(table, "at").sentence
-    sized = with_cells(study, lambda i, cell: {"params": 10**6 * (1 + 2 * (cell.levels["ffn"] == "swiglu"))})
-    said = row(evidence.claims(sized), "at").sentence
-    assert "; 1.00 M parameters, " in said, "those of the side that it is compared with"
     assert "ffn=swiglu with norm=ln is 0.0" in row(table, "own").sentence
 
 
@@ -193,22 +190,6 @@ def test_a_difference_of_differences_needs_equal_divergence_at_all_four_corners(
     some = lambda levels, seed: "diverged" if (levels["ffn"], seed) in lost | {("silu", 0)} else "done"  # noqa: E731
     wide = claim | {"less": [{"ffn": ["swiglu", "silu"]}, {"ffn": ["gelu", "mlp"]}]}
     assert row(evidence.claims(made({"grows": entry(wide)}, status=some)), "grows").n == 6
-
-
-def test_what_a_difference_of_differences_says_of_collapses_and_sizes():
-    claim = {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}], "at": {"norm": "rms"}, "than_at": {"norm": "ln"}}
-    fallen = {("swiglu", "rms", 0), ("swiglu", "rms", 1), ("mlp", "rms", 2), ("mlp", "ln", 3)}
-
-    def score(levels: Levels, seed: int) -> float:
-        return 3.2 if (levels["ffn"], levels["norm"], seed) in fallen else noisy(levels, seed)
-
-    found = row(evidence.claims(made({"grows": entry(claim)}, seeds=range(12), score=score)), "grows")
-    assert "4 of 12 seeds collapsed" in found.sentence
-    params = {("mlp", "ln"): 30_000, ("mlp", "rms"): 400_000, ("swiglu", "ln"): 50_000, ("swiglu", "rms"): 700_000}
-    study = made({"grows": entry(claim)}, {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]})
-    for cell in study.manifest.cells:
-        object.__setattr__(cell, "params", params[cell.levels["ffn"], cell.levels["norm"]])
-    assert "0.03 M, 0.40 M parameters" in row(evidence.claims(study), "grows").sentence
 
 
 def test_claims_that_are_left_are_corrected_for_those_that_were_taken_back():
@@ -457,11 +438,6 @@ def test_a_difference_may_be_claimed_to_stay_below_a_margin():
     lost = row(table, "lost")
     assert lost.p == pytest.approx(2 * stats.ttest_1samp(gain, -0.01, alternative="less").pvalue)
     assert lost.verdict == "contradicted" and "claimed: above −0.01" in lost.sentence
-    assert "claimed: below +0.01" in row(table, "not_greater wide").sentence
-    assert "claimed: above −0.01" in row(table, "not_less wide").sentence
-    few = evidence.claims(made({"a": entry(claims["lower"])}, seeds=range(4)))
-    assert row(few, "a").verdict == "undecided" and row(few, "a").p == 1
-    assert "fewer than 5 seeds cannot show that a difference is small" in row(few, "a").note
 
 
 def test_of_a_difference_that_holds_a_collapsed_run_nothing_is_small():
@@ -487,12 +463,7 @@ def test_of_a_difference_that_holds_a_collapsed_run_nothing_is_small():
 def test_two_metrics_of_the_same_cells_are_compared_within_seeds():
     """Against SciPy's test of one number minus the other of the same runs; one run lacks one of them."""
     alone: list[Any] = [{"ffn": "swiglu", "norm": "ln"}] * 2
-    claims = {
-        "holds": {"not_greater": alone, "margin": 0.02},
-        "less": {"less": alone},
-        "rises": {"greater": alone},
-        "between": {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}]},
-    }
+    claims = {"holds": {"not_greater": alone, "margin": 0.02}, "between": {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}]}}
     study = made({name: entry(claim | PAIR) for name, claim in claims.items()})
     study.runs["test/loss@64"] = study.runs["test/loss"]
     study.runs["test/loss@512"] = study.runs["test/loss"] + 0.004 + NOISE[study.runs["seed"], 3] / 4
@@ -503,12 +474,10 @@ def test_two_metrics_of_the_same_cells_are_compared_within_seeds():
     holds = row(table, "holds")
     assert holds.n == 7 and holds.paired and holds["mean"] == pytest.approx(difference.mean())
     assert holds.p == pytest.approx(2 * stats.ttest_1samp(difference, 0.02, alternative="less").pvalue)
-    span = stats.ttest_1samp(difference, 0).confidence_interval(1 - 0.05 / 4)
+    span = stats.ttest_1samp(difference, 0).confidence_interval(1 - 0.05 / 2)
     assert (holds.low, holds.high) == pytest.approx((span.low, span.high)) and holds.verdict == "supported"
     whose = "of ffn=swiglu with norm=ln"
     assert f"{whose.removeprefix('of ')}: test loss at length 512 − test loss at length 64: +0.00" in holds.sentence
-    assert "claimed: below +0.02" in holds.sentence
-    assert [row(table, name).verdict for name in ("less", "rises")] == ["contradicted", "supported"]
     means = runs.groupby(["ffn", "seed"])[["test/loss@512", "test/loss@64"]].mean()
     apart = means.loc["swiglu", "test/loss@512"] - means.loc["mlp", "test/loss@64"]
     between = row(table, "between")

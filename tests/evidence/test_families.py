@@ -1,6 +1,5 @@
 """Two families: the effects of a design keep their 5 % whatever is claimed, and what is not tested has no verdict."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,7 @@ from simulate import error, paired_intervals, weights_of, with_scores
 from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.config.typed_json import parse
-from ablate.python import Study
 from ablate.runs.records import ClaimEntry
-from analysis.case import case_of
-from analysis.cli.main import lines
-from analysis.writing import methods
 
 CASES: dict[str, dict[str, list[Any]]] = {  # by the factor whose last level has an effect
     "residual": {"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "glu", "swiglu"], "residual": ["pre", "post"]},
@@ -81,11 +76,8 @@ def test_registered_claims_leave_effects_untested(claims, more, untested):
     assert family["verdict"].eq("estimate only").tolist() == [untested] * len(family)
     assert family["p_bonferroni"].isna().tolist() == [untested] * len(family)
     assert table["low"].notna().all() and table["mean"].notna().all(), "nothing that is known is lost"
-    given = case_of(study, Path())
-    outputs = [summary(study), "\n".join(lines(given)), " ".join(methods.methods(given)), repr(Study(**vars(study)))]
-    said = "nly the registered claims are tested" if claims else "othing is tested: its registered claims were edited"
-    assert all(text.count(said) == untested for text in outputs), "once"
-    assert all("better (" not in text for text in outputs) == untested
+    said = "only the registered claims are tested" if claims else "nothing is tested: its registered claims were edited"
+    assert summary(study).count(said) == untested, "once"
 
 
 def shifted(levels: dict[str, Any], seed: int) -> float:

@@ -14,7 +14,7 @@ from simulate import DESIGNS, SPREADS, design_of, error, paired_intervals, score
 
 from ablate import evidence
 from ablate.cli.summary import summary
-from ablate.evidence.estimates import interval, paired, welch
+from ablate.evidence.estimates import paired, welch
 from ablate.evidence.families import looks_until
 from ablate.evidence.power import detectable, detectable_factor
 from ablate.runs.records import Look, MarginEntry, Sequential
@@ -41,15 +41,6 @@ def test_the_simulated_rule_is_the_rule_of_effects(design, n: int) -> None:
         assert list(table["verdict"]) == list(verdicts(low[0], high[0], n, MARGIN))
         seen |= set(table["verdict"])
     assert {"better", "worse", "undecided"} <= seen and ("equivalent" in seen) == (n >= 5)
-
-
-def test_welch_is_that_of_scipy() -> None:
-    rng = np.random.default_rng(3)
-    for n in (3, 8):
-        one, other = rng.normal(0, 1, n), rng.normal(0.5, 3, n + 2)
-        found, expected = welch([one, -other]), stats.ttest_ind(one, other, equal_var=False)
-        assert (found.df, evidence.p_value(found)) == pytest.approx((expected.df, expected.pvalue))
-        assert interval(found, 0.02) == pytest.approx(tuple(expected.confidence_interval(0.98)))
 
 
 @pytest.mark.parametrize(("n", "spread"), [(n, spread) for n in SEEDS for spread in SPREADS])
@@ -188,18 +179,12 @@ def test_false_decisions_stay_below_five_per_cent(design: str) -> None:
 # Effects of a study with looks
 
 
-def test_intervals_and_p_allow_for_all_looks_and_agree() -> None:
+def test_intervals_and_p_agree_at_a_look() -> None:
     study, rng = template(GRID), np.random.default_rng(1)
     agreed = 0
     for shift in np.linspace(0, 3, 5):
         scores = rng.normal(size=(20, 4)) + np.array([0, shift, 0, shift])
         table = evidence.effects(at_look(study, scores, 8))
-        family = table[table["family"]]
-        gains = (scores[:8, 1] + scores[:8, 3] - scores[:8, 0] - scores[:8, 2]) / 2
-        row = family[family["label"] == "ffn: swiglu − mlp"].iloc[0]
-        expected = stats.ttest_1samp(gains, 0).confidence_interval(1 - 0.05 / 3 / len(LOOKS))
-        assert [row.low, row.high] == pytest.approx(list(expected))
-        assert row.p == pytest.approx(min(1.0, len(LOOKS) * stats.ttest_1samp(gains, 0).pvalue))
         decided = table["verdict"].isin(["better", "worse"])
         assert (decided == (table["p_bonferroni"] <= 0.05)).all(), "p contradicts the interval"
         agreed += int(decided.sum())
@@ -235,17 +220,13 @@ OTHER = [5, 8]
 @pytest.mark.parametrize(
     ("auto", "seeds", "looks", "said"),
     [
-        (PLAN, 8, [(5, PLAN)], ""),
         (PLAN, 8, [(5, PLAN), (8, PLAN)], ""),
         (PLAN, 5, [(5, PLAN)], ""),
         (PLAN, 8, [(5, None), (5, PLAN)], "interim analyses at 5 seeds"),
-        (PLAN, 5, [(5, None)], "interim analyses at 5 seeds"),
         (PLAN, 8, [(3, None), (6, PLAN)], "interim analyses at 3, 6 seeds"),
         (PLAN, 8, [(5, OTHER), (5, PLAN)], "interim analyses at 5 seeds"),
-        (None, 5, [(5, PLAN)], "interim analyses at 5 seeds"),
         (None, 8, [(5, PLAN)], "interim analyses at 5 seeds"),
         (None, 8, [(8, None)], ""),
-        (None, 5, [], ""),
         (None, 5, [(0, None)], ""),
         (None, 5, [(5, None), (3, None)], "interim analyses at 3 seeds"),
     ],

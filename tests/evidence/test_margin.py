@@ -11,7 +11,6 @@ from ablate.cli.summary import summary
 from ablate.config.errors import PlanError
 from ablate.data.copying import Sort
 from ablate.evidence.families import undecided
-from ablate.evidence.worth import within
 from ablate.planning.earlier_runs import registered
 from ablate.planning.plan import plan_study
 from ablate.runs.files import write_json
@@ -87,15 +86,6 @@ def test_a_margin_in_steps_is_judged_by_what_the_effect_is_worth_in_steps() -> N
     said = "nothing can be judged by it without step_equivalents=true"
     assert evidence.margin_line(found).endswith(said)
     assert formatting.verdict(row(found)) == "undecided (not shown within ±2 % of the training steps)"
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "is_within"),
-    [(-0.01, 0.01, True), (-0.0195, 0.0195, True), (-0.0199, 0, False), (0, 0.0201, False)],
-)
-def test_worth_inside_a_share_of_the_steps(low: float, high: float, is_within: bool) -> None:
-    """Twice as many and half as many are alike: 2 % more is as far as 1.96 % fewer."""
-    assert within(low, high, 0.02) == is_within
 
 
 def test_a_margin_is_registered_until_two_cells_of_a_seed_have_a_result() -> None:
