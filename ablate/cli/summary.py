@@ -1,16 +1,14 @@
 """The text at the end of a sweep: configurations, effects with verdicts, their scope, what to do next."""
 
-import math
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas
 
 from ablate import evidence, formatting
-from ablate.formatting import CROSSED, ESTIMATE_ONLY, columns, counted, number, ranged
+from ablate.formatting import CROSSED, columns, counted, number, ranged
 from ablate.runs import naming
 from ablate.runs.records import Manifest
 from ablate.runs.study import Study
@@ -95,40 +93,9 @@ def effect_rows(manifest: Manifest, table: pandas.DataFrame) -> list[str]:
     """A line per effect, interactions after the others and what is decided first."""
     rows = []
     for row in named_rows(evidence.decided_first(table).head(MOST_EFFECTS)):
-        verdict = {ESTIMATE_ONLY: "", "withheld": "no verdict"}.get(row.verdict, row.verdict)
-        rows.append((effect_sentence(manifest, row), verdict))
+        rows.append((evidence.effect_sentence(manifest, row), evidence.verdict_word(row)))
     more = len(table) - MOST_EFFECTS
     return indented(rows) + ([f"  … {counted(more, 'more effect')}: ablate analyse"] if more > 0 else [])
-
-
-def effect_sentence(manifest: Manifest, row: Any) -> str:
-    """An effect in words, with its notes: "swiglu lowers test loss by 0.055 [0.038, 0.071] nats per byte"."""
-    notes = [evidence.also_words(row.also), evidence.worth_text(row, "steps")]
-    if row.n != 1:  # that one seed concludes nothing is said once, not in every row
-        notes.append(row.note)
-    if row.verdict == "withheld" and row.diverged + row.diverged_reference:
-        notes.append(f"diverged runs ranked worst: {formatting.ranks(row)}")
-    in_words = "; ".join(filter(None, notes))
-    return f"{finding(manifest, row)} ({in_words})" if in_words else finding(manifest, row)
-
-
-def finding(manifest: Manifest, row: Any) -> str:
-    """An effect with its interval; without a number where there is none."""
-    if row.verdict == "withheld" or not row.n:
-        return str(row.label)
-    difference = formatting.span(row.mean, row.low, row.high, formatting.decimals([(row.high - row.low) / 2]))
-    if row.kind in CROSSED and row.verdict == "undecided":
-        return f"{row.label}: none seen, {difference}"
-    if row.kind not in ("main", "step") or math.isnan(row.low) or row.verdict == ESTIMATE_ONLY:
-        return f"{row.label}: {difference}"
-    level = naming.level_name(manifest, row.factor, row.level)
-    reference = naming.named(manifest, row.reference, row.factor)
-    where = f" at {row.stratum}" if row.stratum else ""
-    if row.verdict in ("undecided", "equivalent"):
-        return f"{level} is not told apart from {reference}{where}: {difference}"
-    verb = "lowers" if row.mean < 0 else "raises"
-    metric = naming.metric_words(manifest, row.metric)
-    return f"{level} {verb} {metric} by {evidence.sized(manifest, row)}{where}"
 
 
 def indented(rows: Iterable[Sequence[str]]) -> list[str]:

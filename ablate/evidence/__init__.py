@@ -9,6 +9,7 @@ from ablate.evidence.claim_text import claim_lines, replication, sized, spread
 from ablate.evidence.claims import claims, verdicts_to_store
 from ablate.evidence.confounds import also_lines, also_words, same_setting_line
 from ablate.evidence.contrasts import ESTIMABLE, Contrast, bases, changes, contrasts, crossings, strata
+from ablate.evidence.effect_text import effect_notes, effect_sentence, finding, verdict_word
 from ablate.evidence.effects import best_first, decided_first, effects, headline, speed
 from ablate.evidence.estimates import Estimate, interval, p_value, paired, welch
 from ablate.evidence.families import (

@@ -8,9 +8,10 @@ import pandas
 
 from analysis.writing.tables import Table, numeric_columns
 
+UNBROKEN = "\u00a0"  # a space at which no line ends
 # Characters with a meaning in TeX, and those without a letter in pdfTeX, each with its command.
 CHARACTERS = (Path(__file__).parents[1] / "templates" / "characters.txt").read_text(encoding="utf-8")
-COMMANDS = dict(line.split(" ", 1) for line in CHARACTERS.splitlines()) | {"\0": "{}"}
+COMMANDS = dict(line.split(" ", 1) for line in CHARACTERS.splitlines()) | {"\0": "{}", UNBROKEN: "~"}
 # Other characters that pdfTeX has, with T1 fonts and textcomp.
 LETTERS = {*map(chr, range(0xA1, 0x180)), *"ȘșȚț€™†‡•‰„‚‹›‘’“”"} - {*"ĦħĸĿŀŉŦŧſ\u00ad"}
 BREAKABLE = 24  # characters from which on a word may be broken
@@ -21,8 +22,10 @@ PACKAGES = r"\usepackage[T1]{fontenc}, {array,booktabs,longtable,pdflscape,tabul
 
 
 def escape(text: str) -> str:
-    """Text escaped for LaTeX, without ligatures of signs, and with possible line breaks in very long words."""
+    """Text escaped for LaTeX, without ligatures of signs, with possible line breaks in very long words, and with none
+    before % and around ±."""
     text = re.sub(r"[\x00-\x1f\x7f\s]+", " ", unicodedata.normalize("NFC", text))
+    text = re.sub(r"(?<=\d) (?=[%±])|(?<=±) (?=\d)", UNBROKEN, text)
     words = []
     for word in re.sub(r"([-,'])(?=\1)", "\\1\0", text).split(" "):
         step = PIECE if len(word) >= BREAKABLE else max(1, len(word))

@@ -1,7 +1,7 @@
 """macros.tex: a LaTeX command for every number of a study, so that no number of a paper has to be typed by hand.
 
-\\ablFfnSwigluDelta is the effect of ffn=swiglu, \\ablCellLnSwigluMean the score of the cell ln + swiglu.  Command names
-have only letters, so digits and signs are spelled out.
+\\ablFfnSwigluMlpDelta is the effect "ffn: swiglu − mlp", \\ablCellLnSwigluMean the score of the cell ln + swiglu.
+Command names have only letters, so digits and signs are spelled out.
 """
 
 import re
@@ -11,7 +11,6 @@ from typing import Any
 
 from ablate import evidence, formatting
 from ablate.formatting import decimals, number, p_text, visible
-from ablate.runs import naming
 from ablate.runs.tables import named_rows
 from analysis.case import Case
 from analysis.writing.latex import escape
@@ -62,12 +61,17 @@ def groups(case: Case) -> Iterator[tuple[str, str, Texts]]:
     yield "ablStudy", "the study", {name: str(count) for name, count in study.items()}
     for row, key in zip(named_rows(case.effects), named_rows(plain.effects), strict=True):
         role = "main comparison" if row.family else "estimate only"
-        about = f"{row.label}, {naming.metric_name(case.study.manifest, row.metric)}, {role}"
-        yield "abl" + effect_name(key), about, difference(row, row.p_bonferroni) | effect(row)
+        worth = evidence.worth_words(row, "").removeprefix("worth ").strip()
+        smallest = number(row.smallest, decimals([row.smallest]))
+        more = {"Smallest": smallest, "Worth": worth or "–"}
+        yield f"abl{spelled(key.label)}", f"{row.label}, {role}", difference(row, row.p_bonferroni) | more
     places = decimals([case.cells["sd"].max()])
     for row, key in zip(named_rows(case.cells), named_rows(plain.cells), strict=True):
+        texts = {"Mean": number(row.mean, places), "Sd": number(row.sd, places), "N": str(row.n)}
+        if formatting.known(getattr(row, "params", None)):
+            texts["Params"] = f"{int(row.params):,}"
         where = f" at {key.stratum}" if key.stratum else ""
-        yield f"ablCell{spelled(key.label + where)}", f"configuration {row.label}", cell(row, places)
+        yield f"ablCell{spelled(key.label + where)}", f"configuration {row.label}", texts
     for row in named_rows(case.claims):
         yield f"ablClaim{spelled(row.name)}", f"claim {row.name}", difference(row, row.p_holm)
 
@@ -78,29 +82,3 @@ def difference(row: Any, p: float) -> Texts:
     low, high = formatting.ends(row.low, row.high, places, signed=True).split(", ")
     texts = {"Delta": number(row.mean, places, signed=True), "Low": low, "High": high, "P": p_text(p)}
     return texts | {"N": str(row.n), "Sd": number(row.sd, decimals([row.sd])), "Verdict": row.verdict}
-
-
-def effect(row: Any) -> Texts:
-    """What an effect has besides: power and worth in steps."""
-    worth = evidence.worth_words(row, "").removeprefix("worth ").strip()
-    return {"Smallest": number(row.smallest, decimals([row.smallest])), "Worth": worth or "–"}
-
-
-def cell(row: Any, places: int) -> Texts:
-    """The texts of a configuration."""
-    texts = {"Mean": number(row.mean, places), "Sd": number(row.sd, places)}
-    texts |= {name.title(): str(getattr(row, name)) for name in ("n", "runs", "diverged", "failed", "missing")}
-    params = getattr(row, "params", None)
-    return texts | {"Params": f"{int(params):,}"} if formatting.known(params) else texts
-
-
-def effect_name(row: Any) -> str:
-    """The start of an effect's command names."""
-    where = f"At{spelled(row.stratum)}" if row.stratum else ""
-    if row.kind in formatting.CROSSED:
-        pairs = zip(row.factor.split(" x "), formatting.levels_of(row), strict=False)
-        return "By".join(spelled(factor) + spelled(level) for factor, level in pairs) + where
-    if row.kind == "cell":
-        return f"{spelled(row.level)}Against{spelled(row.reference)}{where}"
-    step = "Step" if row.kind == "step" else ""
-    return step + spelled(row.factor) + spelled(row.level) + where

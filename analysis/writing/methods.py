@@ -1,4 +1,4 @@
-"""The methods paragraph that an author would paste, written from the manifest and the runs alone."""
+"""The methods paragraph that an author would paste: about ten sentences from the manifest and the runs alone."""
 
 import re
 from collections.abc import Iterable
@@ -35,8 +35,13 @@ LOST = ("diverged", "failed", "missing")
 
 def methods(case: Case) -> list[str]:
     """The sentences of the paragraph in order, with papers as marks from `bibliography.mention`."""
-    parts = [compared, models, training, learning_rate, choices, seeds, scores, effects, claims, losses, provenance]
-    return [formatting.visible(text) for part in parts for text in part(case) if text]
+    texts = compared(case)
+    cells = configured_cells(case.study.manifest)
+    if cells:  # of runs of other programs nothing is known of models and training
+        texts += [models(case, cells), training(case, cells), learning_rate(case, cells)]
+    texts += [matching(case), tuning(case, cells), seeds(case), metric(case, cells)]
+    texts += [*effects(case), claims(case), losses(case), machine(case)]
+    return [formatting.visible(text) for text in texts if text]
 
 
 def markdown(case: Case) -> str:
@@ -51,8 +56,10 @@ def latex(case: Case) -> str:
     lines = []
     for text in methods(case):
         marked = cite(case.study.manifest, text, lambda keys: f"\0{','.join(keys)}\0")
-        parts = marked.split("\0")  # texts and citation keys in turn
-        lines.append("".join(rf"~\cite{{{part}}}" if i % 2 else escape(part) for i, part in enumerate(parts)))
+        line = ""
+        for place, part in enumerate(marked.split("\0")):  # texts and citation keys in turn
+            line += escape(part) if place % 2 == 0 else rf"~\cite{{{part}}}"
+        lines.append(line)
     return "\\paragraph{Methods.}\n{\\emergencystretch=5em\n" + "\n".join(lines) + "\\par}\n"
 
 
@@ -89,93 +96,83 @@ def cited(manifest: Manifest, factor: str, level: Any) -> str:
     return naming.named(manifest, level, factor) + mention(manifest, *(f"{factor}={part}" for part in parts))
 
 
-def models(case: Case) -> list[str]:
+def models(case: Case, cells: list[Cell]) -> str:
     """The form, the size and the shared components of the models."""
     manifest = case.study.manifest
-    cells = configured_cells(manifest)
-    if not cells:
-        return []
-    forms = {class_of(cell.config.model) for cell in cells}
-    # EncoderDecoder: encoder-decoder; acronyms stay.
-    words = [
-        name if name.isupper() else re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower() for name in sorted(forms - {""})
-    ]
+    forms = []
+    for name in sorted({class_of(cell.planned_config.model) for cell in cells}):
+        hyphenated = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower()  # encoder-decoder; acronyms stay
+        forms.append(name if name.isupper() else hyphenated)
+    params = ranged(map(formatting.size, sorted({int(cell.params or 0) for cell in cells})))
     sizes = {"layers": "layers", "heads": "heads", "dim": "width", "dropout": "dropout"}
     values = [f"{name} {settings(cells, 'model', key)}" for key, name in sizes.items()]
-    params = ranged(map(formatting.size, sorted({int(cell.params or 0) for cell in cells})))
-    shared = [component(manifest, cells, part) for part in NAMED]
-    form = f"{listed(words)} Transformers".strip() + mention(manifest, "model", "preset")
-    parts = listed([f"{params} parameters ({', '.join(values)})", *filter(None, shared)])
-    return [f"The models are {form} with {parts}."]
+    parts = [f"{params} parameters ({', '.join(values)})"]
+    for part in NAMED:
+        classes = {class_of(getattr(cell.config, part)) for cell in cells}
+        if part not in manifest.factors and len(classes) == 1 and "" not in classes:
+            parts.append(f"{naming.key_name(manifest, part)} {classes.pop()}{mention(manifest, part)}")
+    form = f"{listed(filter(None, forms))} Transformers".strip()
+    return f"The models are {form}{mention(manifest, 'model', 'preset')} with {listed(parts)}."
 
 
-def component(manifest: Manifest, cells: list[Any], part: str) -> str:
-    """A component that is the same in all configurations, with its papers; "" for one that is compared."""
-    classes = {class_of(getattr(cell.config, part)) for cell in cells}
-    if part in manifest.factors or len(classes) > 1 or "" in classes:
-        return ""
-    return f"{naming.key_name(manifest, part)} {classes.pop()}{mention(manifest, part)}"
-
-
-def training(case: Case) -> list[str]:
+def training(case: Case, cells: list[Cell]) -> str:
     """The data, the budget and the optimiser."""
     manifest = case.study.manifest
-    cells = configured_cells(manifest)
-    if not cells:
-        return []
     tasks = listed(dict.fromkeys(str(task.title) for task in manifest.tasks.values()))
-    passes = ranged(dict.fromkeys(formatting.epochs(manifest.passes(cell)) for cell in cells))
-    positions = ranged(f"{n:,}" for n in sorted({cell.tokens_per_step for cell in cells} - {0, None}))
-    steps, examples, precision = (settings(cells, "train", key) for key in ("steps", "batch_size", "precision"))
-    text = f"Each was trained on {tasks}{mention(manifest, 'data')} for {steps} steps of {examples} examples"
-    text += f" ({positions} positions a step, {passes}) in {precision}" if precision else f" ({passes})"
-    optimisers = listed(sorted({optimiser(manifest, cell) for cell in cells}))
+    epochs = ranged(dict.fromkeys(formatting.epochs(manifest.passes(cell)) for cell in cells))
+    steps = settings(cells, "train", "steps")
+    examples = settings(cells, "train", "batch_size")
+    text = f"Each was trained on {tasks}{mention(manifest, 'data')} for {steps} steps of {examples} examples ({epochs})"
+    classes = {class_of(cell.planned_config.optim) for cell in cells}
+    optimisers = sorted(naming.paper_names(manifest).get(f"optim={name}", name) for name in classes)
+    text += f" by {listed(optimisers)}{mention(manifest, 'optim')}"
     details = {"betas": "betas", "weight_decay": "weight decay", "grad_clip": "gradients clipped at norm"}
-    values = {key: settings(cells, "optim", key) for key in details}
-    listed_values = "".join(f", {details[key]} {value}" for key, value in values.items() if value)
-    return [f"{text} by {optimisers}{mention(manifest, 'optim')}{listed_values}."]
+    for key, name in details.items():
+        value = settings(cells, "optim", key)
+        if value:
+            text += f", {name} {value}"
+    return f"{text}."
 
 
-def optimiser(manifest: Manifest, cell: Cell) -> str:
-    """The name of a configuration's optimiser."""
-    name = class_of(cell.config.optim) if cell.config else ""
-    return naming.paper_names(manifest).get(f"optim={name}", name)
-
-
-def learning_rate(case: Case) -> list[str]:
+def learning_rate(case: Case, cells: list[Cell]) -> str:
     """The schedule of the learning rate."""
-    cells = configured_cells(case.study.manifest)
     peak = settings(cells, "optim", "lr")
-    if not peak:
-        return []
-    schedule = listed(sorted({class_of(cell.config.schedule).lower() for cell in cells}))
     warmup = settings(cells, "optim", "warmup")
-    floor = settings(cells, "optim", "min_lr_ratio")
+    configs = [cell.planned_config for cell in cells]
+    if all(config.optim.warmup >= config.train.steps for config in configs):
+        return f"The learning rate rises for the whole run, by the slope of a warm-up to {peak} in {warmup} steps."
+    schedule = listed(sorted({class_of(config.schedule).lower() for config in configs}))
     text = f"The learning rate is {peak} at its peak, with a {schedule} schedule after {warmup} steps of linear warm-up"
-    return [f"{text}, to {floor} of the peak." if schedule != "constant" else f"{text}."]
+    floor = "" if schedule == "constant" else f", to {settings(cells, 'optim', 'min_lr_ratio')} of the peak"
+    return f"{text}{floor}."
 
 
-def choices(case: Case) -> list[str]:
-    """What was matched and tuned."""
+def matching(case: Case) -> str:
+    """What was matched."""
     manifest = case.study.manifest
-    texts = []
     quantity, _, within = naming.matched(manifest).partition(": ")[2].partition(" within ")
-    if quantity:
-        adjusted = "numbers of steps" if manifest.match == BY_STEPS else "FFN widths"
-        texts.append(f"The {adjusted} were chosen so that {quantity} are within {within} of the reference's.")
-    tuning = manifest.tuning
-    if tuning:
-        values = listed(map(formatting.setting, tuning.values))
-        rule = ", taking the smallest within one standard error of the best" if tuning.rule == "one_se" else ""
-        text = f"The {naming.key_name(manifest, tuning.key)} was tuned for each configuration over {values} with"
-        text += f" {counted(tuning.seeds, 'seed')} each by the validation split{rule}; intervals ignore the"
-        texts.append(f"{text} noise of tuning.")
-    elif len({cell.config.optim.lr for cell in configured_cells(manifest)}) == 1:
-        texts.append("The learning rate was not tuned: all configurations share it.")
-    return texts
+    if not quantity:
+        return ""
+    adjusted = "numbers of steps" if manifest.match == BY_STEPS else "FFN widths"
+    return f"The {adjusted} were chosen so that {quantity} are within {within} of the reference's."
 
 
-def seeds(case: Case) -> list[str]:
+def tuning(case: Case, cells: list[Cell]) -> str:
+    """What was tuned."""
+    manifest = case.study.manifest
+    tuned = manifest.tuning
+    if tuned:
+        values = listed(map(formatting.setting, tuned.values))
+        rule = ", taking the smallest within one standard error of the best" if tuned.rule == "one_se" else ""
+        text = f"The {naming.key_name(manifest, tuned.key)} was tuned for each configuration over {values} with"
+        text += f" {counted(tuned.seeds, 'seed')} each by the validation split{rule}"
+        return f"{text}; intervals ignore the noise of tuning."
+    if len({cell.planned_config.optim.lr for cell in cells}) == 1:
+        return "The learning rate was not tuned: all configurations share it."
+    return ""
+
+
+def seeds(case: Case) -> str:
     """The seeds, and what the runs of one seed share."""
     manifest = case.study.manifest
     counts = case.study.runs.groupby("cell")["seed"].nunique()
@@ -187,33 +184,35 @@ def seeds(case: Case) -> list[str]:
         text += f", which had not been scored in {manifest.confirms}"
     is_paired = case.effects["paired"]
     if case.effects.empty:
-        return [f"{text}."]
+        return f"{text}."
     if not is_paired.any():
-        return [f"{text}; comparisons are unpaired (Welch)."]
+        return f"{text}; comparisons are unpaired (Welch)."
     which = "" if is_paired.all() else "; some comparisons are unpaired (Welch)"
     if manifest.is_foreign:
-        return [f"{text}; comparisons are paired by seed{which}."]
+        return f"{text}; comparisons are paired by seed{which}."
+    batches = "for a given seed, a configuration sees the same batches in the same order as the reference"
+    fixed = {config.seed.data for config in manifest.configs}
+    if len(fixed) == 1 and fixed != {None}:
+        batches = f"all runs see the same batches in the same order, those of seed {fixed.pop()}"
     shares = [cell.shared_draws for cell in manifest.cells if not cell.reference and cell.shared_draws is not None]
     weights = ""
     if shares:
         percents = dict.fromkeys(f"{100 * share:.0f} %" for share in (min(shares), max(shares)))
         weights = f", and {' to '.join(percents)} of its initial weights are the reference's"
-    fixed = {cell.config.seed.data for cell in configured_cells(manifest)}
-    batches = "for a given seed, a configuration sees the same batches in the same order as the reference"
-    if len(fixed) == 1 and fixed != {None}:
-        batches = f"all runs see the same batches in the same order, those of seed {fixed.pop()}"
-    return [f"{text}; {batches}{weights}, so that seeds pair{which}."]
+    return f"{text}; {batches}{weights}, so that seeds pair{which}."
 
 
-def scores(case: Case) -> list[str]:
-    """The metric."""
+def metric(case: Case, cells: list[Cell]) -> str:
+    """The metric, and when and over how much it is measured, where that is known."""
     manifest = case.study.manifest
     metrics = []
-    for metric in evidence.measures(manifest):
-        metrics.append(naming.with_unit(manifest, metric, naming.metric_words(manifest, metric)))
-    positions = ranged(f"{n:,}" for n in sorted({cell.config.eval.tokens for cell in configured_cells(manifest)}))
-    where = f", over up to {positions} positions of held-out data" if positions else ""
-    return [f"The metric is {listed(metrics)} at the last step{where}."]
+    for name in evidence.measures(manifest):
+        metrics.append(naming.with_unit(manifest, name, naming.metric_words(manifest, name)))
+    where = ""
+    if cells:
+        positions = ranged(f"{n:,}" for n in sorted({cell.planned_config.eval.tokens for cell in cells}))
+        where = f" at the last step, over up to {positions} positions of held-out data"
+    return f"The metric is {listed(metrics)}{where}."
 
 
 def effects(case: Case) -> list[str]:
@@ -246,32 +245,27 @@ def effects(case: Case) -> list[str]:
     others = case.study.beside.get("exchange")
     if others:
         steps = sorted({cell.planned_config.train.steps for cell in others.manifest.cells})
-        trained = listed(f"{n:,}" for n in steps)
-        texts.append(
-            "Effects are also given in training steps of the reference, which was trained for "
-            f"{trained} steps, with Fieller's intervals."
-        )
+        trained = f"which was trained for {listed(f'{n:,}' for n in steps)} steps"
+        unit = f"in training steps of the reference, {trained}"
+        texts.append(f"Effects are also given {unit}, with Fieller's intervals.")
     if manifest.sequential:
         looks = listed(map(str, manifest.sequential.looks))
         texts.append(f"Interim analyses were planned at {looks} seeds; the 5 % are split evenly over them.")
     return [*texts, families(case), sentence(evidence.unadjusted(manifest))]
 
 
-def claims(case: Case) -> list[str]:
+def claims(case: Case) -> str:
     """The claims, and how they are decided."""
     if case.claims.empty:
-        return []
+        return ""
     registered = int(case.claims["registered"].sum())
-    text = (
-        f"The study file makes {counted(len(case.claims), 'claim')}, {registered or 'none'} of them registered before"
-    )
-    text += " any seed had results on both sides"
-    if registered:
-        text += "; Holm's step-down decides these at 5 %"
-    return [f"{text}."]
+    count = counted(len(case.claims), "claim")
+    text = f"The study file makes {count}, {registered or 'none'} of them registered before any seed had results"
+    judged = "; Holm's step-down decides these at 5 %" if registered else ""
+    return f"{text} on both sides{judged}."
 
 
-def losses(case: Case) -> list[str]:
+def losses(case: Case) -> str:
     """The runs without a result."""
     study = case.study
     statuses = study.runs["status"].value_counts()
@@ -281,46 +275,37 @@ def losses(case: Case) -> list[str]:
         lost.append(f"{unscored} done without the metric")
     total = counted(len(study.runs), "run")
     if not lost:
-        return [f"All {total} ended with a result."]
+        return f"All {total} ended with a result."
     solved = any(map(evidence.is_solved, evidence.measures(study.manifest)))
     number = "those that diverged count as unsolved" if solved else "none of them is given a number"
-    texts = [f"Of {total}, {listed(lost)}; {number}."]
     if case.effects["verdict"].eq("withheld").any():
-        texts.append("Where the two sides lost different numbers of runs to divergence, there is no verdict.")
-    return texts
+        number += ", and there is no verdict where the two sides lost different numbers of runs to divergence"
+    return f"Of {total}, {listed(lost)}; {number}."
 
 
-def provenance(case: Case) -> list[str]:
-    """The machine, the code and the cost."""
-    manifest = case.study.manifest
+def machine(case: Case) -> str:
+    """The machine and the cost."""
     runs = case.study.runs
-    texts = []
     devices = distinct(runs, "device")
-    if devices:
-        torch = distinct(runs, "torch")
-        python = manifest.versions.get("python")
-        versions = [f"PyTorch {ranged(torch)}" if torch else "", f"Python {python}" if python else ""]
-        text = f"The runs were trained on {listed(devices)} with {listed(filter(None, versions))}"
-        if "seconds" in runs and runs["seconds"].notna().any():
-            text += f"; they took {formatting.duration(runs['seconds'].sum())} in sum"
-        texts.append(f"{text}.")
-    commits = distinct(runs, "commit")
-    if commits:
-        changed = " with changes that were not committed" if runs["dirty"].fillna(False).astype(bool).any() else ""
-        texts.append(f"The code is that of commit {listed(commit[:12] for commit in commits)}{changed}.")
-    return texts
+    if not devices:
+        return ""
+    torch = distinct(runs, "torch")
+    text = f"The runs were trained on {listed(devices)}{f' with PyTorch {ranged(torch)}' if torch else ''}"
+    if "seconds" in runs and runs["seconds"].notna().any():
+        text += f"; they took {formatting.duration(runs['seconds'].sum())} in sum"
+    return f"{text}."
 
 
-def configured_cells(manifest: Manifest) -> list[Any]:
+def configured_cells(manifest: Manifest) -> list[Cell]:
     """The configurations whose settings are known."""
     return [cell for cell in manifest.cells if cell.config is not None]
 
 
-def settings(cells: Iterable[Any], section: str, key: str) -> str:
+def settings(cells: Iterable[Cell], section: str, key: str) -> str:
     """A setting's value, or its different values, over configurations; "" if none has it."""
     values = {}
     for cell in cells:
-        value = getattr(getattr(cell.config, section), key)
+        value = getattr(getattr(cell.planned_config, section), key)
         if value is not None:
             values[str(value)] = value
     ordered: list[Any] = list(values.values())

@@ -1,17 +1,15 @@
 """The report of a study as plain data, from which `report.md` and `report.html` are written by one loop each."""
 
-from functools import partial
 from typing import NamedTuple
 
 from ablate import evidence, formatting
 from ablate.config.designs import RUNG
 from ablate.runs import naming
 from ablate.runs.records import Look
-from ablate.runs.tables import named_rows
 from analysis import figures
 from analysis.case import Case
 from analysis.writing import tables
-from analysis.writing.methods import configured_cells, distinct, markdown, settings
+from analysis.writing.methods import distinct, markdown
 from analysis.writing.sentences import sentences
 from analysis.writing.tables import Table
 
@@ -50,7 +48,7 @@ def sections(case: Case) -> list[Section]:
     left_out = "Nothing: every planned run ended with a result." if nothing_lost else ""
     every = [
         results(case),
-        Section("words", "In words", notes(case), items=[*ladder(case), *claims(case), *sentences(case)]),
+        Section("words", "In words", notes(case), items=[*claims(case), *sentences(case)]),
         Section("figures", "Figures", pictures=pictures(case)),
         Section("further", "Sizes, speed and tasks", tables=further),
         plan(case),
@@ -137,25 +135,6 @@ def claims(case: Case) -> list[str]:
     return [line for line in lines if line not in overall(case)]
 
 
-def ladder(case: Case) -> list[str]:
-    """What each change is worth in compute at the largest size, with its trend."""
-    if "ladder" not in case.further:
-        return []
-    items = []
-    for label, rows in case.further["ladder"].groupby("label", sort=False):
-        top = list(named_rows(rows))[-1]
-        worth = f"its worth is not known, because {top.worth_note}"
-        if evidence.worth_words(top):
-            worth = evidence.worth_text(top)
-        trend = f"no trend: {top.why}"
-        if formatting.known(top.trend):
-            size = formatting.span(top.trend, top.trend_low, top.trend_high, 2)
-            trend = f"the logarithm of 1 + worth changes by {size} per tenfold compute"
-        compute = f"{top.compute:.1e}".replace("e+", "e")
-        items.append(f"{label}, at the top rung ({compute} FLOPs): {worth}, in compute {evidence.times(top)}; {trend}.")
-    return items
-
-
 def pictures(case: Case) -> list[Picture]:
     """The figures that were drawn, with what each shows and how it is to be read."""
     drawn = []
@@ -171,28 +150,16 @@ def plan(case: Case) -> Section:
     """The design, and the name of each factor and level with what the command line writes."""
     study = case.study
     manifest = study.manifest
-    setting = partial(settings, configured_cells(manifest))
-    shape = f"{formatting.counted(len(manifest.cells), 'configuration')}, {formatting.counted(len(study.runs), 'run')}"
-    tuning = manifest.tuning
-    tuned = ""
-    if tuning:
-        values = ", ".join(map(formatting.setting, tuning.values))
-        tuned = f"{naming.key_name(manifest, tuning.key)} at {values}, {formatting.counted(tuning.seeds, 'seed')} each"
-    looks = manifest.sequential.looks if manifest.sequential else []
     reference = [naming.assigned(manifest, factor, level) for factor, level in manifest.reference.items()]
+    looks = manifest.sequential.looks if manifest.sequential else []
     facts = {
         "design": manifest.design.replace("_", " "),
         "reference": ", ".join(reference),
-        "runs": shape,
+        "configurations": str(len(manifest.cells)),
         "seeds": formatting.ranged(map(str, manifest.seeds)),
         "interim analyses": ", ".join(map(str, looks)),
-        "task": ", ".join(dict.fromkeys(str(task.title) for task in manifest.tasks.values())),
-        "metric": f"{naming.metric_name(manifest, *evidence.measures(manifest))}, at the last step",
-        "steps": setting("train", "steps"),
-        "learning rate": setting("optim", "lr"),
+        "metric": naming.metric_name(manifest, *evidence.measures(manifest)),
         "margin": evidence.margin_line(study).removeprefix("margin: "),
-        "matched": naming.matched(manifest),
-        "tuned": tuned,
     }
     return Section("plan", "What was compared", manifest.remarks, facts, tables=[tables.compared_table(manifest)])
 

@@ -23,11 +23,8 @@ from ablate.runs.study import Study
 from ablate.runs.tables import is_timed, named_rows
 from analysis.case import Case
 
-# Columns of runs.csv: the first, those before and after the metrics, and those that it leaves out.
-FIRST = ("cell", "label", "seed", "status")
-SHAPE = ("batches", "params", "flops_per_token")
-LAST = ("overfits", "seconds", "cpu_seconds", "vectors_seconds", "path", "error")
-RUN_FIELDS = ("steps", "device", "torch", "ended", "commit", "dirty")
+# Columns of runs that runs.csv leaves out.
+RUN_FIELDS = ["steps", "device", "torch", "ended", "commit", "dirty"]
 EMPTY = ("", "–", "0")  # texts that say nothing if a whole column has them
 NUMBER = re.compile(r"[<+−×]?\s?[\d,]*\.?\d+(e[-−]?\d+)?( %)?")
 MOST_LISTED = 12  # runs that a remark names
@@ -110,16 +107,11 @@ def csv_tables(case: Case) -> dict[str, pandas.DataFrame]:
 
 
 def runs_csv(study: Study) -> pandas.DataFrame:
-    """A row per run: configuration, seed, status, factors, what matching chose, budget, metrics, path.  Configurations
+    """A row per run: configuration, seed, status, factors, budget, metrics, path, what matching chose.  Configurations
     are in the study's order, so that programs that take the first level as the reference take the study's."""
-    factors = list(study.manifest.factors)
     matched = {cell.id: evidence.matched(study.manifest, cell) for cell in study.manifest.cells}
     chosen = pandas.DataFrame([matched[cell] for cell in study.runs["cell"]], index=study.runs.index)
-    table = study.runs.join(chosen)
-    others = {*FIRST, *factors, *SHAPE, *chosen, *LAST, *RUN_FIELDS}
-    metrics = [name for name in study.runs if name not in others]
-    columns = [*FIRST, *factors, *SHAPE, *chosen, *metrics, *LAST]
-    return table[[name for name in columns if name in table]]
+    return study.runs.drop(columns=RUN_FIELDS, errors="ignore").join(chosen)
 
 
 def scored_cells(case: Case) -> pandas.DataFrame:
@@ -214,18 +206,21 @@ def effects_notes(case: Case, effects: pandas.DataFrame) -> list[str]:
         notes.append(f"Intervals are simultaneous over the {count} ({kind}).")
     if family < len(effects):
         notes.append("Other rows are estimates only, with 95 % intervals that are not corrected.")
-    notes.append("The differences hold for one corpus and one size; intervals cover the choice of seeds.")
+    if not study.manifest.is_foreign:
+        notes.append("The differences hold for one corpus and one size; intervals cover the choice of seeds.")
     if effects["worth"].notna().any():
         notes.append(
             "Worth in steps: how many per cent more (+) or fewer (−) training steps of the reference bring as much."
         )
     if effects["smallest"].notna().any():
         notes.append("Smallest effect found: the smallest that a new study of as many seeds finds with 80 % power.")
-    has_flops = effects["flops_ratio"].notna().any()  # unknown of runs that another program trained
-    if has_flops or effects["seconds_ratio"].notna().any():
-        costs = "Training FLOPs and time" if has_flops else "Times"
+    if study.manifest.is_foreign:
+        if effects["seconds_ratio"].notna().any():
+            notes.append("Times are of whole runs, as multiples of the other side's.")
+    elif effects["seconds_ratio"].notna().any():
         speed = "speed is compared by itself" if is_timed(study.manifest) else "compare speed with timing=isolated"
-        notes.append(f"{costs} are multiples of the other side's; time includes evaluations ({speed}).")
+        costs = "Training FLOPs and time are multiples of the other side's"
+        notes.append(f"{costs}; time includes evaluations ({speed}).")
     notes += [families(case), evidence.sequential_state(study, effects, case.claims)]
     heading, values = evidence.common_rows(study.manifest)
     if values:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -320,3 +321,12 @@ def test_it_is_analysed_as_other_studies(capsys: Capture) -> None:
     study = newest_study(Path("results"))
     table = pandas.read_csv(f"results/figures/{study}/effects.csv")
     assert list(table["verdict"]) == ["better"]
+
+
+def test_its_report_says_only_what_is_known() -> None:
+    from analysis.cli.main import main as analyse
+
+    run(*WORDS)
+    assert analyse([]) == 0
+    report = Path(f"results/figures/{newest_study(Path('results'))}/report.md").read_text()
+    assert not re.search("one corpus|timing=isolated|learning rate|initial weights|at the last step", report)

@@ -20,7 +20,6 @@ from analysis.case.figures_yaml import FILE, STYLES, cell_label, edits_of, write
 from analysis.cli.main import main
 from analysis.figures import style
 from analysis.figures.kind import page_of
-from analysis.writing.macros import effect_name
 from analysis.writing.sentences import sentences
 
 FACTORS = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu", "swiglu"], "optim.lr": [0.001, 0.01]}
@@ -119,7 +118,7 @@ def test_a_subset_changes_what_is_shown_and_no_number(tmp_path: Path) -> None:
 
 
 def test_levels_with_commas_are_levels(tmp_path: Path) -> None:
-    """In subsets, orders and names of LaTeX commands, alone and crossed."""
+    """In subsets and orders, alone and crossed."""
     betas = ["[0.9, 0.95]", "[0.9, 0.99]", "[0.8, 0.9]"]
     text = f"subset: {{levels: {{hidden: {json.dumps(betas)}}}}}\n"
     case = made(tmp_path, text, {"norm": ["ln", "rms"], "hidden": betas})
@@ -127,8 +126,6 @@ def test_levels_with_commas_are_levels(tmp_path: Path) -> None:
     for name in ("effects", "seeds"):
         assert not any("shown" in line for line in figures.tables(case)[name].attrs["caption"])
     assert len(figures.tables(case)["effects"]) == len(evidence.headline(whole))
-    crossed = [effect_name(row) for row in whole[whole["kind"] == "interaction"].itertuples()]
-    assert len({*crossed}) == len(crossed) == 2 and all("ByHidden" in name for name in crossed)
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +194,7 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_machines_read_the_names_as_they_are(labelled: Path) -> None:
     effects = pandas.read_csv(labelled / "effects.csv")
     assert "norm: rms − ln at optim.lr=0.001" in set(effects["label"]) and set(effects["factor"]) >= {"norm", "ffn"}
-    assert "ablFfnGluAtOptimLr" in (labelled / "macros.tex").read_text()
+    assert "ablFfnGluMlpAtOptimLr" in (labelled / "macros.tex").read_text()
     for name in ("effects.tex", "methods.tex"):
         assert r"\{FFN\}\textasciicircum{}2" in (labelled / name).read_text()
 
@@ -208,8 +205,8 @@ def test_the_page_shows_labels_as_text_and_no_name_that_has_one(labelled: Path) 
     text = html.unescape(re.sub(r"(?s)<script.*?</script>|<style.*?</style>|<[^>]*>", "\n", page))
     for said in (
         "What do norm, {FFN}^2 and rate change?",
-        "G&L#U in place of ReLU MLP at rate 1e-3: estimate only",
-        "interaction of 50 % of $x$ and G&L#U at rate 1e-3: ",
+        "{FFN}^2: G&L#U − ReLU MLP at rate 1e-3",
+        "50 % of $x$ × G&L#U at rate 1e-3: ",
         "L_n <b>norm</b> + ReLU MLP + rate 1e-3 (reference)",
         "at 50 % of $x$",
     ):
@@ -233,7 +230,7 @@ def test_no_table_and_no_sentence_has_a_name_that_has_a_label(labelled: Path) ->
 def test_labels_that_are_each_others_names_are_not_mixed_up(tmp_path: Path) -> None:
     case = made(tmp_path, "labels: {mlp: glu, glu: mlp}\n")
     assert "FFN: mlp − glu at learning rate 1e-3" in list(case.effects["label"])
-    assert any(line.startswith("mlp in place of glu at learning rate 1e-3: ") for line in sentences(case))
+    assert any(line.startswith("mlp is not told apart from glu at learning rate 1e-3: ") for line in sentences(case))
     losses = {cell.label: cell.levels["ffn"] for cell in case.study.manifest.cells}
     assert losses["RMSNorm + mlp + learning rate 0.01"] == "glu"
     assert losses["RMSNorm + glu + learning rate 0.01"] == "mlp"

@@ -22,7 +22,7 @@ GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 # What TeX understands in our texts: named commands, escaped characters, formulas of one command, plain characters.
 COMMAND = re.compile(
     r"\\(?:textbackslash|textasciitilde|textasciicircum|textless|textgreater|textbar|textquotedbl|textasciigrave"
-    r"|ldots|allowbreak)\{\}|\\[_%&#${}]|\$(?:-|[_^][\d-]|\\[a-zA-Z]+)\$|\{\}|[^\\{}$&#^_%~]"
+    r"|ldots|allowbreak)\{\}|~|\\[_%&#${}]|\$(?:-|[_^][\d-]|\\[a-zA-Z]+)\$|\{\}|[^\\{}$&#^_%~]"
 )
 SPECIAL = r"\ _ % & # $ { } ~ ^ < > | ' ` " + '"'
 
@@ -30,7 +30,7 @@ SPECIAL = r"\ _ % & # $ { } ~ ^ < > | ' ` " + '"'
 def typeset(text: str) -> str:
     """What TeX prints of an escaped text; fails on anything that it would take for a command."""
     characters = {command: character for character, command in latex.COMMANDS.items()}
-    characters |= {r"\allowbreak{}": "", "{}": ""}
+    characters |= {r"\allowbreak{}": "", "{}": "", "~": " "}
     printed = ""
     place = 0
     while place < len(text):
@@ -44,18 +44,16 @@ def typeset(text: str) -> str:
 @pytest.mark.parametrize(
     "text",
     [
-        *(
-            SPECIAL,
-            SPECIAL[::-1],
-            "d'a ''b'' ,,c",
-            r"\input{/etc/passwd}",
-            "a--b---c",
-            "{}" * 3,
-            "~~",
-            "l'été",
-            "_" * 99,
-        ),
-        *("−0.053 ± 0.004 × 2", "α = β² ≤ ε", "naïve Delétang", "≥ … ⊙ √"),
+        SPECIAL,
+        SPECIAL[::-1],
+        "d'a ''b'' ,,c",
+        r"\input{/etc/passwd}",
+        "a--b---c",
+        "~~{}",
+        "_" * 99,
+        "−0.053 ± 0.004 × 2",
+        "α = β² ≤ ε ≥ … ⊙ √",
+        "naïve Delétang",
     ],
 )
 def test_texts_are_set_as_they_are(text: str) -> None:
@@ -67,6 +65,10 @@ def test_what_has_no_letter_is_set_as_its_parts_or_its_code() -> None:
     assert latex.escape("ﬁn €") == "fin €" and latex.escape("e\u0301") == "é"
     assert latex.escape("中x☃") == "[U+4E2D]x[U+2603]" and latex.escape("a\u200bb") == "a[U+200B]b"
     assert latex.escape("10⁻³ h₂ μ") == "10$^-$$^3$ h$_2$ $\\mu$"
+
+
+def test_no_line_ends_before_a_per_cent_sign_or_at_a_plus_minus() -> None:
+    assert latex.escape("at 5 % of 1.2 ± 0.1") == r"at 5~\% of 1.2~$\pm$~0.1"
 
 
 def test_only_very_long_words_may_be_broken() -> None:
@@ -81,7 +83,7 @@ def test_a_table_has_its_cells_whatever_they_hold(write) -> None:
     lines = [line for line in text.splitlines() if line.endswith(r" \\") and not line.startswith("%")]
     shown = [[typeset(re.sub(r"^\{(.*)\}$", r"\1", part)) for part in line[:-3].split(" & ")] for line in lines[-2:]]
     assert shown == rows.to_numpy().tolist()
-    assert r"50 \% \& more" in text
+    assert r"50~\% \& more" in text
 
 
 def test_the_paper_has_the_main_comparisons_and_the_appendix_all(tmp_path: Path) -> None:
@@ -98,7 +100,7 @@ PAGE = r"""\documentclass[%s]{article}
 \usepackage[textwidth=%s,textheight=9in]{geometry}
 \begin{document}
 \input{macros}\input{methods}
-SwiGLU: \ablFfnSwigluDelta{} [$\ablFfnSwigluLow$, \ablFfnSwigluHigh], \ablFfnSwigluVerdict{}.
+SwiGLU: \ablFfnSwigluMlpDelta{} [$\ablFfnSwigluMlpLow$, \ablFfnSwigluMlpHigh], \ablFfnSwigluMlpVerdict{}.
 \input{effects}\input{claims}\input{cells}\input{figures}
 \typeout{APPENDIX}\clearpage\onecolumn\input{effects-full}\input{claims-full}\input{cells-full}
 \bibliographystyle{plain}\bibliography{references}

@@ -108,27 +108,27 @@ def test_what_was_done_is_said_and_what_was_not_is_not(name: str, tmp_path: Path
     assert not re.search(sentence, paragraph(tmp_path, study="plain"))
 
 
-def test_a_plain_study_is_described_in_about_ten_sentences(tmp_path: Path) -> None:
+def test_a_plain_study_is_described_in_at_most_ten_sentences(tmp_path: Path) -> None:
     sentences = methods.methods(case(tmp_path))
-    assert sentences == [
-        "We compared LayerNorm and RMSNorm as norm; ReLU MLP and SwiGLU as FFN, in all combinations: 4 configurations, "
-        "with LayerNorm and ReLU MLP as the reference.",
-        "The models are encoder-decoder Transformers with 0.12 M parameters (layers 4, heads 2, width 64, dropout 0) "
-        "and residual PreNorm.",
-        "Each was trained on byte LM on stdlib-3.11 for 800 steps of 16 examples (1,024 positions a step, 0.08 epochs) "
-        "in fp32 by AdamW, betas 0.9 and 0.99, weight decay 0.1, gradients clipped at norm 1.",
-        "The learning rate is 1e-3 at its peak, with a cosine schedule after 40 steps of linear warm-up, to 0.1 of the "
-        "peak.",
-        "The learning rate was not tuned: all configurations share it.",
-        "Every configuration was trained with 3 seeds (0, 1, 2); for a given seed, a configuration sees the same "
-        "batches in the same order as the reference, and 100 % of its initial weights are the reference's, so that "
-        "seeds pair.",
-        "The metric is test loss (nats per byte) at the last step, over up to 16,384 positions of held-out data.",
-        "Effects are main effects and two-way interactions, computed within each seed, with simultaneous 95 % "
-        "intervals over seeds (Bonferroni-t, 3 effects), which decide the verdicts; other comparisons are estimates "
-        "only, with 95 % intervals that are not corrected.",
+    assert len(sentences) <= 10
+    text = " ".join(sentences)
+    for fact in (
+        "4 configurations, with LayerNorm and ReLU MLP as the reference",
+        "0.12 M parameters (layers 4, heads 2, width 64, dropout 0)",
+        "for 800 steps of 16 examples (0.08 epochs) by AdamW, betas 0.9 and 0.99, weight decay 0.1",
+        "1e-3 at its peak, with a cosine schedule after 40 steps of linear warm-up, to 0.1 of the peak",
+        "3 seeds (0, 1, 2)",
+        "100 % of its initial weights are the reference's",
+        "test loss (nats per byte) at the last step, over up to 16,384 positions",
+        "(Bonferroni-t, 3 effects)",
         "All 12 runs ended with a result.",
-    ]
+    ):
+        assert fact in text, fact
+
+
+def test_a_warm_up_longer_than_the_run_has_no_peak(tmp_path: Path) -> None:
+    text = paragraph(tmp_path, change=in_cells("optim", "warmup", 1000))
+    assert "by the slope of a warm-up to 1e-3 in 1000 steps" in text and "peak" not in text
 
 
 def test_runs_of_other_programs_are_not_described(tmp_path: Path) -> None:
@@ -146,11 +146,9 @@ def test_runs_of_other_programs_are_not_described(tmp_path: Path) -> None:
 
 def test_the_machine_and_the_cost_are_those_of_the_runs(tmp_path: Path) -> None:
     found = case(tmp_path)
-    runs = found.study.runs.assign(device="cpu x86_64", torch="2.6.0", commit="f75e98ff2e4d0a64", seconds=90.0)
-    runs["dirty"] = [True] + [False] * (len(runs) - 1)
+    runs = found.study.runs.assign(device="cpu x86_64", torch="2.6.0", seconds=90.0)
     text = " ".join(methods.methods(found._replace(study=replace(found.study, runs=runs))))
-    assert "on cpu x86_64 with PyTorch 2.6.0 and Python 3.11.4; they took 18 min 00 s in sum." in text
-    assert "The code is that of commit f75e98ff2e4d with changes that were not committed." in text
+    assert "on cpu x86_64 with PyTorch 2.6.0; they took 18 min 00 s in sum." in text
 
 
 def test_latex_cites_and_escapes(tmp_path: Path) -> None:
@@ -161,11 +159,6 @@ def test_latex_cites_and_escapes(tmp_path: Path) -> None:
     assert r"AdamW~\cite{loshchilov2017decoupled}, betas" in text
     assert "RMSNorm (Zhang & Sennrich 2019) as norm" in methods.markdown(found)
     assert "\0" not in text and not re.search(r"(?<!\\)[%&#_]", re.sub(r"\\cite\{[^}]*\}", "", text))
-
-
-def test_remarks_keep_the_keys_that_they_are_about(tmp_path: Path) -> None:
-    text = paragraph(tmp_path, change=set_of("remarks", ["norm=none is without eps", "base is ffn=mlp"]))
-    assert "Note: norm=none is without eps. Base is ffn=mlp. " in text
 
 
 def test_variants_over_the_layers_are_named_in_their_order_and_cited(tmp_path: Path) -> None:

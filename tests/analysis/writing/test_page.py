@@ -73,7 +73,7 @@ def test_the_report_has_results_first_and_says_nothing_twice(analysed: Path) -> 
     assert found.texts["h2"][: len(titles)] == titles
     text = "\n".join(text for texts in found.texts.values() for text in texts)
     assert "Do gates help a narrow model?" in text
-    assert re.search(r"SwiGLU in place of ReLU MLP lowers the test loss by 0\.0\d+ \[[0-9., ]+\] nats per byte", text)
+    assert re.search(r"SwiGLU lowers test loss by 0\.0\d+ \[[0-9., ]+\] nats per byte", text)
     assert "unadjusted: intervals do not allow for interim analyses at 2 seeds" in text
     assert "ablate -m norm=ln,rms ffn=mlp,swiglu" in text and "2025-01-02T03:04:05+00:00: 2 seeds" in text
     assert "shapes do not fit" in text
@@ -129,7 +129,8 @@ def test_no_text_of_a_study_becomes_markup(tmp_path: Path) -> None:
     assert len(found.all("script")) == len(plain.all("script")) and not found.all("img")
     allowed = {name for _, attributes in plain.tags for name in attributes}
     assert {name for _, attributes in found.tags for name in attributes} <= allowed
-    assert evil in found.texts["p"] and quoted in found.texts["dd"] and "{{7*7}}" in found.texts["dd"]
+    assert evil in found.texts["p"] and quoted in found.texts["dd"]
+    assert any("{{7*7}}" in text for text in found.texts["p"])
     curves = json.loads(found.texts["script"][0])
     assert any("&lt;script&gt;" in line["name"] for line in curves["data"])
     assert "<b>" not in curves["layout"]["yaxis"]["title"]["text"]

