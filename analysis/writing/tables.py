@@ -214,10 +214,10 @@ def effects_notes(case: Case, effects: pandas.DataFrame) -> list[str]:
         )
     if effects["smallest"].notna().any():
         notes.append("Smallest effect found: the smallest that a new study of as many seeds finds with 80 % power.")
-    if study.manifest.is_foreign:
-        if effects["seconds_ratio"].notna().any():
-            notes.append("Times are of whole runs, as multiples of the other side's.")
-    elif effects["seconds_ratio"].notna().any():
+    has_costs = effects[["flops_ratio", "seconds_ratio"]].notna().any(axis=None)
+    if has_costs and study.manifest.is_foreign:
+        notes.append("Times are of whole runs, as multiples of the other side's.")
+    elif has_costs:
         speed = "speed is compared by itself" if is_timed(study.manifest) else "compare speed with timing=isolated"
         costs = "Training FLOPs and time are multiples of the other side's"
         notes.append(f"{costs}; time includes evaluations ({speed}).")
