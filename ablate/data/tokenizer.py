@@ -3,7 +3,6 @@
 import itertools
 import json
 import re
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -22,7 +21,6 @@ LEAST = {"bpe": 257, "word": 3}  # the bytes and the end of a text; <unk>, the e
 LEARNED = ("byte", "char", "bpe", "word")
 PUBLISHED = ("gpt2", "r50k_base", "p50k_base", "cl100k_base", "o200k_base")  # of tiktoken
 ENDS = (SEPARATOR, "<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]")  # of a document
-PATIENCE = 60.0  # seconds to wait for a download
 CHUNK = 100_000  # characters tokenised at once: each takes a hundred bytes or more of memory
 UNKNOWN = "<unk>"  # replaces words outside the vocabulary; cannot occur as a word itself
 WORD = re.compile(r"\w+|\n|[^\w\s]")
@@ -180,22 +178,12 @@ def end_of_text(name: str, library: Any) -> int:
 def published(name: str) -> Any:
     """An encoding of tiktoken, which downloads its merges once.  Raises ValueError if it cannot be downloaded."""
     library = extra("tiktoken", f"data.tokenizer={name}")
-    encodings = []
-    problems = [f"no answer within {PATIENCE:.0f} s"]
-
-    def load() -> None:
-        try:
-            encodings.append(library.get_encoding(name))
-        except Exception as error:  # of the network, the disk, or the file's checksum
-            problems.append(one_line(error)[:120])
-
-    loading = threading.Thread(target=load, daemon=True)  # the library waits for a silent server for ever
-    loading.start()
-    loading.join(PATIENCE)
-    if encodings:
-        return encodings[0]
+    try:
+        return library.get_encoding(name)
+    except Exception as error:  # of the network, the disk, or the file's checksum
+        why = one_line(error)[:120]
     where = "copy its cache folder from another machine and set TIKTOKEN_CACHE_DIR"
-    raise ValueError(f"data.tokenizer={name} cannot be downloaded ({problems[-1]}); {where}")
+    raise ValueError(f"data.tokenizer={name} cannot be downloaded ({why}); {where}")
 
 
 def pieces_of(texts: Iterable[str]) -> Iterator[str]:

@@ -5,7 +5,6 @@ A run's configuration, FLOPs and number of steps may be unknown, as those of ano
 
 import contextlib
 import heapq
-import itertools
 import math
 import os
 import statistics
@@ -35,8 +34,8 @@ Seconds = dict[str, float]  # of training a whole run, by its cell
 
 @dataclass(frozen=True)
 class Pace:
-    """What a run has logged: its last step, its seconds so far, its last losses as text, and its speed (None: not known
-    yet).  `tokens_per_second` covers training only; `steps_per_second` includes evaluations."""
+    """What a run has logged: its last step, its seconds so far, its last losses as text, and its speed with evaluations
+    (None: not known yet)."""
 
     step: int = 0
     seconds: float = 0.0
@@ -51,16 +50,16 @@ def read_pace(file: Path) -> Pace:
     rows = [row for row in last_rows(file) if isinstance(row.get("step"), int)]
     if not rows:
         return Pace()
-    seconds = rows[-1].get("seconds")
-    speeds = [per_second(before, after, "tokens") for before, after in itertools.pairwise(rows)]
-    known = [speed for speed in speeds if speed is not None]
+    first = rows[min(1, len(rows) - 1)]  # compilation comes before
+    last = rows[-1]
+    seconds = last.get("seconds")
     return Pace(
-        step=rows[-1]["step"],
+        step=last["step"],
         seconds=float(seconds) if isinstance(seconds, int | float) else 0.0,
         train=last_value(rows, "train/loss"),
         val=last_value(rows, "val/loss"),
-        tokens_per_second=statistics.median_high(known) if known else None,  # leaves out intervals with an evaluation
-        steps_per_second=per_second(rows[min(1, len(rows) - 1)], rows[-1], "step"),  # the first one has compilation
+        tokens_per_second=per_second(first, last, "tokens"),
+        steps_per_second=per_second(first, last, "step"),
     )
 
 

@@ -136,30 +136,16 @@ def digests_of(files: dict[str, str]) -> dict[str, str]:
 
 
 def imports_in(source: bytes) -> set[str]:
-    """The dotted names that a source may import, by statements or by strings.  Of a module that is imported as a whole,
-    those of its attributes that the source names; the module itself if it is used in any other way."""
-    tree = ast.parse(source)
+    """The dotted names that a source may import, by statements or by strings; of a module that is imported as a whole,
+    its name."""
     names = set()
-    modules = {}  # by the local name
-    bases = set()  # the expressions before a dot
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                top = alias.name.partition(".")[0]
-                modules[alias.asname or top] = alias.name if alias.asname else top
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and NAME.fullmatch(node.value):
             names |= {node.value} - {"ablate"}
-        elif isinstance(node, ast.Attribute):
-            bases.add(node.value)
-    names |= {module for module in modules.values() if module.partition(".")[0] != "ablate"}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name | ast.Attribute) and node not in bases:
-            chain = ast.unparse(node)
-            root, dot, rest = chain.partition(".")
-            if root in modules and NAME.fullmatch(chain):
-                names.add(f"{modules[root]}{dot}{rest}")
     return names
 
 
