@@ -113,17 +113,14 @@ def test_a_length_is_no_more_than_the_split_allows(text: int, context: int, fits
         task.held_out("val", 100, misfit)
 
 
-@pytest.mark.parametrize("count", [1, 2, 7, 64, 1000, 4097])
-def test_a_shuffled_pass_has_each_window_once_in_another_order(count: int) -> None:
-    passes = shuffled(count, 3, 0, 3 * count).reshape(3, count)
-    assert (np.sort(passes, axis=1) == np.arange(count)).all()
-    assert (shuffled(count, 3, count // 2, count) == passes.ravel()[count // 2 :][:count]).all(), "random access"
-    if count >= 64:
-        assert (passes[0] != passes[1]).mean() > 0.9 and (shuffled(count, 4, 0, count) != passes[0]).mean() > 0.9
-        assert abs(np.corrcoef(passes[0], np.arange(count))[0, 1]) < 4 / count**0.5
-
-
 def test_shuffled_batches_are_windows_side_by_side() -> None:
     task = ruler(order="shuffled")  # 3,600 training tokens: 224 windows
     starts = torch.cat([task.batch(0, step, 8).inputs["tokens"][:, 0] for step in range(28)])
     assert sorted(starts.tolist()) == list(range(0, 224 * 16, 16))
+
+
+def test_a_shuffled_pass_has_each_window_once_in_another_order() -> None:
+    passes = shuffled(1000, 3, 0, 3000).reshape(3, 1000)
+    assert (np.sort(passes, axis=1) == np.arange(1000)).all()
+    assert (shuffled(1000, 3, 500, 1000) == passes.ravel()[500:1500]).all(), "a step does not depend on those before"
+    assert (passes[0] != passes[1]).mean() > 0.9 and (shuffled(1000, 4, 0, 1000) != passes[0]).mean() > 0.9

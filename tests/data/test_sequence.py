@@ -102,14 +102,6 @@ def test_held_out_examples_have_all_lengths_with_sources_enough(name: str) -> No
     assert lengths.max() > built.length * 0.9 and lengths.min() == 3
 
 
-@pytest.mark.parametrize("name", ["mqar", "selective_copy", "memorisation"])
-def test_as_many_examples_are_scored_at_any_length(name: str) -> None:
-    built = task(name, "lm")
-    short = built.held_out("test", 4096, built.length).targets
-    long = built.held_out("test", 4096, 2 * built.length).targets
-    assert len(short) == len(long)
-
-
 SHORT = {"copy": {"length": 3, "symbols": 26}, "sort": {"length": 3, "symbols": 26}, "addition": {"length": 3}}
 SHORT |= {"selective_copy": {"length": 4, "tokens": 3, "symbols": 26}}
 

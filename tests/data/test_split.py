@@ -121,18 +121,6 @@ def test_clusters_are_those_of_comparing_every_pair(seed: int) -> None:
     assert {frozenset(cluster) for cluster in clusters} == clusters_of_pairs(texts)
 
 
-def hashes(*words: object, between: str = " ") -> set[int]:
-    """The shingles of words."""
-    return set(shingles(between.join(map(str, words)).encode()).tolist())
-
-
-def test_shingles_are_of_twelve_words_whatever_stands_between_them() -> None:
-    assert hashes(*range(13)) == hashes(*range(13), between=" \t\r\n\n") and len(hashes(*range(13))) == 2
-    assert len(hashes(*range(12))) == len(hashes(1, 2)) == len(hashes(1)) == len(hashes(*[1] * 40)) == 1
-    assert hashes(*range(13)) > hashes(*range(1, 13))
-    assert not hashes(1, 2) & hashes(2, 1) and not hashes(*range(12)) & hashes(*range(11), 12)
-
-
 def test_texts_without_spaces_are_compared_by_their_characters() -> None:
     pick = random.Random(0)
     texts = ["".join(chr(0x4E00 + pick.randrange(3000)) for _ in range(300)) for _ in range(20)]

@@ -26,10 +26,6 @@ from ablate.runs.kept_tables import (
 )
 from ablate.runs.records import StudyVerdicts
 from ablate.runs.study import Study, load_study
-from analysis import figures
-from analysis.case import case_of
-from analysis.figures.kind import page_of
-from analysis.figures.stamp import stamp_of
 
 GRID: dict[str, list[Any]] = {"ffn": ["mlp", "=glu, gated", "+ swiglu"], "optim.lr": [1e-05, 0.001]}
 Levels = dict[str, Any]
@@ -109,19 +105,6 @@ def test_where_results_were_on_one_machine_is_not_kept(study: Study, tmp_path: P
     write_tables(replace(study, manifest=told, notes=["/scratch/me/runs/a/s0/metrics.jsonl: torn"]), tmp_path / "x")
     assert not [file for file in (tmp_path / "x").rglob("*.*") if b"scratch" in file.read_bytes()]
     assert read_tables(tmp_path / "x").manifest.command == "ablate -m --config-dir mine norm=ln,rms 'seeds=[3,4]'"
-
-
-def test_what_is_judged_and_plotted_stays(study: Study, kept: Path) -> None:
-    again = read_tables(kept)
-    cases = [case_of(each, kept) for each in (study, again)]
-    one, other = ({"effects": c.effects, "cells": c.cells, "claims": c.claims, **c.further} for c in cases)
-    for name in one.keys() | other.keys():
-        pandas.testing.assert_frame_equal(one[name], other[name], obj=name)
-    drawn = [figures.tables(case) for case in cases]
-    assert {"effects", "claims", "curves", "sensitivity", "diagnostics", "seeds"} <= drawn[0].keys()
-    for name, table in drawn[0].items():
-        stamps = [stamp_of(name, each[name], page_of(study.manifest, figures.Edits()), study) for each in drawn]
-        assert stamps[0]["table"] == stamps[1]["table"] and len(table), name
 
 
 def test_rows_without_an_evaluation_go_and_all_others_stay_as_they_are(study: Study, kept: Path) -> None:

@@ -171,9 +171,6 @@ def test_runs_of_a_study_that_shares_none_have_its_name_in_their_key(config: Con
     assert len({run_key(given, 0, "f") for given in (config, one, two)}) == 3
 
 
-STORED: dict[str, Any] = {"norm": {"_target_": "mine.norms.Half"}, "ffn": [{"_target_": "ablate.model.ffn.MLP"}]}
-
-
 def test_a_tracking_service_of_the_user_makes_no_run_user_code(small: list[str]) -> None:
     """Runs of user code have private processes, and no CUDA graphs."""
     config = check_study(tuple(small), None).cells.rows[0].config

@@ -274,25 +274,6 @@ def test_a_damaged_lease_names_nobody(put, run):
         assert is_locked and run.holder().pid == os.getpid()
 
 
-def test_a_file_server_that_fails_once_ends_no_heartbeat(run, monkeypatch):
-    with run.lock(never):
-        lease = run.lease
-        read = leases.read_regular
-        failures = iter([True, True])
-
-        def failing(file):
-            if next(failures, False):
-                raise OSError(errno.EIO, "Input/output error")
-            return read(file)
-
-        monkeypatch.setattr(leases, "read_regular", failing)
-        os.utime(run.lease_file, (1, 1))
-        wait = soon()
-        while run.lease_file.stat().st_mtime == 1 and wait():
-            time.sleep(0.05)
-        assert run.lease_file.stat().st_mtime > 1 and lease.is_held()
-
-
 def test_only_a_process_of_this_host_since_its_last_start_is_looked_for(run):
     with run.lock(never):
         own = read_lease(run.lease_file)

@@ -12,7 +12,7 @@ from fake_studies import edit_manifest, fabricate
 from ablate.config.typed_json import parse
 from ablate.runs.files import read_json
 from ablate.runs.manifest import manifest_in, newer, read_manifest, study_folder, write_manifest
-from ablate.runs.records import Manifest, UserCode
+from ablate.runs.records import Manifest
 from ablate.runs.study import load_study
 
 COMMITTED = sorted((ROOT / "experiments" / "results").glob("*/manifest.json"))
@@ -39,17 +39,6 @@ def test_the_manifest_of_a_committed_study_is_read(name: str) -> None:
     manifest = manifest_in(ROOT / "experiments" / "results" / name / "manifest.json")
     assert manifest.runs and newer(manifest) == []
     assert all(cell.config and cell.user_code is None for cell in manifest.cells)
-
-
-def test_what_user_code_a_cell_has_is_read_as_it_was_written(results: Path) -> None:
-    user_code = UserCode(
-        packages={"mine/a.py": "1"}, modules={"beside": "2"}, ablate=["ablate.load"], versions={"x": "3"}
-    )
-    manifest = read_manifest(results, "fabricated")
-    assert not any("user_code" in cell for cell in manifest.as_json()["cells"]), "absent for built-in components"
-    cells = [dataclasses.replace(cell, user_code=user_code) for cell in manifest.cells]
-    write_manifest(results, dataclasses.replace(manifest, cells=cells))
-    assert [cell.user_code for cell in read_manifest(results, "fabricated").cells] == [user_code] * len(cells)
 
 
 def test_entries_of_a_newer_version_are_named_in_one_line_and_kept(results: Path) -> None:
