@@ -11,6 +11,7 @@ import pytest
 import torch
 from conftest import ROOT, run_module
 from fake_studies import draw_effects_alone, fabricate
+from page_code import code
 from write_catalogue import SHOWN, pages
 
 from ablate.cli import main as subcommands
@@ -118,12 +119,6 @@ def test_a_command_plans_as_it_is_written(command: str, tmp_path: Path) -> None:
         pytest.skip("this machine is too busy to measure what a step takes")
     assert done.returncode == (2 if any(part in command for part in REFUSED) else 0), done.stdout + done.stderr
     assert not list(tmp_path.iterdir())
-
-
-def code(page: str, language: str) -> list[str]:
-    """The blocks of one language in a how-to page."""
-    text = (ROOT / "docs" / "how-to" / page).read_text(encoding="utf-8")
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Splits: near-duplicates stay together, sides depend on content alone, one text is cut by position."""
 
-import json
 import random
 from collections.abc import Sequence
 from itertools import chain
@@ -137,12 +136,6 @@ def test_neither_order_nor_other_documents_decide() -> None:
     fewer = sides(OTHERS[100:])
     assert all(before[document] == more[document] for document in OTHERS)
     assert all(before[document] == fewer[document] for document in OTHERS[100:])
-
-
-def digest() -> str:
-    """Clusters and sides of texts with near-copies among them, for test_every_process.py."""
-    texts = [*OTHERS[:60], *chain(*GROUPS["of six"][:8])]
-    return json.dumps([near_duplicates(texts), split(texts)])
 
 
 @pytest.mark.parametrize("lengths", [[1], [19], [20], [12345], [100, 300, 7]])

@@ -1,6 +1,5 @@
 """What every task on disk keeps to: keyed batches, fixed shapes, masks, splits, lengths, fingerprints."""
 
-import hashlib
 import inspect
 import math
 from pathlib import Path
@@ -227,16 +226,3 @@ def test_fingerprints_tell_parameters_apart(name: str) -> None:
         prints.append(build(name, offers[0], **{key: OTHER[key]}).fingerprint)
     assert len(set(prints)) == len(prints)
     assert build(name, offers[0], context=63 if name in ("copy", "digits") else 64).fingerprint == prints[0]
-
-
-def digests() -> dict[str, str]:
-    """A hash of batches and held-out examples of every task whose data are ours, for test_every_process.py."""
-    hashes = {}
-    for name, kind in kinds():
-        if name not in (*TEXTS, "digits"):
-            total = hashlib.sha256(task(name, kind).fingerprint.encode())
-            for part in (task(name, kind).batch(3, 7, 8), task(name, kind).held_out("test", 500)):
-                for tensor in (*part.inputs.values(), part.targets):
-                    total.update(tensor.numpy().tobytes())
-            hashes[f"{name} {kind}"] = total.hexdigest()
-    return hashes

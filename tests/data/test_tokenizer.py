@@ -1,12 +1,10 @@
 """Tokenizers: learned from the train split alone, back to the text, the same everywhere; those made elsewhere."""
 
-import hashlib
 import json
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pytest
 from corpora import decoded, load, some_documents, some_texts, texts_of, write_rows
 
@@ -85,15 +83,6 @@ def test_a_size_that_cannot_be_is_refused(tokenizer: str, size: int, words: str)
 def test_a_tokenizer_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match=r"data\.tokenizer='words'.*did you mean word"):
         load(some_documents(3), "words")
-
-
-def digest() -> str:
-    """Everything that training and encoding come to, for test_every_process.py."""
-    corpus = load(some_documents(), "bpe", 400)
-    total = hashlib.sha256((corpus.fingerprint + corpus.state).encode())
-    for split in SPLITS:
-        total.update(np.ascontiguousarray(corpus.tokens[split]).tobytes())
-    return total.hexdigest()
 
 
 @pytest.mark.parametrize("tokenizer", ["byte", "char", "bpe"])

@@ -9,7 +9,7 @@ import yaml
 from conftest import latest
 from one_run import after, rows_of, train_runs, write_plan
 from own_module import write_module
-from test_docs import code
+from page_code import code
 
 from ablate.execution.train_run import train_run
 from ablate.planning.plan import plan_study

@@ -11,7 +11,7 @@ from model_variants import CONTEXT, configuration, some_tokens
 from model_variants import VOCAB as FEW
 from one_run import rows_of, train, write_plan
 from own_module import write_module
-from test_docs import code
+from page_code import code
 
 from ablate.config.errors import BadComponent, PlanError
 from ablate.data.task import build_task

@@ -10,7 +10,7 @@ import yaml
 from conftest import latest
 from one_run import rows_of, trained_anew
 from own_module import write_module
-from test_docs import code
+from page_code import code
 
 from ablate.config.errors import PlanError
 from ablate.planning.plan import plan_study

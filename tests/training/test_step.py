@@ -11,7 +11,7 @@ import torch
 from conftest import latest
 from one_run import after, rows_of, sweep_here, write_plan
 from own_module import write_module
-from test_docs import code
+from page_code import code
 from torch import Tensor, nn
 
 from ablate.config.errors import PlanError
