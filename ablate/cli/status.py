@@ -25,6 +25,7 @@ from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting import duration, visible
 from ablate.formatting.streams import echo, say
 from ablate.runs.manifest import read_manifest, studies
+from ablate.program.order import OUTPUT
 from ablate.runs.progress import (
     Round,
     Runs,
@@ -111,7 +112,8 @@ def page(runs: Runs, above: list[str], width: int, height: int = 1000) -> Group:
     failures = []
     for run in runs:
         if run.result and run.result.status == "failed":
-            failures.append(f"failed: {run.name}: {first_line(run.error())} · {run.run.result_file}")
+            file = run.run.folder / OUTPUT if run.cell.config is None else run.run.result_file
+            failures.append(f"failed: {run.name}: {first_line(run.error())} · {file}")
     below = [*first_lines(failures, "failed"), *first_lines(damage(runs), "damaged")]
     parts: list[RenderableType] = [Text(one_line(line)) for line in above]
     if "running" in runs.by_state():

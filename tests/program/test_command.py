@@ -239,7 +239,7 @@ def test_a_process_left_behind_does_not_hold_a_run_up(program: Path) -> None:
     assert run(*WORDS, "seeds=1") == 0
 
 
-def test_a_file_that_may_not_grow_fails_its_run_alone(program: Path, capsys: Capture) -> None:
+def test_a_file_that_may_not_grow_fails_its_run_alone(program: Path) -> None:
     program.write_text(f"""{TRAIN}import resource
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 if options.bias == "1":
@@ -248,7 +248,6 @@ if options.bias == "1":
     assert run(*WORDS, "seeds=2") == 1
     assert sorted(str(result["status"]) for result in results()) == ["done", "done", "failed", "failed"]
     assert "File too large" in errors()[0]
-    assert capsys.readouterr().out.count("failed: bias=1") == 2
 
 
 def test_a_full_disk_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

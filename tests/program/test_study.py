@@ -8,6 +8,7 @@ from small_program import COMMAND, TRAIN, WORDS, run
 from wandb_files import read_back
 
 import ablate
+from ablate.cli.status import main as status
 from ablate.config.errors import PlanError
 from ablate.planning.program import plan_program
 from ablate.runs.manifest import read_manifest
@@ -144,9 +145,11 @@ def test_a_run_is_loaded_with_its_steps_but_no_model() -> None:
         loaded.model()
 
 
-def test_a_failure_names_the_output(program: Path, capsys: Capture) -> None:
+def test_the_status_names_the_output_of_a_failed_run(program: Path, capsys: Capture) -> None:
     program.write_text(TRAIN + "assert options.bias == '0', 'no bias here'\n")
     assert run(*WORDS, "seeds=1") == 1
+    capsys.readouterr()
+    status([])
     [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("failed")]
     assert "no bias here" in line
     assert "no bias here" in Path(line.rpartition(" · ")[2]).read_text()
