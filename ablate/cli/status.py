@@ -24,8 +24,8 @@ from ablate.config.errors import first_line
 from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting import duration, visible
 from ablate.formatting.streams import echo, say
-from ablate.runs.manifest import read_manifest, studies
 from ablate.program.order import OUTPUT
+from ablate.runs.manifest import read_manifest, studies
 from ablate.runs.progress import (
     Round,
     Runs,
