@@ -26,7 +26,7 @@ PART = 1 << 16  # characters; a text file of a large corpus is cut at line ends 
 ROWS = 512  # rows of a table in memory at a time
 BUFFER = 1 << 20  # bytes of a Parquet file read at a time
 RATIO = 3  # bytes of text per byte of a compressed file, about
-KINDS = {".jsonl": "lines", ".ndjson": "lines", ".json": "json", ".parquet": "parquet"}
+KINDS = {".jsonl": "lines", ".ndjson": "lines", ".json": "lines", ".parquet": "parquet"}
 ENCODINGS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}  # by how a file begins
 CONTROL = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b"))  # control characters, rare in text
 UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError, UnicodeError)
@@ -194,7 +194,7 @@ def stamp(file: Path) -> list[int]:
 
 
 def kind_of(file: Path) -> str:
-    """`lines` of JSON, `json`, `parquet` or `text`, by the last part of its name that is no compression."""
+    """`lines` of JSON, `parquet` or `text`, by the last part of its name that is no compression."""
     suffixes = [suffix for suffix in file.suffixes if suffix not in OPENERS]
     return KINDS.get(suffixes[-1], "text") if suffixes else "text"
 
@@ -210,11 +210,8 @@ def read_texts(file: Path, column: str, cut: bool) -> Iterator[tuple[str, bytes]
     kind = kind_of(file)
     if kind == "parquet":
         yield from read_parquet(file, column)
-    elif kind == "lines" or (kind == "json" and begins_with_object(file)):
+    elif kind == "lines":
         yield from read_lines(file, column)
-    elif kind == "json" and (rows := read_array(file)):
-        for i, row in enumerate(rows):
-            yield f":{i}", field_of(row, column, f"{file} at row {i}")
     elif cut:
         yield from cut_text(file)
     else:
@@ -265,35 +262,10 @@ def read_lines(file: Path, column: str) -> Iterator[tuple[str, bytes]]:
             start += len(line)
 
 
-def begins_with_object(file: Path) -> bool:
-    """Whether the first line of a .json file is a whole JSON object, so that it holds lines of JSON."""
-    with open_text(file) as stream:
-        try:
-            return isinstance(parse_json(stream.readline()), dict)
-        except ValueError:
-            return False
-
-
-def read_array(file: Path) -> list[Any]:
-    """The rows of a .json file that is an array of objects; [] if it is anything else."""
-    with open_text(file) as stream:
-        text = stream.read(PART)
-        if not text.lstrip().startswith("["):
-            return []
-        text += stream.read()
-    try:
-        value = parse_json(text)
-    except ValueError:
-        return []
-    if all(isinstance(row, dict) for row in value):
-        return list(value)
-    return []
-
-
 def field_of(row: Any, column: str, where: str) -> bytes:
     """The text of a row of JSON.  Raises ValueError if it has none."""
     if not isinstance(row, dict):
-        raise ValueError(f"data.column={column} is not in {where}; each line must be an object")
+        raise ValueError(f"data.column={column} is not in {where}; each line must be an object (jq -c '.[]' writes so)")
     if column not in row:
         raise ValueError(f"data.column={column} is not in {where}; {instead(column, row)}")
     return as_bytes(row[column], column, where)

@@ -111,11 +111,10 @@ class RunState:
         self.result_stamp: object = None
         self.poll()
 
-    def poll(self) -> bool:
-        """Read what has changed on disk; returns whether the run has ended since the last poll."""
+    def poll(self) -> None:
+        """Read what has changed on disk."""
         result_stamp = stamp(self.run.result_file)
-        is_new = result_stamp != self.result_stamp
-        if is_new:
+        if result_stamp != self.result_stamp:
             self.result_stamp = result_stamp
             self.result = None
             self.damage = []
@@ -123,9 +122,8 @@ class RunState:
                 self.result, self.damage = noted(self.run.result)
         if self.result is None:
             self.follow()
-            return False
-        self.pace = Pace(self.result.steps or 0)
-        return is_new
+        else:
+            self.pace = Pace(self.result.steps or 0)
 
     def follow(self) -> None:
         """Read the pace of a run that has not ended, and who trains it."""
@@ -204,10 +202,10 @@ class RunState:
 class Runs(list[RunState]):
     """Runs that are monitored together."""
 
-    def poll(self) -> list[RunState]:
-        """Poll all runs; returns those that have ended since the last poll, in order."""
-        ended = [run for run in self if run.poll()]
-        return sorted(ended, key=lambda run: str(run.result.ended if run.result else ""))
+    def poll(self) -> None:
+        """Read what has changed on disk."""
+        for run in self:
+            run.poll()
 
     def ended(self) -> int:
         """The number of ended runs."""

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ablate.formatting import SPEED, counted, first_of, grouped
+from ablate.formatting import SPEED, counted, grouped
 from ablate.runs.records import Cell, Commit, Documents, Manifest, Metrics, Result
 
 if TYPE_CHECKING:
     import pandas
 
-NAMED = 4
 EACH_STEP = ("step", "tokens", "seconds", "lr", "grad_norm")  # logged between evaluations, too, like train/…
 
 Row = dict[str, Any]
@@ -120,10 +119,8 @@ def mixed(runs: pandas.DataFrame) -> Iterator[str]:
     for what, kinds in (("the version of torch", torch), ("the device", device)):
         counts = kinds.value_counts()
         if len(counts) > 1:
-            fewer = runs.loc[kinds.index[kinds != counts.index[0]]]
-            named = first_of((f"{run.label} seed {run.seed}" for run in named_rows(fewer)), NAMED)
             numbers = ", ".join(f"{name} ({counted(count, 'run')})" for name, count in counts.items())
-            yield f"runs differ in {what}: {numbers}; the fewer: {named}; kept"
+            yield f"runs differ in {what}: {numbers}"
 
 
 def is_timed(manifest: Manifest) -> bool:

@@ -204,7 +204,7 @@ def test_damaged_metrics_end_no_view(damage: str, paths: list[str], tmp_path: Pa
     runs = runs_of(tmp_path, paths)
     log(tmp_path, paths[0], 40)
     Run(tmp_path, paths[0]).metrics_file.write_bytes(DAMAGED[damage])
-    assert runs.poll() == []
+    runs.poll()
     assert "ln + mlp s0" in "\n".join(rendered(runs, 100))
 
 

@@ -2,7 +2,6 @@
 
 import bz2
 import gzip
-import json
 import lzma
 from pathlib import Path
 from typing import Any
@@ -56,7 +55,6 @@ def test_a_path_is_a_file_a_folder_or_a_pattern(library: Path, path: str, monkey
 
 
 ROWS = [f"{i}: {PROSE[i:]}" for i in range(30)]
-ARRAY = json.dumps([{"text": row} for row in ROWS], indent=1)
 LINES = ["jsonl", "json", "ndjson", "jsonl.gz", "json.gz", "jsonl.bz2", "json.xz", "jsonl.zst"]
 
 
@@ -68,8 +66,6 @@ def test_lines_of_json_are_documents_whatever_the_file_is_called(tmp_path: Path,
 
 # The ending of a file's name, its content, and the texts that are read.
 CONTENTS: dict[str, tuple[str, bytes, list[str]]] = {
-    "an array of objects": ("json", ARRAY.encode(), ROWS),
-    "another JSON file": ("json", b'{\n "name": "a"\n}', ['{\n "name": "a"\n}']),
     "lines of JSON in UTF-16": ("jsonl", '{"text": "é"}\n{"text": "b"}\n'.encode("utf-16"), ["é", "b"]),
     "UTF-16": ("txt", f"é {PROSE}".encode("utf-16"), [f"é {PROSE}"]),
     "UTF-16 of the other order": ("txt", b"\xfe\xff" + PROSE.encode("utf-16-be"), [PROSE]),
@@ -123,6 +119,8 @@ BAD: dict[str, tuple[dict[str, bytes], str]] = {
     "too short to hold out": ({"": b"x" * 100}, "too short"),
     "a line that is deep": ({"a.jsonl": b"[" * 100_000}, "no line of JSON"),
     "a line that is no object": ({"a.jsonl": b'{"text": "a"}\n[1]'}, "must be an object"),
+    "an array of objects": ({"a.json": b'[{"text": "a"}, {"text": "b"}]'}, "must be an object (jq -c '.[]'"),
+    "an object of several lines": ({"a.json": b'{\n "text": "a"\n}'}, "is no line of JSON"),
 }
 
 
