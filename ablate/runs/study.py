@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)  # its tables would fill screens
 class Study:
     """A study as tidy tables.
 
@@ -56,12 +56,6 @@ class Study:
     results: Path | None = None
     verdicts: dict[str, ClaimVerdict] = dataclasses.field(default_factory=dict)
     figures: dict[str, pandas.DataFrame] = dataclasses.field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        """One line, as a whole manifest would fill screens."""
-        held = ", ".join(field.name for field in dataclasses.fields(self))
-        runs, cells = counted(len(self.runs), "run"), counted(len(self.manifest.cells), "configuration")
-        return f"<Study {self.manifest.study}: {runs} of {cells}; {held}>"
 
     @property
     def time_column(self) -> str:

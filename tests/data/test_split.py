@@ -77,14 +77,6 @@ def test_near_duplicates_are_on_one_side(groups: str) -> None:
     assert len(names) == 1 or {"train", "val", "test"} == set().union(*names)
 
 
-def test_clusters_are_held_out_as_often_as_single_documents() -> None:
-    """Else the held-out text would be of another kind than the training text: nothing that has a relative."""
-    groups = [[text(lines(i, 12)), text(lines(i, 11)), text(lines(i, 10))] for i in range(500)]
-    found = sides([*chain(*groups)])
-    held_out = sum(found[group[0]] != "train" for group in groups)
-    assert abs(held_out - 50) < 4.5 * (500 * 0.1 * 0.9) ** 0.5
-
-
 def test_a_licence_makes_nobody_a_duplicate() -> None:
     texts = [text(lines("licence", 12), lines(i)) for i in range(300)]
     assert sorted(near_duplicates(texts)) == [[i] for i in range(300)]

@@ -234,23 +234,6 @@ def in_zoo(target: str, **edits: str) -> tuple[str, set[str]]:
     return code.content, {name.removeprefix("ablate.zoo.") for name in code.definitions if ".zoo." in name}
 
 
-@pytest.mark.parametrize(
-    ("target", "definitions"),
-    [
-        ("whole.first", {"whole.first", "left.scale", "left.deep", "right.scale", "right.deep"}),
-        ("shown", {"whole.first", "left.scale", "left.deep", "right.scale", "right.deep"}),
-        ("whole.attribute", {"whole.attribute", "left.scale", "left.deep"}),
-        ("whole.inside", {"whole.inside", "left.scale", "left.deep"}),
-        ("whole.outside", {"whole.outside"}),
-        ("whole.Part", {"whole.Part", "whole.SIZE"}),
-        ("registry.make", {"registry.make", "registry.TABLE", "registry.one", "registry.register"}),
-        ("whole.unheard_of", set()),
-    ],
-)
-def test_what_a_definition_refers_to(target: str, definitions: set[str]) -> None:
-    assert in_zoo(target)[1] == definitions
-
-
 WHOLE = MODULES["ablate/zoo/whole.py"]
 
 
