@@ -23,7 +23,7 @@ ABLATE = {
     "formatting": "",
     "config": "formatting",
     "runs": "formatting config",
-    "program": "formatting config runs",
+    "program": "config runs",
     "model": "config",
     "data": "formatting config runs",
     "training": "formatting config runs model data",
@@ -50,7 +50,7 @@ COMPONENT_ARGUMENTS = "bind argument_problems defaults_of Cell.defaults Provenan
 COMPONENT_ARGUMENTS += "own_of make_optimiser Config.arguments Choice.beside Design.settings_of Design.level_settings"
 # and what files hold, as JSON has it: what writes it, what reads it, what is hashed of it.
 FORMS_OF_FILES = "Config.as_json Config.unread Record.as_json default_settings flat read_json write_json "
-FORMS_OF_FILES += "numbers settings Step.state_dict Step.load_state_dict"
+FORMS_OF_FILES += "numbers settings Step.state_dict Step.load_state_dict read_settings as_texts"
 DOORS = ("__init__", "__main__")  # of python -m
 
 
