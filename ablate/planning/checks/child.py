@@ -4,18 +4,17 @@ It answers one call after another with plain data.  It leads a process group, wh
 from the terminal, prints to standard error, and ignores Ctrl-C, which ends it through the planning process.
 """
 
-import base64
 import contextlib
 import json
 import math
 import os
-import pickle
-import queue
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from typing import Any
 
 from ablate.config.errors import one_line
@@ -27,6 +26,8 @@ from ablate.planning.reporting import listeners, report
 from ablate.runs.user_files import compile_from_source, forget_local_modules
 
 EXIT_SECONDS = 60.0  # for a child to write corpora and exit
+STANDARD_ERROR = 2
+DEATH_SECONDS = 5.0  # for a child that has closed its pipe to be dead
 PARENT_SECONDS = 1.0  # between checks whether the parent lives
 
 
@@ -34,82 +35,74 @@ class Failed(Exception):
     """User code raised an exception, or its process died or took too long; the message says how."""
 
 
-def start() -> subprocess.Popen[bytes]:
-    """Start an interpreter that calls `main`, and leads a process group."""
+def start(connection: Connection) -> subprocess.Popen[bytes]:
+    """Start an interpreter that calls `main`, with its end of the pipe as standard input, and leads a process group."""
     command = program("ablate.planning.checks.child")
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
+    return subprocess.Popen(command, stdin=connection.fileno(), stdout=STANDARD_ERROR, process_group=0)
 
 
 class Child:
-    """A child process and the lines that it has printed."""
+    """A child process, and this process's end of the pipe to it."""
 
     def __init__(self) -> None:
-        self.process = start()
-        self.lines: queue.Queue[bytes] = queue.Queue()
-        threading.Thread(target=self.read_lines, daemon=True).start()
-
-    def read_lines(self) -> None:
-        """Put each line into the queue, since a queue can be waited for with a timeout, unlike a pipe."""
-        assert self.process.stdout
-        for line in self.process.stdout:
-            self.lines.put(line)
+        self.connection, end_of_child = Pipe()
+        self.process = start(end_of_child)
+        end_of_child.close()
 
     def ask(self, call: Callable[[], Any], seconds: float) -> Any:
         """What `call` returns in the child.  Raises Failed, also after so many seconds without an answer."""
-        assert self.process.stdin
-        begun = time.monotonic()
-        with contextlib.suppress(BrokenPipeError):  # it has died, as is seen below
-            self.process.stdin.write(base64.b64encode(pickle.dumps(call)) + b"\n")
-            self.process.stdin.flush()
+        ends = time.monotonic() + seconds
+        about = ""  # whose user code the call runs
         try:
-            message, about = self.receive(begun, seconds)
-        except BaseException:  # it has died, takes too long, or Ctrl-C ends the plan
-            self.kill()
-            raise
-        if "error" in message:
-            raise Failed(f"{about}{message['error']}")
-        return message["value"]
-
-    def receive(self, begun: float, seconds: float) -> tuple[dict[str, Any], str]:
-        """The answer to a call, and whose user code the call ran last."""
-        about = ""
-        while time.monotonic() < begun + seconds:
-            try:
-                message = json.loads(self.lines.get(timeout=POLL_SECONDS))
-            except queue.Empty:
-                code = self.process.poll()
-                if code is not None and self.lines.empty():
-                    raise Failed(f"{about}{how_it_died(code, 'its process')}") from None
-                if about:
-                    report(f"running {about.removesuffix(': ')}; Ctrl-C stops it")
-                continue
-            if "report" in message:
-                report(message["report"])
-            elif "about" in message:
-                about = f"{message['about']}: "
-            else:
-                return message, about
+            self.connection.send(call)
+            while time.monotonic() < ends:
+                message = self.next_message()
+                if message is None:
+                    if about:
+                        report(f"running {about.removesuffix(': ')}; Ctrl-C stops it")
+                elif "report" in message:
+                    report(message["report"])
+                elif "about" in message:
+                    about = f"{message['about']}: "
+                elif "error" in message:
+                    raise Failed(f"{about}{message['error']}")
+                else:
+                    return message["value"]
+        except (EOFError, ConnectionError):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(DEATH_SECONDS)
+            raise Failed(f"{about}{how_it_died(self.kill(), 'its process')}") from None
+        self.kill()
         raise Failed(f"{about}it took longer than {seconds:.0f} s")
+
+    def next_message(self) -> dict[str, Any] | None:
+        """What the child says next; None if it says nothing for a moment.  Raises EOFError if it has ended, even if a
+        process that it started keeps the pipe open."""
+        if self.connection.poll(POLL_SECONDS):
+            message: dict[str, Any] = json.loads(self.connection.recv_bytes())
+            return message
+        if self.process.poll() is not None:
+            raise EOFError
+        return None
 
     def exit(self) -> None:
         """Have the child write what it has prepared, and wait until it has exited."""
-        assert self.process.stdin
-        with contextlib.suppress(BrokenPipeError, subprocess.TimeoutExpired):
-            self.process.stdin.close()
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            self.connection.send(None)
             self.process.wait(EXIT_SECONDS)
         self.kill()
 
-    def kill(self) -> None:
-        """Kill the child and the processes that it has started."""
+    def kill(self) -> int:
+        """Kill the child and the processes that it has started; returns its exit code."""
         with contextlib.suppress(OSError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        return self.process.wait()
 
 
 SUBNORMAL = 5e-324  # processors can be set to take it for 0
 settings: dict[str, Any] = {}  # as a child had them before it ran user code
 loads_user_code = False  # whether this process may
-channel: Any = None  # of a child, to its parent
+channel: Any = None  # of a child: its end of the pipe
 current: Child | None = None  # the child of this process
 
 
@@ -139,20 +132,19 @@ def run_in_child(call: Callable[[], Any], seconds: float = math.inf) -> Any:
 
 
 def main() -> None:
-    """Carry out calls until standard input ends."""
+    """Carry out the calls of the process that started this one."""
     prepare()
-    serve()
+    connection = Connection(os.dup(0))
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    serve(connection)
 
 
-def serve() -> None:
-    """Carry out calls from standard input, and answer on standard output."""
+def serve(connection: Connection) -> None:
+    """Carry out calls from a pipe, and answer there, until there are no more."""
     global channel, loads_user_code
     loads_user_code = True
+    channel = connection
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    calls = os.fdopen(os.dup(0), "rb")
-    channel = os.fdopen(os.dup(1), "w")
-    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
-    os.dup2(2, 1)
     threading.Thread(target=exit_with_parent, args=(os.getppid(),), daemon=True).start()
     import torch
 
@@ -162,8 +154,8 @@ def serve() -> None:
     compile_from_source()
     # If the plan is refused, this process is killed before it writes.
     with contextlib.suppress(Unwritable), written_at_end():
-        for line in calls:
-            answer(pickle.loads(base64.b64decode(line)))
+        while call := connection.recv():
+            answer(call)
     os._exit(0)  # whatever threads user code has left
 
 
@@ -180,9 +172,8 @@ def answer(call: Callable[[], Any]) -> None:
 
 
 def send(message: dict[str, Any]) -> None:
-    """Write a message to the parent, as a line."""
-    channel.write(json.dumps(message, default=lambda number: number.item()) + "\n")  # a number of numpy or torch
-    channel.flush()
+    """Send a message to the parent: JSON, since it must not unpickle what user code may have written."""
+    channel.send_bytes(json.dumps(message, default=lambda number: number.item()).encode())  # a number of numpy or torch
 
 
 def begin(about: str) -> None:
