@@ -342,17 +342,15 @@ class Divergence:
 
 def divergence_of(study: Study, level: Sequence[str], reference: Sequence[str]) -> Divergence:
     """The divergence of two sides, given as ids of cells."""
-    runs = study.runs
-    diverged = runs["status"].map({"done": 0.0, "diverged": 1.0})
-    by_seed = runs.assign(diverged=diverged).pivot(index="seed", columns="cell", values="diverged")
-    counts = []
-    sums = []
-    for side in (level, reference):
-        of_side = by_seed.reindex(columns=side)
-        counts.append((int(of_side.sum().sum()), int(of_side.count().sum())))
-        sums.append(of_side.sum(axis=1, skipna=False))
+    diverged = study.runs["status"].map({"done": 0.0, "diverged": 1.0})  # NaN for runs that have not ended
+    by_seed = study.runs.assign(diverged=diverged).pivot(index="seed", columns="cell", values="diverged")
+    sides = [by_seed.reindex(columns=side) for side in (level, reference)]
+    counts = [(int(side.sum().sum()), int(side.count().sum())) for side in sides]
+    level_counts, reference_counts = (side.sum(axis=1, skipna=False) for side in sides)
     weights = dict.fromkeys(level, 1 / len(level)) | dict.fromkeys(reference, -1 / len(reference))
     _, pairs = independent_groups(study.manifest, weights)
-    complete = [side.notna() for side in sums]
-    n = int((complete[0] & complete[1]).sum()) if pairs else int(min(complete[0].sum(), complete[1].sum()))
-    return Divergence(counts, n, pairs, p_of_counts(sums[0], sums[1], len(level), len(reference), pairs))
+    n = min(level_counts.count(), reference_counts.count())
+    if pairs:
+        n = (level_counts + reference_counts).count()
+    p = p_of_counts(level_counts, reference_counts, len(level), len(reference), pairs)
+    return Divergence(counts, int(n), pairs, p)

@@ -212,7 +212,7 @@ def cells(study: Study, metric: str | None = None) -> pandas.DataFrame:
         reference = reference_cell(members)
         for cell in members:
             is_marked = cell.reference and len(manifest.cells) > 1
-            scored = values[cell.id].dropna()
+            scored = values[cell.id]
             counts = {status: run_counts[cell.id, status] for status in STATUSES}
             diverged_low, diverged_high = wilson(counts["diverged"], counts["diverged"] + counts["done"])
             row = {
@@ -223,7 +223,7 @@ def cells(study: Study, metric: str | None = None) -> pandas.DataFrame:
                 "reference": cell.reference,
                 "runs": sum(counts.values()),
                 **counts,
-                "n": len(scored),
+                "n": scored.count(),
                 "mean": scored.mean(),
                 "sd": scored.std(),
                 "diverged_low": diverged_low,

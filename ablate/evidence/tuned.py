@@ -3,40 +3,22 @@
 import math
 from typing import Any
 
+import pandas
+
 from ablate import formatting
 from ablate.evidence.contrasts import contrasts
+from ablate.evidence.estimates import in_each_seed
 from ablate.formatting import counted
 from ablate.runs.naming import key_name
 from ablate.runs.records import Manifest
 
 
-def common(manifest: Manifest) -> dict[str, list[float]]:
-    """For each main effect and interaction, the difference at each tuned value, with all cells at the same value.
-
-    It is Σ w · mean over tuning seeds of the validation metric; NaN where a run of one of the cells diverged.  Effects
-    over several tasks are left out.
-    """
-    tuning = manifest.tuning
-    if not tuning:
-        return {}
-    tasks = {cell.id: cell.task for cell in manifest.cells}
-    differences: dict[str, list[float]] = {}
-    for contrast in contrasts(manifest):
-        if contrast.kind == "cell" or len({tasks[cell] for cell in contrast.weights}) > 1:
-            continue
-        at_values = []
-        for i in range(len(tuning.values)):
-            terms = []
-            for cell, weight in contrast.weights.items():
-                score = tuning.cells[cell].scores[i]
-                terms.append(math.nan if score is None else weight * score)
-            at_values.append(math.fsum(terms))
-        differences[contrast.label] = at_values
-    return differences
-
-
 def common_rows(manifest: Manifest) -> tuple[str, list[list[str]]]:
-    """A heading, and a row of texts per effect: its name, then the difference at each value, in rising order."""
+    """A heading, and for each main effect and interaction its name and its difference at each value, in rising order.
+
+    The difference is Σ w · mean over tuning seeds of the validation metric, with all cells at the same value, unless a
+    run of one of them diverged.  Effects over several tasks are left out.
+    """
     tuning = manifest.tuning
     if not tuning:
         return "", []
@@ -44,16 +26,20 @@ def common_rows(manifest: Manifest) -> tuple[str, list[list[str]]]:
     order = list(range(len(values)))
     if all(isinstance(value, int | float) for value in values):
         order.sort(key=lambda i: values[i])
-    differences = common(manifest)
-    finite = [abs(value) for row in differences.values() for value in row if math.isfinite(value)]
-    places = formatting.decimals([max(finite, default=math.nan) / 10])
+    scores = pandas.DataFrame({name: cell.scores for name, cell in tuning.cells.items()}, dtype=float)
+    tasks = {cell.id: cell.task for cell in manifest.cells}
+    differences = pandas.DataFrame()
+    for contrast in contrasts(manifest):
+        if contrast.kind != "cell" and len({tasks[cell] for cell in contrast.weights}) == 1:
+            differences[contrast.label] = in_each_seed(scores, contrast.weights)
+    places = formatting.decimals([differences.abs().max().max() / 10])
     rows = []
-    for label, row in differences.items():
+    for label in differences:
         texts = [label]
         for i in order:
-            difference = formatting.number(row[i], places, signed=True) if math.isfinite(row[i]) else "diverged"
-            texts.append(f"{formatting.setting(values[i])} {difference}")
+            difference = differences.loc[i, label]
+            text = "diverged" if math.isnan(difference) else formatting.number(difference, places, signed=True)
+            texts.append(f"{formatting.setting(values[i])} {text}")
         rows.append(texts)
     seeds = counted(tuning.seeds, "tuning seed")
-    heading = f"at each common {key_name(manifest, tuning.key)}, validation split, {seeds}, estimates only"
-    return heading, rows
+    return f"at each common {key_name(manifest, tuning.key)}, validation split, {seeds}, estimates only", rows

@@ -116,10 +116,6 @@ def worth(scores: StudyScores, weights: Weights, curves: Curves, alpha: float) -
     if not np.ptp(distances, axis=0).any():
         return Worth(worth_note="no spread between seeds")
     point, low, high = factor_interval(distances, curve.log_steps, gain, alpha)
-    if high == math.inf:
-        notes.append(f"not bounded within {math.exp(curve.log_steps[-1]):.3g} times the steps")
-    if low == -math.inf:
-        notes.append(f"not bounded down to {math.exp(curve.log_steps[0]):.3g} times the steps")
     return Worth(math.expm1(point), math.expm1(low), math.expm1(high), "; ".join(notes), n)
 
 

@@ -148,7 +148,7 @@ def test_a_curve_that_is_flat_has_no_worth_that_is_a_huge_number() -> None:
     for rng in range(10):
         row = effect(study_at(law(-0.0005 * rng, -0.05, 0.004)))
         assert math.isnan(row.worth) or (row.worth_high == math.inf or row.worth_low == -1)
-        assert row.worth_note and not re.search(r"\d{3,} %", evidence.worth_text(row))
+        assert not re.search(r"\d{3,} %", evidence.worth_text(row))
 
 
 def test_a_reference_that_more_steps_make_worse_tells_nothing() -> None:
@@ -159,10 +159,8 @@ def test_a_reference_that_more_steps_make_worse_tells_nothing() -> None:
 def test_what_lies_beyond_the_steps_that_were_trained_is_a_bound() -> None:
     row = effect(study_at(law(-0.1, -0.2)))
     assert evidence.worth_words(row) == "worth at least 60 % more training steps"
-    assert row.worth_note == "not bounded within 1.6 times the steps"
     row = effect(study_at(law(-0.1, 0.2)))
     assert evidence.worth_words(row) == "worth at least 20 % fewer training steps"
-    assert row.worth_note == "not bounded down to 0.8 times the steps"
     row = effect(study_at(law(-0.1, -0.2), factors=(0.8, 1.0, 1.25, 1.6, 2.0, 4.0, 8.0)))
     assert row.worth == pytest.approx(math.expm1(2), rel=0.1) and row.worth_note == ""
 
