@@ -196,7 +196,7 @@ def figures_yaml() -> Try:
     from analysis.case.figures_yaml import edits_of
 
     good = {
-        "width": ["single", "4.5"], "caption": ["true"], "labels": ["{swiglu: SwiGLU}"],
+        "width": ["single", "4.5"], "labels": ["{swiglu: SwiGLU}"],
         "order": ["{ffn: [swiglu, mlp]}"], "colours": ["{ffn: {mlp: teal}}"],
         "subset": ["{figures: [effects]}", "{levels: {norm: [ln]}}"],
     }  # fmt: skip

@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 BESIDE = ["fla-core"]  # Triton comes with torch
-LEFT = {"torch", "wandb", "matplotlib", "seaborn", "plotly", "jinja2"}  # what training imports none of
+LEFT = {"torch", "wandb", "matplotlib", "plotly", "jinja2"}  # what training imports none of
 SOURCE = "antlr4-python3-runtime"  # which the index has no wheel of
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (28, 27, 24, 17, 12, 5)] + ["manylinux2014_x86_64"]
 

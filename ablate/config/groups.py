@@ -19,8 +19,8 @@ CHECKOUT = (PACKAGE.parent / "conf" / "config.yaml").exists()
 CONF = PACKAGE.parent / "conf" if CHECKOUT else PACKAGE / "_conf"
 EXPERIMENTS = PACKAGE.parent / "experiments" if CHECKOUT else PACKAGE / "_experiments"
 FIGURES = (  # that `analysis` draws, in the order of the report
-    *("ladder", "effects", "claims", "mirror", "waterfall", "interactions", "divergence", "seeds", "curves", "solved"),
-    *("sensitivity", "extrapolation", "depth", "width", "pareto", "diagnostics"),
+    *("ladder", "effects", "claims", "mirror", "waterfall", "interactions", "seeds", "curves", "solved"),
+    *("sensitivity", "extrapolation", "width", "pareto", "diagnostics"),
 )
 NAMES = "names.yaml"  # in the same folder as the groups; the user's folder may have another one
 

@@ -49,7 +49,7 @@ STYLES = {
 CHOICES = {"style": [*STYLES], "sort": ["effect"]}  # entries that the command line can set, too
 NONE: Mapping[str, str] = {}
 HEADER = """\
-# What the figures of this study look like (style, width, caption, sort, order, colours, subset), and what things are
+# What the figures of this study look like (style, width, sort, order, colours, subset), and what things are
 # called wherever people read (labels).  Take the # away before what you change, and run the same command again.
 # Statistics never change: what is left out is still tested.  Delete this file for the defaults."""
 
@@ -66,7 +66,6 @@ class Entries(Record):
 
     style: str = optional(default="default")
     width: float | str | None = optional(default=None)
-    caption: bool = optional(default=False)
     labels: dict[Any, str | int | float] = optional(default={})
     sort: str | None = optional(default=None)
     order: dict[str, list[Any]] = optional(default={})
@@ -84,14 +83,8 @@ class Edits:
     colours: dict[tuple[str, str], str] = field(default_factory=dict)
     figures: list[str] | None = None
     levels: dict[str, list[str]] = field(default_factory=dict)
-    caption: bool = False
     style: str = "default"
     sort: str | None = None
-
-    @property
-    def scale(self) -> float:
-        """How large letters, lines and rows are, relative to the default style."""
-        return STYLES[self.style].letters / LETTERS
 
 
 def edits_of(file: Path, manifest: Manifest, kinds: list[str] | None = None, words: Mapping[str, str] = NONE) -> Edits:
@@ -135,7 +128,6 @@ def checked(content: dict[str, Any], manifest: Manifest, kinds: list[str] | None
         colours=colours_of(entries.colours, manifest),
         figures=entries.subset.figures,
         levels=levels_of(entries.subset.levels, "subset.levels", manifest),
-        caption=entries.caption,
         style=entries.style,
         sort=entries.sort,
     )
@@ -246,27 +238,31 @@ def shown_cells(manifest: Manifest, edits: Edits) -> list[str]:
 def write_defaults(
     file: Path, manifest: Manifest, kinds: Iterable[str], colours: dict[tuple[str, str], str], words: Mapping[str, str]
 ) -> None:
-    """Write the defaults as comments, or only `words` if the file exists; `kinds` are the study's figures."""
-    first = "".join(f"{key}: {value}\n" for key, value in words.items())
-    if file.exists():
-        text = re.sub(rf"^({'|'.join(words)}):.*\n?", "", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
-        if words and re.search(r"^\{", text, re.MULTILINE):  # a line would not go with it
-            raise Refused(f"{file} is one {{…}}; write {', '.join(words)} inside of it")
-        if words:
-            write_atomic(file, (first + text).encode())
+    """Write the defaults as comments if the file does not exist, and `words`, entries of the command line, into it;
+    `kinds` are the study's figures.  Raises `Refused`."""
+    if file.exists() and not words:
         return
+    text = file.read_text(encoding="utf-8") if file.exists() else default_text(manifest, kinds, colours)
+    if re.search(r"^\{", text, re.MULTILINE):  # a line would not go with it
+        raise Refused(f"{file} is one {{…}}; write {', '.join(words)} inside of it")
+    for key, value in words.items():
+        others = re.sub(rf"^{key}:.*\n?", "", text, flags=re.MULTILINE)
+        text = f"{key}: {value}\n{others}"
+    write_atomic(file, text.encode())
+
+
+def default_text(manifest: Manifest, kinds: Iterable[str], colours: dict[tuple[str, str], str]) -> str:
+    """The defaults of a study as comments."""
     levels = {factor: [show(level) for level in values] for factor, values in manifest.factors.items()}
     shades: dict[str, dict[str, str]] = {factor: {} for factor in levels}
     for (factor, level), colour in colours.items():
         shades[factor][level] = colour
-    subset = {"figures": list(kinds), "levels": levels}
-    settings = {"style": "default", "width": "text", "caption": False, "sort": "effect"}
     lines = [HEADER]
-    lines += yaml_lines({key: value for key, value in settings.items() if key not in words}, False)
+    lines += yaml_lines({"style": "default", "width": "text", "sort": "effect"}, False)
     lines += yaml_lines({"labels": naming.paper_labels(manifest)}, False)
-    lines += yaml_lines({"order": levels, "colours": shades}, None)
-    lines += yaml_lines({"subset": subset}, None)
-    write_atomic(file, (first + "\n".join(lines) + "\n").encode())
+    subset = {"figures": list(kinds), "levels": levels}
+    lines += yaml_lines({"order": levels, "colours": shades, "subset": subset}, None)
+    return "\n".join(lines) + "\n"
 
 
 def yaml_lines(content: Any, flow: bool | None) -> list[str]:

@@ -8,9 +8,10 @@ from typing import Any
 import pandas
 from matplotlib.figure import Figure
 
-from ablate import evidence, formatting
+from ablate import formatting
 from ablate.config.errors import Refused
 from ablate.formatting import instead, visible
+from ablate.formatting.streams import echo
 from ablate.runs.files import write_atomic
 from ablate.runs.records import Manifest
 from ablate.runs.tables import named_rows
@@ -26,6 +27,7 @@ from analysis.figures import (
     mirror,
     pareto,
     seeds,
+    solved,
     style,
     waterfall,
 )
@@ -41,19 +43,18 @@ KINDS: dict[str, Kind] = {  # in the order of the report
     "mirror": mirror.KIND,
     "waterfall": waterfall.KIND,
     "interactions": interactions.KIND,
-    "divergence": seeds.DIVERGENCE,
     "seeds": seeds.KIND,
     "curves": curves.KIND,
-    "solved": lines.SOLVED,
+    "solved": solved.KIND,
     "sensitivity": lines.SENSITIVITY,
     "extrapolation": lines.EXTRAPOLATION,
-    "depth": lines.DEPTH,
     "width": lines.WIDTH,
     "pareto": pareto.KIND,
     "diagnostics": diagnostics.KIND,
 }
 
 PANELS = 6  # of a figure with a panel per stratum
+UNITS = {"cell": "configurations", "label": "lines", "facet": "panels"}  # what is shown or left out as a whole
 
 
 def edits(case: Case) -> Edits:
@@ -77,12 +78,12 @@ def plot(case: Case, name: str) -> Figure:
     """One figure of a study.  Raises `Refused` for an unknown kind, and if the study has no data for it."""
     if name not in KINDS:
         raise Refused(f"{name}: no such figure; {instead(name, KINDS)}")
-    edited = dataclasses.replace(edits(case), figures=[name])
-    drawn = tables(case, edited)
+    edited = edits(case)
+    drawn = tables(case, dataclasses.replace(edited, figures=[name]))
     if name not in drawn:
-        there = tables(case, dataclasses.replace(edited, figures=None))
+        available = tables(case, dataclasses.replace(edited, figures=None))
         needs = f", which needs {KINDS[name].needs}" if KINDS[name].needs else ""
-        raise Refused(f"{case.study.manifest.study} has no data for the figure {name}{needs}; {instead('', there)}")
+        raise Refused(f"{case.study.manifest.study} has no data for the figure {name}{needs}; {instead('', available)}")
     return KINDS[name].draw(drawn[name], page_of(case.study.manifest, edited))
 
 
@@ -94,62 +95,49 @@ def write(case: Case, folder: Path) -> list[Path]:
     case.drawn.update(tables(case, edited))
     write_defaults(case.folder / FILE, manifest, case.drawn, style.colours(manifest), case.words)
     files = []
+    missing: set[str] = set()
     for name, table in case.drawn.items():
         figure = KINDS[name].draw(table, page)
+        missing |= style.missing_letters(figure)
         files += style.save(figure, folder, name, metadata(stamp_of(name, table, page, case.study)))
         text = "\n".join([table.attrs["title"], *table.attrs["caption"], ""])
         files.append(write_atomic(folder / f"{name}.txt", "\n".join(map(visible, text.split("\n"))).encode()))
+    if edited.figures is None and len(case.study.curves) and "curves" not in case.drawn:
+        echo(f"no figure curves, which needs {curves.KIND.needs}")
+    if missing:
+        echo(f"no installed font has {''.join(sorted(missing))}: figures show boxes; install one, e.g. Noto Sans CJK")
     return files
 
 
 def select(table: pandas.DataFrame, case: Case, edited: Edits, most: int) -> pandas.DataFrame:
-    """The rows that are shown, in the user's order; the caption says what is left out.  Lines that join cells are shown
-    or left out as a whole."""
+    """The rows that are shown, in the user's order; the caption says what is left out: of too many, effects with the
+    largest p, and the last configurations of the plan.  Lines that join cells are shown or left out as a whole."""
     manifest = case.study.manifest
+    caption = [line for line in table.attrs.get("caption", []) if line]
+    title = table.attrs.get("title") or style.title(manifest)
     shown = table
-    caption = table.attrs.get("caption", [])
     if "cell" in table or "level" in table:
         if "cell" in table:
             unit = table[table.attrs.get("unit", "cell")]
-            noun = {"cell": "configurations", "label": "lines", "facet": "panels"}[str(unit.name)]
-            if noun == "panels":
-                most = PANELS
-            is_chosen = table["cell"].isin(shown_cells(manifest, edited))
-            rank = table["cell"].map(ranks_of_cells(case))
+            chosen = table[table["cell"].isin(shown_cells(manifest, edited))]
         else:
             unit = table.index.to_series()
-            noun = "rows"
-            is_chosen = pandas.Series([is_in_subset(row, edited) for row in named_rows(table)], table.index, dtype=bool)
-            is_decided = table["verdict"].isin([*evidence.DECIDED, "withheld"])
-            p = table["p"].fillna(1.0) if "p" in table else 0.0
-            rank = p - 2 * is_decided  # decided ones first, then those with the smallest p
-        best = rank[is_chosen].groupby(unit[is_chosen]).min().nsmallest(most).index
-        shown = table[is_chosen & unit.isin(best)]
-        left = unit[shown.index].nunique()
-        if left < unit.nunique():
-            caption = [
-                *caption,
-                f"{left} of {unit.nunique()} {noun} shown; tables have all, subset in figures.yaml chooses",
-            ]
+            is_chosen = [is_in_subset(row, edited) for row in named_rows(table)]
+            chosen = table[pandas.Series(is_chosen, table.index, dtype=bool)]
+        if unit.name == "facet":
+            most = PANELS
+        if "p" in table:
+            chosen = chosen.sort_values("p", kind="stable")
+        units = unit[chosen.index].unique()[:most]
+        shown = table[table.index.isin(chosen.index) & unit.isin(units)]
+        if len(units) < unit.nunique():
+            total = f"{unit.nunique()} {UNITS.get(str(unit.name), 'rows')}"
+            caption.append(f"{len(units)} of {total} shown; tables have all, subset in figures.yaml chooses")
     if edited.order or edited.sort:
         shown = ordered(shown, manifest, edited)
     shown = shown.reset_index(drop=True)
-    title = table.attrs.get("title") or style.title(manifest)
-    shown.attrs = table.attrs | {"title": title, "caption": [line for line in caption if line]}
+    shown.attrs = table.attrs | {"title": title, "caption": caption}
     return shown
-
-
-def ranks_of_cells(case: Case) -> dict[str, float]:
-    """The rank of each cell by its score among those with its metric; the first reference comes first."""
-    cells = case.cells
-    is_lower = cells["metric"].map(lambda metric: evidence.lower_is_better(case.study.manifest, metric))
-    score = cells["mean"].where(is_lower, -cells["mean"])
-    rank = (
-        score.groupby(cells["metric"])
-        .rank(na_option="bottom")
-        .mask(cells["reference"] & (cells["stratum"] == cells["stratum"].iloc[0]), 0.0)
-    )
-    return dict(zip(cells["cell"], rank, strict=True))
 
 
 def is_in_subset(row: Any, edited: Edits) -> bool:
@@ -171,21 +159,21 @@ def ordered(table: pandas.DataFrame, manifest: Manifest, edited: Edits) -> panda
     levels = {}
     for cell in manifest.cells:
         levels[cell.id] = [(name, formatting.show(level)) for name, level in cell.levels.items()]
-    groups = [
-        name for name in ("facet", "family", "stratum", "kind", "factor") if name in table and "cell" not in table
-    ]
     keys = []
+    places_of_groups: dict[str, int] = {}  # groups stay in their order
     for row in named_rows(table):
+        group = ""
         pairs = []
         if "cell" in table:
             pairs = levels.get(row.cell, [])
         elif "level" in table:
             pairs = factor_levels(row)
+            group = str([getattr(row, name, "") for name in ("facet", "family", "stratum", "kind", "factor")])
         places = []
         for factor, level in pairs:
             order = edited.order.get(factor, [])
             places.append(order.index(level) if level in order else len(order))
         is_by_effect = edited.sort and "level" in table and not math.isnan(row.mean)
-        keys.append((places, row.mean if is_by_effect else 0.0))
-    group = table.groupby(groups, sort=False, dropna=False).ngroup().tolist() if groups else [0] * len(table)
-    return table.iloc[sorted(range(len(table)), key=lambda place: (group[place], keys[place]))]
+        place_of_group = places_of_groups.setdefault(group, len(places_of_groups))
+        keys.append((place_of_group, places, row.mean if is_by_effect else 0.0))
+    return table.iloc[sorted(range(len(table)), key=lambda row: keys[row])]

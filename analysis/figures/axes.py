@@ -12,8 +12,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from ablate.formatting import setting
 from analysis.figures.style import Encoding
 
-WHOLE = (-0.03, 1.03)  # the axis of a share of runs
-
 
 def log_axis(axis: XAxis | YAxis) -> None:
     """Make an axis logarithmic, with ticks such as 1e-3, 3e-3, 0.01."""
@@ -41,11 +39,9 @@ def value_axis(axis: Axes, values: Iterable[float], most: int) -> None:
 
 def band(axis: Axes, rows: pandas.DataFrame, x: str, encoding: Encoding, **options: Any) -> None:
     """A line through `mean` with a band from `low` to `high`."""
-    colour, dash, marker = encoding
-    step = options.pop("step", None)
-    axis.fill_between(rows[x], rows["low"], rows["high"], color=colour, alpha=0.15, lw=0, step=step)
-    drawstyle = f"steps-{step}" if step else "default"
-    axis.plot(rows[x], rows["mean"], color=colour, ls=dash, drawstyle=drawstyle, **{"marker": marker, **options})
+    look = {"color": encoding.colour, "ls": encoding.dash, "marker": encoding.marker}
+    axis.fill_between(rows[x], rows["low"], rows["high"], color=encoding.colour, alpha=0.15, lw=0)
+    axis.plot(rows[x], rows["mean"], **{**look, **options})
 
 
 def ends(row: Any) -> list[list[float]]:
@@ -61,3 +57,8 @@ def limits(values: Any) -> tuple[float, float]:
         return 0.0, 1.0
     margin = 0.07 * float(np.ptp(values)) or 0.01 * abs(float(values[0])) or 0.01
     return float(values.min()) - margin, float(values.max()) + margin
+
+
+def on_two_lines(label: str) -> str:
+    """The label of an upright axis, its unit below the name."""
+    return label.replace(" (", "\n(", 1)

@@ -31,13 +31,16 @@ def result(row: Any, places: int, manifest: Manifest) -> str:
     the two changes fares better or worse with the other."""
     if row.verdict == "withheld" or pandas.isna(row.mean):
         return f"{row.verdict}: {row.note}"
-    span = formatting.span(row.mean, row.low, row.high, places)
-    words = row.verdict
     if getattr(row, "relation", "") == "multiplier":
         span = evidence.times(row, "mean")
+    else:
+        span = formatting.span(row.mean, row.low, row.high, places)
+    if row.verdict == formatting.ESTIMATE_ONLY:
+        return span
+    words = row.verdict
     if getattr(row, "kind", "") == "interaction" and words in ("better", "worse"):
         words = formatting.crossed(row, words, partial(naming.assigned, manifest)).partition(": ")[2] or words
-    return span if words == formatting.ESTIMATE_ONLY else f"{span}  {words}"
+    return f"{span}  {words}"
 
 
 def with_losses(row: Any) -> str:

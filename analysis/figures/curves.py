@@ -9,7 +9,7 @@ from ablate.runs import naming
 from analysis.case import Case
 from analysis.case.learning_curves import curve_values, end_at_shares, metrics_of, over_seeds
 from analysis.figures import captions, style
-from analysis.figures.axes import band, limits, log_axis
+from analysis.figures.axes import band, limits, log_axis, on_two_lines
 from analysis.figures.kind import Kind, Page
 
 END = 2 / 3  # of the longest run, where the enlarged end starts
@@ -19,20 +19,21 @@ COLUMNS = ["cell", "label", "facet", "status", "seed", "tokens", "mean", "low", 
 
 def table(case: Case) -> pandas.DataFrame | None:
     """A row per evaluation: for a cell the mean and mean ± SD over its done seeds, for a diverged run its values and
-    seed; a panel per stratum (`facet`)."""
+    seed; a panel per stratum (`facet`).  None if no run was evaluated at two steps after the start."""
     manifest = case.study.manifest
     values = curve_values(case.study)
     by = "tokens" if "tokens" in values else "step"  # imported runs may have no tokens
     if by not in values:
         return None
     values = values.assign(tokens=values[by])
+    if values[values["tokens"] > 0].groupby(["cell", "seed"])["tokens"].nunique().max() < 2:
+        return None
     metrics = metrics_of(case.study)
     done = over_seeds(values[values["status"] == "done"], ["cell", "tokens"])
     done = end_at_shares(done, manifest, metrics).sort_values("tokens", kind="stable")
     diverged = values[values["status"] == "diverged"].rename(columns={"value": "mean"})
-    result = pandas.concat([done.assign(status="done"), diverged])
     names = captions.lines_of(case)
-    result = names.merge(result, on="cell").reindex(columns=COLUMNS)
+    result = names.merge(pandas.concat([done.assign(status="done"), diverged]), on="cell").reindex(columns=COLUMNS)
     name = naming.metric_name(manifest, *dict.fromkeys(metrics.values()))
     caption = f"{name}: {captions.band_text(result['n'])}; right: "
     caption += "the last third" if is_long(result) else "differences to the first configuration, without a band"
@@ -58,7 +59,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         done = rows[(rows["status"] == "done") & (rows["tokens"] > 0)]
         draw_lines(left, done, page)
         draw_diverged(left, rows[rows["status"] == "diverged"], page)
-        left.set(title=facet, xlabel=f"{table.attrs['x']}, log scale", ylabel=table.attrs["y"])
+        left.set(title=facet, xlabel=f"{table.attrs['x']}, log scale", ylabel=on_two_lines(table.attrs["y"]))
         if is_long(done):
             draw_lines(right, done[done["tokens"] >= END * rows["tokens"].max()], page)
             right.set(xlabel=f"{table.attrs['x']}, the end")
@@ -88,10 +89,11 @@ def draw_diverged(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     low, top = axis.get_ylim()
     for (cell, _), run in rows.groupby(["cell", "seed"], sort=False):
         colour = page.encodings[str(cell)].colour
+        values = run["mean"].ffill().fillna(top).clip(low, top)
         axis.plot(run["tokens"], run["mean"], color=colour, lw=0.7)
-        end = run["mean"].ffill().fillna(top).clip(low, top).iloc[-1]
-        axis.plot(run["tokens"].max(), end, "x", color=colour, clip_on=False, zorder=5)
+        axis.plot(run["tokens"].max(), values.iloc[-1], "x", color=colour, clip_on=False, zorder=5)
     axis.set_ylim(low, top)
 
 
-KIND = Kind("the validation metric while training", table, draw)
+NEEDS = "runs that were evaluated at two or more steps after the start"
+KIND = Kind("the validation metric while training", table, draw, needs=NEEDS)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate.runs.study import Study
@@ -32,19 +33,19 @@ def table(case: Case) -> pandas.DataFrame | None:
     if values.empty:
         return None
     largest = values.groupby(["facet", "cell", "seed", "status", "step"], sort=False)["value"].max().reset_index()
+    steps = over_seeds(largest[largest["status"] == "done"], ["facet", "cell", "step"])
     done = values[values["status"] == "done"]
-    last_steps = done.groupby(["cell", "seed"])["step"].transform("max")
-    last = done[done["step"] == last_steps]
-    steps = over_seeds(largest[largest["status"] == "done"], ["facet", "cell", "step"]).assign(panel="steps")
-    by_layer = over_seeds(last, ["facet", "cell", "layer"]).assign(panel="layers")
-    diverged = largest[largest["status"] == "diverged"].rename(columns={"value": "mean"}).assign(panel="diverged", n=0)
-    result = pandas.concat([steps, by_layer, diverged], ignore_index=True)
+    last = done[done["step"] == done.groupby(["cell", "seed"])["step"].transform("max")]
+    layers = over_seeds(last, ["facet", "cell", "layer"])
+    diverged = largest[largest["status"] == "diverged"].rename(columns={"value": "mean"}).assign(n=0)
+    parts = [steps.assign(panel="steps"), layers.assign(panel="layers"), diverged.assign(panel="diverged")]
+    result = pandas.concat(parts, ignore_index=True)
     result["label"] = result["cell"].map(case.cells.set_index("cell")["name"])
-    caption = (
-        f"on one fixed batch, in evaluation mode; {captions.band_text(result['n'])}; left: the largest over layers"
-    )
-    caption += "; right: at the end" + ("; thin, ending in ×: a run that diverged" if len(diverged) else "")
     result = result.reindex(columns=COLUMNS)
+    band_text = captions.band_text(result["n"])
+    caption = f"on one fixed batch, in evaluation mode; {band_text}; left: the largest over layers; right: at the end"
+    if len(diverged):
+        caption += "; thin, ending in ×: a run that diverged"
     result.attrs = {"caption": [caption]}
     return result
 
@@ -62,8 +63,7 @@ def diagnostic_values(study: Study) -> pandas.DataFrame:
     if values.empty:
         return values
     parts = values["key"].str.split("/", n=2)
-    kinds = parts.str[1]
-    return values.assign(facet=kinds.map(lambda kind: KINDS.get(kind, kind)), layer=parts.str[2])
+    return values.assign(facet=parts.str[1].replace(KINDS), layer=parts.str[2])
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
@@ -72,30 +72,36 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     figure = page.figure(table, 1.6 * len(facets), page.legend(table))
     axes = figure.subplots(len(facets), 2, squeeze=False, sharey="row")
     for (facet, rows), (left, right) in zip(facets, axes, strict=True):
-        layers = list(rows["layer"].dropna().unique())
-        rows = rows.assign(place=rows["layer"].map({layer: place for place, layer in enumerate(layers)}))
-        for (panel, cell), line in rows.groupby(["panel", "cell"], sort=False):
-            encoding = page.encodings[str(cell)]
-            if panel == "steps":
-                band(left, line, "step", encoding, marker="")
-            elif panel == "layers":
-                band(right, line, "place", encoding)
-            else:
-                for _, run in line.groupby("seed"):
-                    left.plot(run["step"], run["mean"], "-x", color=encoding.colour, lw=0.6, markevery=[-1])
-        means = rows.loc[rows["n"] > 0, "mean"]
-        if means.min() > 0 and means.max() > TIMES * means.min():
+        draw_steps(left, rows, page)
+        draw_layers(right, rows[rows["panel"] == "layers"], page)
+        means = rows[rows["n"] > 0]
+        if means["mean"].min() > 0 and means["mean"].max() > TIMES * means["mean"].min():
             log_axis(left.yaxis)
-            left.set_ylim(means.min() / 1.5, means.max() * 1.5)
+            left.set_ylim(means["mean"].min() / 1.5, means["mean"].max() * 1.5)  # a band may end below zero
         else:
-            left.set_ylim(*limits(rows.loc[rows["n"] > 0, ["low", "high"]]))
-        every = 1 + len(layers) // 7
-        names = [layer.replace("blocks.", "").replace("norms.", "").replace("_norm", "") for layer in layers]
-        right.set_xticks(range(0, len(layers), every), names[::every])
+            left.set_ylim(*limits(means[["low", "high"]]))
         left.set_title(facet)
     axes[-1][0].set_xlabel("step")
     axes[-1][1].set_xlabel("layer")
     return figure
+
+
+def draw_steps(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
+    """A line with its band per cell, and a thin one for each diverged run, which ends in ×."""
+    for cell, line in rows[rows["panel"] == "steps"].groupby("cell", sort=False):
+        band(axis, line, "step", page.encodings[str(cell)], marker="")
+    for (cell, _), run in rows[rows["panel"] == "diverged"].groupby(["cell", "seed"], sort=False):
+        axis.plot(run["step"], run["mean"], "-x", color=page.encodings[str(cell)].colour, lw=0.6, markevery=[-1])
+
+
+def draw_layers(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
+    """A line with its band per cell over the layers in their order; of many layers, some are named."""
+    layers = list(rows["layer"].unique())
+    for cell, line in rows.groupby("cell", sort=False):
+        band(axis, line.assign(place=line["layer"].map(layers.index)), "place", page.encodings[str(cell)])
+    names = [layer.replace("blocks.", "").replace("norms.", "").replace("_norm", "") for layer in layers]
+    every = 1 + len(layers) // 7
+    axis.set_xticks(range(0, len(layers), every), names[::every])
 
 
 KIND = Kind("gradients, attention logits, activations and statistics by layer", table, draw, most=12)

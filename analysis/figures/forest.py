@@ -25,7 +25,6 @@ FAR = 12  # the axis ends at so many times the median distance of intervals from
 EFFECT = ["kind", "factor", "level", "stratum", "family", "n", "mean", "sd", "low", "high", "p", "verdict", "note"]
 CLAIM = ["relation", "mean", "low", "high", "n", "verdict", "note"]
 DRAWN = ["facet", "heading", "name", "result", "line", "grey_low", "grey_high"]
-OPEN = "open: undecided"
 
 # The side of the line, or of the margin, that a relation claims; others claim the band between the margins.
 SIDES = {"less": -1, "greater": 1, "not_greater": -1, "not_less": 1, "diverges_more": 1, "rank_correlates": 1}
@@ -39,27 +38,24 @@ UNITS = {
 def effects_table(case: Case) -> pandas.DataFrame:
     """The headline rows of `evidence.effects`, with the name and result of each row, a panel per metric (`facet`), and
     the margin in grey."""
-    manifest = case.study.manifest
     table = evidence.best_first(evidence.headline(case.effects)).reset_index(drop=True)
-    table["facet"] = [captions.difference_label(case.study, metric) for metric in table["metric"]]
     is_withheld = table["verdict"] == "withheld"
     table[["mean", "low", "high"]] = table[["mean", "low", "high"]].mask(is_withheld)
-    table["result"] = results(table, manifest)
-    caption = effects_caption(case, table)
-    table = table.assign(
-        name=table["label"], heading="", line=0.0, grey_low=-table["margin"], grey_high=table["margin"]
-    )
+    table["facet"] = [captions.difference_label(case.study, metric) for metric in table["metric"]]
+    table["result"] = results(table, case.study.manifest)
     rows_of = table["stratum"].value_counts()
+    names = []
     for row in named_rows(table):
         factor, _, change = row.label.partition(": ")
         if row.stratum and rows_of[row.stratum] > 1:
-            table.loc[row.Index, ["heading", "name"]] = (
-                f"at {row.stratum}",
-                row.label.removesuffix(f" at {row.stratum}"),
-            )
+            names.append((f"at {row.stratum}", row.label.removesuffix(f" at {row.stratum}")))
         elif change and len(table) > MOST:
-            table.loc[row.Index, ["heading", "name"]] = (factor, change)
-    table = table[EFFECT + DRAWN]
+            names.append((factor, change))
+        else:
+            names.append(("", row.label))
+    table[["heading", "name"]] = pandas.DataFrame(names, columns=["heading", "name"])
+    caption = effects_caption(case, table)
+    table = table.assign(line=0.0, grey_low=-table["margin"], grey_high=table["margin"])[EFFECT + DRAWN]
     table.attrs = {"caption": caption, "empty": "one configuration: nothing to compare", "grey": "margin"}
     return table
 
@@ -75,7 +71,7 @@ def effects_caption(case: Case, table: pandas.DataFrame) -> list[str]:
     manifest = case.study.manifest
     if table["low"].isna().all():
         return ["no comparison has several seeds: no intervals", *captions.closing(case)]
-    marks = [captions.simultaneous(table), "filled: decided, blue: better, orange: worse", OPEN]
+    marks = [captions.simultaneous(table), "filled: decided, blue: better, orange: worse", "open: undecided"]
     for steps in table["margin_steps"].dropna().unique():
         marks.append(f"margin: {formatting.bounds(math.nan, steps)}")
     if table["verdict"].eq(ESTIMATE_ONLY).any():
@@ -84,9 +80,8 @@ def effects_caption(case: Case, table: pandas.DataFrame) -> list[str]:
         marks.append("×: by how much more one changes with the other than without")
     lines = ["; ".join(marks), formatting.first_of(evidence.also_lines(manifest), 6)]
     if manifest.tuning:
-        lines.append(
-            f"{naming.key_name(manifest, manifest.tuning.key)} tuned per variant; intervals ignore tuning noise"
-        )
+        key = naming.key_name(manifest, manifest.tuning.key)
+        lines.append(f"{key} tuned per variant; intervals ignore tuning noise")
     return [*lines, *captions.closing(case)]
 
 
@@ -95,29 +90,25 @@ def claims_table(case: Case) -> pandas.DataFrame | None:
     manifest = case.study.manifest
     if case.claims.empty:
         return None
-    table = case.claims.reset_index(drop=True)
-    facets = []
-    names = []
-    ranges = []
-    for row in named_rows(table):
+    rows = []
+    for row in named_rows(case.claims):
         metric = naming.metric_name(manifest, row.metric)
-        facets.append(UNITS.get(row.relation, metric if ", " in row.metric else f"difference in {metric}"))
-        names.append(claim_name(row, manifest))
-        ranges.append(claimed_range(row, manifest))
-    table = table.assign(facet=facets, heading="")
+        facet = UNITS.get(row.relation, metric if ", " in row.metric else f"difference in {metric}")
+        line, low, high = claimed_range(row, manifest)
+        drawn = {"facet": facet, "heading": "", "line": line, "grey_low": low, "grey_high": high}
+        rows.append(row._asdict() | drawn)
+    table = pandas.DataFrame(rows)
     table["result"] = results(table, manifest)
-    table[["line", "grey_low", "grey_high"]] = ranges
+    table["name"] = [claim_name(row, manifest) for row in named_rows(case.claims)]
     marks = [f"simultaneous 95 % intervals over {formatting.counted(int(table['family'].sum()), 'registered claim')}"]
     if not table["registered"].all():
         marks.append("post hoc: estimates only, plain 95 % intervals")
     if table["n"].gt(0).any():
         marks.append(captions.seeds(table.loc[table["n"] > 0, "n"]))
-    marks += ["filled: decided, blue: supported, orange: contradicted", OPEN]
-    table = table.assign(name=names)[CLAIM + DRAWN]
-    table.attrs = {
-        "caption": ["; ".join(marks), *captions.closing(case)],
-        "grey": "claimed: the first minus the second",
-    }
+    marks += ["filled: decided, blue: supported, orange: contradicted", "open: undecided"]
+    table = table[CLAIM + DRAWN]
+    grey = "claimed: the first minus the second"
+    table.attrs = {"caption": ["; ".join(marks), *captions.closing(case)], "grey": grey}
     return table
 
 
@@ -149,9 +140,8 @@ def claimed_range(row: Any, manifest: Manifest) -> tuple[float, float, float]:
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A forest per unit, with headings above the rows that they are about."""
-    is_long = len(table) > MOST
     legend = {table.attrs["grey"]: Patch(color=style.FAINT)} if table["grey_high"].notna().any() else None
-    figure, panels = page.rows(with_headings(table), 0.155 if is_long else 0.19, legend)
+    figure, panels = page.rows(with_headings(table), 0.155 if len(table) > MOST else 0.19, legend)
     for axis, rows in panels:
         low, high = reach(rows)
         for row in named_rows(rows):
@@ -183,9 +173,9 @@ def reach(rows: pandas.DataFrame) -> tuple[float, float]:
     line = float(rows["line"].max())
     intervals = rows[["mean", "low", "high"]].astype(float)
     most = FAR * float((intervals - line).abs().max(axis=1).median())
-    values = intervals.join(rows[["grey_low", "grey_high"]].replace([-math.inf, math.inf], math.nan))
     if not most > 0:
         return line - 1, line + 1
+    values = intervals.join(rows[["grey_low", "grey_high"]].replace([-math.inf, math.inf], math.nan))
     low = max(min(float(values.min(axis=None)), line), line - most)
     high = min(max(float(values.max(axis=None)), line), line + most)
     return low - 0.06 * (high - low), high + 0.06 * (high - low)

@@ -4,6 +4,7 @@ import io
 import math
 import textwrap
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -11,8 +12,8 @@ import pandas
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
-from ablate.runs import naming
 from ablate.runs.records import Manifest
 from analysis.case import Case
 from analysis.case.figures_yaml import LETTERS, STYLES, Edits
@@ -40,7 +41,6 @@ class Page(NamedTuple):
     width: float
     colours: dict[tuple[str, str], str]  # by (factor, level as text)
     encodings: dict[str, style.Encoding]  # by cell id
-    caption: bool = False  # whether captions are drawn into the image
     style: str = "default"
 
     @property
@@ -61,22 +61,16 @@ class Page(NamedTuple):
         """A text in lines that fit a share of the page's width."""
         return textwrap.fill(text, max(6, self.letters(share)))
 
-    def label(self, name: object, factor: str = "") -> str:
-        """The name of a key, or of a level of `factor`."""
-        return naming.named(self.manifest, name, factor) if factor else naming.key_name(self.manifest, str(name))
-
     def figure(self, table: pandas.DataFrame, height: float, legend: Mapping[str, Artist] | None = None) -> Figure:
-        """An empty figure with its title, its caption where the user wants that, and a legend below all panels.
-        `height` is that of the panels in inches, for letters of the default size."""
-        lines = [table.attrs["title"], *(table.attrs["caption"] if self.caption else [])]
-        title = "\n".join(self.wrap(line) for line in lines)
+        """An empty figure with the table's title, and a legend below all panels.  `height` is that of the panels in
+        inches, for letters of the default size."""
+        title = self.wrap(table.attrs["title"])
         names = [self.wrap(name, 0.85) for name in legend or ()]
-        longest = max((len(line) for name in names for line in name.split("\n")), default=0)
+        longest = max(map(len, "\n".join(names).split("\n")))
         columns = max(1, min(4, self.letters() // (longest + SAMPLE)))
-        rows = math.ceil(len(names) / columns)
-        tallest = max((name.count("\n") + 1 for name in names), default=1)
-        height += LINE * (title.count("\n") + 1) + 1.2 * LINE * rows * tallest
-        height = max(height * self.scale, STYLES[self.style].shape * self.width)
+        lines_of_names = max((name.count("\n") + 1 for name in names), default=0)
+        lines = title.count("\n") + 1 + 1.2 * lines_of_names * math.ceil(len(names) / columns)
+        height = max((height + LINE * lines) * self.scale, STYLES[self.style].shape * self.width)
         figure = NotebookFigure(figsize=(self.width, height), layout="constrained")
         figure.suptitle(title, x=0.01, ha="left")
         if legend:
@@ -89,14 +83,19 @@ class Page(NamedTuple):
         own in every panel and along its line."""
         if self.manifest.design != "grid" or "lines" not in table.attrs:
             return self
-        manifest = style.with_factors(self.manifest, table.attrs["lines"])
-        return self._replace(encodings=style.encodings(manifest, self.colours))
+        factors = {name: self.manifest.factors[name] for name in table.attrs["lines"]}
+        return self._replace(encodings=style.encodings(replace(self.manifest, factors=factors), self.colours))
 
-    def legend(self, table: pandas.DataFrame, **parts: bool) -> dict[str, Artist]:
-        """An entry per `label` of a table, with the encoding of its first cell; see `style.handle`."""
+    def legend(self, table: pandas.DataFrame, line: bool = True, marker: bool = True) -> dict[str, Artist]:
+        """A line, a marker or both per `label` of a table, as its first cell is drawn."""
+        handles: dict[str, Artist] = {}
         first = table.drop_duplicates("label")
-        cells = zip(first["label"], first["cell"], strict=True)
-        return {label: style.handle(self.encodings[cell], **parts) for label, cell in cells}
+        for label, cell in zip(first["label"], first["cell"], strict=True):
+            look = self.encodings[cell]
+            handles[label] = Line2D(
+                [], [], color=look.colour, ls=look.dash if line else "", marker=look.marker if marker else ""
+            )
+        return handles
 
     def panels(
         self, table: pandas.DataFrame, height: float, legend: Mapping[str, Artist], across: int = 3, **shared: Any
@@ -121,30 +120,30 @@ class Page(NamedTuple):
     ) -> tuple[Figure, list[tuple[Axes, pandas.DataFrame]]]:
         """A figure with a panel for each `facet` of a table, which names its axis; rows are at y = 0, 1, 2, … from the
         top.  The column `name` stands at the left and `result` at the right, on a narrow page below the name."""
+        share = 0.46 if self.narrow else 0.35
+        names = table["name"].map(lambda name: self.wrap(name, share))
+        results = table["result"].map(lambda result: self.wrap(result, share))
+        if self.narrow:
+            names = (names + "\n" + results).str.strip()
+            results = pandas.Series("", table.index)
+        table = table.assign(name=names, result=results)
         panels = [rows.reset_index(drop=True) for _, rows in table.groupby("facet", sort=False)]
-        ticks = []
         heights = []
         for rows in panels:
-            names = [self.wrap(name, 0.46 if self.narrow else 0.34) for name in rows["name"]]
-            results = [self.wrap(result, 0.46 if self.narrow else 0.36) for result in rows["result"]]
-            if self.narrow:
-                names = ["\n".join(filter(None, pair)) for pair in zip(names, results, strict=True)]
-                results = [""] * len(names)
-            lines = max(text.count("\n") for text in [*names, *results])
-            ticks.append((names, results))
-            heights.append(max(2, len(names)) * (inches + LINE * lines) + 0.4)
+            lines = rows[["name", "result"]].map(lambda text: text.count("\n")).max(axis=None)
+            heights.append(max(2, len(rows)) * (inches + LINE * lines) + 0.4)
         figure = self.figure(table, sum(heights), legend)
         axes = figure.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0]
-        for axis, rows, (names, results) in zip(axes, panels, ticks, strict=True):
-            axis.set_ylim(len(names) - 0.4, -0.6)
-            axis.set_yticks(range(len(names)), names)
+        for axis, rows in zip(axes, panels, strict=True):
+            axis.set_ylim(len(rows) - 0.4, -0.6)
+            axis.set_yticks(range(len(rows)), rows["name"])
             axis.tick_params(axis="y", length=0)
             axis.spines["left"].set_visible(False)
             axis.locator_params(axis="x", nbins=3 if self.narrow else 4)
             axis.set_xlabel(self.wrap(rows["facet"].iloc[0], 0.9), loc="right" if self.narrow else "center")
-            if any(results):
+            if rows["result"].any():
                 right = axis.secondary_yaxis("right")
-                right.set_yticks(range(len(results)), results)
+                right.set_yticks(range(len(rows)), rows["result"])
                 right.tick_params(axis="y", length=0)
                 right.spines["right"].set_visible(False)
         return figure, list(zip(axes, panels, strict=True))
@@ -153,7 +152,7 @@ class Page(NamedTuple):
 def page_of(manifest: Manifest, edits: Edits) -> Page:
     """The page of a study with the user's figures.yaml."""
     colours = style.colours(manifest) | edits.colours
-    return Page(manifest, edits.width, colours, style.encodings(manifest, colours), edits.caption, edits.style)
+    return Page(manifest, edits.width, colours, style.encodings(manifest, colours), edits.style)
 
 
 class Kind(NamedTuple):

@@ -15,10 +15,11 @@ from ablate.runs.tables import named_rows
 from analysis.case import Case
 from analysis.case.learning_curves import with_band
 from analysis.figures import captions, style
-from analysis.figures.axes import ends, log_axis
+from analysis.figures.axes import ends, log_axis, on_two_lines
 from analysis.figures.kind import Kind, Page
 
 FAR = 4.0  # how far intervals of multipliers are drawn, as a factor
+REFERENCE = "(reference)"
 COLUMNS = ["panel", "cell", "label", "rung", "compute", "mean", "low", "high", "n"]
 
 
@@ -29,26 +30,25 @@ def table(case: Case) -> pandas.DataFrame | None:
     manifest = case.study.manifest
     if manifest.design != "ladder":
         return None
-    lines = ["loss: mean over seeds, bars ± 1 SD"]
     if "ladder" in case.study.figures:
         result = case.study.figures["ladder"].reindex(columns=COLUMNS)
         trained = result.loc[result["panel"] == "loss", "compute"].max()
         result = result[result["compute"] <= trained].reset_index(drop=True)
-        lines = ["loss: mean over seeds, bars: 95 % t-intervals"]
+        bars = "bars: 95 % t-intervals"
         method = "by a parabola over the rungs, as judged when the study was run"
+        notes = []
     else:
         worths = evidence.ladder(case.study)
         result = pandas.DataFrame([*losses(case), *multipliers(worths)], columns=COLUMNS)
-        changes = evidence.changes(manifest)
         reference = formatting.listed(naming.assigned(manifest, *item) for item in manifest.reference.items())
-        names = {cell.id: f"{reference} (reference)" for cell in manifest.cells}
-        names |= {cell: naming.assigned(manifest, *change) for cell, change in changes.items()}
-        result["label"] = result["cell"].map(names)
+        changes = evidence.changes(manifest)
+        names = {cell: naming.assigned(manifest, *change) for cell, change in changes.items()}
+        result["label"] = result["cell"].map(names).fillna(f"{reference} {REFERENCE}")
+        bars = "bars ± 1 SD"
         method = "by more training steps"
-        lines += evidence.ladder_lines(worths)
-    lines[0] += (
-        f"; multiplier: how many times a change's own compute the reference needs, {method}; bars: simultaneous 95 %"
-    )
+        notes = list(evidence.ladder_lines(worths))
+    multiplier = f"how many times a change's own compute the reference needs, {method}; bars: simultaneous 95 %"
+    lines = [f"loss: mean over seeds, {bars}; multiplier: {multiplier}", *notes]
     if case.cells["diverged"].any():
         lines.append("configurations with diverged runs are left out")
     result.attrs = {"y": captions.axis_label(case.study), "caption": lines, "empty": "no finished run"}
@@ -72,13 +72,11 @@ def multipliers(worths: pandas.DataFrame) -> list[dict[str, Any]]:
     known = worths[np.isfinite(worths["multiplier"].astype(float)) & worths["multiplier"].gt(0)]
     rows = known.assign(panel="multiplier", mean=known["multiplier"]).to_dict("records")
     for _, change in known[known["trend"].notna()].groupby("label", sort=False):
-        x = np.log10(change["compute"].to_numpy(float))
-        middle = np.log(change["multiplier"].to_numpy(float)).mean()
-        for place in (0, -1):
-            mean = math.exp(middle + float(change["trend"].iloc[0]) * (x[place] - x.mean()))
-            rows.append(
-                change.iloc[place].to_dict() | {"panel": "trend", "mean": mean, "low": math.nan, "high": math.nan}
-            )
+        x = np.log10(change["compute"].astype(float))
+        middle = np.log(change["multiplier"].astype(float)).mean()
+        means = np.exp(middle + change["trend"].astype(float) * (x - x.mean()))
+        points = change.assign(panel="trend", mean=means, low=math.nan, high=math.nan)
+        rows += points.iloc[[0, -1]].to_dict("records")
     return rows
 
 
@@ -90,17 +88,17 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     left, right = figure.subplots(2, 1) if page.narrow else figure.subplots(1, 2)
     for label, rows in table.groupby("label", sort=False):
         colour, _, marker = page.encodings[rows["cell"].iloc[0]]
-        for row in named_rows(rows[rows["panel"] != "trend"]):
-            axis = left
-            if row.panel == "multiplier":
-                axis = right
-                row = row._replace(low=max(row.low, row.mean / FAR), high=min(row.high, row.mean * FAR))
-            axis.errorbar(row.compute, row.mean, ends(row), fmt=marker, color=colour, zorder=3)
+        look: dict[str, Any] = {"fmt": marker, "color": colour, "zorder": 3}
+        for row in named_rows(rows[rows["panel"] == "loss"]):
+            left.errorbar(row.compute, row.mean, ends(row), **look)
+        for row in named_rows(rows[rows["panel"] == "multiplier"]):
+            row = row._replace(low=max(row.low, row.mean / FAR), high=min(row.high, row.mean * FAR))
+            right.errorbar(row.compute, row.mean, ends(row), **look)
         trend = rows[rows["panel"] == "trend"]
         right.plot(trend["compute"], trend["mean"], color=colour, lw=0.8)
-        if str(label).endswith("(reference)"):
+        if str(label).endswith(REFERENCE):
             left.plot(rows["compute"], rows["mean"], color=colour, lw=0.9)
-    left.set(xlabel="training compute (FLOPs)", ylabel=page.wrap(table.attrs["y"], 0.4))
+    left.set(xlabel="training compute (FLOPs)", ylabel=on_two_lines(table.attrs["y"]))
     right.set(xlabel="compute of the reference (FLOPs)", ylabel="compute multiplier")
     right.axhline(1, color=style.INK, lw=0.6, zorder=1)
     log_axis(left.xaxis)

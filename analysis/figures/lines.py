@@ -1,10 +1,8 @@
-"""The metric against a number: a swept or tuned value, depth, width, length at evaluation; shares solved by step."""
+"""The metric against a number: a swept or tuned value, the model's width, the length at evaluation."""
 
 import math
 from collections.abc import Iterable
-from functools import partial
 
-import numpy as np
 import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,12 +10,12 @@ from matplotlib.figure import Figure
 from ablate import evidence, formatting
 from ablate.formatting import is_number, show
 from ablate.runs import naming
-from ablate.runs.records import STATUSES, Manifest
+from ablate.runs.records import Manifest
 from ablate.runs.tables import named_rows
 from analysis.case import Case
 from analysis.case.learning_curves import end_at_shares, with_band
 from analysis.figures import captions, style
-from analysis.figures.axes import WHOLE, band, limits, log_axis, value_axis
+from analysis.figures.axes import band, limits, log_axis, on_two_lines, value_axis
 from analysis.figures.kind import Kind, Page
 from analysis.stats.multi_task import task_factors
 
@@ -26,9 +24,7 @@ TIMES = 8  # the y axis is logarithmic if a loss grows by more than this factor
 FEWEST = 3  # values from which on a best one at the edge is reported
 RATE = "optim.lr"
 WIDTHS = "model.dim"
-LAYERS = "model.layers"
-SOLVED_AT = 0.99  # threshold if the task has no `solved_at`; the metric's best is 1
-COLUMNS = ["cell", "label", "facet", "metric", "x", "mean", "low", "high", "n", "runs", *STATUSES]
+CONTEXTS = "data.context"
 
 
 def swept(manifest: Manifest) -> list[str]:
@@ -57,15 +53,16 @@ def described(case: Case, cells: pandas.DataFrame, x: str, within: list[str], fa
     caption = f"{' or '.join(names.values())}: {points}"
     if table["diverged"].sum():
         caption += "; ×: how many runs diverged, a point there is open and the mean of the others"
-    lost = {name: int(table[name].sum()) for name in ("failed", "missing") if name in table and table[name].sum()}
-    caption += "".join(f"; {count} {name} left out" for name, count in lost.items())
+    for status in ("failed", "missing"):
+        if status in table and table[status].sum():
+            caption += f"; {int(table[status].sum())} {status} left out"
     table.attrs = {"x": x, "y": names, "lines": within, "unit": "label", "caption": [caption]}
     return table
 
 
 def lines(case: Case, x: str, panels: Iterable[str] = ()) -> pandas.DataFrame | None:
-    """A row per cell (`COLUMNS`); a line joins the cells that differ only in the factor x.  None if x is not numeric
-    with several levels, or if no line has two points.  Tasks are facets, each with its own metric."""
+    """A row per cell; a line joins the cells that differ only in the factor x.  None if x is not numeric with several
+    levels, or if no line has two points.  Tasks are facets, each with its own metric."""
     manifest = case.study.manifest
     if x not in swept(manifest):
         return None
@@ -88,50 +85,40 @@ def lines(case: Case, x: str, panels: Iterable[str] = ()) -> pandas.DataFrame | 
 def width(case: Case) -> pandas.DataFrame | None:
     """A row per cell, a panel per value of another number, if there is one: of the context, if it varies."""
     others = [name for name in swept(case.study.manifest) if name != WIDTHS]
-    return lines(case, WIDTHS, sorted(others, key=lambda name: name != "data.context")[:1])
+    return lines(case, WIDTHS, sorted(others, key=lambda name: name != CONTEXTS)[:1])
 
 
 def sensitivity(case: Case) -> pandas.DataFrame | None:
     """A row per cell, or per cell and tuned value; `best` marks a line's best mean, or what tuning chose."""
     manifest = case.study.manifest
-    numbers = [name for name in swept(manifest) if name not in (LAYERS, WIDTHS)]
-    if WIDTHS in swept(manifest) and "data.context" in numbers:
-        numbers.remove("data.context")  # the panels of the figure `width`
-    x = RATE if RATE in numbers else next(iter(numbers), "")
-    table = tuned(case) if manifest.tuning else lines(case, x)
-    if table is None or manifest.tuning:
-        return table
-    attrs = table.attrs
-    starts = losses_at_start(case) if x == RATE else {}
-    best = []
+    if manifest.tuning:
+        return tuned(case)
+    numbers = swept(manifest)
+    if WIDTHS in numbers:  # the figure `width` has panels of contexts
+        numbers = [name for name in numbers if name not in (WIDTHS, CONTEXTS)]
+    table = lines(case, RATE if RATE in numbers else next(iter(numbers), ""))
+    if table is None:
+        return None
+    is_lower = table["metric"].map(lambda metric: evidence.lower_is_better(manifest, metric))
+    scores = table["mean"].where(is_lower, -table["mean"])[table["diverged"] == 0].dropna()
+    best = scores.groupby([table["facet"], table["label"]], sort=False).idxmin()
+    x = table.groupby(["facet", "label"])["x"]
+    is_edge = table["x"].eq(x.transform("min")) | table["x"].eq(x.transform("max"))
     edges = []
-    scores = []
-    for (facet, label), line in table.groupby(["facet", "label"], sort=False):
-        means = line["mean"].where(line["diverged"] == 0).dropna()
-        if means.empty:
-            continue
-        is_lower = evidence.lower_is_better(manifest, line["metric"].iloc[0])
-        best.append(means.idxmin() if is_lower else means.idxmax())
-        name = f"{label} at {facet}" if facet else str(label)
-        if len(line) >= FEWEST and line.loc[best[-1], "x"] in (line["x"].min(), line["x"].max()):
-            edges.append(name)
-        score = sensitivity_of(line, means.min(), starts)
-        if is_lower and math.isfinite(score):
-            scores.append(f"{name} {formatting.number(score, 3)}")
-    caption = [f"{attrs['caption'][0]}; ring: the best of a line"]
+    for row in named_rows(table.loc[best]):
+        if is_edge[row.Index] and x.transform("size")[row.Index] >= FEWEST:
+            edges.append(f"{row.label} at {row.facet}" if row.facet else row.label)
+    table["best"] = table.index.isin(best)
+    table.attrs["caption"][0] += "; ring: the best of a line"
     if edges:
-        caption.append(f"best at the edge, where wider values may be better: {formatting.listed(edges)}")
-    if scores:
-        meaning = "mean over rates of min(loss, initial loss) − best loss; a diverged run counts at its initial loss"
-        caption.append(f"sensitivity ({meaning}): {'; '.join(scores)}")
-    table = table.assign(best=table.index.isin(best))
-    table.attrs = attrs | {"caption": caption}
+        table.attrs["caption"] += [f"best at the edge, where wider values may be better: {formatting.listed(edges)}"]
     return table
 
 
 def tuned(case: Case) -> pandas.DataFrame | None:
     """The tuned values: means over tuning seeds of the validation metric; none for a value that diverged."""
-    tuning = case.study.manifest.tuning
+    manifest = case.study.manifest
+    tuning = manifest.tuning
     if tuning is None or not all(map(is_number, tuning.values)):
         return None
     rows = []
@@ -141,35 +128,16 @@ def tuned(case: Case) -> pandas.DataFrame | None:
             row = {"cell": cell, "x": value, "mean": mean, "sd": 0.0, "best": value == entry.value}
             rows.append(row | {"n": tuning.seeds, "runs": tuning.seeds, "diverged": int(score is None)})
     cells = pandas.DataFrame(rows)
-    cells["metric"] = cells["cell"].map(evidence.validated(case.study.manifest))
-    facets = task_factors(case.study.manifest)
-    within = [name for name in case.study.manifest.factors if name not in facets]
-    table = described(case, cells, naming.key_name(case.study.manifest, tuning.key), within, facets)
+    cells["metric"] = cells["cell"].map(evidence.validated(manifest))
+    facets = task_factors(manifest)
+    within = [name for name in manifest.factors if name not in facets]
+    table = described(case, cells, naming.key_name(manifest, tuning.key), within, facets)
     seeds = formatting.counted(tuning.seeds, "tuning seed")
     metrics = " or ".join(table.attrs["y"].values())
     table.attrs["caption"] = [
         f"{metrics}, mean over {seeds}, of which nothing is scored; ring: the value that was chosen"
     ]
     return table
-
-
-def sensitivity_of(line: pandas.DataFrame, best: float, starts: dict[str, float]) -> float:
-    """Mean over the values of min(ℓ, ℓ₀) − ℓ*, each ℓ a mean over ended runs, diverged ones at ℓ₀ (Wortsman 2023,
-    arXiv 2309.14322); NaN without ℓ₀."""
-    start = line["cell"].map(starts).astype(float)
-    of_done = line["n"] * np.minimum(line["mean"].fillna(0.0), start)
-    losses = (of_done + line["diverged"] * start) / (line["n"] + line["diverged"])
-    return float(losses.mean(skipna=False)) - best
-
-
-def losses_at_start(case: Case) -> dict[str, float]:
-    """The loss at initialisation of each cell: the mean over its runs of the first validation, before any step."""
-    curves = case.study.curves
-    if "step" not in curves:
-        return {}
-    first = curves[curves["step"] == 0]
-    losses = evidence.values_of(first, evidence.validated(case.study.manifest))
-    return {str(cell): float(mean) for cell, mean in losses.groupby(first["cell"]).mean().items()}
 
 
 def extrapolation(case: Case) -> pandas.DataFrame | None:
@@ -195,50 +163,6 @@ def extrapolation(case: Case) -> pandas.DataFrame | None:
     return described(case, cells, "length at evaluation", within, facets)
 
 
-def solved(case: Case) -> pandas.DataFrame | None:
-    """A row per ended run of a task that can be solved: the step (x) of the first evaluation on the validation split at
-    which its metric was at least `solved_at`, infinite if there was none.  None if no run solved its task."""
-    study = case.study
-    metrics = evidence.validated(study.manifest)
-    tables = []
-    for cell in study.manifest.cells:
-        task = study.manifest.tasks[cell.task]
-        curve = study.curves[study.curves["cell"] == cell.id]
-        metric = metrics[cell.id]
-        if not {"step", metric} <= {*curve} or not evidence.is_share(task, metric) or curve[metric].max() > 1:
-            continue  # in per cent, nothing says when a task is solved
-        reached = curve[curve[metric] >= (SOLVED_AT if task.solved_at is None else float(task.solved_at))]
-        runs = study.runs[(study.runs["cell"] == cell.id) & study.runs["status"].isin(["done", "diverged"])]
-        steps = runs["seed"].map(reached.groupby("seed")["step"].min()).fillna(math.inf)
-        tables.append(runs[["cell", "seed"]].assign(x=steps, end=curve["step"].max()))
-    if all(table["x"].eq(math.inf).all() for table in tables):
-        return None
-    names = captions.lines_of(case)
-    table = names.merge(pandas.concat(tables), on="cell")
-    meaning = "share of runs that have solved the task on the validation split; a diverged run counts as unsolved"
-    table.attrs = names.attrs | {"caption": [f"{meaning}; {captions.seeds(table.groupby('cell').size())}"]}
-    return table
-
-
-def draw_solved(table: pandas.DataFrame, page: Page) -> Figure:
-    """A line per label that rises, at each step at which a run solved its task, by that run's share; it goes on to the
-    last step of its panel."""
-    page = page.for_lines(table)
-    figure, panels = page.panels(table, 1.9, page.legend(table, marker=False), sharey=True)
-    for axis, rows in panels:
-        last_step = rows["end"].max()
-        for _, runs in rows.groupby("label", sort=False):
-            solved_at = sorted(runs.loc[runs["x"] < math.inf, "x"])
-            steps = [0, *solved_at, last_step]
-            counts = [*range(len(solved_at) + 1), len(solved_at)]
-            shares = [count / len(runs) for count in counts]
-            colour, dash, _ = page.encodings[runs["cell"].iloc[0]]
-            axis.step(steps, shares, where="post", color=colour, ls=dash)
-        axis.set(ylim=WHOLE, yticks=[0, 0.5, 1], xlabel="step")
-    panels[0][0].set_ylabel("share solved")
-    return figure
-
-
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A panel per facet, a line per label."""
     page = page.for_lines(table)
@@ -257,26 +181,24 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
                 log_axis(axis.yaxis)
         axis.set_xlabel(table.attrs["x"])
         if several or page.narrow or axis is panels[0][0]:
-            axis.set_ylabel(table.attrs["y"][metric])
+            axis.set_ylabel(on_two_lines(table.attrs["y"][metric]))
     return figure
 
 
 def draw_line(axis: Axes, line: pandas.DataFrame, encoding: style.Encoding) -> None:
     """A line through means over all seeds; where runs diverged, an open point apart from it, and their count."""
-    is_complete = line["diverged"] == 0
-    complete = line.assign(mean=line["mean"].where(is_complete), low=line["low"].where(is_complete))
+    complete = line.copy()
+    complete.loc[line["diverged"] > 0, ["mean", "low", "high"]] = math.nan
     band(axis, complete, "x", encoding)
     if "best" in line:
         best = line[line["best"]]
         axis.plot(best["x"], best["mean"], "o", ms=8, mfc="none", mec=encoding.colour)
-    for row in named_rows(line[~is_complete]):
+    for row in named_rows(line[line["diverged"] > 0]):
         y = axis.get_ylim()[1] if math.isnan(row.mean) else row.mean
         axis.plot(row.x, y, encoding.marker, mfc="white", color=encoding.colour, clip_on=False)
         axis.annotate(f"× {row.diverged} of {row.runs} ", (row.x, y), color=encoding.colour, ha="right")
 
 
 SENSITIVITY = Kind("the final metric against a number that was swept or tuned", sensitivity, draw)
-DEPTH = Kind("the final metric against the number of layers", partial(lines, x=LAYERS), draw)
 WIDTH = Kind("the final metric against the model's width", width, draw)
 EXTRAPOLATION = Kind("the test metric against the length at evaluation", extrapolation, draw)
-SOLVED = Kind("how many runs have solved their task, over steps", solved, draw_solved, most=12)

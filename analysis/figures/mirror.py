@@ -1,6 +1,8 @@
 """Mirror: the paper's figure or table, from `mirror` of the study file, beside this study's numbers."""
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import pandas
 from matplotlib.figure import Figure
@@ -9,6 +11,7 @@ from ablate import evidence, formatting
 from ablate.config.mirror import EPOCH, LENGTHS
 from ablate.formatting import flat
 from ablate.runs import naming
+from ablate.runs.records import Manifest
 from analysis.case import Case
 from analysis.case.learning_curves import with_band
 from analysis.figures import captions, curves, lines
@@ -32,27 +35,28 @@ def table(case: Case) -> pandas.DataFrame | None:
         return None
     usual = {name: levels[0] for name, levels in manifest.factors.items() if name != mirror.x}
     usual |= manifest.reference | mirror.at
-    unit = mirror.trained or 1
-    theirs = []
-    mine = []
+    published = []
+    measured = []
     absent = []
     for place, series in enumerate(mirror.series):
         label = " + ".join(naming.assigned(manifest, *pair) for pair in series.of.items())
-        levels = (usual | series.of).items()  # of factors, or of keys that the command line has fixed
-        cells = [c.id for c in manifest.cells if levels <= (flat(c.planned_config.as_json()) | c.levels).items()]
+        cells = cells_with(manifest, usual | series.of)
         if not cells:
             absent.append(label)
             continue
         value = math.nan if series.value is None else series.value
-        rows = pandas.DataFrame(series.points or [(place * unit, value)], columns=["x", "mean"], dtype=float)
-        theirs.append(rows.assign(x=rows["x"] / unit, cell=cells[0], label=label, facet=mirror.source, y=mirror.metric))
-        mine.append(ours[ours["cell"].isin(cells)].fillna({"x": place}).assign(label=label, facet="this study"))
-    if not any(rows["mean"].notna().any() for rows in theirs):
+        rows = pandas.DataFrame(series.points or [(place, value)], columns=["x", "mean"], dtype=float)
+        if series.points:
+            rows["x"] /= mirror.trained or 1
+        published.append(rows.assign(cell=cells[0], label=label, facet=mirror.source, y=mirror.metric))
+        rows = ours[ours["cell"].isin(cells)].fillna({"x": place})
+        measured.append(rows.assign(label=label, facet="this study", y=captions.axis_label(case.study)))
+    if not any(rows["mean"].notna().any() for rows in published):
         return None
     caption = f"open: published, {mirror.source}; this study: mean ± 1 SD over seeds"
     if absent:
         caption += f"; published, without configurations here: {formatting.listed(absent)}"
-    result = pandas.concat([*theirs, *mine], ignore_index=True)
+    result = pandas.concat([*published, *measured], ignore_index=True)
     result = result[["facet", "cell", "label", "x", "mean", "low", "high", "y"]]
     result.attrs = {"x": AXES.get(mirror.x, naming.key_name(manifest, str(mirror.x))), "caption": [caption]}
     return result
@@ -63,40 +67,49 @@ def is_loss(metric: str) -> bool:
     return any(word in metric.lower() for word in LOSSES)
 
 
+def cells_with(manifest: Manifest, levels: Mapping[str, Any]) -> list[str]:
+    """The ids of the cells with these levels of factors, or of keys that the command line has fixed."""
+    ids = []
+    for cell in manifest.cells:
+        settings = flat(cell.planned_config.as_json()) | cell.levels
+        if all(name in settings and settings[name] == level for name, level in levels.items()):
+            ids.append(cell.id)
+    return ids
+
+
 def points(case: Case, x: str | None) -> pandas.DataFrame | None:
     """The points of all cells, from the tables of other figures; without x, each cell's one value."""
     if x is None:
-        result = with_band(case.cells).assign(x=math.nan)
-    elif x == EPOCH:
-        result = curves.table(case)
-    else:
-        result = lines.extrapolation(case) if x == LENGTHS else lines.lines(case, x)
-    if result is None:
-        return None
+        return with_band(case.cells).assign(x=math.nan)
     if x == EPOCH:
-        result = result[result["status"] == "done"]
-        result = result.assign(x=result["tokens"] / result.groupby("cell")["tokens"].transform("max"))
+        result = curves.table(case)
+        if result is not None:
+            result = result[result["status"] == "done"]
+            result = result.assign(x=result["tokens"] / result.groupby("cell")["tokens"].transform("max"))
+        return result
     if x == LENGTHS:
-        result = result.assign(x=result["x"] / result["trained"])
-    return result.assign(y=captions.axis_label(case.study))
+        result = lines.extrapolation(case)
+        return None if result is None else result.assign(x=result["x"] / result["trained"])
+    return lines.lines(case, x)
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """The paper's panel and this study's, side by side; on a narrow page one above the other."""
     figure, panels = page.panels(table, 2.0, page.legend(table), across=2)
+    x = table.attrs["x"]
     for axis, rows in panels:
         for _, line in rows.groupby("label", sort=False):
             encoding = page.encodings[line["cell"].iloc[0]]
             band(axis, line, "x", encoding, mfc="white" if line["low"].isna().all() else encoding.colour)
-            if not table.attrs["x"]:
+            if not x:
                 axis.vlines(line["x"], line["low"], line["high"], color=encoding.colour)
                 axis.set_xticks([])
         axis.set_ylim(*limits(rows[["low", "high", "mean"]]))
-        if table.attrs["x"] not in AXES.values():
+        if x not in AXES.values():
             value_axis(axis, rows["x"], 8)
-        if table.attrs["x"] and rows["mean"].max() > lines.TIMES * rows["mean"].min() > 0:
+        if x and rows["mean"].max() > lines.TIMES * rows["mean"].min() > 0:
             log_axis(axis.yaxis)
-        axis.set(xlabel=table.attrs["x"], ylabel=page.wrap(rows["y"].iloc[0], 0.4))
+        axis.set(xlabel=x, ylabel=page.wrap(rows["y"].iloc[0], 0.4))
     return figure
 
 

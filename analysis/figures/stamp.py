@@ -29,7 +29,6 @@ def stamp_of(name: str, table: pandas.DataFrame, page: Page, study: Study) -> St
         "study": manifest.study,
         "figure": name,
         "table": table_hash(table, page),
-        "edits": page_hash(page),
         "command": f"ablate analyse {manifest.study}",
     }
     if manifest.source:  # imported runs
@@ -46,22 +45,13 @@ def metadata(stamped: Stamp) -> dict[str, str]:
 
 
 def table_hash(table: pandas.DataFrame, page: Page) -> str:
-    """A hash of the columns, values and attributes of a figure's table and of its page, with numbers to ten digits.
-    The caption counts only if the page draws it, since otherwise it does not change the figure."""
-    attributes = {name: value for name, value in table.attrs.items() if name != "caption" or page.caption}
-    return digest(table.map(rounded).to_csv(index=False), attributes, page_hash(page))
-
-
-def page_hash(page: Page) -> str:
-    """A hash of the page's width, style, caption, labels and encodings."""
+    """A hash of what is drawn: the columns, values (numbers to ten digits) and attributes of the table except the
+    caption, and the page's width, style, names and encodings."""
+    attributes = {name: value for name, value in table.attrs.items() if name != "caption"}
     colours = sorted((*key, colour) for key, colour in page.colours.items())
-    return digest(rounded(page.width), page.caption, page.manifest.shown, colours, page.encodings, page.style)
-
-
-def digest(*values: Any) -> str:
-    """A hash of plain values."""
-    text = json.dumps(values, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    of_page = [rounded(page.width), page.style, page.manifest.shown, colours, page.encodings]
+    drawn = json.dumps([table.map(rounded).to_csv(index=False), attributes, of_page], sort_keys=True, default=str)
+    return hashlib.sha256(drawn.encode()).hexdigest()[:16]
 
 
 def rounded(value: Any) -> str:

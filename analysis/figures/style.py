@@ -1,16 +1,17 @@
-"""What every figure shares: colours, dashes and markers of variants, colours of verdicts, sizes per style, saving."""
+"""What every figure shares: colours, dashes and markers of variants, colours of verdicts, fonts and sizes, saving."""
 
 import hashlib
 import io
+import warnings
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
+from matplotlib.font_manager import findfont, fontManager, get_font
+from matplotlib.text import Text
 
 from ablate import evidence, formatting
 from ablate.config.designs import RUNG
@@ -41,6 +42,17 @@ STYLE = Path(__file__).parents[1] / "templates" / "figures.mplstyle"
 # All settings, so that figures do not depend on a matplotlibrc, which Matplotlib also reads from the current folder.
 RC = {name: value for name, value in matplotlib.rcParamsDefault.items() if not name.startswith("backend")}
 RC |= matplotlib.rc_params_from_file(STYLE, use_default_template=False)
+# For letters that the style's font lacks, the first of these that is installed and has them.
+FALLBACKS = (
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "WenQuanYi Zen Hei",
+    "Microsoft YaHei",
+    "Hiragino Sans",
+    "Noto Emoji",
+)
+INSTALLED = {font.name for font in fontManager.ttflist}
+RC["font.family"] = [*RC["font.family"], *(name for name in FALLBACKS if name in INSTALLED)]
 SIZES = [name for name, value in RC.items() if name.endswith(("size", "width", ".pad")) and isinstance(value, float)]
 
 
@@ -71,52 +83,37 @@ def colours(manifest: Manifest) -> dict[tuple[str, str], str]:
     return result
 
 
-def roles(manifest: Manifest) -> tuple[str | None, str | None, list[str]]:
-    """The factor shown by colour (most levels), the one by dash and marker (few levels), and those that need panels.
-    Designs other than a grid have none of these, but panels for rungs."""
-    factors = manifest.factors
-    ranked = sorted(factors, key=lambda name: (name not in manifest.reference, -len(factors[name])))
-    if manifest.design != "grid" or not ranked:
-        return None, None, [RUNG] if manifest.design == "ladder" else []
-    second = next((name for name in ranked[1:] if len(factors[name]) <= len(DASHES)), None)
-    return ranked[0], second, [name for name in factors if name not in (ranked[0], second)]
-
-
 def encodings(manifest: Manifest, palette: dict[tuple[str, str], str]) -> dict[str, Encoding]:
     """The encoding of each cell by its id; `palette` has the colour of each (factor, level).
 
-    Cells of one colour differ in dash and marker.  A design that changes one factor at a time shows what was changed,
-    and what was not in black; rungs of a ladder share their encodings.
+    Colour is the compared factor with the most levels; other designs than a grid show what was changed, and what was
+    not in black.  Cells of one colour differ in dash and marker, and markers tell colours apart in grey.  Rungs of a
+    ladder share their encodings.
     """
-    colour_factor, second, _ = roles(manifest)
-    changes = {} if manifest.design == "grid" else evidence.changes(manifest)
-    result = {}
-    by_levels: dict[str, Encoding] = {}
+    if manifest.design == "grid":
+        factor = max(
+            manifest.factors, key=lambda name: (name in manifest.reference, len(manifest.factors[name])), default=""
+        )
+        changes = {cell.id: (factor, cell.levels.get(factor)) for cell in manifest.cells}
+    else:
+        changes = evidence.changes(manifest)
+    variants = {}
+    colour_of: dict[str, str] = {}
     for cell in manifest.cells:
-        change = changes.get(cell.id, ("", ""))
-        levels = {name: level for name, level in cell.levels.items() if name != RUNG}
-        if colour_factor:
-            change = (colour_factor, cell.levels[colour_factor])
-            levels = {name: cell.levels[name] for name in (colour_factor, second) if name}
-        key = str(levels)
-        if key not in by_levels:
-            colour = palette.get((change[0], formatting.show(change[1])), INK)
-            place = [encoding.colour for encoding in by_levels.values()].count(colour)
-            marker = MARKERS[len(by_levels) % len(MARKERS)]  # markers tell colours apart in grey
-            by_levels[key] = Encoding(colour, DASHES[place % len(DASHES)], marker)
-        result[cell.id] = by_levels[key]
-    return result
-
-
-def with_factors(manifest: Manifest, names: Iterable[str]) -> Manifest:
-    """The manifest with these factors alone."""
-    return replace(manifest, factors={name: manifest.factors[name] for name in names})
-
-
-def handle(encoding: Encoding, line: bool = True, marker: bool = True) -> Line2D:
-    """The entry of a legend, with a line, a marker, or both."""
-    look = encoding if marker else encoding._replace(marker="")
-    return Line2D([], [], color=look.colour, ls=look.dash if line else "", marker=look.marker)
+        variant = str([cell.levels[name] for name in manifest.factors if name != RUNG])
+        factor, level = changes.get(cell.id, ("", ""))
+        colour_of.setdefault(variant, palette.get((factor, formatting.show(level)), INK))
+        variants[cell.id] = variant
+    by_colour: dict[str, list[str]] = {}
+    for variant, colour in colour_of.items():
+        by_colour.setdefault(colour, []).append(variant)
+    most = max(map(len, by_colour.values()))
+    encoding_of = {}
+    for slot, (colour, group) in enumerate(by_colour.items()):
+        for place, variant in enumerate(group):
+            marker = MARKERS[(slot * most + place) % len(MARKERS)]
+            encoding_of[variant] = Encoding(colour, DASHES[place % len(DASHES)], marker)
+    return {cell: encoding_of[variant] for cell, variant in variants.items()}
 
 
 def title(manifest: Manifest) -> str:
@@ -131,11 +128,21 @@ def save(figure: Figure, folder: Path, name: str, stamp: dict[str, str], kinds: 
     for kind in kinds:
         buffer = io.BytesIO()
         metadata = {**stamp, VARYING[kind]: None}
-        with matplotlib.rc_context(RC):
+        with matplotlib.rc_context(RC), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing from font")  # `missing_letters` says it once
             figure.savefig(buffer, format=kind, dpi=DPI if kind == "png" else "figure", metadata=metadata)
         figure.set_layout_engine("none")  # keep the layout: computing it again takes most of the time
         files.append(write_atomic(folder / f"{name}.{kind}", buffer.getvalue()))
     return sorted(files)
+
+
+def missing_letters(figure: Figure) -> set[str]:
+    """The letters in a figure that no font of the style has; they are drawn as boxes."""
+    letters = set("".join(text.get_text() for text in figure.findobj(Text))) - {"\n"}
+    for family in RC["font.family"]:
+        charmap = get_font(findfont(family)).get_charmap()
+        letters = {letter for letter in letters if ord(letter) not in charmap}
+    return letters
 
 
 def write_in(axis: Axes, text: str) -> None:

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import pandas
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, formatting
@@ -41,14 +42,12 @@ def table(case: Case) -> pandas.DataFrame | None:
         row = effect._asdict() | {"facet": facet, "name": change_name(manifest, effect), "start": start["mean"]}
         rows.append(row | {"result": captions.result(effect, places, manifest)})
     result = pandas.DataFrame(rows).reindex(columns=COLUMNS).fillna({"factor": "", "level": "", "verdict": ""})
-    kind = (
-        "a step from the values above it"
-        if manifest.design == "cumulative"
-        else "one change to the configuration on top"
-    )
+    bar = "one change to the configuration on top"
+    if manifest.design == "cumulative":
+        bar = "a step from the values above it"
     intervals = captions.simultaneous(case.effects)
-    mark = f"a bar: {kind}; whiskers: {intervals}; filled: decided, blue: better, orange: worse"
-    result.attrs = {"caption": [mark, *captions.closing(case)]}
+    caption = f"a bar: {bar}; whiskers: {intervals}; filled: decided, blue: better, orange: worse"
+    result.attrs = {"caption": [caption, *captions.closing(case)]}
     return result
 
 
@@ -64,24 +63,28 @@ def change_name(manifest: Manifest, effect: Any) -> str:
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
-    """Bars from where a change starts to where it ends."""
+    """A row per bar, below the point where the first one starts."""
     figure, panels = page.rows(table)
     for axis, rows in panels:
         for row in named_rows(rows):
-            colour = style.VERDICTS.get(row.verdict, style.MUTED)
             if row.kind == "first":
                 axis.axvline(row.start, color=style.MUTED, lw=0.6, ls=(0, (4, 3)), zorder=0)
-                axis.plot(row.start, row.Index, "o", color=colour)
+                axis.plot(row.start, row.Index, "o", color=style.INK)
             elif row.verdict != "withheld" and math.isfinite(row.mean):
-                inside = colour if row.verdict in evidence.DECIDED else "white"
-                look: dict[str, Any] = {"color": inside, "edgecolor": colour, "ecolor": style.INK, "capsize": 2}
-                axis.barh(row.Index, row.mean, 0.56, row.start, xerr=ends(row), **look)
-                if row.kind == "step":  # where the next bar starts
-                    axis.plot(
-                        [row.start + row.mean] * 2, [row.Index, row.Index + 1], color=style.MUTED, lw=0.6, zorder=1
-                    )
+                draw_bar(axis, row)
         axis.margins(x=0.06)
     return figure
+
+
+def draw_bar(axis: Axes, row: Any) -> None:
+    """A bar from where a change starts to where it ends, with its interval, filled if it is decided."""
+    colour = style.VERDICTS.get(row.verdict, style.MUTED)
+    inside = colour if row.verdict in evidence.DECIDED else "white"
+    look: dict[str, Any] = {"color": inside, "edgecolor": colour, "ecolor": style.INK, "capsize": 2}
+    axis.barh(row.Index, row.mean, 0.56, row.start, xerr=ends(row), **look)
+    if row.kind == "step":  # where the next bar starts
+        end = row.start + row.mean
+        axis.plot([end, end], [row.Index, row.Index + 1], color=style.MUTED, lw=0.6, zorder=1)
 
 
 KIND = Kind("how each step or single change moves the metric", table, draw, most=64)

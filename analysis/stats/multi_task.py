@@ -21,43 +21,50 @@ from ablate.runs.study import Study
 
 
 class Crossed(NamedTuple):
-    """Variants by tasks: names of both, ids of cells, scaled scores (seeds by cells), number of diverged runs."""
+    """Scaled scores, seeds by (variant, task); diverged runs by (variant, task); the reference among the variants."""
 
-    variants: list[str]
-    tasks: list[str]
-    cells: dict[tuple[str, str], str]
     scores: pandas.DataFrame
+    diverged: dict[tuple[str, str], int]
     reference: str
-    diverged: dict[str, int]
+
+    @property
+    def variants(self) -> list[str]:
+        """The variants in the order of the plan."""
+        return list(self.scores.columns.unique(0))
+
+    @property
+    def tasks(self) -> list[str]:
+        """The tasks in the order of the plan."""
+        return list(self.scores.columns.unique(1))
 
 
 def crossed(study: Study) -> Crossed | None:
     """The study as variants by tasks, with scaled scores; None with fewer than two of either, or without yardsticks."""
     manifest = study.manifest
     by_task = task_factors(manifest)
-    cells: dict[tuple[str, str], str] = {}
+    if not by_task:
+        return None
     scores = evidence.scores(study)
+    is_diverged = study.runs["status"] == "diverged"
     scaled = {}
-    reference = ""
+    diverged = {}
+    references = []
     for cell in manifest.cells:
         names = {name: naming.named(manifest, level, name) for name, level in cell.levels.items()}
         variant = " + ".join(text for name, text in names.items() if name not in by_task)
         task = " + ".join(names[name] for name in by_task)
-        cells[variant, task] = cell.id
-        if cell.reference and not reference:
-            reference = variant
         slope_and_offset = scale(manifest, cell)
         if slope_and_offset is None:
             return None
         slope, offset = slope_and_offset
-        scaled[cell.id] = slope * scores[cell.id] + offset
-    variants = list(dict.fromkeys(variant for variant, _ in cells))
-    tasks = list(dict.fromkeys(task for _, task in cells))
-    if not by_task or len(variants) < 2 or len(cells) < len(variants) * len(tasks):
+        scaled[variant, task] = slope * scores[cell.id] + offset
+        diverged[variant, task] = int((is_diverged & (study.runs["cell"] == cell.id)).sum())
+        if cell.reference:
+            references.append(variant)
+    result = Crossed(pandas.DataFrame(scaled), diverged, "")
+    if len(result.variants) < 2 or len(scaled) < len(result.variants) * len(result.tasks):
         return None
-    lost = study.runs.loc[study.runs["status"] == "diverged", "cell"].value_counts()
-    diverged = {cell: int(lost.get(cell, 0)) for cell in scaled}
-    return Crossed(variants, tasks, cells, pandas.DataFrame(scaled), reference or variants[0], diverged)
+    return result._replace(reference=[*references, result.variants[0]][0])
 
 
 def task_factors(manifest: Manifest) -> list[str]:
@@ -102,26 +109,22 @@ def interactions(study: Crossed) -> pandas.DataFrame:
         for task in study.tasks:
             groups = [values if name == task else weight_of_others * values for name, values in gains.items()]
             estimate = evidence.welch(groups)
-            low = math.nan
-            high = math.nan
-            p = math.nan
-            if estimate.n >= MIN_SEEDS:
-                low, high = evidence.interval(estimate, level)
-                p = evidence.p_value(estimate)
             gain = float(gains[task].mean()) if len(gains[task]) else math.nan
             row = {"variant": variant, "task": task, "n": estimate.n, "gain": gain, "others": gain - estimate.mean}
-            rows.append(row | {"mean": estimate.mean, "low": low, "high": high, "p": p})
+            row |= {"mean": estimate.mean, "low": math.nan, "high": math.nan, "p": math.nan}
+            if estimate.n >= MIN_SEEDS:
+                row["low"], row["high"] = evidence.interval(estimate, level)
+                row["p"] = evidence.p_value(estimate)
+            rows.append(row)
     table = pandas.DataFrame(rows)
     return table.assign(p_bonferroni=evidence.bonferroni(table["p"].to_numpy(float), len(table)))
 
 
 def gains_of(study: Crossed, variant: str, task: str) -> np.ndarray:
     """The scaled gains (seeds,) of a variant over the reference on a task; none if one of them lost more runs."""
-    cell = study.cells[variant, task]
-    reference_cell = study.cells[study.reference, task]
-    if study.diverged[cell] != study.diverged[reference_cell]:
+    if study.diverged[variant, task] != study.diverged[study.reference, task]:
         return np.empty(0)
-    gains: np.ndarray = (study.scores[cell] - study.scores[reference_cell]).dropna().to_numpy(float)
+    gains: np.ndarray = (study.scores[variant, task] - study.scores[study.reference, task]).dropna().to_numpy(float)
     return gains
 
 
@@ -131,14 +134,13 @@ def ranks(study: Crossed) -> pandas.DataFrame:
     Variants with more diverged runs on a task rank behind those with fewer; those without any score rank last.
     """
     means = study.scores.mean()
-    columns = {}
+    table = pandas.DataFrame({"variant": study.variants})
     for task in study.tasks:
         keys = []
         for variant in study.variants:
-            cell = study.cells[variant, task]
-            keys.append((math.isnan(means[cell]), study.diverged[cell], -np.nan_to_num(means[cell])))
+            mean = means[variant, task]
+            keys.append((math.isnan(mean), study.diverged[variant, task], -np.nan_to_num(mean)))
         order = sorted(set(keys))
-        columns[task] = stats.rankdata([order.index(key) for key in keys])
-    table = pandas.DataFrame({"variant": study.variants} | columns)
-    ordered = table.assign(mean_rank=table[study.tasks].mean(axis=1)).sort_values("mean_rank", kind="stable")
-    return ordered.reset_index(drop=True)
+        table[task] = stats.rankdata([order.index(key) for key in keys])
+    table["mean_rank"] = table[study.tasks].mean(axis=1)
+    return table.sort_values("mean_rank", kind="stable", ignore_index=True)

@@ -1,6 +1,5 @@
 """All figures: which a study has, the user's changes, sizes, equal bytes."""
 
-import dataclasses
 import hashlib
 import re
 import warnings
@@ -13,7 +12,8 @@ import pandas
 import pytest
 from analysed_studies import case
 from conftest import ROOT
-from fake_studies import TASK, a_manifest, fabricate
+from drawn_figures import drawn
+from fake_studies import a_manifest, fabricate
 from matplotlib.text import Text
 from PIL import Image
 from shown_studies import FFN, claim
@@ -23,7 +23,7 @@ from ablate.config.groups import FIGURES
 from ablate.runs.kept_tables import read_tables
 from ablate.runs.study import load_study
 from analysis import figures
-from analysis.case import Case, case_of
+from analysis.case import case_of
 from analysis.case.figures_yaml import Edits
 from analysis.figures import style
 from analysis.figures.kind import page_of
@@ -46,13 +46,12 @@ BASIC = {"effects", "seeds", "curves"}
         (GLU | {"norm": ["ln", "rms"]}, {"design": "cumulative"}, "waterfall"),
         (GLU | {"norm": ["ln", "rms"]}, {"design": "leave_one_out"}, "waterfall"),
         (GLU | {"norm": ["ln", "rms"]}, {"design": "one_at_a_time"}, "waterfall"),
-        (GLU, {"status": lambda levels, seed: "diverged" if seed else "done"}, "divergence"),
         ({"ffn": ["mlp", "gelu", "swiglu"]}, {"claims": CLAIMS}, "claims"),
         (GLU, {"mirror": MIRROR}, "mirror"),
         (GLU, {"mirror": MIRROR | {"metric": "BLEU"}}, ""),
         (GLU, {"mirror": MIRROR | {"series": [{"of": {"ffn": "swiglu"}}, {"of": {"ffn": "mlp"}}]}}, ""),
         ({"optim.lr": [1e-3, 1e-2]}, {}, "sensitivity"),
-        ({"model.layers": [2, 4]}, {}, "depth"),
+        ({"model.layers": [2, 4]}, {}, "sensitivity"),
         ({"model.dim": [32, 64]}, {}, "width"),
     ],
 )
@@ -91,15 +90,6 @@ def test_the_same_tables_give_the_same_bytes(tmp_path: Path) -> None:
     assert "simultaneous 95 % intervals" in caption[0]
 
 
-def test_captions_are_drawn_where_the_user_wants_them(tmp_path: Path) -> None:
-    shown = case(tmp_path, GLU)
-    table = figures.tables(shown)["effects"]
-    for is_wanted in (False, True):
-        page = page_of(shown.study.manifest, Edits(caption=is_wanted))
-        words = figures.KINDS["effects"].draw(table, page).get_suptitle().replace("\n", " ")
-        assert (table.attrs["caption"][0] in words) == is_wanted
-
-
 UNENDED = {"status": lambda levels, seed: ["diverged", "failed", "running"][seed]}
 LONG = {"ffn": [f"a-rather-long-name-of-a-variant-{i}" for i in range(5)]}
 LOST = {"claims": CLAIMS, "status": lambda levels, seed: "diverged" if levels["ffn"] == "gelu" and not seed else "done"}
@@ -119,7 +109,7 @@ LOST = {"claims": CLAIMS, "status": lambda levels, seed: "diverged" if levels["f
 )
 def test_no_figure_warns_and_no_text_leaves_it(tmp_path: Path, factors: Any, options: Any, edits: Any) -> None:
     shown = case(tmp_path, factors, every=200, **options)
-    page = page_of(shown.study.manifest, Edits(caption=True, **edits))
+    page = page_of(shown.study.manifest, Edits(**edits))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for name, table in figures.tables(shown).items():
@@ -195,25 +185,10 @@ def test_rows_are_in_the_order_of_the_user(tmp_path: Path) -> None:
     ]
 
 
-def test_of_too_many_cells_the_best_of_each_metric_are_shown(tmp_path: Path) -> None:
-    tasks = {"f0": TASK, "f1": TASK | {"name": "copy", "metrics": {"accuracy": "max"}, "shares": ["accuracy"]}}
-    factors = {"ffn": [f"v{i}" for i in range(40)], "data": ["stdlib", "copy"]}
-
-    def score(levels: dict[str, Any], seed: int) -> float:
-        return 0.2 + 0.01 * int(levels["ffn"][1:]) + 0.001 * seed
-
-    def task(levels: dict[str, Any]) -> str:
-        return "f0" if levels["data"] == "stdlib" else "f1"
-
-    shown = case(tmp_path, factors, score=score, task=task, tasks=tasks)
-    table = figures.tables(shown, Edits(figures=["seeds"]))["seeds"]
-    assert "24 of 80 configurations shown" in table.attrs["caption"][-1]
-    numbers: dict[str, list[int]] = {"f0": [], "f1": []}
-    for cell in shown.study.manifest.cells:
-        if cell.id in set(table["cell"]):
-            numbers[cell.task].append(int(cell.levels["ffn"][1:]))
-    assert sorted(numbers["f0"]) == list(range(12))
-    assert sorted(numbers["f1"]) == list(range(28, 40))
+def test_of_too_many_configurations_the_first_are_shown(tmp_path: Path) -> None:
+    table = figures.tables(case(tmp_path, {"ffn": [f"v{i}" for i in range(40)]}), Edits(figures=["seeds"]))["seeds"]
+    assert set(table["cell"]) == {f"c{i}" for i in range(24)}
+    assert "24 of 40 configurations shown" in table.attrs["caption"][-1]
 
 
 def test_of_too_many_effects_those_that_are_decided_are_shown(tmp_path: Path) -> None:
@@ -239,35 +214,41 @@ def test_zero_finished_runs_are_said(tmp_path: Path) -> None:
     assert tables["effects"]["result"].tolist() == ["undecided: no seed has every run it needs"]
 
 
+def test_configurations_of_several_strata_have_markers_of_their_own_in_one_legend(tmp_path: Path) -> None:
+    factors = {"ffn": FFN, "model.dim": [32, 64], "optim.lr": [1e-3, 1e-2]}
+    manifest = case(tmp_path, factors).study.manifest
+    encodings = style.encodings(manifest, style.colours(manifest)).values()
+    assert len({(encoding.colour, encoding.marker) for encoding in encodings}) == 16
+
+
+def test_letters_that_no_font_has_are_named_once_and_warn_never(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "figures.yaml").write_text("labels: {mlp: \U000ffffd 学习}\nsubset: {figures: [effects, seeds]}\n")
+    shown = case_of(load_study(tmp_path, fabricate(tmp_path, GLU)), tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figures.write(shown, tmp_path)
+    printed = capsys.readouterr().out
+    assert printed.count("no installed font has") == 1
+    assert "\U000ffffd" in printed
+
+
 def test_importing_figures_changes_no_global_setting(tmp_path: Path) -> None:
     before = dict(matplotlib.rcParams)
     figures.plot(case(tmp_path, GLU), "effects")
     assert dict(matplotlib.rcParams) == before
 
 
-def renamed(shown: Case, labels: dict[str, str]) -> pandas.DataFrame:
-    folder = shown.folder / "labels"
-    folder.mkdir(exist_ok=True)
-    (folder / "figures.yaml").write_text(f"labels: {labels}\n")
-    return figures.tables(case_of(shown.study, folder))["effects"]
-
-
 def test_a_figure_of_their_own_is_drawn_with_the_users_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def ranges(shown: Case) -> pandas.DataFrame:
-        table = shown.cells[["cell", "mean"]]
-        table.attrs["caption"] = ["a dot: the mean"]
-        return table
-
     def draw(table: pandas.DataFrame, page: figures.Page) -> Any:
         figure = page.figure(table, 1.0)
         figure.subplots().plot(table["mean"], range(len(table)), "o")
         return figure
 
-    monkeypatch.setitem(figures.KINDS, "ranges", figures.Kind("means", ranges, draw))
-    shown = dataclasses.replace(Edits(), figures=["ranges"], levels={"ffn": ["swiglu"]})
-    table = figures.tables(case(tmp_path, GLU), shown)["ranges"]
-    assert len(table) == 1
-    assert table.attrs["caption"] == ["a dot: the mean", table.attrs["caption"][1]]
-    assert figures.plot(case(tmp_path / "again", GLU), "ranges").axes[0].lines
+    kind = figures.Kind("means", lambda case: case.cells[["cell", "mean"]], draw)
+    monkeypatch.setitem(figures.KINDS, "ranges", kind)
+    _, figure = drawn("ranges", case(tmp_path, GLU), levels={"ffn": ["swiglu"]})
+    assert [len(line.get_xdata()) for line in figure.axes[0].lines] == [1]
