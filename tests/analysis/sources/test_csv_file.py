@@ -139,7 +139,7 @@ def test_statuses(tmp_path: Path) -> None:
 
 def test_a_metric_without_a_split_is_drawn_like_any_other(tmp_path: Path) -> None:
     lines = []
-    for cell, seed, step in itertools.product("ab", range(4), (0, 10)):
+    for cell, seed, step in itertools.product("ab", range(4), (0, 5, 10)):
         lines.append(f"{cell},{seed},{step},{0.5 + 0.01 * step + 0.02 * seed}")
     study = read(tmp_path, "\n".join(["cell,seed,step,accuracy", *lines]))
     case = case_of(study, tmp_path)
