@@ -16,7 +16,8 @@ import yaml
 
 from ablate.config.citations import papers, short
 from ablate.config.groups import CONF, description, groups, read_groups
-from ablate.config.schema import SECTIONS, VARIED, Config, choices_of, options_of, range_of, types_of
+from ablate.config.read_config import expected
+from ablate.config.schema import SECTIONS, VARIED, Config, types_of
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 WRITTEN = "<!-- written by `make catalogue`: edit conf/ instead -->"
@@ -52,8 +53,6 @@ TITLES = {
     "seed": "Seeds",
 }
 INNER = ("_target_",)  # internal keys
-LISTS = (list[str], list[int], list[float])
-TYPES: dict[Any, str] = {bool: "true, false", str: "a name"} | dict.fromkeys(LISTS, "a list")
 # Settings of model forms and optimisers that are keys of the base schema.
 FRAMED = {(section, field.name) for section, frame in SECTIONS.items() for field in dataclasses.fields(frame)}
 LINE = re.compile(r"( *)([\w.]+):(?: (.*?))?(?: +# (.*))?$")
@@ -157,18 +156,7 @@ def _keys(section: str) -> Iterator[tuple[str, str]]:
     for name, hint in hints.items():
         hidden = {*INNER, *SECTIONS, *VARIED, "data", "track", "unread"} if not section else set(INNER)
         if name not in hidden:
-            yield f"{section}.{name}".lstrip("."), _takes(hint)
-
-
-def _takes(hint: Any) -> str:
-    option = options_of(hint)[0]
-    low, high = range_of(option)
-    texts = [f"`{choice}`" for choice in choices_of(hint)]
-    if low is not None:
-        texts.append(f"≥ {low:,}" if high is None else f"{low:,} to {high:,}")
-    elif option in TYPES:
-        texts.append(TYPES[option])
-    return ", ".join(texts)
+            yield f"{section}.{name}".lstrip("."), "" if hint is Any else expected(hint)
 
 
 def _settings(name: str, file: Path, group: str) -> str:

@@ -17,14 +17,14 @@ from ablate.config.schema import (
     Config,
     choices_of,
     options_of,
-    range_of,
     typed,
     types_of,
 )
 from ablate.formatting import nearest, show
 
 COMPONENTS = (*VARIED, "data")  # whose schema is a constructor
-KINDS = {int: "a whole number", float: "a number", bool: "true or false"}
+KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", list[str]: "a list of names"}
+KINDS[list[Any]] = "a list of values"
 
 
 def check(config: Config) -> list[Problem]:
@@ -50,7 +50,7 @@ def read_config(plain: dict[str, Any], reference: dict[str, Any]) -> tuple[Confi
             top_level[key] = value
         else:
             values[key] = value
-            problems.append(Problem(key, f"no such key; there are {', '.join(sorted(KEYS))}"))
+            problems.append(Problem(key, "no such key"))
     values |= read_fields(Config, top_level, reference, "", problems)
     return typed(values), problems
 
@@ -60,17 +60,10 @@ def read_section(
 ) -> dict[str, Any]:
     """The values of a section; those beyond its schema are for the constructor of a model form or optimiser."""
     types = types_of(SECTIONS[section])
-    read = read_fields(SECTIONS[section], values, reference, f"{section}.", problems)
     if section not in WITH_ARGUMENTS:
         for name in values.keys() - types.keys():
             problems.append(Problem(f"{section}.{name}", f"no such key; there are {', '.join(sorted(types))}"))
-    betas = read.get("betas")
-    if isinstance(betas, list) and (len(betas) != 2 or not all(0 <= beta < 1 for beta in betas)):
-        problems.append(Problem(f"{section}.betas", f"{betas} must be two numbers in [0, 1)"))
-    lengths = read.get("lengths") or []
-    if len(set(lengths)) < len(lengths) or any(length < 1 for length in lengths):
-        problems.append(Problem(f"{section}.lengths", f"{lengths} must be different lengths, each at least 1"))
-    return read
+    return read_fields(SECTIONS[section], values, reference, f"{section}.", problems)
 
 
 def read_fields(
@@ -85,11 +78,19 @@ def read_fields(
             read[name] = converted(value, types.get(name, Any))
             wrong = numbers_problems(read[name], key)
         except ValueError as error:
-            wrong = [Problem(key, f"{error}{hint_for(key, value)}")]
+            message = str(error)
+            if isinstance(value, list) and len(value) > 1 and takes_sweep(key):
+                message += f"; to compare several write {key}={','.join(map(str, value))}"
+            wrong = [Problem(key, message)]
         if wrong:
             problems += wrong
             read[name] = reference.get(name)
     return read
+
+
+def takes_sweep(key: str) -> bool:
+    """Whether configurations can be compared that differ in a key."""
+    return key.partition(".")[0] not in (*WHOLE, "eval")
 
 
 def converted(value: Any, hint: Any) -> Any:
@@ -98,63 +99,49 @@ def converted(value: Any, hint: Any) -> Any:
         raise ValueError("has no value; write one")
     if hint is Any:
         return value
-    if value is None:
-        if NoneType not in get_args(hint):
-            raise ValueError("cannot be null; write a value")
-        return None
     if str in options_of(hint) and isinstance(value, bool | int | float):
         return str(value).lower() if isinstance(value, bool) else str(value)
     try:
         return msgspec.convert(value, hint, strict=False)
     except msgspec.ValidationError:
-        raise ValueError(mistake(value, hint)) from None
-
-
-def mistake(value: Any, hint: Any) -> str:
-    """What is wrong with a value that is not of its key's type."""
-    option = options_of(hint)[0]
-    choices = choices_of(hint)
-    if get_origin(option) is list:
-        if isinstance(value, list):
-            return f"takes a list of {'names' if option == list[str] else 'numbers'}"
-        return "takes a list; write [...]"
-    if isinstance(value, list | dict) or option is str:
-        return "takes one value"
-    if get_origin(option) is Literal:
-        meant = nearest(str(value), choices)
+        meant = nearest(str(value), choices_of(hint))
         hint_of_choice = f"; did you mean {meant}?" if meant else ""
-        return f"must be one of {', '.join(choices)}; not {show(value) or 'nothing'}{hint_of_choice}"
-    if value in ("None", "none") and NoneType in get_args(hint):
-        return f"{value!r} is not {KINDS[getattr(option, '__origin__', option)]}; write null for none"
-    return wrong_number(value, option, choices)
+        raise ValueError(f"must be {expected(hint)}, not {value_words(value)}{hint_of_choice}") from None
 
 
-def wrong_number(value: Any, option: Any, choices: list[str]) -> str:
-    """What is wrong with a value that is no number of a range, nor one of the words that the key also takes."""
-    kind = getattr(option, "__origin__", option)
-    low, high = range_of(option)
-    if choices and kind is bool:
-        return f"must be {', '.join(choices)}, true or false, not {value!r}"
-    if choices:
-        return f"must be {', '.join(choices)} or {KINDS[kind]} ≥ {low}, not {value!r}"
-    try:
-        number = msgspec.convert(value, kind, strict=False)
-    except msgspec.ValidationError:
-        return f"{value!r} is not {KINDS[kind]}"
-    if isinstance(number, float) and not math.isfinite(number):
-        return f"{number} is not a number to compute with; write a finite one"
-    most = "" if high is None else f" and ≤ {readable_number(high)}"
-    return f"must be ≥ {low:g}{most}, not {readable_number(number)}"
+def expected(hint: Any) -> str:
+    """What a key of an annotated type takes, in words: "a whole number ≥ 1 or auto"."""
+    options: list[str] = []
+    for option in options_of(hint):
+        if get_origin(option) is Literal:
+            options += get_args(option)
+        elif option in KINDS:
+            options.append(KINDS[option])
+        else:
+            options.append(in_range(option))
+    if NoneType in get_args(hint):
+        options.append("null")
+    return " or ".join(options) if len(options) < 3 else f"one of {', '.join(options)}"
 
 
-def hint_for(key: str, value: Any) -> str:
-    """What to write for a key that takes one value and got a mapping, or a list, whose values may be compared."""
-    if isinstance(value, dict):
-        return f"; write {key}=VALUE"
-    is_swept = key.partition(".")[0] not in (*WHOLE, "eval") and key != "optim.betas"
-    if not is_swept or not isinstance(value, list) or len(value) < 2:
-        return ""
-    return f"; to compare several write {key}={','.join(map(str, value))}"
+def in_range(option: Any) -> str:
+    """An annotated type in words: its own, or a number with its range."""
+    limits = option.__metadata__[0]
+    if limits.description:
+        return str(limits.description)
+    text = KINDS[option.__origin__]
+    if limits.ge is not None:
+        text += f" ≥ {limits.ge:g}"
+    if limits.le is not None:
+        text += f" and ≤ {readable_number(limits.le)}"
+    return text
+
+
+def value_words(value: Any) -> str:
+    """A value in an error message."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return readable_number(value)
+    return "a mapping" if isinstance(value, dict) else show(value) or "nothing"
 
 
 LARGEST = 10**9  # the largest size or number of steps

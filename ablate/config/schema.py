@@ -33,6 +33,11 @@ UpToMillion = Annotated[int, Meta(ge=1, le=1_000_000)]
 SeedCount = Annotated[int, Meta(ge=1, le=MOST_SEEDS)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Auto = Literal["auto"]
+Betas = Annotated[
+    list[Annotated[float, Meta(ge=0, lt=1)]],
+    Meta(min_length=2, max_length=2, description="a list of two numbers in [0, 1)"),
+]
+Lengths = Annotated[list[Positive], Meta(description="a list of whole numbers ≥ 1")]
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,7 @@ class Optim:
 
     _target_: str = MISSING
     lr: Annotated[float, Meta(ge=1e-12, le=1000)] = MISSING
-    betas: list[float] | None = MISSING
+    betas: Betas | None = MISSING
     weight_decay: NotNegative = MISSING
     grad_clip: Annotated[float, Meta(ge=1e-12)] | None = MISSING  # the largest norm; null: gradients are not clipped
     warmup: Annotated[int, Meta(ge=0)] = MISSING
@@ -100,7 +105,7 @@ class Eval:
     tokens: Positive = MISSING  # tokens of the test split, evaluated at the last step
     # Evaluations during training use this share of `tokens`, for validation.
     val_share: Annotated[float, Meta(ge=1e-6, le=1)] = MISSING
-    lengths: list[int] = MISSING  # lengths besides training's at which the trained model is tested
+    lengths: Lengths = MISSING  # lengths besides training's at which the trained model is tested
 
 
 @dataclass(frozen=True)
@@ -261,9 +266,3 @@ def choices_of(hint: Any) -> list[str]:
         if get_origin(option) is Literal:
             choices += get_args(option)
     return choices
-
-
-def range_of(option: Any) -> tuple[float | None, float | None]:
-    """The smallest and the largest number of an annotated type; None without one."""
-    annotations = getattr(option, "__metadata__", ())
-    return (annotations[0].ge, annotations[0].le) if annotations else (None, None)

@@ -16,7 +16,8 @@ from ablate.config.errors import Problem
 from ablate.config.files import DEEPEST
 from ablate.config.groups import Groups
 from ablate.config.hydra_parser import parser
-from ablate.config.schema import KEYS, PLACED, SECTIONS, WHOLE
+from ablate.config.read_config import takes_sweep
+from ablate.config.schema import KEYS, PLACED, SECTIONS
 from ablate.config.unknown_keys import instead_of_word, unknown_section
 from ablate.formatting import instead, split
 
@@ -170,11 +171,6 @@ def swept_values(override: Override, text: str) -> list[Any]:
     if not values:
         raise ValueError("has no values")
     return values
-
-
-def takes_sweep(key: str) -> bool:
-    """Whether configurations can be compared that differ in a key."""
-    return key.partition(".")[0] not in (*WHOLE, "eval")
 
 
 def refuse_sweep(key: str, text: str) -> None:

@@ -135,7 +135,7 @@ AT_ONCE = "design=one_at_a_time"
 FFNS = "ffn=mlp,gelu,swiglu"
 REFUSED = [
     (["norm=ln,rms(train.steps=9)"], "norm=rms(train.steps=9): train.steps cannot come with a level; only components"),
-    (["norm=ln,rms(optim.lr=)"], "norm=rms(optim.lr=): optim.lr: '' is not a number"),
+    (["norm=ln,rms(optim.lr=)"], "norm=rms(optim.lr=): optim.lr: must be a number ≥ 1e-12 and ≤ 1000, not nothing"),
     (["norm=ln,rms(optim.lr=${seeds})"], "${seeds} stands for a value; write the value itself"),
     (["norm=ln,rms(optim.betas=0.8,0.9)"], "0.9 has no name; parentheses after a variant hold"),
     (["norm=ln,rms(optim.lrr=1)"], "norm=rms(optim.lrr=1): optim.lrr: no such key; did you mean optim.lr?"),

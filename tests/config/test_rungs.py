@@ -84,8 +84,8 @@ def test_rungs_of_a_sixteenth_of_the_compute_have_twice_as_many_seeds(manifest: 
     [
         (["parametrization=standard"], "design: ladder carries the learning rate over widths by parametrization=mup"),
         (["model.dim=64,128"], "model.dim: is that of the top rung with design=ladder; write one value"),
-        (["ladder=2"], "ladder: must be ≥ 3 and ≤ 8, not 2"),
-        (["model.layers=-2"], "model.layers: must be ≥ 1"),
+        (["ladder=2"], "ladder: must be a whole number ≥ 3 and ≤ 8, not 2"),
+        (["model.layers=-2"], "model.layers: must be a whole number ≥ 1"),
         (["match=flops_total"], "design: ladder sets the steps of each rung; leave match=flops_total out"),
         (["seeds=auto"], "design: ladder and seeds=auto do not go together; write seeds=8, say"),
         (

@@ -251,7 +251,7 @@ def test_a_mirror_is_kept_in_the_manifest_and_changes_no_run(folder):
 
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [
-    ({"model": {"layers": "two"}}, "mine.yaml: model.layers: 'two' is not a whole number"),
+    ({"model": {"layers": "two"}}, "mine.yaml: model.layers: must be a whole number ≥ 1 and ≤ 1000, not two"),
     ({"factors": {"ffn": ["mlp", "swigloo"]}, "claims": None}, "mine.yaml: ffn=swigloo: no such ffn"),
     ({"factors": {"norm": ["group(8"]}, "claims": None}, "mine.yaml: norm=group(8: cannot be read; quote a level"),
     ({"factors": {"ffn": "mlp"}, "claims": None}, "mine.yaml: factors.ffn: must be a list of levels; write [first, "),
@@ -263,7 +263,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"tiers": {"tall": {"norm.epz": 1}}}, "mine.yaml: tiers.tall.norm.epz: no such key; did you mean norm.eps?"),
     (
         {"tiers": {"tall": {"train": {"steps": "many"}}}},
-        "mine.yaml: tiers.tall.train.steps: 'many' is not a whole number",
+        "mine.yaml: tiers.tall.train.steps: must be a whole number ≥ 1, not many",
     ),
     (
         {"design": "one_at_a_time", "claims": {"both": BOTH}},

@@ -159,7 +159,7 @@ def test_divergence_is_not_waited_for(plan, sweep):
     ("overrides", "message"),
     [
         (["seeds=auto", "confirm=8"], "seeds: auto and confirm do not go together"),
-        (["seeds=auto", "seeds_max=4"], "seeds_max: must be ≥ 5"),
+        (["seeds=auto", "seeds_max=4"], "seeds_max: must be a whole number ≥ 5"),
         (["seeds=auto", "seed.init=0", "seed.data=0"], "all seeds would be one run"),
         (["seeds_max=8"], "seeds_max: is the most that seeds=auto adds; write it too"),
         (["seeds=often"], "seeds=auto; not 'often'"),

@@ -276,7 +276,7 @@ def test_a_study_that_was_trained_without_tuning_is_not_tuned_later(plan):
         (["norm=ln,none", "tune.key=norm.eps", GRID], "tune.key: none has no norm.eps"),
         (["tune.key=optim.lr", "tune.values=[1e-3,1e-3]"], "tune.values: .* at least two different values"),
         (["tune.key=optim.lr", "tune.values=[1e-3,fast]"], "tune.values: 'fast' is not a value of optim.lr"),
-        (["tune.key=optim.lr", "tune.values=[1e-3,-1]"], "optim.lr: must be ≥ 1e-12 .*not -1.0"),
+        (["tune.key=optim.lr", "tune.values=[1e-3,-1]"], "optim.lr: must be a number ≥ 1e-12 .*not -1.0"),
         ([GRID], "tune.key: is not given"),
         (["tune.key=ffn.bias", "tune.values=[true,false]", "tune.extend=true"], "tune.extend: goes on by"),
         (["tune.key=ffn.bias", "tune.values=[true,false]", "tune.rule=one_se"], "tune.rule: one_se needs numbers"),

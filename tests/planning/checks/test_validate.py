@@ -170,7 +170,7 @@ def test_a_user_package_adds_a_variant_to_any_group(tmp_path, monkeypatch, untri
     assert len(mine) == len(used) and len({run.path for run in plan.manifest.runs}) == 1 + len(used)
     for group, cell in zip(used, mine, strict=True):
         assert cell.levels[group] == "mine" and cell.params == built_in.params and cell.shared_draws == 1
-    for given, told in {"user=[]": "add user=.my_package.", "user=my_parts": "user: takes a list"}.items():
+    for given, told in {"user=[]": "add user=.my_package.", "user=my_parts": "user: must be a list of names"}.items():
         with pytest.raises(PlanError, match=told) as refused:
             plan_study((sweep[0], given, *rest), conf)
         assert len(refused.value.problems) == 1, "what follows from a wrong package is not said"
