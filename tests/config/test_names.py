@@ -37,12 +37,6 @@ def test_a_name_with_nothing_behind_it_is_refused(key: str, hint: str, tmp_path:
     assert problems(tmp_path, f"{key}: a name\n") == [f"names {key}, which no file of the folder has; {hint}"]
 
 
-def test_a_study_file_that_cannot_be_read_does_not_matter(tmp_path: Path) -> None:
-    (tmp_path / "experiment").mkdir()
-    (tmp_path / "experiment" / "broken.yaml").write_text("norm: [")
-    assert problems(tmp_path, "norm.floor: floor\n") == []
-
-
 @pytest.mark.parametrize("name", ["names.yml", "norm/max.yml", "norm/2d.yaml", "norm/a+b.yaml"])
 def test_a_file_whose_name_is_not_read_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "norm").mkdir()
@@ -57,8 +51,3 @@ def test_whoever_forgets_the_folder_of_a_variant_or_a_study_is_reminded() -> Non
         "one of your own is DIR/experiment/zzz.yaml, with --config-dir DIR",
         "one of your own is DIR/norm/zzz.yaml, with --config-dir DIR",
     ]
-
-
-def test_a_names_file_that_cannot_be_read_is_a_line(tmp_path: Path) -> None:
-    [line] = problems(tmp_path, "norm.floor: [\n")
-    assert "names.yaml is not readable as YAML" in line

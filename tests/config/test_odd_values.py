@@ -34,39 +34,24 @@ REFUSED = [
     (["--config-dir=nowhere"], "--config-dir: "),
     # What papers and other libraries call a variant or a key.
     (["norm=ln rms"], "norm=ln rms: is one word; to compare several write norm=ln,rms"),
-    (["norm='ln,rms'"], "norm=ln,rms: is one word; to compare several write norm=ln,rms"),
     (["norm=layernorm"], "norm=layernorm: no such norm; did you mean ln?"),
-    (["ffn=SwiGLU"], "ffn=SwiGLU: no such ffn; did you mean swiglu?"),
     (["model.activation=gelu"], "model.activation: no such key; did you mean ffn?"),
-    (["lr=1e-3"], "lr=1e-3: no such key; did you mean optim.lr?"),
     (["model.d_model=64"], "model.d_model: no such key; did you mean model.dim?"),
     (["wandb.project=mine"], "wandb.project=mine: no such key; did you mean track.project?"),
     (["track=[none,wandb]"], "track=[none,wandb]: takes services, each named once, as in track=[wandb,tensorboard]"),
     (["-m", "track=wandb,none"], "track=wandb,none: takes services, each named once"),
-    (["tune.grid=[1,2]"], "tune.grid: no such key; did you mean tune.values?"),
-    (["seedz=3"], "seedz=3: no such key; did you mean seeds?"),
-    (["optimiser.momentum=1"], "optimiser.momentum=1: no such key; did you mean optim.momentum?"),
     (["größe=4"], "größe=4: no such key; there are"),
     (
         ["data.path=größe.txt"],
         """data.path=größe.txt: cannot be read; if the value is a text, quote it twice: "data.pat""",
     ),
-    (
-        ["data.path=a(1)"],
-        """data.path=a(1): cannot be read; if the value is a text, quote it twice: "data.path='a(1)'\"""",
-    ),
     (["train.seeds=3"], "train.seeds: no such key; did you mean seeds?"),
-    (
-        ["optim.lr=[1e-3,1e-4]"],
-        "optim.lr: must be a number ≥ 1e-12 and ≤ 1000, not [0.001, 0.0001]; to compare several write optim.lr=0.001,0.0001",
-    ),
+    (["train.steps=[7,8]"], "train.steps: must be a whole number ≥ 1, not [7, 8]; to compare several write train"),
     (["norm.eps=[0.1,0.2]"], "norm.eps: [0.1, 0.2] is not of type float; to compare several write norm.eps=0.1,0.2"),
     (["norm=ln", "--seeds", "5"], "--seeds: no such option; write seeds=5"),
     (["norm=ln", "--batch-size", "8"], "--batch-size: no such option; write train.batch_size=VALUE"),
     (["norm=ln", "--frob"], "--frob: no such option; see ablate --help"),
-    (["hydra/launcher=[1,2]"], "hydra/launcher=[1,2]: no such launcher; there are basic, joblib"),
     (["hydra/launcher=nope", "--cfg", "hydra"], "hydra/launcher=nope: no such launcher"),
-    (["norm=nope", "--cfg", "job"], "norm=nope: no such norm"),
     (["--cfg", "everything"], "--cfg: everything is no part of the configuration; write --cfg job or hydra or all"),
     (["design=[true]"], "design: must be one of grid"),
     (["match=param"], "match: must be one of none, params, flops, flops_total, not param; did you mean"),
@@ -74,14 +59,12 @@ REFUSED = [
     (["eval=${model.dim}"], "eval=${model.dim}: is a section of keys; set one of them, as in eval.KEY=VALUE"),
     (["data=memorisation", "data.symbols=999999998"], "data.symbols must be ≤ 10,000,000, not 999999998"),
     (["user=???"], "user: has no value; write one"),
-    (["train.steps=1.5"], "train.steps: must be a whole number ≥ 1, not 1.5"),
     (["confirm=${ffn}"], "confirm: must be a whole number ≥ 1 and ≤ 1000 or null, not a mapping"),
     (["model._target_=ablate.model.norm.LayerNorm"], "model._target_: 'ablate.model.norm.LayerNorm' is no model form"),
     ([f"model.layers={HUGE}"], "model.layers: must be a whole number ≥ 1 and ≤ 1000, not 7.3 × 10^23"),
     (["model.dim=1000000", "model.layers=1000"], "model: would have about 1.2 × 10^16 parameters"),
     (["ffn.hidden=10000000000000"], "ffn.hidden: 1.0 × 10^13 is too large; write 1,000,000,000 at most"),
     ([f"train.steps={HUGE}"], "train.steps: 7.3 × 10^23 is too large"),
-    ([f"eval.lengths=[{HUGE}]"], "eval.lengths: "),
 ]
 
 
@@ -106,11 +89,3 @@ def test_another_name_is_that_of_one_variant():
 def test_the_largest_seed_is_planned(typed, untried):
     small = ("model.dim=16", "model.heads=2", "model.layers=2", "model.share_layers=true")
     assert typed(*small, "seeds=[9007199254740992]", "norm.eps=0.5") == (0, [])
-
-
-def test_a_whole_number_may_have_an_exponent(typed, untried):
-    assert typed("train.steps=2e1", "--cfg", "job") == (0, [])
-
-
-def test_a_configuration_is_shown_whatever_the_order_of_the_words(typed):
-    assert typed("norm=rms", "--cfg", "job", "optim.lr=0.25") == (0, [])

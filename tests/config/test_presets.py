@@ -1,7 +1,6 @@
 """Presets: groups chosen together, before whatever the command line says itself."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from composed import composed
@@ -16,8 +15,6 @@ from ablate.planning.plan import Plan, PlanError, compose_cells
 
 SIZED = ("layers", "heads", "dim", "dropout")
 PRESETS = {name: OmegaConf.to_container(OmegaConf.load(file)) for name, file in sorted(groups()["preset"].items())}
-COMPOSED = sorted({*[*PRESETS][::8], *(name for name, body in PRESETS.items() if LAYERS in str(body))})
-IN_SHORT = ("gemma2", "albert")  # with a pattern over the layers, and without: Hydra takes half a second for each
 
 
 def test_a_preset_chooses_a_whole_model_and_leaves_sizes_and_all_else_alone() -> None:
@@ -50,18 +47,6 @@ def test_another_variant_keeps_what_it_shares_with_the_presets_and_drops_the_res
     assert grouped.model.tie_embeddings is True and grouped.model._target_.endswith(".Encoder")
     # What is dropped for one cell is there for the next.
     assert composed("+preset=gpt2").config.ffn["approximate"] == "tanh"
-
-
-def test_a_setting_of_a_presets_model_form_leaves_with_that_form(tmp_path: Path) -> None:
-    (tmp_path / "preset").mkdir()
-    lines = ["# @package _global_", "# Mine.", "defaults: [override /model: bert]"]
-    lines.append("model: {tie_embeddings: false, stretch: 2}")
-    (tmp_path / "preset" / "mine.yaml").write_text("\n".join(lines))
-    own = composed("+preset=mine", folder=str(tmp_path)).config.as_json()["model"]
-    other = composed("+preset=mine", "model=decoder", folder=str(tmp_path)).config.as_json()["model"]
-    assert own["stretch"] == 2
-    assert "stretch" not in other
-    assert other["tie_embeddings"] is False
 
 
 def test_a_preset_has_a_pattern_over_the_layers_whose_variants_keep_its_settings() -> None:

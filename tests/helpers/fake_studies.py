@@ -266,7 +266,7 @@ def whole(*sections: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "model": {"_target_": "", "layers": 4, "heads": 4, "dim": 64, "dropout": 0.0, "tie_embeddings": True},
         "data": {"context": 64},
         "train": {"steps": STEPS, "batch_size": 16, "eval_every": 50, "log_every": 10, "checkpoint_seconds": 15.0},
-        "optim": {"_target_": "", "lr": 1e-3, "betas": [], "weight_decay": 0.0, "grad_clip": 1.0, "warmup": 0},
+        "optim": {"_target_": "", "lr": 1e-3, "betas": None, "weight_decay": 0.0, "grad_clip": 1.0, "warmup": 0},
         "eval": {"tokens": 1024, "val_share": 1.0, "lengths": [64, 128]},
         "timing": "shared",
         "seed": {},

@@ -6,19 +6,13 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
-import matplotlib
 import pytest
 from conftest import ROOT, SHAPE, STEPS, latest, run_fresh, run_module
-from fake_studies import a_cell, draw_effects_alone
-from omegaconf import OmegaConf
+from fake_studies import draw_effects_alone
 
-from ablate.config.import_path import find_here, start_importing
-from ablate.execution import launcher
-from ablate.execution.pool import Order, line
+from ablate.config.import_path import find_here
 from ablate.planning.checks import child
-from analysis.figures import style
 
 # What libraries look for in a sweep, an analysis and an evaluation, and go on without where they do not find it.
 PROBED = """
@@ -138,10 +132,6 @@ def test_a_module_of_the_user_that_imports_us_finds_its_siblings(tmp_path: Path)
     assert (done.returncode, done.stdout) == (0, "imported\n"), done.stderr
 
 
-def test_a_matplotlibrc_of_the_folder_changes_no_figure() -> None:
-    assert {name for name in matplotlib.rcParams if not name.startswith("backend")} <= style.RC.keys()
-
-
 IS_FOUND = "__import__('importlib.util').util.find_spec({!r}) is not None"
 
 
@@ -162,19 +152,3 @@ def test_a_child_process_finds_the_named_module_alone() -> None:
     with child.one_child():
         assert child.run_in_child(partial(eval, IS_FOUND.format("mine_too")))
         assert not child.run_in_child(partial(eval, IS_FOUND.format("tabulate")))
-
-
-def test_a_job_of_another_launcher_finds_the_named_module_alone(inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its process begins without a command line of ours, and with the current folder where Ray puts it."""
-    sys.path.insert(1, str(inside))
-
-    def run_alone(*_: object) -> str:
-        code = f"{start_importing()}; from importlib.util import find_spec; "
-        code += "print(bool(find_spec('mine_too')), bool(find_spec('tabulate')))"
-        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
-
-    hydra = SimpleNamespace(job=SimpleNamespace(num=0), launcher=SimpleNamespace(_target_="ray"))
-    monkeypatch.setattr(launcher, "run_alone", run_alone)
-    monkeypatch.setattr(launcher.HydraConfig, "get", lambda: hydra)
-    order = Order(results="results", path="cell/run", seed=0, cell=a_cell(), user=["mine_too"])
-    assert launcher.job(OmegaConf.create({"order": line(order)})).split() == ["True", "False"]

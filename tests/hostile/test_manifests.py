@@ -20,17 +20,12 @@ from hostile.arsenal import STUDY, RunCommands, write_sealed
 Manifest = dict[str, Any]
 
 MISTAKES: dict[str, Callable[[Manifest], object]] = {
-    "runs as strings": lambda m: m.update(runs=[run["path"] for run in m["runs"]]),
-    "no runs": lambda m: m.update(runs=[]),
     "no seeds": lambda m: m.pop("seeds"),
     "seeds as texts": lambda m: m.update(seeds=["0"]),
     "a path above": lambda m: m["runs"][0].update(path="../../etc/s0-x"),
-    "a path beside the runs": lambda m: m["runs"][0].update(path="../figures"),
     "an absolute path": lambda m: m["runs"][0].update(path="/etc/passwd"),
     "a study's name above": lambda m: m.update(study="../../../tmp"),
-    "an exchange above": lambda m: m.update(exchange="../../.."),
     "a cell's name above": lambda m: m["cells"][0].update(name="../../etc"),
-    "a cell of no task": lambda m: m["cells"][0].update(task="nothing"),
     "a run of no cell": lambda m: m["runs"][0].update(cell="nothing"),
     "an unknown reference": lambda m: m.update(reference={"norm": "nothing"}),
     "a size that is no number": lambda m: m["cells"][0].update(params=float("nan")),
@@ -55,7 +50,7 @@ def test_what_cannot_be_a_manifest_is_refused_in_one_line(mistake: str, results:
         read_manifest(results, STUDY)
 
 
-@pytest.mark.parametrize("content", ["[1]", "null", "{", "[" * 100_000, '{"a": ' * 50_000, "\x00", '"\\ud800"', "{}"])
+@pytest.mark.parametrize("content", ["[1]", "{", "[" * 100_000, "\x00", "{}"])
 def test_what_is_no_json_object_is_refused_in_one_line(content: str, results: Path) -> None:
     manifest_file(results).write_text(content)
     with pytest.raises(Corrupt, match=r"^.*manifest\.json[^\n]*$"):

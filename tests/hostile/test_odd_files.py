@@ -1,22 +1,16 @@
 """Files that never end, tags that make objects of plain data, nesting without end: a line each, never a hang."""
 
-import dataclasses
 import json
 import os
 from pathlib import Path
 
 import pytest
-import torch
 
-from ablate import load
 from ablate.cli.main import command
 from ablate.config.errors import Corrupt
-from ablate.config.files import MOST_TEXT, parse_json, parse_plain, read_plain, read_regular
-from ablate.runs.folder import Run
-from ablate.training.checkpoint import Checkpointer, Progress
-from ablate.training.vectors import load_vectors
+from ablate.config.files import parse_json, parse_plain, read_regular
 from analysis.cli.main import main as analyse
-from hostile.arsenal import STUDY, RunCommands
+from hostile.arsenal import RunCommands
 
 DEEP_YAML = "a: " + "[" * 30_000
 
@@ -40,28 +34,11 @@ def test_pipes_and_deep_files_of_runs_end_no_command(folders: list[Path], run_co
     assert "metrics.jsonl" in printed
 
 
-def test_a_run_whose_configuration_is_a_pipe_is_not_loaded(folders: list[Path]) -> None:
-    put_pipe(folders[0] / "config.yaml")
-    with pytest.raises(Corrupt, match=r"config\.yaml is gone or damaged"):
-        load(folders[0])
-
-
-@pytest.mark.parametrize("name", ["checkpoint.pt", "metrics.jsonl"])
-def test_a_run_is_not_resumed_from_a_pipe(name: str, tmp_path: Path) -> None:
-    run = Run(tmp_path, "cell/s0")
-    run.folder.mkdir(parents=True)
-    torch.save({"run": "s0", "progress": dataclasses.asdict(Progress(offset=1))}, run.checkpoint_file)
-    put_pipe(run.folder / name)
-    with pytest.raises(OSError, match=r"it is no file"):
-        Checkpointer(run, {}, 0).load(torch.device("cpu"))
-
-
-@pytest.mark.parametrize(("words", "code"), [(["--help"], 0), (["dry_run=true"], 2)])
-def test_a_pipe_in_place_of_a_variant_blocks_no_command(words: list[str], code: int, tmp_path: Path, capsys) -> None:
+def test_a_pipe_in_place_of_a_variant_blocks_no_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "norm").mkdir()
     put_pipe(tmp_path / "norm" / "odd.yaml")
-    assert command(["--config-dir", str(tmp_path), *words]) == code
-    assert ("odd.yaml" in capsys.readouterr().err) == (code == 2)
+    assert command(["--config-dir", str(tmp_path), "dry_run=true"]) == 2
+    assert "odd.yaml" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -75,19 +52,12 @@ def test_only_regular_files_of_some_size_are_read(name: str, reason: str, tmp_pa
         read_regular(tmp_path / name, most=4)
 
 
-def test_vectors_are_not_read_from_a_pipe(tmp_path: Path) -> None:
-    put_pipe(tmp_path / "pipe")
-    assert load_vectors(tmp_path / "pipe") is None
-
-
 BILLION = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
 for level in range(1, 12):
     BILLION.append(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]")
 CHAIN = ["a0: &a0 [x]", *(f"a{level}: &a{level} [*a{level - 1}]" for level in range(1, 60))]
 NO_PLAIN_DATA = {
     "a tag of YAML": ("a: !!timestamp 2020-01-01", "!!timestamp is more than plain data"),
-    "a tag of somebody": ("a: !mine 1", "!mine is more than plain data"),
-    "no key": ("? [a, b]\n: c", "unhashable"),
     "open lists": ("[" * 30_000, "more than 50 levels deep"),
     "an object": ("a: !!python/object/apply:os.mknod [canary]", "more than plain data"),
     "levels by aliases": ("\n".join(CHAIN), "more than 50 levels deep"),
@@ -101,12 +71,6 @@ def test_yaml_is_plain_data_that_is_neither_deep_nor_endless(case: str) -> None:
     text, reason = NO_PLAIN_DATA[case]
     with pytest.raises(Corrupt, match=f"^f.yaml is not readable as YAML [^\n]*{reason}[^\n]*$"):
         parse_plain(text, "f.yaml")
-
-
-def test_a_yaml_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
-    (tmp_path / "f.yaml").write_bytes(b"#" * (MOST_TEXT + 1))
-    with pytest.raises(Corrupt, match=r"f\.yaml cannot be read .it has more than"):
-        read_plain(tmp_path / "f.yaml")
 
 
 def test_json_nested_too_deep_is_an_error_of_its_text() -> None:
@@ -128,14 +92,6 @@ def test_a_deep_word_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "ablate: norm: its value is more than 50 levels deep; write a flatter one\n"
 
 
-def test_a_deep_figures_file_is_a_line(results: Path, run_commands: RunCommands) -> None:
-    (results / "figures" / STUDY / "figures.yaml").write_text(DEEP_YAML)
-    code, printed = run_commands("analysis")["analysis"]
-    assert code == 2
-    [line] = printed.splitlines()
-    assert "figures.yaml" in line and "50 levels deep" in line
-
-
 @pytest.mark.parametrize("name", ["config.json", "hparams.yaml"])
 def test_a_deep_file_of_another_program_is_a_line(name: str, tmp_path: Path, capsys) -> None:
     state = {"log_history": [{"step": 1, "loss": 2.0}], "global_step": 1, "max_steps": 1}
@@ -147,18 +103,16 @@ def test_a_deep_file_of_another_program_is_a_line(name: str, tmp_path: Path, cap
     assert "50 levels deep" in line or "nested too deep" in line
 
 
-@pytest.mark.parametrize("name", ["pipe.csv", "zero.csv"])
-def test_runs_are_read_from_files_alone(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    put_pipe(tmp_path / "pipe.csv")
-    (tmp_path / "zero.csv").symlink_to("/dev/zero")
-    assert analyse(["--runs", str(tmp_path / name)]) == 2
-    assert capsys.readouterr().err == f"ablate analyse: {tmp_path / name}: it cannot be read (it is no file)\n"
+def test_runs_are_read_from_files_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "zero.csv"
+    file.symlink_to("/dev/zero")
+    assert analyse(["--runs", str(file)]) == 2
+    assert capsys.readouterr().err == f"ablate analyse: {file}: it cannot be read (it is no file)\n"
 
 
-@pytest.mark.parametrize("text", ["x: 1\ny: 2\nx: 3", "y: {z: 1,\n  x: 1,\n  x: 2}"])
-def test_a_key_is_given_once_in_a_mapping(text: str) -> None:
+def test_a_key_is_given_once_in_a_mapping() -> None:
     with pytest.raises(Corrupt, match=r"x is given twice, line 3"):
-        parse_plain(text, "f.yaml")
+        parse_plain("y: {z: 1,\n  x: 1,\n  x: 2}", "f.yaml")
 
 
 def test_a_merged_key_may_be_given_again() -> None:

@@ -21,7 +21,7 @@ def problems(*words: str, folder: Path | None = None) -> list[str]:
     return [str(problem) for problem in refused.value.problems]
 
 
-RANGES = ["range(1,1e9)", "sort(range(1,1e9))", "range(1,inf)", "range(0,1,1e-300)"]
+RANGES = ["range(1,1e9)", "range(1,inf)"]
 
 
 @pytest.mark.parametrize("value", RANGES)
@@ -40,23 +40,6 @@ def test_a_range_is_not_written_out(value: str) -> None:
 def test_a_value_of_the_environment_is_of_its_keys_type(key: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COUNT", "many")
     assert problems(f"{key}=${{oc.env:COUNT}}") == [f"{key}: must be {kind}, not many"]
-
-
-@pytest.mark.parametrize("level", ["[ln]", "{a:1}"])
-def test_a_level_of_a_group_is_a_name(level: str) -> None:
-    lines = problems(f"norm={level},rms")
-    assert any(line.startswith(f"norm={level}") and "no such norm" in line for line in lines), lines
-
-
-LEVELS = [("norm", "[[ln], rms]", "[ln] is not a variant"), ("model.dim", "[{a: 1}, 32]", "not a mapping")]
-
-
-@pytest.mark.parametrize(("key", "levels", "message"), LEVELS)
-def test_a_level_of_a_study_file_is_a_name_or_a_value(key: str, levels: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "experiment").mkdir()
-    (tmp_path / "experiment" / "odd.yaml").write_text(f"study: odd\nfactors: {{{key}: {levels}}}\n")
-    lines = problems("+experiment=odd", folder=tmp_path)
-    assert any(message in line for line in lines), lines
 
 
 @pytest.mark.parametrize(("key", "value"), [("eval.lengths", "[[]]"), ("optim.betas", "[{a:1},0.9]")])
@@ -95,27 +78,3 @@ def test_user_code_that_takes_long_is_named_and_goes_on(
     with reporting_to(listen):
         assert plan("norm=slow", f"user=[{name}]", config_dir=str(tmp_path / "conf")).manifest.cells
     assert reports[0] == f"running {name}.Slow; Ctrl-C stops it"
-
-
-NORM = """
-from torch import nn
-
-class Norm(nn.LayerNorm):
-    def __init__(self, dim: int, at: int = 1):
-        super().__init__(dim)
-        if at == 7:
-            raise RuntimeError("not seven")
-
-    def forward(self, x, mask=None):
-        return super().forward(x)
-"""
-
-
-def test_the_level_whose_constructor_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "mine_odd.py").write_text(NORM)
-    (tmp_path / "conf" / "norm").mkdir(parents=True)
-    (tmp_path / "conf" / "norm" / "odd.yaml").write_text("# Odd.\n_target_: mine_odd.Norm\n_partial_: true\nat: 1\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    [line] = problems("norm=odd", "norm.at=6,7", "user=[mine_odd]", folder=tmp_path / "conf")
-    assert line.startswith("norm.at=7: ")
-    assert "not seven" in line

@@ -16,7 +16,6 @@ from ablate.config.errors import BadComponent, Corrupt
 from ablate.config.schema import COMPONENTS
 from ablate.execution.tracking import sender
 from ablate.execution.tracking.sender import Sender
-from ablate.runs.folder import Run
 from ablate.runs.manifest import study_folder
 from hostile.arsenal import PACKAGE, STUDY, RunCommands, attacks, edit_yaml, firing_pickle, forget_package
 
@@ -143,17 +142,3 @@ def test_the_sender_writes_through_no_link(place: Path, results: Path, run_comma
         file.unlink()
     assert (place / "precious").read_text() == "mine"
     assert "2 uploaded now" in run_commands("sync")["sync"][1], "without a link it is written"
-
-
-def test_a_lock_is_written_through_no_link(
-    place: Path, results: Path, folders: list[Path], run_commands: RunCommands
-) -> None:
-    (place / "precious").write_text("mine")
-    lock = folders[0] / "lock"
-    lock.unlink(missing_ok=True)
-    lock.symlink_to(place / "precious")
-    run = Run(results, f"{folders[0].parent.name}/{folders[0].name}")
-    with pytest.raises(OSError), run.lock(lambda: False):
-        pass
-    run_commands("clean")
-    assert (place / "precious").read_text() == "mine"

@@ -99,7 +99,7 @@ def my_parts(place: Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("my_parts")
-@pytest.mark.parametrize("name", ["system", "Linear", "nothing", "os", "norms.os.system", "__class__"])
+@pytest.mark.parametrize("name", ["system", "Linear", "norms.os.system"])
 def test_a_package_does_not_lend_what_it_imports(name: str) -> None:
     with pytest.raises(BadComponent):
         resolve("norm", f"my_parts.{name}", ["my_parts"])
@@ -117,11 +117,9 @@ RESOLVER = "'${oc.env:SECRET}'"
 # A file that asks for a value of the environment, and how it is refused.
 ASKING = [
     ("norm", f"eps: [{RESOLVER}]", "calls a resolver"),
-    ("norm", f"eps: {{? {RESOLVER} : 1}}", "calls a resolver"),
     ("norm", f"eps: !!pairs [a: {RESOLVER}]", "is more than plain data"),
     ("preset", f"{GLOBAL}norm: [{{a: [{RESOLVER}]}}]", "calls a resolver"),
     ("experiment", f"ffn: {RESOLVER}", "calls a resolver"),
-    ("experiment", f"ffn: !mine {RESOLVER}", "is more than plain data"),
 ]
 
 
@@ -147,26 +145,16 @@ HYDRAS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("words", [["--cfg", "job"], ["dry_run=true"]])
-def test_hydras_settings_belong_on_the_command_line(words: list[str], theirs: Path, capsys) -> None:
+def test_hydras_settings_belong_on_the_command_line(theirs: Path, capsys) -> None:
     for name, content in HYDRAS.items():
         write(theirs, name, content)
-        assert command([*words, f"--config-dir={theirs}"]) == 2, name
+        assert command(["dry_run=true", f"--config-dir={theirs}"]) == 2, name
         [line] = capsys.readouterr().err.splitlines()
         assert line.startswith("ablate: ") and str(theirs) in line, line
         shutil.rmtree(theirs)
 
 
-@pytest.mark.parametrize("word", ["norm=evil", "ffn=evil"])
-def test_a_variant_that_reaches_hydra_by_its_package_is_not_executed(word: str, theirs: Path, capsys) -> None:
-    """By a header, or a list of defaults: the configuration is shown."""
-    write(theirs, "norm/evil", f"# @package hydra.callbacks\nx: {{_target_: {PACKAGE}.Sink}}\n")
-    write(theirs, "ffn/evil", "defaults: ['/norm/evil@_global_.hydra.callbacks']\n")
-    command(["--cfg", "all", f"--config-dir={theirs}", word])
-    assert "Traceback" not in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("entry", ["deep/evil@_here_", "/ffn/deep/evil@_here_", {"deep@_here_": "evil"}, "../x"])
+@pytest.mark.parametrize("entry", ["deep/evil@_here_", {"deep@_here_": "evil"}, "../x"])
 def test_a_variant_takes_no_file_from_where_no_variants_lie(entry: Any, theirs: Path) -> None:
     """Of such a file nobody would check what it asks for, nor see that it has changed since its study ended."""
     write(theirs, "ffn/deep/evil", "mult: ${oc.env:SECRET}\n")
@@ -176,44 +164,10 @@ def test_a_variant_takes_no_file_from_where_no_variants_lie(entry: Any, theirs: 
 
 
 # Files of variants that set a key of a study, and the key.
-OF_STUDIES = [
-    ("scale", GLOBAL + "results_dir: elsewhere", "results_dir"),
-    ("position", GLOBAL + f"user: [{PACKAGE}]", "user"),
-    ("residual", "defaults: [{/preset@_global_: inner}]", "seeds"),
-    ("preset", GLOBAL + "defaults: [override /track: mine]", "track"),
-]
-
-
-@pytest.mark.parametrize(("group", "text", "key"), OF_STUDIES)
-def test_a_variant_sets_no_key_of_a_study(group: str, text: str, key: str, theirs: Path) -> None:
-    """Not even where the command line sets the key as well."""
-    write(theirs, "preset/inner", GLOBAL + "seeds: 7")
-    write(theirs, "track/mine", "_target_: ablate.execution.tracking.wandb.WandB\n")
-    write(theirs, f"{group}/evil", text)
-    choice = f"{'+' if group == 'preset' else ''}{group}=evil"
-    lines = problems(theirs, choice, "user=[mine_alone]", "keep=all")
-    assert f"{group}=evil: sets {key}, a key of a whole study; write it on the command line" in lines
-
-
-def test_the_file_of_a_tracking_service_sets_track(theirs: Path, untried: None) -> None:
-    write(theirs, "track/mine", "_target_: ablate.execution.tracking.wandb.WandB\nproject: mine\n")
-    plan = plan_study(("track=mine", "norm=ln", "dry_run=true"), str(theirs))
-    assert plan.manifest.cells[0].config.track["project"] == "mine"
-
-
-def test_an_unreadable_file_stops_no_command_that_does_not_choose_it(place: Path, theirs: Path) -> None:
-    write(place, "notes/broken", "a: [")
-    write(theirs, "experiment/broken", "norm: [")
-    [line] = problems(theirs, "norm=nil")
-    assert line.startswith("norm=nil: ")
-    [line] = problems(theirs, "+experiment=broken")
-    assert "broken.yaml is not readable as YAML" in line
 
 
 CALLBACK = "hydra.callbacks.x._target_"
 SETTINGS = [
-    {"hydra/launcher": f"{PACKAGE}.Sink"},
-    {"hydra.searchpath": "theirs"},
     {"defaults": ["ln"]},
     {CALLBACK: f"{PACKAGE}.Sink"},
     {"factors": {CALLBACK: ["a", "b"]}},
