@@ -9,8 +9,7 @@ import os
 import platform
 import random
 import tempfile
-from collections.abc import Callable, Collection, Iterator
-from functools import partial
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -77,21 +76,10 @@ SETTINGS = {
 }
 
 # A few tiny runs: of each group and form at least one.
-SOME = [
-    *(
-        "reference",
-        "norm=rms",
-        "norm=bn",
-        "ffn=swiglu",
-        "ffn=moe",
-        "residual=rezero",
-        "position=alibi",
-        "attention=gqa",
-    ),
-    *("attention=mamba2", "attention=mla encoder_decoder", "init=gpt2", "encoder", "bert", "classifier"),
-    *("encoder_decoder", "data=copy", "preset=llama", "preset=gemma2", "preset=t5", "dropout", "linear", "average"),
-    *("bf16", "fixed init", "characters"),
-]
+SOME = ["reference", "norm=rms", "norm=bn", "ffn=swiglu", "ffn=moe", "residual=rezero", "position=alibi"]
+SOME += ["attention=gqa", "attention=mamba2", "attention=mla encoder_decoder", "init=gpt2", "encoder", "bert"]
+SOME += ["classifier", "encoder_decoder", "data=copy", "preset=llama", "preset=gemma2", "preset=t5"]
+SOME += ["dropout", "linear", "average", "bf16", "fixed init", "characters"]
 
 
 def machine() -> dict[str, Any]:
@@ -120,9 +108,10 @@ def grammar(folder: Path) -> Path:
 
 def configuration(text: Path, *words: str) -> Config:
     """The resolved configuration of one cell; without words about data it reads a text."""
-    given = list(words) if any(word.startswith("data=") for word in words) else ["data=text", *words]
-    read = [f"data.path={text}", "data.context=16"] if {*TEXTS} & {*given} else []
-    return resolved(latest(*TINY, *read, *given))
+    has_data = any(word.startswith("data=") for word in words)
+    words = words if has_data else ("data=text", *words)
+    of_text = [f"data.path={text}", "data.context=16"] if {*TEXTS} & {*words} else []
+    return resolved(latest(*TINY, *of_text, *words))
 
 
 def resolved(words: list[str], **sections: Any) -> Config:
@@ -136,33 +125,39 @@ def resolved(words: list[str], **sections: Any) -> Config:
     return checked.config
 
 
-Made = Callable[[], Config]
-
-
-def configurations(text: Path) -> Iterator[tuple[str, Made]]:
-    """The name of every tiny run, and what makes its configuration: variants in two forms, forms, tasks, presets and
+def configurations(text: Path, names: Collection[str] = ()) -> dict[str, Config]:
+    """The configurations of the tiny runs of these names, or of all: variants in two forms, forms, tasks, presets and
     settings."""
-    causal, crossing = configuration(text), configuration(text, *SOURCES)
-    made = partial(partial, configuration, text)
-    yield "reference", lambda: causal
+    causal = configuration(text)
+    crossing = configuration(text, *SOURCES)
+    words = {"reference": []} | FORMS | {f"data={task}": [f"data={task}", *more] for task, more in TASKS.items()}
+    configs = {name: configuration(text, *given) for name, given in (words | SETTINGS).items() if is_in(name, names)}
     for group in COMPONENTS:
         for variant in sorted(groups()[group]):
+            name = f"{group}={variant}"
             chosen = component(group, variant) | NARROW.get(variant, {})
-            yield f"{group}={variant}", partial(choosing, causal, group, chosen)
-            target = resolve(group, chosen["_target_"])
-            crosses = group != "ffn" and not getattr(target, "causal_only", False)  # an FFN sees single positions
-            if crosses and not hasattr(target, "vectors"):  # of a text
-                yield f"{group}={variant} encoder_decoder", partial(choosing, crossing, group, chosen)
-    for name, words in FORMS.items():
-        yield name, made(*words)
-    for task, words in TASKS.items():
-        yield f"data={task}", made(f"data={task}", *words)
-    sources = {"lm": causal, "mlm": configuration(text, *FORMS["bert"]), "seq2seq": crossing}
-    for name in sorted(groups()["preset"]):
-        data = sources[PRESETS.get(name, "lm")].data
-        yield f"preset={name}", partial(resolved, [*TINY, f"+preset={name}"], data=data)
-    for name, words in SETTINGS.items():
-        yield name, made(*words)
+            if is_in(name, names):
+                configs[name] = choosing(causal, group, chosen)
+            if is_in(f"{name} encoder_decoder", names) and can_cross(group, chosen["_target_"]):
+                configs[f"{name} encoder_decoder"] = choosing(crossing, group, chosen)
+    data = {"lm": causal.data, "seq2seq": crossing.data, "mlm": configuration(text, *FORMS["bert"]).data}
+    for preset in sorted(groups()["preset"]):
+        if is_in(f"preset={preset}", names):
+            config = resolved([*TINY, f"+preset={preset}"], data=data[PRESETS.get(preset, "lm")])
+            configs[f"preset={preset}"] = config
+    return configs
+
+
+def is_in(name: str, names: Collection[str]) -> bool:
+    """Whether a name is one of these; of none are all."""
+    return not names or name in names
+
+
+def can_cross(group: str, target: str) -> bool:
+    """Whether an encoder-decoder is another test of a variant than a decoder: an FFN sees single positions."""
+    variant = resolve(group, target)
+    is_of_text = hasattr(variant, "vectors")
+    return group != "ffn" and not is_of_text and not getattr(variant, "causal_only", False)
 
 
 def choosing(config: Config, group: str, chosen: dict[str, Any]) -> Config:
@@ -193,10 +188,13 @@ def components(
 ) -> dict[str, dict[str, list[str]]]:
     """The numbers of the tiny runs of these names, or of every one; equal configurations, as of a group's reference,
     train once."""
-    named = {name: made() for name, made in configurations(grammar(folder)) if name in names or not names}
-    distinct = {str(config): config for config in named.values()}
-    found = {key: trained_as(dtype, config, folder / str(i)) for i, (key, config) in enumerate(distinct.items())}
-    return {name: found[str(config)] for name, config in named.items()}
+    numbers: dict[str, dict[str, list[str]]] = {}
+    by_config: dict[str, dict[str, list[str]]] = {}
+    for name, config in configurations(grammar(folder), names).items():
+        if str(config) not in by_config:
+            by_config[str(config)] = trained_as(dtype, config, folder / str(len(by_config)))
+        numbers[name] = by_config[str(config)]
+    return numbers
 
 
 def components_float64(folder: Path, names: Collection[str] = ()) -> dict[str, dict[str, list[str]]]:
@@ -271,9 +269,12 @@ STUDIES: dict[str, dict[str, Any]] = {
 
 def numbers_of(table: pandas.DataFrame) -> dict[str, list[Any]]:
     """The numbers of a table to the last bit, and its verdicts."""
-    numbers = table.select_dtypes(["number", "bool"])
-    found = {str(name): [float(value).hex() for value in numbers[name]] for name in numbers}
-    return found | ({"verdict": table["verdict"].tolist()} if "verdict" in table else {})
+    numbers: dict[str, list[Any]] = {}
+    for name, column in table.select_dtypes(["number", "bool"]).items():
+        numbers[str(name)] = [float(value).hex() for value in column]
+    if "verdict" in table:
+        numbers["verdict"] = table["verdict"].tolist()
+    return numbers
 
 
 def tables(folder: Path) -> dict[str, dict[str, list[Any]]]:
