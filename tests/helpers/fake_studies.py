@@ -66,15 +66,16 @@ def fabricate(
     steps, no result).  `more`: `batches` and `task` of a cell's levels, `study`, `design`, and entries of the manifest;
     with tasks of its own, `task` says which one a cell has, and `score` is of the first metric of that one.
     """
-    told = _told(factors, seeds, **more)
-    for planned, cell, final, ending in _ends(told, score, status):
+    manifest = _manifest(factors, seeds, **more)
+    for planned, cell, final, ending in _ends(manifest, score, status):
         run = Run(results, planned["path"])
         if ending != "missing":
-            _log(run, _metric(told, cell), planned["seed"], final, ending, every)
-        if result := _result(told, planned, cell, final, ending):
+            _log(run, _metric(manifest, cell), planned["seed"], final, ending, every)
+        result = _result(manifest, planned, cell, final, ending)
+        if result:
             write_json(run.result_file, result)
-    write_json(study_folder(results, told["study"]) / "manifest.json", told)
-    return str(told["study"])
+    write_json(study_folder(results, manifest["study"]) / "manifest.json", manifest)
+    return str(manifest["study"])
 
 
 def study_of(
@@ -89,29 +90,30 @@ def study_of(
 
     `beside`: the accompanying studies, by role.
     """
-    told, rows = _told(factors, seeds, **more), []
-    manifest = parse(Manifest, json.loads(json.dumps(finite(told), allow_nan=False)))
-    assert not (wrong := [*flaws(manifest)]), wrong
+    content = _manifest(factors, seeds, **more)
+    manifest = parse(Manifest, json.loads(json.dumps(finite(content), allow_nan=False)))
+    assert not list(flaws(manifest))
     cells = {cell.id: cell for cell in manifest.cells}
-    for planned, cell, final, ending in _ends(told, score, status):
-        result = _result(told, planned, cell, final, ending)
-        read = parse(Result, result) if result else None
-        row = planned | {"label": cell["label"]} | run_row(cells[cell["id"]], read, None)
-        rows.append(row | speed_of(manifest, read))
+    rows = []
+    for planned, cell, final, ending in _ends(content, score, status):
+        result = _result(content, planned, cell, final, ending)
+        record = parse(Result, result) if result else None
+        row = planned | {"label": cell["label"]} | run_row(cells[cell["id"]], record, None)
+        rows.append(row | speed_of(manifest, record))
     runs, notes = in_one_sitting(pandas.DataFrame(rows))
     order = ["cell", "label", "seed", "status", *factors]
     runs = runs[order + [name for name in runs if name not in order]]
     return Study(manifest, runs, curves_of([]), notes, beside or {})
 
 
-def _told(
+def _manifest(
     factors: dict[str, list[Any]],
     seeds: Sequence[int],
     batches: Callable[[Levels], str] = lambda levels: "b0",
     task: Callable[[Levels], str] = lambda levels: "f0",
     study: str = "fabricated",
     design: str = "grid",
-    **manifest: Any,
+    **entries: Any,
 ) -> dict[str, Any]:
     """The manifest of a study, as JSON has it."""
     components = [name for name in factors if name in COMPONENTS]
@@ -120,14 +122,17 @@ def _told(
     reference = {name: levels[last] for name, levels in factors.items() if name in compared}
     base = tuple(levels.index(levels[last]) for levels in factors.values())
     combinations = DESIGNS[design]([len(levels) for levels in factors.values()], base)
-    cells = [
-        _cell(number, {name: factors[name][i] for name, i in zip(factors, at, strict=True)}, reference, batches, task)
-        for number, at in enumerate(combinations)
-    ]
+    cells = []
+    for number, places in enumerate(combinations):
+        levels = {name: factors[name][place] for name, place in zip(factors, places, strict=True)}
+        cells.append(_cell(number, levels, reference, batches, task))
     if design == "cumulative":
-        for before, cell in itertools.pairwise(list(cells)):
-            (level,) = (level for name, level in cell["levels"].items() if before["levels"][name] != level)
+        for before, cell in itertools.pairwise(cells):
+            [level] = [level for name, level in cell["levels"].items() if before["levels"][name] != level]
             cell["label"] = f"+ {level}"
+    runs = []
+    for cell in cells:
+        runs += [{"cell": cell["id"], "seed": seed, "path": f"{cell['name']}/s{seed}-{study}"} for seed in seeds]
     typed = " ".join(f"{name}={','.join(map(str, levels))}" for name, levels in factors.items())
     return {
         "study": study,
@@ -147,28 +152,31 @@ def _told(
         "looks": [],
         "tasks": {"f0": TASK},
         "cells": cells,
-        "runs": [{"cell": c["id"], "seed": s, "path": f"{c['name']}/s{s}-{study}"} for c in cells for s in seeds],
-        **manifest,
+        "runs": runs,
+        **entries,
     }
 
 
 def _ends(
-    told: dict[str, Any], score: Callable[[Levels, int], float | None], status: Callable[[Levels, int], str]
+    manifest: dict[str, Any], score: Callable[[Levels, int], float | None], status: Callable[[Levels, int], str]
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any], float | None, str]]:
     """Each planned run with its cell, its score and how it ended."""
-    cells = {cell["id"]: cell for cell in told["cells"]}
-    for run in told["runs"]:
+    cells = {cell["id"]: cell for cell in manifest["cells"]}
+    for run in manifest["runs"]:
         levels = cells[run["cell"]]["levels"]
         final = score(levels, run["seed"])
         yield run, cells[run["cell"]], None if final is None else float(final), status(levels, run["seed"])
 
 
-def _metric(told: dict[str, Any], cell: dict[str, Any]) -> str:
-    return str(next(iter(told["tasks"].get(cell["task"], next(iter(told["tasks"].values())))["metrics"])))
+def _metric(manifest: dict[str, Any], cell: dict[str, Any]) -> str:
+    """The first metric of a cell's task, or of the only task."""
+    tasks = manifest["tasks"]
+    task = tasks.get(cell["task"]) or next(iter(tasks.values()))
+    return str(next(iter(task["metrics"])))
 
 
 def _result(
-    told: dict[str, Any], run: dict[str, Any], cell: dict[str, Any], final: float | None, status: str
+    manifest: dict[str, Any], run: dict[str, Any], cell: dict[str, Any], final: float | None, status: str
 ) -> dict[str, Any] | None:
     """What the result file of a run holds; None if it has none."""
     if status in ("missing", "running"):
@@ -177,7 +185,7 @@ def _result(
         "diverged": {"type": "Diverged", "message": "val/loss 7.1 is above 1.1 x its first value", "traceback": ""},
         "failed": {"type": "RuntimeError", "message": "shapes do not fit\nsecond line", "traceback": "Traceback ..."},
     }
-    metrics = {f"{split}/{_metric(told, cell)}": final for split in ("test", "val", "train")}
+    metrics = {f"{split}/{_metric(manifest, cell)}": final for split in ("test", "val", "train")}
     result = {
         "status": status,
         "final": metrics if status == "done" else {},
@@ -185,10 +193,10 @@ def _result(
         "params": cell["params"],
         "error": errors.get(status),
     }
-    if told.get("timing") == "isolated" and status != "failed":
-        place = told["cells"].index(cell)
-        took = float(0.02 + 2e-3 * place + np.random.default_rng([run["seed"], place]).normal(0, 1e-5))
-        result |= {"timing": "isolated", "sitting": "here", "step_seconds": took}
+    if manifest.get("timing") == "isolated" and status != "failed":
+        place = manifest["cells"].index(cell)
+        seconds = float(0.02 + 2e-3 * place + np.random.default_rng([run["seed"], place]).normal(0, 1e-5))
+        result |= {"timing": "isolated", "sitting": "here", "step_seconds": seconds}
     return result
 
 
@@ -261,7 +269,7 @@ def _wobble(seed: int, step: int) -> float:
 
 def whole(*sections: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """A configuration as files hold it, with these settings in some of its sections."""
-    found: dict[str, Any] = {
+    config: dict[str, Any] = {
         **{group: {} if group in COMPONENTS else default_settings(group) for group in VARIED},
         "model": {"_target_": "", "layers": 4, "heads": 4, "dim": 64, "dropout": 0.0, "tie_embeddings": True},
         "data": {"context": 64},
@@ -278,21 +286,22 @@ def whole(*sections: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "reuse": "same",
         "keep": "weights",
     }
-    found["model"] |= dict.fromkeys(("scale_embeddings", "norm_embeddings", "share_layers"), False)
-    found["model"] |= {"head_dim": None, "share_embeddings": True, "soft_cap": None}
-    found["train"] |= {"device": "cpu", "precision": "fp32", "compile": False, "average": "none", "diagnostics": False}
-    found["train"] |= {"matmul": "torch"}
-    found["optim"] |= {"min_lr_ratio": 0.1}
-    for name, values in (pair for each in sections for pair in each.items()):
-        found[name] = found.get(name, {}) | values
-    return found
+    config["model"] |= dict.fromkeys(("scale_embeddings", "norm_embeddings", "share_layers"), False)
+    config["model"] |= {"head_dim": None, "share_embeddings": True, "soft_cap": None}
+    config["train"] |= {"device": "cpu", "precision": "fp32", "compile": False, "average": "none"}
+    config["train"] |= {"diagnostics": False, "matmul": "torch"}
+    config["optim"] |= {"min_lr_ratio": 0.1}
+    for section in sections:
+        for name, values in section.items():
+            config[name] = config.get(name, {}) | values
+    return config
 
 
 def a_manifest(**fields: Any) -> Manifest:
     """A manifest with these fields, and nothing in those that every manifest has."""
-    mappings, lists = ("factors", "reference", "tasks"), ("components", "seeds", "looks", "cells", "runs")
-    empty: dict[str, Any] = {name: {} for name in mappings} | {name: [] for name in lists}
-    return Manifest(**({"study": "fabricated"} | empty | fields))
+    empty: dict[str, Any] = {"study": "fabricated", "factors": {}, "reference": {}, "tasks": {}}
+    empty |= {"components": [], "seeds": [], "looks": [], "cells": [], "runs": []}
+    return Manifest(**(empty | fields))
 
 
 def a_cell(**fields: Any) -> Cell:

@@ -48,8 +48,10 @@ CLAIMS = {
 
 def lost(levels: dict[str, Any], seed: int) -> str:
     """Some runs diverge, one fails, one is missing, one still runs."""
-    at = {("gelu", 2): "diverged", ("silu", 3): "failed", ("swiglu", 4): "missing", ("swiglu", 5): "running"}
-    return at.get((levels["ffn"], seed), "done") if levels.get("norm", "rms") == "rms" else "done"
+    if levels.get("norm", "rms") != "rms":
+        return "done"
+    endings = {("gelu", 2): "diverged", ("silu", 3): "failed", ("swiglu", 4): "missing", ("swiglu", 5): "running"}
+    return endings.get((levels["ffn"], seed), "done")
 
 
 def lost_or_done(levels: dict[str, Any], seed: int) -> str:
@@ -63,13 +65,14 @@ def solving(levels: dict[str, Any], seed: int) -> float:
 
 def longer(levels: dict[str, Any], seed: int) -> float:
     """More steps lower the loss, each seed by another slope."""
-    steps, rest = levels.get("train.steps", STEPS), {k: v for k, v in levels.items() if k != "train.steps"}
-    return plain_score(rest, seed) - (0.1 + 0.005 * (seed % 3)) * math.log(steps / STEPS)
+    others = {factor: level for factor, level in levels.items() if factor != "train.steps"}
+    slope = 0.1 + 0.005 * (seed % 3)
+    return plain_score(others, seed) - slope * math.log(levels.get("train.steps", STEPS) / STEPS)
 
 
 def two_tasks(levels: dict[str, Any], seed: int) -> float:
-    found = plain_score(levels, seed)
-    return found if levels["data"] == "lm" else 0.9 - 0.1 * (found - 2)
+    score = plain_score(levels, seed)
+    return score if levels["data"] == "lm" else 0.9 - 0.1 * (score - 2)
 
 
 def with_exchange(folder: Path) -> str:
@@ -101,50 +104,69 @@ def with_tuning(folder: Path) -> str:
 
     def matched(manifest: dict[str, Any]) -> None:
         for i, cell in enumerate(manifest["cells"]):
-            found = {"quantity": "parameters", "value": 1000 + 9 * i, "reference": 1000, "difference": 0.009 * i}
-            cell |= {"config": whole({"ffn": {"hidden": 128 + i}}), "matched": found}
+            quantity = {"quantity": "parameters", "value": 1000 + 9 * i, "reference": 1000, "difference": 0.009 * i}
+            cell |= {"config": whole({"ffn": {"hidden": 128 + i}}), "matched": quantity}
 
     edit_manifest(folder, name, matched)
     return name
 
 
+def by_rate(levels: dict[str, Any], seed: int) -> float:
+    """A loss that rises with the distance from the best learning rate, less in deeper models."""
+    distance = abs(math.log(levels["optim.lr"] / 3e-3))
+    return plain_score({}, seed) + distance * 0.1 / levels["model.layers"]
+
+
 def with_lengths(folder: Path) -> str:
-    rates = {"position": ["rope", "alibi"], "optim.lr": [1e-3, 3e-3, 1e-2], "model.layers": [2, 4]}
-    name = fabricate(
-        folder,
-        rates,
-        range(5),
-        score=lambda v, s: plain_score({}, s) + abs(math.log(v["optim.lr"] / 3e-3)) * 0.1 / v["model.layers"],
-        status=lambda v, s: "diverged" if (v["optim.lr"], v["position"]) == (1e-2, "alibi") and s > 2 else "done",
-        batches=lambda v: v["position"],
-    )
+    factors = {"position": ["rope", "alibi"], "optim.lr": [1e-3, 3e-3, 1e-2], "model.layers": [2, 4]}
+
+    def status(levels: dict[str, Any], seed: int) -> str:
+        is_unstable = levels["optim.lr"] == 1e-2 and levels["position"] == "alibi"
+        return "diverged" if is_unstable and seed > 2 else "done"
+
+    name = fabricate(folder, factors, range(5), by_rate, status, batches=lambda levels: levels["position"])
     for run in read_manifest(folder, name).runs:
-        if (file := Run(folder, run.path).evaluation_file).parent.exists():
+        file = Run(folder, run.path).evaluation_file
+        if file.parent.exists():
             metrics = {f"test/loss@{n}": 2 * (n / 32) ** 3 + 0.01 * run.seed for n in (32, 64, 128)}
             write_json(file, {"metrics": metrics})
     return name
 
 
+def edit_log(folder: Path, path: str, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change each logged step of a run."""
+    file = Run(folder, path).metrics_file
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    for row in rows:
+        change(row)
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
 def diagnosed(folder: Path, name: str) -> None:
     for run in read_manifest(folder, name).runs:
-        file = Run(folder, run.path).metrics_file
-        rows = [json.loads(line) for line in file.read_text().splitlines()]
-        for row in rows:
+
+        def diagnose(row: dict[str, Any], seed: int = run.seed) -> None:
             for depth, key in enumerate(("grad_norm/embed", "grad_norm/blocks.2", "attention_logit/blocks.10")):
-                row[f"diag/{key}"] = 30.0**depth + 1 / (1 + row["step"] + run.seed)
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+                row[f"diag/{key}"] = 30.0**depth + 1 / (1 + row["step"] + seed)
+
+        edit_log(folder, run.path, diagnose)
 
 
 def solved(folder: Path) -> str:
-    factors, batches = {"position": ["rope", "alibi", "nope"]}, lambda v: "b1" if v["position"] == "nope" else "b0"
-    name = fabricate(folder, factors, range(6), solving, batches=batches, tasks={"f0": ACCURACY})
+    factors = {"position": ["rope", "alibi", "nope"]}
+    batches = {"rope": "b0", "alibi": "b0", "nope": "b1"}
+    name = fabricate(
+        folder, factors, range(6), solving, batches=lambda v: batches[v["position"]], tasks={"f0": ACCURACY}
+    )
     for run in read_manifest(folder, name).runs:
-        file = Run(folder, run.path).metrics_file
-        rows = [json.loads(line) for line in file.read_text().splitlines()]
-        for row in rows:
-            at = 200 + 40 * run.seed if "-rope-" in run.path else 9999 if run.seed % 2 else 400
-            row["val/accuracy"] = 1.0 if row["step"] >= at else 0.3
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        step_solved = 200 + 40 * run.seed
+        if "-rope-" not in run.path:
+            step_solved = 9999 if run.seed % 2 else 400
+
+        def solve(row: dict[str, Any], step_solved: int = step_solved) -> None:
+            row["val/accuracy"] = 1.0 if row["step"] >= step_solved else 0.3
+
+        edit_log(folder, run.path, solve)
     return name
 
 

@@ -22,9 +22,14 @@ class Server:
     """
 
     def __init__(self, project: str):
-        self.url, self.project, self.status = "", project, 200
-        self.runs, self.views = dict[str, Row](), dict[str, Row]()
-        self.files, self.calls, self.refused = dict[str, bytes](), list[str](), set[str]()
+        self.url = ""
+        self.project = project
+        self.status = 200
+        self.runs: dict[str, Row] = {}
+        self.views: dict[str, Row] = {}
+        self.files: dict[str, bytes] = {}
+        self.calls: list[str] = []
+        self.refused: set[str] = set()
 
     def answer(self, query: str, given: Row) -> Row:
         """The answer to an operation of GraphQL; an empty one to those that do not matter here."""
@@ -71,8 +76,8 @@ class Server:
         known = [run for run in self.runs.values() if given.get("name") == run["name"] or given.get("id") == run["id"]]
         run = known[0] if known else self.add_run(given["name"], state="running")
         if given.get("config"):
-            sent = json.loads(given["config"])
-            run["config"] |= {key: each["value"] for key, each in sent.items() if key != "_wandb"}
+            config = json.loads(given["config"])
+            run["config"] |= {key: entry["value"] for key, entry in config.items() if key != "_wandb"}
         if given.get("summaryMetrics"):
             run["summary"] = json.loads(given["summaryMetrics"])
         run |= {key: given[key] for key in ("displayName", "groupName", "jobType", "tags") if given.get(key)}
@@ -80,25 +85,24 @@ class Server:
 
     def _bucket(self, run: Row) -> Row:
         config = json.dumps({key: {"value": value} for key, value in run["config"].items()})
-        found: Row = dict.fromkeys(("sweepName", "description", "heartbeatAt", "commit", "notes", "historyKeys"))
-        found |= {"createdAt": WHEN, "tags": [], "readOnly": False, "systemMetrics": "{}", "projectId": "7"}
-        found |= {"user": {"name": ENTITY, "username": ENTITY}, "project": self._in_project({}), "jobType": None}
-        found |= {"displayName": run["name"], "group": run.get("groupName")}
-        found |= {key: value for key, value in run.items() if isinstance(value, str)}
-        return found | {
+        bucket: Row = dict.fromkeys(("sweepName", "description", "heartbeatAt", "commit", "notes", "historyKeys"))
+        bucket |= {"createdAt": WHEN, "tags": [], "readOnly": False, "systemMetrics": "{}", "projectId": "7"}
+        bucket |= {"user": {"name": ENTITY, "username": ENTITY}, "project": self._in_project({}), "jobType": None}
+        bucket |= {"displayName": run["name"], "group": run.get("groupName")}
+        bucket |= {key: value for key, value in run.items() if isinstance(value, str)}
+        return bucket | {
             "summaryMetrics": json.dumps(run["summary"]),
             "config": config,
             "historyLineCount": len(run["history"]),
         }
 
     def _Runs(self, given: Row) -> Row:
-        either = json.loads(given.get("filters") or "{}").get("$or", [{}])
-        runs = [self._bucket(run) for run in self.runs.values()]
-        runs = [
-            run
-            for run in runs
-            if any(each.items() <= {k: run[k] for k in ("group", "name")}.items() for each in either)
-        ]
+        filters = json.loads(given.get("filters") or "{}").get("$or", [{}])
+        runs = []
+        for bucket in map(self._bucket, self.runs.values()):
+            names = {"group": bucket["group"], "name": bucket["name"]}
+            if any(wanted.items() <= names.items() for wanted in filters):
+                runs.append(bucket)
         return {"project": self._in_project(given, runCount=len(runs), readOnly=False, runs=_page(runs))}
 
     def _RunHistoryKeys(self, given: Row) -> Row:
@@ -166,7 +170,7 @@ def _page(nodes: list[Any]) -> Row:
 @contextlib.contextmanager
 def serving(project: str = "trial") -> Iterator[Server]:
     """A server that answers until the end of the `with` block."""
-    known = Server(project)
+    server_state = Server(project)
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -174,16 +178,16 @@ def serving(project: str = "trial") -> Iterator[Server]:
         def do_POST(self) -> None:
             data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             data = gzip.decompress(data) if self.headers.get("Content-Encoding") == "gzip" else data
-            found: Row = {}
+            answer: Row = {}
             if self.path.endswith("/graphql"):
-                asked = json.loads(data)
-                found = known.answer(asked["query"], asked.get("variables") or {})
+                query = json.loads(data)
+                answer = server_state.answer(query["query"], query.get("variables") or {})
             elif self.path.endswith("/file_stream"):
-                found = known.stream(self.path.split("/")[-2], json.loads(data))
+                answer = server_state.stream(self.path.split("/")[-2], json.loads(data))
             elif self.path.startswith("/upload/"):
-                known.files[self.path.removeprefix("/upload/")] = data
-            content = json.dumps(found).encode()
-            self.send_response(known.status)
+                server_state.files[self.path.removeprefix("/upload/")] = data
+            content = json.dumps(answer).encode()
+            self.send_response(server_state.status)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
@@ -199,6 +203,6 @@ def serving(project: str = "trial") -> Iterator[Server]:
 
     with Quiet(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        known.url = f"http://127.0.0.1:{server.server_port}"
-        yield known
+        server_state.url = f"http://127.0.0.1:{server.server_port}"
+        yield server_state
         server.shutdown()
