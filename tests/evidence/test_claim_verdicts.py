@@ -126,8 +126,6 @@ def test_a_margin_may_be_a_share_of_the_training_steps():
     two = row(table, "two")
     assert two.worth == pytest.approx(math.exp(-0.01) - 1, abs=0.002) and two.worth_low < two.worth < two.worth_high < 0
     assert 0 < two.p < 0.01 and row(table, "half").p < 0.01 < 0.05 < row(table, "one").p
-    assert "margin ±2 % of the training steps" in two.sentence
-    assert re.search(r"worth \+[\d.]+ % \[.*\] training steps", row(table, "less").sentence)
     few = by_steps(4, two={"equivalent": sides, "margin": "2 %"})
     assert row(few, "two").verdict == "undecided" and "fewer than 5 seeds" in row(few, "two").note
     assert row(few, "two").p == 1
@@ -345,9 +343,6 @@ def test_levels_rank_as_published_or_against_it_or_neither():
         assert found.verdict == verdict and -1 <= found.low <= found["mean"] <= found.high <= 1
     few = made(RANK, score=stairs(1.0), seeds=range(4))
     assert row(evidence.claims(few), "rank").note == "n = 4, fewer than 5 seeds show no ranking"
-    for n, is_spread in ((1, False), (2, True)):
-        said = row(evidence.claims(made(RANK, score=stairs(1.0), seeds=range(n))), "rank").says
-        assert ("over the seeds" in said) == is_spread, "one seed has no mean over seeds"
     short = {"rank_correlates": [{"ffn": FFN[:4]}, [4, 3, 2, 1]]}
     found = row(evidence.claims(made({"rank": entry(short)}, score=stairs(1.0))), "rank")
     assert found.verdict == "undecided" and found.p == pytest.approx(2 / 24), "any four levels may rank so by luck"

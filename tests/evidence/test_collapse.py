@@ -157,13 +157,3 @@ def test_more_steps_that_make_it_worse_make_nothing_small() -> None:
     exchange = turned.beside["exchange"].runs
     exchange["test/loss"] = 4.0 - exchange["test/loss"]
     assert row(turned).verdict == "undecided"
-
-
-def test_claims_go_by_the_same_curve() -> None:
-    claims = {"same": equivalent("2 %", "loss")}
-    far, near, lost = (
-        evidence.claims(study_collapse(worth, fallen, noise=2e-4, claims=claims)).iloc[0]
-        for worth, fallen in ((0.062, {(640, 2)}), (0.004, {(640, 2)}), (0.0, FALLEN))
-    )
-    assert far.verdict == "contradicted" and near.verdict == "supported"
-    assert lost.verdict == "undecided" and "1 of 8 seeds collapsed" in lost.sentence

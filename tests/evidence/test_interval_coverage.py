@@ -203,16 +203,6 @@ def test_runs_without_a_number_leave_the_looks_as_they_were_planned() -> None:
     assert "the analysis at 8 seeds lacks 2 runs" in evidence.sequential_state(here, evidence.effects(here))
 
 
-def test_a_fixed_number_of_seeds_is_as_it_was() -> None:
-    study = study_of(GRID, range(8))
-    table = evidence.effects(study)
-    assert set(table.loc[table["family"], "alpha"]) == {0.05 / 3} and not table["unadjusted"].any()
-    for seeds, early in (([0, 1, 2], True), ([8, 9], False)):
-        seen = replace(study, manifest=replace(study.manifest, looks=[Look(seeds=seeds)]))
-        assert set(evidence.effects(seen)["unadjusted"]) == {early}
-    assert not evidence.sequential_state(study, table)
-
-
 PLAN = list(LOOKS)
 OTHER = [5, 8]
 
