@@ -80,11 +80,16 @@ def config_of(settings: dict[str, Setting], groups: Groups) -> tuple[Config, lis
             values[key] = settings[key].value
     problems: list[Problem] = []
     values = read_fields(Config, values, defaults, "", problems)
-    config = typed({**defaults, **values, "track": tracking_services(settings, groups)})
+    services = tracking_services(settings, groups)
+    config = typed({**defaults, **values, "track": services})
     if config.design not in DESIGNS:
         problems.append(Problem("design", f"{config.design} is for models of ablate; choose from {', '.join(DESIGNS)}"))
     if "seeds_max" in settings and config.seeds != "auto":
         problems.append(Problem("seeds_max", "is the most that seeds=auto adds; write it too, or leave seeds_max out"))
+    for key in settings:
+        name = key.removeprefix("track.")
+        if name != key and not any(name in service for service in services):
+            problems.append(Problem(key, "is a setting of no service that is used; write track=wandb, too"))
     return config, problems or study_problems(config)
 
 

@@ -56,6 +56,8 @@ def plan_program(command: str, words: Sequence[str]) -> Plan:
     if command and not wrong_words and CODE not in request.settings:
         problems += missing_file(request)
     problems += launcher_problems(request.launcher)
+    if request.launcher and "parallel" in request.options:
+        problems.append(Problem("parallel", "is for runs on this machine; leave it to the launcher"))
     groups = read_groups()
     settings, wrong_settings = read_words(request.of_study, groups)
     settings = {**settings_of_program(request), **settings}

@@ -1,5 +1,8 @@
 """The words of `ablate command`: settings, options, and all mistakes at once."""
 
+import subprocess
+import sys
+
 import pytest
 
 from ablate.config.errors import PlanError
@@ -67,6 +70,8 @@ def test_times(text: str, seconds: float) -> None:
         (COMMAND, ["bias=1,2", "zip=[bias,lr]", METRIC], "zip: lr is not swept"),
         (COMMAND, ["bias=1,2", "design=ladder", METRIC], "design: ladder is for models of ablate"),
         (COMMAND, ["bias=1,2", "track=wanb", METRIC], "did you mean wandb?"),
+        (COMMAND, ["bias=1,2", "track.project=x", METRIC], "track.project: is a setting of no service that is used"),
+        (COMMAND, ["bias=1,2", "parallel=2", "hydra/launcher=basic", METRIC], "parallel: is for runs on this machine"),
         (COMMAND, ["bias=1,2", "hydra/launcher=slurm", METRIC], "no such launcher"),
         (COMMAND, ["bias=1,2", "metric=score"], "better: is missing: score does not say which is better"),
         (f"python other.py {COMMAND}", ["bias=1,2", METRIC], "command: other.py is not in"),
@@ -89,3 +94,11 @@ def test_all_mistakes_are_said_at_once() -> None:
     text = problems_of("train.py {bia}", "bias=1,2", "seeds=x", "timeout=y")
     for part in ("metric:", "{bia}", "seeds:", "timeout:", "{seed}"):
         assert part in text
+
+
+def test_a_refused_command_does_not_wait_for_large_libraries() -> None:
+    script = "import sys, ablate.cli.program as program\nprogram.main(['train.py {x}'])\n"
+    script += "print({'torch', 'pandas', 'scipy', 'matplotlib'} & {*sys.modules})\n"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "has the field {x}" in done.stderr
+    assert done.stdout == "set()\n"
