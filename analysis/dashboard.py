@@ -5,7 +5,6 @@ Exit codes: 0 sent, or written for later where there is no key or no network; 2 
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +13,6 @@ from ablate.config.depth import variants_of
 from ablate.config.errors import Corrupt, Refused, whole_line
 from ablate.config.extra import end_wandb, extra, nowhere, wandb_credentials, wandb_mode, wandb_settings
 from ablate.config.subcommands import Outcome, Parser, conclude
-from ablate.formatting import is_number
 from ablate.formatting.streams import echo
 from ablate.runs import naming
 from ablate.runs.files import read_json, write_json
@@ -40,13 +38,6 @@ class Part(NamedTuple):
     runs: str
 
 
-class Dashboard(NamedTuple):
-    """A view and a report of `wandb-workspaces`."""
-
-    view: Any
-    report: Any
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Build and send the dashboard of one study; returns the exit code."""
     parser = Parser("ablate dashboard", "A view and a report of a study on W&B.")
@@ -68,9 +59,8 @@ def dashboard(results: Path, name: str | None) -> Outcome:
     case = arguments_.case(study, folder)
     output.write(case, folder)
     place = {"study": name, "project": project, "entity": entity}
-    built = build(case, entity, project)
     specs = {}
-    for kind, shown in built._asdict().items():
+    for kind, shown in zip(("view", "report"), build(case, entity, project), strict=True):
         specs[kind] = shown._to_model().spec.model_dump(by_alias=True, exclude_none=True)
     write_json(folder / FILE, place | specs)
     unsent = "" if wandb_credentials() else "no key of W&B is found (set WANDB_API_KEY)"
@@ -117,7 +107,7 @@ def send(case: Case, file: Path, place: dict[str, str]) -> list[str]:
     api = wandb.Api()
     entity = place["entity"] or str(api.settings["entity"] or api.default_entity)  # as where the sender's runs go
     own: dict[str, Any] = {"entity": entity, "project": place["project"]}
-    built = build(case, **own)
+    view, report = build(case, **own)
     ids: dict[str, str] = {}
     with contextlib.suppress(FileNotFoundError, Corrupt):
         ids = read_json(file)
@@ -128,18 +118,18 @@ def send(case: Case, file: Path, place: dict[str, str]) -> list[str]:
         run.config.update({"ablate": FIGURES}, allow_val_change=True)
         run.log({f"figures/{figure}": wandb.Image(str(case.folder / f"{figure}.png")) for figure in case.drawn})
         run.finish()
-    built.view._internal_id = ids.get("view", "")
-    built.view._internal_name = ids.get("name", "")
-    built.report.id = ids.get("report", "")
-    built.view.save()
-    built.report.save()
-    write_json(file, {"view": built.view._internal_id, "name": built.view._internal_name, "report": built.report.id})
+    view._internal_id = ids.get("view", "")
+    view._internal_name = ids.get("name", "")
+    report.id = ids.get("report", "")
+    view.save()
+    report.save()
+    write_json(file, {"view": view._internal_id, "name": view._internal_name, "report": report.id})
     word = "updated" if ids else "new"
-    return [f"{word}: {built.view.url}", f"{word}: {built.report.url}"]
+    return [f"{word}: {view.url}", f"{word}: {report.url}"]
 
 
-def build(case: Case, entity: str, project: str) -> Dashboard:
-    """The dashboard of a study whose figures are drawn."""
+def build(case: Case, entity: str, project: str) -> tuple[Any, Any]:
+    """The view and the report of a study whose figures are drawn, objects of `wandb-workspaces`."""
     import wandb_workspaces.reports.v2 as wr
     import wandb_workspaces.workspaces as ws
 
@@ -153,32 +143,31 @@ def build(case: Case, entity: str, project: str) -> Dashboard:
     shown_parts = []
     for part in parts(case):
         blocks.append(wr.H2(part.title))
-        text_panels = []
+        panels = []
         if part.text:
             blocks.append(wr.MarkdownBlock(part.text))
-            text_panels = [wr.MarkdownPanel(part.text)]
+            panels.append(wr.MarkdownPanel(part.text))
         if part.panels:
             runs = wr.Runset(entity=entity, project=project, name=part.runs, filters=filters[part.runs])
             runs.pinned_columns = columns
             runs._id = naming.tracked_id(study, f"{part.title}/runs")
             blocks.append(wr.PanelGrid(runsets=[runs], panels=part.panels))
-        panels = text_panels if part.runs == LOST else [*text_panels, *part.panels]  # a view has one set of runs
-        for panel in (*text_panels, *part.panels):  # the same in every dashboard of the study
+        if part.runs != LOST:  # a view has one set of runs
+            panels += part.panels
+        for panel in (*panels, *part.panels):  # the same in every dashboard of the study
             panel._id = naming.tracked_id(study, f"{part.title}/{getattr(panel, 'title', '')}")
-        if panels:
-            shown_parts.append(ws.Section(name=part.title, panels=panels, is_open=True))
+        shown_parts.append(ws.Section(name=part.title, panels=panels, is_open=True))
     title = f"{study}: {naming.title(manifest)}"[:128]
     about = f"Written by ablate dashboard {study}, which replaces what is changed here."
-    report = wr.Report(entity=entity, project=project, title=title, description=about, blocks=blocks, width="fluid")
+    place = {"entity": entity, "project": project}
+    report = wr.Report(**place, title=title, description=about, blocks=blocks, width="fluid")
     shown = ws.RunsetSettings(filters=f"({filters[SHOWN]}) or {filters[FIGURES]}", pinned_columns=columns)
-    view = ws.Workspace(
-        entity=entity, project=project, name=f"ablate {study}", sections=shown_parts, runset_settings=shown
-    )
+    view = ws.Workspace(**place, name=f"ablate {study}", sections=shown_parts, runset_settings=shown)
     view._internal_runset_id = naming.tracked_id(study, "runs")
-    return Dashboard(view, report)
+    return view, report
 
 
-def parts(case: Case) -> Iterator[Part]:
+def parts(case: Case) -> list[Part]:
     """The sections that are not empty."""
     import wandb_workspaces.reports.v2 as wr
 
@@ -186,33 +175,33 @@ def parts(case: Case) -> Iterator[Part]:
     from analysis.writing import sections, tables
     from analysis.writing.sentences import sentences
 
-    manifest = case.study.manifest
-    metrics = evidence.measures(manifest)
-    curves = list(dict.fromkeys(metrics_of(case.study).values()))
-    band = {"groupby_aggfunc": "mean", "groupby_rangefunc": "stddev", "max_runs_to_show": len(case.study.runs)}
-    cell = wr.Config("cell")
+    study = case.study
+    manifest = study.manifest
     answers = [*sections.question(case), *sections.overall(case), *sections.claims(case), *sentences(case)]
-    lines = [wr.LinePlot(title=f"{y} by configuration", y=[y], groupby=cell, **band) for y in curves]
-    for name in manifest.factors:
-        pairs = {(str(config.levels[name]), config.task) for config in manifest.cells}
-        if len(pairs) == len({level for level, _ in pairs}):  # no means over several tasks
-            key = wr.Config(naming.tracked_key(name))
-            lines += [wr.LinePlot(title=f"{y} by {name}", y=[y], groupby=key, **band) for y in curves]
-    bars = [wr.BarPlot(title=f"{y}, mean ± SD", metrics=[y], groupby=cell, **band) for y in metrics]
-    for name, levels in manifest.factors.items():
-        if all(map(is_number, levels)):
-            x = wr.Config(naming.tracked_key(name))
-            bars += [wr.ScatterPlot(title=f"{y} against {name}", x=x, y=wr.SummaryMetric(y)) for y in metrics]
-    lost = [wr.LinePlot(title=f"{y}, each run", y=[y]) for y in dict.fromkeys(["train/loss", *curves])]
-    lost_table = tables.markdown(tables.lost_table(case.study))
+    band = {"groupby_aggfunc": "mean", "groupby_rangefunc": "stddev", "max_runs_to_show": len(study.runs)}
+    curves = list(dict.fromkeys(metrics_of(study).values()))
+    groups = {"configuration": "cell"}
+    if len(manifest.tasks) == 1:  # no means over several tasks
+        groups |= {name: naming.tracked_key(name) for name in manifest.factors}
+    lines = []
+    for name, key in groups.items():
+        lines += [wr.LinePlot(title=f"{y} by {name}", y=[y], groupby=wr.Config(key), **band) for y in curves]
+    bars = []
+    for metric in evidence.measures(manifest):
+        title = f"{metric}, mean ± SD"
+        bars.append(wr.BarPlot(title=title, metrics=[metric], groupby=wr.Config("cell"), **band))
     pictures = [wr.MediaBrowser(title=name, media_keys=[f"figures/{name}"]) for name in case.drawn]
+    lost_table = tables.markdown(tables.lost_table(study))
+    lost = []
+    if lost_table:
+        lost = [wr.LinePlot(title=f"{y}, each run", y=[y]) for y in dict.fromkeys(["train/loss", *curves])]
     every = [
         Part("Results", "\n\n".join(map(tables.paragraph, answers)), [], SHOWN),
         Part("Effects", tables.markdown(tables.effects_table(case)), [], SHOWN),
         Part("Learning curves", "", lines, SHOWN),
         Part("Metric", "", bars, SHOWN),
         Part("Figures", "", pictures, FIGURES),
-        Part("Failed and diverged runs", lost_table, lost if lost_table else [], LOST),
+        Part("Failed and diverged runs", lost_table, lost, LOST),
         Part("Command", f"    {manifest.command}", [], SHOWN),
     ]
-    yield from (part for part in every if part.text or part.panels)
+    return [part for part in every if part.text or part.panels]

@@ -18,7 +18,21 @@ from analysis.sources import Request, read
 if TYPE_CHECKING:
     from analysis.case import Case
 
-SETTINGS = ("at=", "ends=", "style=", "sort=")  # options that may be written as the keys of a study
+# Options that may be written as the keys of a study: metric=val/loss.
+SETTINGS = [
+    "factors",
+    "metric",
+    "reference",
+    "within",
+    "group",
+    "names",
+    "seed-from",
+    "step-from",
+    "at",
+    "ends",
+    "style",
+    "sort",
+]
 
 
 def case(study: Study, folder: Path) -> Case:
@@ -69,8 +83,8 @@ def add_imported(parser: Parser) -> None:
 
 
 def as_options(words: list[str]) -> list[str]:
-    """The words of a command line, with at=best, ends=own, style=acl and sort=effect as options."""
-    return [f"--{word}" if word.startswith(SETTINGS) else word for word in words]
+    """The words of a command line, with metric=val/loss, at=best and the like as options."""
+    return [f"--{word}" if word.partition("=")[0] in SETTINGS and "=" in word else word for word in words]
 
 
 def study_of(given: argparse.Namespace) -> Study:
@@ -96,7 +110,9 @@ def study_of(given: argparse.Namespace) -> Study:
 
         return read_wandb(given.wandb, request, given.results_dir)
     if request != Request():
-        raise Refused("--factors, --metric, --reference and the like need --runs or --wandb; a study has its own")
+        raise Refused(
+            "--factors, --metric, --reference and the like are for runs of other programs, named by --runs or --wandb"
+        )
     return read(given.results_dir, given.study)
 
 

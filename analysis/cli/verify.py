@@ -15,7 +15,7 @@ from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.formatting import visible
 from ablate.formatting.streams import echo
 from ablate.runs.kept_tables import holds_tables
-from ablate.runs.manifest import choose_study, refusing, study_folder
+from ablate.runs.manifest import studies
 from ablate.runs.study import Study
 from analysis import sources
 from analysis.cli import arguments as arguments_
@@ -30,18 +30,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser = Parser("ablate analyse verify", "Whether a figure still shows the results on disk.")
     parser.add_argument("file", metavar="FILE", type=Path, help="a PDF or PNG that ablate analyse has made")
     arguments_.add_imported(parser)
-    where = "A figure in RESULTS/figures/STUDY is compared with RESULTS, one beside a study's tables with those"
-    parser.epilog = f"{where}, unless --results-dir says otherwise; one of other programs' runs with those named."
-    usual = Path(parser.get_default("results_dir"))
+    parser.epilog = (
+        "A figure beside a study's tables is compared with those; one of other programs' runs with those named."
+    )
     words = arguments_.as_options(sys.argv[1:] if arguments is None else arguments)
-    given = parser.parse_args(words, argparse.Namespace(results_dir=None, study=None))
-    return conclude(parser.prog, given.json, lambda: _verify(given, usual))
+    given = parser.parse_args(words, argparse.Namespace(study=None))
+    return conclude(parser.prog, given.json, lambda: _verify(given))
 
 
-def _verify(given: argparse.Namespace, usual: Path) -> Outcome:
+def _verify(given: argparse.Namespace) -> Outcome:
     stamp = stamp_in(given.file)
-    study = study_of(stamp, given, usual)
-    differences = changes(stamp, study)
+    differences = changes(stamp, study_of(stamp, given))
     for line in differences or [f"matches {stamp['study']}"]:
         echo(f"{given.file}: {line}")
     return Outcome(1 if differences else 0, {"file": given.file, "study": stamp["study"], "differences": differences})
@@ -60,31 +59,22 @@ def stamp_in(file: Path) -> Stamp:
     return {key: visible(text) for key, text in stamp.items()}
 
 
-def study_of(stamp: Stamp, given: argparse.Namespace, usual: Path) -> Study:
-    """The figure's study as it is now: the imported runs that the command names, whatever the stamp says; else tables
-    beside the figure or one folder above; else of the results.  Raises `Refused` if they are gone or damaged."""
-    file = given.file
-    results = given.results_dir
-    folders = file.resolve().parents
+def study_of(stamp: Stamp, given: argparse.Namespace) -> Study:
+    """The figure's study as it is now: the imported runs that the command names, whatever the stamp says; else the
+    results or the tables in whose folder the figure lies; else of --results-dir.  Raises `Refused`."""
     if given.runs or given.wandb:
-        given.results_dir = results or usual  # it holds the cache of W&B runs
         return arguments_.study_of(given)
     if stamp.get("source"):
         why = f"shows runs of other programs ({stamp['source']}); name them as for ablate analyse: --runs FILE …"
-        raise Refused(f"{file} {why}")
-    for folder in folders[:2]:
-        if not results and holds_tables(folder):
+        raise Refused(f"{given.file} {why}")
+    for folder in given.file.resolve().parents[:3]:  # FOLDER/effects.pdf, or RESULTS/figures/STUDY/effects.pdf
+        if stamp["study"] in studies(folder):
+            return sources.read(folder, stamp["study"])
+        if holds_tables(folder):
             study = sources.read_saved(folder)
             if study.manifest.study == stamp["study"]:
                 return study
-    if not results and len(folders) > 2 and folders[1].name == "figures":
-        # The results whose figures/STUDY contains the file.
-        is_there = (folders[2] / "studies" / stamp["study"] / "manifest.json").is_file()
-        results = folders[2] if is_there else None
-    results = results or usual
-    name = choose_study(results, stamp["study"])
-    with refusing(study_folder(results, name)):
-        return sources.read(results, name)
+    return sources.read(given.results_dir, stamp["study"])
 
 
 def changes(stamp: Stamp, study: Study) -> list[str]:

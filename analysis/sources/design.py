@@ -114,11 +114,10 @@ def choose_reference(
     if is_ordered:
         likely = candidates[0]
 
-    def fitness(reference: Levels) -> tuple[bool, int]:
-        is_centre = request.design != "cumulative" and not is_ordered and is_around(cells, reference)
-        return is_centre, len(reference.items() & likely.items())
-
-    reference = max(candidates, key=fitness)
+    centres = []
+    if request.design != "cumulative" and not is_ordered:
+        centres = [levels for levels in candidates if is_around(cells, levels)]
+    reference = max(centres or candidates, key=lambda levels: len(levels.items() & likely.items()))
     unnamed = [name for name in compared if name not in named]
     open_factors = [name for name in unnamed if len(factors[name]) > 2 and name not in likely]
     if request.design or is_ordered:

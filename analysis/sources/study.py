@@ -53,7 +53,7 @@ def study_of(logged: Logged, request: Request, study: str, source: str, created:
         seed_from="" if roles.seed == "seed" else roles.seed,
     )
     if doubts:
-        raise Refused(f"{'; '.join([*doubts, *notes])}; if this is meant, write: {request.command}")
+        raise Refused(f"{'; '.join([*doubts, *notes])}; to compare as proposed, write: {request.command}")
 
     directions = {roles.metrics[0]: roles.lower} | {name: lower_is_better(name) for name in roles.metrics[1:]}
     runs, curves = in_columns(runs, curves, plan)

@@ -51,16 +51,9 @@ def cite(manifest: Manifest, text: str, write: Callable[[list[str]], str]) -> st
 
 
 def names(manifest: Manifest) -> dict[str, str]:
-    """The author-year name of each paper, by key; "Mikolov et al. 2013a" if two would be equal.  Letters follow the
-    order of all authors, then of titles, as in author-year styles of BibTeX."""
+    """The author-year name of each paper, by key; "Mikolov et al. 2013a" if two would be equal."""
     papers = entries(manifest)
-    plain = {key: short(entry) for key, entry in papers.items()}
-
-    def order(key: str) -> list[str]:  # as BibTeX sorts fields: lower-case letters, digits and spaces
-        fields = [papers[key].get(field, "") for field in ("author", "title")]
-        return [re.sub(r"[^\w ]", "", field).lower() for field in fields] + [key]
-
-    by_name = grouped((plain[key], key) for key in sorted(plain, key=order))
+    by_name = grouped((short(papers[key]), key) for key in sorted(papers))
     named = {}
     for name, keys in by_name.items():
         for place, key in enumerate(keys):

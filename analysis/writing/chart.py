@@ -81,31 +81,23 @@ def column(values: pandas.Series) -> list[float | None]:
 
 
 def layout(case: Case, axes: list[str], means: pandas.DataFrame, lines: list[Line]) -> dict[str, Any]:
-    """Axes, legend and two menus: what is across, and which part is shown."""
+    """Axes, legend and a menu of what is across.  The vertical axis fits the curves from `START` on."""
     names = [name for name in dict.fromkeys(metrics_of(case.study).values()) if name in case.study.curves]
-    title = html.escape(visible(naming.metric_name(case.study.manifest, *names)))
-    across = []
-    for axis in axes:
-        along = {"x": [column(line.points[axis]) for line in lines]}
-        across.append(
-            {"label": axis, "method": "update", "args": [along, {"xaxis.title.text": TITLES.get(axis, axis)}]}
-        )
+    upwards: dict[str, Any] = {"title": {"text": html.escape(visible(naming.metric_name(case.study.manifest, *names)))}}
     late = means[means[axes[0]] >= START * means[axes[0]].max()]
-    near: dict[str, Any] = {"yaxis.type": "linear", "yaxis.autorange": True}
     if len(late) and late["low"].min() < late["high"].max():
         room = 0.05 * (late["high"].max() - late["low"].min())
-        near = {"yaxis.type": "linear", "yaxis.range": [late["low"].min() - room, late["high"].max() + room]}
-    views = [
-        {"label": "from 10 %", "method": "relayout", "args": [near]},
-        {"label": "whole run", "method": "relayout", "args": [{"yaxis.type": "linear", "yaxis.autorange": True}]},
-        {"label": "logarithmic", "method": "relayout", "args": [{"yaxis.type": "log", "yaxis.autorange": True}]},
-    ]
-    above = {"xanchor": "left", "y": 1.02, "yanchor": "bottom"}
+        upwards["range"] = [late["low"].min() - room, late["high"].max() + room]
+    buttons = []
+    for axis in axes:
+        along = {"x": [column(line.points[axis]) for line in lines]}
+        title = {"xaxis.title.text": TITLES.get(axis, axis)}
+        buttons.append({"label": axis, "method": "update", "args": [along, title]})
     return {
         "height": 380 + 10 * len(case.cells),
         "margin": {"l": 56, "r": 12, "t": 44, "b": 40},
         "xaxis": {"title": {"text": TITLES.get(axes[0], axes[0])}},
-        "yaxis": {"title": {"text": title}, "range": near.get("yaxis.range")},
+        "yaxis": upwards,
         "legend": {"orientation": "h", "y": -0.22},
-        "updatemenus": [{**above, "x": 0, "buttons": across}, {**above, "x": 0.4, "buttons": views}],
+        "updatemenus": [{"x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom", "buttons": buttons}],
     }

@@ -12,7 +12,6 @@ import pytest
 from analysed_studies import analysed
 from conftest import ROOT
 from fake_studies import draw_effects_alone, fabricate
-from matplotlib.figure import Figure
 from shown_studies import claim
 
 import ablate
@@ -154,20 +153,6 @@ def test_no_results_folder_no_study_and_no_place_to_write(tmp_path: Path, capsys
     assert "cannot write" in refused(capsys, "--results-dir", str(tmp_path))
 
 
-def test_corrupt_manifest(tmp_path: Path, capsys: Capture) -> None:
-    fabricate(tmp_path, GRID)
-    manifest = study_folder(tmp_path, "fabricated") / "manifest.json"
-    for content in ("{", "[]", '{"study": "x", "cells": [], "runs": [], "seeds": [], "factors": {}}'):
-        manifest.write_text(content)
-        assert str(manifest) in refused(capsys, "--results-dir", str(tmp_path))
-
-
-def test_unknown_option(capsys: Capture) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["--result-dir", "results", "--nonsense"])
-    assert ended.value.code == 2 and capsys.readouterr().err.count("\n") == 1
-
-
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The tables of a study whose results are gone, in the folder where commands are given."""
@@ -190,7 +175,6 @@ def test_figures_beside_tables_are_held_against_them(kept: Path, capsys: Capture
     figures.write(case_of(read_saved(kept), kept), kept)
     assert main(["verify", str(kept / "effects.png")]) == 0
     assert "matches fabricated" in capsys.readouterr().out
-    assert main(["verify", str(kept / "effects.png"), "--results-dir", "none"]) == 2
     study = read_saved(kept)
     study.runs.loc[study.runs["seed"] == 1, "test/loss"] += 1e-6 * (study.runs["cell"] == "c1")
     write_tables(study, kept)
@@ -230,12 +214,6 @@ def study(tmp_path: Path) -> Study:
     return found
 
 
-def test_a_figure_is_matplotlibs_and_shows_itself(study: Study, tmp_path: Path) -> None:
-    drawn = analysis.plot(study, "effects")
-    assert isinstance(drawn, Figure) and drawn._repr_png_().startswith(b"\x89PNG")
-    assert not (tmp_path / "figures").exists(), "nothing is written"
-
-
 def test_a_figure_that_there_is_not_is_told(study: Study) -> None:
     with pytest.raises(Refused, match="did you mean effects"):
         analysis.plot(study, "efects")
@@ -250,12 +228,3 @@ def test_the_report_is_that_of_the_command(study: Study, tmp_path: Path, undrawn
     files = {file.name for file in (tmp_path / "other").iterdir()}
     assert {file.name for file in page.parent.iterdir()} == files and "effects.tex" in files
     assert page.read_text() == (tmp_path / "other" / "report.html").read_text()
-
-
-def test_kept_tables_are_not_written_over(study, tmp_path, monkeypatch, undrawn):
-    write_tables(study, tmp_path / "kept")
-    kept = ablate.load(tmp_path / "kept")
-    with pytest.raises(Refused, match="which must stay as they are"):
-        analysis.report(kept, tmp_path / "kept")
-    monkeypatch.setenv("ABLATE_RESULTS", str(tmp_path / "here"))
-    assert analysis.report(kept) == tmp_path / "here" / "figures" / "fabricated" / "report.html"

@@ -12,7 +12,7 @@ from fake_studies import fabricate
 
 from ablate import evidence
 from ablate.config.errors import Refused
-from ablate.runs.files import read_json, write_json
+from ablate.runs.files import write_json
 from ablate.runs.manifest import read_manifest, study_folder
 from analysis import sources
 from analysis.case import case_of
@@ -90,15 +90,6 @@ def test_runs_of_other_versions_and_devices_are_named_and_kept(results: Path) ->
     change(first(results) / "result.json", versions={"torch": "2.13.0"}, device="2 × cpu x86_64")
     assert read(results, None).notes == [], "how many devices a run was on is no difference"
     assert evidence.effects(study)["n"].eq(3).all()
-
-
-def test_a_metric_that_is_no_number_counts_for_nothing(results: Path) -> None:
-    for value, run in zip((None, "two", float("nan")), sorted(results.glob("runs/*/*/result.json")), strict=False):
-        told = read_json(run)
-        write_json(run, told | {"final": {"test/loss": value}})
-    study = read(results, None)
-    assert int(evidence.scores(study).notna().sum().sum()) == 9
-    assert case_of(study, results).cells["n"].sum() == 9
 
 
 def test_a_run_that_is_planned_twice_counts_once(results: Path) -> None:

@@ -50,14 +50,6 @@ def test_a_study_without_curves_and_one_that_is_not_there(tmp_path: Path, capsys
     assert export(tmp_path, "fabricatde") == 2 and "did you mean fabricated?" in capsys.readouterr().err
 
 
-def test_the_command_line_exports_runs_of_other_programs(tmp_path: Path) -> None:
-    study = load_study(tmp_path, fabricate(tmp_path, GRID))
-    file = write_csv(study.runs[["norm", "ffn", "seed", "test/loss"]], tmp_path / "mine.csv")
-    assert export(tmp_path, "--runs", str(file), "--to", str(tmp_path / "out")) == 0
-    again = pandas.read_csv(tmp_path / "out" / "runs.csv")
-    assert again["test/loss"].tolist() == study.runs["test/loss"].tolist() and set(again) >= {"norm", "ffn", "seed"}
-
-
 def test_no_text_is_a_formula_and_every_number_stays_one(tmp_path: Path) -> None:
     texts = ["=1+1", "+ swiglu", "-x", "@SUM(A1)", "\t=1", "'=1", "ln", "", "−.05", "1=2"]
     for text in texts:
@@ -69,11 +61,3 @@ def test_no_text_is_a_formula_and_every_number_stays_one(tmp_path: Path) -> None
     read = pandas.read_csv(write_csv(frame, tmp_path / "x.csv"), keep_default_na=False)
     assert list(read) == ["'=head", "number"] and read["number"].tolist() == frame["number"].tolist()
     assert [unquoted(text) for text in read["'=head"]] == texts
-
-
-def test_levels_of_any_type_go_into_one_column(tmp_path: Path) -> None:
-    fabricate(tmp_path, {"a": [None, "cpu"], "b": [1, 2.5], "c": [True, False], "d": [1, "two"]})
-    assert export(tmp_path) == 0
-    curves = pandas.read_parquet(tmp_path / "figures" / "fabricated" / "curves.parquet")
-    found = [set(curves[name].dropna()) for name in "abcd"]
-    assert found == [{"cpu"}, {1, 2.5}, {True, False}, {"1", "two"}] and curves["a"].isna().any()

@@ -1,11 +1,8 @@
 """python -m analysis verify: a figure's file says what it was made of, and whether that still holds."""
 
-import dataclasses
 import json
 import os
 import shutil
-import struct
-import zlib
 from pathlib import Path
 
 import pytest
@@ -72,17 +69,6 @@ def test_another_figures_yaml_is_no_other_result(drawn: Path, tmp_path: Path, ca
     assert verify(drawn / "effects.png", tmp_path, capsys)[0] == 0
 
 
-def test_a_run_whose_curve_alone_changed_is_named(drawn: Path, tmp_path: Path) -> None:
-    before = stamp.run_hashes(load_study(tmp_path, "fabricated")).split(",")
-    study = load_study(tmp_path, "fabricated")
-    curves = study.curves.copy()
-    cell = study.manifest.cells[-1].id
-    curves.loc[(curves["cell"] == cell) & (curves["seed"] == 1), "val/loss"] += 1e-6
-    after = stamp.run_hashes(dataclasses.replace(study, curves=curves)).split(",")
-    changed = [old.partition(":")[0] for old, new in zip(before, after, strict=True) if old != new]
-    assert changed == [f"{cell}/1"]
-
-
 def test_a_figure_that_another_version_drew_of_the_same_data_matches(drawn, tmp_path, capsys):
     """Earlier versions also wrote a hash of their code, which says nothing about results."""
     code, said = verify(forged(drawn, analysis="0" * 16), tmp_path, capsys)
@@ -142,10 +128,10 @@ def test_a_figure_is_held_against_the_results_that_it_lies_in(drawn, tmp_path, c
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert main(["verify", str(drawn / "effects.pdf")]) == 0
-    moved = tmp_path / "effects.pdf"
+    moved = tmp_path / "a" / "b" / "c" / "effects.pdf"
+    moved.parent.mkdir(parents=True)
     moved.write_bytes((drawn / "effects.pdf").read_bytes())
     assert main(["verify", str(moved)]) == 2 and "no results folder at results" in capsys.readouterr().err
-    assert main(["verify", str(drawn / "effects.pdf"), "--results-dir", "none"]) == 2
 
 
 def forged(drawn: Path, **said: object) -> Path:
@@ -162,10 +148,8 @@ def forged(drawn: Path, **said: object) -> Path:
 FORGED: list[tuple[dict[str, object], str]] = [
     ({"command": None}, "is no figure"),
     ({"source": "x.csv", "command": "ablate analyse --runs /dev/zero --help"}, "runs of other programs (x.csv)"),
-    ({"source": "\x1b[2J"}, "runs of other programs (\\x1b[2J)"),
     ({"runs": "no colon"}, "6 runs new: "),
     ({"runs": None}, "names no runs"),
-    ({"runs": ["a:b"]}, "is no figure"),
     ({"study": "../../etc"}, "no study ../../etc"),
 ]
 
@@ -186,16 +170,3 @@ def test_a_figure_is_a_file_that_ends(tmp_path: Path, capsys: Capture) -> None:
     for name, why in (("pipe", "it is no file"), ("zero", "it is no file"), ("large", "more than")):
         code, said = verify(tmp_path / f"{name}.png", tmp_path, capsys)
         assert code == 2 and why in said and said.count("\n") == 1
-
-
-def test_no_pixel_of_a_figure_is_decoded(drawn: Path, tmp_path: Path, capsys: Capture) -> None:
-    """A picture of 4 billion pixels, and one whose stamp is nested without end."""
-    chunk = b"IHDR" + struct.pack(">IIBBBBB", 65_000, 65_000, 8, 2, 0, 0, 0)
-    data = (drawn / "effects.png").read_bytes()
-    (drawn / "huge.png").write_bytes(data[:12] + chunk + struct.pack(">I", zlib.crc32(chunk)) + data[33:])
-    nested = PngInfo()
-    nested.add_text("Keywords", stamp.MARK + "[" * 100_000)
-    Image.new("RGB", (2, 2)).save(drawn / "nested.png", pnginfo=nested)
-    for name in ("huge", "nested"):
-        code, said = verify(drawn / f"{name}.png", tmp_path, capsys)
-        assert code == 2 and "is no figure" in said and said.count("\n") == 1

@@ -9,17 +9,13 @@ import numpy as np
 import pandas
 import pytest
 from fake_studies import fabricate, plain_score
-from other_runs import analysed, effects, loss, refused, table
+from other_runs import analysed, loss, refused, table
 
 from ablate import evidence
 from ablate.config.claims import holds
 from ablate.runs.study import Study, load_study
-from analysis import figures
-from analysis.case import case_of
 from analysis.cli.main import main
-from analysis.figures.stamp import run_hashes
-from analysis.writing.chart import chart
-from analysis.writing.tables import remarks, runs_csv, write_csv
+from analysis.writing.tables import runs_csv, write_csv
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 NUMBERS = ["n", "mean", "low", "high", "p", "verdict", "paired", "diverged", "failed", "missing"]
@@ -53,14 +49,6 @@ def test_a_native_study_read_back_is_equal_to_the_last_digit(tmp_path: Path, mor
 def read(folder: Path, text: str, *words: str) -> Study:
     (folder / "runs.csv").write_text(text)
     return analysed(folder / "runs.csv", *words)
-
-
-def test_a_cell_column_alone_is_one_factor(tmp_path: Path) -> None:
-    file = table(tmp_path, "cell,seed,val_loss", lambda v, s, y: f"{v},{s},{y}", "0 1 2")
-    means = [sum(loss(i, s) for s in range(4)) / 4 for i in range(3)]
-    by_first = effects(analysed(file, "--reference", "cell=0"))
-    assert by_first == {f"cell: {i} − 0": (4, pytest.approx(means[i] - means[0], abs=1e-6)) for i in (1, 2)}
-    assert list(effects(analysed(file, "--reference", "cell=2"))) == ["cell: 0 − 2", "cell: 1 − 2"]
 
 
 def test_higher_is_better_by_name_by_option_or_asked_for(tmp_path: Path) -> None:
@@ -127,43 +115,6 @@ def test_a_loss_that_is_not_finite_has_diverged_whatever_its_status_says(tmp_pat
     assert evidence.effects(study)["verdict"].item() == "withheld"
 
 
-def test_statuses(tmp_path: Path) -> None:
-    statuses = ["done", "diverged", "failed", "missing", "", "missing"]
-    text = "ffn,seed,status,loss\n" + "\n".join(f"a,{seed},done,2.{seed}" for seed in range(6)) + "\n"
-    text += "\n".join(f"b,{seed},{status},{'nan' if seed else 1.9}" for seed, status in enumerate(statuses))
-    study = read(tmp_path, text)
-    assert list(study.runs["status"][6:]) == ["done", "diverged", "failed", "missing", "diverged", "missing"]
-    assert evidence.effects(study)["verdict"].item() == "withheld"  # one side diverged
-    assert any("2 runs diverged: b seed 1 and b seed 4" in line for line in remarks(study))
-
-
-def test_a_metric_without_a_split_is_drawn_like_any_other(tmp_path: Path) -> None:
-    lines = []
-    for cell, seed, step in itertools.product("ab", range(4), (0, 5, 10)):
-        lines.append(f"{cell},{seed},{step},{0.5 + 0.01 * step + 0.02 * seed}")
-    study = read(tmp_path, "\n".join(["cell,seed,step,accuracy", *lines]))
-    case = case_of(study, tmp_path)
-    assert run_hashes(study).count(",") == 7
-    drawn = figures.tables(case, figures.Edits(figures=["seeds", "curves"]))
-    assert set(drawn["seeds"]["facet"]) == {"accuracy"}
-    assert sorted(drawn["seeds"]["value"]) == sorted(study.runs["accuracy"])
-    shown = drawn["curves"].set_index(["cell", "tokens"])["mean"]
-    assert shown["a", 10] == pytest.approx(0.63) and drawn["curves"].attrs["y"] == "accuracy"
-    on_page = chart(case)
-    assert on_page and on_page["layout"]["yaxis"]["title"]["text"] == "accuracy"
-    assert "solved" not in figures.tables(case, figures.edits(case))
-
-
-def test_what_is_no_factor_is_left_out_and_said(tmp_path: Path) -> None:
-    lines = ["host,norm,dim,hidden,seed,loss,elapsed"]
-    for i, (norm, dim, seed) in enumerate(itertools.product(["ln", "rms"], [32, 64], range(3))):
-        lines.append(f"h{i},{norm},{dim},{dim * 4},{seed},{2 + i / 100},{17 + i / 7}")
-    study = read(tmp_path, "\n".join(lines))
-    assert study.manifest.factors == {"norm": ["ln", "rms"], "dim": [32, 64]} and study.manifest.design == "grid"
-    reasons = "host (has a value per run), hidden (changes with dim) and elapsed (has a value per run)"
-    assert study.notes == [f"columns that are no factors: {reasons}"]
-
-
 @pytest.mark.parametrize("name", ["_step", "Step", "trainer/global_step", "iter", "epoch", "tokens"])
 def test_steps_under_the_names_of_other_programs(tmp_path: Path, name: str) -> None:
     """140 levels of `iter` would be compared as if somebody had chosen them, and so would those of a learning rate."""
@@ -174,15 +125,6 @@ def test_steps_under_the_names_of_other_programs(tmp_path: Path, name: str) -> N
     assert study.manifest.factors == {"ffn": ["a", "b"]} and study.curves["step"].tolist() == [0, 9] * 10
     assert evidence.effects(study)["n"].tolist() == [5] and len(study.runs) == 10
     assert study.notes == ["columns that are no factors: lr (follows the step)"]
-
-
-def test_of_two_columns_that_could_count_steps_one_is_asked_for(tmp_path: Path) -> None:
-    lines = ["ffn,seed,iter,updates,test/loss"]
-    for (i, variant), seed, step in itertools.product(enumerate("ab"), (0, 1), (1, 2)):
-        lines.append(f"{variant},{seed},{step},{step**4},{loss(i, seed)}")
-    (tmp_path / "runs.csv").write_text("\n".join(lines))
-    assert "each of iter and updates could be the step; write: " in refused(tmp_path / "runs.csv")
-    assert analysed(tmp_path / "runs.csv", "--step-from", "updates").curves["step"].max() == 16
 
 
 @pytest.mark.parametrize(
@@ -215,11 +157,6 @@ def test_cells_whose_levels_read_alike_in_a_row_are_not_one(tmp_path: Path) -> N
         assert [other for other in study.manifest.cells if holds(other.levels, cell.levels)] == [cell]
 
 
-def test_texts_that_act_do_not_act(tmp_path: Path) -> None:
-    file = table(tmp_path, "ffn,seed,loss", lambda v, s, y: f"{v},{s},{y}", "a a\x1b[31m a\u202eb")
-    assert analysed(file, "--reference", "ffn=a").manifest.factors == {"ffn": ["a", "a\\x1b[31m", "a\\u202eb"]}
-
-
 @pytest.mark.parametrize("name", ["tokens", "params", "device"])
 def test_a_column_that_is_seldom_a_factor_can_be_named_as_one(tmp_path: Path, name: str) -> None:
     file = table(tmp_path, f"{name},seed,loss", lambda v, s, y: f"{v},{s},{y}", "1000 2000")
@@ -246,13 +183,9 @@ REFUSED = [
     ('"Step","mlp-s0 - test/loss","glu-s0 - test/loss"\n1,2.5,2.5\n', "write: ablate analyse --runs"),
     ("ffn,seed,value\na,0,1\nb,0,2\n", "no column is a metric by its name; there are ffn, seed and value; write: "),
     ("ffn,seed,loss\na,0,2\na,1,3\n", "no column is a factor, of which a comparison needs two values; there are ffn"),
-    ("seed,loss,note\n0,1,x\n1,2,y\n", "no column is a factor"),
     (f"{PLAIN}b,2,odd1\n", "line 6: loss is “odd1”, which is not a number; write a decimal point"),
-    (PLAIN.replace(",2.", ",9").replace("\nb", "%\nb"), "line 3: loss is “91%”, which is not a number"),
     (PLAIN.replace("loss", "loss,status").replace(".1", ".1,odd"), "line 3: status is “odd”, which is not one of done"),
     (f"{PLAIN}a,0,2.0\n", "line 2 and line 6 are both a, seed 0; name the columns in which they differ"),
-    ("ffn,seed,step,loss\na,0,1,1\na,0,1,2\nb,0,1,1\n", "line 2 and line 3 are both a, seed 0"),
-    ("label,seed,loss\na,0,1\nb,0,2\n", "no column is a factor"),
 ]
 
 
@@ -264,16 +197,12 @@ def test_what_cannot_be_meant_is_one_line(tmp_path: Path, text: str, said: str) 
 
 OPTIONS = {
     "--factors nrm": "factors: nrm is no column that can be compared; there are ffn, cell, hits and note\n",
-    "--factors status": "status is no column that can be compared; there are ffn, cell, hits and note\n",
-    "--factors test/loss": "test/loss is no column that can be compared",
     "--metric bpb": "--metric bpb: there is no such metric; there are ffn, cell, hits, note and test/loss\n",
-    **{f"--metric {name}": f"--metric {name}: there is no such metric" for name in ("seed", "status", "cell")},
+    "metric=bpb": "--metric bpb: there is no such metric",
+    "--metric seed": "--metric seed: there is no such metric",
     "--metric note": "note is “text”, which is not a number",
-    "--metric hit": "there are ffn, cell, hits, note and test/loss; did you mean hits?",
-    "--reference ffn=c": "reference: ffn=c: there is no such level; there are a and b\n",
     "--reference ffn=aa": "there are a and b; did you mean a?",
     "--reference norm=c": "norm is no factor of these runs; the factors are ffn",
-    "--within fn": "fn is no factor of these runs; the factors are ffn; did you mean ffn?",
     "--within ffn": "no factor is left to compare",
     "--step-from steps": "--step-from steps: there is no such column; there are ffn, cell, seed",
     "--seed-from sd": "there are ffn, cell, seed, params, status, hits, note and test/loss; did you mean seed?",
@@ -287,7 +216,7 @@ OPTIONS = {
     [
         ("--runs none.csv", "none.csv: it cannot be read (No such file or directory)"),
         ("--runs /proc/self/fd", "fd: there are no logs, a file per run; known are trainer_state.json, metrics.csv"),
-        ("--factors ffn", "need --runs or --wandb"),
+        ("--factors ffn", "are for runs of other programs"),
         *((f"--runs runs.csv {options}", said) for options, said in OPTIONS.items()),
     ],
 )

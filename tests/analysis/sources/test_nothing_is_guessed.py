@@ -1,7 +1,6 @@
 """What columns of other programs' runs mean: inferred where nothing is doubtful, else proposed as a command."""
 
 import itertools
-import json
 import os
 import shlex
 import time
@@ -45,11 +44,6 @@ def test_columns_of_which_others_could_be_meant_are_proposed(tmp_path: Path) -> 
     doubt = "gated and smooth form no grid, and the reference is not named; columns that are no factors: ffn"
     assert doubt in refused(file)
     assert list(analysed(file, "--factors", "ffn", "--reference", "ffn=mlp").manifest.factors) == ["ffn"]
-
-
-def test_settings_that_change_together_are_said(tmp_path: Path) -> None:
-    study = analysed(table(tmp_path, "dim,hidden,seed,loss", lambda v, s, y: f"{v},{int(v) * 4},{s},{y}", "32 64"))
-    assert study.notes == ["columns that are no factors: hidden (changes with dim)"]
 
 
 def test_what_only_one_run_has_is_asked_for(tmp_path: Path) -> None:
@@ -117,11 +111,6 @@ def test_a_state_is_how_a_run_ended(tmp_path: Path, state: str) -> None:
     assert study.runs["status"].tolist() == ["done", "done", "done", "missing", "done", "done", "failed", "done"]
 
 
-def test_a_column_called_state_with_other_words_is_a_factor(tmp_path: Path) -> None:
-    file = table(tmp_path, "state,seed,loss", lambda v, s, y: f"{v},{s},{y}", "reset carried")
-    assert list(analysed(file).manifest.factors) == ["state"]
-
-
 def test_results_of_autoresearch(tmp_path: Path) -> None:
     rows = []
     for (i, commit), s in itertools.product(enumerate(["a1", "b2"]), range(4)):
@@ -169,11 +158,6 @@ def test_of_two_seeds_one_is_asked_for(tmp_path: Path) -> None:
     file = table(tmp_path, "norm,random_seed,data_seed,loss", lambda v, s, y: f"{v},{s},{s % 2},{y}")
     assert "each of random_seed and data_seed could be the seed; write: " in refused(file)
     assert len(analysed(file, "--seed-from", "random_seed").runs) == 8
-
-
-def test_a_seed_in_another_case(tmp_path: Path) -> None:
-    study = analysed(table(tmp_path, "norm,Seed,loss", lambda v, s, y: f"{v},{s},{y}"))
-    assert study.manifest.seeds == [0, 1, 2, 3] and "--seed-from Seed" in study.manifest.command
 
 
 @pytest.mark.parametrize("form", ["runs.csv", "folder"])
@@ -242,13 +226,6 @@ def test_ends_without_a_common_step_are_asked_for(tmp_path: Path) -> None:
     file.write_text("\n".join(line for line in file.read_text().splitlines() if ",50," not in line))
     assert "without a step near their ends that all have; compare them at their own ends" in refused(file)
     assert effects(proposed(file)) == effects(analysed(file, "ends=own"))
-
-
-def test_a_row_per_run_with_the_step_at_which_it_ended(tmp_path: Path) -> None:
-    file = steps_table(tmp_path, CLOCK, by_step)
-    file.write_text("\n".join(line for line in file.read_text().splitlines() if line.split(",")[2] not in ("0", "50")))
-    for words in (["ends=own"], ["ends=own", "--factors", "norm"]):
-        assert effects(analysed(file, *words))["norm: rms − ln"][0] == 4
 
 
 def test_one_run_that_ended_early_is_missing_unless_ends_are_its_own(tmp_path: Path) -> None:
@@ -326,19 +303,6 @@ def test_a_chart_of_wandb(tmp_path: Path) -> None:
     (tmp_path / "chart.csv").write_text(f"{head}\n0,{','.join(['4.2,1'] * 6)}\n10,{last}\n")
     study = analysed(tmp_path / "chart.csv", "--names", "{norm}-s{seed}")
     assert effects(study)["norm: rms − ln"][0] == 3 and len(study.curves) == 12
-
-
-def test_early_stopping_of_a_trainer(tmp_path: Path) -> None:
-    for i, s in itertools.product(range(2), range(3)):
-        folder = tmp_path / f"{['ln', 'rms'][i]}-s{s}"
-        folder.mkdir()
-        steps = range(10, 51 + 10 * (s + i), 10)
-        rows = [{"step": step, "eval_loss": loss(i, s) + 1 / step} for step in steps]
-        state = {"global_step": steps[-1], "max_steps": 900, "log_history": rows}
-        (folder / "trainer_state.json").write_text(json.dumps(state))
-    common = analysed(tmp_path, "--names", "{norm}-s{seed}")
-    assert effects(common)["norm: rms − ln"][0] == 3 and "compared at step 50" in "\n".join(common.notes)
-    assert effects(analysed(tmp_path, "--names", "{norm}-s{seed}", "ends=own"))["norm: rms − ln"][0] == 3
 
 
 def test_logs_that_still_grow_are_said(tmp_path: Path) -> None:

@@ -65,10 +65,6 @@ def test_cells_have_scores_and_no_column_of_what_is_unknown(folder: Path) -> Non
     assert not {*UNKNOWN} & {*cells}
 
 
-def test_runs_have_no_column_of_what_is_unknown(folder: Path) -> None:
-    assert not {*UNKNOWN, "steps", "seconds"} & {*pandas.read_csv(folder / "runs.csv")}
-
-
 @pytest.mark.parametrize("file", ["report.md", "cells.md", "cells.tex", "methods.md", "macros.tex"])
 def test_pages_say_nothing_of_what_is_unknown(folder: Path, file: str) -> None:
     text = (folder / file).read_text()
@@ -103,11 +99,6 @@ def test_cells_have_no_configuration(study: Study) -> None:
         assert parse(Cell, cell.as_json()) == cell
         assert math.isnan(cell.training_flops)
     assert study.manifest.configs == []
-
-
-def test_a_configuration_that_is_asked_for_is_refused(study: Study) -> None:
-    with pytest.raises(ValueError, match="another program"):
-        assert study.manifest.cells[0].planned_config
 
 
 def test_the_figure_of_costs_says_what_it_needs(study: Study) -> None:

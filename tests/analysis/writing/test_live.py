@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 from browser import chromium, resize
-from conftest import start_module
 from crashing_norm import wait_for
 from fake_studies import edit_json, edit_manifest, fabricate
 
@@ -134,13 +133,6 @@ def test_too_many_clients_at_a_time_are_turned_away_and_the_next_is_answered(ser
     wait_for(lambda: status(ask) == 200)
 
 
-def test_a_run_with_a_deep_configuration_ends_no_server(results: Path, ask: Ask) -> None:
-    for file in results.glob("runs/*/*/result.json"):
-        (file.parent / "config.yaml").write_text("[" * 30_000)
-    assert ask("state.json")[0] == 200
-    assert ask("state.json")[0] == 200
-
-
 def test_tables_are_computed_again_when_files_change_and_not_before(results, ask, monkeypatch) -> None:
     read: list[str] = []
     monkeypatch.setattr(live, "load_study", lambda *given: read.append(given[1]) or load_study(*given))
@@ -220,16 +212,6 @@ def test_ctrl_c_is_130(results: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_it(results: Path) -> None:
-    process = start_module("ablate", "watch", "--port", "0", "--results-dir", str(results), cwd=Path.cwd())
-    assert process.stdout
-    assert process.stdout.readline().startswith("fabricated: http://127.0.0.1:")
-    os.kill(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (130, "")
-
-
-@pytest.mark.slow
 def test_the_page_follows_in_a_browser(results: Path, server: Server) -> None:
     edit_manifest(results, "fabricated", lambda manifest: manifest["cells"][1].update(label=f"rms {EVIL}"))
     with chromium() as browser:
@@ -248,3 +230,10 @@ def test_the_page_follows_in_a_browser(results: Path, server: Server) -> None:
         shutil.copy(next(results.rglob("s5-*/result.json")), running)
         wait_for(lambda: "11/12" in look("return document.title"))
         assert look("return window.mark") == 1 and not browser.get_log("browser"), "without a reload"
+
+
+def test_a_run_with_a_deep_configuration_ends_no_server(results: Path, ask: Ask) -> None:
+    for file in results.glob("runs/*/*/result.json"):
+        (file.parent / "config.yaml").write_text("[" * 30_000)
+    assert ask("state.json")[0] == 200
+    assert ask("state.json")[0] == 200

@@ -1,7 +1,6 @@
 """Tables: CSV with every digit, texts for reading, Markdown in which no value is markup."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +36,6 @@ def test_a_column_that_says_nothing_is_left_out(tmp_path: Path) -> None:
     status = lambda levels, seed: "failed" if seed == 0 else "done"  # noqa: E731
     lost = tables.effects_table(case(tmp_path / "lost", status=status)).rows
     assert set(lost["runs without result"]) == {"4", "2"}
-
-
-def test_what_vectors_took_stands_beside_the_configurations_that_have_any(tmp_path: Path) -> None:
-    study = load_study(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"]}))
-    seconds = study.runs["seed"].add(1.5).where(study.runs["cell"] == "c1")
-    table = tables.cells_table(case_of(replace(study, runs=study.runs.assign(vectors_seconds=seconds)), tmp_path))
-    assert list(table.rows["vectors, CPU-s"]) == ["–", "2.5"]
 
 
 def test_lost_runs_are_listed_with_their_reasons(tmp_path: Path) -> None:
@@ -91,8 +83,3 @@ def test_no_value_is_markup() -> None:
 )
 def test_the_start_of_a_paragraph_is_no_markup(text: str, paragraph: str) -> None:
     assert tables.paragraph(text) == paragraph
-
-
-def test_a_remark_that_begins_with_a_key_keeps_it() -> None:
-    assert tables.sentence("norm=none is without eps") == "Note: norm=none is without eps."
-    assert tables.sentence("base is ffn=mlp.") == "Base is ffn=mlp."
