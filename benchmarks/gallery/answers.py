@@ -6,7 +6,6 @@ from ablate import evidence, formatting
 from ablate.runs import naming
 from ablate.runs.tables import named_rows
 from analysis.case import Case
-from analysis.writing.sentences import finding
 
 FEW = 3  # effects up to which one of them is the answer
 NAMED = 8  # effects that an answer lists
@@ -59,7 +58,7 @@ def answer_of_effects(case: Case) -> str:
         return f"{counts}; better: {names}"
     decided = effects[effects["verdict"].map(is_decided)]
     first = next(named_rows(decided if len(decided) else effects))
-    text = finding(manifest, first)
+    text = evidence.finding(manifest, first)
     return text if len(effects) == 1 else f"{text} (of {len(effects)} effects {counts})"
 
 
