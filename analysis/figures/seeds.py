@@ -23,7 +23,7 @@ def table(case: Case) -> pandas.DataFrame:
             rows.append({**row, "seed": seed, "value": value})
     result = pandas.DataFrame(rows)
     caption = f"a dot per run, {captions.seeds(case.cells['runs'])} per configuration; bar: mean"
-    if set(batches.values()) != {"seed"}:  # unknown if read from a bare CSV
+    if {*batches.values()} - {"seed", None, ""}:  # unknown of other programs
         caption += "; lines join the runs of a seed that saw equal batches"
     result.attrs = {"caption": [caption]}
     return result

@@ -328,4 +328,5 @@ def test_its_report_says_only_what_is_known() -> None:
     run(*WORDS)
     assert analyse([]) == 0
     report = Path(f"results/figures/{newest_study(Path('results'))}/report.md").read_text()
-    assert not re.search("one corpus|timing=isolated|learning rate|initial weights|at the last step", report)
+    unknown = "one corpus|timing=isolated|equal batches|learning rate|initial weights|at the last step"
+    assert not re.search(unknown, report)
