@@ -203,14 +203,13 @@ def factorial(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[C
     levels_of_cells = {cell.id: cell.levels for cell in cells}
     for names in [*itertools.combinations(factors, 1), *itertools.combinations(factors, 2)]:
         must_balance = [name for name in factors if names != (name,)]  # a main effect is one of its own factor
-        yield from effects_at_levels(manifest, manifest.reference, names, stratum, levels_of_cells, must_balance)
+        yield from effects_at_levels(manifest, names, stratum, levels_of_cells, must_balance)
     if len(factors) > 1:
         yield from cells_against_reference(cells, stratum)
 
 
 def effects_at_levels(
     manifest: Manifest,
-    base_levels: Levels,
     names: tuple[str, ...],
     stratum: str,
     levels_of_cells: dict[str, Levels],
@@ -218,6 +217,7 @@ def effects_at_levels(
 ) -> Iterator[Contrast]:
     """The effect of each combination of other levels of one or two factors, in place of their base levels."""
     corners = corners_of(levels_of_cells, names)
+    base_levels = bases(manifest)
     base = corner_at(base_levels, names)
     other_levels = [[level for level in manifest.factors[name] if level != base_levels[name]] for name in names]
     combinations = list(itertools.product(*other_levels))
@@ -225,7 +225,7 @@ def effects_at_levels(
         changed = corner_at(dict(zip(names, levels, strict=True)), names)
         weights = factorial_weights(corners, changed, base)
         if weights and free_of_main_effects(levels_of_cells, weights, must_balance):
-            yield effect_of(manifest, base_levels, names, levels, stratum, weights, len(combinations) > 1)
+            yield effect_of(manifest, names, levels, stratum, weights, len(combinations) > 1)
 
 
 def dependence_on_settings(manifest: Manifest) -> Iterator[Contrast]:
@@ -239,7 +239,7 @@ def dependence_on_settings(manifest: Manifest) -> Iterator[Contrast]:
         levels_of_cells = {cell.id: cell.levels for cell in cells}
         for factor, reference_level in manifest.reference.items():
             names = (factor, setting)
-            yield from effects_at_levels(manifest, bases(manifest), names, stratum, levels_of_cells, factors)
+            yield from effects_at_levels(manifest, names, stratum, levels_of_cells, factors)
             for level in manifest.factors[factor]:
                 trend = trend_of(manifest, factor, setting, level, stratum, levels_of_cells)
                 if trend is not None and level != reference_level:
@@ -314,7 +314,7 @@ def changes_against_reference(manifest: Manifest, stratum: str, cells: list[Cell
         if cell.id in change_of_cell:
             factor, level = change_of_cell[cell.id]
             weights = {cell.id: 1.0, reference.id: -1.0}
-            yield effect_of(manifest, manifest.reference, (factor,), (level,), stratum, weights)
+            yield effect_of(manifest, (factor,), (level,), stratum, weights)
 
 
 def steps_of_a_series(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[Contrast]:
@@ -349,7 +349,6 @@ def cells_against_reference(cells: list[Cell], stratum: str) -> Iterator[Contras
 
 def effect_of(
     manifest: Manifest,
-    base: Levels,
     names: tuple[str, ...],
     levels: tuple[Any, ...],
     stratum: str,
@@ -357,6 +356,7 @@ def effect_of(
     has_several: bool = False,
 ) -> Contrast:
     """A main effect of one factor, or an interaction of two; `has_several`: with other levels there is another one."""
+    base = bases(manifest)
     base_levels = [base[name] for name in names]
     factor = " x ".join(names)
     level = ", ".join(map(show, levels))

@@ -37,7 +37,6 @@ COLUMNS += ["paired", "family", "unadjusted", "lower", "higher", "tied", "diverg
 COLUMNS += ["failed", "missing", "alpha", "metric", "lower_is_better", "correlation", "pairing_ratio"]
 COLUMNS += ["smallest", "margin", "margin_steps", "waits", "also", "flops_ratio", "seconds_ratio", *WORTH]
 BOOLEANS = ["family", "unadjusted", "paired", "waits"]
-NUMBERS = ["mean", "sd", "low", "high", "p", "p_bonferroni", "alpha", "smallest", "margin", "margin_steps"]
 MANY = 24  # effects above which each factor's are sorted
 
 
@@ -104,9 +103,7 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
         rows.append(row)
     columns = COLUMNS if manifest.match == "none" else [*COLUMNS, "match_difference"]
     table = pandas.DataFrame(rows, columns=columns)
-    if rows:
-        return table
-    return table.astype(dict.fromkeys(BOOLEANS, bool) | dict.fromkeys(NUMBERS, float))
+    return table.astype(dict.fromkeys(BOOLEANS, bool))  # also of a table without rows
 
 
 def tested_columns(comparison: Comparison, m: int, looks: int) -> dict[str, float]:
