@@ -22,7 +22,7 @@ BLOCK = 1_000_000  # tokens whose pairs are counted in one go
 COUNTED = 1 << 27  # training tokens that yardsticks are counted on
 SCORED = 10_000_000  # test tokens that they are computed on
 CHECKED = 64 << 20  # bytes; of larger files only the size is compared
-LAYOUT = 4  # raise it when the files of the cache change
+LAYOUT = 5  # raise it when the files of the cache change
 DAMAGED = (Corrupt, OSError, ValueError, LookupError, TypeError)  # all errors that reading a damaged file can raise
 
 
@@ -61,7 +61,6 @@ class Corpus:
     tokens: dict[str, Any]  # split -> (N,), an array or Shards
     names: dict[str, list[str]]  # split -> documents
     ends: dict[str, np.ndarray]  # split -> (documents,), one past the last token
-    by_document: bool  # whether splits consist of whole documents; otherwise each document was cut by position
     yardsticks: dict[str, float]
     bytes_per_token: dict[str, float]  # split -> mean UTF-8 bytes per token; empty if tokenising loses text
     tokenizer: str

@@ -92,10 +92,9 @@ def make_corpus(source: Source, tokenizer: str, size: int | None, learned: str) 
     for split, group in documents.items():
         texts[split] = [units(*document, tokenizer, end) for document in group]
         names[split] = [document.name for document in group]
-    by_document = True
     if len(documents) == 1:
         lengths = [len(text) for text in texts["train"]]
-        parts, by_document = split_documents([document.text for document in documents["train"]], lengths)
+        parts = split_documents([document.text for document in documents["train"]], lengths)
         names = {split: [names["train"][i] for i, _, _ in parts[split]] for split in SPLITS}
         texts = {split: [texts["train"][i][start:stop] for i, start, stop in parts[split]] for split in SPLITS}
     state = learn(tokenizer, size, texts["train"], [*texts["val"], *texts["test"]])
@@ -114,7 +113,7 @@ def make_corpus(source: Source, tokenizer: str, size: int | None, learned: str) 
     facts = facts_of(tokenizer, encoder.vocab, tokens, sizes)
     if len(documents) > 1:
         facts["notes"].insert(0, GIVEN)
-    return Corpus(fingerprint=fingerprint, names=names, ends=ends, state=state, by_document=by_document, **facts)
+    return Corpus(fingerprint=fingerprint, names=names, ends=ends, state=state, **facts)
 
 
 def fingerprint_of(documents: dict[str, list[Document]], settings: str) -> str:
@@ -263,7 +262,6 @@ def write_corpus(work: Path, coded: Any, tokenizer: str, state: str, note: str) 
         names=names,
         ends={split: np.cumsum(lengths[split]) for split in SPLITS},
         state=state,
-        by_document=True,
         **facts,
     )
     write_index(work, corpus)

@@ -20,8 +20,8 @@ HELD_OUT = (0.01, 0.15)  # if a held-out split's share of the text is outside, d
 Part = tuple[int, int, int]  # document, first token, one past the last
 
 
-def split_documents(texts: Sequence[bytes], lengths: Sequence[int]) -> tuple[dict[str, list[Part]], bool]:
-    """Parts of train, val and test, about 90/5/5, and whether they are whole documents.
+def split_documents(texts: Sequence[bytes], lengths: Sequence[int]) -> dict[str, list[Part]]:
+    """Parts of train, val and test, about 90/5/5.
 
     Clusters of near-duplicates are assigned by a hash of their content, so that adding or removing other documents does
     not move them.  If there are too few documents, each is cut by position: first 90 %, then 5 %, then 5 %.
@@ -34,10 +34,10 @@ def split_documents(texts: Sequence[bytes], lengths: Sequence[int]) -> tuple[dic
         parts[split] += [(i, 0, lengths[i]) for i in cluster]
     shares = [sum(end for _, _, end in parts[split]) / sum(lengths) for split in ("val", "test")]
     if all(HELD_OUT[0] <= share <= HELD_OUT[1] for share in shares):
-        return {split: sorted(documents) for split, documents in parts.items()}, True
+        return {split: sorted(documents) for split, documents in parts.items()}
     # Of near-duplicates only the longest is used: the start of another would contain the test part of this one.
     longest = [max(cluster, key=lambda i: lengths[i]) for cluster in clusters]
-    return cut_documents(sorted(longest), lengths), False
+    return cut_documents(sorted(longest), lengths)
 
 
 def cut_documents(documents: Sequence[int], lengths: Sequence[int]) -> dict[str, list[Part]]:

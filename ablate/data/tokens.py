@@ -145,7 +145,6 @@ class TokenFiles:
             names={"train": []} | names,
             ends={"train": np.array([len(tokens["train"])])} | ends,
             state="",
-            by_document=self.end is not None,
             **facts,
         )
 

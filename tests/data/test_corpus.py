@@ -22,9 +22,7 @@ from ablate.runs.files import write_json
 
 def same(a: Corpus, b: Corpus) -> bool:
     """Whether two corpora are equal in every field."""
-    fields = [
-        (c.fingerprint, c.state, c.vocab, c.names, c.by_document, c.yardsticks, c.bytes_per_token) for c in (a, b)
-    ]
+    fields = [(c.fingerprint, c.state, c.vocab, c.names, c.yardsticks, c.bytes_per_token) for c in (a, b)]
     ends = all((a.ends[split] == b.ends[split]).all() for split in SPLITS)
     return fields[0] == fields[1] and streams(a) == streams(b) and ends
 
@@ -43,7 +41,7 @@ def folders(cache: Path) -> list[str]:
 def test_each_document_is_in_one_split_with_its_end(empty_cache: Path) -> None:
     documents = some_documents()
     corpus = load(documents)
-    assert corpus.vocab == 256 and corpus.by_document
+    assert corpus.vocab == 256
     texts = [text for split in SPLITS for text in texts_of(corpus, split).items()]
     assert sorted(texts) == sorted((document.name, document.text.decode() + "\0") for document in documents)
 
@@ -52,7 +50,7 @@ def test_one_document_is_its_bytes_and_nothing_more(empty_cache: Path) -> None:
     text = b"\xff\xfe\r\nany bytes at all\x80" * 40
     corpus = load([Document("one", text)])
     assert b"".join(bytes(corpus.tokens[split]) for split in SPLITS) == text
-    assert not corpus.by_document and all(corpus.names[split] == ["one"] for split in SPLITS)
+    assert all(corpus.names[split] == ["one"] for split in SPLITS)
 
 
 @pytest.mark.parametrize("tokenizer", ["char", "bpe", "word"])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tasks import CHEAP, task
 
-from ablate.data.dates import days_of, refuse_ambiguous, write_dates
+from ablate.data.dates import days_of, write_dates
 from ablate.data.sequence import FIRST, SEP
 
 pytest.importorskip("babel")
@@ -80,8 +80,3 @@ def test_no_day_is_on_two_sides_and_documents_are_the_years(answers: dict[str, s
         assert 40 < len(held_out[split]) < 110
     assert len(train) > 900 and not train & (held_out["val"] | held_out["test"])
     assert not held_out["val"] & held_out["test"]
-
-
-def test_a_date_that_means_two_days_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"^data\.formats.*'1/1/50' is '2050' or '1950'"):
-        refuse_ambiguous(["1/1/50", "1/2/50", "1/1/50"], ["1950", "1950", "2050"], 1, "en_US")

@@ -43,7 +43,7 @@ def test_rows_are_documents(saved: Path) -> None:
     task = HuggingFace(str(saved / "several"), None, "train", "text", 16, "byte")
     documents = {name: text for split in SPLITS for name, text in texts_of(task.corpus, split).items()}
     assert documents == {f"train/{i}": text + "\0" for i, text in enumerate(some_texts(150, 0))}
-    assert task.title == "byte LM on several" and task.corpus.by_document
+    assert task.title == "byte LM on several"
 
 
 def test_rows_are_of_the_split_that_is_named(saved: Path) -> None:

@@ -23,8 +23,9 @@ def text(*parts: list[str]) -> bytes:
 
 
 def split(texts: Sequence[bytes]) -> tuple[Parts, bool]:
-    """`split_documents` of byte tokens."""
-    return split_documents(texts, [len(document) for document in texts])
+    """`split_documents` of byte tokens, and whether each part is a whole document."""
+    parts = split_documents(texts, [len(document) for document in texts])
+    return parts, all((begin, end) == (0, len(texts[i])) for i, begin, end in chain(*parts.values()))
 
 
 def sides(texts: Sequence[bytes]) -> dict[bytes, str]:
@@ -132,8 +133,7 @@ def test_neither_order_nor_other_documents_decide() -> None:
 
 @pytest.mark.parametrize("lengths", [[1], [19], [20], [12345], [100, 300, 7]])
 def test_a_few_texts_are_each_cut_by_position_in_tokens_not_bytes(lengths: list[int]) -> None:
-    parts, whole = split_documents([f"text {i}".encode() for i in range(len(lengths))], lengths)
-    assert not whole
+    parts = split_documents([f"text {i}".encode() for i in range(len(lengths))], lengths)
     for i, length in enumerate(lengths):
         cuts = [0, int(0.9 * length), int(0.95 * length), length]
         assert [parts[name][i] for name in ("train", "val", "test")] == [
