@@ -8,7 +8,6 @@ keys of the command line set.
 from __future__ import annotations
 
 import copy
-import dataclasses
 import functools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -29,7 +28,7 @@ from ablate.config.depth import value_at
 from ablate.config.errors import Problem, first_line
 from ablate.config.groups import CONF, Groups, default_choices
 from ablate.config.read_config import read_config
-from ablate.config.schema import COMPONENTS, LAYERS, SECTIONS, WHOLE, Config
+from ablate.config.schema import COMPONENTS, LAYERS, WHOLE, Config
 from ablate.config.targets import BUILT_IN, within
 from ablate.config.unknown_keys import only_some_have, unknown_key
 from ablate.config.words import services_of
@@ -254,18 +253,18 @@ class Composer:
                     choices[section] = content.pop(LAYERS)
         elif defaults:
             sections = self.composed_by_hydra(group, name)
-        if result.provider != USER:
-            return Part(sections, choices)
         keys = [key for key in (*sections, *choices) if key in WHOLE and key != group]  # `track` is a group, too
+        if result.provider != USER or not keys:
+            return Part(sections, choices)
         for key in keys:
             message = f"sets {key}, a key of a whole study; write it on the command line"
             self.problems[Problem(f"{group}={name}", message)] = None
-        return self.usual_part(group) if keys else Part(sections, choices)
+        return self.reference_part(group)
 
-    def usual_part(self, group: str) -> Part:
+    def reference_part(self, group: str) -> Part:
         """What the reference model's variant of a group sets, in place of a file that is refused."""
-        usual = self.groups.defaults.get(group)
-        return self.part(group, usual) if usual else Part({})
+        name = self.groups.defaults.get(group)
+        return self.part(group, name) if name else Part({})
 
     def composed_by_hydra(self, group: str, name: str) -> Plain:
         """What a variant with a defaults list of its own changes in the reference model, by section."""
@@ -275,7 +274,7 @@ class Composer:
         except HYDRAS_ERRORS as error:
             why = " ".join(str(error.__cause__ or error).split())
             self.problems[Problem(f"{group}={name}", f"cannot be composed ({why})")] = None
-            return self.usual_part(group).sections
+            return self.reference_part(group).sections
         sections = {}
         for section, node in whole.items():
             if section == group or section not in usual:
@@ -327,30 +326,15 @@ def initialize_hydra(groups: Groups) -> None:
 
 def schema_sections() -> Plain:
     """The base schema's default values, by section."""
-    sections: Plain = {}
-    for schema_field in dataclasses.fields(Config):
-        if schema_field.name == "unread":
-            continue
-        if schema_field.name in SECTIONS:
-            sections[schema_field.name] = dataclasses.asdict(SECTIONS[schema_field.name]())
-        elif schema_field.default is not dataclasses.MISSING:
-            sections[schema_field.name] = schema_field.default
-        elif schema_field.default_factory is not dataclasses.MISSING:
-            sections[schema_field.name] = schema_field.default_factory()
-    return sections
+    return Config().as_json() | {"user": []}
 
 
 def reference_sections() -> Plain:
     """The base schema with what conf/config.yaml sets, without any variant."""
     result = GlobalHydra.instance().config_loader().repository.load_config("config")
-    content = OmegaConf.to_container(OmegaConf.masked_copy(result.config, own_keys(result.config)), resolve=True)
+    content = OmegaConf.to_container(result.config, resolve=True)
     assert isinstance(content, dict)
-    return merged(schema_sections(), {str(key): value for key, value in content.items()})
-
-
-def own_keys(config: Any) -> list[str]:
-    """The keys of a configuration without Hydra's own settings."""
-    return [str(key) for key in config if key != "hydra"]
+    return merged(schema_sections(), {str(key): value for key, value in content.items() if key != "hydra"})
 
 
 def plain(config: Any) -> Plain:

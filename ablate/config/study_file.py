@@ -25,12 +25,8 @@ TEXTS = {  # entries that do not affect the study's runs, and what each must be
     "figure": "must be the name of a kind of figure",
 }
 ON_COMMAND_LINE = {
-    "hydra": "Hydra's own settings belong on the command line",
+    **dict.fromkeys(("hydra", "tier", "dry_run", "results_dir", "user"), "belongs on the command line"),
     "defaults": "a study file lists none; write groups as keys, such as norm: rms",
-    "tier": "belongs on the command line: tier=NAME",
-    "dry_run": "belongs on the command line",
-    "results_dir": "belongs on the command line: a study file cannot choose where results are written",
-    "user": "belongs on the command line, 'user=[my_package]': no file says which code runs",
 }
 # Keys on the command line that leave a file's study as it is: how it runs, and in SAME_STUDY also how large it is.
 RUNNING = {"study", "tier", "dry_run", "results_dir", "reuse", "keep", "user", "track", "experiment"}
@@ -177,11 +173,8 @@ class Reader:
             try:
                 if group == "track":
                     yield services_of(value, self.groups)
-                elif isinstance(value, str):
-                    yield parse_choice(group, value, self.groups.variants)
                 else:
-                    there = instead("", self.groups.variants[group])
-                    self.report(where + group, f"{value_text(value)} is not a variant; {there}")
+                    yield parse_choice(group, str(value), self.groups.variants)
             except ValueError as error:
                 self.report(f"{where}{group}={value}", str(error))
 

@@ -247,7 +247,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"factors": {"norm": ["group(8"]}, "claims": None}, "mine.yaml: norm=group(8: cannot be read; parentheses after"),
     ({"factors": {"ffn": "mlp"}, "claims": None}, "mine.yaml: factors.ffn: must be a list of levels; write [first, "),
     ({"ffn": "gelu"}, "mine.yaml: ffn: is given twice; write it once"),
-    ({"tier": "tall"}, "mine.yaml: tier: belongs on the command line: tier=NAME"),
+    ({"tier": "tall"}, "mine.yaml: tier: belongs on the command line"),
     ({"figure": "efects"}, "mine.yaml: figure: efects: no such figure; did you mean effects?"),
     ({"seedz": 3}, "mine.yaml: seedz: no such key; did you mean seeds?"),
     (
