@@ -87,6 +87,15 @@ def test_a_deep_file_of_variants_is_a_line(folder: str, word: str, tmp_path: Pat
     assert "deep.yaml is not readable as YAML (it is more than 50 levels deep" in line
 
 
+def test_odd_values_of_a_study_file_are_refused_in_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "experiment").mkdir()
+    values = f'track: a,b\nhydra: []\npublished: ["\\0", 0x{"f" * 400}, "\\u202e"]\n'
+    (tmp_path / "experiment" / "mine.yaml").write_text(values)
+    assert command(["--config-dir", str(tmp_path), "+experiment=mine", "dry_run=true"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert all(line.startswith("ablate: ") and line.isprintable() for line in lines), lines
+
+
 def test_a_deep_word_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert command([f"norm={'[' * 30_000}{']' * 30_000}", "dry_run=true"]) == 2
     assert capsys.readouterr().err == "ablate: norm: its value is more than 50 levels deep; write a flatter one\n"
