@@ -11,6 +11,7 @@ from fake_studies import fabricate, whole, with_cells
 
 from ablate import evidence
 from ablate.config.typed_json import stored
+from ablate.formatting import quoted, unquoted
 from ablate.runs.records import Cell
 from ablate.runs.study import load_study
 from analysis.case import case_of
@@ -83,3 +84,16 @@ def test_no_value_is_markup() -> None:
 )
 def test_the_start_of_a_paragraph_is_no_markup(text: str, paragraph: str) -> None:
     assert tables.paragraph(text) == paragraph
+
+
+def test_no_text_is_a_formula_and_every_number_stays_one(tmp_path: Path) -> None:
+    texts = ["=1+1", "+ swiglu", "-x", "@SUM(A1)", "\t=1", "'=1", "ln", "", "−.05", "1=2"]
+    for text in texts:
+        assert unquoted(quoted(text)) == text
+        assert quoted(text)[:1] not in ("=", "+", "-", "@", "\t", "\r")
+    kept = [-1.5, 3, None, True, "-1.5", "+2", "1e-5", "-.5"]
+    assert [quoted(value) for value in kept] == kept
+    frame = pandas.DataFrame({"=head": texts, "number": [-float(i) / 3 for i in range(len(texts))]})
+    read = pandas.read_csv(tables.write_csv(frame, tmp_path / "x.csv"), keep_default_na=False)
+    assert list(read) == ["'=head", "number"] and read["number"].tolist() == frame["number"].tolist()
+    assert [unquoted(text) for text in read["'=head"]] == texts
