@@ -7,7 +7,7 @@ from typing import Any
 import pandas
 
 from ablate import evidence, formatting
-from ablate.evidence.tuned import common
+from ablate.evidence.estimates import in_each_seed
 from ablate.formatting import number
 from ablate.runs import naming
 from ablate.runs.records import Manifest
@@ -75,17 +75,19 @@ def changes_of(small: Trained, large: Trained) -> list[dict[str, str]]:
     manifest = small.manifest
     at_large = {row.label: row for row in named_rows(evidence.headline(large.case.effects))}
     cells = small.case.cells.set_index("cell")
-    cell_of = {contrast.label: next(iter(contrast.side(1))) for contrast in evidence.contrasts(manifest)}
-    differences_at_rates = common(manifest)
+    contrast_of = {contrast.label: contrast for contrast in evidence.contrasts(manifest)}
+    assert manifest.tuning
+    scores = pandas.DataFrame({cell: entry.scores for cell, entry in manifest.tuning.cells.items()}, dtype=float)
     reference_rate = reference_rate_index(manifest)
     raw_small = raw_differences(small)
     raw_large = raw_differences(large)
     effects = evidence.headline(small.case.effects).sort_values("mean", kind="stable", na_position="last")
     changes = []
     for row in named_rows(effects):
-        cell = cells.loc[cell_of[row.label]]
+        contrast = contrast_of[row.label]
+        cell = cells.loc[next(iter(contrast.side(1)))]
         larger = at_large.get(row.label)
-        at_rates = differences_at_rates.get(row.label, [])
+        at_rates = in_each_seed(scores, contrast.weights)  # with both at the same rate
         rate = formatting.setting(cell["tuned_value"])
         change = {
             "name": naming.named(manifest, row.level, row.factor),
@@ -93,8 +95,8 @@ def changes_of(small: Trained, large: Trained) -> list[dict[str, str]]:
             "verdict": verdict(row.verdict, larger.verdict if larger else ""),
             "small": difference(row, raw_small[row.label]),
             "large": difference(larger, raw_large[row.label]) if larger else "–",
-            "at one rate": number(at_rates[reference_rate], 3, signed=True) if at_rates else "–",
-            "lower at": f"{sum(value < 0 for value in at_rates)} of {len(at_rates)}" if at_rates else "–",
+            "at one rate": number(at_rates[reference_rate], 3, signed=True),
+            "lower at": f"{(at_rates < 0).sum()} of {len(at_rates)}",
             "rate": f"{rate} (edge)" if cell["tuned_at_edge"] else rate,
             "FFN width": formatting.show(cell["chosen_value"]) if "chosen_value" in cell else "–",
             "FLOPs": ratio(row.flops_ratio, 2),
