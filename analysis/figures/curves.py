@@ -67,7 +67,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
             first = done[done["cell"] == rows["cell"].iloc[0]].set_index("tokens")["mean"]
             change = done["mean"] - done["tokens"].map(first)
             draw_lines(right, done.assign(mean=change, low=change, high=change), page)  # the band is not of differences
-            right.set(xlabel=table.attrs["x"], ylabel="difference to the first")
+            right.set(xlabel=table.attrs["x"], ylabel="difference\nto the first")
         right.locator_params(axis="x", nbins=5)
         log_axis(left.xaxis)
         left.xaxis.set_major_formatter(EngFormatter())

@@ -181,7 +181,7 @@ def test_of_a_short_curve_the_difference_to_the_reference_is_shown(study: Study)
     means = table[table["tokens"] > 0].pivot(index="tokens", columns="cell", values="mean")
     assert has_line(right, means.index, 0 * means["c0"])
     assert has_line(right, means.index, means["c1"] - means["c0"])
-    assert right.get_ylabel() == "difference to the first"
+    assert right.get_ylabel() == "difference\nto the first"
 
 
 def test_a_diverged_run_ends_in_a_cross_and_is_in_no_mean(tmp_path: Path) -> None:
