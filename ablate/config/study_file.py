@@ -19,11 +19,7 @@ from ablate.config.schema import KEYS, PACE, Config
 from ablate.config.words import STUDY_FILE_KEYS, Setting, services_of
 from ablate.formatting import flat, instead
 
-TEXTS = {  # entries that do not affect the study's runs, and what each must be
-    "question": "must be a sentence",
-    "published": "must be a line of text, the published numbers as people read them",
-    "figure": "must be the name of a kind of figure",
-}
+TEXTS = ("question", "published", "figure")  # entries that do not affect the study's runs
 ON_COMMAND_LINE = {
     **dict.fromkeys(("hydra", "tier", "dry_run", "results_dir", "user"), "belongs on the command line"),
     "defaults": "a study file lists none; write groups as keys, such as norm: rms",
@@ -106,14 +102,14 @@ def read_texts(content: dict[str, Any]) -> tuple[dict[str, str | None], Problems
     """The texts of a study file, and what is wrong with them."""
     texts: dict[str, str | None] = dict.fromkeys(TEXTS)
     problems = []
-    for key, message in TEXTS.items():
+    for key in TEXTS:
         text = content.get(key)
         if text is None:
             continue
         if isinstance(text, str):
             texts[key] = " ".join(text.split())
         else:
-            problems.append(Problem(key, message))
+            problems.append(Problem(key, f"must be a text, not {text!r}"))
     figure = texts["figure"]
     if figure and figure not in FIGURES:
         problems.append(Problem("figure", f"{figure}: no such figure; {instead(figure, FIGURES)}"))
