@@ -106,13 +106,19 @@ def main(arguments: list[str] | None = None) -> int:
     folder = given.config_dir and os.path.abspath(given.config_dir)
     request = Request([word for word in given.words if word not in names], folder, given.to)
     known = read_groups(folder).studies
-    if wrong := next((name for name in names if name not in known), None):
-        parser.error(f"{wrong}: no such study file; {instead(wrong, known)}")
+    for name in names:
+        if name not in known:
+            parser.error(f"{name}: no such study file; {instead(name, known)}")
     todo = list(dict.fromkeys(names)) or by_value(known)
-    kept = {} if names else {name: found for name in todo if (found := request.kept(name))}
-    lines, code = {name: f"complete; tables in {found}" for name, found in kept.items()}, DONE
+    lines: dict[str, str] = {}
+    if not names:  # of all, those without tables are trained
+        for name in todo:
+            tables = request.kept(name)
+            if tables:
+                lines[name] = f"complete; tables in {tables}"
+    code = DONE
     for name in todo:
-        if name in kept:
+        if name in lines:
             continue
         print(f"{name}:", file=sys.stderr, flush=True)
         ended = train(request.command(name))
@@ -194,7 +200,8 @@ def known_before(manifest: Manifest, known: Manifest) -> Manifest:
     A study retrained without its results folder does not know them: a claim edited after seeing the tables would count
     as registered, and seeds would be added without a look.
     """
-    cells, seen = {cell.id for cell in manifest.cells}, dict[int, set[str]]()
+    cells = {cell.id for cell in manifest.cells}
+    seen: dict[int, set[str]] = {}
     named = {str(cell.levels): cell.id for cell in manifest.cells}  # by levels: ids change with what goes into keys
     ids = {cell.id: named.get(str(cell.levels), cell.id) for cell in known.cells}
     for run in known.runs:  # in tables, all runs have ended
@@ -210,9 +217,7 @@ def known_before(manifest: Manifest, known: Manifest) -> Manifest:
     if criterion is None or criterion.registered:
         criterion = registered(criterion and criterion.value, known.replicated, seen, manifest.created)
     looks = [*looks, *manifest.looks]
-    margin = registered(manifest.effects and manifest.effects.value, known.effects, seen, manifest.created)
-    manifest = dataclasses.replace(manifest, replicated=criterion, effects=margin)
-    return dataclasses.replace(manifest, claims=claims, withdrawn=withdrawn, looks=looks)
+    return dataclasses.replace(manifest, replicated=criterion, claims=claims, withdrawn=withdrawn, looks=looks)
 
 
 if __name__ == "__main__":
