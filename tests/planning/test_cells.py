@@ -102,3 +102,14 @@ def test_a_known_study_is_planned_without_torch(small: list[str], tmp_path: Path
     environment = {"PYTHONPATH": str(ROOT), "ABLATE_CACHE": str(tmp_path), "PATH": ""}
     outputs = [subprocess.run(command, capture_output=True, text=True, env=environment).stdout for _ in range(2)]
     assert outputs == ["True\n", "False\n"]
+
+
+@pytest.mark.slow
+def test_a_wrong_command_of_a_program_is_refused_without_torch() -> None:
+    code = """
+import sys
+from ablate.cli.program import main
+assert main(["python x.py --lr={lr} --seed={seed}", "lr=1,2", "metrik=loss"]) == 2
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": str(ROOT)})
