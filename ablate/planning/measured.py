@@ -27,7 +27,7 @@ from ablate.training.vectors import without_vectors
 
 # Settings of train that the time of a step depends on.
 COSTLY = ("batch_size", "device", "precision", "matmul", "average", "diagnostics", "parts", "compile")
-ALL = 1.0  # seconds after which no further model is measured
+ALL = 0.6  # seconds after which no further model is measured
 ONE = 10.0  # seconds that one model of user code may take
 START = 30.0  # seconds for the child process to start
 STEPS = 3
