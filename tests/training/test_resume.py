@@ -178,7 +178,7 @@ def test_two_sweeps_at_once_train_every_run_once(small, tmp_path):
     """Every training step of every run, counted by the model itself, is taken once."""
     counting = [*hazard(tmp_path, "self.training and os.write(COUNT, b'.')"), "norm=hazard", "ffn=mlp,gelu"]
     with open(tmp_path / "mine" / "norms.py", "a") as file:
-        file.write("\nCOUNT = os.open(HERE / 'count', os.O_WRONLY | os.O_CREAT | os.O_APPEND)\n")
+        file.write("\nCOUNT = os.open(HERE.parent / 'count', os.O_WRONLY | os.O_CREAT | os.O_APPEND)\n")
     few = [*MANY, "train.parallel=1", "train.steps=100", "train.checkpoint_seconds=1000"]
     both = [start(*small, *few, *counting, cwd=tmp_path) for _ in range(2)]
     outputs = [process.communicate(timeout=240) for process in both]
@@ -189,7 +189,7 @@ def test_two_sweeps_at_once_train_every_run_once(small, tmp_path):
     results = [json.loads(path.read_text()) for path in tmp_path.glob("results/runs/*/*/result.json")]
     assert len(results) == 2 and all(result["resumed"] == 0 for result in results)
     norms = 3  # of a model of one layer: before attention, before the FFN, before the head
-    assert (tmp_path / "mine" / "count").stat().st_size == 2 * 100 * norms
+    assert (tmp_path / "count").stat().st_size == 2 * 100 * norms
 
 
 def test_a_moved_results_folder_resumes_there(planned, undisturbed, tmp_path):
