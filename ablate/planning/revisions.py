@@ -6,6 +6,7 @@ from pathlib import Path
 from ablate.config.errors import Problem
 from ablate.config.program_keys import CODE
 from ablate.program.revisions import (
+    SHOWN,
     GitError,
     difference,
     find_revisions,
@@ -50,7 +51,8 @@ def revision_notes(request: Request, results: Path) -> list[str]:
     lacking = [path for path in ignored_paths(repository, results) if path.rstrip("/") not in request.setup.links]
     if lacking:
         text = f"files that git ignores are in no revision: {listed(lacking)}"
-        notes.append(f"{text}; where the program reads them, write link={lacking[0].rstrip('/')}")
+        links = ",".join(path.rstrip("/") for path in lacking[:SHOWN])
+        notes.append(f"{text}; where the program reads them, write link={links}")
     for revision in request.revisions.values():
         notes += hazards(repository, revision, request.setup)
     for revision in others:

@@ -48,7 +48,10 @@ def commits_of_table(path: Path) -> tuple[list[str], list[Problem]]:
         text = path.read_text(encoding="utf-8-sig", errors="replace")
     except OSError as error:
         return [], [Problem("range", f"{path} cannot be read: {error.strerror}")]
-    rows = list(csv.DictReader(text.splitlines(), delimiter="\t" if "\t" in text else ","))
+    if "\t" in text:  # whose descriptions are not quoted
+        rows = list(csv.DictReader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))
+    else:
+        rows = list(csv.DictReader(text.splitlines()))
     if not rows or COMMIT not in rows[0] or STATUS not in rows[0]:
         return [], [Problem("range", f"{path} lacks a column {COMMIT} or {STATUS}, as autoresearch writes them")]
     commits = [row[COMMIT].strip() for row in rows if (row[STATUS] or "").strip().lower() == KEPT]
