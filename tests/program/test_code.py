@@ -159,3 +159,37 @@ def test_clean_removes_the_trees(repository: Path, capsys: Capture) -> None:
     assert not [path for path in Path("results/trees").iterdir() if path.is_dir()]
     assert run("seeds=3") == 0
     assert len(results()) == 6
+
+
+def change_idea(repository: Path, text: str) -> None:
+    """Replace the program of the branch `idea`."""
+    git(repository, "checkout", "--quiet", "idea")
+    (repository / "train.py").write_text(text)
+    git(repository, "commit", "--quiet", "--all", "--message", "changes the program")
+    git(repository, "checkout", "--quiet", "main")
+
+
+def test_a_revision_that_renames_the_metric_fails_by_its_name(repository: Path) -> None:
+    change_idea(repository, "import sys\nprint('bits:', int(sys.argv[1]))\n")
+    assert run("seeds=2") == 1
+    assert all("printed no val_bpb" in error for error in errors()) and len(errors()) == 2
+
+
+def test_a_revision_that_writes_into_its_tree_is_named_and_changes_nothing_else(
+    repository: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = (repository / "train.py").read_text()
+    change_idea(repository, text + "open('train.py', 'a').write('# again')\nopen('last.pt', 'w').write('')\n")
+    assert run("seeds=2") == 0
+    assert "runs change files of their revision: train.py, last.pt" in capfd.readouterr().err
+    assert (repository / "train.py").read_text() == text and not (repository / "last.pt").exists()
+
+
+def test_a_revision_that_pins_other_libraries_is_named(repository: Path, capsys: Capture) -> None:
+    git(repository, "checkout", "--quiet", "idea")
+    (repository / "uv.lock").write_text("torch 2.6")
+    git(repository, "add", "uv.lock")
+    git(repository, "commit", "--quiet", "--message", "locked")
+    git(repository, "checkout", "--quiet", "main")
+    run("seeds=2")
+    assert "idea pins other libraries than main" in capsys.readouterr().err
