@@ -15,7 +15,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import IO
 
 from ablate.config.import_path import program
@@ -154,7 +154,9 @@ class Pool:
         try:
             waiting = set(futures)
             while waiting:
-                ended, waiting = wait(waiting, timeout=POLL_SECONDS)  # a wait without timeout would block Ctrl-C
+                ended, waiting = wait(
+                    waiting, POLL_SECONDS, FIRST_COMPLETED
+                )  # a wait without timeout would block Ctrl-C
                 for future in ended:
                     future.result()
                 if ended:
