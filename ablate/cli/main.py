@@ -46,7 +46,7 @@ TRIED = {
     "plan": "to see a plan write ablate -m norm=ln,rms dry_run=true",
     "list": "write ablate studies",
     "report": "write ablate analyse",
-    "export": "write ablate analyse: runs.csv is among its files",
+    "export": "write ablate analyse export",
     "verify": "write ablate analyse verify",
     "--config-name": "leave it out; settings of your own are a study file: +experiment=NAME --config-dir DIR",
 }

@@ -16,7 +16,7 @@ from ablate.formatting import is_number
 
 # The keys that each value of `match` adjusts.
 CHOSEN = dict.fromkeys(("params", "flops"), ("ffn.hidden", "ffn.mult")) | {BY_STEPS: ("train.steps",)}
-TAKEN = ("verify",)  # commands of `ablate analyse`, so no names of studies
+TAKEN = ("export", "verify")  # commands of `ablate analyse`, so no names of studies
 SEEDS = "must be a number of seeds, a list of them, or auto: seeds=5, seeds=[3,7], seeds=auto"
 
 

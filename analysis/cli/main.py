@@ -23,10 +23,12 @@ from analysis.cli import arguments as arguments_
 if TYPE_CHECKING:
     from analysis.case import Case
 
-COMMANDS = {"verify": "analysis.cli.verify"}
-EFFECTS = 16  # effects that are printed; files have all
+COMMANDS = {name: f"analysis.cli.{name}" for name in ("export", "verify")}
+EFFECTS = 16  # effects, and remarks, that are printed; files have all
+REMARKS = 12
 EPILOG = """also:
-  ablate analyse verify FILE   whether a figure still shows the results on disk"""
+  ablate analyse export [STUDY]   runs.csv and curves.parquet, for other programs
+  ablate analyse verify FILE      whether a figure still shows the results on disk"""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -94,7 +96,13 @@ def lines(case: Case) -> list[str]:
             verdict = formatting.verdict(row, partial(naming.assigned, manifest))
             grounds = "; ".join(filter(None, [verdict, evidence.also_words(row.also)]))
             texts.append(f"{row.label}  {difference(row)}  {formatting.over(row)}  {grounds}")
-        if len(shown) > EFFECTS:
-            texts.append(f"… {formatting.counted(len(shown) - EFFECTS, 'more effect')} in the files")
-    texts += [evidence.families(manifest, int(case.effects["family"].sum())), *remarks(study)]
+        texts.append(more(len(shown) - EFFECTS, "effect"))
+    together = evidence.families(manifest, int(case.effects["family"].sum()))
+    notes = [text for text in (together, *remarks(study)) if text]
+    texts += [*notes[:REMARKS], more(len(notes) - REMARKS, "remark")]
     return [text for text in texts if text]
+
+
+def more(count: int, noun: str) -> str:
+    """A line on what the files have besides; "" if that is nothing."""
+    return f"… {formatting.counted(count, f'more {noun}')} in the files" if count > 0 else ""

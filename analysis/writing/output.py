@@ -9,7 +9,7 @@ from ablate.runs.files import read_json, write_atomic, write_json
 from analysis import figures
 from analysis.case import Case
 from analysis.case.figures_yaml import FILE
-from analysis.writing import bibliography, latex, methods, page, sections, tables
+from analysis.writing import bibliography, latex, macros, methods, page, sections, tables
 
 RECORD = ".written.json"  # the files of the last analysis, each with a hash
 
@@ -32,6 +32,7 @@ def write_paper(case: Case, folder: Path) -> list[Path]:
     """Write the files for a paper, those that have content."""
     pictures = sections.pictures(case)
     texts = {
+        "macros.tex": macros.page(case),
         "figures.tex": "\n".join(latex.figure(picture.name, picture.caption) for picture in pictures),
         "references.bib": bibliography.bibliography(case.study.manifest),
         "methods.md": tables.paragraph(methods.markdown(case).strip()) + "\n",

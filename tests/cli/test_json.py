@@ -64,6 +64,7 @@ COMMANDS = {
     "studies delete fabricated": "studies removed removable not_removed",
     "clean": "removed removable not_removed kept",
     "sync": "study lines",
+    "analyse export": "study files notes",
     "analyse": "study cells effects claims replicated notes folder files removed",
 }
 

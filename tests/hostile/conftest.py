@@ -67,6 +67,7 @@ def run_commands(results: Path, capsys: pytest.CaptureFixture[str]) -> RunComman
         "sync": lambda: sync.main([STUDY]),
         "dashboard": lambda: dashboard.main([STUDY]),
         "clean": lambda: clean.main(["--orphans", "--weights"]),
+        "analysis export": lambda: analysis(["export", STUDY]),
         "analysis": lambda: analysis([STUDY]),
     }
 

@@ -179,6 +179,7 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_machines_read_the_names_as_they_are(labelled: Path) -> None:
     effects = pandas.read_csv(labelled / "effects.csv")
     assert "norm: rms − ln at optim.lr=0.001" in set(effects["label"]) and set(effects["factor"]) >= {"norm", "ffn"}
+    assert "ablFfnGluMlpAtOptimLr" in (labelled / "macros.tex").read_text()
     for name in ("effects.tex", "methods.tex"):
         assert r"\{FFN\}\textasciicircum{}2" in (labelled / name).read_text()
 

@@ -48,9 +48,9 @@ def test_a_study_called_as_a_command_is_refused_and_one_that_is_there_is_reached
     from analysis.cli.main import COMMANDS
 
     assert set(TAKEN) == set(COMMANDS)
-    fabricate(tmp_path, {"norm": ["ln"]}, study="verify", seeds=[0])
-    assert main(["--results-dir", str(tmp_path), "--", "verify"]) == 0
-    assert "files in" in capsys.readouterr().out and (tmp_path / "figures" / "verify" / "report.md").exists()
+    fabricate(tmp_path, {"norm": ["ln"]}, study="export", seeds=[0])
+    assert main(["--results-dir", str(tmp_path), "--", "export"]) == 0
+    assert "files in" in capsys.readouterr().out and (tmp_path / "figures" / "export" / "report.md").exists()
 
 
 def test_a_style_of_the_command_line_is_kept_in_figures_yaml(tmp_path: Path, capsys: Capture) -> None:
@@ -186,8 +186,9 @@ def test_figures_beside_tables_are_held_against_them(kept: Path, capsys: Capture
 
 def test_tables_are_never_written_over(kept: Path, capsys: Capture) -> None:
     before = {file: file.read_bytes() for file in kept.iterdir()}
-    assert main([str(kept), "--to", str(kept)]) == 2
-    assert "--to" in capsys.readouterr().err and {file: file.read_bytes() for file in kept.iterdir()} == before
+    for command in ([], ["export"]):
+        assert main([*command, str(kept), "--to", str(kept)]) == 2
+        assert "--to" in capsys.readouterr().err and {file: file.read_bytes() for file in kept.iterdir()} == before
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "runs.csv", "curves.csv", "tables.json"])

@@ -156,9 +156,11 @@ def test_runs_of_other_programs_do_not_take_the_place_of_a_study(tmp_path, runs,
     own = fabricate(tmp_path / "results", GRID, range(3), plain_score)
     (tmp_path / "study.yaml").write_text(f"study: {own}")
     options = ["--runs", str(runs), "--study", str(tmp_path / "study.yaml")]
-    assert run(tmp_path, *options) == 2
-    assert f"{own} is for the study {own} itself, not for runs of" in capsys.readouterr().err
+    for command in ([], ["export"]):
+        assert run(tmp_path, *command, *options) == 2
+        assert f"{own} is for the study {own} itself, not for runs of" in capsys.readouterr().err
     assert not (tmp_path / "results" / "figures").exists()
+    assert run(tmp_path, "export", *options, "--to", str(tmp_path / "out")) == 0
 
 
 def test_the_command_line_wins_over_the_file(tmp_path: Path, runs: Path) -> None:

@@ -65,7 +65,7 @@ def test_cells_have_scores_and_no_column_of_what_is_unknown(folder: Path) -> Non
     assert not {*UNKNOWN} & {*cells}
 
 
-@pytest.mark.parametrize("file", ["report.md", "cells.md", "cells.tex", "methods.md"])
+@pytest.mark.parametrize("file", ["report.md", "cells.md", "cells.tex", "methods.md", "macros.tex"])
 def test_pages_say_nothing_of_what_is_unknown(folder: Path, file: str) -> None:
     text = (folder / file).read_text()
     found = re.findall(
@@ -102,7 +102,7 @@ def test_cells_have_no_configuration(study: Study) -> None:
 
 
 def test_the_figure_of_costs_says_what_it_needs(study: Study) -> None:
-    with pytest.raises(Refused, match=r"pareto, which needs costs .*parameters, FLOPs"):
+    with pytest.raises(Refused, match=r"pareto, which needs costs .*parameters, FLOPs or seconds"):
         analysis.plot(study, "pareto")
 
 

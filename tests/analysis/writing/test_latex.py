@@ -99,7 +99,8 @@ PAGE = r"""\documentclass[%s]{article}
 \usepackage[T1]{fontenc}\usepackage{array,booktabs,graphicx,longtable,pdflscape,tabularx,textcomp}
 \usepackage[textwidth=%s,textheight=9in]{geometry}
 \begin{document}
-\input{methods}
+\input{macros}\input{methods}
+SwiGLU: \ablFfnSwigluMlpDelta{} [$\ablFfnSwigluMlpLow$, \ablFfnSwigluMlpHigh], \ablFfnSwigluMlpVerdict{}.
 \input{effects}\input{claims}\input{cells}\input{figures}
 \typeout{APPENDIX}\clearpage\onecolumn\input{effects-full}\input{claims-full}\input{cells-full}
 \bibliographystyle{plain}\bibliography{references}

@@ -70,7 +70,7 @@ def test_the_command_writes_the_report_with_links_to_the_figures_beside_it() -> 
     assert {name for name, _ in links} == {"effects", "curves"}
     assert all((folder / link).is_file() for _, link in links)
     assert (folder / "methods.md").read_text().strip() in text
-    for name in ("methods.tex", "effects.tex", "effects-full.tex", "cells.tex"):
+    for name in ("macros.tex", "methods.tex", "effects.tex", "effects-full.tex", "cells.tex"):
         assert (folder / name).stat().st_size > 100
     assert not (folder / "references.bib").exists()  # the study names no papers
 

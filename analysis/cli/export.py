@@ -1,0 +1,47 @@
+"""ablate analyse export [STUDY]: runs.csv and curves.parquet, for use in other programs.
+
+runs.csv has a row per run and can be read by `--runs`; curves.parquet has a row per logged step; both have a column per
+factor.  In CSV, texts that a spreadsheet would run as a formula begin with an apostrophe.  Exit codes: 0 written; 2
+refused in one line.
+"""
+
+import argparse
+import sys
+
+from ablate import formatting
+from ablate.config.extra import installed
+from ablate.config.subcommands import Outcome, Parser, conclude
+from ablate.formatting import show
+from ablate.formatting.streams import echo
+from ablate.runs.files import write_atomic
+from analysis.cli import arguments as arguments_
+from analysis.writing.tables import damage, runs_csv, write_csv
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write a study's runs and curves; returns the exit code."""
+    parser = Parser("ablate analyse export", "Runs and curves of a study as tables: runs.csv and curves.parquet.")
+    arguments_.add_arguments(parser)
+    given = parser.parse_args(arguments_.as_options(sys.argv[1:] if arguments is None else arguments))
+    return conclude(parser.prog, given.json, lambda: _export(given))
+
+
+def _export(given: argparse.Namespace) -> Outcome:
+    installed("pyarrow", "curves.parquet", "export")
+    study = arguments_.study_of(given)
+    folder = arguments_.folder_of(study, given.results_dir, given.to)
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [write_csv(runs_csv(study), folder / "runs.csv")]
+    echo(f"{files[0]}  {formatting.counted(len(study.runs), 'run')}")
+    if study.curves.empty:
+        echo("no curves: nothing was logged")
+    else:
+        curves = study.curves.copy()
+        for name in study.manifest.factors:
+            if name in curves and curves[name].dtype == object:  # a Parquet column has one type
+                curves[name] = curves[name].map(show)
+        files.append(write_atomic(folder / "curves.parquet", curves.to_parquet(index=False)))
+        echo(f"{files[-1]}  {formatting.counted(len(curves), 'logged step')}")
+    for note in damage(study):
+        echo(note)
+    return Outcome(0, {"study": study.manifest.study, "files": files, "notes": study.notes})

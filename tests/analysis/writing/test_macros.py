@@ -1,0 +1,86 @@
+"""macros.tex: a command with a valid name of its own for every number, and the numbers of the tables."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from analysed_studies import case
+from claimed_studies import entry
+
+from ablate import formatting
+from analysis.case import Case
+from analysis.writing import macros
+
+COMMAND = re.compile(r"\\newcommand\{\\([A-Za-z]+)\}\{(.*)\}")
+
+
+def unboxed(text: str) -> str:
+    return re.sub(r"^\\mbox\{(.*)\}$", r"\1", text)
+
+
+def commands(found: Case) -> dict[str, str]:
+    """The commands by name; fails on a line that is neither one nor a comment, and on a name used twice."""
+    texts = {}
+    for line in macros.page(found).splitlines():
+        if line and not line.startswith("%"):
+            match = COMMAND.fullmatch(line)
+            assert match, line
+            assert match[1] not in texts, line
+            texts[match[1]] = unboxed(match[2])
+    return texts
+
+
+STUDIES: list[dict[str, Any]] = [
+    {"seeds": range(6)},
+    {"design": "cumulative", "seeds": range(5)},
+    {"factors": {"norm": ["ln", "rms"], "optim.lr": [0.001, 0.003, 1e-5]}, "seeds": range(3)},
+    {"factors": {"model.layers+model.dim": ["2+64", "-4+128"], "ffn": ["mlp", "relu2"]}, "design": "one_at_a_time"},
+    {"factors": {"ffn": ["mlp", "a-b", "a_b", "a b"]}},
+]
+
+
+@pytest.mark.parametrize("options", STUDIES, ids=[*map(str, range(len(STUDIES)))])
+def test_every_effect_and_cell_has_its_numbers(tmp_path: Path, options: dict[str, Any]) -> None:
+    found = case(tmp_path, **options)
+    texts = commands(found)
+    deltas = [name.removesuffix("Delta") for name in texts if name.endswith("Delta")]
+    means = [name for name in texts if name.startswith("ablCell") and name.endswith("Mean")]
+    assert len(deltas) == len(found.effects) and len(means) == len(found.cells)
+    for stem in deltas:
+        assert {f"{stem}{field}" for field in ("Low", "High", "P", "N", "Sd", "Verdict")} <= texts.keys()
+
+
+def test_what_is_withheld_has_no_number(tmp_path: Path) -> None:
+    status = lambda levels, seed: "diverged" if levels["ffn"] == "swiglu" and seed else "done"  # noqa: E731
+    texts = commands(case(tmp_path, status=status, seeds=range(4)))
+    assert {texts[f"ablFfnSwigluMlp{field}"] for field in ("Delta", "Low", "High", "P", "Sd")} == {"--"}
+    assert texts["ablFfnSwigluMlpVerdict"] == "withheld"
+
+
+def test_values_are_set_alike_in_text_and_formulas() -> None:
+    expected = {"−1.6 %": r"\ensuremath{-}1.6~\%", "< 0.001": r"\ensuremath{<} 0.001", "3e-3": r"\mbox{3e-3}"}
+    expected |= {"–": r"\mbox{--}", "undecided": r"\mbox{undecided}", "1,234": "1,234"}
+    assert {text: macros.either_mode(text) for text in expected} == expected
+
+
+def test_labels_are_spelled_in_letters() -> None:
+    names = {"ln_std": "LnStd", "relu2": "ReluTwo", "optim.lr=0.001": "OptimLrZeroPointZeroZeroOne", "∂∞": ""}
+    names |= {"1e-05": "OneEMinusZeroFive", "-4+128": "MinusFourOneTwoEight", "Delétang": "Deletang"}
+    assert {text: macros.spelled(text) for text in names} == names
+
+
+@pytest.mark.parametrize("end", ["\n", "\x0b", "\u2028"], ids=ascii)
+def test_labels_cannot_leave_their_comment(end: str, tmp_path: Path) -> None:
+    found = case(tmp_path, {"ffn": ["mlp", f"x{end}\\input{{y}}"]})
+    assert "ablFfnXInputYMlpDelta" in commands(found)
+
+
+def test_p_are_the_corrected_ones_of_the_tables(tmp_path: Path) -> None:
+    sides = [{"norm": "rms"}, {"norm": "ln"}]
+    claims = {"less": entry({"less": sides}), "greater": entry({"greater": sides})}
+    found = case(tmp_path, seeds=range(5), claims=claims, effects={"value": "all", "registered": True})
+    corrected = [*found.effects["p_bonferroni"], *found.claims["p_holm"]]
+    texts = commands(found)
+    shown = [texts[name.removesuffix("Delta") + "P"] for name in texts if name.endswith("Delta")]
+    assert shown == [unboxed(macros.either_mode(formatting.p_text(p))) for p in corrected]
