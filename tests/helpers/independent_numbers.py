@@ -1,7 +1,9 @@
-"""Numbers of committed studies by their textbook formulas.
+"""Numbers of committed studies by their textbook formulas: tests/recorded/independent.csv, which this script wrote.
 
 It reads experiments/results/<study>/manifest.json and runs.csv, and imports nothing of this project, so that a mistake
-in `ablate.evidence` cannot hide here.  `tests/evidence/test_independent_numbers.py` compares.
+in `ablate.evidence` cannot hide here.  `tests/evidence/test_independent_numbers.py` compares.  Written anew by
+
+    .venv/bin/python tests/helpers/independent_numbers.py
 """
 
 import itertools
@@ -15,6 +17,7 @@ import pandas
 from scipy import stats
 
 ROOT = Path(__file__).resolve().parents[2]
+FILE = ROOT / "tests" / "recorded" / "independent.csv"
 ALPHA = 0.05
 
 
@@ -50,15 +53,15 @@ def read(name: str) -> Study:
 
 @dataclass
 class Numbers:
-    """Numbers with the study, table, row and column that have them, and their method in words."""
+    """The rows of independent.csv."""
 
     rows: list[dict] = field(default_factory=list)
 
     def add(self, study: str, table: str, row: str, what: str, **columns: float) -> None:
         """Values of some columns of one row of a table; `what` is the method, in words."""
         for column, value in columns.items():
-            number = {"study": study, "table": table, "row": row, "column": column, "value": float(value), "what": what}
-            self.rows.append(number)
+            found = {"study": study, "table": table, "row": row, "column": column, "value": float(value), "what": what}
+            self.rows.append(found)
 
 
 # Formulas
@@ -266,6 +269,16 @@ def xiong_gradients(numbers: Numbers) -> None:
         numbers.add(study.name, "claims", name, "Holm over 2 claims", p_holm=adjusted[name])
 
 
+def ffn_bias(numbers: Numbers) -> None:
+    """A main effect at two values of a setting, and how it depends on that."""
+    study = read("ffn_bias")
+    without = study.scores({"ffn": "swiglu", "ffn.bias": False}) - study.scores({"ffn": "mlp", "ffn.bias": False})
+    with_bias = study.scores({"ffn": "swiglu", "ffn.bias": True}) - study.scores({"ffn": "mlp", "ffn.bias": True})
+    # The first value, false, is the base of the interaction.
+    row = "ffn × ffn.bias"
+    add_paired(numbers, study.name, row, with_bias - without, m=3)
+
+
 def catalogue_2(numbers: Numbers) -> None:
     """Differences from the reference, one at a time, with verdicts: m·p."""
     study = read("catalogue_2")
@@ -341,6 +354,25 @@ def wsd_cosine(numbers: Numbers) -> None:
         numbers.add(study.name, "claims", name, "Holm over 6 claims", p_holm=adjusted[name])
 
 
+def rms_norm_speed(numbers: Numbers) -> None:
+    """The seconds of a step, within seeds."""
+    study = read("rms_norm_speed")
+    metric = "train/step_seconds"
+    differences = study.scores({"norm": "rms", "train.compile": True}, metric)
+    differences = differences - study.scores({"norm": "ln", "train.compile": True}, metric)
+    low, high = t_interval(differences, ALPHA / 3)
+    numbers.add(
+        study.name,
+        "speed",
+        "norm: rms − ln at train.compile=true",
+        "t over seconds of a step, interval 1 - 0.05/3",
+        mean=np.mean(differences),
+        low=low,
+        high=high,
+        p=t_test(differences),
+    )
+
+
 def batch_norm(numbers: Numbers) -> None:
     """Claims on two metrics of the same runs."""
     study = read("batch_norm")
@@ -412,17 +444,22 @@ def xiong_warmup(numbers: Numbers) -> None:
     numbers.add(f"{name}, unpaired", "claims", "post_diverges", what, p=p)
 
 
-STUDIES = {
-    function.__name__: function
-    for function in (
-        rms_norm,
-        glu_variants,
-        xiong_gradients,
-        catalogue_2,
-        catalogue_tuned,
-        wsd_cosine,
-        batch_norm,
-        mqar_mixers,
-        xiong_warmup,
-    )
-}
+def all_numbers() -> pandas.DataFrame:
+    """The rows of every study."""
+    numbers = Numbers()
+    rms_norm(numbers)
+    glu_variants(numbers)
+    xiong_gradients(numbers)
+    ffn_bias(numbers)
+    catalogue_2(numbers)
+    catalogue_tuned(numbers)
+    wsd_cosine(numbers)
+    rms_norm_speed(numbers)
+    batch_norm(numbers)
+    mqar_mixers(numbers)
+    xiong_warmup(numbers)
+    return pandas.DataFrame(numbers.rows)
+
+
+if __name__ == "__main__":
+    all_numbers().to_csv(FILE, index=False, float_format="%.15g", lineterminator="\n")
