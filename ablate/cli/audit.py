@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ablate.cli.program import carry_out, dry_run
+from ablate.cli.program import carry_out, dry_run, refuse_unquoted
 from ablate.config.errors import PlanError, Problem
 from ablate.config.program_keys import CODE
 from ablate.config.subcommands import Outcome, PlainParser, conclude
@@ -43,6 +43,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("range", help="START..END, or a results.tsv with columns commit and status")
     parser.add_argument("command", help="the command, as one word in quotes, with fields in braces")
     parser.add_argument("words", nargs="*", metavar="key=value")
+    refuse_unquoted(parser, words)
     options = parser.parse_intermixed_args(words)
     return conclude("ablate audit", options.json, lambda: audit(options.range, options.command, options.words))
 

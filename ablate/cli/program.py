@@ -32,8 +32,16 @@ def main(words: Sequence[str]) -> int:
     )
     parser.add_argument("command", help="the command, as one word in quotes, with fields in braces; or study=mine.yaml")
     parser.add_argument("words", nargs="*", metavar="key=value")
+    refuse_unquoted(parser, words)
     options_given = parser.parse_intermixed_args(words)
     return conclude("ablate command", options_given.json, lambda: study(options_given.command, options_given.words))
+
+
+def refuse_unquoted(parser: PlainParser, words: Sequence[str]) -> None:
+    """Exit with a line if options of the program stand outside of quotes."""
+    options = [word for word in words if word.startswith("-") and word not in ("--json", "-h", "--help")]
+    if options:
+        parser.error(f"{options[0]} is not in the command; put the whole command in quotes, as one word: {USAGE}")
 
 
 def study(command: str, words: Sequence[str]) -> Outcome:

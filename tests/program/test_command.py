@@ -16,6 +16,7 @@ from scipy import stats
 from small_program import COMMAND, NOISE, TRAIN, WORDS, errors, results, run
 
 import ablate
+from ablate.cli.program import main
 from ablate.config.errors import PlanError
 from ablate.execution.run_program import run_program
 from ablate.execution.signals import DiskFull
@@ -330,3 +331,10 @@ def test_its_report_says_only_what_is_known() -> None:
     report = Path(f"results/figures/{newest_study(Path('results'))}/report.md").read_text()
     unknown = "one corpus|timing=isolated|equal batches|learning rate|initial weights|at the last step"
     assert not re.search(unknown, report)
+
+
+@pytest.mark.parametrize("words", [["python", "train.py", "--wd={wd}"], ["python train.py {seed}", "--out={out}"]])
+def test_a_command_without_quotes_is_told_to_have_them(words: list[str], capsys: Capture) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(words)
+    assert "put the whole command in quotes" in capsys.readouterr().err
