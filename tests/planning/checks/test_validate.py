@@ -30,7 +30,7 @@ MISTAKES = {
     "attention.sink=zero": ["attention.sink", "+attention.sink="],
     "model.heads=64": ["position: ", "must be even", "1"],
     "seeds=[3,3]": ["seeds", "has a seed twice; write each once"],
-    "optim.lr=nan": ["optim.lr", "finite"],
+    "optim.lr=nan": ["optim.lr", "not nan"],
     "optim.lr=0": ["optim.lr", "≥ 1e-12 and ≤ 1000"],
     "schedule=wsd schedule.form=exponential optim.min_lr_ratio=0": ["schedule.form=exponential", "optim.min_lr", "> 0"],
     "schedule=constant optim.min_lr_ratio=0.5": ["optim.min_lr_ratio", "no effect on schedule=constant"],
@@ -61,15 +61,15 @@ MISTAKES = {
     "optim.lr=shuffle(1,2)": ["has another order", "each time"],
     "hydra.sweep.dir=x": ["has no effect here; write results_dir=FOLDER"],
     "hydra.searchpath=[x]": ["has no effect here; write --config-dir FOLDER"],
-    "+preset=llama +preset=gpt2": ["or +preset=llama,gpt2 to compare them"],
+    "+preset=llama +preset=gpt2": ["preset is given twice"],
     "train.compile=false,auto": ["is the same configuration as", "leave one of them out"],
     "norm.eps=-1": ["norm.eps", "must be ≥ 0"],
     "attention=mla attention.eps=-1": ["attention.eps", "must be ≥ 0"],
     "embedding=factorised embedding.width=6 norm=group model.norm_embeddings=true": ["norm.groups", "the width 6"],
     "embedding=factorised embedding.width=7 position=sinusoidal": ["position: the width of an embedding", "not 7"],
     "model=encoder_decoder data=reverse cross_attention=mha +cross_attention.soft_cap=-1": ["cross_attention.soft_cap"],
-    "norm=rms norm=bn": ["norm=bn", "norm is given twice, as rms and bn; write one, or norm=rms,bn to compare them"],
-    "optim.lr=1e-3 +optim.lr=2e-3": ["optim.lr is given twice, as 1e-3 and 2e-3; write one, or optim.lr=1e-3,2e-3"],
+    "norm=rms norm=bn": ["norm=bn", "norm is given twice; write it once, with all values that are compared"],
+    "optim.lr=1e-3 +optim.lr=2e-3": ["optim.lr is given twice"],
 }
 
 
