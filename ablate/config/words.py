@@ -23,7 +23,7 @@ from ablate.formatting import instead, split
 
 MOST = 10_000  # the most values of a sweep, and cells, since composing more takes too long
 LISTS = ("seeds", "tune.values", "zip", "eval.lengths")  # keys whose value is a list
-FUNCTION = re.compile(r"(choice|glob|range|sort|shuffle|interval|tag)\(.*\)", re.DOTALL)
+HYDRA_FUNCTION = re.compile(r"(choice|glob|range|sort|shuffle|interval|tag)\(.*\)", re.DOTALL)
 STUDY_FILE_KEYS = ("question", "published", "figure", "factors", "claims", "replicated", "mirror", "tiers")
 
 
@@ -201,9 +201,10 @@ def read_group(group: str, text: str, word: str, groups: Groups) -> tuple[Settin
 
 
 def texts_of_choices(group: str, text: str, groups: Groups) -> list[str]:
-    """The choices that a word names, without quotes.  Raises ValueError."""
-    function = FUNCTION.fullmatch(text.strip())
-    if function and function[1] not in groups.variants[group]:
+    """The choices in `text`, what follows GROUP=, without quotes: ln,rms or glob(r*).  Raises ValueError."""
+    call = HYDRA_FUNCTION.fullmatch(text.strip())
+    is_variant = call is not None and call[1] in groups.variants[group]  # a variant may be called `range`
+    if call and not is_variant:
         return names_by_function(group, text.strip(), groups)
     if has_open_bracket(text):
         raise ValueError(OPEN_BRACKET)

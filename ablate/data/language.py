@@ -84,20 +84,19 @@ class LanguageModelling(Task):
         return [train[start:end] for start, end in pairwise(borders)]
 
     def held_out(self, split: str, tokens: int, length: int | None = None) -> HeldOut:
-        """Windows of about `tokens` tokens in total, evenly spaced over all documents of a held-out split.
+        """`tokens // context` windows (fewer if the split is short), evenly spaced over a held-out split.
 
-        Without a length every target is scored.  With one, even the training length, only the last half context of each
-        window is scored, and windows of all lengths end at the same places.  The first tokens of a window are harder to
-        predict, since they have little context, and longer windows with fewer first tokens would have an advantage.
-        Thus all lengths are scored on the same targets, each with at least half a context before it, or the rest of a
-        shorter window.  Raises ValueError for a length below half a context or beyond the split's reach.
+        Without `length`: windows of the training length, of which every target is scored.  With it: windows of `length`
+        whose last context/2 targets are scored; windows of all lengths end at the same places, thus have the same
+        scored targets.  The first tokens of a window have little context: if they counted, longer windows would have an
+        advantage.  Raises ValueError for a length below half a context or beyond the split's reach.
         """
-        starts, scored = self.places(split, tokens, length)
+        starts, scored = self.window_starts(split, tokens, length)
         if length is None:
             length = self.context
         inputs, targets = self.examples(split, starts, length, scored)
-        places = starts[:, None] + np.arange(1, length + 1)
-        documents = np.searchsorted(self.corpus.ends[split], places, side="right")
+        target_positions = starts[:, None] + np.arange(1, length + 1)
+        documents = np.searchsorted(self.corpus.ends[split], target_positions, side="right")
         return HeldOut(inputs, targets, documents, self.corpus.names[split])
 
     def examples(self, split: str, starts: np.ndarray, length: int, scored: int) -> tuple[dict[str, Tensor], Tensor]:
@@ -106,7 +105,7 @@ class LanguageModelling(Task):
         targets[:, : length - scored] = IGNORE
         return {"tokens": tokens}, targets
 
-    def places(self, split: str, tokens: int, length: int | None) -> tuple[np.ndarray, int]:
+    def window_starts(self, split: str, tokens: int, length: int | None) -> tuple[np.ndarray, int]:
         """The starts of held-out windows, and the number of scored targets at the end of each."""
         context = self.context
         last = len(self.corpus.tokens[split]) - 1

@@ -1,4 +1,4 @@
-"""Early ends of a command: signals, after which it exits with 128 + the signal's number, and full disks."""
+"""Early ends of a command: signals, after which it exits with 130 (SIGINT) or 143 (SIGTERM, SIGHUP), and full disks."""
 
 import contextlib
 import errno
@@ -112,4 +112,5 @@ def exit_if_not_ended(read_fd: int) -> None:
             return
         if data[0] in SIGNALS:
             time.sleep(FORCED_EXIT_SECONDS)
-            os._exit(128 + (signal.SIGINT if data[0] == signal.SIGINT else signal.SIGTERM))
+            is_interrupt = data[0] == signal.SIGINT
+            os._exit(128 + (signal.SIGINT if is_interrupt else signal.SIGTERM))  # SIGHUP as SIGTERM: see Terminated

@@ -93,14 +93,18 @@ def claims_table(case: Case) -> pandas.DataFrame | None:
     rows = []
     for row in named_rows(case.claims):
         metric = naming.metric_name(manifest, row.metric)
-        facet = UNITS.get(row.relation, metric if ", " in row.metric else f"difference in {metric}")
+        of_two_metrics = ", " in row.metric  # then its name is that of a difference already
+        facet = UNITS.get(row.relation, metric if of_two_metrics else f"difference in {metric}")
         line, low, high = claimed_range(row, manifest)
         drawn = {"facet": facet, "heading": "", "line": line, "grey_low": low, "grey_high": high}
         rows.append(row._asdict() | drawn)
     table = pandas.DataFrame(rows)
     table["result"] = results(table, manifest)
     table["name"] = [claim_name(row, manifest) for row in named_rows(case.claims)]
-    marks = [f"simultaneous 95 % intervals over {formatting.counted(int(table['family'].sum()), 'registered claim')}"]
+    marks = []
+    if table["family"].any():
+        count = evidence.registered(manifest)  # also those that were edited after results, as in the intervals
+        marks.append(f"simultaneous 95 % intervals over {formatting.counted(count, 'registered claim')}")
     if not table["registered"].all():
         marks.append("post hoc: estimates only, plain 95 % intervals")
     if table["n"].gt(0).any():

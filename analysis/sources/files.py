@@ -7,6 +7,7 @@ prints.  A run's name is the path of its file, or of its folder if all files hav
 import datetime
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -77,30 +78,39 @@ def read_chart(table: pandas.DataFrame) -> dict[str, list[dict[str, Any]]]:
 
 
 def read_folder(folder: Path, request: Request) -> Logged:
-    """The runs whose logs are in a folder, at any depth; other files are named.  Raises `Refused` at the first log that
-    cannot be read."""
+    """The runs whose logs are in a folder, at any depth.  The first kind of log that holds anything is read, files of
+    other kinds are named in a note.  Raises `Refused` at the first log that cannot be read."""
     files = [file for file in sorted(folder.rglob("*")) if not file.is_dir() and file.name not in SETTINGS]
     for patterns, read in READERS.items():
-        logs: dict[Path, Log] = {}
-        for file in files:
-            if not is_named(file, patterns):
-                continue
-            try:
-                logs[file] = read(file)
-            except FAULTS as error:
-                reason = error.strerror if isinstance(error, OSError) else str(error)
-                raise Refused(f"{file.relative_to(folder)}: it cannot be read ({reason})") from None
+        logs = read_logs(folder, [file for file in files if is_named(file, patterns)], read)
         if not any(log.rows for log in logs.values()):
             continue
         notes = notes_on_files(folder, files, logs)
-        first_rows = pandas.DataFrame([row for log in logs.values() for row in log.rows[:1]])
-        has_seeds = request.seed_from in first_rows or bool(seed_columns(first_rows))
-        has_row_per_run = request.unpaired and not choose_step(first_rows, request)
-        if read is read_table_log and (has_seeds or has_row_per_run):
+        if read is read_table_log and has_row_per_run(logs, request):
             return tables_of(folder, logs, notes)
         return runs_of(logs, notes)
     known = ", ".join(pattern for patterns in READERS for pattern in patterns)
     raise Refused(f"there are no logs, a file per run; known are {known} (as programs print them)")
+
+
+def read_logs(folder: Path, files: list[Path], read: Callable[[Path], Log]) -> dict[Path, Log]:
+    """The logs in these files of a folder.  Raises `Refused` at the first one that cannot be read."""
+    logs = {}
+    for file in files:
+        try:
+            logs[file] = read(file)
+        except FAULTS as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise Refused(f"{file.relative_to(folder)}: it cannot be read ({reason})") from None
+    return logs
+
+
+def has_row_per_run(logs: dict[Path, Log], request: Request) -> bool:
+    """Whether each row of these tables is a run: they have seeds, or no steps where runs need no seeds."""
+    first_rows = pandas.DataFrame([row for log in logs.values() for row in log.rows[:1]])
+    if request.seed_from in first_rows or seed_columns(first_rows):
+        return True
+    return request.unpaired and not choose_step(first_rows, request)
 
 
 def notes_on_files(folder: Path, files: list[Path], logs: dict[Path, Log]) -> list[str]:

@@ -17,20 +17,18 @@ from analysis.sources.logged import AXES, KEYS, Logged, note, typed
 SEEDS = ("seed", "seed.init", "random_seed", "seed.seed", "seed.value", "train_seed", "global_seed", "data_seed")
 # Counts of training steps, as programs call them, in order of preference; W&B's own _step counts calls of its log.
 STEPS = (
-    (
-        "step",
-        "steps",
-        "global_step",
-        "trainer/global_step",
-        "train/global_step",
-        "iter",
-        "iters",
-        "iteration",
-        "updates",
-    ),
-    ("_step",),
-    ("epoch", "epochs", "train/epoch", "trainer/epoch"),
+    "step",
+    "steps",
+    "global_step",
+    "trainer/global_step",
+    "train/global_step",
+    "iter",
+    "iters",
+    "iteration",
+    "updates",
 )
+WANDB_STEP = "_step"
+EPOCHS = ("epoch", "epochs", "train/epoch", "trainer/epoch")
 NAMES = ("name", "run", "run_name", "run_id")
 # Columns that say which run this is, where or when it ran, or how large it was: factors only if nothing else varies.
 LABELS = (
@@ -186,12 +184,18 @@ def choose_column(table: pandas.DataFrame, candidates: list[str], option: str, n
 
 def choose_step(rows: pandas.DataFrame, request: Request) -> str:
     """The column that counts training steps, "" if there is none.  Raises `Refused` if several could."""
-    for names in STEPS:
-        columns = [name for name in rows if (name if name == "_step" else name.casefold().strip("_ ")) in names]
+    columns: list[str] = []
+    for names in (STEPS, (WANDB_STEP,), EPOCHS):
+        columns = [name for name in rows if plain_step(name) in names]
         if columns:
             break
     candidates = ["step"] if "step" in columns else columns
     return choose_column(rows, candidates, "step_from", request.step_from, request)
+
+
+def plain_step(name: str) -> str:
+    """The name of a column of steps without capitals and underscores around it; W&B's own stays as it is."""
+    return name if name == WANDB_STEP else name.casefold().strip("_ ")
 
 
 def seed_columns(columns: Iterable[str]) -> list[str]:
@@ -268,18 +272,16 @@ def choose_factors(
             raise Refused(f"factors: {name} is no column that can be compared; there are {some(there, name)}")
     if request.factors:
         return list(request.factors), []
-    no_settings = {*OURS, *STEPS[0], *STEPS[2], "step"}
+    no_settings = {*OURS, *STEPS, *EPOCHS}
     columns = [name for name in there if plain(name) not in no_settings and runs[name].nunique(dropna=False) > 1]
     reasons = follows_a_key(runs, columns, step)
     candidates = [name for name in columns if name not in reasons]
-    settings = [name for name in candidates if plain(name) not in FACTS]
-    if settings:
-        for name in candidates:
-            if plain(name) in (*NAMES, *LABELS):
-                reasons[name] = "names the configuration"
-            elif name not in settings:
-                reasons[name] = "says where, when or how large a run was"
-        candidates = settings
+    facts = [name for name in candidates if plain(name) in FACTS]
+    if len(facts) < len(candidates):  # facts are factors only if nothing else varies
+        candidates = [name for name in candidates if name not in facts]
+        for name in facts:
+            is_name = plain(name) in (*NAMES, *LABELS)
+            reasons[name] = "names the configuration" if is_name else "says where, when or how large a run was"
     factors, redundant = needed(runs, candidates)
     reasons |= redundant
     if not factors:

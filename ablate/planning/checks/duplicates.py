@@ -43,7 +43,8 @@ def is_same_network(first: Checked, second: Checked) -> bool:
     """Whether copies of all layers agree over many steps; false for equal configurations, which are refused as such."""
     if used_settings(first) == used_settings(second):
         return False
-    return agree(train_copy(first, UPDATES, True), train_copy(second, UPDATES, True))
+    losses = losses_of_training(first, UPDATES, all_layers=True)
+    return agree(losses, losses_of_training(second, UPDATES, all_layers=True))
 
 
 def how_to_compare(first: Checked, second: Checked) -> str:
@@ -100,10 +101,10 @@ def finite(losses: list[float]) -> list[float]:
     return losses if all(map(math.isfinite, losses)) else []
 
 
-def train_copy(cell: Checked, steps: int, deep: bool = False) -> list[float]:
-    """The losses of the gradients in some steps of a cell's copy, and of an evaluation afterwards; [] if it cannot be
-    trained, or if they are not finite."""
-    spec = copy_of(cell, deep)
+def losses_of_training(cell: Checked, steps: int, all_layers: bool = False) -> list[float]:
+    """Train a small copy for some steps: its loss at each gradient, of which a step may take several, then in an
+    evaluation; [] if it cannot be trained, or if one is not finite."""
+    spec = copy_of(cell, all_layers)
     if spec is None:
         return []
     with torch.random.fork_rng(devices=[]):

@@ -112,6 +112,14 @@ def test_claims_stand_on_what_they_claim(tmp_path: Path) -> None:
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["claimed: the first minus the second"]
 
 
+def test_the_caption_of_claims_counts_those_that_were_edited_after_results(tmp_path: Path) -> None:
+    earlier = {key: value for key, value in SHOWN["lower"].items() if key != "earlier"}
+    edited = SHOWN["late"] | {"earlier": [earlier]}
+    shown = case(tmp_path, {"ffn": FFN}, seeds=range(6), claims={"lower": SHOWN["lower"], "edited": edited})
+    table, _ = drawn("claims", shown)
+    assert "over 2 registered claims" in " ".join(table.attrs["caption"])
+
+
 def test_a_claimed_multiplier_stands_on_the_side_of_its_bound(tmp_path: Path) -> None:
     sides = [{"ffn": "swiglu"}, {"ffn": "mlp"}]
     bounds = {"more": {"above": 1.1}, "less": {"below": 0.9}}

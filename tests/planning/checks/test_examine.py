@@ -117,7 +117,7 @@ def test_no_variant_is_accused_in_any_form(form: tuple[str, str], monkeypatch: p
         spec = small_models.Spec(config, small_models.facts_of(task), CONTEXT)
         assert examine.examine(spec, "") == ([], []), cell
         monkeypatch.setattr(duplicates, "copy_of", lambda *_, spec=spec: spec)
-        losses = duplicates.train_copy(None, 2)  # type: ignore[arg-type]
+        losses = duplicates.losses_of_training(None, 2)  # type: ignore[arg-type]
         assert losses
         if is_pretrained(config):
             continue  # the vectors that tell it from embedding=learned no copy has
