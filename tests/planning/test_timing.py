@@ -44,7 +44,7 @@ def test_timed_runs_are_those_of_one_study_and_of_no_other(plan: Any) -> None:
         ([TIMED, "train.parallel=2"], "train.parallel: ", "one run at a time"),
         ([TIMED, "data.path=null"], "data.path: ", ""),  # the missing file alone: nobody wrote train.parallel
         (["timing=shared,isolated"], "timing", "whole study"),
-        (["timing=alone"], "timing: ", "shared, isolated"),
+        (["timing=alone"], "timing: ", "must be shared or isolated"),
     ],
 )
 def test_what_could_not_hold_is_refused(refused: Any, words: list[str], start: str, part: str) -> None:
