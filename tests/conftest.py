@@ -70,6 +70,18 @@ def real_cache() -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def real_timing() -> Iterator[Callable[..., Any]]:
+    """Nor does its expected time."""
+    from ablate.planning import measured
+
+    real = measured.timing_from_cache
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measured, "timing_from_cache", lambda depends: None)
+        patch.setattr(measured, "write_cache", lambda depends, record: None)
+        yield real
+
+
+@pytest.fixture(scope="session", autouse=True)
 def forked_programs() -> Iterator[type]:
     """What commands start to check user code and to train is forked from a test's own process, but in tests that take
     `new_interpreters`."""

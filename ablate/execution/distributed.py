@@ -23,7 +23,8 @@ from ablate.execution.train_run import follow, train_run
 from ablate.formatting.streams import prepare, say
 from ablate.runs.folder import Run
 from ablate.runs.user_files import compile_from_source
-from ablate.training.devices import configure_torch, task_of_job
+from ablate.training.devices import configure_torch
+from ablate.training.hardware import task_of_job
 from ablate.training.ranks import RankLost, join
 
 POLL_SECONDS = 0.1  # seconds between checks whether a process has died

@@ -36,7 +36,7 @@ from ablate.runs.files import no_link
 from ablate.runs.folder import Run, now
 from ablate.runs.lock import read_lease, take
 from ablate.runs.records import Result, RunError
-from ablate.training.devices import TASKS, environments, task_of_job
+from ablate.training.hardware import TASKS, environments, task_of_job
 
 WAITING_ALONE = "timed runs need this machine for themselves; waiting until other sweeps have ended"
 WAITING_FOR_TIMED = "this machine is reserved for timed runs; waiting until they have ended"

@@ -1,4 +1,9 @@
-"""How long the training of a plan takes on this machine, from a few steps of its distinct models."""
+"""How long the training of a plan takes on this machine, from a few steps of its distinct models.
+
+What was measured is kept in the cache, so that the same plan needs no torch again.
+"""
+
+from __future__ import annotations
 
 import json
 import tempfile
@@ -6,12 +11,12 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-
+from ablate.config.import_path import cores
 from ablate.config.schema import BUILT, Config
 from ablate.formatting import counted, duration
+from ablate.planning.cache import processor, read_cache, write_cache
 from ablate.planning.checks.child import one_child, run_in_child
 from ablate.planning.rounds import scored_plan
 from ablate.planning.runs import Plan, lacks_device
@@ -20,10 +25,10 @@ from ablate.runs.key import is_foreign, numbers, settings
 from ablate.runs.progress import makespan
 from ablate.runs.records import Cell
 from ablate.runs.tables import class_name
-from ablate.training.capture import UNCAPTURED
-from ablate.training.devices import configure_torch, environments
-from ablate.training.trainer import Trainer
-from ablate.training.vectors import without_vectors
+from ablate.training.hardware import environments
+
+if TYPE_CHECKING:
+    from ablate.training.trainer import Trainer
 
 # Settings of train that the time of a step depends on.
 COSTLY = ("batch_size", "device", "precision", "matmul", "average", "diagnostics", "parts", "compile")
@@ -49,6 +54,13 @@ class Speed(NamedTuple):
         return self.setup + (train.steps * self.step + evaluations * self.evaluation + self.last) / train.devices
 
 
+class Timing(NamedTuple):
+    """The speed of each distinct model that was measured, and the embeddings whose vectors were not trained for it."""
+
+    speeds: dict[str, Speed]  # by `model_of`
+    vectors: list[str]
+
+
 def expected_time(plan: Plan) -> str:
     """The time that a plan's remaining training takes, as a line, or why it is unknown; "" if nothing is to be
     trained.  Each distinct model is measured once, as long as there is time; others count by their FLOPs."""
@@ -58,7 +70,7 @@ def expected_time(plan: Plan) -> str:
     if lacks_device(plan):
         return "no estimate of the time: there is no GPU here"
     distinct = {cell.id: cell for cell in cells}
-    speeds = speeds_of(list(distinct.values()))
+    speeds, vectors = timing_of(list(distinct.values()))
     if not speeds:
         return f"no estimate of the time: no step of {cells[0].label} could be measured"
     scored = scored_plan(plan)
@@ -73,12 +85,10 @@ def expected_time(plan: Plan) -> str:
     first = next(cell for cell in cells if model_of(cell) in speeds)
     step = speeds[model_of(first)].step
     basis = [f"a step of {first.label} takes {f'{step:.2g} s' if step < 10 else duration(step)} here"]
-    configs = [cell.planned_config for cell in distinct.values()]
-    if any(config.train.compile for config in configs):
+    if any(cell.planned_config.train.compile for cell in distinct.values()):
         basis.append("before compiling")
-    vectors = {class_name(config.embedding["_target_"]) for config in configs if without_vectors(config) != config}
     if vectors:
-        basis.append(f"without training the vectors of {' and '.join(sorted(vectors))}")
+        basis.append(f"without training the vectors of {' and '.join(vectors)}")
     return f"{text} ({', '.join(basis)})"
 
 
@@ -117,11 +127,40 @@ def cells_to_train(plan: Plan) -> list[Cell]:
 
 def model_of(cell: Cell) -> str:
     """All that the time of a step and of an evaluation depends on, without the location of the data."""
-    config = settings(without_vectors(cell.planned_config))
+    config = settings(cell.planned_config)
     train = {key: config["train"].get(key) for key in COSTLY}
     parts = [config.get(key) for key in (*BUILT, "model", "data", "eval")]
     lengths = cell.planned_config.eval.lengths
     return json.dumps([cell.task, train, config["optim"]["_target_"], *parts, lengths], sort_keys=True)
+
+
+def timing_of(cells: list[Cell]) -> Timing:
+    """The timing of these cells: as the cache has it, else measured.  It is not kept for GPUs, of which another one may
+    respond, nor for user code, which may depend on anything."""
+    configs = [cell.planned_config for cell in cells]
+    is_cached = all(config.train.device == "cpu" and not is_foreign(numbers(config)) for config in configs)
+    depends = ["timing", cores(), processor(), *dict.fromkeys(map(model_of, cells))]
+    cached = timing_from_cache(depends) if is_cached else None
+    if cached:
+        return cached
+    from ablate.training.vectors import is_pretrained  # loads torch
+
+    speeds = speeds_of(cells)
+    vectors = sorted({class_name(config.embedding["_target_"]) for config in configs if is_pretrained(config)})
+    timing = Timing(speeds, vectors)
+    if is_cached and speeds:
+        write_cache(depends, timing._asdict())
+    return timing
+
+
+def timing_from_cache(depends: list[Any]) -> Timing | None:
+    """The timing in the cache, if it is there."""
+    try:
+        record = read_cache(depends)
+        speeds = {model: Speed(*seconds) for model, seconds in record["speeds"].items()}
+        return Timing(speeds, record["vectors"])
+    except Exception:  # damaged records; it is measured again
+        return None
 
 
 def speeds_of(cells: list[Cell]) -> dict[str, Speed]:
@@ -146,6 +185,8 @@ def speeds_of(cells: list[Cell]) -> dict[str, Speed]:
 def measure(call: Callable[[], Speed], cell: Cell, seconds: float) -> Speed:
     """The speed of a cell; user code is timed in the child process.  Raises any error."""
     if not is_foreign(numbers(cell.planned_config)):
+        import torch
+
         with torch.random.fork_rng(devices=[]):
             return call()
     return Speed(*run_in_child(call, seconds + START))
@@ -154,6 +195,12 @@ def measure(call: Callable[[], Speed], cell: Cell, seconds: float) -> Speed:
 def speed_of(cell: Cell, folder: Path) -> Speed:
     """A cell's speed on this machine, without compiling, which would take too long; by a part of its batch and of its
     held-out tokens if all take long.  The first step is left out, and those before one becomes a CUDA graph."""
+    # These load torch.
+    from ablate.training.capture import UNCAPTURED
+    from ablate.training.devices import configure_torch
+    from ablate.training.trainer import Trainer
+    from ablate.training.vectors import without_vectors
+
     config = cell.planned_config
     affordable = AFFORDABLE[config.train.device]
     rows = max(1, min(config.train.batch_size, int(affordable * config.train.batch_size / cell.flops_per_step)))

@@ -122,7 +122,7 @@ def lacks_device(plan: Plan) -> str:
         asks = f"tier={GPU_TIER}"
     else:
         return ""
-    from ablate.training.devices import cards  # asks torch
+    from ablate.training.hardware import cards  # asks torch
 
     return "" if cards() else asks
 
@@ -150,7 +150,7 @@ def device_problem(plan: Plan) -> Problem | None:
         return None
     train = plan.manifest.cells[0].planned_config.train
     if train.devices > 1:
-        from ablate.training.devices import environments, task_of_job, visible_devices
+        from ablate.training.hardware import environments, task_of_job, visible_devices
 
         if not environments(train.device, train.parallel, train.devices):
             devices = f"{len(visible_devices(train.device))} {'GPUs' if train.device == 'cuda' else 'CPU cores'}"

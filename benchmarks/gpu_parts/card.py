@@ -21,7 +21,8 @@ CELLS = {
 def card(given: Given, found: Findings) -> None:
     """Versions, the card, and what is known of it."""
     from ablate.model.cost import peak_of
-    from ablate.training.devices import cards, configure_torch, device_name, environments
+    from ablate.training.devices import configure_torch, device_name
+    from ablate.training.hardware import cards, environments
 
     configure_torch()
     name = device_name(given.torch_device)

@@ -95,13 +95,20 @@ def test_problems_are_found_each_time(refused: Callable[..., list[str]], inspect
 
 
 @pytest.mark.slow
-def test_a_known_study_is_planned_without_torch(small: list[str], tmp_path: Path) -> None:
-    code = "import sys; from ablate.planning.plan import plan_study; plan_study(sys.argv[1:]); "
-    code += "print('torch' in sys.modules)"
+def test_a_known_study_and_its_time_are_planned_without_torch(small: list[str], tmp_path: Path) -> None:
+    code = """
+import sys
+from ablate.cli.sweep import expected_cost
+from ablate.planning.plan import plan_study
+print(expected_cost(plan_study(sys.argv[1:])))
+print("torch" in sys.modules)
+"""
     command = [sys.executable, "-c", code, *small, "norm=ln,rms"]
     environment = {"PYTHONPATH": str(ROOT), "ABLATE_CACHE": str(tmp_path), "PATH": ""}
     outputs = [subprocess.run(command, capture_output=True, text=True, env=environment).stdout for _ in range(2)]
-    assert outputs == ["True\n", "False\n"]
+    first, again = [output.splitlines() for output in outputs]
+    assert again[0] == first[0] and "a step of ln takes" in again[0]
+    assert [first[1], again[1]] == ["True", "False"]
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """How long a dry run says that a sweep will take: from a few steps of each distinct shape."""
 
 import dataclasses
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,10 +9,11 @@ import pytest
 from planned_rounds import rounds
 
 from ablate.cli.preview import preview
-from ablate.planning import measured
+from ablate.planning import cache, measured
 from ablate.planning.checks.child import Failed
 from ablate.planning.measured import Speed, expected_time, speed_of
 from ablate.runs.progress import makespan
+from ablate.training import trainer
 
 SPEED = Speed(setup=1.0, step=10.0, evaluation=2.0, last=3.0)
 RUN = 1 + 6 * 10 + 2 * 2 + 3  # six steps; evaluations at steps 0 and 3, then the last ones
@@ -84,6 +86,60 @@ def test_what_there_is_no_time_to_measure_costs_by_its_flops(plan: Any, asked: l
     assert said.startswith(f"about {int(whole // 60)} min {round(whole % 60):02d} s on 1 worker ")
 
 
+@pytest.fixture
+def with_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, real_timing: Any) -> None:
+    """Times are kept, in an empty cache."""
+    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(measured, "timing_from_cache", real_timing)
+    monkeypatch.setattr(measured, "write_cache", cache.write_cache)
+
+
+def test_what_was_measured_before_is_not_measured_again(plan: Any, asked: list[str], with_cache: None) -> None:
+    words = ("norm=ln,rms", "train.parallel=2")
+    first = expected_time(plan(*words, "seeds=3"))
+    assert expected_time(plan(*words, "seeds=3")) == first
+    assert "6 min 48 s on 2 workers" in expected_time(plan(*words, "seeds=6"))
+    assert "13 min 36 s on 1 worker " in expected_time(plan(*words, "seeds=6", "train.parallel=1"))
+    assert asked == ["ln", "rms"]
+
+
+@pytest.mark.parametrize("word", ["model.dim=32", "train.batch_size=2", "norm=ln"])
+def test_other_models_are_measured(plan: Any, asked: list[str], with_cache: None, word: str) -> None:
+    expected_time(plan("norm=ln,rms"))
+    expected_time(plan("norm=ln,rms", word))
+    assert len(asked) == (3 if word == "norm=ln" else 4)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "value"),
+    [
+        (measured, "cores", lambda: 1000),
+        (measured, "processor", lambda: "another"),
+        (cache, "machine_memory", lambda: 1e12),
+        (cache, "OWN_CODE", "edited"),
+        (measured, "is_foreign", lambda settings: True),  # user code may depend on anything
+    ],
+    ids=["cores", "processor", "memory", "code", "user code"],
+)
+def test_on_another_machine_or_with_other_code_all_is_measured_again(
+    plan: Any, asked: list[str], with_cache: None, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, value: Any
+) -> None:
+    planned = plan("norm=ln,rms")
+    expected_time(planned)
+    monkeypatch.setattr(module, name, value)
+    expected_time(planned)
+    assert asked == ["ln", "rms"] * 2
+
+
+def test_a_gpu_is_measured_each_time(
+    plan: Any, asked: list[str], with_cache: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measured, "lacks_device", lambda plan: "")
+    planned = plan("train.device=cuda", "seeds=1")
+    assert expected_time(planned) == expected_time(planned)
+    assert len(asked) == 2
+
+
 def test_where_nothing_can_be_measured_it_says_so(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(call: Any, cell: Any, seconds: float) -> None:
         raise Failed("no step today")
@@ -108,12 +164,12 @@ def test_compiling_rounds_to_come_and_other_machines_are_told(plan: Any, asked: 
 def test_of_a_large_model_a_part_of_the_batch_is_measured(plan, tmp_path, monkeypatch):
     cell, used = plan().manifest.cells[0], list[tuple[int, int]]()
 
-    class Watched(measured.Trainer):
+    class Watched(trainer.Trainer):
         def __init__(self, run: Any, config: Any, seed: int):
             used.append((config.train.batch_size, config.eval.tokens))
             super().__init__(run, config, seed)
 
-    monkeypatch.setattr(measured, "Trainer", Watched)
+    monkeypatch.setattr(trainer, "Trainer", Watched)
     assert all(seconds > 0 for seconds in speed_of(cell, tmp_path / "whole"))
     monkeypatch.setattr(measured, "AFFORDABLE", {"cpu": cell.flops_per_token * 100})
     assert all(seconds > 0 for seconds in speed_of(cell, tmp_path / "part"))

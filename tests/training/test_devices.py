@@ -20,8 +20,9 @@ from ablate.execution.pool import SINGLE_THREAD
 from ablate.planning.checks import memory
 from ablate.planning.runs import device_problem
 from ablate.runs.folder import Run
-from ablate.training import devices
-from ablate.training.devices import TASKS, Card, cards, environments, task_of_job
+from ablate.training import hardware
+from ablate.training.devices import configure_torch
+from ablate.training.hardware import TASKS, Card, cards, environments, task_of_job
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ def test_a_run_on_several_devices_has_an_equal_share_of_them(machine, plan, monk
 
     machine(5, "4,3,2,1,0")
     assert given(2) == ["4,3", "2,1"] and given(4, 2) == ["4,3,2,1"] * 2 and given(8) == given(8, 1) == []
-    monkeypatch.setattr(devices, "visible_devices", lambda device: ["0", "1", "2", "3", "4"])
+    monkeypatch.setattr(hardware, "visible_devices", lambda device: ["0", "1", "2", "3", "4"])
     assert given(2, device="cpu") == [None] * 2 and given(2, 3, "cpu") == [None] * 3 and given(8, 1, "cpu") == []
     for number, own in ((1, "2,3"), (2, "0,1")):
         assert workers_of_job(monkeypatch, plan, "cuda", number, 2) == [SINGLE_THREAD | {"CUDA_VISIBLE_DEVICES": own}]
@@ -97,7 +98,7 @@ def test_processes_with_small_steps_share_a_gpu(gpus, cores, gigabytes, flops, e
     """As many as cores and memory allow, 8 at most; a step of half a teraflop has the GPU for itself."""
     machine(gpus)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(cores))
-    monkeypatch.setattr(devices, "cards", lambda: [Card(int(gigabytes * 1e9), 0, True)] * gpus)
+    monkeypatch.setattr(hardware, "cards", lambda: [Card(int(gigabytes * 1e9), 0, True)] * gpus)
     workers = [worker["CUDA_VISIBLE_DEVICES"] for worker in environments("cuda", "auto", flops=flops)]
     assert workers == [str(i) for i in range(gpus)] * expected
     assert len(environments("cuda", 2, flops=flops)) == 2 and len(environments("cuda", "auto")) == gpus
@@ -150,7 +151,7 @@ def test_a_launcher_gives_each_job_the_devices_of_its_run(settings, device, expe
 def test_more_devices_than_there_are_are_refused(plan, monkeypatch) -> None:
     words = ["seeds=1", "train.parts=4", "train.devices=4"]
     planned = plan(*words)
-    monkeypatch.setattr(devices, "visible_devices", lambda device: ["0", "1", "2"])
+    monkeypatch.setattr(hardware, "visible_devices", lambda device: ["0", "1", "2"])
     assert str(device_problem(planned)) == "train.devices: must be a number that 3 CPU cores can share, not 4"
     assert device_problem(plan(*words, "dry_run=true")) is None
     for name, value in zip(TASKS[0], (0, 0, 3), strict=True):
@@ -208,7 +209,7 @@ def test_a_cell_that_no_visible_gpu_can_hold_is_refused(machine: Callable[..., N
 @pytest.mark.skipif("glibc" not in platform.libc_ver(), reason="other C libraries have no such settings")
 def test_the_memory_of_a_step_is_kept_for_the_next() -> None:
     """Returned to the system, each page would be cleared and mapped again, thousands of times a step."""
-    devices.configure_torch()
+    configure_torch()
 
     def faults() -> int:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -22,7 +22,7 @@ from ablate.planning.checks.validate import Checked
 from ablate.runs.key import is_foreign
 from ablate.runs.records import Cell
 from ablate.runs.tables import class_name
-from ablate.training.devices import card_of, cards, environments
+from ablate.training.hardware import card_of, cards, environments
 
 FLOAT = 4  # bytes
 # Numbers that an optimiser holds for each parameter, by its class; Adafactor has one for each row and column.

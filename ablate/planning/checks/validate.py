@@ -40,7 +40,7 @@ from ablate.planning.study import in_float32_on_cpu
 from ablate.runs.key import LIBRARIES, is_foreign, kernels_of, numbers
 from ablate.runs.tables import class_name
 from ablate.runs.user_files import record_user_code
-from ablate.training.devices import card_of, cards
+from ablate.training.hardware import card_of, cards
 from ablate.training.optim import OFFERED, make_optimiser, rule_of
 from ablate.training.schedule import schedule_problems
 from ablate.training.vectors import is_pretrained
