@@ -89,7 +89,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
 def draw_steps(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     """A line with its band per cell, and a thin one for each diverged run, which ends in ×."""
     for cell, line in rows[rows["panel"] == "steps"].groupby("cell", sort=False):
-        band(axis, line, "step", page.encodings[str(cell)], marker="")
+        band(axis, line, "step", page.encodings[str(cell)], markevery=1 + len(line) // 8)
     for (cell, _), run in rows[rows["panel"] == "diverged"].groupby(["cell", "seed"], sort=False):
         axis.plot(run["step"], run["mean"], "-x", color=page.encodings[str(cell)].colour, lw=0.6, markevery=[-1])
 
