@@ -5,6 +5,7 @@ Exit code 0 whatever the steps are; as for `ablate command` if runs were stopped
 """
 
 import re
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 USAGE = "ablate audit main~12..main 'uv run train.py' env.SEED={seed} metric=val_bpb"
 FIRST_SEED = 101  # sessions use small seeds, and 1337: what was kept was chosen by its luck with these
 SEEDS = 5
+LONGEST = 50  # characters of a subject
 REAL = "real"
 HARMFUL = "harmful"
 OPEN = "open"
@@ -43,7 +45,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("range", help="START..END, or a results.tsv with columns commit and status")
     parser.add_argument("command", help="the command, as one word in quotes, with fields in braces")
     parser.add_argument("words", nargs="*", metavar="key=value")
-    refuse_unquoted(parser, words)
+    refuse_unquoted(parser, words, USAGE)
     options = parser.parse_intermixed_args(words)
     return conclude("ablate audit", options.json, lambda: audit(options.range, options.command, options.words))
 
@@ -53,6 +55,7 @@ def audit(source: str, command: str, words: Sequence[str]) -> Outcome:
     plan = plan_program(command, words_of_audit(source, words))
     if plan.dry_run:
         return dry_run(plan)
+    from ablate import evidence
     from ablate.cli.sweep import FAILED, Terminal
 
     class AuditTerminal(Terminal):
@@ -67,7 +70,9 @@ def audit(source: str, command: str, words: Sequence[str]) -> Outcome:
     if terminal.study is None:
         return outcome
     code = 0 if outcome.code == FAILED else outcome.code  # commits that crash are a result
-    return Outcome(code, {"steps": steps_of(terminal.study), "chain": chain_of(terminal.study)}, outcome.remarks)
+    result = {"steps": steps_of(terminal.study), "chain": chain_of(terminal.study)}
+    result["unadjusted"] = evidence.unadjusted(terminal.study.manifest)
+    return Outcome(code, result, outcome.remarks)
 
 
 def words_of_audit(source: str, words: Sequence[str]) -> list[str]:
@@ -104,20 +109,23 @@ def steps_of(study: "Study") -> list[dict[str, Any]]:
     from ablate import evidence
 
     subjects = {cell.levels[CODE]: cell.notes[0].partition(": ")[2] for cell in study.manifest.cells}
-    without_result = study.runs.loc[study.runs["status"] != "done", CODE].value_counts()
+    failed = study.runs[study.runs["status"] != "done"]
+    without_result = failed[CODE].value_counts()
+    reasons = failed.groupby(CODE)["error"].first() if "error" in failed else {}
     effects = evidence.effects(study)
     steps = []
     for row in effects[effects["kind"] == "step"].to_dict("records"):
         commit = row["level"]
         step = {"commit": commit, "subject": subjects[commit], "status": status_of(row)}
         step |= {name: row[name] for name in ("mean", "low", "high", "n")}
-        steps.append(step | {"without_result": int(without_result.get(commit, 0))})
+        step |= {"without_result": int(without_result.get(commit, 0)), "error": reasons.get(commit)}
+        steps.append(step)
     return steps
 
 
 def status_of(effect: dict[str, Any]) -> str:
     """What a step is, by its effect: real, harmful, open, no change, or no result."""
-    if effect["n"] == 0:
+    if effect["n"] == 0 or (effect["n"] == 1 and effect["failed"] + effect["missing"] > 0):
         return NO_RESULT
     if effect["n"] > 1 and effect["mean"] == 0 and effect["sd"] == 0:
         return SAME
@@ -135,27 +143,37 @@ def chain_of(study: "Study") -> dict[str, Any]:
 
 def described(study: "Study") -> list[str]:
     """The steps as lines, and what the chain gained."""
+    from ablate import evidence
+
     manifest = study.manifest
     steps = steps_of(study)
     chain = chain_of(study)
     places = decimals(entry["high"] - entry["mean"] for entry in [*steps, chain])
     rows = []
     for step in steps:
-        row = [f"  {step['status']}", step["commit"], step["subject"], interval(step, places)]
-        if step["without_result"]:
-            row.append(f"{counted(step['without_result'], 'run')} without a result")
-        rows.append([*row, ""][:5])
+        subject = textwrap.shorten(step["subject"], LONGEST, placeholder=" …")
+        rows.append([f"  {step['status']}", step["commit"], subject, interval(step, places) or why_not(step)])
     [task] = manifest.tasks.values()
     better = "lower" if "min" in task.metrics.values() else "higher"
     seeds = f"{counted(len(manifest.seeds), 'fresh seed')} ({manifest.seeds[0]} to {manifest.seeds[-1]})"
+    said = evidence.unadjusted(manifest)  # after looks at fewer seeds
     counts = Counter(step["status"] for step in steps)
     statuses = [f"{counts[status]} {status}" for status in (REAL, HARMFUL, OPEN, SAME, NO_RESULT) if counts[status]]
     return [
         f"{counted(len(steps), 'step')} of {task.name}, {manifest.endpoint} ({better} is better), {seeds}",
         *columns(rows),
         f"{', '.join(statuses)}; tested at {100 * ALPHA:g} % over all steps",
+        *([said] if said else []),
         f"from {manifest.reference[CODE]} to {steps[-1]['commit']}: {interval(chain, places)}",
     ]
+
+
+def why_not(step: dict[str, Any]) -> str:
+    """Why a step has no result: its runs failed, or those of the commit before it."""
+    if not step["without_result"]:
+        return "nothing to compare with"
+    lines = (step["error"] or "").strip().splitlines()
+    return f"{counted(step['without_result'], 'run')} failed: {lines[-1] if lines else 'ablate status says why'}"
 
 
 def interval(entry: dict[str, Any], places: int) -> str:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ablate.config.program_keys import OF_EVERY_STUDY, OPTIONS
+from ablate.config.program_keys import OF_EVERY_STUDY, OPTIONS, SETTINGS
 from ablate.config.subcommands import Outcome, PlainParser, conclude
 from ablate.formatting import counted
 from ablate.formatting.streams import echo
@@ -24,7 +24,7 @@ SHOWN = 3  # commands that a dry run shows
 
 def main(words: Sequence[str]) -> int:
     """Run a study of a program; returns the exit code."""
-    options = "\n".join(f"  {name:<12} {text}" for name, text in (OPTIONS | OF_EVERY_STUDY).items())
+    options = "\n".join(f"  {name:<12} {text}" for name, text in (SETTINGS | OPTIONS | OF_EVERY_STUDY).items())
     parser = PlainParser(
         "ablate command",
         f"{USAGE}\n\nEvery other key=value is a setting of the command; several values are compared.\n\n{options}",
@@ -32,16 +32,16 @@ def main(words: Sequence[str]) -> int:
     )
     parser.add_argument("command", help="the command, as one word in quotes, with fields in braces; or study=mine.yaml")
     parser.add_argument("words", nargs="*", metavar="key=value")
-    refuse_unquoted(parser, words)
+    refuse_unquoted(parser, words, USAGE)
     options_given = parser.parse_intermixed_args(words)
     return conclude("ablate command", options_given.json, lambda: study(options_given.command, options_given.words))
 
 
-def refuse_unquoted(parser: PlainParser, words: Sequence[str]) -> None:
+def refuse_unquoted(parser: PlainParser, words: Sequence[str], usage: str) -> None:
     """Exit with a line if options of the program stand outside of quotes."""
     options = [word for word in words if word.startswith("-") and word not in ("--json", "-h", "--help")]
     if options:
-        parser.error(f"{options[0]} is not in the command; put the whole command in quotes, as one word: {USAGE}")
+        parser.error(f"{options[0]} is not in the command; put the whole command in quotes, as one word: {usage}")
 
 
 def study(command: str, words: Sequence[str]) -> Outcome:

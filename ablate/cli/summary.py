@@ -144,7 +144,8 @@ def remarks(study: Study, effects: pandas.DataFrame, claims: pandas.DataFrame) -
         detected = formatting.between(smallest.min(), smallest.max())
         yield f"smallest effect found with 80 % power where undecided: {detected}"
     if manifest.program and undecided["pairing_ratio"].gt(LITTLE_SAVED).any():
-        yield "pairing seeds saved little: give batches a generator of their own (docs/how-to/own-script.md, Pairing)"
+        advice = "where all draws share a generator, give batches their own (docs/how-to/own-script.md, Pairing)"
+        yield f"pairing seeds saved little: {advice}"
     for note in study.notes:
         yield f"note: {note}"
 

@@ -38,7 +38,11 @@ OPTIONS = {
     "submodules": "true, with code=: each revision gets its submodules",
 }
 OF_REVISIONS = ("link", "setup", "submodules")  # of these options, those that need revisions
-CODE = "code"  # the setting whose values are git revisions: code=main,my-idea; . is the working tree as it is
+CODE = "code"
+SETTINGS = {  # with a meaning of their own
+    "env.NAME": "values of an environment variable: env.LR=1e-3,3e-3, or env.SEED={seed}",
+    CODE: "git revisions: code=main,my-idea; . is the working tree as it is",
+}
 OF_EVERY_STUDY = {  # read as those of studies of models are
     "seeds": "how many, or [3,4,5], or auto: more until all is decided, at most seeds_max",
     "seeds_max": "the most that seeds=auto adds",

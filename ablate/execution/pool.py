@@ -154,9 +154,8 @@ class Pool:
         try:
             waiting = set(futures)
             while waiting:
-                ended, waiting = wait(
-                    waiting, POLL_SECONDS, FIRST_COMPLETED
-                )  # a wait without timeout would block Ctrl-C
+                # A wait without timeout would block Ctrl-C.
+                ended, waiting = wait(waiting, POLL_SECONDS, FIRST_COMPLETED)
                 for future in ended:
                     future.result()
                 if ended:
@@ -228,7 +227,7 @@ def refuse_more_failures(orders: Sequence[Order], futures: Sequence[Future[Answe
             answer = future.result()
             errors.add(answer.error if answer.status == "failed" else "")
             failed_cells.add(order.cell.id)
-    not_started = sum(not future.done() for future in futures)
+    not_started = sum(not future.done() and not future.running() for future in futures)
     every_cell = failed_cells == {order.cell.id for order in orders}
     if every_cell and len(errors) == 1 and "" not in errors and not_started:
         runs = counted(not_started, "run")

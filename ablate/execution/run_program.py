@@ -89,11 +89,8 @@ def run_program(order: Order, should_stop: Callable[[], bool]) -> str:
 def run_once(run: Run, program: Program, results: Path, should_stop: Callable[[], bool]) -> str:
     """Run a program once and write its result, unless it is interrupted."""
     files = run.folder / FILES
-    for old in (run.result_file, run.metrics_file):
-        old.unlink(missing_ok=True)
     shutil.rmtree(files, ignore_errors=True)
     files.mkdir(parents=True)
-    provenance = run.write(run.provenance_file, Provenance(format=2, numbers=program.numbers, versions={}))
     started = time.monotonic()
     result = Result(status="failed", final={}, started=now())
     output = Output()
@@ -115,6 +112,9 @@ def run_once(run: Run, program: Program, results: Path, should_stop: Callable[[]
             result = dataclasses.replace(result, status="diverged", error=error)
     except (OSError, RuntimeError, NoMetric) as problem:
         result = dataclasses.replace(result, error=described(problem, output))
+    for old in (run.result_file, run.metrics_file):  # a failed try is on record until the next one has ended
+        old.unlink(missing_ok=True)
+    provenance = run.write(run.provenance_file, Provenance(format=2, numbers=program.numbers, versions={}))
     with open(run.folder / OUTPUT, "wb", opener=no_link) as file:
         file.write(output.content())
     remove_large(files)
@@ -143,7 +143,7 @@ def execute_in_tree(program: Program, results: Path, output: Output, should_stop
         ending = execute(dataclasses.replace(program, folder=folder, environment=environment), output, should_stop)
         changed = changed_files(tree)
     if changed:
-        say(f"runs change files of their revision: {listed(changed)}; the next run finds them as they were")
+        say(f"runs change files of {tree.name}: {listed(changed)}; they are put back before the next run")
     return ending
 
 

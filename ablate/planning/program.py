@@ -27,7 +27,7 @@ from ablate.config.study_file import is_one_of
 from ablate.config.words import MOST, Setting, read_words
 from ablate.planning.check_study import study_of
 from ablate.planning.composition import ONLY, Composition
-from ablate.planning.revisions import revision_facts, revision_notes, with_revisions
+from ablate.planning.revisions import revision_facts, revision_notes, uncommitted_note, with_revisions
 from ablate.planning.rounds import next_round
 from ablate.planning.runs import Plan
 from ablate.planning.study import Cells, CheckedStudy, Draft
@@ -82,7 +82,8 @@ def plan_program(command: str, words: Sequence[str]) -> Plan:
     study = study_of_program(request, design, config, composed_of)
     study = dataclasses.replace(study, command=typed_command, request=request)
     plan = dataclasses.replace(next_round(study), launcher=request.launcher)
-    notes = notes_on(request, Path(config.results_dir)) if plan.todo else []
+    results = Path(config.results_dir)
+    notes = [*uncommitted_note(request, results), *(notes_on(request, results) if plan.todo else [])]
     return dataclasses.replace(plan, notes=[*plan.notes, *notes])
 
 

@@ -38,20 +38,27 @@ def with_revisions(request: Request, results: Path) -> tuple[Request, list[Probl
     return dataclasses.replace(request, revisions=by_name, repository=str(repository), subfolder=subfolder), problems
 
 
+def uncommitted_note(request: Request, results: Path) -> list[str]:
+    """A note on files that were changed and are in no revision, if there are any."""
+    if not request.revisions or "." in request.revisions:
+        return []
+    changed = uncommitted(Path(request.repository), results.absolute())
+    if not changed:
+        return []
+    advice = "commit them" if request.is_chain else f"add . to {CODE}= to compare them"
+    return [f"uncommitted changes are in no revision: {listed(changed)}; {advice}"]
+
+
 def revision_notes(request: Request, results: Path) -> list[str]:
-    """What is in no revision, what their trees lack or share, and which pin other libraries."""
+    """What trees lack or share, and which revisions pin other libraries."""
     repository = Path(request.repository)
     results = results.absolute()
     reference, *others = request.revisions.values()
     notes = []
-    if "." not in request.revisions:
-        changed = uncommitted(repository, results)
-        if changed:
-            notes.append(f"uncommitted changes are in no revision: {listed(changed)}; add . to {CODE}= to compare them")
     lacking = [path for path in ignored_paths(repository, results) if path.rstrip("/") not in request.setup.links]
     if lacking:
         text = f"files that git ignores are in no revision: {listed(lacking)}"
-        links = ",".join(path.rstrip("/") for path in lacking[:SHOWN])
+        links = ",".join([*request.setup.links, *(path.rstrip("/") for path in lacking[:SHOWN])])
         notes.append(f"{text}; where the program reads them, write link={links}")
     for revision in request.revisions.values():
         notes += hazards(repository, revision, request.setup)

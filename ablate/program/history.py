@@ -14,7 +14,7 @@ KEPT = "keep"
 def kept_commits(source: str, repository: Path) -> tuple[list[str], list[Problem]]:
     """The commits to audit, each a step from the one before; the first is where the session began."""
     if source.endswith((".tsv", ".csv")):
-        return commits_of_table(Path(source))
+        return commits_of_table(Path(source), repository)
     return commits_of_range(source, repository)
 
 
@@ -29,8 +29,8 @@ def commits_of_range(text: str, repository: Path) -> tuple[list[str], list[Probl
         options = ["--first-parent", "--reverse", "--format=%H %T", "--no-commit-header"]
         lines = git(repository, "rev-list", *options, last, f"^{base}").splitlines()
         tree = git(repository, "rev-parse", f"{base}^{{tree}}")
-    except GitError as error:
-        return [], [Problem("range", f"git does not know {text}: {error}")]
+    except GitError:
+        return [], [Problem("range", f"git does not know {text}; write START..END, as in main~12..main")]
     commits = [base[:10]]
     for line in lines:
         commit, next_tree = line.split()
@@ -42,7 +42,7 @@ def commits_of_range(text: str, repository: Path) -> tuple[list[str], list[Probl
     return commits, []
 
 
-def commits_of_table(path: Path) -> tuple[list[str], list[Problem]]:
+def commits_of_table(path: Path, repository: Path) -> tuple[list[str], list[Problem]]:
     """The commits of a table with columns `commit` and `status` whose status is keep, in its order."""
     try:
         text = path.read_text(encoding="utf-8-sig", errors="replace")
@@ -57,4 +57,12 @@ def commits_of_table(path: Path) -> tuple[list[str], list[Problem]]:
     commits = [row[COMMIT].strip() for row in rows if (row[STATUS] or "").strip().lower() == KEPT]
     if len(commits) < 2:
         return [], [Problem("range", f"{path} has fewer than two commits with {STATUS} {KEPT}: nothing to audit")]
-    return list(dict.fromkeys(commits)), []
+    return [short_name(commit, repository) for commit in dict.fromkeys(commits)], []
+
+
+def short_name(commit: str, repository: Path) -> str:
+    """A commit as a range names it, so that its runs are found again; as it is written if git does not know it."""
+    try:
+        return git(repository, "rev-parse", "--verify", "--end-of-options", f"{commit}^{{commit}}")[:10]
+    except GitError:
+        return commit

@@ -45,15 +45,38 @@ def sources_of(output: str, folder: Path, metric: str, read: str = "") -> list[S
         pattern = pattern_of(read)
         rows = [{metric: float(match[1])} for match in pattern.finditer(output)]
         return [Source(f"the lines with {read}", rows)] if rows else []
-    rows = [numbers_in(row) for row in read_log(output + "\n").rows]
-    if not any(metric in row for row in rows):  # a name of its own, which no trainer's log has
-        named = re.compile(rf"(?<![\w/.]){re.escape(metric)}\s*[:=]\s*{VALUE}")
-        rows = [{metric: float(match[1])} for match in named.finditer(output)]
-    sources = [Source("its output", rows)]
+    sources = [Source("its output", rows_of_output(output, metric))]
     for file in sorted(folder.rglob("*")):
         if file.is_file() and not file.is_symlink() and file.stat().st_size <= LARGEST:
-            sources.append(Source(file.relative_to(folder).as_posix(), rows_in(file)))
+            rows = [with_metric(row, metric) for row in rows_in(file)]
+            sources.append(Source(file.relative_to(folder).as_posix(), rows))
     return [source for source in sources if any(metric in row for row in source.rows)]
+
+
+def rows_of_output(output: str, metric: str) -> list[Row]:
+    """The steps that a program printed; if no line of a trainer has the metric, what stands behind its name: after a
+    colon or an equals sign, or after a space where the name begins a line or a part of it."""
+    rows = [with_metric(numbers_in(row), metric) for row in read_log(output + "\n").rows]
+    if any(metric in row for row in rows):
+        return rows
+    name = r"[\s_/]+".join(re.escape(word) for word in words_in_name(metric))
+    for pattern in (rf"(?<![\w/.]){name}\s*[:=]\s*{VALUE}", rf"(?:^|[,;:|(\[])[ \t]*{name}[ \t]+{VALUE}"):
+        values = [float(match[1]) for match in re.finditer(pattern, output, re.MULTILINE)]
+        if values:
+            return [{metric: value} for value in values]
+    return []
+
+
+def with_metric(row: Row, metric: str) -> Row:
+    """A row in which the metric has the name that it was asked for by: val/loss, val_loss and val loss are one."""
+    if metric in row:
+        return row
+    return {metric if words_in_name(name) == words_in_name(metric) else name: value for name, value in row.items()}
+
+
+def words_in_name(name: str) -> list[str]:
+    """The words of a metric's name."""
+    return [word for word in re.split(r"[\s_/]+", name) if word]
 
 
 def rows_in(file: Path) -> list[Row]:

@@ -320,14 +320,19 @@ def trees_of(results: Path) -> list[Path]:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a tree, whatever is left of it; links in it are removed, not what they lead to."""
-    folder.with_suffix(".json").unlink(missing_ok=True)
+    """Remove a tree, whatever is left of it, and from git's list; links in it are removed, not what they lead to."""
+    ready = folder.with_suffix(".json")
+    repository = json.loads(ready.read_text())["repository"] if ready.exists() else None
+    ready.unlink(missing_ok=True)
     if folder.exists():
         shutil.rmtree(folder)
+    if repository and Path(repository).exists():
+        git(Path(repository), "worktree", "prune")
 
 
 def changed_files(folder: Path) -> list[str]:
     """Files of a tree that its runs have changed or left there, but for caches and what git ignores."""
     changed = git(folder, "diff", "--name-only", "HEAD").splitlines()
     made = json.loads(folder.with_suffix(".json").read_text())["files"]
-    return [path for path in [*changed, *new_files(folder)] if path not in made and not is_cache(path)]
+    left = [path for path in new_files(folder) if path not in made and not is_cache(path)]
+    return [*changed, *left]

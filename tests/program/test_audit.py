@@ -65,7 +65,8 @@ def test_a_table_of_a_session_names_the_kept_commits(session: Path) -> None:
         f"{hashes[i]}\t0.9\t44.0\t{status}\tan edit" for i, status in enumerate(["keep", "discard", "crash", "keep"])
     ]
     (session / "results.tsv").write_text("\n".join(["commit\tval_bpb\tmemory_gb\tstatus\tdescription", *rows]))
-    assert kept_commits("results.tsv", session) == ([hashes[0], hashes[3]], [])
+    kept = [git(session, "rev-parse", hashes[i])[:10] for i in (0, 3)]  # as a range names them
+    assert kept_commits("results.tsv", session) == (kept, [])
 
 
 def test_a_commit_that_changes_no_file_is_no_step(session: Path) -> None:
@@ -97,3 +98,17 @@ def test_a_mistake_is_one_line(source: str, words: list[str], message: str, sess
     assert main([source, COMMAND, *WORDS, *words]) == 2
     said = capsys.readouterr().err.strip()
     assert message in said and "\n" not in said
+
+
+def test_a_look_at_fewer_seeds_is_said(session: Path, capsys: Capture) -> None:
+    words = ["main~5..main~4", COMMAND, *WORDS]
+    main([*words, "seeds=3"])
+    assert "unadjusted" not in capsys.readouterr().out
+    main([*words, "seeds=4"])
+    assert "unadjusted" in capsys.readouterr().out
+
+
+def test_a_step_without_a_result_says_why(session: Path, capsys: Capture) -> None:
+    main(["main~2..main", COMMAND, *WORDS, "seeds=2"])
+    lines = capsys.readouterr().out
+    assert "2 runs failed: " in lines and "broken" in lines and "nothing to compare with" in lines

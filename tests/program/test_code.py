@@ -181,7 +181,7 @@ def test_a_revision_that_writes_into_its_tree_is_named_and_changes_nothing_else(
     text = (repository / "train.py").read_text()
     change_idea(repository, text + "open('train.py', 'a').write('# again')\nopen('last.pt', 'w').write('')\n")
     assert run("seeds=2") == 0
-    assert "runs change files of their revision: train.py, last.pt" in capfd.readouterr().err
+    assert ": train.py, last.pt; they are put back before the next run" in capfd.readouterr().err
     assert (repository / "train.py").read_text() == text and not (repository / "last.pt").exists()
 
 
@@ -193,3 +193,11 @@ def test_a_revision_that_pins_other_libraries_is_named(repository: Path, capsys:
     git(repository, "checkout", "--quiet", "main")
     run("seeds=2")
     assert "idea pins other libraries than main" in capsys.readouterr().err
+
+
+def test_uncommitted_changes_are_named_when_nothing_is_left_to_run(repository: Path, capsys: Capture) -> None:
+    run("seeds=2")
+    (repository / "train.py").write_text("edited")
+    capsys.readouterr()
+    run("seeds=2")
+    assert "uncommitted changes are in no revision: train.py" in capsys.readouterr().err

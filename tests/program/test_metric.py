@@ -111,3 +111,22 @@ def test_two_numbers_printed_with_different_digits_agree(left: float, right: flo
 def test_no_metric(tmp_path: Path) -> None:
     with pytest.raises(NoMetric, match="printed no val/loss"):
         value_of("hello", tmp_path)
+
+
+@pytest.mark.parametrize("metric", ["val/loss", "val_loss", "val loss"])
+@pytest.mark.parametrize("output", ["step 30: val loss 0.099", "val_loss=0.099", "val/loss: 0.099", "val_loss 0.099"])
+def test_space_underscore_and_slash_are_alike_in_a_name(metric: str, output: str, tmp_path: Path) -> None:
+    value, _ = read_metric(sources_of(output, tmp_path, metric), metric, "last", True)
+    assert value == 0.099
+
+
+def test_a_name_behind_another_word_is_another_metric(tmp_path: Path) -> None:
+    assert sources_of("top1 acc 0.1", tmp_path, "acc") == []
+    value, _ = read_metric(sources_of("top1 acc 0.1", tmp_path, "top1 acc"), "top1 acc", "last", False)
+    assert value == 0.1
+
+
+def test_a_file_may_write_the_name_in_another_way(tmp_path: Path) -> None:
+    (tmp_path / "metrics.json").write_text('{"val_loss": 0.25}')
+    value, _ = read_metric(sources_of("", tmp_path, "val/loss"), "val/loss", "last", True)
+    assert value == 0.25

@@ -119,7 +119,6 @@ def test_a_tree_is_removed_whole(repository: Path, results: Path) -> None:
         pass
     remove_tree(folder)
     assert not folder.exists()
-    git(repository, "worktree", "prune")
     assert "results" not in git(repository, "worktree", "list")
 
 
