@@ -40,8 +40,11 @@ def same_networks(checked: list[Checked]) -> list[Pair]:
 
 
 def is_same_network(first: Checked, second: Checked) -> bool:
-    """Whether copies of all layers agree over many steps; false for equal configurations, which are refused as such."""
+    """Whether copies agree in an evaluation before training, and those of all layers over many steps; false for equal
+    configurations, which are refused as such."""
     if used_settings(first) == used_settings(second):
+        return False
+    if not agree(first_losses(first, evaluated=True), first_losses(second, evaluated=True)):
         return False
     losses = losses_of_training(first, UPDATES, all_layers=True)
     return agree(losses, losses_of_training(second, UPDATES, all_layers=True))
@@ -77,21 +80,25 @@ def settings_named(config: Config, attribute: str) -> list[Any]:
     return settings
 
 
-def first_losses(cell: Checked) -> list[float]:
-    """The losses of a cell's small copy in training mode, then in evaluation mode, which has the running statistics of
-    that batch; [] if there is no copy, or none that computes."""
+def first_losses(cell: Checked, evaluated: bool = False) -> list[float]:
+    """The loss of a cell's small copy in training mode, and if `evaluated` then in evaluation mode, which has the
+    running statistics of that batch; [] if there is no copy, or none that computes."""
     spec = copy_of(cell)
     if spec is None:
         return []
-    return once("losses", spec.config, [spec.task, spec.length], partial(losses_without_training, spec))
+    depends = [spec.task, spec.length, evaluated]
+    return once("losses", spec.config, depends, partial(losses_without_training, spec, evaluated))
 
 
-def losses_without_training(spec: Spec) -> list[float]:
+def losses_without_training(spec: Spec, evaluated: bool) -> list[float]:
     """See `first_losses`; parameters are perturbed, which opens gates that are closed at first."""
     with torch.random.fork_rng(devices=[]):
         try:
             model = perturb(build(spec))
-            return finite([random_loss(model.train(), spec), random_loss(model.eval(), spec)])
+            losses = [random_loss(model.train(), spec)]
+            if evaluated:
+                losses.append(random_loss(model.eval(), spec))
+            return finite(losses)
         except Exception:  # user code can fail in any way
             return []
 

@@ -103,6 +103,8 @@ def test_cells_that_differ_in_the_optimiser_share_a_copy(plan, monkeypatch):
     trained = []
     real = duplicates.losses_without_training
     monkeypatch.setattr(cache, "results", {})
-    monkeypatch.setattr(duplicates, "losses_without_training", lambda spec: trained.append(spec) or real(spec))
+    monkeypatch.setattr(
+        duplicates, "losses_without_training", lambda spec, *more: trained.append(spec) or real(spec, *more)
+    )
     plan("norm=ln,rms", "optim.lr=1e-3,2e-3")
     assert len(trained) == 2
