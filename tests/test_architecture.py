@@ -127,7 +127,7 @@ def test_no_module_imports_itself_by_way_of_others():
 
 WITHOUT_TORCH = ["ablate", "ablate.config.schema", "ablate.runs", "ablate.evidence", "ablate.python"]
 WITHOUT_TORCH += [f"ablate.cli.{name}" for name in ("summary", "status", "main")]
-WITHOUT_TORCH += ["ablate.execution.tracking.tensorboard"]
+WITHOUT_TORCH += ["ablate.planning.measured", "ablate.execution.tracking.tensorboard"]
 WITHOUT_TORCH += ["ablate.execution.tracking.wandb", "analysis.cli.main", "analysis.writing.output"]
 WITHOUT_TORCH += ["analysis.dashboard"]
 
