@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import ROOT, run_module
+from conftest import ROOT, run_fresh, run_module
 from fake_studies import draw_effects_alone, fabricate
 from page_code import code
 from write_catalogue import SHOWN, pages
@@ -230,7 +230,7 @@ def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path: Path) -> No
     kernel.mkdir()
     (kernel / "ablate_notebook.py").write_text(KERNEL)
     draw_effects_alone(folder / "results", "first_steps")
-    done = run_module("ablate_notebook", str(NOTEBOOK), cwd=folder, PYTHONPATH=str(kernel))
+    done = run_fresh("ablate_notebook", str(NOTEBOOK), cwd=folder, PYTHONPATH=str(kernel))
     assert done.returncode == 0, done.stderr
     said, _, shown = done.stdout.partition("SHOWN ")
     assert "did you mean rms?" in said and "did you mean ffn?" in said
