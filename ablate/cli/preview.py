@@ -116,7 +116,7 @@ def differences(manifest: Manifest) -> list[str]:
 
 def power(plan: Plan) -> list[str]:
     """The smallest effect that the study can find, given the noise of its runs that are on disk."""
-    from ablate.planning.rounds import results_of, scored_plan  # imports torch
+    from ablate.planning.rounds import results_of, scored_plan
 
     return evidence.noise_lines(results_of(scored_plan(plan) or plan))
 

@@ -279,7 +279,7 @@ class Notebook:
 
     def training(self, plan: api.Plan) -> AbstractContextManager[None]:
         """Show the live view: on a terminal that of the command line, in a notebook a line, else nothing."""
-        if "ipykernel" in sys.modules:
+        if in_notebook():
             return follow(plan.results, plan.manifest.study, plan.todo, show_in_notebook)
         if sys.stdout.isatty():
             return follow(plan.results, plan.manifest.study, plan.todo)
@@ -287,6 +287,15 @@ class Notebook:
 
     def ended(self, plan: api.Plan, study: tables.Study, seconds: float | None) -> None:
         """Do nothing: the caller gets the study, which displays itself."""
+
+
+def in_notebook() -> bool:
+    """Whether this process is a notebook's kernel."""
+    if "IPython" not in sys.modules:
+        return False
+    from IPython import get_ipython
+
+    return hasattr(get_ipython(), "kernel")
 
 
 def show_in_notebook(states_of_runs: Iterable[Poll]) -> None:
