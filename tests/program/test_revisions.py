@@ -1,9 +1,9 @@
 """Revisions of git: found by name, checked out once, with what their trees lack or share said in a line."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
+from repository import commit, git
 
 from ablate.program.revisions import (
     GitError,
@@ -21,19 +21,6 @@ from ablate.program.revisions import (
     uncommitted,
     use_tree,
 )
-
-NAMED = {f"GIT_{who}_{what}": "t" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
-
-
-def git(folder: Path, *words: str) -> str:
-    command = ["git", "-c", "user.name=t", "-c", "user.email=t", "-c", "init.defaultBranch=main", *words]
-    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
-
-
-def commit(folder: Path, message: str) -> str:
-    git(folder, "add", "--all")
-    git(folder, "commit", "--quiet", "--message", message)
-    return git(folder, "rev-parse", "HEAD")
 
 
 @pytest.fixture

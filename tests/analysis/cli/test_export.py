@@ -8,10 +8,8 @@ import pandas
 import pytest
 from fake_studies import fabricate
 
-from ablate.formatting import quoted, unquoted
 from ablate.runs.study import load_study
 from analysis.cli.main import main
-from analysis.writing.tables import write_csv
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
@@ -48,16 +46,3 @@ def test_a_study_without_curves_and_one_that_is_not_there(tmp_path: Path, capsys
     assert export(tmp_path) == 0 and "no curves: nothing was logged" in capsys.readouterr().out
     assert not (tmp_path / "figures" / "fabricated" / "curves.parquet").exists()
     assert export(tmp_path, "fabricatde") == 2 and "did you mean fabricated?" in capsys.readouterr().err
-
-
-def test_no_text_is_a_formula_and_every_number_stays_one(tmp_path: Path) -> None:
-    texts = ["=1+1", "+ swiglu", "-x", "@SUM(A1)", "\t=1", "'=1", "ln", "", "−.05", "1=2"]
-    for text in texts:
-        assert unquoted(quoted(text)) == text
-        assert quoted(text)[:1] not in ("=", "+", "-", "@", "\t", "\r")
-    kept = [-1.5, 3, None, True, "-1.5", "+2", "1e-5", "-.5"]
-    assert [quoted(value) for value in kept] == kept
-    frame = pandas.DataFrame({"=head": texts, "number": [-float(i) / 3 for i in range(len(texts))]})
-    read = pandas.read_csv(write_csv(frame, tmp_path / "x.csv"), keep_default_na=False)
-    assert list(read) == ["'=head", "number"] and read["number"].tolist() == frame["number"].tolist()
-    assert [unquoted(text) for text in read["'=head"]] == texts
