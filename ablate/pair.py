@@ -29,14 +29,16 @@ def initialise(build: Callable[[], Model], seed: int) -> Model:
     name seeds.
 
     What was drawn into a parameter while `build` ran is drawn again in the same way, so that its distribution is the
-    model's own.  Parameters whose values were computed or loaded keep them, and a warning names these.
+    model's own.  Parameters whose values were computed from other tensors or loaded keep them, and a warning names
+    these; buffers keep theirs.
     """
     with _Writes() as writes:
         model = build()
     unchanged = []
     for name, parameter in model.named_parameters():
         is_drawn = writes.repeat(parameter, generator(seed, name, device=parameter.device))
-        is_constant = parameter.numel() < 2 or bool(parameter.min() == parameter.max())
+        first = parameter.flatten()[:1]
+        is_constant = bool((parameter == first).all()) and (parameter.numel() > 1 or first.tolist() in ([0.0], [1.0]))
         if not is_drawn and not is_constant:
             unchanged.append(name)
     if unchanged:
@@ -63,6 +65,9 @@ class _Writes(TorchDispatchMode):
     def repeat(self, parameter: torch.Tensor, draws: torch.Generator) -> bool:
         """Write a parameter's values once more with this generator; False if they were not drawn into it."""
         operations = self.operations.get(parameter.untyped_storage().data_ptr(), [])
+        for _, args, kwargs in operations:
+            if any(isinstance(value, torch.Tensor) for value in (*args[1:], *kwargs.values())):
+                return False  # computed from other values, which would not be those of the new draw
         is_drawn = False
         with torch.no_grad():
             for operation, args, kwargs in operations:
@@ -71,5 +76,4 @@ class _Writes(TorchDispatchMode):
                     is_drawn = True
                 else:
                     operation(*args, **kwargs)
-                    is_drawn = is_drawn and operation.overloadpacket.__name__ != "copy_"
         return is_drawn

@@ -20,7 +20,7 @@ import pandas
 from scipy import stats
 
 from ablate import evidence
-from ablate.cli.audit import REAL, status_of
+from ablate.cli.audit import REAL, status_of_effect
 from ablate.config.program_keys import CODE
 from ablate.runs.folder import now
 from ablate.runs.naming import measured_as
@@ -86,7 +86,7 @@ def audit_by_functions(levels: list[float], rng: np.random.Generator) -> list[bo
     scores = rng.normal(levels, 1, (SEEDS, len(levels)))
     effects = evidence.effects(chain(scores))
     steps = effects[effects["kind"] == "step"].to_dict("records")
-    return [status_of(step) == REAL for step in steps]
+    return [status_of_effect(step) == REAL for step in steps]
 
 
 def chain(scores: np.ndarray) -> Study:

@@ -109,3 +109,16 @@ def test_generators_of_other_names_or_seeds_differ() -> None:
 
 def test_it_is_part_of_the_package() -> None:
     assert ablate.pair is pair
+
+
+def test_values_computed_from_their_own_draw_stay_and_are_named() -> None:
+    def build() -> torch.nn.Module:
+        layer = torch.nn.Linear(4, 4, bias=False)
+        with torch.no_grad():
+            layer.weight.normal_()
+            layer.weight.div_(layer.weight.norm(dim=1, keepdim=True))
+        return layer
+
+    with pytest.warns(UserWarning, match="weight"):
+        layer = pair.initialise(build, 0)
+    assert torch.allclose(layer.weight.norm(dim=1), torch.ones(4))

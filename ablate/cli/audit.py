@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.cli.program import carry_out, dry_run, refuse_unquoted
 from ablate.config.errors import PlanError, Problem
-from ablate.config.program_keys import CODE
+from ablate.config.program_keys import CODE, OF_EVERY_STUDY, OPTIONS, split_values
 from ablate.config.subcommands import Outcome, PlainParser, conclude
 from ablate.evidence.families import ALPHA
 from ablate.formatting import columns, counted, decimals, span
@@ -36,6 +36,7 @@ OPEN = "open"
 SAME = "no change"
 NO_RESULT = "no result"
 OF_VERDICT = {"better": REAL, "worse": HARMFUL, "withheld": NO_RESULT}
+OF_VERDICT |= {name: name for name in ("equivalent", "negligible")}  # with a margin
 
 
 def main(words: Sequence[str]) -> int:
@@ -70,7 +71,7 @@ def audit(source: str, command: str, words: Sequence[str]) -> Outcome:
     if terminal.study is None:
         return outcome
     code = 0 if outcome.code == FAILED else outcome.code  # commits that crash are a result
-    result = {"steps": steps_of(terminal.study), "chain": chain_of(terminal.study)}
+    result = {"steps": steps_of(terminal.study), "chain": total_change(terminal.study)}
     result["unadjusted"] = evidence.unadjusted(terminal.study.manifest)
     return Outcome(code, result, outcome.remarks)
 
@@ -83,6 +84,7 @@ def words_of_audit(source: str, words: Sequence[str]) -> list[str]:
         raise PlanError([Problem("range", f"{Path.cwd()} is in no repository of git; go to its folder")]) from None
     commits, problems = kept_commits(source, repository)
     problems += [Problem(key, "is set by the audit; leave it out") for key in (CODE, "design") if is_given(key, words)]
+    problems += word_problems(words)
     if problems:
         raise PlanError(problems)
     count = SEEDS
@@ -97,6 +99,18 @@ def words_of_audit(source: str, words: Sequence[str]) -> list[str]:
         return [*chain, *others]
     seeds = range(FIRST_SEED, FIRST_SEED + count)
     return [*chain, f"seeds=[{','.join(map(str, seeds))}]", *others]
+
+
+def word_problems(words: Sequence[str]) -> list[Problem]:
+    """Words that an audit cannot take: a second setting that is compared, and seeds that a session has used."""
+    problems = []
+    for word in words:
+        key, _, text = word.partition("=")
+        if key not in (*OPTIONS, *OF_EVERY_STUDY, CODE) and len(split_values(text)) > 1:
+            problems.append(Problem(key, "has several values; an audit compares commits alone: write one"))
+        if word == "seeds=auto":
+            problems.append(Problem("seeds", "auto begins with seeds that the session may have used; write seeds=8"))
+    return problems
 
 
 def is_given(key: str, words: Sequence[str]) -> bool:
@@ -116,28 +130,30 @@ def steps_of(study: "Study") -> list[dict[str, Any]]:
     steps = []
     for row in effects[effects["kind"] == "step"].to_dict("records"):
         commit = row["level"]
-        step = {"commit": commit, "subject": subjects[commit], "status": status_of(row)}
+        step = {"commit": commit, "subject": subjects[commit], "status": status_of_effect(row)}
         step |= {name: row[name] for name in ("mean", "low", "high", "n")}
         step |= {"without_result": int(without_result.get(commit, 0)), "error": reasons.get(commit)}
         steps.append(step)
     return steps
 
 
-def status_of(effect: dict[str, Any]) -> str:
-    """What a step is, by its effect: real, harmful, open, no change, or no result."""
-    if effect["n"] == 0 or (effect["n"] == 1 and effect["failed"] + effect["missing"] > 0):
+def status_of_effect(effect: dict[str, Any]) -> str:
+    """What a step is, by its effect: real, harmful, open, no change, no result, or what a margin makes of it."""
+    has_all_runs = effect["failed"] + effect["missing"] == 0
+    if effect["n"] == 0 or (effect["n"] == 1 and not has_all_runs):  # one difference is left, and shows nothing
         return NO_RESULT
-    if effect["n"] > 1 and effect["mean"] == 0 and effect["sd"] == 0:
+    if has_all_runs and effect["n"] > 1 and effect["mean"] == 0 and effect["sd"] == 0:
         return SAME
     return OF_VERDICT.get(effect["verdict"], OPEN)
 
 
-def chain_of(study: "Study") -> dict[str, Any]:
+def total_change(study: "Study") -> dict[str, Any]:
     """The difference of the last commit from the first one, with its interval."""
     from ablate import evidence
 
     effects = evidence.effects(study)
-    last = effects[effects["kind"] != "step"].iloc[-1] if len(study.manifest.cells) > 2 else effects.iloc[0]
+    is_total = effects["kind"] == "cell"  # a chain of two commits has its step alone
+    last = effects[is_total].iloc[-1] if is_total.any() else effects.iloc[-1]
     return {name: last[name] for name in ("mean", "low", "high", "n")}
 
 
@@ -147,24 +163,26 @@ def described(study: "Study") -> list[str]:
 
     manifest = study.manifest
     steps = steps_of(study)
-    chain = chain_of(study)
+    chain = total_change(study)
     places = decimals(entry["high"] - entry["mean"] for entry in [*steps, chain])
     rows = []
     for step in steps:
         subject = textwrap.shorten(step["subject"], LONGEST, placeholder=" …")
-        rows.append([f"  {step['status']}", step["commit"], subject, interval(step, places) or why_not(step)])
+        result = why_not(step) if step["status"] == NO_RESULT else interval(step, places)
+        rows.append([f"  {step['status']}", step["commit"], subject, result])
     [task] = manifest.tasks.values()
     better = "lower" if "min" in task.metrics.values() else "higher"
-    seeds = f"{counted(len(manifest.seeds), 'fresh seed')} ({manifest.seeds[0]} to {manifest.seeds[-1]})"
+    are_fresh = manifest.seeds[0] >= FIRST_SEED and 1337 not in manifest.seeds
+    seeds = f"{counted(len(manifest.seeds), 'fresh seed' if are_fresh else 'seed')} from {manifest.seeds[0]} on"
     said = evidence.unadjusted(manifest)  # after looks at fewer seeds
     counts = Counter(step["status"] for step in steps)
-    statuses = [f"{counts[status]} {status}" for status in (REAL, HARMFUL, OPEN, SAME, NO_RESULT) if counts[status]]
+    statuses = [f"{count} {status}" for status, count in counts.most_common()]
     return [
         f"{counted(len(steps), 'step')} of {task.name}, {manifest.endpoint} ({better} is better), {seeds}",
         *columns(rows),
         f"{', '.join(statuses)}; tested at {100 * ALPHA:g} % over all steps",
         *([said] if said else []),
-        f"from {manifest.reference[CODE]} to {steps[-1]['commit']}: {interval(chain, places)}",
+        f"from {manifest.reference[CODE]} to {steps[-1]['commit']}: {interval(chain, places) or NO_RESULT}",
     ]
 
 

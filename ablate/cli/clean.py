@@ -24,7 +24,7 @@ from ablate.config.subcommands import Outcome, Parser, conclude
 from ablate.data.corpus import cache_folder
 from ablate.formatting import counted, first_of, grouped
 from ablate.formatting.streams import echo
-from ablate.program.revisions import remove_tree, trees_of
+from ablate.program.revisions import remove_unused_tree, trees_of
 from ablate.runs.folder import Run
 from ablate.runs.lock import take
 from ablate.runs.manifest import manifest_of
@@ -179,8 +179,7 @@ def remove_item(item: Item) -> bool:
     """Remove an item unless its run is in use; returns whether it was removed."""
     try:
         if item.kind == REVISIONS:
-            remove_tree(item.path)
-            return True
+            return remove_unused_tree(item.path)
         if item.run is None:
             remove_path(item.path)
             return True

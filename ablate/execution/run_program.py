@@ -141,9 +141,9 @@ def execute_in_tree(program: Program, results: Path, output: Output, should_stop
         environment = {"PYTHONPATH": os.pathsep.join(paths)} | program.environment
         folder = str((tree / program.tree.folder).resolve())
         ending = execute(dataclasses.replace(program, folder=folder, environment=environment), output, should_stop)
-        changed = changed_files(tree)
+        changed = changed_files(tree, program.tree.commit)
     if changed:
-        say(f"runs change files of {tree.name}: {listed(changed)}; they are put back before the next run")
+        say(f"runs change files of {tree.name}: {listed(changed)}; they are put back once no run uses them")
     return ending
 
 

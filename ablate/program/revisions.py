@@ -14,8 +14,10 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ablate.config.errors import Problem
 from ablate.config.typed_json import Record
@@ -30,6 +32,12 @@ LFS_POINTER = "version https://git-lfs.github.com/spec/"
 IDENTITY = {f"GIT_{who}_{what}": "ablate" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
 IDENTITY |= {"GIT_AUTHOR_DATE": "2000-01-01T00:00:00Z", "GIT_COMMITTER_DATE": "2000-01-01T00:00:00Z"}
 SHOWN = 5  # files that a message names
+WAIT = 0.1  # seconds between two looks at a tree that another process may be making
+# As `git rev-parse --local-env-vars` lists them.
+OF_ONE_REPOSITORY = {"GIT_DIR", "GIT_WORK_TREE", "GIT_IMPLICIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX"}
+OF_ONE_REPOSITORY |= {"GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_COMMON_DIR", "GIT_CONFIG"}
+OF_ONE_REPOSITORY |= {"GIT_CONFIG_PARAMETERS", "GIT_CONFIG_COUNT", "GIT_GRAFT_FILE", "GIT_NO_REPLACE_OBJECTS"}
+OF_ONE_REPOSITORY |= {"GIT_REPLACE_REF_BASE", "GIT_SHALLOW_FILE"}
 
 
 class GitError(RuntimeError):
@@ -69,24 +77,30 @@ class Tree(Record):
     setup: Setup
 
 
-def git(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> str:
+def git(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None, stdin: str = "") -> str:
     """The output of a git command without its last line break.  Raises GitError."""
-    command = ["git", "-c", f"core.hooksPath={os.devnull}", "-c", "advice.detachedHead=false", *arguments]
+    options = [f"core.hooksPath={os.devnull}", "advice.detachedHead=false", "color.ui=false", "log.showSignature=false"]
+    command = ["git", *(word for option in options for word in ("-c", option)), *arguments]
     # Variables such as GIT_DIR, which hooks and aliases set, would name another repository.
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    inherited = {name: value for name, value in os.environ.items() if name not in OF_ONE_REPOSITORY}
     ended = subprocess.run(
         command,
         cwd=folder,
         env=inherited | dict(environment or {}),
-        stdin=subprocess.DEVNULL,
+        input=stdin,
         capture_output=True,
         text=True,
-        errors="replace",
+        errors="surrogateescape",
     )
     if ended.returncode:
         lines = ended.stderr.strip().splitlines() or ["git failed"]
         raise GitError(lines[-1].removeprefix("fatal: "))
     return ended.stdout.rstrip("\n")
+
+
+def git_paths(folder: Path, command: str, *arguments: str) -> list[str]:
+    """The paths that a git command lists, whatever characters they have.  Raises GitError."""
+    return [path for path in git(folder, command, "-z", *arguments).split("\0") if path]
 
 
 def repository_of(folder: Path) -> Path:
@@ -128,7 +142,7 @@ def commit_of_working_tree(repository: Path, results: Path) -> str:
     """A commit of the working tree as it is: with changed and new files, without ignored ones and the results folder.
     It is HEAD if nothing is changed.  The index and the branches stay as they are."""
     head = git(repository, "rev-parse", "--verify", "HEAD")
-    everything = [".", *exclude(repository, results)]
+    everything = [".", *pathspec_without_results(repository, results)]
     index = repository / git(repository, "rev-parse", "--git-path", f"ablate-index-{os.getpid()}")
     own_index = {"GIT_INDEX_FILE": str(index)}
     try:
@@ -143,7 +157,7 @@ def commit_of_working_tree(repository: Path, results: Path) -> str:
     return git(repository, "commit-tree", tree, "-p", head, "-m", message, environment=IDENTITY)
 
 
-def exclude(repository: Path, results: Path) -> list[str]:
+def pathspec_without_results(repository: Path, results: Path) -> list[str]:
     """The pathspec that leaves out a results folder inside the repository; git refuses one for ignored folders."""
     if not results.resolve().is_relative_to(repository.resolve()):
         return []
@@ -157,14 +171,16 @@ def exclude(repository: Path, results: Path) -> list[str]:
 
 def uncommitted(repository: Path, results: Path) -> list[str]:
     """Changed and new files of the working tree, which no revision but `.` has."""
-    lines = git(repository, "status", "--porcelain", "--", ".", *exclude(repository, results)).splitlines()
-    return [line[3:] for line in lines]
+    places = [".", *pathspec_without_results(repository, results)]
+    changed = git_paths(repository, "diff", "--name-only", "HEAD", "--", *places)
+    new = git_paths(repository, "ls-files", "--others", "--exclude-standard", "--directory", "--", *places)
+    return [*changed, *new]
 
 
 def ignored_paths(repository: Path, results: Path) -> list[str]:
     """Files and folders of the working tree that git ignores, which no tree has; without caches and environments."""
     options = ["--others", "--ignored", "--exclude-standard", "--directory"]
-    paths = git(repository, "ls-files", *options, "--", ".", *exclude(repository, results)).splitlines()
+    paths = git_paths(repository, "ls-files", *options, "--", ".", *pathspec_without_results(repository, results))
     return [path for path in paths if not is_cache(path) and (repository / path).resolve() != results.resolve()]
 
 
@@ -189,7 +205,7 @@ def hazards(repository: Path, revision: Revision, setup: Setup) -> list[str]:
     """What a tree of a revision will lack, or share with others, in a line each."""
     links = []
     submodules = []
-    for line in git(repository, "ls-tree", "-r", revision.commit).splitlines():
+    for line in git_paths(repository, "ls-tree", "-r", revision.commit):
         facts, path = line.split("\t", 1)
         mode, _, blob = facts.split()
         if mode == "160000":
@@ -212,7 +228,7 @@ def hazards(repository: Path, revision: Revision, setup: Setup) -> list[str]:
 def pointers_of(repository: Path, revision: Revision) -> list[str]:
     """The files of a revision that are pointers of Git LFS."""
     try:
-        lines = git(repository, "grep", "--name-only", f"^{LFS_POINTER}", revision.commit).splitlines()
+        lines = git_paths(repository, "grep", "--name-only", f"^{LFS_POINTER}", revision.commit)
     except GitError:  # there are none
         return []
     return [line.partition(":")[2] for line in lines]
@@ -226,23 +242,29 @@ def listed(paths: Sequence[str]) -> str:
 
 @contextlib.contextmanager
 def use_tree(tree: Tree, results: Path) -> Iterator[Path]:
-    """The folder of a tree, which nobody changes or removes meanwhile.  The first process makes it while others wait; a
-    run that is alone in it finds it as it was made.  Raises GitError."""
+    """The folder of a tree, which nobody restores or removes meanwhile.  The first process makes it while others wait,
+    and a run that is alone in it finds it as it was made.  Raises GitError."""
     trees = results / TREES
     trees.mkdir(parents=True, exist_ok=True)
     folder = trees / tree_name(tree)
     with open(folder.with_suffix(".lock"), "w") as lock:
         while True:
-            if lock_alone(lock.fileno()):
-                make_or_restore(tree, folder)
+            if try_exclusive(lock.fileno()):
+                if is_complete(folder):
+                    restore_tree(folder, tree.commit)
+                else:
+                    make_tree(folder, tree)
+            # From exclusive to shared another process may come between, and remove the tree: it is looked for again.
             fcntl.flock(lock, fcntl.LOCK_SH)
-            if folder.with_suffix(".json").exists():  # else its maker failed, or it was removed just now
+            if folder.with_suffix(".json").exists():
                 break
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            time.sleep(WAIT)
         yield folder
 
 
-def lock_alone(lock: int) -> bool:
-    """Lock a file unless another process has locked it; returns whether it is locked."""
+def try_exclusive(lock: int) -> bool:
+    """Lock a file for this process alone unless another has locked it; returns whether it is locked."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -250,34 +272,75 @@ def lock_alone(lock: int) -> bool:
     return True
 
 
-def make_or_restore(tree: Tree, folder: Path) -> None:
-    """Make a tree unless it is complete, else undo what runs have changed and left in it.  Raises GitError."""
-    ready = folder.with_suffix(".json")
+def is_complete(folder: Path) -> bool:
+    """Whether a tree was made to its end, and is still a worktree of its repository."""
+    try:
+        state_of(folder)
+        git(folder, "rev-parse", "--verify", "HEAD")
+    except (OSError, ValueError, GitError):
+        return False
+    return (folder / ".git").exists()
+
+
+def state_of(folder: Path) -> dict[str, Any]:
+    """What a tree was when it was made: its repository, new and ignored files, and what setup changed in git's files.
+    Raises OSError and ValueError."""
+    state: dict[str, Any] = json.loads(folder.with_suffix(".json").read_text(encoding="utf-8"))
+    return state
+
+
+def make_tree(folder: Path, tree: Tree) -> None:
+    """Check a tree out and set it up; what is left of an earlier try goes.  Raises GitError."""
     repository = Path(tree.repository)
-    if not ready.exists():
-        remove_tree(folder)
-        git(repository, "worktree", "prune")
-        git(repository, "worktree", "add", "--detach", str(folder.resolve()), tree.commit)
-        set_up(repository, folder, tree.setup)
-        ready.write_text(json.dumps({"repository": tree.repository, "files": new_files(folder)}))
-        return
-    git(folder, "checkout", "--quiet", "--force", "HEAD", "--", ".")
-    for path in set(new_files(folder)) - set(json.loads(ready.read_text())["files"]):
-        remove_path(folder / path)
+    remove_tree(folder)
+    git(repository, "worktree", "add", "--force", "--detach", str(folder.resolve()), tree.commit)
+    set_up(repository, folder, tree.setup)
+    state = {
+        "repository": tree.repository,
+        "files": untracked(folder),
+        "ignored": ignored(folder),
+        "changes": git(folder, "diff", "--binary", tree.commit),
+    }
+    temporary = folder.with_suffix(".tmp")
+    temporary.write_text(json.dumps(state), encoding="utf-8")
+    temporary.replace(folder.with_suffix(".json"))
 
 
-def new_files(folder: Path) -> list[str]:
-    """Files and folders of a tree that its revision lacks and git does not ignore."""
-    lines = git(folder, "ls-files", "--others", "--exclude-standard", "--directory").splitlines()
-    return [line.rstrip("/") for line in lines]
+def restore_tree(folder: Path, commit: str) -> None:
+    """Undo what runs have done to a tree: commits, changed files, and files that they left, ignored ones too, but for
+    caches."""
+    state = state_of(folder)
+    git(folder, "reset", "--quiet", "--hard", commit)
+    if state["changes"]:
+        git(folder, "apply", "--whitespace=nowarn", "-", stdin=state["changes"] + "\n")
+    left = set(untracked(folder)) - set(state["files"])
+    left |= {path for path in ignored(folder) if path not in state["ignored"] and not is_cache(path)}
+    for path in left:
+        remove_path(folder, path)
 
 
-def remove_path(path: Path) -> None:
-    """Remove a file, a link or a folder."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
+def untracked(folder: Path) -> list[str]:
+    """Files of a tree that its revision lacks and git does not ignore."""
+    return git_paths(folder, "ls-files", "--others", "--exclude-standard")
+
+
+def ignored(folder: Path) -> list[str]:
+    """Files and folders of a tree that git ignores."""
+    paths = git_paths(folder, "ls-files", "--others", "--ignored", "--exclude-standard", "--directory")
+    return [path.rstrip("/") for path in paths]
+
+
+def remove_path(folder: Path, path: str) -> None:
+    """Remove a file, a link or a folder of a tree, and the folders around it that are empty then."""
+    place = folder / path
+    if place.is_dir() and not place.is_symlink():
+        shutil.rmtree(place)
     else:
-        path.unlink(missing_ok=True)
+        place.unlink(missing_ok=True)
+    for parent in place.parents:
+        if parent == folder or any(parent.iterdir()):
+            break
+        parent.rmdir()
 
 
 def tree_name(tree: Tree) -> str:
@@ -303,6 +366,7 @@ def set_up(repository: Path, tree: Path, setup: Setup) -> None:
         ended = subprocess.run(
             ["/bin/sh", "-c", setup.command],
             cwd=tree,
+            env={name: value for name, value in os.environ.items() if name not in OF_ONE_REPOSITORY},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -321,18 +385,29 @@ def trees_of(results: Path) -> list[Path]:
 
 def remove_tree(folder: Path) -> None:
     """Remove a tree, whatever is left of it, and from git's list; links in it are removed, not what they lead to."""
-    ready = folder.with_suffix(".json")
-    repository = json.loads(ready.read_text())["repository"] if ready.exists() else None
-    ready.unlink(missing_ok=True)
+    try:
+        repository = Path(state_of(folder)["repository"])  # read before the file goes
+        git(repository, "worktree", "remove", "--force", str(folder.resolve()))
+    except (OSError, ValueError, KeyError, GitError):
+        pass  # git does not know it any more
+    folder.with_suffix(".json").unlink(missing_ok=True)
     if folder.exists():
         shutil.rmtree(folder)
-    if repository and Path(repository).exists():
-        git(Path(repository), "worktree", "prune")
 
 
-def changed_files(folder: Path) -> list[str]:
-    """Files of a tree that its runs have changed or left there, but for caches and what git ignores."""
-    changed = git(folder, "diff", "--name-only", "HEAD").splitlines()
-    made = json.loads(folder.with_suffix(".json").read_text())["files"]
-    left = [path for path in new_files(folder) if path not in made and not is_cache(path)]
-    return [*changed, *left]
+def remove_unused_tree(folder: Path) -> bool:
+    """Remove a tree unless a run is in it; returns whether it was removed."""
+    with open(folder.with_suffix(".lock"), "w") as lock:
+        if not try_exclusive(lock.fileno()):
+            return False
+        remove_tree(folder)
+    return True
+
+
+def changed_files(folder: Path, commit: str) -> list[str]:
+    """Files of a tree that runs have changed or left there, but for caches and what git ignores."""
+    state = state_of(folder)
+    changed = git_paths(folder, "diff", "--name-only", commit)
+    by_setup = [path for path in changed if f" b/{path}\n" in state["changes"]]
+    left = [path for path in untracked(folder) if path not in state["files"] and not is_cache(path)]
+    return [path for path in [*changed, *left] if path not in by_setup]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from repository import COMMAND, commit, git, start, step
 
-from ablate.cli.audit import HARMFUL, NO_RESULT, OPEN, REAL, SAME, main
+from ablate.cli.audit import HARMFUL, NO_RESULT, OPEN, REAL, SAME, main, status_of_effect
 from ablate.program.history import commits_of_range, kept_commits
 
 WORDS = ["metric=val_bpb"]
@@ -28,6 +28,9 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "train.py").write_text("raise SystemExit('broken')\n")
     commit(folder, "broken")
     step(folder, 0.02, 4, "repaired")
+    git(folder, "checkout", "--quiet", "-b", "side", "begun")
+    step(folder, 0.5, 9, "aside")
+    git(folder, "checkout", "--quiet", "main")
     monkeypatch.chdir(folder)
     return folder
 
@@ -91,6 +94,9 @@ def test_a_revert_is_a_step(session: Path, capsys: Capture) -> None:
         ("main..begun", [], "with the older commit first"),
         ("lacks.tsv", [], "cannot be read"),
         ("begun..main", ["code=main"], "code: is set by the audit"),
+        ("begun..main", ["seeds=auto"], "seeds: auto begins with"),
+        ("begun..main", ["lr=1,2"], "lr: has several values"),
+        ("side..main", [], "does not begin on the line"),
         ("begun..main", ["design=grid"], "design: is set by the audit"),
     ],
 )
@@ -112,3 +118,17 @@ def test_a_step_without_a_result_says_why(session: Path, capsys: Capture) -> Non
     main(["main~2..main", COMMAND, *WORDS, "seeds=2"])
     lines = capsys.readouterr().out
     assert "2 runs failed: " in lines and "broken" in lines and "nothing to compare with" in lines
+
+
+def test_a_table_with_a_commit_twice_and_a_short_row(session: Path) -> None:
+    first, second = git(session, "log", "--reverse", "--format=%H").split()[:2]
+    rows = ["commit\tstatus", f"{first}\tkeep", f"{first[:7]}\tkeep", f"{second}\tkeep", "\tkeep", "x"]
+    (session / "results.tsv").write_text("\n".join(rows))
+    assert kept_commits("results.tsv", session) == ([first[:10], second[:10]], [])
+
+
+def test_an_edit_that_fails_with_some_seeds_is_not_called_unchanged() -> None:
+    effect = {"n": 2, "mean": 0.0, "sd": 0.0, "failed": 3, "missing": 0, "verdict": "undecided"}
+    assert status_of_effect(effect) == OPEN
+    assert status_of_effect(effect | {"failed": 0}) == SAME
+    assert status_of_effect(effect | {"n": 0, "mean": float("nan")}) == NO_RESULT

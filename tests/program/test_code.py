@@ -181,7 +181,7 @@ def test_a_revision_that_writes_into_its_tree_is_named_and_changes_nothing_else(
     text = (repository / "train.py").read_text()
     change_idea(repository, text + "open('train.py', 'a').write('# again')\nopen('last.pt', 'w').write('')\n")
     assert run("seeds=2") == 0
-    assert ": train.py, last.pt; they are put back before the next run" in capfd.readouterr().err
+    assert ": train.py, last.pt; they are put back once no run uses them" in capfd.readouterr().err
     assert (repository / "train.py").read_text() == text and not (repository / "last.pt").exists()
 
 

@@ -1,5 +1,6 @@
 """Revisions of git: found by name, checked out once, with what their trees lack or share said in a line."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from ablate.program.revisions import (
     ignored_paths,
     lock_of,
     remove_tree,
+    remove_unused_tree,
     uncommitted,
     use_tree,
 )
@@ -124,10 +126,10 @@ def test_a_run_finds_its_tree_as_it_was_made(repository: Path, results: Path) ->
         (folder / "train.py").write_text("print(4)\n")
         (folder / "checkpoints").mkdir()
         (folder / "checkpoints" / "last.pt").write_text("")
-        assert changed_files(folder) == ["train.py", "checkpoints"]
+        assert changed_files(folder, tree.commit) == ["train.py", "checkpoints/last.pt"]
     with use_tree(tree, results) as folder:
         assert sorted(path.name for path in folder.iterdir()) == [".git", ".gitignore", "made.txt", "train.py"]
-        assert changed_files(folder) == []
+        assert changed_files(folder, tree.commit) == []
 
 
 def test_a_tree_in_use_is_not_restored(repository: Path, results: Path) -> None:
@@ -139,10 +141,11 @@ def test_a_tree_in_use_is_not_restored(repository: Path, results: Path) -> None:
 
 
 def test_caches_are_no_changes(repository: Path, results: Path) -> None:
-    with use_tree(tree_of(repository, results), results) as folder:
+    tree = tree_of(repository, results)
+    with use_tree(tree, results) as folder:
         (folder / "__pycache__").mkdir()
         (folder / "__pycache__" / "train.pyc").write_text("")
-        assert changed_files(folder) == []
+        assert changed_files(folder, tree.commit) == []
 
 
 def test_ignored_files_are_named_and_linked(repository: Path, results: Path) -> None:
@@ -231,3 +234,53 @@ def test_a_variable_of_git_names_no_other_repository(
 ) -> None:
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
     assert isinstance(find_revision("idea", repository, results), Revision)
+
+
+def test_a_commit_of_a_run_is_undone(repository: Path, results: Path) -> None:
+    tree = tree_of(repository, results)
+    with use_tree(tree, results) as folder:
+        (folder / "train.py").write_text("print(5)\n")
+        commit(folder, "by a run")
+    with use_tree(tree, results) as folder:
+        assert (folder / "train.py").read_text() == "print(2)\n"
+
+
+def test_what_setup_changed_in_files_of_the_revision_stays(repository: Path, results: Path) -> None:
+    tree = tree_of(repository, results, command="echo 'print(6)' > train.py")
+    for _ in range(2):
+        with use_tree(tree, results) as folder:
+            assert (folder / "train.py").read_text() == "print(6)\n"
+            assert changed_files(folder, tree.commit) == []
+
+
+@pytest.mark.parametrize("name", ["é.txt", 'a "quoted" name', "a b", "out.bin"])
+def test_files_of_any_name_are_removed_ignored_ones_too(name: str, repository: Path, results: Path) -> None:
+    tree = tree_of(repository, results)
+    with use_tree(tree, results) as folder:
+        (folder / name).write_text("")
+    with use_tree(tree, results) as folder:
+        assert not (folder / name).exists()
+
+
+@pytest.mark.parametrize("damage", ["{", ""])
+def test_a_tree_with_a_damaged_record_is_made_anew(damage: str, repository: Path, results: Path) -> None:
+    tree = tree_of(repository, results)
+    with use_tree(tree, results) as folder:
+        folder.with_suffix(".json").write_text(damage)
+    with use_tree(tree, results) as folder:
+        assert (folder / "train.py").exists()
+
+
+def test_a_tree_that_somebody_removed_is_made_anew(repository: Path, results: Path) -> None:
+    tree = tree_of(repository, results)
+    with use_tree(tree, results) as folder:
+        pass
+    shutil.rmtree(folder)
+    with use_tree(tree, results) as folder:
+        assert (folder / "train.py").exists()
+
+
+def test_a_tree_in_use_is_not_removed(repository: Path, results: Path) -> None:
+    with use_tree(tree_of(repository, results), results) as folder:
+        assert not remove_unused_tree(folder) and folder.exists()
+    assert remove_unused_tree(folder) and not folder.exists()
