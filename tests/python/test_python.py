@@ -189,11 +189,17 @@ def test_one_model_is_built_of_what_describes_one(word: str, keys: Any, message:
 def test_a_notebook_shows_progress_as_a_line_that_is_replaced(small: list[str], monkeypatch) -> None:
     handle = MagicMock()
     display = SimpleNamespace(display=MagicMock(return_value=handle))
-    monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
+    shell = SimpleNamespace(kernel=object())
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
     monkeypatch.setitem(sys.modules, "IPython.display", display)
     ablate.run("norm=ln", *small, seeds=1)
     assert display.display.call_count == 1
     assert handle.update.call_args.args == ({"text/plain": "1 run: 1 done"},)
+
+
+def test_a_process_that_has_loaded_ipython_is_no_notebook(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
+    assert not ablate.python.in_notebook()
 
 
 def test_committed_tables_are_a_study_without_runs() -> None:
