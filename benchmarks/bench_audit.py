@@ -45,13 +45,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sessions", type=int, default=3000)
     parser.add_argument("--commands", type=int, default=0)
+    parser.add_argument(
+        "--first", type=int, default=0, help="the number of the first session: each has draws of its own"
+    )
     parser.add_argument("--kinds", default=f"{NULL},{MIXED}")
     options = parser.parse_args()
     count = options.commands or options.sessions
     audit = audit_by_command if options.commands else audit_by_functions
     for kind in options.kinds.split(","):
         records = []
-        for session in range(count):
+        for session in range(options.first, options.first + count):
             rng = np.random.default_rng([session, len(kind)])
             levels = greedy_session(rng, kind == MIXED)
             if len(levels) > 1:
