@@ -22,8 +22,11 @@ from ablate.planning.program import plan_program
 from ablate.planning.runs import Plan
 from ablate.program.history import kept_commits
 from ablate.program.revisions import GitError, repository_of
+from ablate.runs.records import Manifest
 
 if TYPE_CHECKING:
+    import pandas
+
     from ablate.runs.study import Study
 
 USAGE = "ablate audit main~12..main 'uv run train.py' env.SEED={seed} metric=val_bpb"
@@ -64,16 +67,19 @@ def audit(source: str, command: str, words: Sequence[str]) -> Outcome:
 
         def ended(self, plan: Plan, study: "Study", seconds: float | None) -> None:
             self.study = study
-            echo("\n".join(described(study)))
+            effects = evidence.effects(study)
+            steps = steps_of(study, effects)
+            chain = total_change(effects)
+            unadjusted = evidence.unadjusted(study.manifest)  # after looks at fewer seeds
+            self.result = {"steps": steps, "chain": chain, "unadjusted": unadjusted}
+            echo("\n".join(described(study.manifest, steps, chain, unadjusted)))
 
     terminal = AuditTerminal()
     outcome = carry_out(plan, terminal)
     if terminal.study is None:
         return outcome
     code = 0 if outcome.code == FAILED else outcome.code  # commits that crash are a result
-    result = {"steps": steps_of(terminal.study), "chain": total_change(terminal.study)}
-    result["unadjusted"] = evidence.unadjusted(terminal.study.manifest)
-    return Outcome(code, result, outcome.remarks)
+    return Outcome(code, terminal.result, outcome.remarks)
 
 
 def words_of_audit(source: str, words: Sequence[str]) -> list[str]:
@@ -118,15 +124,12 @@ def is_given(key: str, words: Sequence[str]) -> bool:
     return any(word.partition("=")[0] == key for word in words)
 
 
-def steps_of(study: "Study") -> list[dict[str, Any]]:
+def steps_of(study: "Study", effects: "pandas.DataFrame") -> list[dict[str, Any]]:
     """What each commit is, in order, with its difference from the one before, and runs without a result."""
-    from ablate import evidence
-
     subjects = {cell.levels[CODE]: cell.notes[0].partition(": ")[2] for cell in study.manifest.cells}
     failed = study.runs[study.runs["status"] != "done"]
     without_result = failed[CODE].value_counts()
     reasons = failed.groupby(CODE)["error"].first() if "error" in failed else {}
-    effects = evidence.effects(study)
     steps = []
     for row in effects[effects["kind"] == "step"].to_dict("records"):
         commit = row["level"]
@@ -147,23 +150,15 @@ def status_of_effect(effect: dict[str, Any]) -> str:
     return OF_VERDICT.get(effect["verdict"], OPEN)
 
 
-def total_change(study: "Study") -> dict[str, Any]:
+def total_change(effects: "pandas.DataFrame") -> dict[str, Any]:
     """The difference of the last commit from the first one, with its interval."""
-    from ablate import evidence
-
-    effects = evidence.effects(study)
     is_total = effects["kind"] == "cell"  # a chain of two commits has its step alone
     last = effects[is_total].iloc[-1] if is_total.any() else effects.iloc[-1]
     return {name: last[name] for name in ("mean", "low", "high", "n")}
 
 
-def described(study: "Study") -> list[str]:
+def described(manifest: Manifest, steps: list[dict[str, Any]], chain: dict[str, Any], unadjusted: str) -> list[str]:
     """The steps as lines, and what the chain gained."""
-    from ablate import evidence
-
-    manifest = study.manifest
-    steps = steps_of(study)
-    chain = total_change(study)
     places = decimals(entry["high"] - entry["mean"] for entry in [*steps, chain])
     rows = []
     for step in steps:
@@ -174,14 +169,13 @@ def described(study: "Study") -> list[str]:
     better = "lower" if "min" in task.metrics.values() else "higher"
     are_fresh = manifest.seeds[0] >= FIRST_SEED and 1337 not in manifest.seeds
     seeds = f"{counted(len(manifest.seeds), 'fresh seed' if are_fresh else 'seed')} from {manifest.seeds[0]} on"
-    said = evidence.unadjusted(manifest)  # after looks at fewer seeds
     counts = Counter(step["status"] for step in steps)
     statuses = [f"{count} {status}" for status, count in counts.most_common()]
     return [
         f"{counted(len(steps), 'step')} of {task.name}, {manifest.endpoint} ({better} is better), {seeds}",
         *columns(rows),
         f"{', '.join(statuses)}; tested at {100 * ALPHA:g} % over all steps",
-        *([said] if said else []),
+        *([unadjusted] if unadjusted else []),
         f"from {manifest.reference[CODE]} to {steps[-1]['commit']}: {interval(chain, places) or NO_RESULT}",
     ]
 

@@ -68,7 +68,8 @@ def carry_out(plan: Plan, terminal: "Terminal") -> Outcome:
     results = terminal.study
     if results is None:
         return Outcome(code, None, terminal.remarks)
-    if "budget=wallclock" in plan.manifest.command:
+    request = plan.study.request
+    if request and "budget" in request.options:
         steps = results.runs.dropna(subset="steps").groupby("label", sort=False)["steps"]
         terminal.remark(steps_reached({str(label): of_cell.tolist() for label, of_cell in steps}))
     if results.runs["status"].eq("done").all():  # else it was said when the runs were stopped

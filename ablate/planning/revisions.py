@@ -62,8 +62,9 @@ def revision_notes(request: Request, results: Path) -> list[str]:
         notes.append(f"{text}; where the program reads them, write link={links}")
     for revision in request.revisions.values():
         notes += hazards(repository, revision, request.setup)
+    reference_lock = lock_of(repository, reference)
     for revision in others:
-        if lock_of(repository, revision) != lock_of(repository, reference):
+        if lock_of(repository, revision) != reference_lock:
             text = f"{revision.name} pins other libraries than {reference.name}"
             notes.append(f"{text}; let each have its own, as with uv run, or setup=")
     return notes

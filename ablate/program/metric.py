@@ -5,6 +5,7 @@ files are looked at, and two sources that disagree are refused.
 """
 
 import dataclasses
+import functools
 import math
 import re
 from collections.abc import Iterable
@@ -74,9 +75,10 @@ def with_metric(row: Row, metric: str) -> Row:
     return {metric if words_in_name(name) == words_in_name(metric) else name: value for name, value in row.items()}
 
 
-def words_in_name(name: str) -> list[str]:
+@functools.cache  # a log has few names, and many rows
+def words_in_name(name: str) -> tuple[str, ...]:
     """The words of a metric's name."""
-    return [word for word in re.split(r"[\s_/]+", name) if word]
+    return tuple(word for word in re.split(r"[\s_/]+", name) if word)
 
 
 def rows_in(file: Path) -> list[Row]:

@@ -21,7 +21,8 @@ from typing import Any
 
 from ablate.config.errors import Problem
 from ablate.config.typed_json import Record
-from ablate.runs.files import digest
+from ablate.runs.files import digest, write_atomic
+from ablate.runs.lock import take
 
 TREES = "trees"  # the folder of all trees, in the results folder
 WORKING_TREE = "."
@@ -249,27 +250,18 @@ def use_tree(tree: Tree, results: Path) -> Iterator[Path]:
     folder = trees / tree_name(tree)
     with open(folder.with_suffix(".lock"), "w") as lock:
         while True:
-            if try_exclusive(lock.fileno()):
+            if take(lock, lambda: False):
                 if is_complete(folder):
                     restore_tree(folder, tree.commit)
                 else:
                     make_tree(folder, tree)
             # From exclusive to shared another process may come between, and remove the tree: it is looked for again.
-            fcntl.flock(lock, fcntl.LOCK_SH)
+            take(lock, lambda: True, fcntl.LOCK_SH)
             if folder.with_suffix(".json").exists():
                 break
             fcntl.flock(lock, fcntl.LOCK_UN)
             time.sleep(WAIT)
         yield folder
-
-
-def try_exclusive(lock: int) -> bool:
-    """Lock a file for this process alone unless another has locked it; returns whether it is locked."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def is_complete(folder: Path) -> bool:
@@ -301,9 +293,7 @@ def make_tree(folder: Path, tree: Tree) -> None:
         "ignored": ignored(folder),
         "changes": git(folder, "diff", "--binary", tree.commit),
     }
-    temporary = folder.with_suffix(".tmp")
-    temporary.write_text(json.dumps(state), encoding="utf-8")
-    temporary.replace(folder.with_suffix(".json"))
+    write_atomic(folder.with_suffix(".json"), json.dumps(state).encode())
 
 
 def restore_tree(folder: Path, commit: str) -> None:
@@ -398,7 +388,7 @@ def remove_tree(folder: Path) -> None:
 def remove_unused_tree(folder: Path) -> bool:
     """Remove a tree unless a run is in it; returns whether it was removed."""
     with open(folder.with_suffix(".lock"), "w") as lock:
-        if not try_exclusive(lock.fileno()):
+        if not take(lock, lambda: False):
             return False
         remove_tree(folder)
     return True

@@ -129,8 +129,9 @@ class Request:
     def program(self, values: Mapping[str, str], seed: int, folder: Path) -> Program:
         """The program of one run, whose folder this is."""
         filled = {**values, "seed": str(seed), "out": str(folder / FILES)}
-        of_command = {name for name in filled if name != CODE or CODE in self.template.fields}
-        arguments = {name: filled[name] for name in filled if name in of_command and not name.startswith(ENVIRONMENT)}
+        arguments = {name: value for name, value in filled.items() if not name.startswith(ENVIRONMENT)}
+        if CODE not in self.template.fields:  # it is the tree, and no argument
+            arguments.pop(CODE, None)
         tree = None
         if self.revisions:
             commit = self.revisions[values[CODE]].commit
