@@ -46,7 +46,7 @@ def run_orders(orders: Sequence[Order]) -> list[Answer]:
     """Train the runs of a study in parallel, and at the end wait for those that another process trains.  Raises
     DiskFull, and StoppedEarly if every configuration failed with the same error."""
     if orders[0].program:
-        return run_in(places(orders[0].program.parallel), orders)
+        return run_all(places(orders[0].program.parallel), orders)
     device, worker_count, device_count = device_of(orders)
     most_flops = max(order.cell.flops_per_step for order in orders)  # several small runs share a GPU
     worker_environments = environments(device, worker_count, device_count, most_flops)
@@ -55,13 +55,21 @@ def run_orders(orders: Sequence[Order]) -> list[Answer]:
     _, local_rank, _ = task_of_job()
     is_reserved = device_count > 1 and local_rank > 0  # by the job's first task on this machine, for all of its tasks
     with contextlib.nullcontext() if is_reserved else reserve_machine(exclusive=is_isolated):
-        answers = run_in(worker_environments, orders)
-        busy = [i for i, answer in enumerate(answers) if answer.status == "busy"]
-        for i in busy:
-            say(waiting_for(orders[i]))
-        waiting = [dataclasses.replace(orders[i], wait=True) for i in busy]
-        for i, answer in zip(busy, run_in(worker_environments, waiting), strict=True):
-            answers[i] = answer
+        return run_all(worker_environments, orders)
+
+
+def run_all(workers: Sequence[dict[str, str]], orders: Sequence[Order]) -> list[Answer]:
+    """`run_in`, and at the end wait for the runs that another process has, such as a worker of a sweep that was killed
+    a moment ago."""
+    answers = run_in(workers, orders)
+    busy = [i for i, answer in enumerate(answers) if answer.status == "busy"]
+    if not busy:
+        return answers
+    for i in busy:
+        say(waiting_for(orders[i]))
+    waiting = [dataclasses.replace(orders[i], wait=True) for i in busy]
+    for i, answer in zip(busy, run_in(workers, waiting), strict=True):
+        answers[i] = answer
     return answers
 
 

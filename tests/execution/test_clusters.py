@@ -108,6 +108,7 @@ HOSTS = ("first", "second")
 SLURM_WORDS = ["hydra/launcher=submitit_slurm", "hydra.launcher.partition=cpu", "hydra.launcher.timeout_min=10"]
 
 
+@pytest.mark.slurm
 def test_slurm_jobs_of_which_one_is_cancelled_and_one_dies_are_completed_by_the_same_command(
     words, ours, queue, tmp_path
 ):
@@ -128,6 +129,7 @@ def test_slurm_jobs_of_which_one_is_cancelled_and_one_dies_are_completed_by_the_
     assert numbers(tmp_path / "results") == ours
 
 
+@pytest.mark.slurm
 def test_a_slurm_job_of_two_tasks_loses_a_rank_and_is_requeued(words, queue, tmp_path):
     """Killed, given again with its tasks on two nodes, begun again by Slurm: the numbers of one device."""
     one = latest(*words, "norm=rms", "train.parts=2")
@@ -155,6 +157,7 @@ def test_a_slurm_job_of_two_tasks_loses_a_rank_and_is_requeued(words, queue, tmp
     assert not list(run.folder.glob(".*")) and run.holder() is None
 
 
+@pytest.mark.ray
 def test_a_ray_cluster_of_two_nodes(words, ours, tmp_path):
     if why := lacking_plugin("ray") or no_hosts():
         pytest.skip(why)

@@ -22,7 +22,10 @@ def ours(text: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]
     return swept(text, tmp_path_factory.mktemp("ours"))
 
 
-@pytest.mark.parametrize("launcher", PLUGINS)
+@pytest.mark.parametrize(
+    "launcher",
+    ["joblib", pytest.param("submitit_local", marks=pytest.mark.slurm), pytest.param("ray", marks=pytest.mark.ray)],
+)
 def test_a_launcher_gives_equal_numbers(launcher: str, text: Path, ours: dict[str, Any], tmp_path: Path) -> None:
     names = ("hydra_plugins", f"hydra_plugins.{PLUGINS[launcher]}")  # without its parent a module cannot be asked for
     if not all(map(importlib.util.find_spec, names)):
@@ -30,7 +33,7 @@ def test_a_launcher_gives_equal_numbers(launcher: str, text: Path, ours: dict[st
     assert swept(text, tmp_path, f"hydra/launcher={launcher}") == ours
 
 
-@pytest.mark.parametrize("how", ["torchrun", "submitit_local"])
+@pytest.mark.parametrize("how", ["torchrun", pytest.param("submitit_local", marks=pytest.mark.slurm)])
 def test_two_tasks_of_a_job_train_one_run_together(how: str, text: Path, tmp_path: Path) -> None:
     parts, job = (
         ["train.parts=2", "model.dropout=0.1"],

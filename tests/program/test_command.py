@@ -1,5 +1,6 @@
 """`ablate command` on small programs that do what programs do: print, write, crash, hang, ignore their seed."""
 
+import contextlib
 import errno
 import os
 import re
@@ -22,6 +23,7 @@ from ablate.execution.run_program import run_program
 from ablate.execution.signals import DiskFull
 from ablate.planning.program import plan_program
 from ablate.program.devices import places
+from ablate.runs.folder import Run
 from ablate.runs.manifest import newest_study, read_manifest
 
 Capture = pytest.CaptureFixture[str]
@@ -311,6 +313,23 @@ def test_a_killed_study_goes_on_with_what_is_missing(program: Path, tmp_path: Pa
     assert run(*WORDS) == 0
     assert len(results()) == 10
     assert all(file.stat().st_mtime_ns == changed for file, changed in kept.items())
+
+
+def test_a_run_that_another_process_has_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_program(COMMAND, [*WORDS, "seeds=1"])
+    taken = Run(plan.results, plan.manifest.runs[0].path)
+    waits: list[str] = []
+    with contextlib.ExitStack() as lock:
+        assert lock.enter_context(taken.lock(lambda: False))
+
+        def release(text: str) -> None:
+            waits.append(text)
+            lock.close()
+
+        monkeypatch.setattr("ablate.execution.launcher.say", release)
+        assert run(*WORDS, "seeds=1") == 0
+    assert len(waits) == 1 and waits[0].startswith("waiting for bias=0, seed 0, which process ")
+    assert len(results()) == 2
 
 
 def test_it_is_analysed_as_other_studies(capsys: Capture) -> None:

@@ -31,6 +31,7 @@ def here(tmp_path: Path) -> dict[str, float]:
     return values
 
 
+@pytest.mark.slurm
 def test_jobs_of_slurm(here: dict[str, float], tmp_path: Path) -> None:
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     if why := lacking(SLURM):
@@ -40,6 +41,7 @@ def test_jobs_of_slurm(here: dict[str, float], tmp_path: Path) -> None:
         assert numbers(tmp_path / "jobs", *words, SLURM_CONF=environment["SLURM_CONF"]) == here
 
 
+@pytest.mark.ray
 def test_jobs_of_ray(here: dict[str, float], tmp_path: Path) -> None:
     pytest.importorskip("hydra_plugins.hydra_ray_launcher")
     with ray(tmp_path, [[]]) as address:

@@ -124,6 +124,7 @@ def paper(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.tex
 @pytest.mark.parametrize(
     ("columns", "width"), [("10pt", "345pt"), ("10pt", "5.5in"), ("twocolumn", "6.75in"), ("twocolumn", "16cm")]
 )

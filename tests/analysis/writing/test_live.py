@@ -212,6 +212,7 @@ def test_ctrl_c_is_130(results: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
 
 
 @pytest.mark.slow
+@pytest.mark.browser
 def test_the_page_follows_in_a_browser(results: Path, server: Server) -> None:
     edit_manifest(results, "fabricated", lambda manifest: manifest["cells"][1].update(label=f"rms {EVIL}"))
     with chromium() as browser:

@@ -12,7 +12,7 @@ from ablate.runs.study import load_study
 from analysis.case import case_of
 from analysis.writing import page
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.browser]
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 BOTTOM = "return Math.round(document.getElementById(arguments[0]).getBoundingClientRect().bottom + scrollY)"
 SCROLLS = "return [...document.querySelectorAll('table')].filter(e => e.checkVisibility() && e.scrollWidth > e.parentElement.clientWidth).length"  # noqa: E501
