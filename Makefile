@@ -15,7 +15,7 @@ sweep: $(VENV)/.ready
 
 # Every study of experiments/, or what is missing of it: make studies STUDIES="batch_norm tier=gpu"
 studies: $(VENV)/.ready
-	$(BIN)/python benchmarks/train_studies.py $(STUDIES)
+	$(BIN)/python tools/train_studies.py $(STUDIES)
 
 # glibc returns the memory of a freed tensor to the system and asks for it again: a few percent of the tests' time.
 test test-all: export MALLOC_MMAP_THRESHOLD_ = 1073741824
@@ -39,7 +39,7 @@ check: $(VENV)/.ready
 # How many small random mistakes the tests of a package catch: make mutants PACKAGE=evidence N=40
 mutants: $(VENV)/.ready
 	$(BIN)/python -m pip install $(PIP) -c constraints.txt -e '.[mutation]'
-	nice -n 19 $(BIN)/python benchmarks/mutation.py $(PACKAGE) -n $(or $(N),40)
+	nice -n 19 $(BIN)/python tools/mutation.py $(PACKAGE) -n $(or $(N),40)
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; make PYTHON=python3.12 ...")'
@@ -70,15 +70,15 @@ $(VENV)/.all: $(VENV)/.ready
 	touch $@
 
 catalogue: $(VENV)/.ready
-	$(BIN)/python benchmarks/write_catalogue.py
+	$(BIN)/python tools/write_catalogue.py
 
 # Figures, tables and pages of the committed studies, from experiments/results/ alone; what is up to date stays.
 figures: $(VENV)/.ready
-	PYTHONPATH=benchmarks $(BIN)/python -m gallery
+	PYTHONPATH=tools $(BIN)/python -m gallery
 
 # Every picture of README.md and docs/, from docs/example; report.png needs a browser, live.svg a minute of training.
 pictures: $(VENV)/.ready
-	$(BIN)/python benchmarks/pictures.py
+	$(BIN)/python tools/pictures.py
 
 # What tests/test_recorded.py and tests/test_recorded_commands.py compare with, written anew where numbers or
 # configurations are meant to change.

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from common import ROOT
 
 from ablate import load
 from ablate.planning.plan import check_study
@@ -25,6 +24,7 @@ from ablate.runs.folder import Run
 from ablate.training.devices import configure_torch
 from ablate.training.trainer import Trainer
 
+ROOT = Path(__file__).resolve().parents[1]
 LARGE = ["model.layers=13", "model.heads=12", "model.dim=768", "data.context=32", "train.batch_size=2"]
 RUN = ["norm=rms", "seeds=1", "train.parallel=1", "train.average=ema", "model.dropout=0.1", "train.log_every=1"]
 RUN += ["eval.tokens=1024", "track=none", "train.compile=false"]

@@ -43,7 +43,7 @@ FORMULA = '    "max": ({"eps": EPS}, lambda v, p: [a / max(map(abs, v)) for a in
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the checkout with a new norm, written as CONTRIBUTING.md says."""
     copy = tmp_path_factory.mktemp("checkout")
-    for folder in ("ablate", "analysis", "benchmarks", "conf", "docs", "tests"):
+    for folder in ("ablate", "analysis", "benchmarks", "conf", "docs", "tests", "tools"):
         shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", copy)
     with (copy / "ablate/model/norm.py").open("a", encoding="utf-8") as file:

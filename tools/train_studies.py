@@ -1,7 +1,7 @@
 """Trains the study files of `experiments/` one after another, and writes the tables of complete studies.
 
     make studies STUDIES="batch_norm qk_norm tier=gpu"
-    python benchmarks/train_studies.py [NAME ...] [KEY=VALUE ...] [--to FOLDER] [--config-dir DIR]
+    python tools/train_studies.py [NAME ...] [KEY=VALUE ...] [--to FOLDER] [--config-dir DIR]
 
 Without names: all studies whose tables are missing or were written for another version of the study file.
 Each runs as a separate command, `ablate +experiment=NAME KEY=VALUE ...`; after an interruption the same command

@@ -1,7 +1,7 @@
 """Figures, findings and gallery of the committed studies, from their tables in `experiments/results/`.
 
     make figures
-    PYTHONPATH=benchmarks python -m gallery [CHECKOUT]
+    PYTHONPATH=tools python -m gallery [CHECKOUT]
 
 Files that are up to date stay as they are, so a second call does nothing.
 Exit codes: 0 everything is up to date; 2 a study or a page is damaged, and nothing was written.

@@ -1,7 +1,7 @@
 """Makes every picture of README.md and docs/.
 
     make pictures
-    .venv/bin/python benchmarks/pictures.py [effects curves seeds report live] [--train]
+    .venv/bin/python tools/pictures.py [effects curves seeds report live] [--train]
 
 effects, curves and seeds are drawn from the tables in docs/example, which are the README's sweep.  report is the top of
 its report.html, taken by a browser (`.[browser]`, Chromium and chromedriver).  live is the table of that sweep while it

@@ -1,7 +1,7 @@
 """Generates the pages of `docs/` that list variants and keys.
 
     make catalogue
-    python benchmarks/write_catalogue.py
+    python tools/write_catalogue.py
 
 Types and ranges of keys come from the schema, defaults and meanings from `conf/`.
 """

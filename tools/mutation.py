@@ -1,6 +1,6 @@
 """The share of small random mistakes in a package that the package's tests catch.
 
-python benchmarks/mutation.py PACKAGE [-n 40] [--commit HEAD] [--folder DIR]
+python tools/mutation.py PACKAGE [-n 40] [--commit HEAD] [--folder DIR]
 
 The commit is cloned, cosmic-ray lists every mutant of ablate/PACKAGE, and n of them are drawn.  Each is tried against
 tests/PACKAGE until a test fails, or until the tests have used five times the CPU time that they take without a mutant,
