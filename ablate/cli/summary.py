@@ -21,6 +21,9 @@ LITTLE_SAVED = 0.8  # variance of a paired difference over that of unpaired seed
 def summary(study: Study, results: Path = Path("results"), wall_seconds: float | None = None) -> str:
     """A study in words; `results` is the folder of results, `wall_seconds` the sweep's duration."""
     manifest = study.manifest
+    if study.runs["status"].isin(["failed", "missing"]).all():
+        [how_to_go_on, *_] = next_steps(study, results)
+        return f"{title(study, wall_seconds)}\n{how_to_go_on}"
     effects = evidence.effects(study)
     claims = evidence.claims(study)
     seconds = evidence.speed(study)

@@ -368,7 +368,7 @@ def standing(rounds: list[Round]) -> list[str]:
     parts.append(f"{counted(len(manifest.cells), 'configuration')} × {counted(len(manifest.seeds), 'seed')}")
     if manifest.sequential and manifest.sequential.looks:
         parts.append(f"interim analyses at {', '.join(map(str, manifest.sequential.looks))} seeds")
-    tasks = dict.fromkeys(task.title or key for key, task in manifest.tasks.items())
+    tasks = dict.fromkeys(task.title or task.name for task in manifest.tasks.values())
     parts.append(", ".join(tasks))
     lines = ["; ".join(parts)]
     if len(rounds) > 1 or not is_planned(rounds):

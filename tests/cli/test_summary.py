@@ -139,3 +139,9 @@ def test_what_all_solve_or_none_has_no_spread(solved: float, lines_of: Lines) ->
 def test_a_loss_is_per_what_the_task_predicts(lines_of: Lines) -> None:
     lines = lines_of(FFNS, score=higher, tasks={"f0": CLASSES | {"metrics": {"loss": "min", "accuracy": "max"}}})
     assert lines[1].startswith("test/loss, nats per class, last step")
+
+
+def test_a_study_without_a_number_prints_its_runs_and_how_to_go_on_alone(lines_of: Lines) -> None:
+    heading, how_to_go_on = lines_of(NORMS, status=lambda levels, seed: "failed" if seed else "missing")
+    assert "6 runs: 2 missing, 4 failed" in heading
+    assert how_to_go_on.startswith("the same command again trains the 6 runs without a number")
