@@ -124,17 +124,22 @@ def test_a_command_plans_as_it_is_written(command: str, tmp_path: Path) -> None:
 @pytest.fixture
 def own(tmp_path: Path) -> list[str]:
     """The package and the variants that the how-to pages write, and the arguments that make them known."""
-    norms, styles, weighted, *others = code("own-component.md", "python")
-    package = {"norms.py": norms, "more.py": styles + weighted, "others.py": "\n".join(others)}
+    norms, styles, *others = code("own-component.md", "python")
+    confidence, *_, root = code("own-objective.md", "python")
+    package = {"norms.py": norms, "more.py": styles, "others.py": "\n".join([*others, confidence, root])}
     package["tasks.py"] = "\n".join(code("own-task.md", "python") + code("own-metric.md", "python"))
     variants = {"norm/max": code("own-component.md", "yaml")[0], "data/parity": code("own-task.md", "yaml")[0]}
     variants["data/last_parity"] = code("own-metric.md", "yaml")[0]
-    settings = {"embedding/hashed": "buckets: 16", "objective/confidence": "beta: 0.1", "schedule/root": "power: 0.5"}
+    settings = {
+        "embedding/hashed": "buckets: 16",
+        "position/distance": "strength: 1.0",
+        "objective/confidence": "beta: 0.1",
+        "schedule/root": "power: 0.5",
+    }
     for name, setting in settings.items():
         made = name.partition("/")[2].title()
         variants[name] = f"# {made}.\n_target_: my_package.others.{made}\n_partial_: true\n{setting}\n"
-    variants["residual/halved"] = "# Halved.\n_target_: my_package.more.Halved\n_partial_: true\n"
-    variants["residual/weighted"] = variants["residual/halved"].replace("Halved", "Weighted") + "weight: 0.3\n"
+    variants["residual/weighted"] = "# Weighted.\n_target_: my_package.more.Weighted\n_partial_: true\nweight: 0.5\n"
     gqa = (ROOT / "conf" / "attention" / "gqa.yaml").read_text(encoding="utf-8")
     cosine = gqa.replace("kv_heads: 2", "kv_heads: null").replace(
         "ablate.model.attention.GQA", "my_package.more.Cosine"
@@ -149,9 +154,9 @@ def own(tmp_path: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_the_components_of_the_how_to_page_plan(own: list[str], tmp_path: Path) -> None:
-    cells = ["norm=ln,max", "attention=mha,cosine", "residual=pre,halved,weighted", "schedule=cosine,root"]
+    cells = ["norm=ln,max", "attention=mha,cosine", "residual=pre,weighted", "schedule=cosine,root"]
     cells += ["embedding=learned,hashed", "objective=cross_entropy,confidence", "model.tie_embeddings=false"]
-    cells += ["design=one_at_a_time"]
+    cells += ["position=rope,distance", "design=one_at_a_time"]
     done = run_module("ablate", "-m", *cells, "dry_run=true", *own, cwd=tmp_path)
     assert done.returncode == 0 and "8 configurations" in done.stdout, done.stdout + done.stderr
 

@@ -165,7 +165,7 @@ def weights_of(scores: Tensor, sink: Tensor | None) -> Tensor:
 
 def scores_of(query: Tensor, key: Tensor, scale: float) -> Tensor:
     """Q Kᵀ · scale, before any bias: (B, H, T, D), (B, H, S, D) -> (B, H, T, S).  In bf16 a CPU rounds them, which
-    changes the mean test loss by less than 12 seeds can detect (docs/how-to/speed.md)."""
+    changes the mean test loss by less than 12 seeds can detect (docs/measurements.md)."""
     if query.device.type == "cuda":
         return in_float32(query, key) * scale
     return (query * scale) @ key.transpose(-2, -1)

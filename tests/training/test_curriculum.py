@@ -23,8 +23,8 @@ LENGTHS = [4, 4, 8, 8, 16, 16]  # of its six steps, from `start` 4 doubling each
 @pytest.fixture
 def own(tmp_path: Path, small: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A command line that has the curriculum of the how-to page."""
-    name = write_module(tmp_path, monkeypatch, code("own-step.md", "python")[6], "data", {})
-    settings = yaml.safe_load(code("own-step.md", "yaml")[3])
+    name = write_module(tmp_path, monkeypatch, code("own-task.md", "python")[1], "data", {})
+    settings = yaml.safe_load(code("own-task.md", "yaml")[1])
     settings |= {"_target_": f"{name}.Growing", "start": 4, "period": 2}
     (tmp_path / "conf" / "data" / "growing.yaml").write_text(f"# Mine.\n{yaml.safe_dump(settings)}")
     return [*small, f"user=[{name}]"]

@@ -22,7 +22,7 @@ from ablate.planning.plan import plan_study
 from ablate.runs.folder import Run
 from ablate.training.trainer import Trainer
 
-PAGE = "\n".join(["import torch", *code("own-step.md", "python")[3:5]])
+PAGE = "\n".join(["import torch", *code("own-objective.md", "python")[:3]])
 MORE = """
 class Strange(Objective):
     def terms(self, logits, weather):

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("untried")
 @pytest.fixture
 def own(tmp_path: Path, small: list[str], monkeypatch: pytest.MonkeyPatch) -> Any:
     """Plans a command whose optimiser has these settings."""
-    source = "import torch\n" + code("own-step.md", "python")[5]
+    source = "import torch\n" + code("own-objective.md", "python")[3]
     name = write_module(tmp_path, monkeypatch, source, "optim", {})
 
     def planned(settings: dict[str, Any], *words: str) -> Any:
@@ -57,7 +57,7 @@ def test_a_class_of_torch_trains_from_its_yaml_alone_or_is_refused(name: str, ow
 
 
 def test_the_nadam_of_the_how_to_page_goes_on_exactly(own: Any) -> None:
-    settings = yaml.safe_load(code("own-step.md", "yaml")[2])
+    settings = yaml.safe_load(code("own-objective.md", "yaml")[1])
     plan = own(settings)
     whole = rows_of(trained_anew(plan))
     assert rows_of(trained_anew(plan, 3)) == whole
