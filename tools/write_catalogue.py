@@ -8,6 +8,7 @@ Types and ranges of keys come from the schema, defaults and meanings from `conf/
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,20 +25,23 @@ WRITTEN = "<!-- written by `make catalogue`: edit conf/ instead -->"
 CATALOGUE = """\
 # Catalogue
 
-Every variant: the first line of its YAML in [conf/](../conf), as `ablate help GROUP` prints it, and the papers that it
-cites from [papers.bib](../conf/papers.bib).
-A variant of your own: [how to](how-to/own-component.md).
+Every variant, with what it is and its paper. `norm=rms` on the command line chooses one, `norm=ln,rms` compares two, and
+`ablate help norm` prints a group. Their settings are in [keys](keys.md#settings-of-variants); a variant of your own is
+[one class and one file](how-to/own-component.md).
 """
 KEYS = """\
 # Keys
 
-Every key of a command line or a study file. Any of them but those of the study can be swept: `optim.lr=1e-3,3e-3`.
+Every key of a command line or a study file. A key with several values is compared, `optim.lr=1e-3,3e-3`; those of the study
+and of tuning are not. Used most: `seeds`, `margin`, `match`, `design`, `confirm`, `tune.key`, `optim.lr`, `train.steps`.
+Settings of single variants are [below](#settings-of-variants).
 """
 SETTINGS = """\
 ## Settings of variants
 
-`group.setting=value` changes one of a variant's settings: `norm.eps=1e-6`, `attention.kv_heads=1`, `data.length=40`.
-Settings that no YAML holds are added with a plus: [options](models-and-tasks.md#options).
+`group.setting=value` changes one of a variant's settings: `norm.eps=1e-6`, `attention.kv_heads=1`, `data.length=40`. What
+several variants of a group explain in the same words stands above its table. Settings that no YAML holds are added with a
+plus: [options](models-and-tasks.md#options).
 """
 SHOWN = (*VARIED, "model", "preset", "data", "scale", "optim")  # groups of the catalogue
 SCALES = ("tiny", "small", "base")
@@ -55,6 +59,7 @@ TITLES = {
 INNER = ("_target_",)  # internal keys
 # Settings of model forms and optimisers that are keys of the base schema.
 FRAMED = {(section, field.name) for section, frame in SECTIONS.items() for field in dataclasses.fields(frame)}
+Settings = dict[str, tuple[str, str]]  # by key a value and the comment after it
 LINE = re.compile(r"( *)([\w.]+):(?: (.*?))?(?: +# (.*))?$")
 
 
@@ -70,7 +75,8 @@ def catalogue() -> str:
     """A table for each group: variants, what they are, their papers."""
     tables = []
     for group in SHOWN:
-        tables.append(f"| `{group}=` | what it is | source |\n|---|---|---|\n{''.join(variant_rows(group))}")
+        rows = "".join(variant_rows(group))
+        tables.append(f"## `{group}=`\n\n| variant | what it is | source |\n|---|---|---|\n{rows}")
     return "\n".join(tables)
 
 
@@ -121,12 +127,73 @@ def key_tables() -> str:
 
 def setting_tables(shown: Iterable[str]) -> str:
     """A table for each group: variants with their settings, defaults and comments."""
-    found, tables = groups(), []
+    tables = []
     for group in shown:
-        rows = [_settings(name, file, group) for name, file in found[group].items() if group not in ("scale", "preset")]
-        if rows := [row for row in rows if row]:
-            tables.append(f"| `{group}=` | settings |\n|---|---|\n{''.join(rows)}")
-    return "\n".join(tables)
+        if group not in ("scale", "preset"):
+            tables.append(setting_table(group))
+    return "\n".join(filter(None, tables))
+
+
+def setting_table(group: str) -> str:
+    """The settings of a group's variants, equal ones in one row; empty without any.
+
+    A comment that stands in several rows is written once, above the table.
+    """
+    rows: list[tuple[list[str], Settings]] = []
+    for name, file in groups()[group].items():
+        settings = settings_of(file, group)
+        equal = next((names for names, others in rows if others == settings), None)
+        if equal:
+            equal.append(name)
+        elif settings:
+            rows.append(([name], settings))
+    if not rows:
+        return ""
+    shared = shared_comments([settings for _, settings in rows])
+    lines = [f"### `{group}=`\n\n"]
+    for key, comment in shared.items():
+        lines.append(f"- `{key}`: {comment}\n")
+    if shared:
+        lines.append("\n")
+    lines.append("| variant | settings |\n|---|---|\n")
+    for names, settings in rows:
+        variants = ", ".join(f"`{name}`" for name in names)
+        lines.append(f"| {variants} | {settings_text(settings, shared)} |\n")
+    return "".join(lines)
+
+
+def settings_of(file: Path, group: str) -> Settings:
+    """The settings of a variant, each with its value and the comment after it."""
+    settings = {}
+    for key, entry in entries(file):
+        if key not in ("_target_", "_partial_") and (group, key) not in FRAMED:
+            settings[key] = entry
+    return settings
+
+
+def shared_comments(rows: list[Settings]) -> dict[str, str]:
+    """By key the comment of several rows, where it is the only such comment and every row with that key has one."""
+    counts: dict[str, Counter[str]] = {}
+    for settings in rows:
+        for key, (_, comment) in settings.items():
+            counts.setdefault(key, Counter())[comment] += 1
+    shared = {}
+    for key, counter in counts.items():
+        repeated = [comment for comment, count in counter.items() if count > 1]
+        if "" not in counter and len(repeated) == 1:
+            shared[key] = repeated[0]
+    return shared
+
+
+def settings_text(settings: Settings, shared: dict[str, str]) -> str:
+    """Settings with their values and the comments that do not stand above the table."""
+    texts = []
+    for key, (value, comment) in settings.items():
+        text = f"`{key}: {value}`"
+        if comment and shared.get(key) != comment:
+            text += f" ({cell(comment)})"
+        texts.append(text)
+    return "<br>".join(texts)
 
 
 def entries(file: Path, prefix: str = "") -> Iterator[tuple[str, tuple[str, str]]]:
@@ -157,15 +224,6 @@ def _keys(section: str) -> Iterator[tuple[str, str]]:
         hidden = {*INNER, *SECTIONS, *VARIED, "data", "track", "unread"} if not section else set(INNER)
         if name not in hidden:
             yield f"{section}.{name}".lstrip("."), "" if hint is Any else expected(hint)
-
-
-def _settings(name: str, file: Path, group: str) -> str:
-    found = [
-        f"`{key}: {value}`" + f" ({cell(comment)})" * bool(comment)
-        for key, (value, comment) in entries(file)
-        if key not in ("_target_", "_partial_") and (group, key) not in FRAMED
-    ]
-    return f"| `{name}` | {'<br>'.join(found)} |\n" if found else ""
 
 
 def main() -> None:
