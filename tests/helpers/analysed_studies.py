@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fake_studies import fabricate
 
 from ablate.runs.study import load_study
@@ -33,6 +34,15 @@ def analysed() -> Path:
         assert main(["--results-dir", str(results)]) == 0
     (results / "printed.txt").write_text(printed.getvalue())
     return folder
+
+
+def refused_line(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The one line with which `ablate analyse WORD …` is refused."""
+    assert main([*words]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    return printed.err
 
 
 def case(results: Path, factors: dict[str, list[Any]] = GRID, **options: Any) -> Case:

@@ -1,6 +1,5 @@
 """All figures: which a study has, the user's changes, sizes, equal bytes."""
 
-import hashlib
 import re
 import warnings
 from pathlib import Path
@@ -8,19 +7,16 @@ from typing import Any
 
 import matplotlib
 import numpy as np
-import pandas
 import pytest
 from analysed_studies import case
-from conftest import ROOT
-from drawn_figures import drawn
 from fake_studies import a_manifest, fabricate
+from ladders import climbed
 from matplotlib.text import Text
 from PIL import Image
 from shown_studies import FFN, claim
 
 from ablate.config.errors import Refused
 from ablate.config.groups import FIGURES
-from ablate.runs.kept_tables import read_tables
 from ablate.runs.study import load_study
 from analysis import figures
 from analysis.case import case_of
@@ -34,7 +30,7 @@ CLAIMS = {
     "same": claim(equivalent=[{"ffn": "gelu"}, {"ffn": "mlp"}], margin=0.02),
 }
 SERIES = [{"of": {"ffn": "swiglu"}, "value": 22.5}, {"of": {"ffn": "mlp"}, "value": 23.6}]
-MIRROR = {"source": "P 2019, table 1", "metric": "perplexity", "series": SERIES}
+MIRROR = {"source": "P 2019, table 1", "series": SERIES}
 BASIC = {"effects", "seeds", "curves"}
 
 
@@ -45,13 +41,10 @@ BASIC = {"effects", "seeds", "curves"}
         ({}, {}, ""),
         (GLU | {"norm": ["ln", "rms"]}, {"design": "cumulative"}, "waterfall"),
         (GLU | {"norm": ["ln", "rms"]}, {"design": "leave_one_out"}, "waterfall"),
-        (GLU | {"norm": ["ln", "rms"]}, {"design": "one_at_a_time"}, "waterfall"),
         ({"ffn": ["mlp", "gelu", "swiglu"]}, {"claims": CLAIMS}, "claims"),
-        (GLU, {"mirror": MIRROR}, "mirror"),
+        (GLU, {"mirror": MIRROR | {"metric": "perplexity"}}, "mirror"),
         (GLU, {"mirror": MIRROR | {"metric": "BLEU"}}, ""),
-        (GLU, {"mirror": MIRROR | {"series": [{"of": {"ffn": "swiglu"}}, {"of": {"ffn": "mlp"}}]}}, ""),
         ({"optim.lr": [1e-3, 1e-2]}, {}, "sensitivity"),
-        ({"model.layers": [2, 4]}, {}, "sensitivity"),
         ({"model.dim": [32, 64]}, {}, "width"),
     ],
 )
@@ -67,27 +60,28 @@ def test_a_study_file_may_name_every_figure() -> None:
 
 def test_one_figure_is_plotted_or_what_there_is_instead_is_said(tmp_path: Path) -> None:
     shown = case(tmp_path, GLU)
+    before = dict(matplotlib.rcParams)
     assert figures.plot(shown, "effects").axes
+    assert dict(matplotlib.rcParams) == before, "no global setting is changed"
     with pytest.raises(Refused, match="efects: no such figure; did you mean effects"):
         figures.plot(shown, "efects")
-    with pytest.raises(Refused, match="no data for the figure pareto, which needs costs that differ"):
+    with pytest.raises(Refused, match=r"no data for the figure pareto, which needs costs that differ.*; there are "):
         figures.plot(shown, "pareto")
 
 
 def test_the_same_tables_give_the_same_bytes(tmp_path: Path) -> None:
-    digests = []
+    contents = []
     for name in ("first", "second"):
         folder = tmp_path / name
         folder.mkdir()
         (folder / "figures.yaml").write_text("subset: {figures: [effects]}\n")
-        shown = case_of(load_study(folder, fabricate(folder, GLU, range(5))), folder)
-        files = figures.write(shown, folder)
-        digests.append([hashlib.sha256(file.read_bytes()).hexdigest() for file in files])
-    assert digests[0] == digests[1]
-    assert [file.suffix for file in files] == [".pdf", ".png", ".txt"]
-    title, *caption = files[-1].read_text().splitlines()
+        files = figures.write(case_of(load_study(folder, fabricate(folder, GLU, range(5))), folder), folder)
+        contents.append({file.name: file.read_bytes() for file in files})
+    assert contents[0] == contents[1]
+    assert list(contents[0]) == ["effects.pdf", "effects.png", "effects.txt"]
+    title, caption, *_ = contents[0]["effects.txt"].decode().splitlines()
     assert title == "FFN · byte LM on stdlib-3.11"
-    assert "simultaneous 95 % intervals" in caption[0]
+    assert "simultaneous 95 % intervals" in caption
 
 
 UNENDED = {"status": lambda levels, seed: ["diverged", "failed", "running"][seed]}
@@ -99,10 +93,8 @@ LOST = {"claims": CLAIMS, "status": lambda levels, seed: "diverged" if levels["f
     ("factors", "options", "edits"),
     [
         ({"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}, UNENDED, {"width": 3.3}),
-        (LONG, {}, {}),
-        ({"ffn": FFN}, LOST, {"width": 3.25, "style": "icml"}),
-        ({"ffn": FFN}, LOST, {"width": 3.03, "style": "acl"}),
         (LONG, {}, {"width": 13.333, "style": "slides"}),
+        ({"ffn": FFN}, LOST, {"width": 3.03, "style": "acl"}),
         ({"norm": ["ln", "rms"], "model.dim": [32, 64], "optim.lr": [1e-3, 1e-2]}, {}, {"width": 3.25}),
         (GLU | {"norm": ["ln", "rms"]}, {"design": "cumulative"}, {"width": 3.25}),
     ],
@@ -116,9 +108,8 @@ def test_no_figure_warns_and_no_text_leaves_it(tmp_path: Path, factors: Any, opt
             figure = figures.KINDS[name].draw(table, page)
             figure.draw_without_rendering()
             used = figure.get_tightbbox()
-            assert used.x0 >= -0.03, name
+            assert min(used.x0, used.y0) >= -0.03, name
             assert used.x1 <= page.width + 0.03, name
-            assert used.y0 >= -0.03, name
             assert used.y1 <= figure.get_figheight() + 0.03, name
             sizes = [text.get_fontsize() for text in figure.findobj(Text) if text.get_text().strip()]
             assert min(sizes) >= (14 if page.style == "slides" else 6), name
@@ -127,8 +118,7 @@ def test_no_figure_warns_and_no_text_leaves_it(tmp_path: Path, factors: Any, opt
 @pytest.mark.parametrize(("name", "width"), [("neurips", 5.5), ("icml", 3.25), ("acl", 3.03), ("slides", 13.333)])
 def test_a_style_gives_the_width_of_its_template_with_embedded_fonts(tmp_path: Path, name: str, width: float) -> None:
     (tmp_path / "figures.yaml").write_text(f"style: {name}\nsubset: {{figures: [effects]}}\n")
-    shown = case_of(load_study(tmp_path, fabricate(tmp_path, GLU)), tmp_path)
-    figures.write(shown, tmp_path)
+    figures.write(case_of(load_study(tmp_path, fabricate(tmp_path, GLU)), tmp_path), tmp_path)
     page = (tmp_path / "effects.pdf").read_bytes()
     box = re.search(rb"/MediaBox \[ 0 0 ([\d.]+) ([\d.]+) \]", page)
     assert box
@@ -136,7 +126,6 @@ def test_a_style_gives_the_width_of_its_template_with_embedded_fonts(tmp_path: P
     assert name != "slides" or float(box[2]) == pytest.approx(7.5 * 72, abs=0.1)
     assert b"/FontFile2" in page
     assert b"/Type3" not in page
-    assert b"/CreationDate" not in page
     with Image.open(tmp_path / "effects.png") as image:
         assert image.width == pytest.approx(style.DPI * width, abs=2)
 
@@ -151,38 +140,31 @@ def test_a_variant_keeps_its_colour_in_every_study() -> None:
     assert set(many.values()) == set(style.PALETTE)
 
 
-def test_cells_of_a_grid_differ_in_colour_dash_and_marker(tmp_path: Path) -> None:
-    manifest = case(tmp_path, {"norm": ["ln", "rms", "bn"], "ffn": FFN}).study.manifest
+def test_cells_of_a_grid_differ_in_colour_or_marker(tmp_path: Path) -> None:
+    factors = {"ffn": FFN, "model.dim": [32, 64], "optim.lr": [1e-3, 1e-2]}
+    manifest = case(tmp_path, factors).study.manifest
     encodings = style.encodings(manifest, style.colours(manifest)).values()
     assert len({encoding.colour for encoding in encodings}) == len(FFN)
-    assert len({str(encoding.dash) for encoding in encodings}) == 3
+    assert len({str(encoding.dash) for encoding in encodings}) == 4
     assert len({encoding.marker for encoding in encodings}) == 12
+    assert len({(encoding.colour, encoding.marker) for encoding in encodings}) == 16
 
 
 def test_rungs_of_a_ladder_share_their_encodings() -> None:
-    manifest = read_tables(ROOT / "experiments" / "results" / "compute_ladder").manifest
+    manifest = climbed(lambda c: 0.3, count=3).manifest
     encodings = style.encodings(manifest, style.colours(manifest))
-    by_arm: dict[str, set[Any]] = {}
-    for cell in manifest.cells:
-        arm = str([level for name, level in cell.levels.items() if name != "rung"])
-        by_arm.setdefault(arm, set()).add(str(encodings[cell.id]))
-    assert {len(different) for different in by_arm.values()} == {1}
+    for ffn in ("mlp", "swiglu"):
+        assert len({str(encodings[cell.id]) for cell in manifest.cells if cell.levels["ffn"] == ffn}) == 1
 
 
 def test_rows_are_in_the_order_of_the_user(tmp_path: Path) -> None:
     shown = case(tmp_path, {"norm": ["ln", "rms"], "ffn": FFN})
     by_effect = figures.tables(shown, Edits(sort="effect"))["effects"].query("kind == 'main' and factor == 'ffn'")
     assert by_effect["mean"].is_monotonic_increasing
-    order = {"ffn": ["swiglu", "silu", "gelu", "mlp"]}
-    by_level = figures.tables(shown, Edits(order=order))["effects"].query("kind == 'main' and factor == 'ffn'")
+    tables = figures.tables(shown, Edits(order={"ffn": ["swiglu", "silu", "gelu", "mlp"]}))
+    by_level = tables["effects"].query("kind == 'main' and factor == 'ffn'")
     assert list(by_level["level"]) == ["swiglu", "silu", "gelu"]
-    cells = figures.tables(shown, Edits(order=order))["seeds"]["name"].unique()
-    assert [name.split(" + ")[1].split(" (")[0] for name in cells[::2]] == [
-        "SwiGLU",
-        "SiLU MLP",
-        "GELU MLP",
-        "ReLU MLP",
-    ]
+    assert list(tables["seeds"]["cell"].unique()) == ["c3", "c7", "c2", "c6", "c1", "c5", "c0", "c4"]
 
 
 def test_of_too_many_configurations_the_first_are_shown(tmp_path: Path) -> None:
@@ -200,7 +182,6 @@ def test_of_too_many_effects_those_that_are_decided_are_shown(tmp_path: Path) ->
 
     shown = case(tmp_path, factors, score=score, seeds=range(5), design="one_at_a_time", every=800)
     table = figures.tables(shown, Edits(figures=["effects"]))["effects"]
-    assert len(table) == 64
     assert table.set_index(["factor", "level"]).loc[("optim.f9", "8"), "verdict"] == "worse"
     assert "64 of 80 rows shown" in " ".join(table.attrs["caption"])
 
@@ -214,13 +195,6 @@ def test_zero_finished_runs_are_said(tmp_path: Path) -> None:
     assert tables["effects"]["result"].tolist() == ["undecided: no seed has every run it needs"]
 
 
-def test_configurations_of_several_strata_have_markers_of_their_own_in_one_legend(tmp_path: Path) -> None:
-    factors = {"ffn": FFN, "model.dim": [32, 64], "optim.lr": [1e-3, 1e-2]}
-    manifest = case(tmp_path, factors).study.manifest
-    encodings = style.encodings(manifest, style.colours(manifest)).values()
-    assert len({(encoding.colour, encoding.marker) for encoding in encodings}) == 16
-
-
 def test_letters_that_no_font_has_are_named_once_and_warn_never(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -232,23 +206,3 @@ def test_letters_that_no_font_has_are_named_once_and_warn_never(
     printed = capsys.readouterr().out
     assert printed.count("no installed font has") == 1
     assert "\U000ffffd" in printed
-
-
-def test_importing_figures_changes_no_global_setting(tmp_path: Path) -> None:
-    before = dict(matplotlib.rcParams)
-    figures.plot(case(tmp_path, GLU), "effects")
-    assert dict(matplotlib.rcParams) == before
-
-
-def test_a_figure_of_their_own_is_drawn_with_the_users_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def draw(table: pandas.DataFrame, page: figures.Page) -> Any:
-        figure = page.figure(table, 1.0)
-        figure.subplots().plot(table["mean"], range(len(table)), "o")
-        return figure
-
-    kind = figures.Kind("means", lambda case: case.cells[["cell", "mean"]], draw)
-    monkeypatch.setitem(figures.KINDS, "ranges", kind)
-    _, figure = drawn("ranges", case(tmp_path, GLU), levels={"ffn": ["swiglu"]})
-    assert [len(line.get_xdata()) for line in figure.axes[0].lines] == [1]

@@ -11,12 +11,12 @@ import pytest
 from analysed_studies import case
 from conftest import ROOT
 from drawn_figures import drawn, has_line
-from fake_studies import TASK, fabricate, plain_score, with_cells
+from fake_studies import fabricate, plain_score, with_cells
 from ladders import climbed
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from shown_studies import CLAIMS as SHOWN
-from shown_studies import FFN, claim
+from shown_studies import FFN, claim, diagnosed, solved
 from shown_studies import THREE as STEPS
 
 from ablate import evidence
@@ -71,8 +71,7 @@ def test_one_far_interval_leaves_the_axis_with_an_arrow_and_does_not_squeeze_the
     noise = lambda levels, seed: far[levels["ffn"]] + 0.001 * np.random.default_rng(seed).normal()  # noqa: E731
     _, figure = drawn("effects", case(tmp_path, {"ffn": FFN}, seeds=range(5), score=noise))
     low, high = figure.axes[0].get_xlim()
-    assert low < -0.1
-    assert 0.1 < high < 3
+    assert low < -0.1 < 0.1 < high < 3
     assert [line.get_marker() for line in figure.axes[0].lines].count(">") == 1
 
 
@@ -86,8 +85,7 @@ def test_what_is_withheld_has_no_number_in_a_forest(tmp_path: Path) -> None:
 
 
 def test_strata_and_factors_of_many_rows_are_headings(tmp_path: Path) -> None:
-    factors = {"ffn": FFN, "norm": ["ln", "rms"], "optim.lr": [1e-3, 1e-2]}
-    table, figure = drawn("effects", case(tmp_path, factors))
+    table, figure = drawn("effects", case(tmp_path, {"ffn": FFN, "norm": ["ln", "rms"], "optim.lr": [1e-3, 1e-2]}))
     names = [text.get_text() for text in figure.axes[0].get_yticklabels()]
     assert names.count("at learning rate 1e-3") == 1
     assert not table.loc[table["heading"] != "", "name"].str.contains(" at ").any()
@@ -109,25 +107,17 @@ def test_claims_stand_on_what_they_claim(tmp_path: Path) -> None:
     expected = [(low, 0), (-0.02, 0.02), (0, high), (low, 0.02), (-0.02, high)]  # less, equivalent, greater, not …
     assert np.allclose(areas(axis), expected)
     assert table["name"][2] == "late: GELU MLP − ReLU MLP, post hoc"
+    assert "over 6 registered claims" in table.attrs["caption"][0]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["claimed: the first minus the second"]
 
 
-def test_the_caption_of_claims_counts_those_that_were_edited_after_results(tmp_path: Path) -> None:
-    earlier = {key: value for key, value in SHOWN["lower"].items() if key != "earlier"}
-    edited = SHOWN["late"] | {"earlier": [earlier]}
-    shown = case(tmp_path, {"ffn": FFN}, seeds=range(6), claims={"lower": SHOWN["lower"], "edited": edited})
-    table, _ = drawn("claims", shown)
-    assert "over 2 registered claims" in " ".join(table.attrs["caption"])
-
-
 def test_a_claimed_multiplier_stands_on_the_side_of_its_bound(tmp_path: Path) -> None:
-    sides = [{"ffn": "swiglu"}, {"ffn": "mlp"}]
-    bounds = {"more": {"above": 1.1}, "less": {"below": 0.9}}
-    claims = {name: claim(multiplier=sides, at={"rung": 3}, **bound) for name, bound in bounds.items()}
+    of = {"multiplier": [{"ffn": "swiglu"}, {"ffn": "mlp"}], "at": {"rung": 3}}
+    claims = {"more": claim(above=1.1, **of), "less": claim(below=0.9, **of)}
     table, figure = drawn("claims", case_of(climbed(lambda c: 0.3, count=3, claims=claims), tmp_path))
-    axis = figure.axes[0]
-    assert [areas(axis)[0][0], areas(axis)[1][1]] == pytest.approx([1.1, 0.9])
-    assert has_line(axis, [1, 1], [0, 1])
+    [more, less] = areas(figure.axes[0])
+    assert (more[0], less[1]) == pytest.approx((1.1, 0.9))
+    assert has_line(figure.axes[0], [1, 1], [0, 1])
     assert list(table["verdict"]) == ["supported", "contradicted"]
     assert table["result"][0].startswith("×1.29 [")
 
@@ -140,12 +130,13 @@ def test_a_waterfall_goes_from_the_first_values_to_the_last(tmp_path: Path) -> N
     assert np.allclose(table["start"], means[["c0", "c0", "c1", "c2", "c0"]])
     assert np.allclose((table["start"] + table["mean"])[1:], means[["c1", "c2", "c3", "c3"]])
     assert list(table["name"][1:]) == ["+ RMSNorm", "+ SwiGLU", "+ Post-LN", "all steps together"]
-    assert np.allclose(table[["mean", "low", "high"]][1:], shown.effects[["mean", "low", "high"]])
+    bar = table.loc[2]
     axis = figure.axes[0]
-    edges = [sorted([bar.get_x(), bar.get_x() + bar.get_width()]) for bar in axis.patches]
-    assert np.allclose(edges[1], sorted(means[["c1", "c2"]]))
+    patch = axis.patches[1]
+    assert sorted([patch.get_x(), patch.get_x() + patch.get_width()]) == pytest.approx(sorted(means[["c1", "c2"]]))
     assert has_line(axis, [means["c1"]] * 2, [1, 2])
-    assert has_line(axis, [table["start"][2] + table["low"][2], table["start"][2] + table["high"][2]], [2, 2])
+    assert has_line(axis, [bar["start"] + bar["low"], bar["start"] + bar["high"]], [2, 2])
+    assert np.allclose(table[["low", "high"]][1:], shown.effects[["low", "high"]])
 
 
 def test_interactions_are_lines_through_the_means_of_each_combination(tmp_path: Path) -> None:
@@ -173,11 +164,9 @@ def test_seeds_are_dots_joined_where_batches_were_equal(tmp_path: Path) -> None:
     runs = table.merge(shown.study.runs, on=["cell", "seed"])
     assert runs["value"].tolist() == runs["test/loss"].tolist()
     axis = figure.axes[0]
-    values = table.pivot(index="cell", columns="seed", values="value").loc[table["cell"].unique()]
     joined = [line for line in axis.lines if line.get_linewidth() == pytest.approx(0.4)]
-    assert len(joined) == 2 * 3
-    assert all(len(line.get_xdata()) == 2 for line in joined)
-    assert has_line(axis, values.mean(axis=1), range(4))
+    assert [len(line.get_xdata()) for line in joined] == [2] * 6  # of two contexts and three seeds
+    assert has_line(axis, table.groupby("cell", sort=False)["value"].mean(), range(4))
 
 
 def with_sizes(results: Path, **options: Any) -> Case:
@@ -204,58 +193,47 @@ def test_the_frontier_is_what_no_cell_beats_in_both(tmp_path: Path) -> None:
     assert rows["label"].str.contains("1 of 3 diverged").sum() == 1
 
 
-def with_diagnostics(results: Path) -> Case:
-    status = lambda levels, seed: "diverged" if levels["ffn"] == "swiglu" and seed else "done"  # noqa: E731
-    shown = case(results, GLU, status=status)
-    curves = shown.study.curves.copy()
-    rng = np.random.default_rng(0)
-    for key in ("grad_norm/embed", "grad_norm/blocks.2", "grad_norm/blocks.10", "attention_logit/blocks.2"):
-        curves[f"diag/{key}"] = rng.uniform(1, 3, len(curves))
-    return shown._replace(study=dataclasses.replace(shown.study, curves=curves))
-
-
 def test_diagnostics_are_means_over_seeds_by_step_and_layer(tmp_path: Path) -> None:
-    shown = with_diagnostics(tmp_path)
+    status = lambda levels, seed: "diverged" if levels["ffn"] == "swiglu" and seed else "done"  # noqa: E731
+    name = fabricate(tmp_path, GLU, status=status)
+    diagnosed(tmp_path, name)
+    shown = case_of(load_study(tmp_path, name), tmp_path)
     table, figure = drawn("diagnostics", shown)
     curves = shown.study.curves[shown.study.curves["cell"] == "c0"]
-    norms = [name for name in curves if name.startswith("diag/grad_norm")]
+    norms = ["diag/grad_norm/embed", "diag/grad_norm/blocks.2"]
     rows = table[(table["facet"] == "gradient norm") & (table["cell"] == "c0")]
     steps = rows[rows["panel"] == "steps"]
     largest = curves[norms].max(axis=1).groupby(curves["step"])
     assert np.allclose(steps["mean"], largest.mean())
     assert np.allclose(steps["high"] - steps["mean"], largest.std())
     layers = rows[rows["panel"] == "layers"]
-    assert list(layers["layer"]) == ["embed", "blocks.2", "blocks.10"]
+    assert list(layers["layer"]) == ["embed", "blocks.2"]
     assert np.allclose(layers["mean"], curves.loc[curves["step"] == 800, norms].mean())
     left, right = figure.axes[:2]
     assert has_line(left, steps["step"], steps["mean"])
-    assert has_line(right, range(3), layers["mean"])
+    assert has_line(right, range(2), layers["mean"])
     assert len([line for line in left.lines if line.get_marker() == "x"]) == 2  # the diverged runs
 
 
 def test_a_log_axis_of_diagnostics_has_no_room_for_what_is_below_zero(tmp_path: Path) -> None:
-    shown = with_diagnostics(tmp_path)
-    curves = shown.study.curves
-    curves["diag/grad_norm/embed"] = 10.0 ** (curves["seed"] * 2 - 2)
-    table, figure = drawn("diagnostics", shown)
+    shown = case(tmp_path, GLU)
+    curves = shown.study.curves.assign(**{"diag/grad_norm/embed": 1.0})
+    curves["diag/grad_norm/blocks.2"] = 10.0 ** (curves["seed"] * 2 - 2)
+    table, figure = drawn("diagnostics", shown._replace(study=dataclasses.replace(shown.study, curves=curves)))
     assert table["low"].min() < 0
-    axis = next(axis for axis in figure.axes if axis.get_title("left") == "gradient norm")
-    assert axis.get_yscale() == "log"
-    assert axis.get_ylim()[0] > 0
-
-
-SERIES = [{"of": {"ffn": "swiglu"}, "value": 22.5}, {"of": {"ffn": "mlp"}, "value": 23.6}, {"of": {"ffn": "glu"}}]
-MIRROR: dict[str, Any] = {"source": "P 2019, table 1", "metric": "perplexity", "series": SERIES}
+    assert figure.axes[0].get_yscale() == "log"
+    assert figure.axes[0].get_ylim()[0] > 0
 
 
 def test_a_table_of_the_paper_stands_beside_our_means_in_its_order(tmp_path: Path) -> None:
-    shown = case(tmp_path, GLU, seeds=range(5), mirror=MIRROR)
+    series = [{"of": {"ffn": "swiglu"}, "value": 22.5}, {"of": {"ffn": "mlp"}, "value": 23.6}, {"of": {"ffn": "glu"}}]
+    mirror = {"source": "P 2019, table 1", "metric": "perplexity", "series": series}
+    shown = case(tmp_path, GLU, seeds=range(5), mirror=mirror)
     table, figure = drawn("mirror", shown)
     theirs, ours = figure.axes
-    assert has_line(theirs, 0, 22.5)
-    assert has_line(theirs, 1, 23.6)
     assert (theirs.get_ylabel(), ours.get_ylabel()) == ("perplexity", "test loss (nats per byte)")
-    for place, level in enumerate(("swiglu", "mlp")):
+    for place, (level, value) in enumerate([("swiglu", 22.5), ("mlp", 23.6)]):
+        assert has_line(theirs, place, value)
         values = scores(shown, ffn=level)
         assert has_line(ours, place, values.mean())
         sd = values.std(ddof=1)
@@ -265,16 +243,12 @@ def test_a_table_of_the_paper_stands_beside_our_means_in_its_order(tmp_path: Pat
 
 
 def test_curves_of_the_paper_are_in_units_of_its_training(tmp_path: Path) -> None:
-    factors = {"norm": ["ln", "rms"], "optim.lr": [1e-3, 1e-2]}
-    series = [{"of": {"norm": "ln"}, "points": [[3, 4.0], [15, 2.5]]}]
     mirror = {"source": "P", "metric": "validation loss", "x": "epoch", "trained": 15, "at": {"optim.lr": 1e-2}}
-    shown = case(tmp_path, factors, mirror=mirror | {"series": series})
-    table, figure = drawn("mirror", shown)
+    mirror["series"] = [{"of": {"norm": "ln"}, "points": [[3, 4.0], [15, 2.5]]}]
+    table, figure = drawn("mirror", case(tmp_path, {"norm": ["ln", "rms"], "optim.lr": [1e-3, 1e-2]}, mirror=mirror))
     assert has_line(figure.axes[0], [0.2, 1], [4.0, 2.5])
     assert figure.axes[1].lines[0].get_xdata()[-1] == 1
-    assert set(table["cell"]) == {
-        cell.id for cell in shown.study.manifest.cells if cell.levels == {"norm": "ln", "optim.lr": 1e-2}
-    }
+    assert set(table["cell"]) == {"c1"}  # ln at that rate
 
 
 @pytest.mark.parametrize(("count", "norms"), [(3, ("ln", "rms")), (4, ())])
@@ -295,18 +269,9 @@ def test_a_ladder_shows_losses_multipliers_and_their_trend(tmp_path: Path, norms
     start, end = table[(table["panel"] == "trend") & (table["label"] == "SwiGLU")].itertuples()
     slope = math.log(end.mean / start.mean) / math.log10(end.compute / start.compute)
     assert slope == pytest.approx(worths["trend"].iloc[0])
+    middle = np.log(worths.loc[worths["label"] == worths["label"].iloc[0], "multiplier"].astype(float)).mean()
+    assert math.log(start.mean * end.mean) / 2 == pytest.approx(middle)
     assert has_line(right, [start.compute, end.compute], [start.mean, end.mean])
-
-
-def test_a_ladder_that_was_judged_by_an_earlier_method_keeps_its_figure(tmp_path: Path) -> None:
-    folder = ROOT / "experiments" / "results" / "compute_ladder"
-    recorded = pandas.read_csv(folder / "ladder.csv")
-    table, _ = drawn("ladder", case_of(read_tables(folder), tmp_path))
-    assert np.allclose(
-        table.loc[table["panel"] == "multiplier", "mean"], recorded.loc[recorded["panel"] == "multiplier", "mean"]
-    )
-    assert table["compute"].max() < 1e13, "nothing beyond what was trained"
-    assert "as judged when the study was run" in table.attrs["caption"][0]
 
 
 def test_what_is_not_known_of_a_ladder_is_not_drawn(tmp_path: Path) -> None:
@@ -315,23 +280,23 @@ def test_what_is_not_known_of_a_ladder_is_not_drawn(tmp_path: Path) -> None:
     assert "not known" in [text.get_text() for text in figure.axes[1].texts]
 
 
-def with_solved(results: Path) -> Case:
-    """rope solves its task at steps 200, 240, ..., alibi at none."""
-    task = {"name": "mqar", "title": "MQAR", "kind": "classification", "token": "token", "metrics": {"accuracy": "max"}}
-    tasks = {"f0": TASK | task | {"yardsticks": {}, "train_tokens": None}}
-    shown = case(results, {"position": ["rope", "alibi"]}, seeds=range(5), score=lambda v, s: 0.5, tasks=tasks)
-    curves = shown.study.curves
-    is_solved = (curves["cell"] == "c0") & (curves["step"] >= 200 + 40 * curves["seed"])
-    curves = curves.assign(**{"val/accuracy": np.where(is_solved, 1.0, 0.3)})
-    return shown._replace(study=dataclasses.replace(shown.study, curves=curves))
+def test_a_ladder_that_was_judged_by_an_earlier_method_keeps_its_figure(tmp_path: Path) -> None:
+    folder = ROOT / "experiments" / "results" / "compute_ladder"
+    recorded = pandas.read_csv(folder / "ladder.csv").query("panel == 'multiplier'")
+    table, _ = drawn("ladder", case_of(read_tables(folder), tmp_path))
+    assert np.allclose(table.loc[table["panel"] == "multiplier", "mean"], recorded["mean"])
+    assert table["compute"].max() < 1e13, "nothing beyond what was trained"
+    assert "as judged when the study was run" in table.attrs["caption"][0]
 
 
 def test_shares_of_solved_runs_rise_over_steps(tmp_path: Path) -> None:
-    shown = with_solved(tmp_path)
+    """RoPE solves the task at steps 200, 240, …, the others at 400 with every second seed."""
+    shown = case_of(load_study(tmp_path, solved(tmp_path)), tmp_path)
     table, figure = drawn("solved", shown)
-    assert table.loc[table["cell"] == "c0", "x"].tolist() == [200, 240, 280, 320, 360]
-    assert table.loc[table["cell"] == "c1", "x"].eq(math.inf).all()
-    assert has_line(figure.axes[0], [0, 200, 240, 280, 320, 360, 800], [0, 0.2, 0.4, 0.6, 0.8, 1, 1])
+    assert table.loc[table["cell"] == "c0", "x"].tolist() == [200, 240, 280, 320, 360, 400]
+    assert table.loc[table["cell"] == "c1", "x"].tolist() == [400, math.inf] * 3
+    shares = [place / 6 for place in range(7)]
+    assert has_line(figure.axes[0], [0, 200, 240, 280, 320, 360, 400, 800], [*shares, 1])
     curves = shown.study.curves.assign(**{"val/accuracy": 100 * shown.study.curves["val/accuracy"]})
     in_percent = shown._replace(study=dataclasses.replace(shown.study, curves=curves))
     assert figures.KINDS["solved"].table(in_percent) is None

@@ -11,12 +11,10 @@ from analysed_studies import case as made
 from conftest import ROOT
 from drawn_figures import drawn, has_line
 from fake_studies import TASK, fabricate, study_of
+from shown_studies import with_lengths
 from statsmodels.stats.proportion import proportion_confint
 
-from ablate.runs.files import write_json
-from ablate.runs.folder import Run
 from ablate.runs.kept_tables import read_tables
-from ablate.runs.manifest import read_manifest
 from ablate.runs.study import Study, load_study
 from analysis import figures
 from analysis.case import Case, case_of
@@ -62,11 +60,8 @@ def test_a_best_rate_at_the_edge_is_said(tmp_path: Path, score: Any, is_edge: bo
 
 
 def test_many_lines_have_a_panel_per_width(tmp_path: Path) -> None:
-    factors = {
-        "norm": ["ln", "rms", "none"],
-        "model.dim": [32, 64, 128],
-        "optim.lr": [1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2],
-    }
+    rates = [1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2]
+    factors = {"norm": ["ln", "rms", "none"], "model.dim": [32, 64, 128], "optim.lr": rates}
     table, figure = drawn("sensitivity", case_of(study_of(factors, score=valley), tmp_path))
     assert table.groupby(["label", "facet"]).size().tolist() == [6] * 9
     assert [axis.get_title("left") for axis in figure.axes] == ["width 32", "width 64", "width 128"]
@@ -102,31 +97,27 @@ def test_width_has_a_panel_per_context(tmp_path: Path) -> None:
 
 
 def test_lengths_are_lines_with_the_training_length_marked(tmp_path: Path) -> None:
-    name = fabricate(tmp_path, {"position": ["rope", "alibi"]})
-    for run in read_manifest(tmp_path, name).runs:
-        far = 0.5 if run.path.startswith("ln-mlp-pre-rope") else 0.0
-        metrics = {f"test/loss@{n}": 2 + far * (n > 64) + 0.01 * run.seed for n in (32, 64, 128, 256)}
-        write_json(Run(tmp_path, run.path).evaluation_file, {"metrics": metrics})
-    table, figure = drawn("extrapolation", case_of(load_study(tmp_path, name), tmp_path))
-    rope = table[table["label"] == "RoPE"]
-    assert rope["x"].tolist() == [32, 64, 128, 256]
-    assert rope["mean"].tolist() == pytest.approx([2.01, 2.01, 2.51, 2.51])
-    assert (rope["high"] - rope["low"]).tolist() == pytest.approx([0.02] * 4)
+    table, figure = drawn("extrapolation", case_of(load_study(tmp_path, with_lengths(tmp_path)), tmp_path))
+    line = table[table["cell"] == "c0"]
+    assert line["x"].tolist() == [32, 64, 128]
+    assert line["mean"].tolist() == pytest.approx([2.02, 16.02, 128.02])
+    assert (line["high"] - line["low"]).tolist() == pytest.approx([2 * np.std(0.01 * np.arange(5), ddof=1)] * 3)
     axis = figure.axes[0]
-    assert has_line(axis, rope["x"], rope["mean"])
+    assert has_line(axis, line["x"], line["mean"])
     assert has_line(axis, [64, 64], [0, 1])
+    assert axis.get_yscale() == "log"
 
 
 def test_each_task_has_a_panel_with_its_own_metric(tmp_path: Path) -> None:
     """More accuracy is better, more loss is worse: at the same rates the best of one is the worst of the other."""
-    tasks = {"f0": TASK, "f1": TASK | {"title": "dates", "metrics": {"accuracy": "max", "loss": "min"}}}
-    task = lambda levels: {"stdlib": "f0", "dates": "f1"}[levels["data"]]  # noqa: E731
-    factors = {"norm": ["ln", "rms"], "optim.lr": RATES, "data": ["stdlib", "dates"]}
-    table, figure = drawn("sensitivity", made(tmp_path, factors, score=valley, tasks=tasks, task=task))
+    tasks = {"lm": TASK, "mqar": TASK | {"metrics": {"accuracy": "max", "loss": "min"}}}
+    factors = {"norm": ["ln", "rms"], "optim.lr": RATES, "data": ["lm", "mqar"]}
+    shown = made(tmp_path, factors, score=valley, tasks=tasks, task=lambda levels: levels["data"])
+    table, figure = drawn("sensitivity", shown)
     assert [axis.get_ylabel() for axis in figure.axes] == ["test loss\n(nats per byte)", "test accuracy"]
-    best = table[table["best"]].groupby("facet")["x"].agg(set).tolist()
-    assert {1e-3} in best
-    assert any(rates <= {1e-4, 1e-2} for rates in best)
+    of_loss, of_accuracy = [set(rows.loc[rows["best"], "x"]) for _, rows in table.groupby("facet", sort=False)]
+    assert of_loss == {1e-3}
+    assert of_accuracy <= {1e-4, 1e-2}
 
 
 def test_shares_solved_have_wilson_intervals_within_0_and_1(tmp_path: Path) -> None:
@@ -195,17 +186,13 @@ def test_a_diverged_run_ends_in_a_cross_and_is_in_no_mean(tmp_path: Path) -> Non
     assert "SwiGLU (1 of 3 diverged)" in set(table["label"])
 
 
-def test_a_band_of_shares_ends_where_shares_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("unit", "top"), [(1, 1), (100, 75 + 100 * 0.5**1.5)], ids=["share", "per cent"])
+def test_a_band_of_shares_ends_where_shares_end(tmp_path: Path, unit: int, top: float) -> None:
     task = TASK | {"metrics": {"accuracy": "max"}, "shares": ["accuracy"]}
     study = load_study(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"]}, range(2), tasks={"f0": task}))
-    study.curves["val/accuracy"] = study.curves["seed"].map({0: 1.0, 1: 0.5})
-    table = figures.KINDS["curves"].table(case_of(study, tmp_path))
-    assert table is not None
-    assert set(table["high"]) == {1.0}
-    study.curves["val/accuracy"] *= 100
-    table = figures.KINDS["curves"].table(case_of(study, tmp_path))
-    assert table is not None
-    assert table["high"].min() > 100, "in per cent"
+    study.curves["val/accuracy"] = unit * study.curves["seed"].map({0: 1.0, 1: 0.5})
+    table, _ = drawn("curves", case_of(study, tmp_path))
+    assert table["high"].unique() == pytest.approx([top])
 
 
 def test_curves_of_several_strata_have_a_panel_each_with_one_encoding_per_variant(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pandas
 import pytest
 import yaml
-from fake_studies import fabricate, plain_score
+from analysed_studies import refused_line
+from fake_studies import fabricate
 from other_runs import analysed, refused
 
 from ablate import evidence
@@ -76,21 +77,22 @@ def test_a_native_study_with_claims_and_margin_reads_back_equal(tmp_path, factor
     name = fabricate(tmp_path, factors, design=design, seeds=range(6), every=200, **more)
     native = judged_as(load_study(tmp_path, name), claims, 0.03)
     words = described(tmp_path, design=design, margin=0.03, claims=claims)
-    within = ",".join(name for name in factors if name not in native.manifest.reference)
+    if "optim.lr" in factors:
+        words += ["--within", "optim.lr"]
     file = tmp_path / "runs.csv"
     if more or design == "cumulative":
         with_steps(native, file)
     else:
         write_csv(runs_csv(native), file)
-    foreign = analysed(file, *words, *(["--within", within] if within else []))
-    ours = evidence.effects(native)
-    theirs = evidence.effects(foreign)
-    pandas.testing.assert_frame_equal(ours[NUMBERS], theirs[NUMBERS], check_exact=True)
-    ours = evidence.claims(native)
+    foreign = analysed(file, *words)
+    assert foreign.manifest.design == design
+    pandas.testing.assert_frame_equal(
+        evidence.effects(native)[NUMBERS], evidence.effects(foreign)[NUMBERS], check_exact=True
+    )
     theirs = evidence.claims(foreign)
     columns = ["name", "verdict", "mean", "low", "high", "p"]
-    pandas.testing.assert_frame_equal(ours[columns], theirs[columns], check_exact=True)
-    assert not theirs["registered"].any() and foreign.manifest.design == design
+    pandas.testing.assert_frame_equal(evidence.claims(native)[columns], theirs[columns], check_exact=True)
+    assert not theirs["registered"].any()
     if design == "cumulative":
         kinds = [set(figures.tables(case_of(study, tmp_path))) for study in (native, foreign)]
         assert kinds[0] == kinds[1] >= {"claims", "waterfall"}
@@ -101,20 +103,14 @@ def test_a_margin_makes_verdicts_that_say_what_they_rest_on(tmp_path: Path) -> N
     file = write_csv(runs_csv(native), tmp_path / "runs.csv")
     assert not set(evidence.effects(analysed(file))["verdict"]) & {"negligible", "equivalent"}
     study = analysed(file, *described(tmp_path, margin=0.2, claims={"gated": CLAIMS["gated"]}))
-    found = evidence.effects(study)
-    family = found[found["family"]]
+    effects = evidence.effects(study)
+    family = effects[effects["family"]]
     assert set(family["verdict"]) == {"negligible", "equivalent"}
-    assert set(found.loc[~found["family"], "verdict"]) == {"estimate only"}
     assert family["note"].str.contains("by a margin written after results").all()
+    assert set(effects.loc[~effects["family"], "verdict"]) == {"estimate only"}
     told = "margin: ±0.2, post hoc: nothing tells that it was written before the results"
     assert evidence.margin_line(study) == told
-    (sentence,) = evidence.claims(study)["sentence"]
-    assert sentence.startswith("gated (post hoc): estimate only.")
-    assert "false passes" not in sentence, "a number that no valid rule can fail says nothing of a claim"
-
-
-def run(folder: Path, *options: str) -> int:
-    return main([*options, "--results-dir", str(folder / "results")])
+    assert evidence.claims(study)["sentence"].item().startswith("gated (post hoc): estimate only.")
 
 
 ROWS = [f"{norm},{ffn},{lr},{seed},{2 + i / 9 + seed * (i + 1) / 100},{0.9 - (i + 1) * (9 + seed) / 200},{i + seed / 7}"
@@ -136,31 +132,31 @@ def test_the_command_line_from_end_to_end(tmp_path: Path, runs: Path, capsys: py
         "study: gated\nquestion: Does <no> help?\nreference: {norm: rms, ffn: no}\nmargin: 1\nclaims:\n"
         "  gated: {less: [{ffn: no}, {ffn: mlp}], metric: test/acc, at: {optim.lr: 3.0e-05}}\n"
     )
-    folder = tmp_path / "results" / "figures" / "gated"
-    folder.mkdir(parents=True)
+    folder = tmp_path / "out"
+    folder.mkdir()
     (folder / "figures.yaml").write_text("subset: {figures: [claims]}")  # all of them take a while
-    assert run(tmp_path, "--runs", str(runs), "--study", str(study)) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith("gated (post hoc): estimate only. ") and "at optim.lr=3e-05" in said[0]
-    assert any("reference norm=rms, ffn=no" in line for line in said)
-    assert any("margin: ±1, post hoc" in line for line in said) and str(folder) in said[-1]
+    options = ["--runs", str(runs), "--study", str(study)]
+    assert main([*options, "--to", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("gated (post hoc): estimate only. ")
+    assert "at optim.lr=3e-05" in said
+    assert "reference norm=rms, ffn=no" in said
+    assert "margin: ±1, post hoc" in said
     assert "Does &lt;no&gt; help?" in (folder / "report.html").read_text()
-    typed = (folder / "report.md").read_text()
-    assert "Does" in typed and (folder / "claims.pdf").exists() and (folder / "claims.csv").exists()
-    assert f"--study {shlex.quote(str(study))}" in typed
-    assert main(["verify", str(folder / "claims.png"), "--runs", str(runs), "--study", str(study)]) == 0
+    assert f"--study {shlex.quote(str(study))}" in (folder / "report.md").read_text()
+    assert (folder / "claims.csv").exists()
+    assert main(["verify", str(folder / "claims.png"), *options]) == 0
     assert main(["verify", str(folder / "claims.png"), "--runs", str(runs)]) != 0
 
 
 def test_runs_of_other_programs_do_not_take_the_place_of_a_study(tmp_path, runs, capsys):
-    own = fabricate(tmp_path / "results", GRID, range(3), plain_score)
-    (tmp_path / "study.yaml").write_text(f"study: {own}")
-    options = ["--runs", str(runs), "--study", str(tmp_path / "study.yaml")]
+    results = tmp_path / "results"
+    name = fabricate(results, GRID)
+    options = ["--runs", str(runs), *described(tmp_path, study=name), "--results-dir", str(results)]
     for command in ([], ["export"]):
-        assert run(tmp_path, *command, *options) == 2
-        assert f"{own} is for the study {own} itself, not for runs of" in capsys.readouterr().err
-    assert not (tmp_path / "results" / "figures").exists()
-    assert run(tmp_path, "export", *options, "--to", str(tmp_path / "out")) == 0
+        assert f"{name} is for the study {name} itself, not for runs of" in refused_line(capsys, *command, *options)
+    assert not (results / "figures").exists()
+    assert main(["export", *options, "--to", str(tmp_path / "out")]) == 0
 
 
 def test_the_command_line_wins_over_the_file(tmp_path: Path, runs: Path) -> None:
@@ -178,24 +174,18 @@ def test_designs_of_runs_in_any_order(tmp_path: Path, design: str) -> None:
     native = load_study(tmp_path, fabricate(tmp_path, GRID, design=design, seeds=range(4)))
     rows = native.runs[[*GRID, "seed", "test/loss"]].sample(frac=1, random_state=1)
     file = write_csv(rows, tmp_path / "shuffled.csv")
-    words = described(tmp_path, design=design, **({"factors": GRID} if design == "cumulative" else {}))
-    study = analysed(file, *words)
+    order = {"factors": GRID} if design == "cumulative" else {}
+    study = analysed(file, *described(tmp_path, design=design, **order))
     assert study.manifest.reference == native.manifest.reference
-    ours = evidence.effects(native).set_index(["factor", "level"])["mean"]
+    ours = evidence.effects(native).query("factor != ''").set_index(["factor", "level"])["mean"]
     theirs = evidence.effects(study).set_index(["factor", "level"])["mean"]
-    shared = [key for key in ours.index if key[0]]
-    pandas.testing.assert_series_equal(ours[shared], theirs[shared])
+    pandas.testing.assert_series_equal(ours, theirs[ours.index])
 
-
-BOMB = "claims: {a: &a0 [x], "
-BOMB += ", ".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)) + "}"
 
 REST = "norm: [ln, rms], optim.lr: [0.001, 3e-5]"
 KEYS = "the keys for runs of other programs are study, question, factors, reference, design, margin, claims"
 LEVELS = "factors.ffn: write each level of the runs once; they are mlp and no"
 MISTAKES: list[tuple[str, str]] = [
-    ("a: [b", "study.yaml is not readable as YAML (expected ',' or ']'"),
-    (BOMB, "more than a file can hold"),
     ("seeds: 5", f"study.yaml: Object contains unknown field `seeds`; {KEYS}"),
     ("design: ladder", "Invalid enum value 'ladder' - at `$.design`"),
     ("design: cumulative", "form no cumulative: "),
@@ -203,8 +193,6 @@ MISTAKES: list[tuple[str, str]] = [
     ("reference: {nrm: ln}", "nrm is no factor of these runs; the factors are norm, ffn"),
     ("reference: {norm: bn}", "reference: norm=bn: there is no such level; there are ln and rms"),
     ("margin: 2 %", "margin: 2 % is not a number above 0 in the metric's unit"),
-    ("margin: nan", "margin: nan is not a number above 0"),
-    ("claims: [1]", "claims: must be a mapping; write claims: {NAME: {less: [SIDE, SIDE]}}"),
     ("claims: {a: {less: [{ffn: glu}, {ffn: mlp}]}}", "claims.a: less: ffn has no level glu; there are mlp, no"),
     ("claims: {a: {less: [{ffn: no}, {ffn: mlp}], metric: quality}}", "metric: there is no quality, or its"),
     ("claims: {a: {equivalent: [{ffn: no}, {ffn: mlp}], margin: 3 %}}", "claims.a: margin: 3 % is a share of training"),

@@ -1,14 +1,12 @@
 """Statistics beyond effects over seeds, each against an independent computation."""
 
-import itertools
 import math
 
 import numpy as np
 import pytest
-from fake_studies import TASK, fabricate
+from fake_studies import TASK, study_of
 from scipy import stats as scipy_stats
 
-from ablate.runs.study import load_study
 from analysis import stats
 from analysis.case import case_of
 from analysis.writing.tables import further_table
@@ -31,59 +29,60 @@ def scaled(task: str, score: float) -> float:
     return 1 - score / chance
 
 
-def several(tmp_path, tasks: list[str], n: int = 5):
-    given = {name: TASKS[name] for name in tasks}
-    factors, of_task = {"ffn": ["mlp", "swiglu"], "data": tasks}, lambda levels: levels["data"]
-    name = fabricate(tmp_path, factors, range(n), task_score, task=of_task, batches=of_task, tasks=given, every=400)
-    return load_study(tmp_path, name)
+def several(tasks: list[str], n: int = 5):
+    of_task = lambda levels: levels["data"]  # noqa: E731
+    facts = {name: TASKS[name] for name in tasks}
+    factors = {"ffn": ["mlp", "swiglu"], "data": tasks}
+    return study_of(factors, range(n), task_score, task=of_task, batches=of_task, tasks=facts)
 
 
-def test_a_guess_is_what_the_metric_says_it_is(tmp_path):
+def test_nothing_is_exactly_right_by_chance(tmp_path):
     shares = {"metrics": {"exact": "max", "accuracy": "max"}, "shares": ["exact", "accuracy"]}
     tasks = {"lm": TASK, "copy": TASK | COPY | shares}
-    factors, of_task = {"ffn": ["mlp", "swiglu"], "data": ["lm", "copy"]}, lambda levels: levels["data"]
-    name = fabricate(tmp_path, factors, range(5), task_score, task=of_task, batches=of_task, tasks=tasks, every=400)
-    manifest = load_study(tmp_path, name).manifest
-    lm, copy = (next(cell for cell in manifest.cells if cell.task == task) for task in tasks)
-    assert stats.multi_task.scale(manifest, copy) == (1.0, 0.0), "nothing is exactly right by chance"
-    slope, offset = stats.multi_task.scale(manifest, lm)
-    assert np.isclose(slope * 5.5452 + offset, 0, atol=1e-4) and np.isclose(offset, 1)
+    of_task = lambda levels: levels["data"]  # noqa: E731
+    manifest = study_of({"ffn": ["mlp"], "data": ["lm", "copy"]}, task=of_task, tasks=tasks).manifest
+    scales = [stats.multi_task.scale(manifest, cell) for cell in manifest.cells]
+    assert scales == [pytest.approx((-1 / 5.5452, 1)), (1, 0)]
 
 
-def test_an_effect_that_depends_on_the_task_is_found_as_welch_finds_it(tmp_path):
-    study = several(tmp_path, ["lm", "copy"])
-    table = stats.interactions(stats.crossed(study))
-    ends = {
-        (task, ffn): np.array([scaled(task, task_score({"data": task, "ffn": ffn}, s)) for s in range(5)])
-        for task, ffn in itertools.product(("lm", "copy"), ("mlp", "swiglu"))
-    }
-    gains = {task: ends[task, "swiglu"] - ends[task, "mlp"] for task in ("lm", "copy")}
+def test_an_effect_that_depends_on_the_task_is_found_as_welch_finds_it():
+    gains = {}
+    for task in ("lm", "copy"):
+        ends = {}
+        for ffn in ("mlp", "swiglu"):
+            ends[ffn] = np.array([scaled(task, task_score({"data": task, "ffn": ffn}, seed)) for seed in range(5)])
+        gains[task] = ends["swiglu"] - ends["mlp"]
     expected = scipy_stats.ttest_ind(gains["copy"], gains["lm"], equal_var=False)
-    row = table.set_index("task").loc["copy"]
-    assert row["mean"] == pytest.approx(np.mean(gains["copy"]) - np.mean(gains["lm"]))
+    row = stats.interactions(stats.crossed(several(["lm", "copy"]))).set_index("task").loc["copy"]
+    assert row["gain"] == pytest.approx(gains["copy"].mean())
+    assert row["mean"] == pytest.approx(gains["copy"].mean() - gains["lm"].mean())
     assert (row["low"], row["high"]) == pytest.approx(tuple(expected.confidence_interval(1 - 0.05 / 2)))
-    assert row["p"] == pytest.approx(expected.pvalue) and row["gain"] == pytest.approx(np.mean(gains["copy"]))
-    assert row["p_bonferroni"] == pytest.approx(2 * expected.pvalue)
+    assert (row["p"], row["p_bonferroni"]) == pytest.approx((expected.pvalue, 2 * expected.pvalue))
 
 
-def test_below_five_seeds_tasks_have_no_interval_and_unequal_divergence_no_gain(tmp_path):
-    for n in (3, 4):
-        few = stats.interactions(stats.crossed(several(tmp_path / f"few{n}", ["lm", "copy"], n)))
-        assert few[["p", "p_bonferroni", "low", "high"]].isna().all(axis=None) and few["mean"].notna().all()
-        shown = further_table("tasks", few)
-        assert not any("[" in text for row in shown.rows.to_numpy() for text in row)
-        assert "none below 5 seeds" in shown.notes[0]
-    study = several(tmp_path, ["lm", "copy", "recall"])
-    cell = next(each.id for each in study.manifest.cells if list(each.levels.values()) == ["swiglu", "copy"])
-    study.runs.loc[(study.runs["cell"] == cell) & (study.runs["seed"] < 3), "status"] = "diverged"
+@pytest.mark.parametrize("n", [3, 4])
+def test_below_five_seeds_tasks_have_no_interval(n):
+    few = stats.interactions(stats.crossed(several(["lm", "copy"], n)))
+    assert few[["p", "p_bonferroni", "low", "high"]].isna().all(axis=None)
+    assert few["mean"].notna().all()
+    table = further_table("tasks", few)
+    assert not table.rows.map(lambda text: "[" in text).any(axis=None)
+    assert "none below 5 seeds" in table.notes[0]
+
+
+def test_where_runs_diverged_unequally_there_is_no_gain():
+    study = several(["lm", "copy", "recall"])
+    is_lost = (study.runs["ffn"] == "swiglu") & (study.runs["data"] == "copy") & (study.runs["seed"] < 3)
+    study.runs.loc[is_lost, "status"] = "diverged"
     lost = stats.interactions(stats.crossed(study)).set_index("task")
-    assert lost[["mean", "low", "p"]].isna().all(axis=None) and lost["gain"].isna().to_dict()["copy"]
+    assert lost[["mean", "low", "p"]].isna().all(axis=None)
+    assert math.isnan(lost.loc["copy", "gain"])
     ranks = stats.ranks(stats.crossed(study)).set_index("variant")
     assert list(ranks.loc["swiglu", ["lm", "copy", "recall"]]) == [1, 2, 1], "its two best runs are not its rank"
 
 
 def test_ranks_are_by_mean_score_on_every_task(tmp_path):
-    case = case_of(several(tmp_path, ["lm", "copy", "recall"], 4), tmp_path)
+    case = case_of(several(["lm", "copy", "recall"], 4), tmp_path)
     ranks = case.further["ranks"]
     assert list(ranks["variant"]) == ["SwiGLU", "ReLU MLP"]
     assert list(ranks["mean_rank"]) == [1, 2]

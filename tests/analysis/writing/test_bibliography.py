@@ -57,8 +57,9 @@ def test_what_tex_would_run_is_escaped_and_what_it_only_sets_stays_as_it_is() ->
         fields = {"title": text, "author": "Doe", "ENTRYTYPE": "misc"}
         return bibliography(a_manifest(papers={"norm=own": {"doe2024": fields}}))
 
-    for text in (r"\input{/etc/passwd}", "a } b", "a { b", "50 % off", "$x$", r"\write18{x}", "a_b & c"):
-        assert text not in titled(text) and read(titled(text))["doe2024"]["author"] == "Doe"
+    for text in (r"\input{/etc/passwd}", "a } b", "50 % off", "$x$", r"\write18{x}", "a_b & c"):
+        assert text not in titled(text)
+        assert read(titled(text))["doe2024"]["author"] == "Doe"
     for text in (r"{LayerNorm} in Z\'urich", r"A \& B", "Grégoire"):
         assert f"title = {{{text}}}" in titled(text)
 
@@ -72,12 +73,15 @@ def test_papers_that_would_be_named_alike_have_letters() -> None:
     }
 
 
-def test_the_manifest_has_the_entries_of_all_parts_and_of_variants_of_the_users(plan, tmp_path):
-    manifest = plan("norm=ln,rms").manifest
-    assert list(manifest.papers["norm=ln"]) == ["ba2016layer"]
-    assert manifest.papers["norm=rms"]["zhang2019root"]["year"] == "2019"
-    assert "optim=adamw" in manifest.papers
-    assert "norm=bn" not in manifest.papers and "data=text" not in manifest.papers
+def test_the_manifest_has_the_entries_of_all_parts(plan):
+    cited = plan("norm=ln,rms").manifest.papers
+    assert list(cited["norm=ln"]) == ["ba2016layer"]
+    assert cited["norm=rms"]["zhang2019root"]["year"] == "2019"
+    assert "optim=adamw" in cited
+    assert not {"norm=bn", "data=text"} & cited.keys()
+
+
+def test_variants_of_the_users_cite_their_own_papers_bib(tmp_path):
     (tmp_path / "norm").mkdir()
     file = tmp_path / "norm" / "own.yaml"
     file.write_text("# Own norm.\n# cite: doe2024norm, ba2016layer\n_target_: mine.Norm\n")
@@ -87,5 +91,3 @@ def test_the_manifest_has_the_entries_of_all_parts_and_of_variants_of_the_users(
     (tmp_path / "papers.bib").write_text("@misc{doe2024norm,\n  author = {Doe, Jane},\n  year = {2024}\n}\n")
     entries.cache_clear()
     assert list(papers(own, read_groups(str(tmp_path)))["norm=own"]) == ["doe2024norm", "ba2016layer"]
-    file.write_text("# Own norm.\n_target_: mine.Norm\n")
-    assert papers(own, read_groups(str(tmp_path))) == {}

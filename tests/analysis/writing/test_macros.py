@@ -31,24 +31,20 @@ def commands(found: Case) -> dict[str, str]:
     return texts
 
 
-STUDIES: list[dict[str, Any]] = [
-    {"seeds": range(6)},
-    {"design": "cumulative", "seeds": range(5)},
-    {"factors": {"norm": ["ln", "rms"], "optim.lr": [0.001, 0.003, 1e-5]}, "seeds": range(3)},
-    {"factors": {"model.layers+model.dim": ["2+64", "-4+128"], "ffn": ["mlp", "relu2"]}, "design": "one_at_a_time"},
-    {"factors": {"ffn": ["mlp", "a-b", "a_b", "a b"]}},
-]
-
-
-@pytest.mark.parametrize("options", STUDIES, ids=[*map(str, range(len(STUDIES)))])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"design": "cumulative", "seeds": range(5)},
+        {"factors": {"model.layers+model.dim": ["2+64", "-4+128"], "ffn": ["mlp", "relu2"]}, "design": "one_at_a_time"},
+        {"factors": {"ffn": ["mlp", "a-b", "a_b", "a b"], "optim.lr": [0.001, 0.003, 1e-5]}},
+    ],
+)
 def test_every_effect_and_cell_has_its_numbers(tmp_path: Path, options: dict[str, Any]) -> None:
     found = case(tmp_path, **options)
-    texts = commands(found)
-    deltas = [name.removesuffix("Delta") for name in texts if name.endswith("Delta")]
-    means = [name for name in texts if name.startswith("ablCell") and name.endswith("Mean")]
-    assert len(deltas) == len(found.effects) and len(means) == len(found.cells)
-    for stem in deltas:
-        assert {f"{stem}{field}" for field in ("Low", "High", "P", "N", "Sd", "Verdict")} <= texts.keys()
+    names = commands(found).keys()
+    assert len([name for name in names if re.fullmatch("ablCell.*Mean", name)]) == len(found.cells)
+    for field in ("Delta", "Low", "High", "P", "Verdict"):
+        assert len([name for name in names if name.endswith(field)]) == len(found.effects)
 
 
 def test_what_is_withheld_has_no_number(tmp_path: Path) -> None:
@@ -81,6 +77,5 @@ def test_p_are_the_corrected_ones_of_the_tables(tmp_path: Path) -> None:
     claims = {"less": entry({"less": sides}), "greater": entry({"greater": sides})}
     found = case(tmp_path, seeds=range(5), claims=claims, effects={"value": "all", "registered": True})
     corrected = [*found.effects["p_bonferroni"], *found.claims["p_holm"]]
-    texts = commands(found)
-    shown = [texts[name.removesuffix("Delta") + "P"] for name in texts if name.endswith("Delta")]
+    shown = [text for name, text in commands(found).items() if name.endswith("P")]
     assert shown == [unboxed(macros.either_mode(formatting.p_text(p))) for p in corrected]

@@ -52,14 +52,11 @@ def test_effects_confounds_and_curves_are_on_the_first_screens(browser, tmp_path
     factors = {"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "swiglu", "geglu"]}
     file = written(tmp_path, fabricate(tmp_path, factors, range(5), design="one_at_a_time"), also="bias true → false")
     resize(browser, width, height)
-    try:
-        open_page(browser, file)
-        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-        assert browser.execute_script(BOTTOM, "curves-plot") <= screens * height
-        assert browser.execute_script(SCROLLS) == 0, "no table is wider than its place"
-        assert "also differs in" in browser.find_element("id", "results").get_attribute("textContent")
-    finally:
-        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    open_page(browser, file)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    assert browser.execute_script(BOTTOM, "curves-plot") <= screens * height
+    assert browser.execute_script(SCROLLS) == 0, "no table is wider than its place"
+    assert "also differs in" in browser.find_element("id", "results").get_attribute("textContent")
 
 
 @pytest.mark.parametrize("width", [360, 1600])
@@ -67,11 +64,8 @@ def test_nothing_leaves_the_page_at_any_width(browser: Any, tmp_path: Path, widt
     factors = {"norm": ["ln", "a_norm_with_a_very_long_name_" * 4], "optim.lr": [1e-3, 3e-3]}
     file = written(tmp_path, fabricate(tmp_path, factors, command="python -m ablate " + "x" * 400))
     resize(browser, width)
-    try:
-        open_page(browser, file)
-        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-    finally:
-        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    open_page(browser, file)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
 
 
 EVIL = [
