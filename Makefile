@@ -7,7 +7,7 @@ PIP = --quiet --disable-pip-version-check --no-compile
 # Or each of the hundred processes that tests start would compile all of our modules anew, where this is set.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: sweep studies test test-all check mutants catalogue figures pictures records gpu gpu-pack clean
+.PHONY: sweep studies test test-all check mutants catalogue figures pictures docs docs-links records gpu gpu-pack clean
 
 sweep: $(VENV)/.ready
 	$(BIN)/python -m ablate -m norm=ln,rms ffn=mlp,swiglu
@@ -59,7 +59,7 @@ endef
 CLUSTERS = slurm-wlm munge slurmdbd mariadb-server-core mariadb-client-core bindfs
 
 $(VENV)/.all: $(VENV)/.ready
-	$(BIN)/python -m pip install $(PIP) -c constraints.txt -e '.[test,browser,notebook,wheel]'
+	$(BIN)/python -m pip install $(PIP) -c constraints.txt -e '.[test,browser,notebook,wheel,docs]'
 	$(BIN)/python -m pip install $(PIP) -c constraints.txt -e '.[joblib,slurm,ray]' || \
 		echo "the tests of launchers will skip: there is no joblib, submitit or Ray for this Python"
 	$(BIN)/python -m pip install $(PIP) -c constraints.txt -e '.[fla]' || \
@@ -79,6 +79,18 @@ figures: $(VENV)/.ready
 # Every picture of README.md and docs/, from docs/example; report.png needs a browser, live.svg a minute of training.
 pictures: $(VENV)/.ready
 	$(BIN)/python tools/pictures.py
+
+# The site, build/docs/html: docs/, the findings and the docstrings. A broken link, anchor or picture is an error.
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -q -W --keep-going -c docs/site -d build/docs/doctrees . build/docs/html
+
+# Whether the addresses answer that the pages link to.
+docs-links: $(VENV)/.docs
+	$(BIN)/python -m sphinx -q -b linkcheck -c docs/site -d build/docs/doctrees . build/docs/links
+
+$(VENV)/.docs: $(VENV)/.ready
+	$(BIN)/python -m pip install $(PIP) -c constraints.txt -e '.[docs]'
+	touch $@
 
 # What tests/test_recorded.py and tests/test_recorded_commands.py compare with, written anew where numbers or
 # configurations are meant to change.

@@ -76,6 +76,28 @@ def anchors(page: Path) -> Iterator[str]:
         yield re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
+def test_the_navigation_of_the_site_has_every_page_of_the_documentation() -> None:
+    navigation = ROOT / "docs" / "site" / "navigation.md"
+    linked: set[Path] = set()
+    for name in re.findall(r"(?:^|<)/([^>\s]+)", navigation.read_text(encoding="utf-8"), re.MULTILINE):
+        pages = set(ROOT.glob(f"{name}.md"))
+        assert pages, f"docs/site/navigation.md names {name}, which does not exist"
+        linked |= pages
+    written = {*(ROOT / "docs").rglob("*.md"), *(ROOT / "experiments").glob("*.md")}
+    missing = [str(page.relative_to(ROOT)) for page in written - linked - {navigation}]
+    assert not missing, f"write {', '.join(missing)} in docs/site/navigation.md"
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
+    for name in ("sphinx", "myst_parser", "furo"):
+        pytest.importorskip(name, reason=f"{name} is not installed: make docs")
+    options = ["-q", "-W", "--keep-going", "-c", str(ROOT / "docs" / "site"), "-d", str(tmp_path / "doctrees")]
+    done = run_fresh("sphinx", *options, str(ROOT), str(tmp_path / "html"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "html" / "docs" / "keys.html").is_file()
+
+
 def test_the_study_file_that_is_shown_is_the_one_on_disk() -> None:
     file = (ROOT / "experiments" / "glu_variants.yaml").read_text(encoding="utf-8")
     assert file in (ROOT / "docs" / "how-to" / "designs.md").read_text(encoding="utf-8")
@@ -181,6 +203,19 @@ def test_the_figure_of_the_how_to_page_draws(tmp_path: Path) -> None:
     assert scope["KIND"].table(case_of(load_study(tmp_path, missing), tmp_path)) is None
     table.attrs["title"] = "ranges"
     scope["KIND"].draw(table, page_of(study.manifest, Edits())).savefig(tmp_path / "ranges.pdf")
+
+
+@pytest.mark.slow
+def test_the_code_of_the_page_on_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "train.py").write_text("import sys; print('val/loss:', 2 + int(sys.argv[2][-1]))", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    scope: dict[str, Any] = {}
+    exec("\n".join(code("../from-python.md", "python")), scope)
+    assert scope["page"].is_file()
+    assert str(scope["plan"]).startswith("2 configurations × 3 seeds = 6 runs")
+    tokens = torch.zeros(1, 5, dtype=torch.long)
+    assert scope["trained"](tokens).shape == scope["untrained"](tokens).shape
+    assert scope["study"].runs["val/loss"].notna().sum() == 6
 
 
 @pytest.mark.slow

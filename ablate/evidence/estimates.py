@@ -118,8 +118,8 @@ def interval(estimate: Estimate, alpha: float) -> tuple[float, float]:
 def p_value(estimate: Estimate) -> float:
     """Two-sided p of "the mean is zero"; NaN below two seeds and without any spread.
 
-    2·P(t_df > |mean| / error); of plainly skewed differences the sign test's; of shares of solved runs an exact test's,
-    else the smallest level at which the exact interval excludes zero.
+    2·P(t_df > abs(mean) / error); of plainly skewed differences the sign test's; of shares of solved runs an exact
+    test's, else the smallest level at which the exact interval excludes zero.
     """
     if estimate.n < 2:
         return math.nan

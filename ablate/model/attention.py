@@ -191,7 +191,7 @@ class Window(GQA):
 
 
 class Chunked(GQA):
-    """Attention within chunks: query t sees the positions s with ⌊s / `chunk`⌋ = ⌊t / `chunk`⌋, causal ones up to its
+    """Attention within chunks: query t sees the positions s with ⌊s / chunk⌋ = ⌊t / chunk⌋, causal ones up to its
     own (Llama 4 2025).  Cross-attention has no chunks."""
 
 

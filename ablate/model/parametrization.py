@@ -33,12 +33,12 @@ class MuP(Parametrization):
 
     With m the ratio of a width to the base model's, everything is as at the base width, except:
 
-    hidden matrices   initialised with σ / √m, Adam's rate / m, with m of their input; SGD's rate · m of their output
-                      / m of their input
-    tables, vectors   initialised as at the base width; SGD's rate · m
-    the head          initialised as at the base width, its input divided by m; SGD's rate · m
-    scores            √d₀ / d instead of 1 / √d, with d features per head, and d₀ in the base model: `base_head_dim`, or
-                      its width divided by the number of heads
+    - hidden matrices: initialised with σ / √m, Adam's rate / m, with m of their input; SGD's rate · m of their output
+      / m of their input
+    - tables and vectors: initialised as at the base width; SGD's rate · m
+    - the head: initialised as at the base width, its input divided by m; SGD's rate · m
+    - scores: √d₀ / d instead of 1 / √d, with d features per head, and d₀ in the base model: `base_head_dim`, or its
+      width divided by the number of heads
 
     The weight decay of a step, rate · λ, is the same at all widths.
     """

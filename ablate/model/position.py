@@ -93,7 +93,7 @@ class OverLayers(Position):
 
 
 class Temperature(Position):
-    """No position encoding, but query t's scores × 1 + `share` · ln(1 + ⌊(t + 1) / `span`⌋) (Llama 4 2025; after
+    """No position encoding, but query t's scores × 1 + share · ln(1 + ⌊(t + 1) / span⌋) (Llama 4 2025; after
     Nakanishi 2025, arXiv 2501.19399): over many keys a softmax would become flat."""
 
     def __init__(self, share: float, span: int):
@@ -140,7 +140,7 @@ class Learned(Position):
 
 
 class ALiBi(Position):
-    """scores − m_h · |t − s|, slopes m_h = 2^(−8h/H) for heads h = 1 … H (Press 2021, arXiv 2108.12409).
+    """scores − m_h · abs(t − s), slopes m_h = 2^(−8h/H) for heads h = 1 … H (Press 2021, arXiv 2108.12409).
 
     If H is not a power of two, the slopes are those of the next lower one, followed by every second one of the next
     higher, as in the paper's code.  Without causality the distance counts in both directions.
@@ -205,10 +205,10 @@ class RoPE(Position):
 
     `scaling` is for sequences s > 1 times as long as the training context; it does not affect shorter ones:
 
-    linear  all angles / s (Chen 2023, arXiv 2306.15595)
-    ntk     base · s^(D/(D−2)): the slowest pair turns as with `linear`, the fastest as before (Peng 2023, 2309.00071)
-    yarn    angles / s of pairs that turn less than once in the training context, unchanged angles of those that turn
-            more than 32 times, interpolated between; all scores × (0.1 · ln s + 1)² (Peng 2023)
+    - `linear`: all angles / s (Chen 2023, arXiv 2306.15595)
+    - `ntk`: base · s^(D/(D−2)): the slowest pair turns as with `linear`, the fastest as before (Peng 2023, 2309.00071)
+    - `yarn`: angles / s of pairs that turn less than once in the training context, unchanged angles of those that turn
+      more than 32 times, interpolated between; all scores × (0.1 · ln s + 1)² (Peng 2023)
 
     With `local_base`, layers with a window use that base, which scaling does not change (Gemma 3, arXiv 2503.19786).
     """

@@ -165,9 +165,9 @@ def load(path: str | Path, user: Iterable[str] = ()) -> LoadedRun | Study:
 def words_of(words: Sequence[str], keys: Mapping[str, object]) -> list[str]:
     """Words unchanged, and keyword arguments as KEY=VALUE.
 
-    A list sweeps, as commas do: norm=["ln", "rms"] is norm=ln,rms; for a key of the whole study it is the value:
-    seeds=[3, 7].  A tuple is a list as a single value: **{"optim.betas": (0.9, 0.95)}.  Values are strings, numbers,
-    booleans, None, paths, and lists and mappings of these.  Raises PlanError with all invalid ones.
+    A list sweeps, as commas do: `norm=["ln", "rms"]` is `norm=ln,rms`; for a key of the whole study it is the value:
+    `seeds=[3, 7]`.  A tuple is a list as a single value: `**{"optim.betas": (0.9, 0.95)}`.  Values are strings,
+    numbers, booleans, None, paths, and lists and mappings of these.  Raises PlanError with all invalid ones.
     """
     problems = []
     texts = []

@@ -28,23 +28,19 @@ if TYPE_CHECKING:
 class Study:
     """A study as tidy tables.
 
-    runs    one row per planned run: cell, label, seed, one column per factor, status (done, diverged, failed, or
-            missing: not ended), params, flops_per_token, batches (cells with equal values saw equal batches), path,
-            error, facts about the run (steps, seconds, device, torch, ended, commit, dirty), and the metrics of the
-            last step (`test/loss`, ...; NaN unless the run is done) with those added later (`test/loss@128`); in a
-            timed study also `train/step_seconds` and `train/tokens_per_second`
-    curves  one row per logged step: cell, label, seed, path, one column per factor (`step_variant` for the factor
-            `step`), and what was logged (step, tokens, `val/loss`, ...)
-    notes   what was found damaged or missing, a sentence each
-    beside  the accompanying studies by role (`exchange`), with their runs only
-
-    documents  one row per held-out document, one column per finished run (cell, seed): mean test losses
-
-    results    the folder that holds its runs; None for a study read from elsewhere
-
-    verdicts   how claims were judged when its tables were written, by name; empty for a study with runs
-
-    figures    the contents of figures that were drawn then and cannot be computed any more, by name
+    - `runs`: one row per planned run: cell, label, seed, one column per factor, status (done, diverged, failed, or
+      missing: not ended), params, flops_per_token, batches (cells with equal values saw equal batches), path, error,
+      facts about the run (steps, seconds, device, torch, ended, commit, dirty), and the metrics of the last step
+      (`test/loss`, ...; NaN unless the run is done) with those added later (`test/loss@128`); in a timed study also
+      `train/step_seconds` and `train/tokens_per_second`
+    - `curves`: one row per logged step: cell, label, seed, path, one column per factor (`step_variant` for the factor
+      `step`), and what was logged (step, tokens, `val/loss`, ...)
+    - `notes`: what was found damaged or missing, a sentence each
+    - `beside`: the accompanying studies by role (`exchange`), with their runs only
+    - `documents`: one row per held-out document, one column per finished run (cell, seed): mean test losses
+    - `results`: the folder that holds its runs; None for a study read from elsewhere
+    - `verdicts`: how claims were judged when its tables were written, by name; empty for a study with runs
+    - `figures`: the contents of figures that were drawn then and cannot be computed any more, by name
     """
 
     manifest: Manifest
