@@ -484,7 +484,9 @@ def weights_problem(claim: Claim, cells: Sequence[Leveled]) -> str | None:
     if RUNG in cells[0].levels and not any(RUNG in side for side in (claim.at, *claim.sides)):
         return f"would mix all rungs, and three learning rates of one; write at: {{{RUNG}: 4}}, say"
     if claim.multiplier:
-        is_reference = {cell.id: cell.reference for cell in cells}
-        if [[is_reference[cell] for cell in side] for side in weights] != [[False], [True]]:
+        references = {cell.id for cell in cells if cell.reference}
+        change, reference = weights
+        is_one_change = len(change) == 1 and not references & set(change)
+        if not is_one_change or len(reference) != 1 or not references.issuperset(reference):
             return "multiplier: side one must be one change, and side two its reference"
     return None

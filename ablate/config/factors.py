@@ -331,7 +331,8 @@ def level_of(cell: Composed, key: str) -> Any:
 
 def labels_of(cells: list[Composed], design: Design) -> list[str]:
     """Labels of cells: all levels; where one factor changes at a time the change, and of the first cell all levels."""
-    names = [cell_label(cell, [factor for factor in design.factors if factor.name != RUNG]) for cell in cells]
+    factors = [factor for factor in design.factors if factor.name != RUNG]
+    names = [cell_label(cell, factors) for cell in cells]
     if design.rungs:
         rungs_of_cells = [design.rungs[cell[-1]] for cell in design.cells]
         return [f"{name} + {RUNG} {rung}" for name, rung in zip(names, rungs_of_cells, strict=True)]

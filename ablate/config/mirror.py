@@ -67,7 +67,7 @@ def mirror_problems(mirror: Mirror, factors: Factors, settings: Collection[str])
 
 def axis_problems(mirror: Mirror, factors: Factors, settings: Collection[str]) -> Iterator[str]:
     """What is wrong with the horizontal axis of a mirror."""
-    axes = [name for name, levels in factors.items() if len(levels) > 1 and all(is_number(level) for level in levels)]
+    axes = [name for name, levels in factors.items() if len(levels) > 1 and all(map(is_number, levels))]
     axes += [EPOCH, LENGTHS]
     if mirror.x is not None and mirror.x not in axes:
         yield f"x: {mirror.x} is no factor of numbers; {instead(mirror.x, axes)}"

@@ -95,8 +95,11 @@ def make_corpus(source: Source, tokenizer: str, size: int | None, learned: str) 
     if len(documents) == 1:
         lengths = [len(text) for text in texts["train"]]
         parts = split_documents([document.text for document in documents["train"]], lengths)
-        names = {split: [names["train"][i] for i, _, _ in parts[split]] for split in SPLITS}
-        texts = {split: [texts["train"][i][start:stop] for i, start, stop in parts[split]] for split in SPLITS}
+        all_names = names["train"]
+        all_texts = texts["train"]
+        for split in SPLITS:
+            names[split] = [all_names[i] for i, _, _ in parts[split]]
+            texts[split] = [all_texts[i][start:stop] for i, start, stop in parts[split]]
     state = learn(tokenizer, size, texts["train"], [*texts["val"], *texts["test"]])
     encoder = codec(tokenizer, state)
     tokens = {}

@@ -75,8 +75,11 @@ class TokenFiles:
     def corpus(self) -> Corpus:
         """The corpus; reads all shards once, and then only their sizes and times.  Raises ValueError."""
         files = self.files()
-        shards = {split: [self.open(file) for file in files[split]] for split in files}
-        stamps = [[str(file.absolute()), *stamp(file)] for split in files for file in files[split]]
+        shards = {}
+        stamps = []
+        for split in files:
+            shards[split] = [self.open(file) for file in files[split]]
+            stamps += [[str(file.absolute()), *stamp(file)] for file in files[split]]
         folder = folder_of([dataclasses.asdict(self), stamps])
         corpus = cached(folder, lambda: self.read_all(files, shards))
         border = int(corpus.ends["val"][-1]) if files["val"] == files["test"] else 0
@@ -137,12 +140,14 @@ class TokenFiles:
         ends = {split: self.ends(tokens[split]) for split in ("val", "test")}
         if self.end is not None and len(ends["test"]) < 2:
             raise ValueError(f"data.end={self.end} ends no document within the test split; leave it null")
-        names = {split: [f"document {i}" for i in range(len(ends[split]))] for split in ends}
+        names: dict[str, list[str]] = {"train": []}
+        for split in ends:
+            names[split] = [f"document {i}" for i in range(len(ends[split]))]
         facts = facts_of("token", self.vocab_size, tokens, {})
         facts["notes"] = [NOTE]
         return Corpus(
             fingerprint=digest(json.dumps([list(digests.values()), border, self.vocab_size]).encode())[:32],
-            names={"train": []} | names,
+            names=names,
             ends={"train": np.array([len(tokens["train"])])} | ends,
             state="",
             **facts,

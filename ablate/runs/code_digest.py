@@ -253,7 +253,9 @@ class Sources:
         for definition in definitions.values():
             references = [[identifier, numbers[target]] for identifier, target in definition.references]
             graph.append([definition.digest, references])
-        chosen = [[path, [numbers[name] for name in self.resolve(target)]] for path, target in parts]
+        chosen = []
+        for path, target in parts:
+            chosen.append([path, [numbers[name] for name in self.resolve(target)]])
         content = json.dumps([graph, chosen])
         digests = {qualified: definitions[qualified].digest for qualified in sorted(definitions)}
         return Code(hashlib.sha256(content.encode()).hexdigest(), digests)

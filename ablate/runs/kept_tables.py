@@ -207,7 +207,8 @@ def write_verdicts(verdicts: StudyVerdicts, folder: Path) -> None:
 
 def texts_of(table: pandas.DataFrame) -> list[str]:
     """The columns that hold at least one text."""
-    return [str(name) for name in table if any(isinstance(value, str) for value in table[name])]
+    has_text = table.map(lambda value: isinstance(value, str)).any()
+    return [str(name) for name in table.columns[has_text]]
 
 
 def as_csv(table: pandas.DataFrame) -> bytes:

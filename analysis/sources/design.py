@@ -152,8 +152,7 @@ def is_grid(cells: dict[str, Levels], reference: Levels) -> bool:
 
 def is_around(cells: dict[str, Levels], reference: Levels) -> bool:
     """Whether each configuration differs from the reference in at most one of the compared factors."""
-    changes = [sum(levels[name] != level for name, level in reference.items()) for levels in cells.values()]
-    return max(changes) < 2
+    return all(len(reference.items() - levels.items()) < 2 for levels in cells.values())
 
 
 def label_of(levels: Levels) -> str:

@@ -210,7 +210,8 @@ def metric(case: Case, cells: list[Cell]) -> str:
         metrics.append(naming.with_unit(manifest, name, naming.metric_words(manifest, name)))
     where = ""
     if cells:
-        positions = ranged(f"{n:,}" for n in sorted({cell.planned_config.eval.tokens for cell in cells}))
+        counts = sorted({cell.planned_config.eval.tokens for cell in cells})
+        positions = ranged(f"{count:,}" for count in counts)
         where = f" at the last step, over up to {positions} positions of held-out data"
     return f"The metric is {listed(metrics)}{where}."
 

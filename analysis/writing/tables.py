@@ -5,7 +5,7 @@ The CSV files beside them hold every column and digit, with the keys of the comm
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -266,8 +266,9 @@ def cells_table(case: Case) -> Table:
     table = scored_cells(case)
     rows = [cell_row(case, row, table) for row in named_rows(table)]
     notes = [*naming.notes(manifest.cells), *remarks(case.study)]
-    paper = frame([{name: row[name] for name in ("configuration", "mean ± SD", "seeds", "parameters")} for row in rows])
-    return Table("cells", f"Configurations: {metric} over seeds", frame(rows), notes, [], paper)
+    full = frame(rows)
+    paper = full.filter(["configuration", "mean ± SD", "seeds", "parameters"])
+    return Table("cells", f"Configurations: {metric} over seeds", full, notes, [], paper)
 
 
 def cell_row(case: Case, row: Any, table: pandas.DataFrame) -> Row:
@@ -521,9 +522,15 @@ def markdown(table: Table) -> str:
 def markdown_rows(rows: pandas.DataFrame) -> str:
     """A DataFrame of texts as a table in Markdown."""
     aligned = ["---:" if is_numeric else "---" for is_numeric in numeric_columns(rows)]
-    lines = [[inline(str(name)) for name in rows.columns], aligned]
-    lines += [[inline(text) for text in row] for row in rows.to_numpy()]
-    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+    lines = [markdown_row([str(name) for name in rows.columns]), f"| {' | '.join(aligned)} |\n"]
+    lines += [markdown_row(row) for row in rows.to_numpy()]
+    return "".join(lines)
+
+
+def markdown_row(texts: Iterable[str]) -> str:
+    """A row of a table in Markdown, whose cells may hold the sign that separates them."""
+    escaped = [inline(text).replace("|", r"\|") for text in texts]
+    return f"| {' | '.join(escaped)} |\n"
 
 
 def inline(text: str) -> str:

@@ -4,8 +4,8 @@ import pytest
 from composed import composed, composed_cells, composing_problems
 from one_run import write_plan
 
+from ablate import evidence
 from ablate.cli.preview import preview
-from ablate.cli.summary import summary
 from ablate.planning.plan import PlanError
 from ablate.runs.study import load_study
 
@@ -52,7 +52,8 @@ def test_zipped_keys_are_one_factor(plan):
     assert "model.layers, model.dim change together" in preview(planned)
     assert plan(*ZIP, "seeds=1").manifest.reference == {"model.layers+model.dim": "1+16"}
     write_plan(planned)
-    assert "rms − ln at model.layers+model.dim=2+32" in summary(load_study(planned.results, planned.manifest.study))
+    effects = evidence.effects(load_study(planned.results, planned.manifest.study))
+    assert list(effects["stratum"])[:2] == ["model.layers+model.dim=1+16", "model.layers+model.dim=2+32"]
 
 
 def test_settings_come_with_a_level_and_are_said(plan):
