@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from forked import Forked, ForkedPrograms
+from in_process import WorkerHere, WorkerProcess
 
 torch.set_num_threads(1)  # as in runs; small products on several threads of a busy machine are up to 50 times slower
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell, whose children inherit it
@@ -82,19 +82,17 @@ def real_timing() -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def forked_programs() -> Iterator[type]:
-    """What commands start to check user code and to train is forked from a test's own process, but in tests that take
-    `new_interpreters`."""
-    real = subprocess.Popen
+def workers_here() -> Iterator[None]:
+    """Commands train in the process of a test, but in tests that take `worker_processes`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subprocess, "Popen", ForkedPrograms)
-        yield real
+        patch.setattr("ablate.execution.pool.Worker", WorkerHere)
+        yield
 
 
 @pytest.fixture
-def new_interpreters(forked_programs: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands start interpreters, as they do outside of tests."""
-    monkeypatch.setattr(subprocess, "Popen", forked_programs)
+def worker_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands train in processes, as they do outside of tests."""
+    monkeypatch.setattr("ablate.execution.pool.Worker", WorkerProcess)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -242,9 +240,24 @@ def refused(plan: Callable[..., Any]) -> Callable[..., list[str]]:
     return told
 
 
-def run_module(module: str, *arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A module's command line, with no terminal and nothing to read from.  The checkout is importable, and what
-    PYTHONPATH adds."""
+def start_module(module: str, *arguments: str, cwd: Path, **environment: str) -> subprocess.Popen[str]:
+    """A module's command line in a session of its own, with no terminal and nothing to read from.  The checkout is
+    importable, and what PYTHONPATH adds."""
+    return subprocess.Popen(
+        [sys.executable, "-m", module, *arguments],
+        cwd=cwd,
+        env=importing(**environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def run_fresh(module: str, *arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """How such a process ended, where it is what a test is about; with PYTHONPATH="" only what lies in `cwd` can be
+    imported."""
     process = start_module(module, *arguments, cwd=cwd, **environment)
     try:
         out, err = process.communicate(timeout=300)
@@ -252,37 +265,6 @@ def run_module(module: str, *arguments: str, cwd: Path, **environment: str) -> s
         os.killpg(process.pid, signal.SIGKILL)
         raise
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-
-
-def start_module(module: str, *arguments: str, cwd: Path, **environment: str) -> Forked:
-    """The process of `run_module`, in a session of its own."""
-    pipe = subprocess.PIPE
-    command = [sys.executable, "-m", module, *arguments]
-    environment = importing(**environment)
-    return Forked(
-        command,
-        cwd=cwd,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=pipe,
-        stderr=pipe,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def run_fresh(module: str, *arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """`run_module` in a new interpreter, where the process is what a test is about; with PYTHONPATH="" only what lies
-    in `cwd` can be imported."""
-    return subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        cwd=cwd,
-        env=importing(**environment),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
 
 
 def importing(**environment: str) -> dict[str, str]:

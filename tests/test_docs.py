@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import ROOT, run_fresh, run_module
+from conftest import ROOT, run_fresh
 from fake_studies import draw_effects_alone, fabricate
+from in_process import command
 from page_code import code
 from write_catalogue import SHOWN, pages
 
@@ -131,15 +132,15 @@ ON_A_GPU = "attention.kernels="
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [text for text in COMMANDS if not any(part in text for part in ELSEWHERE)])
-def test_a_command_plans_as_it_is_written(command: str, tmp_path: Path) -> None:
-    if ON_A_GPU in command and not torch.cuda.is_available():
+@pytest.mark.parametrize("line", [text for text in COMMANDS if not any(part in text for part in ELSEWHERE)])
+def test_a_command_plans_as_it_is_written(line: str, tmp_path: Path) -> None:
+    if ON_A_GPU in line and not torch.cuda.is_available():
         pytest.skip("flash-linear-attention's kernels are refused without a GPU")
-    dry = [] if "dry_run=true" in COMMANDS[command] else ["dry_run=true"]
-    done = run_module("ablate", *COMMANDS[command], *dry, cwd=tmp_path)
+    dry = [] if "dry_run=true" in COMMANDS[line] else ["dry_run=true"]
+    done = command(*COMMANDS[line], *dry, cwd=tmp_path)
     if "end what else runs on this machine" in done.stderr:
         pytest.skip("this machine is too busy to measure what a step takes")
-    assert done.returncode == (2 if any(part in command for part in REFUSED) else 0), done.stdout + done.stderr
+    assert done.returncode == (2 if any(part in line for part in REFUSED) else 0), done.stdout + done.stderr
     assert not list(tmp_path.iterdir())
 
 
@@ -179,14 +180,14 @@ def test_the_components_of_the_how_to_page_plan(own: list[str], tmp_path: Path) 
     cells = ["norm=ln,max", "attention=mha,cosine", "residual=pre,weighted", "schedule=cosine,root"]
     cells += ["embedding=learned,hashed", "objective=cross_entropy,confidence", "model.tie_embeddings=false"]
     cells += ["position=rope,distance", "design=one_at_a_time"]
-    done = run_module("ablate", "-m", *cells, "dry_run=true", *own, cwd=tmp_path)
+    done = command("-m", *cells, "dry_run=true", *own, cwd=tmp_path)
     assert done.returncode == 0 and "8 configurations" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.slow
 def test_the_task_and_the_metric_of_the_how_to_pages_train(own: list[str], tmp_path: Path) -> None:
     task = ["data=last_parity", "position=rope,none", "seeds=1", "train.steps=10", "optim.warmup=2", "track=none"]
-    done = run_module("ablate", "-m", *task, *own, cwd=tmp_path)
+    done = command("-m", *task, *own, cwd=tmp_path)
     assert done.returncode == 0 and "test/last" in done.stdout, done.stdout + done.stderr
 
 
@@ -222,7 +223,7 @@ def test_the_code_of_the_page_on_python_runs(tmp_path: Path, monkeypatch: pytest
 def test_the_runs_of_another_program_are_analysed(tmp_path: Path) -> None:
     table = next(text for text in code("other-programs.md", "") if text.startswith("norm,ffn,seed"))
     (tmp_path / "runs.csv").write_text(table, encoding="utf-8")
-    done = run_module("analysis", "--runs", "runs.csv", cwd=tmp_path)
+    done = command("analyse", "--runs", "runs.csv", cwd=tmp_path)
     assert done.returncode == 0 and "better" in done.stdout, done.stdout + done.stderr
 
 

@@ -9,7 +9,7 @@ import pytest
 import train_studies
 import yaml
 from common import ORDER, by_value
-from conftest import ROOT, SHAPE, STEPS, run_module
+from conftest import ROOT, SHAPE, STEPS, run_fresh
 from crashing_norm import hazard
 from fake_studies import fabricate
 from one_run import carry_out, here
@@ -58,7 +58,7 @@ def test_one_that_is_refused_and_one_with_runs_that_fail_leave_the_others_alone(
     files("c_good", norm="rms", study="good")
     own = hazard(tmp_path, "self.training and x.data.fill_(float('nan')) if x.shape[-1] == 32 else 1 / 0")[:1]
     names = ["a_refused", "b_failing", "c_good"]
-    done = run_module("train_studies", *names, *words(*own), cwd=tmp_path, PYTHONPATH=f"{tmp_path}:{TOOLS}")
+    done = run_fresh("train_studies", *names, *words(*own), cwd=tmp_path, PYTHONPATH=f"{tmp_path}:{TOOLS}")
     assert done.returncode == 1, done.stderr
     refused, failed, good = done.stdout.splitlines()[-3:]
     assert refused == "a_refused: refused" and "nowhere.txt does not exist" in done.stderr

@@ -116,11 +116,15 @@ class Worker:
                 return ""
         return output.readline()
 
-    def stop(self, deadline: float) -> None:
-        """Close the worker's input, wait until the deadline for it to exit, and kill what is left of its group."""
+    def ask_to_stop(self) -> None:
+        """Close the worker's input, whose end asks it to write a checkpoint and exit."""
         assert self.process.stdin
         with contextlib.suppress(OSError):
             self.process.stdin.close()
+
+    def stop(self, deadline: float) -> None:
+        """Ask the worker to stop, wait until the deadline for it to exit, and kill what is left of its group."""
+        self.ask_to_stop()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(max(0.0, deadline - time.monotonic()))
         self.kill_group()
@@ -206,9 +210,7 @@ class Pool:
             self.closing = True
             workers = list(self.workers.values())
         for worker in workers:
-            assert worker.process.stdin
-            with contextlib.suppress(OSError):
-                worker.process.stdin.close()  # of all, before waiting for one
+            worker.ask_to_stop()  # all of them, before waiting for one
         deadline = time.monotonic() + GRACE_SECONDS
         for worker in workers:
             worker.stop(deadline)

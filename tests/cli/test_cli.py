@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import SHAPE, STEPS, run_module
+from conftest import SHAPE, STEPS, run_fresh
 from fake_studies import draw_effects_alone
 from one_run import sweep_here
 
@@ -47,7 +47,7 @@ class Swept:
 def swept(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Swept:
     folder = tmp_path_factory.mktemp("swept")
     small = [*SHAPE, *STEPS, "data=text", f"data.path={text}", f"results_dir={folder / 'results'}"]
-    return Swept(folder, small, run_module("ablate", *SWEEP, *small, cwd=folder))
+    return Swept(folder, small, run_fresh("ablate", *SWEEP, *small, cwd=folder))
 
 
 def test_a_sweep_ends_with_its_effects_and_writes_its_results_alone(swept: Swept) -> None:

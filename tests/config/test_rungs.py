@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas
 import pytest
-from conftest import run_module
+from in_process import command
 
 from ablate.cli.preview import preview
 from ablate.cli.sweep import verdicts
@@ -159,7 +159,7 @@ def test_a_ladder_is_trained_and_told(tmp_path: Path) -> None:
     words = ["-m", "design=ladder", "ladder=3", "parametrization=mup", "ffn=mlp,gelu", "scale=tiny", "model.layers=2"]
     words += ["model.dim=16", "model.heads=2", "data.context=16", "train.steps=12", "train.batch_size=4", "seeds=3"]
     words += ["eval.tokens=256", "optim.warmup=2", "study=climb", "track=none", f"results_dir={tmp_path}"]
-    done = run_module("ablate", *words, cwd=tmp_path)
+    done = command(*words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     told = verdicts(load_study(tmp_path, "climb"))["ladder"]
     assert isinstance(told, pandas.DataFrame) and list(told["rung"]) == [1, 2, 3]
@@ -171,7 +171,7 @@ def test_a_ladder_is_trained_and_told(tmp_path: Path) -> None:
     assert {run.seed for run in others.runs if rung_of[run.cell] == 3} == set(range(3))
     ended = {file: file.stat().st_mtime_ns for file in tmp_path.glob("runs/*/*/result.json")}
     assert len(ended) == len({run.path for run in load_study(tmp_path, "climb").manifest.runs + others.runs})
-    assert run_module("ablate", *words, cwd=tmp_path).returncode == 0
+    assert command(*words, cwd=tmp_path).returncode == 0
     assert ended == {file: file.stat().st_mtime_ns for file in tmp_path.glob("runs/*/*/result.json")}, "none again"
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from ablate.planning.plan import PlanError, plan_study
 
-pytestmark = pytest.mark.usefixtures("untried", "uncounted")
+pytestmark = pytest.mark.usefixtures("untried", "uncounted", "checks_here")
 
 # Each mistake by itself, and how the line that reports it begins.
 MISTAKES = {

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import SHAPE, STEPS, run_fresh, run_module
+from conftest import SHAPE, STEPS, run_fresh
 from crashing_norm import hazard, wait_for
 from run_numbers import numbers
 
@@ -55,9 +55,9 @@ def test_a_sweep_without_what_only_linux_has_gives_the_same_numbers(text: Path, 
     """With a component from outside, whose checks and runs have processes of their own."""
     sweep = [*SHAPE, *STEPS, "data=text", f"data.path={text}", *hazard(tmp_path, "pass"), "-m", "norm=ln,hazard"]
     sweep += ["seeds=1", "train.parallel=1"]
-    for name, run, path in (("linux", run_module, [tmp_path]), ("bare", run_fresh, [tmp_path, bare])):
+    for name, path in (("linux", [tmp_path]), ("bare", [tmp_path, bare])):
         more = os.pathsep.join(map(str, path))
-        done = run("ablate", *sweep, f"results_dir={tmp_path / name}", cwd=tmp_path, PYTHONPATH=more)
+        done = run_fresh("ablate", *sweep, f"results_dir={tmp_path / name}", cwd=tmp_path, PYTHONPATH=more)
         assert done.returncode == 0 and "Traceback" not in done.stderr, done.stdout + done.stderr
     assert len(numbers(tmp_path / "linux")) == 2 and numbers(tmp_path / "bare") == numbers(tmp_path / "linux")
 

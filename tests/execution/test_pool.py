@@ -1,12 +1,10 @@
 """The pool: which worker gets which run, when no more are sent, and that no worker is left."""
 
-import io
 import os
 import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,12 +30,14 @@ def pool_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pool]:
     def make(count: int, answer: Callable[[Order], Answer]) -> Pool:
         class FakeWorker:
             def __init__(self, environment: dict[str, str]):
-                self.process = SimpleNamespace(stdin=io.StringIO())
                 started.append(self)
 
             def train(self, order: Order) -> Answer:
                 trained.append(order)
                 return answer(order)
+
+            def ask_to_stop(self) -> None:
+                pass
 
             def stop(self, deadline: float) -> None:
                 stopped.append(self)
@@ -138,7 +138,9 @@ def test_a_worker_that_is_being_started_when_the_sweep_ends_is_ended(monkeypatch
         def __init__(self, environment: dict[str, str]):
             starting.set()
             closing.wait(5)
-            self.process = SimpleNamespace(stdin=io.StringIO())
+
+        def ask_to_stop(self) -> None:
+            pass
 
         def stop(self, deadline: float) -> None:
             stopped.append(self)

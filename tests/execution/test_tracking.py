@@ -23,7 +23,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from conftest import read_terminal, run_module, start_module
+from conftest import read_terminal, run_fresh, start_module
 from crashing_norm import wait_for
 from fake_studies import edit_json, edit_manifest, whole
 from wandb_files import read_back
@@ -106,7 +106,7 @@ def ended_study(results: Path, seeds: int = 2, track: Any = WANDB) -> list[str]:
 
 
 def sync(results: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return run_module("ablate", "sync", "--results-dir", str(results), cwd=Path.cwd(), **environment)
+    return run_fresh("ablate", "sync", "--results-dir", str(results), cwd=Path.cwd(), **environment)
 
 
 def synced(capfd: pytest.CaptureFixture[str], results: Path, *arguments: str, code: int = 0) -> tuple[str, str]:

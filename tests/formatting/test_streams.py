@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, run_module
+from conftest import ROOT, run_fresh
 from fake_studies import fabricate
 
 from ablate.cli.main import command
@@ -121,7 +121,7 @@ main()
 def test_training_does_not_depend_on_who_listens(small: list[str], tmp_path: Path) -> None:
     """With all standard streams closed, as Python begins then."""
     (tmp_path / "nobody.py").write_text(NOBODY)
-    done = run_module("nobody", "-m", "norm=ln", *small, "seeds=1", "train.parallel=1", cwd=tmp_path)
+    done = run_fresh("nobody", "-m", "norm=ln", *small, "seeds=1", "train.parallel=1", cwd=tmp_path)
     assert done.returncode == 0
     assert statuses(tmp_path) == ["done"]
 

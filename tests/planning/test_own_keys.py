@@ -38,7 +38,7 @@ class Root(Schedule):
         return (warmup / (step + 1)) ** self.power if self.power < 9 else float("nan")
 """
 
-pytestmark = pytest.mark.usefixtures("untried", "uncounted")
+pytestmark = pytest.mark.usefixtures("untried", "uncounted", "checks_here")
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import os
 import re
 
 import pytest
-from conftest import ROOT, run_module
+from conftest import ROOT, run_fresh
 from faulty_package import write as write_package
 from one_run import train_runs, write_plan
 from planned_rounds import finish, notes_of
@@ -129,5 +129,5 @@ assert "changed after the plan was made" in result.error.message
 """
     (tmp_path / "edit.py").write_text(code)
     path = os.pathsep.join([str(tmp_path), str(ROOT / "tests" / "helpers")])
-    done = run_module("edit", cwd=tmp_path, PYTHONPATH=path)
+    done = run_fresh("edit", cwd=tmp_path, PYTHONPATH=path)
     assert done.returncode == 0, done.stderr

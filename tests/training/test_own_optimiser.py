@@ -18,7 +18,7 @@ from ablate.planning.plan import plan_study
 CANNOT = {"LBFGS": "closure", "SparseAdam": "dense", "Muon": "2D"}
 
 
-pytestmark = pytest.mark.usefixtures("untried")
+pytestmark = pytest.mark.usefixtures("untried", "checks_here")
 
 
 @pytest.fixture

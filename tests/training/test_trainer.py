@@ -43,7 +43,7 @@ CELLS = {
     "other": ["norm=rms", "ffn=swiglu", "residual=post", "position=learned", "attention=qk_norm", "init=gpt2"],
     "linear": ["schedule=linear", "norm=bn", "model.tie_embeddings=true"],
 }
-pytestmark = pytest.mark.usefixtures("untried")
+pytestmark = pytest.mark.usefixtures("untried", "checks_here")
 
 
 def configured(small: list[str], *overrides: str) -> dict[str, Any]:
