@@ -25,6 +25,20 @@ def commit(folder: Path, message: str) -> str:
     return git(folder, "rev-parse", "HEAD")
 
 
+def change(folder: Path, branch: str, files: dict[str, str | None]) -> None:
+    """Commit files on a branch, with these texts or, for None, removed; main is checked out again."""
+    git(folder, "checkout", "--quiet", branch)
+    for name, text in files.items():
+        file = folder / name
+        file.parent.mkdir(exist_ok=True)
+        if text is None:
+            file.unlink()
+        else:
+            file.write_text(text)
+    commit(folder, "changed")
+    git(folder, "checkout", "--quiet", "main")
+
+
 def start(folder: Path) -> None:
     """A repository with a program of no gain."""
     folder.mkdir(exist_ok=True)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from repository import COMMAND, git, start, step
+from repository import COMMAND, change, git, start, step
 from small_program import errors, results
 
 import ablate
@@ -57,16 +57,6 @@ def test_the_working_tree_is_a_revision_and_runs_again_after_an_edit(repository:
     assert len(results()) == 6  # those of main are used again
 
 
-def test_a_branch_that_has_moved_is_another_study(repository: Path) -> None:
-    run("seeds=2")
-    first = newest_study(Path("results"))
-    git(repository, "checkout", "--quiet", "idea")
-    step(repository, 0.1, 2, "another")
-    git(repository, "checkout", "--quiet", "main")
-    run("seeds=2")
-    assert newest_study(Path("results")) != first
-
-
 def test_what_a_revision_changes_is_in_the_manifest(repository: Path) -> None:
     run("seeds=2")
     manifest = read_manifest(Path("results"), newest_study(Path("results")))
@@ -110,42 +100,35 @@ def test_uncommitted_changes_and_ignored_files_are_named(repository: Path, capsy
     assert "uncommitted changes are in no revision: new.py" in said and "link=meta.bin" in said
 
 
+def test_a_branch_that_has_moved_is_another_study(repository: Path) -> None:
+    run("seeds=2")
+    first = newest_study(Path("results"))
+    change(repository, "idea", {"new.py": ""})
+    run("seeds=2")
+    assert newest_study(Path("results")) != first
+
+
 def test_a_linked_file_is_read(repository: Path) -> None:
     (repository / "gain.bin").write_text("0.5")
-    git(repository, "checkout", "--quiet", "idea")
-    program = (repository / "train.py").read_text().replace("GAIN = 0.05", "GAIN = float(open('gain.bin').read())")
-    (repository / "train.py").write_text(program)
-    git(repository, "commit", "--quiet", "--all", "--message", "reads a file")
-    git(repository, "checkout", "--quiet", "main")
-    run("seeds=2", "link=gain.bin")
+    program = (repository / "train.py").read_text().replace("GAIN = 0.0", "GAIN = float(open('gain.bin').read())")
+    change(repository, "idea", {"train.py": program})
     assert ablate.command(COMMAND, *WORDS, "seeds=2", "link=gain.bin").effects["mean"][0] < -0.4
 
 
 def test_a_revision_without_the_program_fails_alone(repository: Path) -> None:
-    git(repository, "checkout", "--quiet", "idea")
-    git(repository, "rm", "--quiet", "train.py")
-    git(repository, "commit", "--quiet", "--message", "deletes the program")
-    git(repository, "checkout", "--quiet", "main")
+    change(repository, "idea", {"train.py": None})
     assert run("seeds=2") == 1
     assert all("train.py" in error for error in errors())
     assert sum(result["status"] == "done" for result in results()) == 2
 
 
-def test_a_module_of_the_revision_is_imported_first(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    git(repository, "checkout", "--quiet", "idea")
-    (repository / "part").mkdir()
-    (repository / "part" / "helper.py").write_text("GAIN = 0.7\n")
-    (repository / "run").mkdir()
-    program = (repository / "train.py").read_text().replace("GAIN = 0.05", "from part.helper import GAIN")
-    (repository / "run" / "train.py").write_text(program)
-    git(repository, "add", "--all")
-    git(repository, "commit", "--quiet", "--message", "in folders")
-    git(repository, "branch", "worse")
-    step(repository, 0.0, 9, "root")
-    git(repository, "checkout", "--quiet", "main")
-    command = COMMAND.replace("train.py", "run/train.py")
-    main([command, "code=worse,idea", "metric=val_bpb", "seeds=1"])
-    assert not errors()
+def test_a_module_of_the_revision_is_imported(repository: Path) -> None:
+    program = (repository / "train.py").read_text().replace("GAIN = 0.0", "from part.helper import GAIN")
+    change(repository, "main", {"run/train.py": program, "part/helper.py": "GAIN = 0.0\n"})
+    git(repository, "branch", "next")
+    change(repository, "next", {"part/helper.py": "GAIN = 0.7\n"})
+    study = ablate.command(COMMAND.replace("train.py", "run/train.py"), "code=main,next", "metric=val_bpb", "seeds=2")
+    assert study.effects["mean"][0] < -0.6
 
 
 def test_two_runs_at_a_time_share_a_tree(repository: Path) -> None:
@@ -161,16 +144,8 @@ def test_clean_removes_the_trees(repository: Path, capsys: Capture) -> None:
     assert len(results()) == 6
 
 
-def change_idea(repository: Path, text: str) -> None:
-    """Replace the program of the branch `idea`."""
-    git(repository, "checkout", "--quiet", "idea")
-    (repository / "train.py").write_text(text)
-    git(repository, "commit", "--quiet", "--all", "--message", "changes the program")
-    git(repository, "checkout", "--quiet", "main")
-
-
 def test_a_revision_that_renames_the_metric_fails_by_its_name(repository: Path) -> None:
-    change_idea(repository, "import sys\nprint('bits:', int(sys.argv[1]))\n")
+    change(repository, "idea", {"train.py": "import sys\nprint('bits:', int(sys.argv[1]))\n"})
     assert run("seeds=2") == 1
     assert all("printed no val_bpb" in error for error in errors()) and len(errors()) == 2
 
@@ -179,18 +154,15 @@ def test_a_revision_that_writes_into_its_tree_is_named_and_changes_nothing_else(
     repository: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     text = (repository / "train.py").read_text()
-    change_idea(repository, text + "open('train.py', 'a').write('# again')\nopen('last.pt', 'w').write('')\n")
+    writes = "open('train.py', 'a').write('# again')\nopen('last.pt', 'w').write('')\n"
+    change(repository, "idea", {"train.py": text + writes})
     assert run("seeds=2") == 0
     assert ": train.py, last.pt; they are put back once no run uses them" in capfd.readouterr().err
     assert (repository / "train.py").read_text() == text and not (repository / "last.pt").exists()
 
 
 def test_a_revision_that_pins_other_libraries_is_named(repository: Path, capsys: Capture) -> None:
-    git(repository, "checkout", "--quiet", "idea")
-    (repository / "uv.lock").write_text("torch 2.6")
-    git(repository, "add", "uv.lock")
-    git(repository, "commit", "--quiet", "--message", "locked")
-    git(repository, "checkout", "--quiet", "main")
+    change(repository, "idea", {"uv.lock": "torch 2.6"})
     run("seeds=2")
     assert "idea pins other libraries than main" in capsys.readouterr().err
 

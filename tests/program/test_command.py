@@ -34,7 +34,8 @@ def test_the_effect_is_that_of_a_paired_t_test(capsys: Capture) -> None:
     differences = np.array(NOISE[1]) - 0.05 - np.array(NOISE[0])
     low, high = stats.ttest_1samp(differences, 0).confidence_interval(0.95)
     study = ablate.command(COMMAND, *WORDS)
-    effect = study.effects.iloc[0]
+    [effect] = study.effects.to_dict("records")
+    assert effect["label"] == "bias: 1 − 0"
     assert [effect["mean"], effect["low"], effect["high"]] == pytest.approx([differences.mean(), low, high], rel=1e-4)
     assert effect["verdict"] == "better"
     assert "bias=1 lowers validation loss by" in capsys.readouterr().out
@@ -69,45 +70,22 @@ def test_a_dry_run_shows_three_commands_and_starts_none(capsys: Capture) -> None
     assert not Path("results").exists()
 
 
-def test_a_study_is_named_by_the_file_of_its_command(capsys: Capture) -> None:
-    run(*WORDS, "seeds=3")
-    assert "3 paired seeds, train.py" in capsys.readouterr().out
-
-
-def test_further_seeds_are_added_to_a_study() -> None:
+@pytest.mark.parametrize(
+    ("word", "study", "seeds"), [("seeds=3", "a", [0, 1, 2]), ("confirm=2", "a-confirm-2", [2, 3])]
+)
+def test_seeds_are_added_and_a_confirmation_has_fresh_ones(word: str, study: str, seeds: list[int]) -> None:
     run(*WORDS, "seeds=2", "study=a")
-    run(*WORDS, "seeds=3", "study=a")
-    manifest = read_manifest(Path("results"), "a")
-    assert manifest.seeds == [0, 1, 2]
-    assert len(results()) == 6
+    run(*WORDS, word, "study=a")
+    assert read_manifest(Path("results"), study).seeds == seeds
+    assert len(results()) == 2 * (max(seeds) + 1)
 
 
-def test_a_confirmation_has_fresh_seeds() -> None:
-    run(*WORDS, "seeds=2", "study=a")
-    run(*WORDS, "confirm=2", "study=a")
-    manifest = read_manifest(Path("results"), "a-confirm-2")
-    assert manifest.seeds == [2, 3]
-    assert manifest.confirms == "a"
-
-
-def test_a_margin_stays_registered_when_the_command_is_given_again() -> None:
-    for _ in range(2):
-        run(*WORDS, "seeds=2", "study=a", "margin=0.1")
-        margin = read_manifest(Path("results"), "a").margin
-        assert margin and margin.registered
-
-
-def test_a_margin_that_was_written_after_results_is_not_registered() -> None:
-    run(*WORDS, "seeds=2", "study=a")
+@pytest.mark.parametrize(("first", "is_registered"), [(["margin=0.1"], True), ([], False)])
+def test_a_margin_is_registered_unless_it_was_written_after_results(first: list[str], is_registered: bool) -> None:
+    run(*WORDS, "seeds=2", "study=a", *first)
     run(*WORDS, "seeds=2", "study=a", "margin=0.1")
     margin = read_manifest(Path("results"), "a").margin
-    assert margin and not margin.registered
-
-
-def test_values_alone_against_the_first() -> None:
-    command = f"{COMMAND} --bias={{bias}}"
-    study = ablate.command(f"{command}", "bias=0,1", "metric=val/loss", "seeds=2", design="one_at_a_time")
-    assert list(study.effects["label"]) == ["bias: 1 − 0"]
+    assert margin and margin.registered is is_registered
 
 
 def test_environment_variables(program: Path) -> None:
@@ -130,23 +108,18 @@ def test_the_program_may_import_from_its_folder(program: Path) -> None:
     assert run(*WORDS, "seeds=2") == 0
 
 
-def test_a_failed_run_shows_its_last_line(program: Path, capsys: Capture) -> None:
-    program.write_text("import sys\nprint('loading')\nsys.exit('no data here')\n")
-    assert run(*WORDS, "seeds=9") == 1
-    assert "exit code 1; its last line: no data here" in errors()[0]
-    assert "every run so far failed with the same error" in capsys.readouterr().err
-
-
-def test_a_program_killed_by_a_signal(program: Path) -> None:
-    program.write_text("import os\nos.kill(os.getpid(), 9)\n")
-    run(*WORDS, "seeds=1")
-    assert "killed by signal 9; was the machine out of memory?" in errors()[0]
-
-
-def test_a_program_that_prints_no_metric(program: Path) -> None:
-    program.write_text("print('done')\n")
-    run(*WORDS, "seeds=1")
-    assert errors()[0] == "it printed no val/loss, and wrote none into its folder; its last line: done"
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("import sys\nprint('loading')\nsys.exit('no data')", "ended with exit code 1; its last line: no data"),
+        ("import os\nos.kill(os.getpid(), 9)", "was killed by signal 9; was the machine out of memory?"),
+        ("print('done')", "it printed no val/loss, and wrote none into its folder; its last line: done"),
+    ],
+)
+def test_an_error_says_how_a_program_ended(text: str, error: str, program: Path) -> None:
+    program.write_text(text)
+    assert run(*WORDS, "seeds=1") == 1
+    assert errors()[0].endswith(error)
 
 
 def test_a_metric_that_is_no_number_counts_as_diverged(program: Path) -> None:
@@ -177,9 +150,10 @@ def test_two_seeds_of_one_configuration_may_coincide(program: Path) -> None:
     assert len(results()) == 10
 
 
-def test_runs_that_fail_alike_stop_though_their_last_lines_differ(program: Path) -> None:
+def test_runs_that_fail_alike_stop_though_their_last_lines_differ(program: Path, capsys: Capture) -> None:
     program.write_text("import sys\nprint('accuracy', sys.argv)\n")
-    run(*WORDS)
+    assert run(*WORDS) == 1
+    assert "every run so far failed with the same error" in capsys.readouterr().err
     assert 2 <= len(results()) < 10
 
 
@@ -189,14 +163,10 @@ def test_values_that_change_nothing_are_named(program: Path, capsys: Capture) ->
     assert "bias=1 and bias=0 gave the same results with every seed" in capsys.readouterr().err
 
 
-def test_a_folder_that_is_not_used_is_named(capsys: Capture) -> None:
-    run(*WORDS, "seeds=1", command=COMMAND.replace(" --out={out}", ""))
-    assert "the command does not use {out}" in capsys.readouterr().err
-
-
-def test_a_folder_may_be_used_through_the_environment(capsys: Capture) -> None:
-    run(*WORDS, "seeds=1", "env.OUT={out}", command=COMMAND.replace(" --out={out}", ""))
-    assert "does not use {out}" not in capsys.readouterr().err
+@pytest.mark.parametrize(("words", "is_named"), [([], True), (["env.OUT={out}"], False)])
+def test_a_folder_that_is_not_used_is_named(words: list[str], is_named: bool, capsys: Capture) -> None:
+    run(*WORDS, "seeds=1", "dry_run=true", *words, command=COMMAND.replace(" --out={out}", ""))
+    assert ("the command does not use {out}" in capsys.readouterr().out) is is_named
 
 
 def test_each_run_has_a_new_folder(program: Path) -> None:
@@ -332,24 +302,15 @@ def test_a_run_that_another_process_has_is_waited_for(monkeypatch: pytest.Monkey
     assert len(results()) == 2
 
 
-def test_it_is_analysed_as_other_studies(capsys: Capture) -> None:
+def test_it_is_analysed_as_other_studies_and_its_report_says_only_what_is_known() -> None:
     from analysis.cli.main import main as analyse
 
     run(*WORDS)
     assert analyse([]) == 0
-    study = newest_study(Path("results"))
-    table = pandas.read_csv(f"results/figures/{study}/effects.csv")
-    assert list(table["verdict"]) == ["better"]
-
-
-def test_its_report_says_only_what_is_known() -> None:
-    from analysis.cli.main import main as analyse
-
-    run(*WORDS)
-    assert analyse([]) == 0
-    report = Path(f"results/figures/{newest_study(Path('results'))}/report.md").read_text()
+    folder = Path("results/figures") / str(newest_study(Path("results")))
+    assert pandas.read_csv(folder / "effects.csv")["verdict"].tolist() == ["better"]
     unknown = "one corpus|timing=isolated|equal batches|learning rate|initial weights|at the last step"
-    assert not re.search(unknown, report)
+    assert not re.search(unknown, (folder / "report.md").read_text())
 
 
 @pytest.mark.parametrize("words", [["python", "train.py", "--wd={wd}"], ["python train.py {seed}", "--out={out}"]])

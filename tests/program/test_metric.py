@@ -15,29 +15,37 @@ def value_of(output: str, folder: Path, metric: str = "val/loss", read: str = ""
     return read_metric(sources_of(output, folder, metric, read), metric, at, True)[0]
 
 
-def test_lines_of_nanogpt(tmp_path: Path) -> None:
-    assert value_of(LINES, tmp_path) == 2.25
+@pytest.mark.parametrize(
+    ("output", "metric", "value"),
+    [
+        (LINES, "val/loss", 2.25),
+        ("done\nval_bpb: 0.9979\n", "val_bpb", 0.9979),
+        ("val_bpb=0.9979", "val_bpb", 0.9979),
+        ("top1 acc 0.1", "top1 acc", 0.1),
+    ],
+)
+def test_the_last_value_that_was_printed(output: str, metric: str, value: float, tmp_path: Path) -> None:
+    assert value_of(output, tmp_path, metric) == value
 
 
-def test_a_line_with_a_name_and_a_value(tmp_path: Path) -> None:
-    assert value_of("done\nval_bpb: 0.9979\n", tmp_path, "val_bpb") == 0.9979
+@pytest.mark.parametrize("metric", ["val/loss", "val_loss", "val loss"])
+@pytest.mark.parametrize("output", ["step 30: val loss 0.099", "val_loss=0.099", "val/loss: 0.099", "val_loss 0.099"])
+def test_space_underscore_and_slash_are_one_in_a_name(metric: str, output: str, tmp_path: Path) -> None:
+    assert value_of(output, tmp_path, metric) == 0.099
 
 
-def test_the_last_line_may_lack_its_end(tmp_path: Path) -> None:
-    assert value_of("val_bpb=0.9979", tmp_path, "val_bpb") == 0.9979
+def test_a_name_behind_another_word_is_another_metric(tmp_path: Path) -> None:
+    assert sources_of("top1 acc 0.1", tmp_path, "acc") == []
 
 
 def test_read_says_what_stands_before_the_number(tmp_path: Path) -> None:
-    assert (
-        value_of("Score (dev)  = 3.5 points\nScore (dev)  = 3.25 points", tmp_path, "s", "Score (dev)  ={value}")
-        == 3.25
-    )
+    output = "Score (dev)  = 3.5 points\nScore (dev)  = 3.25 points"
+    assert value_of(output, tmp_path, "s", "Score (dev)  ={value}") == 3.25
 
 
-def test_the_best_step(tmp_path: Path) -> None:
-    output = LINES + "step 30: train loss 1.9, val loss 2.4\n"
-    assert value_of(output, tmp_path, at="best") == 2.25
-    assert value_of(output, tmp_path) == 2.4
+@pytest.mark.parametrize(("at", "value"), [("best", 2.25), ("last", 2.4)])
+def test_the_best_step_or_the_last(at: str, value: float, tmp_path: Path) -> None:
+    assert value_of(LINES + "step 30: train loss 1.9, val loss 2.4\n", tmp_path, at=at) == value
 
 
 @pytest.mark.parametrize(
@@ -47,6 +55,7 @@ def test_the_best_step(tmp_path: Path) -> None:
         ("log.tsv", "step\tval/loss\n20\t2.25\n"),
         ("metrics.jsonl", '{"step": 10, "val/loss": 2.6}\n{"step": 20, "val/loss": 2.25}\n'),
         ("result.json", '{"val/loss": 2.25, "name": "x", "ok": true}'),
+        ("metrics.json", '{"val_loss": 2.25}'),
         ("trainer_state.json", json.dumps({"log_history": [{"step": 20, "val/loss": 2.25}]})),
     ],
 )
@@ -83,14 +92,9 @@ def test_an_offline_run_of_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert value_of("", tmp_path, "score") == 0.5
 
 
-@pytest.mark.parametrize("name", ["events.out.tfevents.1.host", "run-1.wandb"])
-def test_a_damaged_log_is_no_source(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_bytes(b"not this" * 100)
-    assert value_of(LINES, tmp_path) == 2.25
-
-
-def test_a_file_that_a_crash_cut_short_is_no_source(tmp_path: Path) -> None:
-    (tmp_path / "result.json").write_text('{"val/loss": 2.2')
+@pytest.mark.parametrize("name", ["events.out.tfevents.1.host", "run-1.wandb", "result.json"])
+def test_a_damaged_file_is_no_source(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b'{"val/loss": 2.2' * 100)
     assert value_of(LINES, tmp_path) == 2.25
 
 
@@ -106,27 +110,3 @@ def test_sources_that_disagree_are_refused_and_shown(tmp_path: Path) -> None:
 )
 def test_two_numbers_printed_with_different_digits_agree(left: float, right: float, expected: bool) -> None:
     assert agree(left, right) is expected
-
-
-def test_no_metric(tmp_path: Path) -> None:
-    with pytest.raises(NoMetric, match="printed no val/loss"):
-        value_of("hello", tmp_path)
-
-
-@pytest.mark.parametrize("metric", ["val/loss", "val_loss", "val loss"])
-@pytest.mark.parametrize("output", ["step 30: val loss 0.099", "val_loss=0.099", "val/loss: 0.099", "val_loss 0.099"])
-def test_space_underscore_and_slash_are_alike_in_a_name(metric: str, output: str, tmp_path: Path) -> None:
-    value, _ = read_metric(sources_of(output, tmp_path, metric), metric, "last", True)
-    assert value == 0.099
-
-
-def test_a_name_behind_another_word_is_another_metric(tmp_path: Path) -> None:
-    assert sources_of("top1 acc 0.1", tmp_path, "acc") == []
-    value, _ = read_metric(sources_of("top1 acc 0.1", tmp_path, "top1 acc"), "top1 acc", "last", False)
-    assert value == 0.1
-
-
-def test_a_file_may_write_the_name_in_another_way(tmp_path: Path) -> None:
-    (tmp_path / "metrics.json").write_text('{"val_loss": 0.25}')
-    value, _ = read_metric(sources_of("", tmp_path, "val/loss"), "val/loss", "last", True)
-    assert value == 0.25

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from repository import commit, git
+from repository import change, commit, git
 
 from ablate.program.revisions import (
     GitError,
@@ -34,10 +34,8 @@ def repository(tmp_path: Path) -> Path:
     (folder / ".gitignore").write_text("*.bin\nresults\n")
     (folder / "train.py").write_text("print(1)\n")
     commit(folder, "first")
-    git(folder, "checkout", "--quiet", "-b", "idea")
-    (folder / "train.py").write_text("print(2)\n")
-    commit(folder, "an idea")
-    git(folder, "checkout", "--quiet", "main")
+    git(folder, "branch", "idea")
+    change(folder, "idea", {"train.py": "print(2)\n"})
     (folder / "meta.bin").write_text("ignored")
     return folder
 
@@ -66,10 +64,6 @@ def test_revisions_with_the_same_files_are_refused(repository: Path, results: Pa
     assert "same and main have the same files" in problems[0].message
 
 
-def test_a_working_tree_without_changes_is_head(repository: Path, results: Path) -> None:
-    assert find_revision(".", repository, results).commit == git(repository, "rev-parse", "HEAD")
-
-
 def test_a_working_tree_has_its_changed_and_new_files_and_its_repository_is_as_before(
     repository: Path, results: Path
 ) -> None:
@@ -85,11 +79,11 @@ def test_a_working_tree_has_its_changed_and_new_files_and_its_repository_is_as_b
     assert uncommitted(repository, results) == ["train.py", "new.py"]
 
 
-def test_a_results_folder_that_git_does_not_ignore_is_in_no_tree(repository: Path) -> None:
-    results = repository / "out"
-    results.mkdir()
-    (results / "runs.csv").write_text("")
-    assert find_revision(".", repository, results).commit == git(repository, "rev-parse", "HEAD")
+@pytest.mark.parametrize("place", ["results", "out"])
+def test_a_working_tree_without_changes_is_head_wherever_results_are(place: str, repository: Path) -> None:
+    (repository / place).mkdir()
+    (repository / place / "runs.csv").write_text("")
+    assert find_revision(".", repository, repository / place).commit == git(repository, "rev-parse", "HEAD")
 
 
 def tree_of(repository: Path, results: Path, name: str = "idea", **setup: object) -> Tree:
@@ -103,21 +97,42 @@ def test_a_tree_has_the_files_of_its_revision(repository: Path, results: Path) -
     assert (repository / "train.py").read_text() == "print(1)\n"
 
 
-def test_a_tree_is_removed_whole(repository: Path, results: Path) -> None:
+def test_a_tree_in_use_is_not_removed_and_later_is_removed_whole(repository: Path, results: Path) -> None:
     with use_tree(tree_of(repository, results), results) as folder:
-        pass
-    remove_tree(folder)
-    assert not folder.exists()
+        assert not remove_unused_tree(folder) and folder.exists()
+    assert remove_unused_tree(folder) and not folder.exists()
     assert "results" not in git(repository, "worktree", "list")
 
 
-def test_an_unfinished_tree_is_begun_anew(repository: Path, results: Path) -> None:
+@pytest.mark.parametrize("damage", ["unfinished", "{", "", "removed"])
+def test_a_damaged_tree_is_made_anew(damage: str, repository: Path, results: Path) -> None:
     tree = tree_of(repository, results)
     with use_tree(tree, results) as folder:
-        folder.with_suffix(".json").unlink()
+        record = folder.with_suffix(".json")
         (folder / "train.py").unlink()
+        if damage == "unfinished":
+            record.unlink()
+        elif damage != "removed":
+            record.write_text(damage)
+    if damage == "removed":
+        shutil.rmtree(folder)
     with use_tree(tree, results) as folder:
         assert (folder / "train.py").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "is_committed"),
+    [("train.py", True), ("train.py", False), ("é.txt", False), ('a "quoted" name', False), ("out.bin", False)],
+)
+def test_what_a_run_wrote_is_gone_for_the_next(name: str, is_committed: bool, repository: Path, results: Path) -> None:
+    tree = tree_of(repository, results)
+    with use_tree(tree, results) as folder:
+        (folder / name).write_text("print(5)\n")
+        if is_committed:
+            commit(folder, "by a run")
+    with use_tree(tree, results) as folder:
+        assert sorted(path.name for path in folder.iterdir()) == [".git", ".gitignore", "train.py"]
+        assert (folder / "train.py").read_text() == "print(2)\n"
 
 
 def test_a_run_finds_its_tree_as_it_was_made(repository: Path, results: Path) -> None:
@@ -126,7 +141,9 @@ def test_a_run_finds_its_tree_as_it_was_made(repository: Path, results: Path) ->
         (folder / "train.py").write_text("print(4)\n")
         (folder / "checkpoints").mkdir()
         (folder / "checkpoints" / "last.pt").write_text("")
-        assert changed_files(folder, tree.commit) == ["train.py", "checkpoints/last.pt"]
+        (folder / "__pycache__").mkdir()
+        (folder / "__pycache__" / "train.pyc").write_text("")
+        assert changed_files(folder, tree.commit) == ["train.py", "checkpoints/last.pt"], "a cache is no change"
     with use_tree(tree, results) as folder:
         assert sorted(path.name for path in folder.iterdir()) == [".git", ".gitignore", "made.txt", "train.py"]
         assert changed_files(folder, tree.commit) == []
@@ -138,14 +155,6 @@ def test_a_tree_in_use_is_not_restored(repository: Path, results: Path) -> None:
         (folder / "last.pt").write_text("")
         with use_tree(tree, results):
             assert (folder / "last.pt").exists()
-
-
-def test_caches_are_no_changes(repository: Path, results: Path) -> None:
-    tree = tree_of(repository, results)
-    with use_tree(tree, results) as folder:
-        (folder / "__pycache__").mkdir()
-        (folder / "__pycache__" / "train.pyc").write_text("")
-        assert changed_files(folder, tree.commit) == []
 
 
 def test_ignored_files_are_named_and_linked(repository: Path, results: Path) -> None:
@@ -236,51 +245,9 @@ def test_a_variable_of_git_names_no_other_repository(
     assert isinstance(find_revision("idea", repository, results), Revision)
 
 
-def test_a_commit_of_a_run_is_undone(repository: Path, results: Path) -> None:
-    tree = tree_of(repository, results)
-    with use_tree(tree, results) as folder:
-        (folder / "train.py").write_text("print(5)\n")
-        commit(folder, "by a run")
-    with use_tree(tree, results) as folder:
-        assert (folder / "train.py").read_text() == "print(2)\n"
-
-
 def test_what_setup_changed_in_files_of_the_revision_stays(repository: Path, results: Path) -> None:
     tree = tree_of(repository, results, command="echo 'print(6)' > train.py")
     for _ in range(2):
         with use_tree(tree, results) as folder:
             assert (folder / "train.py").read_text() == "print(6)\n"
             assert changed_files(folder, tree.commit) == []
-
-
-@pytest.mark.parametrize("name", ["é.txt", 'a "quoted" name', "a b", "out.bin"])
-def test_files_of_any_name_are_removed_ignored_ones_too(name: str, repository: Path, results: Path) -> None:
-    tree = tree_of(repository, results)
-    with use_tree(tree, results) as folder:
-        (folder / name).write_text("")
-    with use_tree(tree, results) as folder:
-        assert not (folder / name).exists()
-
-
-@pytest.mark.parametrize("damage", ["{", ""])
-def test_a_tree_with_a_damaged_record_is_made_anew(damage: str, repository: Path, results: Path) -> None:
-    tree = tree_of(repository, results)
-    with use_tree(tree, results) as folder:
-        folder.with_suffix(".json").write_text(damage)
-    with use_tree(tree, results) as folder:
-        assert (folder / "train.py").exists()
-
-
-def test_a_tree_that_somebody_removed_is_made_anew(repository: Path, results: Path) -> None:
-    tree = tree_of(repository, results)
-    with use_tree(tree, results) as folder:
-        pass
-    shutil.rmtree(folder)
-    with use_tree(tree, results) as folder:
-        assert (folder / "train.py").exists()
-
-
-def test_a_tree_in_use_is_not_removed(repository: Path, results: Path) -> None:
-    with use_tree(tree_of(repository, results), results) as folder:
-        assert not remove_unused_tree(folder) and folder.exists()
-    assert remove_unused_tree(folder) and not folder.exists()

@@ -118,15 +118,6 @@ def test_mistakes_in_a_study_file(file: Path, old: str, new: str, message: str) 
     assert message in str(caught.value)
 
 
-def test_curves_in_tensorboard() -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    run(*WORDS, "seeds=1", "track=tensorboard", "study=a")
-    events = EventAccumulator("results/tensorboard/a/bias=0-s0").Reload()
-    points = [(event.step, event.value) for event in events.Scalars("val/loss")]
-    assert points == [(10, pytest.approx(3.011)), (20, pytest.approx(2.011))]
-
-
 def test_curves_in_an_offline_run_of_wandb() -> None:
     run(*WORDS, "seeds=1", "track=wandb", "track.project=mine", "study=a")
     runs = [read_back(folder) for folder in Path("results/wandb").glob("offline-run-*")]
