@@ -16,7 +16,7 @@ WHEN = "2025-01-01T00:00:00"
 
 
 class Server:
-    """What was sent: runs, saved views and reports by id, files by path, the operations in order.
+    """What was sent: runs, saved views and reports by id, files by path.
 
     `refused` are the operations that the key may not do; with a `status` other than 200 nothing is answered.
     """
@@ -28,26 +28,15 @@ class Server:
         self.runs: dict[str, Row] = {}
         self.views: dict[str, Row] = {}
         self.files: dict[str, bytes] = {}
-        self.calls: list[str] = []
         self.refused: set[str] = set()
 
     def answer(self, query: str, given: Row) -> Row:
         """The answer to an operation of GraphQL; an empty one to those that do not matter here."""
         operation = re.search(r"(?:query|mutation)\s+(\w+)", query)
         name = operation[1] if operation else ""
-        self.calls.append(name)
         if name in self.refused:
             return {"data": None, "errors": [{"message": "permission denied", "path": [name]}]}
         return {"data": getattr(self, f"_{name}", lambda given: {})(given)}
-
-    def add_run(self, name: str, **more: Any) -> Row:
-        """A run that has been uploaded before."""
-        run = {"id": f"storage-{name}", "name": name, "config": {}, "summary": {}, "history": [], "state": "finished"}
-        return self.runs.setdefault(name, run | more)
-
-    def by_kind(self, kind: str) -> list[Row]:
-        """The views of a kind, `project-view` or `runs` for reports, in the order of their creation."""
-        return [view for view in self.views.values() if view["type"] == kind]
 
     def _viewer(self, given: Row) -> Row:
         return {"viewer": {"id": "u1", "entity": ENTITY, "username": ENTITY, "flags": "{}", "teams": {"edges": []}}}
@@ -68,13 +57,17 @@ class Server:
 
     def _RunResumeStatus(self, given: Row) -> Row:
         run = self.runs.get(given["name"])
-        tail = json.dumps([json.dumps(row) for row in run["history"][-1:]]) if run else "[]"
-        more = {"logLineCount": 0, "eventsLineCount": 0, "historyTail": tail, "eventsTail": "[]", "wandbConfig": "{}"}
+        more = {"logLineCount": 0, "eventsLineCount": 0, "historyTail": "[]", "eventsTail": "[]", "wandbConfig": "{}"}
         return {"model": self._in_project(given, bucket=self._bucket(run) | more if run else None)}
 
     def _UpsertBucket(self, given: Row) -> Row:
         known = [run for run in self.runs.values() if given.get("name") == run["name"] or given.get("id") == run["id"]]
-        run = known[0] if known else self.add_run(given["name"], state="running")
+        if known:
+            [run] = known
+        else:
+            name = given["name"]
+            run = {"id": f"storage-{name}", "name": name, "config": {}, "summary": {}, "state": "running"}
+            self.runs[name] = run
         if given.get("config"):
             config = json.loads(given["config"])
             run["config"] |= {key: entry["value"] for key, entry in config.items() if key != "_wandb"}
@@ -90,45 +83,11 @@ class Server:
         bucket |= {"user": {"name": ENTITY, "username": ENTITY}, "project": self._in_project({}), "jobType": None}
         bucket |= {"displayName": run["name"], "group": run.get("groupName")}
         bucket |= {key: value for key, value in run.items() if isinstance(value, str)}
-        return bucket | {
-            "summaryMetrics": json.dumps(run["summary"]),
-            "config": config,
-            "historyLineCount": len(run["history"]),
-        }
-
-    def _Runs(self, given: Row) -> Row:
-        filters = json.loads(given.get("filters") or "{}").get("$or", [{}])
-        runs = []
-        for bucket in map(self._bucket, self.runs.values()):
-            names = {"group": bucket["group"], "name": bucket["name"]}
-            if any(wanted.items() <= names.items() for wanted in filters):
-                runs.append(bucket)
-        return {"project": self._in_project(given, runCount=len(runs), readOnly=False, runs=_page(runs))}
-
-    def _RunHistoryKeys(self, given: Row) -> Row:
-        last = self.runs[given["name"]]["history"][-1:]
-        return {"project": {"run": {"historyKeys": {"lastStep": last[0]["_step"] if last else 0, "keys": {}}}}}
-
-    def _RunParquetHistory(self, given: Row) -> Row:
-        return {"project": {"run": {"parquetHistory": {"parquetUrls": [], "liveData": []}}}}
-
-    def _HistoryPage(self, given: Row) -> Row:
-        rows = [
-            row for row in self.runs[given["run"]]["history"] if given["minStep"] <= row["_step"] < given["maxStep"]
-        ]
-        return {"project": {"run": {"history": [json.dumps(row) for row in rows]}}}
+        return bucket | {"summaryMetrics": json.dumps(run["summary"]), "config": config, "historyLineCount": 0}
 
     def _CreateRunFiles(self, given: Row) -> Row:
         files = [{"name": name, "uploadUrl": f"{self.url}/upload/{given['run']}/{name}"} for name in given["files"]]
         return {"createRunFiles": {"runID": given["run"], "uploadHeaders": [], "files": files}}
-
-    def _StudyViews(self, given: Row) -> Row:
-        """One on each page."""
-        there = self.by_kind(given["kind"])
-        at = 1 + [view["id"] for view in there].index(given["after"]) if given["after"] else 0
-        page = {"endCursor": there[at]["id"] if at < len(there) else None, "hasNextPage": at + 1 < len(there)}
-        views = _page([{key: view[key] for key in ("id", "name", "displayName")} for view in there[at : at + 1]])
-        return {"project": self._in_project(given, allViews=views | {"pageInfo": page})}
 
     def _upsertView(self, given: Row) -> Row:
         name = given.get("id") or base64.b64encode(b"View:v1:%04d" % len(self.views)).decode()
@@ -150,13 +109,10 @@ class Server:
         return {"view": self._shown(given["reportId"])}
 
     def stream(self, name: str, body: Row) -> Row:
-        """Take rows and the summary of a run."""
-        for file, sent in body.get("files", {}).items():
-            rows = [json.loads(line) for line in sent["content"]]
-            if file == "wandb-history.jsonl":
-                self.runs[name]["history"] += rows
-            elif file == "wandb-summary.json":
-                self.runs[name]["summary"] = rows[-1]
+        """Take the summary of a run."""
+        summary = body.get("files", {}).get("wandb-summary.json")
+        if summary:
+            self.runs[name]["summary"] = json.loads(summary["content"][-1])
         if body.get("complete"):
             self.runs[name]["state"] = "failed" if body.get("exitcode") else "finished"
         return {}
