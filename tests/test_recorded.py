@@ -1,4 +1,4 @@
-"""No edit moves a number: tiny runs and tables of small studies against what was recorded.
+"""No edit moves a number: what tiny runs log against what was recorded.
 
 What is meant to change numbers says so, and records them anew: `make records`.
 """
@@ -6,58 +6,50 @@ What is meant to change numbers says so, and records them anew: `make records`.
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tiny_runs import RECORDED, RECORDS, SOME, machine
 
-# What is compared where another CPU or library gives other last digits, and how closely, relative: in float32 a unit
+Numbers = dict[str, dict[str, list[str]]]  # by run and metric, as hexadecimal texts
+# Where another CPU or library gives other last digits, runs in float64 are compared, and relatively: in float32 a unit
 # that crosses zero there moves a gradient in its fourth digit, and an unstable run moves in its second.
-ELSEWHERE = {"components": ("components_float64", 1e-4), "tables": ("tables", 1e-9)}
+TOLERANCE = 1e-4
 
 
-def recorded_as(name: str) -> Any:
-    return json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
+def is_same(value: str, recorded: str, tolerance: float) -> bool:
+    """Whether two recorded numbers are equal: to the last bit at tolerance 0, where nan equals nan."""
+    if value == recorded:
+        return True
+    return math.isclose(float.fromhex(value), float.fromhex(recorded), rel_tol=tolerance, abs_tol=tolerance)
 
 
-def value_of(found: Any) -> float | None:
-    """The number that was recorded as text; None where it is none."""
-    try:
-        return float.fromhex(found) if isinstance(found, str) else float(found)
-    except ValueError:
-        return None
-
-
-def same(found: Any, recorded: Any, tolerance: float) -> bool:
-    """Whether two recorded values are equal: to the last bit at tolerance 0, where nan equals nan."""
-    one, other = value_of(found), value_of(recorded)
-    if not tolerance or one is None or other is None or not math.isfinite(other):
-        return bool(found == recorded)
-    return math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance)
+def moved(numbers: Numbers, recorded: Numbers, tolerance: float) -> list[str]:
+    """The metrics of recorded runs that are other numbers now, or gone."""
+    lines = []
+    for run, metrics in recorded.items():
+        for metric, before in metrics.items():
+            now = numbers[run].get(metric, [])
+            is_other = len(now) != len(before) or not all(map(is_same, now, before, [tolerance] * len(now)))
+            if is_other:
+                lines.append(f"{run} {metric}: {now} was {before}")
+    return lines
 
 
 @pytest.mark.parametrize(
-    ("name", "only"),
-    [
-        pytest.param("components", {"names": SOME}, id="some components"),
-        pytest.param("components", {}, id="components", marks=pytest.mark.slow),  # 160 runs: a quarter of a CPU-minute
-        pytest.param("tables", {}, id="tables"),
-    ],
+    "names",
+    [pytest.param(SOME, id="some"), pytest.param((), id="all", marks=pytest.mark.slow)],  # 160 runs: 15 CPU-seconds
 )
-def test_numbers_are_those_that_were_recorded(name: str, only: dict[str, list[str]], tmp_path: Path) -> None:
-    record, tolerance = recorded_as(name), 0.0
+def test_numbers_are_those_that_were_recorded(names: list[str], tmp_path: Path) -> None:
+    name = "components"
+    tolerance = 0.0
+    record = json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
     if record["machine"] != machine():
-        name, tolerance = ELSEWHERE[name]
-        record = recorded_as(name)
-    found, recorded = RECORDS[name](tmp_path, **only), record["numbers"]
-    recorded = {key: numbers for key, numbers in recorded.items() if key in only.get("names", recorded)}
+        name = "components_float64"
+        tolerance = TOLERANCE
+        record = json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
+    recorded = {run: metrics for run, metrics in record["numbers"].items() if not names or run in names}
+    numbers = RECORDS[name](tmp_path, names=names)
     # What came is recorded with the next change of numbers; what went must be recorded, too.
-    assert found.keys() >= recorded.keys(), "make records records what went"
-    moved = [
-        f"{at} {key}: {now} was {before}"
-        for at, values in recorded.items()
-        for key, before in values.items()
-        for now in [found[at].get(key, [])]
-        if len(now) != len(before) or not all(same(*pair, tolerance) for pair in zip(now, before, strict=True))
-    ]
-    assert not moved, "\n".join(moved)
+    assert numbers.keys() >= recorded.keys(), "make records records what went"
+    lines = moved(numbers, recorded, tolerance)
+    assert not lines, "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Tiny runs of every component, form, task and preset, and tables of small studies: numbers that no edit may move.
+"""Tiny runs of every component, form, task and preset: numbers that no edit may move.
 
 `make records` records them in tests/recorded, with the machine; `tests/test_recorded.py` compares.
 """
@@ -16,22 +16,17 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-import pandas
 import torch
 from composed import composed
 from conftest import latest
-from fake_studies import TASK, fabricate, plain_score
 from reference_config import component
-from shown_studies import CLAIMS, FFN, GRID
 
 from ablate.config.components import resolve
 from ablate.config.groups import groups
 from ablate.config.schema import COMPONENTS, Config
 from ablate.planning.checks.validate import Validator
 from ablate.runs.folder import Run
-from ablate.runs.study import load_study
 from ablate.training.trainer import Trainer
-from analysis.case import case_of
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 SEED = 1
@@ -211,88 +206,7 @@ def trained_as(dtype: torch.dtype, config: Config, folder: Path) -> dict[str, li
         torch.set_default_dtype(torch.float32)
 
 
-def real_score(levels: dict[str, Any], seed: int) -> float:
-    """The test loss of a run that was trained: of norm_ffn_tiny.csv."""
-    runs = pandas.read_csv(RECORDED / "norm_ffn_tiny.csv").set_index(["norm", "ffn", "seed"])
-    return float(runs.loc[(levels["norm"], levels["ffn"], seed), "test/loss"])
-
-
-def sometimes(levels: dict[str, Any], seed: int) -> str:
-    """A run of gelu diverges, one of silu fails, one of swiglu is missing."""
-    return {("gelu", 2): "diverged", ("silu", 3): "failed", ("swiglu", 4): "missing"}.get((levels["ffn"], seed), "done")
-
-
-CLAIMED = {name: CLAIMS[name] for name in ("lower", "near", "late", "safe", "theirs")}
-TASKS_OF_ALL_KINDS = {
-    "lm": TASK,
-    "copy": TASK | {"title": "copy", "metrics": {"accuracy": "max", "loss": "min"}, "yardsticks": {"chance": 1.4}},
-    "recall": TASK | {"title": "recall", "yardsticks": {"chance": 2.0}},
-}
-
-
-def task_score(levels: dict[str, Any], seed: int) -> float:
-    own = np.random.default_rng([seed, *f"{levels}".encode()]).normal(0, 0.01)
-    gain = (0.2 if levels["data"] == "copy" else -0.1) * (levels["ffn"] == "swiglu")
-    return float({"lm": 2.0, "copy": 0.6, "recall": 1.0}[levels["data"]] + gain + own)
-
-
-def skewed(levels: dict[str, Any], seed: int) -> float:
-    """Sometimes one variant's score collapses."""
-    return plain_score(levels, seed) + (levels["norm"] == "rms") * (0.5 if seed % 7 == 3 else 0.001)
-
-
-def at_rates(levels: dict[str, Any], seed: int) -> float:
-    return plain_score({"ffn": levels["ffn"]}, seed) + levels["optim.lr"] * (1 + 9 * (levels["ffn"] == "swiglu"))
-
-
-MARGIN = {"value": 0.01, "written": "2025-01-01T00:00:00+00:00", "registered": True, "earlier": []}
-STUDIES: dict[str, dict[str, Any]] = {
-    "real": {"factors": GRID, "seeds": range(8), "score": real_score},
-    "margin": {"factors": GRID, "seeds": range(20), "score": real_score, "margin": MARGIN},
-    "claims": {"factors": {"ffn": FFN}, "seeds": range(6), "claims": CLAIMED, "status": sometimes},
-    "looks": {"factors": {"ffn": FFN}, "seeds": range(8), "sequential": {"looks": [5, 8, 12, 20], "at": 8, "max": 20}},
-    "collapse": {"factors": {"norm": ["ln", "rms"]}, "seeds": range(20), "score": skewed, "margin": MARGIN},
-    "crossing": {"factors": {"ffn": ["mlp", "swiglu"], "optim.lr": [0.001, 0.003, 0.01]}, "score": at_rates},
-    "tasks": {
-        "factors": {"ffn": ["mlp", "swiglu"], "data": [*TASKS_OF_ALL_KINDS]},
-        "seeds": range(5),
-        "score": task_score,
-        "task": lambda levels: levels["data"],
-        "batches": lambda levels: levels["data"],
-        "tasks": TASKS_OF_ALL_KINDS,
-    },
-} | {
-    design: {"factors": GRID | {"residual": ["pre", "post"]}, "seeds": range(5), "design": design}
-    for design in ("one_at_a_time", "leave_one_out", "cumulative")
-}
-
-
-def numbers_of(table: pandas.DataFrame) -> dict[str, list[Any]]:
-    """The numbers of a table to the last bit, and its verdicts."""
-    numbers: dict[str, list[Any]] = {}
-    for name, column in table.select_dtypes(["number", "bool"]).items():
-        numbers[str(name)] = [float(value).hex() for value in column]
-    if "verdict" in table:
-        numbers["verdict"] = table["verdict"].tolist()
-    return numbers
-
-
-def tables(folder: Path) -> dict[str, dict[str, list[Any]]]:
-    """Every table of every study, by the two names."""
-    found: dict[str, dict[str, list[Any]]] = {}
-    for study, given in STUDIES.items():
-        shown = case_of(load_study(folder / study, fabricate(folder / study, **given)), folder / study)
-        case = shown.plain or shown
-        made = {"effects": case.effects, "cells": case.cells, "claims": case.claims} | dict(case.further)
-        found |= {f"{study} {name}": numbers_of(table) for name, table in made.items() if len(table)}
-    return found
-
-
-RECORDS: dict[str, Callable[..., dict[str, Any]]] = {
-    "components": components,
-    "components_float64": components_float64,
-    "tables": tables,
-}
+RECORDS: dict[str, Callable[..., dict[str, Any]]] = {"components": components, "components_float64": components_float64}
 
 
 def main() -> None:
