@@ -14,6 +14,8 @@ import pytest
 import torch
 from in_process import WorkerHere, WorkerProcess
 
+from ablate.runs.files import read_json, write_json
+
 torch.set_num_threads(1)  # as in runs; small products on several threads of a busy machine are up to 50 times slower
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell, whose children inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -57,28 +59,22 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def real_cache() -> Iterator[Callable[..., Any]]:
-    """No plan made in a test's own process takes its cells from the cache, or leaves them there: parts of it may be
-    replaced."""
-    from ablate.planning import cells
-
-    real = cells.from_cache
+def no_plan_cache() -> Iterator[None]:
+    """Plans made in a test's own process take nothing from the cache and leave nothing there, since a test may replace
+    what they find, but in tests that take `plan_cache`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cells, "from_cache", lambda depends: None)
-        patch.setattr(cells, "write_cache", lambda depends, record: None)
-        yield real
+        patch.setattr("ablate.planning.cache.read_json", lambda file: {})
+        patch.setattr("ablate.planning.cache.write_json", lambda file, record: None)
+        yield
 
 
-@pytest.fixture(scope="session", autouse=True)
-def real_timing() -> Iterator[Callable[..., Any]]:
-    """Nor does its expected time."""
-    from ablate.planning import measured
-
-    real = measured.timing_from_cache
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measured, "timing_from_cache", lambda depends: None)
-        patch.setattr(measured, "write_cache", lambda depends, record: None)
-        yield real
+@pytest.fixture
+def plan_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of an empty cache of what plans find, which this test uses."""
+    monkeypatch.setattr("ablate.planning.cache.read_json", read_json)
+    monkeypatch.setattr("ablate.planning.cache.write_json", write_json)
+    monkeypatch.setattr("ablate.planning.cache.cache_folder", lambda: tmp_path / "cache")
+    return tmp_path / "cache"
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -19,7 +19,7 @@ import pytest
 from clusters import SLURM, WITHOUT_TOKENS, host, lacking, no_hosts, ray, slurm
 from conftest import SHAPE, STEPS, importing, latest, run_fresh
 from crashing_norm import STARTED, processes, wait_for
-from run_numbers import numbers
+from one_run import numbers
 
 from ablate.runs.folder import Run
 from ablate.runs.lock import STALE

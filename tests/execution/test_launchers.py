@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from clusters import WITHOUT_TOKENS
 from conftest import SHAPE, STEPS, latest, run_fresh
-from run_numbers import numbers
+from one_run import numbers
 
 PLUGINS = {"joblib": "hydra_joblib_launcher", "submitit_local": "hydra_submitit_launcher", "ray": "hydra_ray_launcher"}
 EXTRAS = {"joblib": "joblib", "submitit_local": "slurm", "ray": "ray"}

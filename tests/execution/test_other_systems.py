@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import SHAPE, STEPS, run_fresh
 from crashing_norm import hazard, wait_for
-from run_numbers import numbers
+from one_run import numbers
 
 from ablate.runs import lock as leases
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import latest
 from crashing_norm import children, hazard, kill_session, processes, session_is_gone, start, training, wait_for, workers
-from one_run import carry_out, sweep_here
-from run_numbers import numbers
+from one_run import carry_out, numbers, sweep_here
 
 from ablate import api
 from ablate.planning.plan import Plan

@@ -45,16 +45,20 @@ def refused_line(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return printed.err
 
 
+_shared: dict[str, Case] = {}
+
+
 def case(results: Path, factors: dict[str, list[Any]] = GRID, **options: Any) -> Case:
     """The case of a fabricated study; made in `results` where its options are functions or other studies are there."""
-    told = repr((factors, options))
-    if "<" in told or (results.exists() and any(results.iterdir())):
-        return case_of(load_study(results, fabricate(results, factors, **options)), results)
-    return _case(told)
+    key = repr((factors, options))
+    has_function = "<" in key
+    if has_function or (results.exists() and any(results.iterdir())):
+        return _made(results, factors, options)
+    if key not in _shared:
+        with tempfile.TemporaryDirectory() as folder:
+            _shared[key] = _made(Path(folder), factors, options)
+    return _shared[key]
 
 
-@functools.cache
-def _case(told: str) -> Case:
-    factors, options = eval(told)
-    with tempfile.TemporaryDirectory() as folder:
-        return case_of(load_study(Path(folder), fabricate(Path(folder), factors, **options)), Path(folder))
+def _made(results: Path, factors: dict[str, list[Any]], options: dict[str, Any]) -> Case:
+    return case_of(load_study(results, fabricate(results, factors, **options)), results)

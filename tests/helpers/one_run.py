@@ -4,6 +4,8 @@ import dataclasses
 import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from ablate import api
@@ -51,6 +53,17 @@ def trained_anew(plan, *stops: int) -> Run:
 
 def rows_of(run: Run) -> list[dict]:
     return [{key: value for key, value in row.items() if key not in VOLATILE} for row in run.metrics()[0]]
+
+
+def numbers(results: Path) -> dict[str, tuple[Any, ...]]:
+    """All that the ended runs of a folder have measured, by run."""
+    measured = {}
+    for file in results.glob("runs/*/*/result.json"):
+        run = Run(results, str(file.parent.relative_to(results / "runs")))
+        result = run.result()
+        assert result and not run.metrics()[1], "torn lines"
+        measured[run.path] = (result.status, result.final, result.documents, rows_of(run))
+    return measured
 
 
 def carry_out(

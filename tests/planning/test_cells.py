@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
-from ablate.planning import cache, cells
+from ablate.planning import cache
 from ablate.planning.checks import inspect
 
 
 @pytest.fixture
-def inspected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, real_cache: Any) -> list[int]:
+def inspected(monkeypatch: pytest.MonkeyPatch, plan_cache: Path) -> list[int]:
     """How many cells each plan inspects; the others it takes from an empty cache."""
     counts: list[int] = []
     real = inspect.inspect
@@ -23,11 +23,7 @@ def inspected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, real_cache: Any) 
         counts.append(len(drafts))
         return real(drafts, *more)
 
-    (tmp_path / "cache").mkdir()
-    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path / "cache")
     monkeypatch.setattr(inspect, "inspect", counted)
-    monkeypatch.setattr(cells, "from_cache", real_cache)
-    monkeypatch.setattr(cells, "write_cache", cache.write_cache)
     return counts
 
 

@@ -86,15 +86,7 @@ def test_what_there_is_no_time_to_measure_costs_by_its_flops(plan: Any, asked: l
     assert said.startswith(f"about {int(whole // 60)} min {round(whole % 60):02d} s on 1 worker ")
 
 
-@pytest.fixture
-def with_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, real_timing: Any) -> None:
-    """Times are kept, in an empty cache."""
-    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path / "cache")
-    monkeypatch.setattr(measured, "timing_from_cache", real_timing)
-    monkeypatch.setattr(measured, "write_cache", cache.write_cache)
-
-
-def test_what_was_measured_before_is_not_measured_again(plan: Any, asked: list[str], with_cache: None) -> None:
+def test_what_was_measured_before_is_not_measured_again(plan: Any, asked: list[str], plan_cache: Path) -> None:
     words = ("norm=ln,rms", "train.parallel=2")
     first = expected_time(plan(*words, "seeds=3"))
     assert expected_time(plan(*words, "seeds=3")) == first
@@ -104,7 +96,7 @@ def test_what_was_measured_before_is_not_measured_again(plan: Any, asked: list[s
 
 
 @pytest.mark.parametrize("word", ["model.dim=32", "train.batch_size=2", "norm=ln"])
-def test_other_models_are_measured(plan: Any, asked: list[str], with_cache: None, word: str) -> None:
+def test_other_models_are_measured(plan: Any, asked: list[str], plan_cache: Path, word: str) -> None:
     expected_time(plan("norm=ln,rms"))
     expected_time(plan("norm=ln,rms", word))
     assert len(asked) == (3 if word == "norm=ln" else 4)
@@ -122,7 +114,7 @@ def test_other_models_are_measured(plan: Any, asked: list[str], with_cache: None
     ids=["cores", "processor", "memory", "code", "user code"],
 )
 def test_on_another_machine_or_with_other_code_all_is_measured_again(
-    plan: Any, asked: list[str], with_cache: None, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, value: Any
+    plan: Any, asked: list[str], plan_cache: Path, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, value: Any
 ) -> None:
     planned = plan("norm=ln,rms")
     expected_time(planned)
@@ -132,7 +124,7 @@ def test_on_another_machine_or_with_other_code_all_is_measured_again(
 
 
 def test_a_gpu_is_measured_each_time(
-    plan: Any, asked: list[str], with_cache: None, monkeypatch: pytest.MonkeyPatch
+    plan: Any, asked: list[str], plan_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measured, "lacks_device", lambda plan: "")
     planned = plan("train.device=cuda", "seeds=1")
