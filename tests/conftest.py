@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from in_process import WorkerHere, WorkerProcess
+from in_process import ChecksHere, WorkerHere, WorkerProcess
 
 from ablate.runs.files import read_json, write_json
 
@@ -89,6 +89,15 @@ def workers_here() -> Iterator[None]:
 def worker_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands train in processes, as they do outside of tests."""
     monkeypatch.setattr("ablate.execution.pool.Worker", WorkerProcess)
+
+
+@pytest.fixture
+def checks_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans check user code in the process of this test, not in a child process."""
+    checks = ChecksHere()
+    monkeypatch.setattr("ablate.planning.checks.child.begin", checks.begin)
+    for module in ("checks.child", "measured"):
+        monkeypatch.setattr(f"ablate.planning.{module}.run_in_child", checks.run_in_child)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,22 +1,30 @@
-"""Commands, and the workers that they start, in the process of a test: an interpreter that loads torch costs two
-CPU-seconds.  A test whose subject is processes starts them: `conftest.run_process`, and the fixture `worker_processes`.
+"""Commands, and what they start, in the process of a test: an interpreter that loads torch costs two CPU-seconds.
+
+Workers are here unless a test takes the fixture `worker_processes`; checks of user code are where it takes
+`checks_here`.  A test whose subject is the process of a command starts one: `conftest.run_fresh`.
 """
 
 import contextlib
 import io
+import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from ablate.cli.main import main
+from ablate.config.errors import one_line
 from ablate.execution import pool, worker
 from ablate.execution.pool import Answer, Order, answer_of, line, order_of
 from ablate.execution.signals import SIGNALS
+from ablate.planning.checks.child import Failed
 
 WorkerProcess = pool.Worker
 one_model = threading.Lock()  # torch's settings and random numbers are those of the process
@@ -81,3 +89,21 @@ class WorkerHere:
         self.ask_to_stop()
         if self.process:
             self.process.stop(deadline)
+
+
+class ChecksHere:
+    """As the child process of `ablate.planning.checks.child`, but in this process, which user code must not harm."""
+
+    about = ""  # whose user code runs
+
+    def begin(self, about: str) -> None:
+        """Note whose user code runs from now on."""
+        self.about = f"{about}: "
+
+    def run_in_child(self, call: Callable[[], Any], seconds: float = math.inf) -> Any:
+        """What `call` returns, as it is read back from JSON.  Raises Failed if it raises."""
+        self.about = ""
+        try:
+            return json.loads(json.dumps(call(), default=lambda number: number.item()))
+        except Exception as error:
+            raise Failed(f"{self.about}{one_line(error)}") from None
