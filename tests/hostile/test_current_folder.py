@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, SHAPE, STEPS, latest, run_fresh
+from conftest import ROOT, SHAPE, STEPS, importing, latest, run_fresh
 from fake_studies import draw_effects_alone
 
 from ablate.config.import_path import find_here
@@ -90,7 +90,9 @@ def test_commands_and_workers_execute_only_what_user_names(folder: Path, execute
     installed = folder.parent / "installed"
     installed.mkdir()
     (installed / "ablate_lines.py").write_text(SCRIPT)
-    done = run_fresh("ablate_lines", *map(repr, lines), cwd=folder, PYTHONPATH=str(installed), WANDB_MODE="offline")
+    command = [sys.executable, str(installed / "ablate_lines.py"), *map(repr, lines)]
+    environment = importing(WANDB_MODE="offline")
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert list(executed.iterdir()) == [], done.stderr
     assert re.findall(r"^exit code (\w+)$", done.stdout, re.MULTILINE) == ["2", "0", "0", "0", "0"], done.stderr
     assert "mine − ln: " in done.stdout
