@@ -156,7 +156,7 @@ def test_a_match_that_cannot_be_is_refused_in_one_line(refused, overrides: str) 
     assert all(word in line for word in REFUSED[overrides])
 
 
-def test_an_ffn_without_a_width_is_refused_where_a_width_is_chosen(plan, refused, faulty) -> None:
+def test_an_ffn_without_a_width_is_refused_where_a_width_is_chosen(plan, refused, faulty, checks_here) -> None:
     asked = ("user=[mistakes_of_mine]", "ffn=mlp,square")
     [line] = refused(*asked, "match=params", config_dir=faulty)
     assert "square has no width" in line and "write match=none" in line

@@ -138,7 +138,7 @@ def test_pairing_is_decided_by_what_changes_the_batches(plan, sweep, is_paired):
     assert (first.batches == second.batches) == is_paired
 
 
-def test_keys_follow_what_changes_numbers_and_nothing_else(plan, tmp_path):
+def test_keys_follow_what_changes_numbers_and_nothing_else(plan, tmp_path, checks_here):
     def path(*overrides: str) -> str:
         return plan("seeds=[1]", *overrides).manifest.runs[0].path
 

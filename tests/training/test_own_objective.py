@@ -32,7 +32,7 @@ YAMLS = {"distillation": "teacher: ???\nweight: 0.5", "activations": "weight: 0.
 
 
 @pytest.fixture
-def own(tmp_path: Path, small: list[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+def own(tmp_path: Path, small: list[str], monkeypatch: pytest.MonkeyPatch, checks_here: None) -> Any:
     """Plans a command of the objectives of the how-to page."""
     name = write_module(tmp_path, monkeypatch, PAGE + MORE, "objective", YAMLS)
 

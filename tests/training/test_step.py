@@ -55,7 +55,7 @@ class Broken(Step):
 
 
 @pytest.fixture
-def own(tmp_path: Path, small: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def own(tmp_path: Path, small: list[str], monkeypatch: pytest.MonkeyPatch, checks_here: None) -> list[str]:
     """A command line of the steps of the how-to page and more."""
     source = "\n".join([NOISE, SHARP, ALTERNATING, MORE])
     variants = SETTINGS | dict.fromkeys(("plain", "half", "fourth", "broken"), "")

@@ -88,7 +88,7 @@ def test_parameters_that_nothing_uses_are_noted(variant: str, idle: str, plan: A
 
 
 def test_dispatch_by_the_data_is_counted_on_an_example_and_experts_that_few_tokens_reach_are_not_accused(
-    plan, faulty, uncounted, monkeypatch
+    plan, faulty, uncounted, monkeypatch, checks_here
 ):
     monkeypatch.setattr(cost, "forward_flops", uncounted)
     made = plan(MINE, "ffn=dispatching", config_dir=faulty)

@@ -149,7 +149,7 @@ def test_cells_that_differ_in_what_has_no_place_are_one(tmp_path, untried):
     assert len(normed.manifest.cells) == 2
 
 
-def test_a_user_package_adds_a_variant_to_any_group(tmp_path, monkeypatch, untried, uncounted):
+def test_a_user_package_adds_a_variant_to_any_group(tmp_path, monkeypatch, untried, uncounted, checks_here):
     """A subclass and a copy of the reference's YAML with its name: composed, built, counted and compared."""
     used = [*ALONE, "model", "data"]
     (tmp_path / "my_parts").mkdir()
