@@ -85,22 +85,16 @@ def rows_of(text: str) -> list[list[str]]:
     return [row for row in rows if not row[0].startswith("---")]
 
 
-def test_the_index_says_what_was_not_run(root: Path, capsys: Capture) -> None:
+def test_the_index_says_between_its_marks_what_was_not_run(root: Path, capsys: Capture) -> None:
     make_figures(root, capsys)
     text = index_of(root)
+    assert text.startswith(f"# Findings\n\n{BEGIN}\n\n## ") and text.endswith(f"{END}\n\nby hand\n")
+    assert "old words" not in text
     assert "| glu_variants | Do gates help? | not run yet; published: yes, 1.94 after 2.00 |" in text
     for command in ("glu_variants", "alone", "alone tier=gpu"):
         assert f"`ablate +experiment={command}`" in text
     assert text.index("| glu_variants") < text.index("| alone"), "the order of make studies"
     assert "Not run yet: glu_variants and alone." in (root / "docs" / "gallery.md").read_text()
-
-
-def test_what_stands_around_the_marks_stays(root: Path, capsys: Capture) -> None:
-    make_figures(root, capsys)
-    text = index_of(root)
-    assert text.startswith(f"# Findings\n\n{BEGIN}\n\n## ")
-    assert text.endswith(f"{END}\n\nby hand\n")
-    assert "old words" not in text
 
 
 def test_the_files_of_a_study_are_its_figures_their_data_and_tables(root: Path, train: Train, capsys: Capture) -> None:
@@ -112,7 +106,9 @@ def test_the_files_of_a_study_are_its_figures_their_data_and_tables(root: Path, 
     assert (folder / "curves.csv").read_bytes() == before, "what is plotted does not take the place of the table"
 
 
-def test_the_page_of_a_study_has_question_answer_text_and_claims(root: Path, train: Train, capsys: Capture) -> None:
+def test_the_page_of_a_study_has_question_answer_text_and_claims_and_the_index_its_answer(
+    root: Path, train: Train, capsys: Capture
+) -> None:
     folder = train(claims={"gated": CLAIM})
     (folder / "finding.md").write_text("Answer: Yes, by 0.1.\n\n2026-11-22: As *published*.\n")
     make_figures(root, capsys)
@@ -121,12 +117,6 @@ def test_the_page_of_a_study_has_question_answer_text_and_claims(root: Path, tra
         assert part in text
     assert "- gated (registered): supported. SwiGLU is 0." in text
     assert "Answer:" not in text
-
-
-def test_the_index_links_each_study_with_its_answer(root: Path, train: Train, capsys: Capture) -> None:
-    folder = train(claims={"gated": CLAIM})
-    (folder / "finding.md").write_text("Answer: Yes, by 0.1.\n")
-    make_figures(root, capsys)
     assert "| [glu_variants](findings/glu_variants.md) | Do gates help? | Yes, by 0.1. | – |" in index_of(root)
 
 
@@ -192,18 +182,14 @@ def recoloured(file: Path) -> bytes:
     return file.read_bytes()
 
 
-def test_a_figure_of_the_same_data_that_another_machine_drew_stays(root: Path, train: Train, capsys: Capture) -> None:
+def test_a_figure_of_the_same_data_stays_until_other_code_draws_it_differently(
+    root, train, capsys, monkeypatch
+) -> None:
     file = train() / "figures" / "effects.png"
     make_figures(root, capsys)
     before = recoloured(file)
     make_figures(root, capsys)
-    assert file.read_bytes() == before
-
-
-def test_other_drawing_code_draws_a_figure_anew_if_it_looks_different(root, train, capsys, monkeypatch) -> None:
-    file = train() / "figures" / "effects.png"
-    make_figures(root, capsys)
-    before = recoloured(file)
+    assert file.read_bytes() == before, "as another machine drew it"
     monkeypatch.setattr("gallery.write.drawing_hash", lambda: "new")
     assert "effects.png" in make_figures(root, capsys)
     drawn = file.read_bytes()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import train_studies
 import yaml
+from claimed_studies import entry
 from common import ORDER, by_value
 from conftest import ROOT, SHAPE, STEPS, run_fresh
 from crashing_norm import hazard
@@ -162,16 +163,9 @@ def test_verdicts_are_kept_with_the_tables_until_these_change(tmp_path, monkeypa
     keep(load_study(tmp_path / "two", "fabricated"), folder)
     again = read_verdicts(folder)
     assert again and again.overall == "of another method"
-
-
-def test_a_study_without_claims_has_no_verdicts(tmp_path) -> None:
-    fabricate(tmp_path, {"norm": ["ln", "rms"]}, range(5))
-    keep(load_study(tmp_path, "fabricated"), tmp_path / "kept")
-    assert read_verdicts(tmp_path / "kept") is None
-
-
-def entry(claim: dict) -> dict:
-    return {"claim": claim, "written": "2026-01-01T00:00:00+00:00", "registered": True}
+    fabricate(tmp_path / "three", {"norm": ["ln", "rms"]}, range(5))
+    keep(load_study(tmp_path / "three", "fabricated"), tmp_path / "without claims")
+    assert read_verdicts(tmp_path / "without claims") is None
 
 
 def test_what_was_seen_in_the_tables_was_seen_by_who_trains_it_anew(tmp_path) -> None:
