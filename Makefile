@@ -7,7 +7,7 @@ PIP = --quiet --disable-pip-version-check --no-compile
 # Or each of the hundred processes that tests start would compile all of our modules anew, where this is set.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: sweep studies test test-all check mutants catalogue figures pictures docs docs-links records gpu gpu-pack clean
+.PHONY: sweep studies test test-all check mutants catalogue figures pictures docs docs-links records gpu clean
 
 sweep: $(VENV)/.ready
 	$(BIN)/python -m ablate -m norm=ln,rms ffn=mlp,swiglu
@@ -103,10 +103,6 @@ records: $(VENV)/.ready
 # Everything that only a GPU can show, in nine minutes: in whatever environment has torch with CUDA.
 gpu:
 	$(PYTHON) benchmarks/gpu.py
-
-# Wheels of what that needs beside torch, for a machine without a package index: make gpu-pack GPU_PYTHON=3.12
-gpu-pack:
-	$(PYTHON) benchmarks/gpu_pack.py gpu-pack $(if $(GPU_PYTHON),--python $(GPU_PYTHON))
 
 clean:
 	rm -rf $(VENV)

@@ -1,6 +1,6 @@
 """Checkpoints of a large state: what they take, and a run that is killed while one is written, stopped and continued.
 
-python benchmarks/bench_checkpoint.py [--steps 450] [--folder FOLDER] [KEY=VALUE …]
+python benchmarks/bench_checkpoint.py [--folder FOLDER] [KEY=VALUE …]
 
 It ends with exit code 1 if numbers or weights differ from those of the run in one go.  By default the state has 1.5 GB
 and each of the two runs takes about ten minutes on one core.
@@ -25,114 +25,101 @@ from ablate.training.devices import configure_torch
 from ablate.training.trainer import Trainer
 
 ROOT = Path(__file__).resolve().parents[1]
-LARGE = ["model.layers=13", "model.heads=12", "model.dim=768", "data.context=32", "train.batch_size=2"]
-RUN = ["norm=rms", "seeds=1", "train.parallel=1", "train.average=ema", "model.dropout=0.1", "train.log_every=1"]
-RUN += ["eval.tokens=1024", "track=none", "train.compile=false"]
+WORDS = ["model.layers=13", "model.heads=12", "model.dim=768", "data.context=32", "train.batch_size=2"]
+WORDS += ["train.steps=450", "train.eval_every=450", "norm=rms", "seeds=1", "train.parallel=1", "train.average=ema"]
+WORDS += ["model.dropout=0.1", "train.log_every=1", "eval.tokens=1024", "track=none", "train.compile=false"]
 POLL = 0.002  # seconds
 
 
 def main() -> None:
-    """Time single checkpoints, then two runs."""
+    """Time single checkpoints, then compare two runs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=450)
     parser.add_argument("--folder", type=Path)
-    given, more = parser.parse_known_args()
-    steps = [f"train.steps={given.steps}", f"train.eval_every={given.steps}"]
-    words = list({word.partition("=")[0]: word for word in (*LARGE, *RUN, *steps, *more)}.values())
-    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
-        cost = time_single(words, Path(folder))
-        whole, cut = ([*words, f"results_dir={Path(folder) / name}"] for name in ("whole", "cut"))
-        started = time.monotonic()
-        code, spans = watched(whole, Path(folder) / "whole", lambda spans, writing: None)
-        seconds = time.monotonic() - started
-        print(f"one go: exit code {code}, {seconds:.0f} s, {len(spans)} checkpoints, written within ", end="")
-        print(", ".join(f"{span:.1f}" for span in spans), f"s; they took {len(spans) * cost / seconds:.1%} of the time")
-        kill = lambda spans, writing: signal.SIGKILL if spans and writing else None  # noqa: E731
-        code, spans = watched(cut, Path(folder) / "cut", kill)
-        print(f"killed while checkpoint {len(spans) + 1} was written: exit code {code}; {left(Path(folder) / 'cut')}")
-        started = time.monotonic()
-        stop = lambda spans, writing: signal.SIGTERM if spans and time.monotonic() - started > seconds / 4 else None  # noqa: E731
-        code, spans = watched(cut, Path(folder) / "cut", stop)
-        print(f"continued, then SIGTERM: exit code {code}; {left(Path(folder) / 'cut')}")
-        code, _ = watched(cut, Path(folder) / "cut", lambda spans, writing: None)
-        runs = [load(next((Path(folder) / name).glob("runs/*/*"))) for name in ("whole", "cut")]
-        same = all(map(equal, *([rows(run), run.result.final, run.weights()] for run in runs)))
-        print(f"continued to its end: exit code {code}, resumed {runs[1].result.resumed} times; ", end="")
-        print("the same rows, metrics and weights as in one go" if same else "other numbers than in one go")
-        print(f"peak memory: {runs[0].result.peak_memory / 1e9:.2f} GB in one go")
-        sys.exit(0 if same and runs[1].result.resumed == 2 else 1)
+    options, more = parser.parse_known_args()
+    by_key = {word.partition("=")[0]: word for word in [*WORDS, *more]}
+    words = list(by_key.values())
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        time_checkpoints(words, Path(folder))
+        whole = Path(folder) / "whole"
+        cut = Path(folder) / "cut"
+        run(words, whole)
+        run(words, cut, signal.SIGKILL, is_writing_another)
+        run(words, cut, signal.SIGTERM, has_new_checkpoint)
+        run(words, cut)
+        expected = load(next(whole.glob("runs/*/*")))
+        continued = load(next(cut.glob("runs/*/*")))
+        is_equal = rows(expected) == rows(continued) and expected.result.final == continued.result.final
+        weights = continued.weights()
+        for name, weight in expected.weights().items():
+            is_equal = is_equal and torch.equal(weight, weights[name])
+    outcome = "the same rows, metrics and weights as in one go" if is_equal else "other numbers than in one go"
+    print(f"resumed {continued.result.resumed} times; {outcome}")
+    sys.exit(0 if is_equal and continued.result.resumed == 2 else 1)
 
 
-def time_single(words: list[str], folder: Path) -> float:
-    """Print how long training waits for a checkpoint, beside the time of a step.  Returns the mean seconds of one."""
+def time_checkpoints(words: list[str], folder: Path) -> None:
+    """Print how long training waits for a checkpoint, beside the time of a step."""
     configure_torch()
     trainer = Trainer(Run(folder, "single/s0"), check_study(tuple(words), None).cells.rows[0].config, 0)
-    step = 0
-    for _ in range(3):
-        began = time.monotonic()
-        first = step
-        while time.monotonic() < began + 5:
-            trainer.train_step(step)
-            step += 1
-        seconds_of_step = (time.monotonic() - began) / (step - first)
+    for step in range(0, 15, 5):
+        start = time.monotonic()
+        for i in range(5):
+            trainer.train_step(step + i)
+        seconds = (time.monotonic() - start) / 5
         trainer.save()
         size = trainer.run.checkpoint_file.stat().st_size / 1e9
         waited = trainer.checkpointer.last_seconds
-        print(f"a checkpoint of {size:.2f} GB: training waits {waited:.2f} s; a step takes {seconds_of_step:.2f} s")
-    return trainer.checkpointer.total_seconds / 3
+        print(f"a checkpoint of {size:.2f} GB: training waits {waited:.2f} s; a step takes {seconds:.2f} s")
 
 
-def watched(words: list[str], folder: Path, end: Callable) -> tuple[int, list[float]]:
-    """Run a command to its end, or until `end` names a signal: its exit code, and the seconds for which each file of
-    a checkpoint was being written.  SIGKILL is sent to all its processes, other signals to the command."""
-    command = [sys.executable, "-m", "ablate", *words]
-    where = {"cwd": folder.parent, "env": os.environ | {"PYTHONPATH": str(ROOT)}, "start_new_session": True}
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, **where)
-    spans, began, sent = [], None, False
+def is_writing_another(folder: Path, started: float) -> bool:
+    """Whether a checkpoint is being written beside an earlier one."""
+    writing = any(folder.glob("runs/*/*/.checkpoint.pt.*.tmp"))
+    return writing and any(folder.glob("runs/*/*/checkpoint.pt"))
+
+
+def has_new_checkpoint(folder: Path, started: float) -> bool:
+    """Whether a checkpoint was written since a time."""
+    return any(file.stat().st_mtime > started for file in folder.glob("runs/*/*/checkpoint.pt"))
+
+
+def run(
+    words: list[str],
+    folder: Path,
+    number: int = 0,
+    is_due: Callable[[Path, float], bool] = lambda folder, started: False,
+) -> None:
+    """Run a command to its end, or send it a signal when that is due; SIGKILL goes to all its processes."""
+    started = time.time()
+    command = [sys.executable, "-m", "ablate", *words, f"results_dir={folder}"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment, start_new_session=True)
+    is_sent = False
     while process.poll() is None:
-        writing = any(folder.glob("runs/*/*/.checkpoint.pt.*.tmp"))
-        if writing and began is None:
-            began = time.monotonic()
-        if began is not None and not writing:
-            spans.append(time.monotonic() - began)
-            began = None
-        number = end(spans, writing)
-        if number and not sent:
-            sent, asked = True, time.monotonic()
+        if not is_sent and is_due(folder, started):
+            is_sent = True
             for pid in session(process.pid) if number == signal.SIGKILL else [process.pid]:
                 os.kill(pid, number)
         time.sleep(POLL)
-    if sent:
-        print(f"  ended {time.monotonic() - asked:.1f} s after the signal")
     while session(process.pid):
         time.sleep(POLL)
-    return process.returncode, spans
+    print(f"exit code {process.returncode} after {time.time() - started:.0f} s")
 
 
-def session(pid: int) -> list[int]:
-    """The processes of a session that a command leads."""
-    lines = subprocess.run(["ps", "-eo", "sid,pid,stat"], capture_output=True, text=True).stdout.splitlines()[1:]
-    return [int(each) for sid, each, state in map(str.split, lines) if sid == str(pid) and state[0] != "Z"]
-
-
-def left(folder: Path) -> str:
-    """The step of the checkpoint in a folder of results, and the last logged one."""
-    [file] = folder.glob("runs/*/*/checkpoint.pt")
-    step = torch.load(file, weights_only=True, mmap=True)["progress"]["step"]
-    logged = Run(folder, str(file.parent.relative_to(folder / "runs"))).metrics()[0][-1]["step"]
-    return f"left the checkpoint of step {step}, {logged} logged"
+def session(leader: int) -> list[int]:
+    """The processes of a session that have not ended."""
+    lines = subprocess.check_output(["ps", "-eo", "sid,pid,stat"], text=True).splitlines()[1:]
+    pids = []
+    for line in lines:
+        sid, pid, state = line.split()
+        if int(sid) == leader and not state.startswith("Z"):
+            pids.append(int(pid))
+    return pids
 
 
 def rows(run: object) -> list[dict]:
     """What a run logged, without times."""
     return [{key: value for key, value in row.items() if key != "seconds"} for row in run.metrics]
-
-
-def equal(one: object, other: object) -> bool:
-    """Whether two values are the same to the bit."""
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(equal(one[key], other[key]) for key in one)
-    return torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 python benchmarks/gpu.py [PART …] [--out FOLDER] [--device cpu --toy]
 
 Each part runs in a process of its own with a time limit, so that one that crashes or hangs ends no other.  Exit code
-1 where a part failed; 0 where all hold, or there is no GPU.  It needs torch with CUDA and what `make gpu-pack` packs.
+1 where a part failed; 0 where all hold, or there is no GPU.  It needs torch with CUDA and what training imports.
 """
 
 import argparse
@@ -35,7 +35,7 @@ class Part(NamedTuple):
     function: str
     limit: int
     alone: bool = False
-    of: str = ""
+    group: str = ""
 
 
 PARTS = [
@@ -46,176 +46,165 @@ PARTS = [
     Part("speed", "gpt2", 200, alone=True),
     Part("speed", "plain", 120, alone=True),
     Part("speed", "captured", 120, alone=True),
-    Part("survival", "checkpoints", 90, alone=True),
     Part("survival", "processes", 330, alone=True),
-    Part("card", "memory_estimate", 120, of="rest"),
-    Part("variants", "variants", 400, of="rest"),
-    Part("attention", "rules", 180, of="rest"),
-    Part("attention", "dropout_masks", 90, of="rest"),
-    Part("parity", "parity", 180, of="rest"),
-    Part("parity", "compiled_cells", 300, of="rest"),
-    Part("survival", "resume", 240, of="rest"),
-    Part("survival", "out_of_memory", 90, of="rest"),
-    Part("speed", "base", 200, alone=True, of="rest"),
-    Part("speed", "sweep", 200, alone=True, of="rest"),
-    Part("mixers", "mixers", 1500, alone=True, of="mixers"),  # Triton compiles kernels in all sizes of tiles
+    Part("card", "memory_estimate", 120, group="rest"),
+    Part("variants", "variants", 400, group="rest"),
+    Part("attention", "rules", 180, group="rest"),
+    Part("attention", "dropout_masks", 90, group="rest"),
+    Part("parity", "parity", 180, group="rest"),
+    Part("parity", "compiled_cells", 300, group="rest"),
+    Part("survival", "resume", 240, group="rest"),
+    Part("survival", "out_of_memory", 90, group="rest"),
+    Part("mixers", "mixers", 1500, alone=True, group="mixers"),  # Triton compiles kernels in all sizes of tiles
 ]
-
-Row = dict[str, Any]
+NAMES = [*(part.function for part in PARTS), "rest"]
 
 
 def main() -> int:
-    """Run the parts, or one of them; the exit code."""
-    given = arguments()
-    if given.only:
-        return carry_out(given)
-    if given.device == "cuda" and not available():
+    """Run the parts, or be the process of one of them; the exit code."""
+    options = read_options()
+    if options.only:
+        return run_here(options)
+    if options.device == "cuda" and not has_gpu():
         print("gpu: there is no GPU here, or this torch has no CUDA; nothing was checked")
         return 0
-    parts = [part for part in PARTS if {part.function, part.of} & set(given.parts or [""])]
-    given.out.mkdir(parents=True, exist_ok=True)
-    rows = run(parts, given, time.monotonic() + 60 * given.minutes)
-    failed = [row["part"] for row in rows if row["status"] != "passed"]
-    print(f"gpu: {len(rows) - len(failed)} of {len(rows)} parts passed; {given.out / 'gpu.md'}")
-    return int(bool(failed))
+    names = options.parts or [""]
+    parts = [part for part in PARTS if part.function in names or part.group in names]
+    options.out.mkdir(parents=True, exist_ok=True)
+    rows = run(parts, options)
+    failed = [row for row in rows if row["status"] != "passed"]
+    print(f"gpu: {len(rows) - len(failed)} of {len(rows)} parts passed; {options.out / 'gpu.md'}")
+    return 1 if failed else 0
 
 
-def arguments() -> argparse.Namespace:
+def read_options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(names()))
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(NAMES))
     parser.add_argument("--out", type=Path, default=Path("gpu-check"), help="the folder of gpu.json and gpu.md")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--toy", action="store_true", help="go through everything at a toy size")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="after which no part begins or goes on")
     parser.add_argument("--only", help=argparse.SUPPRESS)  # the part that this process is for
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if unknown := set(given.parts) - set(names()):
-        parser.error(f"{', '.join(sorted(unknown))}: no such part; there are {', '.join(names())}")
-    return given
+    options = parser.parse_args()
+    for name in options.parts:
+        if name not in NAMES:
+            parser.error(f"{name}: no such part; there are {', '.join(NAMES)}")
+    return options
 
 
-def names() -> list[str]:
-    """The names of parts, and of all that the first nine minutes leave out."""
-    return list(dict.fromkeys([*(part.function for part in PARTS), *(part.of for part in PARTS if part.of)]))
+def has_gpu() -> bool:
+    """Whether another process sees a GPU: in this one no context is opened."""
+    command = [sys.executable, "-c", "import sys, torch; sys.exit(not torch.cuda.is_available())"]
+    return subprocess.run(command, capture_output=True).returncode == 0
 
 
-def available() -> bool:
-    """Whether a process of its own finds a GPU: in this one no context is opened."""
-    asked = [sys.executable, "-c", "import sys, torch; sys.exit(not torch.cuda.is_available())"]
-    return subprocess.run(asked, capture_output=True).returncode == 0
-
-
-def run(parts: list[Part], given: argparse.Namespace, end: float) -> list[Row]:
+def run(parts: list[Part], options: argparse.Namespace) -> list[dict[str, Any]]:
     """What became of each part, in their order; the files are written after each."""
-    done: dict[Part, Row] = {}
+    end = time.monotonic() + 60 * options.minutes
+    rows: dict[Part, dict[str, Any]] = {}
 
-    def note(part: Part, row: Row) -> None:
-        done[part] = row
+    def add(part: Part, row: dict[str, Any]) -> None:
+        rows[part] = row
         print(f"{row['status']:>8}  {row['part']:<18} {row['seconds']:6.1f} s", flush=True)
-        write(given, [done[one] for one in parts if one in done])
+        write(options, [rows[part] for part in parts if part in rows])
 
     with tempfile.TemporaryDirectory() as folder:
-        together = [part for part in parts if not part.alone]
-        with concurrent.futures.ThreadPoolExecutor(TOGETHER if given.device == "cuda" else 1) as pool:
-            waiting = {pool.submit(apart, part, given, Path(folder), end): part for part in together}
-            for one in concurrent.futures.as_completed(waiting):
-                note(waiting[one], one.result())
+        threads = TOGETHER if options.device == "cuda" else 1
+        with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+            futures = {}
+            for part in parts:
+                if not part.alone:
+                    futures[pool.submit(run_part, part, options, Path(folder), end)] = part
+            for future in concurrent.futures.as_completed(futures):
+                add(futures[future], future.result())
         for part in parts:
             if part.alone:
-                note(part, apart(part, given, Path(folder), end))
-    return [done[part] for part in parts]
+                add(part, run_part(part, options, Path(folder), end))
+    return [rows[part] for part in parts]
 
 
-def apart(part: Part, given: argparse.Namespace, folder: Path, end: float) -> Row:
-    """A part in a process of its own: its status, seconds, findings, failures and, where it failed, its last words."""
-    own, start = folder / part.function, time.monotonic()
-    own.mkdir()
-    row: Row = {"part": part.function, "status": "not run", "seconds": 0.0, "found": {}, "failures": []}
-    limit = min(part.limit * (SLOWER if given.device == "cpu" else 1), end - start)
+def run_part(part: Part, options: argparse.Namespace, folder: Path, end: float) -> dict[str, Any]:
+    """A part in a process of its own: its status, seconds, values, failures and, where it failed, the log."""
+    start = time.monotonic()
+    row: dict[str, Any] = {"part": part.function, "status": "not run", "seconds": 0.0, "values": {}, "failures": []}
+    limit = min(part.limit * (SLOWER if options.device == "cpu" else 1), end - start)
     if limit < 1:
-        return row | {"failures": [f"the {given.minutes:g} minutes were over"]}
-    command = [sys.executable, __file__, "--only", part.function, "--device", given.device, "--folder", str(own)]
+        row["failures"] = [f"the {options.minutes:g} minutes were over"]
+        return row
+    own = folder / part.function
+    own.mkdir()
+    command = [sys.executable, __file__, "--only", part.function, "--device", options.device, "--folder", str(own)]
+    if options.toy:
+        command.append("--toy")
     environment = os.environ | {"ABLATE_CACHE": str(folder / "cache"), "WANDB_MODE": "offline", "PYTHONUNBUFFERED": "1"}
-    with open(own / "log", "w") as log:
+    log = own / "log"
+    with open(log, "w") as file:
         process = subprocess.Popen(
-            [*command, *["--toy"] * given.toy],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=environment,
-            start_new_session=True,
+            command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment, start_new_session=True
         )
         try:
             code: int | None = process.wait(limit)
         except subprocess.TimeoutExpired:
             code = None
-        end_group(process)
+        with contextlib.suppress(ProcessLookupError):  # all that it started and left behind
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
     row["seconds"] = round(time.monotonic() - start, 1)
-    said = own / "found.json"
-    if said.exists():
-        row |= json.loads(said.read_text())
+    report = own / "report.json"
+    if report.exists():
+        row |= json.loads(report.read_text())
     if code is None:
-        row |= {"status": "too long", "failures": [*row["failures"], f"it was ended after {limit:.0f} s"]}
-    elif code or not said.exists():
-        row |= {"status": "crashed", "failures": [*row["failures"], f"it ended with exit code {code}"]}
+        row["status"] = "too long"
+        row["failures"].append(f"it was ended after {limit:.0f} s")
+    elif code or not report.exists():
+        row["status"] = "crashed"
+        row["failures"].append(f"it ended with exit code {code}")
     else:
         row["status"] = "failed" if row["failures"] else "passed"
-    return row if row["status"] == "passed" else row | {"log": (own / "log").read_text(errors="replace")[-3000:]}
+    if row["status"] != "passed":
+        row["log"] = log.read_text(errors="replace")[-3000:]
+    return row
 
 
-def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a part with all that it started and left behind."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def carry_out(given: argparse.Namespace) -> int:
+def run_here(options: argparse.Namespace) -> int:
     """Be the process of one part; the exit code."""
     sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
-    from gpu_parts.given import Findings, Given
+    from gpu_parts.setup import Report, Setup
 
-    part, found = next(part for part in PARTS if part.function == given.only), Findings()
+    [part] = [part for part in PARTS if part.function == options.only]
+    report = Report()
     try:
-        getattr(importlib.import_module(f"gpu_parts.{part.module}"), part.function)(
-            Given(given.device, given.toy, given.folder), found
-        )
+        module = importlib.import_module(f"gpu_parts.{part.module}")
+        getattr(module, part.function)(Setup(options.device, options.toy, options.folder), report)
     except Exception as error:
         traceback.print_exc()
-        found.expect(False, f"{type(error).__name__}: {str(error).strip() or 'no word'}")
-    told = {"found": found.told, "failures": found.failures}
-    (given.folder / "found.json").write_text(json.dumps(told, default=str))
+        report.expect(False, f"{type(error).__name__}: {error}")
+    text = json.dumps({"values": report.values, "failures": report.failures}, default=str)
+    (options.folder / "report.json").write_text(text)
     return 0
 
 
-def write(given: argparse.Namespace, rows: list[Row]) -> None:
+def write(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
     """The JSON and the page, of the parts so far."""
-    told = {"device": given.device, "toy": given.toy, "parts": rows}
-    (given.out / "gpu.json").write_text(json.dumps(told, indent=1))
-    (given.out / "gpu.md").write_text("\n".join(page(rows)) + "\n", encoding="utf-8")
+    content = {"device": options.device, "toy": options.toy, "parts": rows}
+    (options.out / "gpu.json").write_text(json.dumps(content, indent=1))
+    (options.out / "gpu.md").write_text("\n".join(page(rows)) + "\n", encoding="utf-8")
 
 
-def page(rows: list[Row]) -> list[str]:
-    """The lines of the page: the card, a table of the parts, what failed, and what each found."""
-    facts = next((row["found"] for row in rows if row["part"] == "card"), {})
-    lines = [f"# Checked on {facts.get('card', 'an unknown device')}", ""]
-    lines += [f"torch {facts.get('torch')}, CUDA {facts.get('cuda')}, cuDNN {facts.get('cudnn')}", ""]
-    lines += ["| part | outcome | seconds |", "|---|---|---|"]
-    lines += [f"| [{row['part']}](#{row['part']}) | {row['status']} | {row['seconds']} |" for row in rows]
+def page(rows: list[dict[str, Any]]) -> list[str]:
+    """The lines of the page: a table of the parts, then what failed and what was measured in each."""
+    lines = ["# Check of a GPU", "", "| part | outcome | seconds |", "|---|---|---|"]
     for row in rows:
-        lines += ["", f"## {row['part']}", "", *(f"- **failed**: {said}" for said in row["failures"])]
-        lines += [f"- {name}: {shown(value)}" for name, value in row["found"].items()]
-        lines += ["", "```", row["log"], "```"] if row.get("log") else []
+        lines.append(f"| [{row['part']}](#{row['part']}) | {row['status']} | {row['seconds']} |")
+    for row in rows:
+        lines += ["", f"## {row['part']}", ""]
+        lines += [f"- **failed**: {failure}" for failure in row["failures"]]
+        lines += [f"- {name}: {json.dumps(value, ensure_ascii=False)}" for name, value in row["values"].items()]
+        if "log" in row:
+            lines += ["", "```", row["log"], "```"]
     return lines
-
-
-def shown(value: Any) -> str:
-    """A finding on one line; several lines as they are."""
-    if isinstance(value, str) and "\n" in value:
-        return f"\n\n```\n{value}\n```"
-    return f"`{json.dumps(value, ensure_ascii=False)}`" if isinstance(value, dict | list) else str(value)
 
 
 if __name__ == "__main__":

@@ -24,16 +24,18 @@ class Size(NamedTuple):
 class Attention(nn.Module):
     """Causal self-attention."""
 
-    def __init__(self, size: Size):
+    def __init__(self, dim: int, heads: int):
         super().__init__()
-        self.heads = size.heads
-        self.qkv, self.out = nn.Linear(size.dim, 3 * size.dim), nn.Linear(size.dim, size.dim)
+        self.heads = heads
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.out = nn.Linear(dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, C) -> (B, T, C)."""
-        query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
-        found = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        return self.out(found.transpose(1, 2).flatten(-2))
+        heads = self.qkv(x).unflatten(-1, (3, self.heads, -1))  # (B, T, 3, H, C / H)
+        query, key, value = heads.permute(2, 0, 3, 1, 4)
+        attended = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.out(attended.transpose(1, 2).flatten(-2))
 
 
 class MLP(nn.Module):
@@ -41,7 +43,8 @@ class MLP(nn.Module):
 
     def __init__(self, dim: int):
         super().__init__()
-        self.up, self.down = nn.Linear(dim, 4 * dim), nn.Linear(4 * dim, dim)
+        self.up = nn.Linear(dim, 4 * dim)
+        self.down = nn.Linear(4 * dim, dim)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, C) -> (B, T, C)."""
@@ -53,8 +56,10 @@ class SwiGLU(nn.Module):
 
     def __init__(self, dim: int):
         super().__init__()
-        hidden = 8 * math.ceil(8 * dim / 3 / 8)
-        self.gate, self.up, self.down = nn.Linear(dim, hidden), nn.Linear(dim, hidden), nn.Linear(hidden, dim)
+        hidden = 8 * math.ceil(dim / 3)
+        self.gate = nn.Linear(dim, hidden)
+        self.up = nn.Linear(dim, hidden)
+        self.down = nn.Linear(hidden, dim)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, C) -> (B, T, C)."""
@@ -70,8 +75,10 @@ class Block(nn.Module):
 
     def __init__(self, size: Size, norm: str, ffn: str):
         super().__init__()
-        self.norm1, self.norm2 = NORMS[norm](size.dim), NORMS[norm](size.dim)
-        self.attention, self.ffn = Attention(size), FFNS[ffn](size.dim)
+        self.norm1 = NORMS[norm](size.dim)
+        self.attention = Attention(size.dim, size.heads)
+        self.norm2 = NORMS[norm](size.dim)
+        self.ffn = FFNS[ffn](size.dim)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, C) -> (B, T, C)."""
@@ -84,13 +91,15 @@ class GPT(nn.Module):
 
     def __init__(self, size: Size, norm: str, ffn: str):
         super().__init__()
-        self.tokens, self.positions = nn.Embedding(size.vocab, size.dim), nn.Embedding(size.context, size.dim)
+        self.tokens = nn.Embedding(size.vocab, size.dim)
+        self.positions = nn.Embedding(size.context, size.dim)
         self.blocks = nn.Sequential(*(Block(size, norm, ffn) for _ in range(size.layers)))
         self.norm = NORMS[norm](size.dim)
         for name, parameter in self.named_parameters():
-            if parameter.dim() > 1:
-                last = name.endswith(("out.weight", "down.weight"))
-                nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * size.layers) if last else 0.02)
+            if name.endswith(("out.weight", "down.weight")):
+                nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * size.layers))
+            elif parameter.dim() > 1:
+                nn.init.normal_(parameter, std=0.02)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
 
@@ -100,15 +109,19 @@ class GPT(nn.Module):
         return F.linear(self.norm(self.blocks(x)), self.tokens.weight)
 
 
-def adopt(model: GPT, state: dict[str, Tensor]) -> None:
+def load_parameters(model: GPT, state: dict[str, Tensor]) -> None:
     """Take over the parameters of one of `ablate`'s models of the same shape."""
-    renamed = {"tokens.weight": state["embed.weight"], "positions.weight": state["position.table.weight"]}
-    for name in model.state_dict().keys() - renamed.keys():
+    renamed = {}
+    for name in model.state_dict():
         theirs = name.replace("norm1", "norms.0").replace("norm2", "norms.1")
-        theirs = theirs.replace("norm.", "final_norm.") if name.startswith("norm.") else theirs
+        if name == "tokens.weight":
+            theirs = "embed.weight"
+        elif name == "positions.weight":
+            theirs = "position.table.weight"
+        elif name.startswith("norm."):
+            theirs = f"final_{name}"
         if ".qkv." in name:
-            parts = [state[theirs.replace("qkv", part)] for part in ("query", "key", "value")]
-            renamed[name] = torch.cat(parts)
+            renamed[name] = torch.cat([state[theirs.replace("qkv", part)] for part in ("query", "key", "value")])
         else:
             renamed[name] = state[theirs]
     model.load_state_dict(renamed)

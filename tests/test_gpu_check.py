@@ -20,27 +20,27 @@ def test_every_part_passes_at_a_toy_size(part: str, tmp_path: Path) -> None:
     page = (tmp_path / "gpu.md").read_text() if (tmp_path / "gpu.md").exists() else done.stderr
     assert done.returncode == 0, page
     [row] = json.loads((tmp_path / "gpu.json").read_text())["parts"]
-    assert (row["part"], row["status"]) == (part, "passed") and row["found"]
+    assert (row["part"], row["status"]) == (part, "passed")
 
 
 MODULE = """
 import os, signal, time
 
-def good(given, found):
-    found.tell(size=given.pick(1, 2))
+def good(setup, report):
+    report.add(size=setup.pick(1, 2))
 
-def bad(given, found):
-    found.tell(size=3)
-    found.expect(True, "all is well")
-    found.expect(False, "2 is not 3")
+def bad(setup, report):
+    report.add(size=3)
+    report.expect(True, "all is well")
+    report.expect(False, "2 is not 3")
 
-def raising(given, found):
+def raising(setup, report):
     raise ValueError("no such thing")
 
-def crashing(given, found):
+def crashing(setup, report):
     os.kill(os.getpid(), signal.SIGSEGV)
 
-def hanging(given, found):
+def hanging(setup, report):
     time.sleep(600)
 """
 
@@ -67,7 +67,7 @@ def test_parts_that_fail_end_no_other(check, tmp_path):
     rows = {row["part"]: row for row in json.loads((tmp_path / "out" / "gpu.json").read_text())["parts"]}
     ended = {"bad": "failed", "raising": "failed", "crashing": "crashed", "hanging": "too long", "good": "passed"}
     assert {name: row["status"] for name, row in rows.items()} == ended
-    assert rows["bad"]["failures"] == ["2 is not 3"] and rows["bad"]["found"] == {"size": 3}
+    assert rows["bad"]["failures"] == ["2 is not 3"] and rows["bad"]["values"] == {"size": 3}
     assert rows["raising"]["failures"] == ["ValueError: no such thing"] and "Traceback" in rows["raising"]["log"]
     page = (tmp_path / "out" / "gpu.md").read_text()
     assert "| [hanging](#hanging) | too long |" in page and "- **failed**: 2 is not 3" in page

@@ -239,7 +239,7 @@ def test_a_share_of_the_steps_is_as_far_in_both_directions() -> None:
 @pytest.mark.parametrize("exponent", [0.1, 0.5])
 @pytest.mark.parametrize("seeds", [5, 12])
 def test_intervals_hold_the_truth_of_a_power_law(exponent: float, seeds: int) -> None:
-    """400 simulated studies, of which 95 % are expected, within three standard errors; more in worth_coverage.py."""
+    """400 simulated studies, of which 95 % are expected, within three standard errors."""
     truth = math.log(1.4)
     log_steps = np.log((0.8, 1, 1.25, 1.6, 2.0))
     curve = lambda x: 0.12 / exponent * np.expm1(-exponent * x)  # noqa: E731

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from reference_gpt import FFNS, GPT, NORMS, Size, adopt, loss_of
+from reference_gpt import FFNS, GPT, NORMS, Size, load_parameters, loss_of
 from torch.nn.functional import cross_entropy
 
 from ablate.data.task import build_task
@@ -18,7 +18,7 @@ def test_loss_and_gradients_are_the_references_in_float64(norm: str, ffn: str, p
     task = build_task(config)
     ours = initialised_model(config, task, 0).double()
     reference = GPT(Size(task.vocab, task.context, 2, 4, 32), norm, ffn).double()
-    adopt(reference, ours.state_dict())
+    load_parameters(reference, ours.state_dict())
     batch = task.batch(0, 0, 4)
     loss = cross_entropy(ours(**batch.inputs).flatten(0, -2), batch.targets.flatten())
     expected = loss_of(reference, batch.inputs["tokens"], batch.targets)
@@ -26,6 +26,8 @@ def test_loss_and_gradients_are_the_references_in_float64(norm: str, ffn: str, p
     loss.backward()
     expected.backward()
     gradients = GPT(Size(task.vocab, task.context, 2, 4, 32), norm, ffn).double()
-    adopt(gradients, {name: parameter.grad for name, parameter in ours.named_parameters(remove_duplicate=False)})
+    load_parameters(
+        gradients, {name: parameter.grad for name, parameter in ours.named_parameters(remove_duplicate=False)}
+    )
     for found, parameter in zip(gradients.parameters(), reference.parameters(), strict=True):
         torch.testing.assert_close(found, parameter.grad, rtol=1e-9, atol=1e-15)

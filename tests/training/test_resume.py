@@ -159,8 +159,9 @@ def test_a_killed_worker_takes_only_its_run_with_it_and_a_stopped_one_none(numbe
 @pytest.mark.slow
 def test_a_run_killed_within_a_checkpoint_and_stopped_after_one_gives_the_same_weights():
     """What `benchmarks/bench_checkpoint.py` shows for a state of 1.5 GB."""
-    few = ["--steps", "600", "model.layers=3", "model.heads=4", "model.dim=256", "train.checkpoint_seconds=0.2"]
-    command = [sys.executable, "benchmarks/bench_checkpoint.py", *few]
+    size = ["model.layers=3", "model.heads=4", "model.dim=256"]
+    often = ["train.steps=600", "train.eval_every=600", "train.checkpoint_seconds=0.2"]
+    command = [sys.executable, "benchmarks/bench_checkpoint.py", *size, *often]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0 and "resumed 2 times; the same rows, metrics and weights" in done.stdout, done
 

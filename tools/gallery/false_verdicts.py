@@ -21,7 +21,8 @@ FAMILIES = """\
 Each group of tests, the effects or the claims of one study, has at most {percent} % chance of any false verdict, \
 however many tests it holds. So at most {alpha:g} × {groups} = {errors:.2g} false verdicts are to be expected among \
 the {decided} of {counted_groups}; chance may make more, or fewer. What is undecided is no evidence of equality."""
-# From benchmarks/bench_tuning.py: one or two other rates that cost 1 SD, 5 to 20 seeds; the worst of families of 48.
+# benchmarks/bench_tuning.py of commit 2842bfe5: one or two other rates that cost 1 SD, 5 to 20 seeds; the worst of
+# families of 48.
 TUNED = """\
 Left out of that sum: {decided} of studies that were tuned, whose intervals ignore tuning noise. In simulations two \
 equal variants are called different in 10 to 36 % of such studies, and of 48 changes up to 3 on average, or 9 where of \
