@@ -25,23 +25,23 @@ WRITTEN = "<!-- written by `make catalogue`: edit conf/ instead -->"
 CATALOGUE = """\
 # Catalogue
 
-Every variant, with what it is and its paper. `norm=rms` on the command line chooses one, `norm=ln,rms` compares two, and
-`ablate help norm` prints a group. Their settings are in [keys](keys.md#settings-of-variants); a variant of your own is
-[one class and one file](how-to/own-component.md).
+Every variant, with what it is and its paper. `norm=rms` on the command line chooses one, `norm=ln,rms` compares two,
+and `ablate help norm` prints a group. Their settings are in [keys](keys.md#settings-of-variants); a variant of your own
+is [one class and one file](how-to/own-component.md).
 """
 KEYS = """\
 # Keys
 
-Every key of a command line or a study file. A key with several values is compared, `optim.lr=1e-3,3e-3`; those of the study
-and of tuning are not. Used most: `seeds`, `margin`, `match`, `design`, `confirm`, `tune.key`, `optim.lr`, `train.steps`.
-Settings of single variants are [below](#settings-of-variants).
+Every key of a command line or a study file. A key with several values is compared, `optim.lr=1e-3,3e-3`; those of the
+study and of tuning are not. Used most: `seeds`, `margin`, `match`, `design`, `confirm`, `tune.key`, `optim.lr`,
+`train.steps`. Settings of single variants are [below](#settings-of-variants).
 """
 SETTINGS = """\
 ## Settings of variants
 
-`group.setting=value` changes one of a variant's settings: `norm.eps=1e-6`, `attention.kv_heads=1`, `data.length=40`. What
-several variants of a group explain in the same words stands above its table. Settings that no YAML holds are added with a
-plus: [options](models-and-tasks.md#options).
+`group.setting=value` changes one of a variant's settings: `norm.eps=1e-6`, `attention.kv_heads=1`, `data.length=40`.
+What several variants of a group explain in the same words stands above its table. Settings that no YAML holds are added
+with a plus: [options](models-and-tasks.md#options).
 """
 SHOWN = (*VARIED, "model", "preset", "data", "scale", "optim")  # groups of the catalogue
 SCALES = ("tiny", "small", "base")
@@ -56,7 +56,7 @@ TITLES = {
     "eval": "Evaluation",
     "seed": "Seeds",
 }
-INNER = ("_target_",)  # internal keys
+HIDDEN = {*SECTIONS, *VARIED, "data", "track", "unread", "_target_"}  # no keys of the study itself
 # Settings of model forms and optimisers that are keys of the base schema.
 FRAMED = {(section, field.name) for section, frame in SECTIONS.items() for field in dataclasses.fields(frame)}
 Settings = dict[str, tuple[str, str]]  # by key a value and the comment after it
@@ -105,32 +105,40 @@ def cell(text: str) -> str:
 
 def key_tables() -> str:
     """A table for each section: key, default, accepted values, description."""
-    says, values = dict[str, str](), dict[str, str]()
+    written: Settings = {}
     for name in FILES:
         group = name.partition("/")[0] if name.startswith(("model", "optim")) else ""
-        found = dict(entries(CONF / name, group))
-        says |= {key: comment for key, (_, comment) in found.items()}
-        values |= {key: value for key, (value, _) in found.items()}
-    scaled = [{key: value for key, (value, _) in entries(CONF / f"scale/{scale}.yaml")} for scale in SCALES]
+        written |= settings_in(CONF / name, group)
+    scales = [settings_in(CONF / "scale" / f"{name}.yaml") for name in SCALES]
     tables = []
     for section, title in TITLES.items():
         rows = []
-        for key, takes in _keys(section):
-            value = values.get(key, "")
-            if all(key in scale for scale in scaled):
-                value = " / ".join(scale[key] for scale in scaled)
-            rows.append(f"| `{key}` | {f'`{value}`' if value else ''} | {takes} | {cell(says.get(key, ''))} |\n")
+        for key, accepted in keys_of(section).items():
+            value, comment = written.get(key, ("", ""))
+            if all(key in scale for scale in scales):
+                value = " / ".join(scale[key][0] for scale in scales)
+            default = f"`{value}`" if value else ""
+            rows.append(f"| `{key}` | {default} | {accepted} | {cell(comment)} |\n")
         tables.append(f"## {title}\n\n| key | default | takes | |\n|---|---|---|---|\n{''.join(rows)}")
     strokes = f"Three defaults with a stroke between them are those of `scale={'`, `'.join(SCALES)}`.\n"
     return "\n".join([*tables, strokes])
 
 
+def keys_of(section: str) -> dict[str, str]:
+    """The keys of a section of the schema, with the values that they accept."""
+    if section == "data":
+        return {"data.context": "≥ 1"}
+    keys = {}
+    for name, hint in types_of(SECTIONS[section] if section else Config).items():
+        if name != "_target_" and (section or name not in HIDDEN):
+            key = f"{section}.{name}" if section else name
+            keys[key] = "" if hint is Any else expected(hint)
+    return keys
+
+
 def setting_tables(shown: Iterable[str]) -> str:
     """A table for each group: variants with their settings, defaults and comments."""
-    tables = []
-    for group in shown:
-        if group not in ("scale", "preset"):
-            tables.append(setting_table(group))
+    tables = [setting_table(group) for group in shown if group not in ("scale", "preset")]
     return "\n".join(filter(None, tables))
 
 
@@ -139,36 +147,27 @@ def setting_table(group: str) -> str:
 
     A comment that stands in several rows is written once, above the table.
     """
-    rows: list[tuple[list[str], Settings]] = []
+    names_of: dict[tuple, list[str]] = {}
     for name, file in groups()[group].items():
-        settings = settings_of(file, group)
-        equal = next((names for names, others in rows if others == settings), None)
-        if equal:
-            equal.append(name)
-        elif settings:
-            rows.append(([name], settings))
-    if not rows:
+        settings = {}
+        for key, entry in settings_in(file).items():
+            if key not in ("_target_", "_partial_") and (group, key) not in FRAMED:
+                settings[key] = entry
+        if settings:
+            names_of.setdefault(tuple(settings.items()), []).append(f"`{name}`")
+    if not names_of:
         return ""
-    shared = shared_comments([settings for _, settings in rows])
+    rows = [dict(items) for items in names_of]
+    shared = shared_comments(rows)
     lines = [f"### `{group}=`\n\n"]
     for key, comment in shared.items():
         lines.append(f"- `{key}`: {comment}\n")
     if shared:
         lines.append("\n")
     lines.append("| variant | settings |\n|---|---|\n")
-    for names, settings in rows:
-        variants = ", ".join(f"`{name}`" for name in names)
-        lines.append(f"| {variants} | {settings_text(settings, shared)} |\n")
+    for names, settings in zip(names_of.values(), rows, strict=True):
+        lines.append(f"| {', '.join(names)} | {settings_text(settings, shared)} |\n")
     return "".join(lines)
-
-
-def settings_of(file: Path, group: str) -> Settings:
-    """The settings of a variant, each with its value and the comment after it."""
-    settings = {}
-    for key, entry in entries(file):
-        if key not in ("_target_", "_partial_") and (group, key) not in FRAMED:
-            settings[key] = entry
-    return settings
 
 
 def shared_comments(rows: list[Settings]) -> dict[str, str]:
@@ -196,34 +195,27 @@ def settings_text(settings: Settings, shared: dict[str, str]) -> str:
     return "<br>".join(texts)
 
 
-def entries(file: Path, prefix: str = "") -> Iterator[tuple[str, tuple[str, str]]]:
+def settings_in(file: Path, prefix: str = "") -> Settings:
     """Every key of a YAML file, dotted, with its value as written and the comment after it."""
-    above: list[tuple[int, str]] = [(-1, prefix)] if prefix else []
+    settings = {}
+    above = [(-1, prefix)] if prefix else []  # the keys around a line, with their indents
     for line in file.read_text(encoding="utf-8").splitlines():
-        if not (match := LINE.match(line)):
+        match = LINE.match(line)
+        if not match:
             continue
-        indent, key, value, comment = len(match[1]), match[2], match[3] or "", match[4] or ""
+        indent = len(match[1])
         above = [(place, name) for place, name in above if place < indent]
-        dotted = ".".join([*(name for _, name in above), key])
+        value = match[3] or ""
+        key = ".".join([*(name for _, name in above), match[2]])
         if value.startswith("{") and "$" not in value:
-            for name, each in yaml.safe_load(value).items():
-                text = str(yaml.safe_dump(each, default_flow_style=True))
-                yield f"{dotted}.{name}", (text.removesuffix("\n").removesuffix("\n..."), "")
+            for name, inner in yaml.safe_load(value).items():
+                text = str(yaml.safe_dump(inner, default_flow_style=True))
+                settings[f"{key}.{name}"] = (text.removesuffix("\n").removesuffix("\n..."), "")
         elif value:
-            yield dotted, (value, comment)
+            settings[key] = (value, match[4] or "")
         else:
-            above.append((indent, key))
-
-
-def _keys(section: str) -> Iterator[tuple[str, str]]:
-    if section == "data":
-        yield "data.context", "≥ 1"
-        return
-    hints = types_of(SECTIONS[section] if section else Config)
-    for name, hint in hints.items():
-        hidden = {*INNER, *SECTIONS, *VARIED, "data", "track", "unread"} if not section else set(INNER)
-        if name not in hidden:
-            yield f"{section}.{name}".lstrip("."), "" if hint is Any else expected(hint)
+            above.append((indent, match[2]))
+    return settings
 
 
 def main() -> None:
