@@ -1,6 +1,7 @@
 """Generators and initial values for a script of one's own: what one variant adds changes nothing of the others."""
 
 import warnings
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -57,27 +58,26 @@ def test_distributions_are_those_of_the_model() -> None:
     assert values["block.0.weight"].abs().max() <= 1 / 8, "uniform"
 
 
-def test_values_that_were_computed_stay_and_are_named() -> None:
-    class Computed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.positions = nn.Parameter(torch.linspace(0, 1, 8))
-            self.scale = nn.Parameter(torch.ones(8))
-
-    with pytest.warns(UserWarning, match=r"stay as they are: positions$"):
-        model = pair.initialise(Computed, 0)
-    assert torch.equal(model.positions, torch.linspace(0, 1, 8)) and model.scale.eq(1).all()
+def linear(init: Callable[[torch.Tensor], object]) -> nn.Linear:
+    """A layer whose weight begins as `init` leaves it."""
+    layer = nn.Linear(8, 8, bias=False)
+    with torch.no_grad():
+        init(layer.weight)
+    return layer
 
 
-def test_an_orthogonal_matrix_stays_orthogonal_and_is_named() -> None:
-    def orthogonal() -> nn.Linear:
-        layer = nn.Linear(8, 8, bias=False)
-        nn.init.orthogonal_(layer.weight)
-        return layer
-
-    with pytest.warns(UserWarning, match="weight"):
-        weight = pair.initialise(orthogonal, 0).weight
-    torch.testing.assert_close(weight @ weight.T, torch.eye(8))
+@pytest.mark.parametrize(
+    "init",
+    [
+        pytest.param(lambda weight: weight.copy_(torch.linspace(0, 1, 64).view(8, 8)), id="of no draw"),
+        pytest.param(nn.init.orthogonal_, id="orthogonal"),
+        pytest.param(lambda weight: weight.normal_().div_(weight.norm(dim=1, keepdim=True)), id="of their own draw"),
+    ],
+)
+def test_values_that_are_computed_stay_as_they_are_and_are_named(init: Callable[[torch.Tensor], object]) -> None:
+    with pytest.warns(UserWarning, match=r"stay as they are: weight$"):
+        layer = ablate.pair.initialise(lambda: linear(init), 0)
+    torch.testing.assert_close(layer.weight.norm(dim=1), linear(init).weight.norm(dim=1))
 
 
 def test_nothing_is_said_where_all_is_drawn() -> None:
@@ -105,20 +105,3 @@ def test_generators_of_other_names_or_seeds_differ() -> None:
         for key in [(0, "train"), (0, "val"), (1, "train"), (0, "train", 1)]
     }
     assert len(first) == 4
-
-
-def test_it_is_part_of_the_package() -> None:
-    assert ablate.pair is pair
-
-
-def test_values_computed_from_their_own_draw_stay_and_are_named() -> None:
-    def build() -> torch.nn.Module:
-        layer = torch.nn.Linear(4, 4, bias=False)
-        with torch.no_grad():
-            layer.weight.normal_()
-            layer.weight.div_(layer.weight.norm(dim=1, keepdim=True))
-        return layer
-
-    with pytest.warns(UserWarning, match="weight"):
-        layer = pair.initialise(build, 0)
-    assert torch.allclose(layer.weight.norm(dim=1), torch.ones(4))
