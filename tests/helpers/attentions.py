@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from empty_task import some_shape
-from model_variants import read
+from reference_config import component
 from tensors import some
 from torch import Tensor
 
@@ -31,7 +31,7 @@ def randomised(attention: Any) -> Any:
 
 def from_disk(variant: str, **more: Any) -> Any:
     """A variant as its YAML describes it."""
-    return randomised(bind("attention", read("attention", variant) | more, OFFERED)())
+    return randomised(bind("attention", component("attention", variant) | more, OFFERED)())
 
 
 def turned(x: Tensor, t: int) -> Tensor:

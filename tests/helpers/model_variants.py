@@ -1,7 +1,6 @@
 """Every variant on disk: configurations, models, inputs and the forms of models that they fit."""
 
 import copy
-import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,39 +8,34 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from empty_task import Blank
-from omegaconf import DictConfig, OmegaConf
+from reference_config import component
 from torch import Tensor, nn
 
 from ablate.config.components import resolve
-from ablate.config.groups import CONF
+from ablate.config.groups import defaults, groups
 from ablate.config.schema import BUILT, COMPONENTS, Config, typed
 from ablate.model.build import initialised_model
 from ablate.training.vectors import tables_of
 
-VOCAB, CONTEXT = 13, 12
-
-
+VOCAB = 13
+CONTEXT = 12
 SHAPE = {"layers": 2, "heads": 2, "dim": 16}
+# A sixteenth of sixteen features is one, and x / |x₁| knows no bounds.
+SETTINGS: dict[str, dict[str, Any]] = {"prms": {"share": 0.5}, "factorised": {"width": 6}}
+REFERENCE = defaults()
+ALONE = [group for group in COMPONENTS if group != "cross_attention"]  # whose variants attention has, too
+LM = ("decoder", "lm")
+SEQ2SEQ = ("encoder_decoder", "seq2seq")
 
 
 def variants(group: str) -> list[str]:
     """The variants of a group on disk."""
-    names = sorted(file.stem for file in (CONF / group).glob("*.yaml"))
-    assert names, f"conf/{group} holds no variant"
-    return names
+    return sorted(groups()[group])
 
 
-def read(group: str, variant: str) -> dict[str, Any]:
-    """A variant's YAML."""
-    return copy.deepcopy(parsed(group, variant))
-
-
-@functools.cache
-def parsed(group: str, variant: str) -> dict[str, Any]:
-    """A variant's YAML, parsed once for all tests."""
-    node = OmegaConf.to_container(OmegaConf.load(CONF / group / f"{variant}.yaml"))
-    assert isinstance(node, dict)
-    return {str(key): value for key, value in node.items()}
+def class_of(group: str, variant: str) -> Any:
+    """The class, or function, of a variant."""
+    return resolve(group, component(group, variant)["_target_"])
 
 
 def without_formula(group: str, known: Iterable[str], how: str) -> str:
@@ -50,46 +44,36 @@ def without_formula(group: str, known: Iterable[str], how: str) -> str:
     return "".join(f"\nconf/{group}/{name}.yaml has no formula: {how.format(name=name)}" for name in missing)
 
 
-DEFAULTS = [entry for entry in OmegaConf.load(CONF / "config.yaml").defaults if isinstance(entry, DictConfig)]
+def cells_of_one_change() -> list[dict[str, str]]:
+    """The reference and each variant in its place."""
+    cells: list[dict[str, str]] = [{}]
+    for group in ALONE:
+        cells += [{group: name} for name in variants(group) if name != REFERENCE[group]]
+    return cells
 
 
-REFERENCE = {str(group): choice for entry in DEFAULTS for group, choice in entry.items()}
-
-
-ALONE = [group for group in COMPONENTS if group != "cross_attention"]  # whose variants attention has, too
-
-
-CELLS: list[dict[str, str]] = [
-    {},
-    *({group: name} for group in ALONE for name in variants(group) if name != REFERENCE[group]),
-]
-
-
-# Few cells that hold every variant at least once, for what is slow.
-LONGEST = max(len(variants(group)) for group in ALONE)
-
-
-COVER = [{group: variants(group)[i % len(variants(group))] for group in COMPONENTS} for i in range(LONGEST)]
-
-
-FORMS = [(form, kind) for form in variants("model") for kind in resolve("model", read("model", form)["_target_"]).kinds]  # type: ignore[attr-defined]
-
-
-# A sixteenth of sixteen features is one, and x / |x₁| knows no bounds.
-SETTINGS: dict[str, dict[str, Any]] = {"prms": {"share": 0.5}, "factorised": {"width": 6}}
+def forms() -> list[tuple[str, str]]:
+    """Each model with each kind of task that it is for."""
+    pairs = []
+    for model in variants("model"):
+        pairs += [(model, kind) for kind in class_of("model", model).kinds]
+    return pairs
 
 
 def one_way(group: str) -> set[str]:
     """The variants of a group that read from left to right alone."""
-    return {
-        name for name in variants(group) if getattr(resolve(group, read(group, name)["_target_"]), "causal_only", False)
-    }
+    return {name for name in variants(group) if getattr(class_of(group, name), "causal_only", False)}
 
 
-ONE_WAY, ONE_WAY_POSITIONS = one_way("attention"), one_way("position")
-
-
-SCORING = [name for name in variants("attention") if ".mixers." not in read("attention", name)["_target_"]]
+CELLS = cells_of_one_change()
+# Few cells that hold every variant at least once, for what is slow.
+LONGEST = max(len(variants(group)) for group in ALONE)
+COVER = [{group: variants(group)[i % len(variants(group))] for group in COMPONENTS} for i in range(LONGEST)]
+FORMS = forms()
+ONE_WAY = one_way("attention")
+ONE_WAY_POSITIONS = one_way("position")
+SCORING = [name for name in variants("attention") if ".mixers." not in component("attention", name)["_target_"]]
+RUNNING = [{"norm": name} for name in variants("norm") if hasattr(class_of("norm", name), "drift")]
 
 
 def admits(form: tuple[str, str], group: str, name: str) -> bool:
@@ -116,25 +100,20 @@ def covering_in(form: tuple[str, str]) -> list[dict[str, str]]:
     return [cell | other for cell, other in zip(cells, across, strict=True)] + [alone]
 
 
-# Several variants at once in a decoder and in two stacks, of which one reads both ways; the other forms differ around
-# their stacks alone, where norms that read masks may stand.
-LM, SEQ2SEQ = ("decoder", "lm"), ("encoder_decoder", "seq2seq")
+def cells_in_forms() -> list[tuple[tuple[str, str], dict[str, str]]]:
+    """Several variants at once in a decoder and in two stacks, of which one reads both ways; the other forms differ
+    around their stacks alone, where norms that read masks may stand."""
+    pairs: list[tuple[tuple[str, str], dict[str, str]]] = [(LM, {})]
+    for form in (LM, SEQ2SEQ):
+        pairs += [(form, cell) for cell in covering_in(form)]
+    for form in FORMS:
+        for cell in ({}, *RUNNING):
+            if form not in (LM, SEQ2SEQ) and admits(form, "norm", cell.get("norm", "ln")):
+                pairs.append((form, cell))
+    return pairs
 
 
-RUNNING = [
-    {"norm": name} for name in variants("norm") if hasattr(resolve("norm", read("norm", name)["_target_"]), "drift")
-]
-
-
-IN_FORMS = [(LM, {}), *((form, cell) for form in (LM, SEQ2SEQ) for cell in covering_in(form))]
-
-
-IN_FORMS += [
-    (form, cell)
-    for form in FORMS
-    for cell in ({}, *RUNNING)
-    if form not in (LM, SEQ2SEQ) and admits(form, "norm", cell.get("norm", "ln"))
-]
+IN_FORMS = cells_in_forms()
 
 
 def name_of(cell: dict[str, str]) -> str:
@@ -149,7 +128,7 @@ def in_a_test(value: Any) -> str:
 
 def settings(group: str, choice: str) -> dict[str, Any]:
     """Of a variant; of the layers of a stack where there is one for each, as `gqa+window`."""
-    own = {name: read(group, name) | SETTINGS.get(name, {}) for name in choice.split("+")}
+    own = {name: component(group, name) | SETTINGS.get(name, {}) for name in choice.split("+")}
     return {"_layers_": choice.split("+")} | own if "+" in choice else own[choice]
 
 
@@ -159,7 +138,7 @@ def configuration(cell: dict[str, str] | None = None, **model: Any) -> Config:
     parts = {group: settings(group, chosen[group]) for group in BUILT}
     if parts["embedding"]["frozen"]:
         model = {"tie_embeddings": False} | model
-    return typed(parts | {"model": read("model", chosen["model"]) | SHAPE | model, "data": {"context": CONTEXT}})
+    return typed(parts | {"model": component("model", chosen["model"]) | SHAPE | model, "data": {"context": CONTEXT}})
 
 
 def built(

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 from empty_task import some_shape
-from model_variants import read
+from reference_config import component
 from torch import Tensor, nn
 
 from ablate.config.components import bind
@@ -39,4 +39,4 @@ def trained(norm: nn.Module) -> Any:
 
 def from_disk(variant: str, **changed: float) -> Any:
     """A variant as its YAML describes it, but for some keys."""
-    return trained(bind("norm", read("norm", variant) | changed, OFFERED)())
+    return trained(bind("norm", component("norm", variant) | changed, OFFERED)())

@@ -1,5 +1,7 @@
 """The variants of `conf/` as plain settings, and a small reference configuration made of them."""
 
+import copy
+import functools
 from typing import Any
 
 import pytest
@@ -11,6 +13,12 @@ from ablate.config.schema import COMPONENTS, VARIED
 
 def component(group: str, variant: str) -> dict[str, Any]:
     """A variant's YAML."""
+    return copy.deepcopy(parsed(group, variant))
+
+
+@functools.cache
+def parsed(group: str, variant: str) -> dict[str, Any]:
+    """A variant's YAML, parsed once for all tests."""
     settings: dict[str, Any] = yaml.safe_load((CONF / group / f"{variant}.yaml").read_text())
     return settings
 

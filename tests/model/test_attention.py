@@ -3,7 +3,8 @@
 import pytest
 import torch
 from attentions import DIM, HEADS, OFFERED, from_disk
-from model_variants import SCORING, read, variants
+from model_variants import SCORING, variants
+from reference_config import component
 from tensors import some
 
 from ablate.config.components import bind
@@ -12,11 +13,11 @@ from ablate.model.position import Places
 NOWHERE = Places()
 
 
-@pytest.mark.parametrize("variant", [v for v in variants("attention") if "kv_heads" in read("attention", v)])
+@pytest.mark.parametrize("variant", [v for v in variants("attention") if "kv_heads" in component("attention", v)])
 @pytest.mark.parametrize("kv_heads", [0, 3, 8, -1])
 def test_groups_must_divide_the_heads(variant: str, kv_heads: int) -> None:
     with pytest.raises(ValueError, match=rf"^must divide the 4 heads, not {kv_heads}$"):
-        bind("attention", read("attention", variant) | {"kv_heads": kv_heads}, OFFERED)()
+        bind("attention", component("attention", variant) | {"kv_heads": kv_heads}, OFFERED)()
 
 
 # ---- every variant on disk

@@ -8,7 +8,8 @@ import pytest
 import torch
 from activations import gelu, relu, silu
 from empty_task import some_shape
-from model_variants import read, variants, without_formula
+from model_variants import variants, without_formula
+from reference_config import component
 from tensors import some
 
 from ablate.config.components import bind
@@ -36,7 +37,7 @@ def sigmoid(a: float) -> float:
 
 def from_disk(variant: str, **changed: Any) -> Any:
     """A dense variant as its YAML describes it, in float64."""
-    return bind("ffn", read("ffn", variant) | changed, OFFERED)().double().eval()
+    return bind("ffn", component("ffn", variant) | changed, OFFERED)().double().eval()
 
 
 # Of each variant: keys to change, and its activation as plain numbers.
@@ -82,24 +83,24 @@ def test_every_variant_has_a_formula() -> None:
 
 
 def test_none_is_no_network() -> None:
-    assert bind("ffn", read("ffn", "none"), OFFERED)() is none() is None  # type: ignore[func-returns-value]
+    assert bind("ffn", component("ffn", "none"), OFFERED)() is none() is None  # type: ignore[func-returns-value]
 
 
 def test_an_approximation_of_another_name_is_refused() -> None:
     for variant in ("gelu", "geglu"):
         with pytest.raises(ValueError, match="erf"):
-            bind("ffn", read("ffn", variant) | {"approximate": "erf"}, OFFERED)
+            bind("ffn", component("ffn", variant) | {"approximate": "erf"}, OFFERED)
 
 
 @each_dense
 def test_the_resulting_width_is_known(variant: str) -> None:
     """Gated ones at 2/3 of 4 · dim, rounded up to a multiple of 8; any at a width that is given."""
     for dim, gated in ((6, 16), (64, 176), (100, 272)):
-        ffn = bind("ffn", read("ffn", variant), OFFERED | {"dim": dim})()
+        ffn = bind("ffn", component("ffn", variant), OFFERED | {"dim": dim})()
         assert ffn.hidden == (gated if isinstance(ffn, GLU) else 4 * dim)
         assert ffn.up.weight.shape == (ffn.hidden, dim) and ffn.down.weight.shape == (dim, ffn.hidden)
     assert from_disk(variant, hidden=7).hidden == 7
-    assert read("ffn", variant)["bias"] == (not isinstance(ffn, GLU))  # as published: see the YAMLs
+    assert component("ffn", variant)["bias"] == (not isinstance(ffn, GLU))  # as published: see the YAMLs
 
 
 def test_widths_by_number() -> None:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 from empty_task import Blank
-from model_variants import CELLS, CONTEXT, COVER, VOCAB, built, configuration, name_of, read, variants
+from model_variants import CELLS, CONTEXT, COVER, VOCAB, built, configuration, name_of, variants
+from reference_config import component
 from scipy import stats
 from torch import Tensor, nn
 
@@ -209,7 +210,7 @@ def test_an_init_of_ones_own_needs_a_scale_alone() -> None:
 
 @pytest.mark.parametrize(("init", "key"), [("gpt2", "std"), ("xavier", "gain"), ("small_embed", "embedding_std")])
 def test_impossible_scales_are_refused(init: str, key: str) -> None:
-    make = bind("init", read("init", init) | {key: -1.0}, {"layers": 2, "dim": 16})
+    make = bind("init", component("init", init) | {key: -1.0}, {"layers": 2, "dim": 16})
     with pytest.raises(BadComponent, match="must be ≥ 0") as caught:
         make()
     assert caught.value.key == f"init.{key}"

@@ -11,7 +11,8 @@ import pytest
 import torch
 from conftest import ROOT
 from empty_task import Blank
-from model_variants import LM, configuration, loss_of, read, some_inputs
+from model_variants import LM, configuration, loss_of, some_inputs
+from reference_config import component
 from tensors import some
 from torch import Tensor
 
@@ -86,7 +87,7 @@ def test_what_the_library_is_handed(name: str, half: bool, monkeypatch: pytest.M
 def test_what_they_cannot_do_is_refused(
     variant: str, model: dict[str, Any], settings: dict[str, Any], message: str
 ) -> None:
-    config = with_kernels(variant, **model).with_value("position", read("position", "none"))
+    config = with_kernels(variant, **model).with_value("position", component("position", "none"))
     config = config.with_value("attention", config.attention | settings)
     with pytest.raises(ValueError, match=f"^fla .*{message}"):
         initialised_model(config, Blank(kind="mlm" if "form" in model else "lm"), 0)

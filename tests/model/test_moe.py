@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from activations import gelu, relu, silu
 from empty_task import Blank
-from model_variants import CONTEXT, VOCAB, configuration, jitter, read, some_tokens
+from model_variants import CONTEXT, VOCAB, configuration, jitter, some_tokens
 from parts_of_batches import by_parts
+from reference_config import component
 from tensors import some
 from torch import nn
 
@@ -27,12 +28,12 @@ DIM = 6
 ACTIVATIONS = {"relu": relu, "gelu": gelu, "silu": silu, "reglu": relu, "geglu": gelu, "swiglu": silu}
 SMALL = {"hidden": 3, "experts": 4}
 CPU = torch.device("cpu")
-CROSS_ENTROPY: Any = bind("objective", read("objective", "cross_entropy"), {})()
+CROSS_ENTROPY: Any = bind("objective", component("objective", "cross_entropy"), {})()
 
 
 def made(**changed: Any) -> Any:
     """A mixture in float64, as its YAML describes it, in small."""
-    ffn = bind("ffn", read("ffn", "moe") | SMALL | changed, {"dim": DIM})().double()
+    ffn = bind("ffn", component("ffn", "moe") | SMALL | changed, {"dim": DIM})().double()
     for i, parameter in enumerate(ffn.parameters()):
         parameter.data = 0.7 * some(*parameter.shape, seed=i)
     return ffn
@@ -94,7 +95,7 @@ def test_the_balance_counts_real_tokens_alone(padded: bool) -> None:
 
 
 def configured(**changed: Any) -> Config:
-    return configuration({"ffn": "moe"}).with_value("ffn", read("ffn", "moe") | changed)
+    return configuration({"ffn": "moe"}).with_value("ffn", component("ffn", "moe") | changed)
 
 
 def test_the_correction_is_trained_by_the_loads_of_real_tokens_alone_and_moves_the_selection() -> None:
@@ -153,7 +154,10 @@ def test_flops_are_those_of_the_experts_that_a_token_passes() -> None:
 
 
 def test_each_expert_is_drawn_by_its_own_fans_and_a_convolution_by_what_it_reads() -> None:
-    ffn, kernel = bind("ffn", read("ffn", "moe") | {"hidden": 50, "experts": 5}, {"dim": 200})(), nn.Conv1d(40, 50, 4)
+    ffn, kernel = (
+        bind("ffn", component("ffn", "moe") | {"hidden": 50, "experts": 5}, {"dim": 200})(),
+        nn.Conv1d(40, 50, 4),
+    )
     initialise(ffn, Torch(), 0)
     assert ffn.experts.up.std().item() == pytest.approx((3 * 200) ** -0.5, rel=0.02)
     assert ffn.experts.down.std().item() == pytest.approx((3 * 50) ** -0.5, rel=0.02)
@@ -165,7 +169,7 @@ def test_each_expert_is_drawn_by_its_own_fans_and_a_convolution_by_what_it_reads
 
 def test_narrower_and_fewer_experts_are_parts_of_wider_and_more() -> None:
     def drawn(**changed: int) -> Any:
-        ffn = bind("ffn", read("ffn", "moe") | changed, {"dim": DIM})()
+        ffn = bind("ffn", component("ffn", "moe") | changed, {"dim": DIM})()
         initialise(ffn, Torch(), 0)
         return ffn.experts
 

@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from model_variants import read, variants, without_formula
+from model_variants import variants, without_formula
 from norms import DIM, EPS, OFFERED, from_disk, some, some_mask
+from reference_config import component
 
 from ablate.config.components import bind
 from ablate.config.errors import BadComponent
@@ -74,7 +75,7 @@ def test_without_gain_or_bias_is_with_a_gain_of_one_and_a_bias_of_zero(variant: 
     settings = [key for name, key in (("weight", "gain"), ("bias", "bias")) if hasattr(whole, name)]
     bare = from_disk(variant, **dict.fromkeys(settings, False))
     assert not list(bare.parameters())
-    start = bind("norm", read("norm", variant), OFFERED)().double()
+    start = bind("norm", component("norm", variant), OFFERED)().double()
     torch.testing.assert_close(bare(x), start(x), rtol=1e-12, atol=1e-12)
     for lacking, left in (("gain", ["bias"]), ("bias", ["weight"])):
         if lacking in settings:
@@ -100,7 +101,7 @@ def test_a_token_of_zeros_has_finite_gradients(variant: str) -> None:
 
 @pytest.mark.parametrize("variant", ["ln", "ln_std", "rms", "group", "bn", "instance", "powernorm"])
 def test_starts_as_a_plain_normalisation(variant: str) -> None:
-    norm = bind("norm", read("norm", variant), OFFERED | {"dim": 64})()
+    norm = bind("norm", component("norm", variant), OFFERED | {"dim": 64})()
     assert all((parameter == (name == "weight")).all() for name, parameter in norm.named_parameters())
     y = norm(some(32, 16, 64).float())
     assert y.shape == (32, 16, 64)
@@ -141,7 +142,7 @@ def test_statistics_are_of_more_than_half_precision(
 @pytest.mark.parametrize(
     ("variant", "key", "value"),
     [
-        *((variant, "eps", -1.0) for variant in variants("norm") if "eps" in read("norm", variant)),
+        *((variant, "eps", -1.0) for variant in variants("norm") if "eps" in component("norm", variant)),
         *((variant, "momentum", value) for variant, value in (("bn", -0.1), ("instance", 1.5), ("powernorm", 1.5))),
         *(("prms", "share", share) for share in (0.0, 1.1)),
         *(("group", "groups", groups) for groups in (0, 3, 16)),
@@ -149,7 +150,7 @@ def test_statistics_are_of_more_than_half_precision(
     ],
 )
 def test_impossible_settings_are_refused(variant: str, key: str, value: float) -> None:
-    make = bind("norm", read("norm", variant) | {key: value}, OFFERED)
+    make = bind("norm", component("norm", variant) | {key: value}, OFFERED)
     with pytest.raises(BadComponent, match=rf"^must [^\n]*{value}[^\n]*$") as caught:
         make()
     assert caught.value.key == f"norm.{key}"

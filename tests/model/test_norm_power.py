@@ -5,8 +5,9 @@ import copy
 import numpy as np
 import pytest
 import torch
-from model_variants import read, variants
+from model_variants import variants
 from norms import DIM, EPS, OFFERED, some, some_mask, trained
+from reference_config import component
 from torch import Tensor, nn
 
 from ablate.config.components import bind
@@ -97,7 +98,7 @@ def network(warmup: int, seed: int = 0, *more: nn.Module) -> nn.Sequential:
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_compiled_norms_that_write_into_buffers_compute_the_same(backend: str) -> None:
     """Every one on disk: losses, and what they leave in parameters and buffers."""
-    norms = [bind("norm", read("norm", name), OFFERED)() for name in variants("norm") if name != "powernorm"]
+    norms = [bind("norm", component("norm", name), OFFERED)() for name in variants("norm") if name != "powernorm"]
     eager = network(2, 0, *(norm for norm in norms if hasattr(norm, "drift")))
     assert len(eager) == 6
     compiled = copy.deepcopy(eager)

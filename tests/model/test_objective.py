@@ -8,7 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from empty_task import Blank
-from model_variants import CONTEXT, VOCAB, configuration, read, some_tokens, variants
+from model_variants import CONTEXT, VOCAB, configuration, some_tokens, variants
+from reference_config import component
 from torch import Tensor, nn
 
 from ablate.config.components import bind
@@ -21,7 +22,7 @@ from ablate.model.objective import IGNORE, Objective, auxiliary, terms_of
 
 def made(variant: str, **changed: Any) -> Any:
     """An objective as its YAML describes it."""
-    return bind("objective", read("objective", variant) | changed, {})()
+    return bind("objective", component("objective", variant) | changed, {})()
 
 
 def some_logits(seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -79,7 +80,7 @@ def test_each_later_token_is_scored_where_there_is_one() -> None:
 
 def multi_token(cell: dict[str, str] | None = None) -> Config:
     """A configuration that predicts three tokens."""
-    return configuration(cell).with_value("objective", read("objective", "multi_token") | {"tokens": 3})
+    return configuration(cell).with_value("objective", component("objective", "multi_token") | {"tokens": 3})
 
 
 def test_later_tokens_are_read_from_what_the_last_block_reads() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 from empty_task import Blank, some_shape
-from model_variants import CONTEXT, VOCAB, built, configuration, read, variants
+from model_variants import CONTEXT, VOCAB, built, configuration, variants
+from reference_config import component
 from tensors import some
 from torch import Tensor
 
@@ -23,7 +24,7 @@ OFFERED = offered(some_shape(16))
 
 def from_disk(variant: str) -> Any:
     """A variant as its YAML describes it."""
-    return bind("position", read("position", variant), OFFERED)()
+    return bind("position", component("position", variant), OFFERED)()
 
 
 def t5_bucket(offset: int, causal: bool, buckets: int, far: int) -> int:
@@ -267,7 +268,7 @@ def test_what_grows_towards_later_positions_is_refused_where_all_is_seen(form: t
 
 def over_layers(*names: str) -> dict[str, Any]:
     """The settings of a position encoding for each layer."""
-    return {LAYERS: list(names)} | {name: read("position", name) for name in names}
+    return {LAYERS: list(names)} | {name: component("position", name) for name in names}
 
 
 def test_each_layer_has_its_encoding_and_a_table_the_draws_that_it_has_alone() -> None:
@@ -278,7 +279,7 @@ def test_each_layer_has_its_encoding_and_a_table_the_draws_that_it_has_alone() -
     assert found.keys() == alone.keys() and all(torch.equal(alone[name], each) for name, each in found.items())
     first, second = mixed.places(torch.zeros(1, CONTEXT, 16), True)  # type: ignore[operator]
     assert first == Places() and second.bias is not None
-    node = over_layers("t5", "none") | {"none": read("position", "t5") | {"buckets": 16}}  # t5+t5(buckets=16)
+    node = over_layers("t5", "none") | {"none": component("position", "t5") | {"buckets": 16}}  # t5+t5(buckets=16)
     tables = dict(initialised_model(config.with_value("position", node), task, 0).named_parameters())
     assert torch.equal(tables["position.table.weight"], alone["position.table.weight"])
     assert tables.keys() - alone.keys() == {"position.parts.1.table.weight"}

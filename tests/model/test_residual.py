@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import torch
 from empty_task import Blank, some_shape
-from model_variants import CONTEXT, VOCAB, configuration, read, some_tokens, variants, without_formula
+from model_variants import CONTEXT, VOCAB, configuration, some_tokens, variants, without_formula
+from reference_config import component
 from residuals import DIM, WIRED, Map, Mix, passed, sublayers
 from tensors import some
 from torch import Tensor, nn
@@ -26,7 +27,7 @@ def from_disk(variant: str, cross: bool = False, ffn: bool = True, **more: Any) 
     shape = some_shape(DIM, dropout=0.3, encoder_layers=2 * cross)
     parts = sublayers(Mix() if cross else None, nn.Sequential(nn.Linear(DIM, DIM), nn.Tanh()) if ffn else None)
     given = offered(shape) | {"sublayers": parts, "layer": 1}
-    made = bind("residual", read("residual", variant) | more, given)().double()
+    made = bind("residual", component("residual", variant) | more, given)().double()
     for seed, parameter in enumerate(made.parameters()):
         with torch.no_grad():
             parameter.copy_(0.5 * some(*parameter.shape, seed=seed))

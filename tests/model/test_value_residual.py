@@ -16,9 +16,9 @@ from model_variants import (
     jitter,
     loss_of,
     padded,
-    read,
     some_inputs,
 )
+from reference_config import component
 from torch import Tensor
 
 from ablate.config.errors import BadComponent
@@ -117,7 +117,7 @@ def test_compiled_stacked_and_in_bf16_it_computes_the_same() -> None:
 
 
 def test_blocks_for_later_tokens_mix_them_in_as_the_last_one_does() -> None:
-    config = chosen("learned").with_value("objective", read("objective", "multi_token") | {"tokens": 2})
+    config = chosen("learned").with_value("objective", component("objective", "multi_token") | {"tokens": 2})
     model, tokens = made(config).train(), some_inputs(LM)["tokens"]
     model(tokens)
     other = made(chosen("learned")).train()
@@ -130,7 +130,7 @@ def layered(*kinds: tuple[str, str | None]) -> Config:
     """A configuration whose layers have these attentions and value residuals."""
     config, names = chosen(None), [f"{variant}{i}" for i, (variant, _) in enumerate(kinds)]
     nodes = {
-        name: read("attention", variant) | ({"value_residual": kind} if kind else {})
+        name: component("attention", variant) | ({"value_residual": kind} if kind else {})
         for name, (variant, kind) in zip(names, kinds, strict=True)
     }
     return config.with_value("attention", {"_layers_": names, **nodes})

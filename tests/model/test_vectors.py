@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 from empty_task import Blank
-from model_variants import CONTEXT, VOCAB, built, configuration, read
+from model_variants import CONTEXT, VOCAB, built, configuration
+from reference_config import component
 
 from ablate.config.components import bind
 from ablate.config.errors import BadComponent
@@ -130,5 +131,5 @@ IMPOSSIBLE: dict[str, dict[str, Any]] = {
 def test_settings_out_of_range_are_refused(name: str) -> None:
     for key, value in IMPOSSIBLE[name].items():
         with pytest.raises(BadComponent) as caught:
-            bind("embedding", read("embedding", name) | {key: value}, {"vocab": 7, "dim": 4})()
+            bind("embedding", component("embedding", name) | {key: value}, {"vocab": 7, "dim": 4})()
         assert caught.value.key == ("embedding" if key == "width" else f"embedding.{key}")

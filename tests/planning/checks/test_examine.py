@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 from empty_task import Blank
-from model_variants import CONTEXT, IN_FORMS, SETTINGS, VOCAB, configuration, in_a_test, read
+from model_variants import CONTEXT, IN_FORMS, SETTINGS, VOCAB, configuration, in_a_test
 from own_module import write_module
+from reference_config import component
 
 from ablate.model import cost
 from ablate.planning.checks import child, duplicates, examine, small_models
@@ -131,7 +132,7 @@ def same(first: dict[str, str], second: dict[str, str]) -> bool:
     """Variants that are one by name, or with one group of heads."""
     if {*first.values(), *second.values()} == {"gqa", "mqa"}:
         return True
-    texts = [read(group, variant) for one in (first, second) for group, variant in one.items()]
+    texts = [component(group, variant) for one in (first, second) for group, variant in one.items()]
     return len(texts) == 2 and texts[0] == texts[1]
 
 
