@@ -44,8 +44,9 @@ def table(case: Case) -> pandas.DataFrame | None:
 
 
 def is_long(rows: pandas.DataFrame) -> bool:
-    """Whether there are enough evaluations for the last third to be a curve."""
-    return bool(rows[rows["status"] == "done"].groupby("cell").size().max() >= FEWEST)
+    """Whether there are enough evaluations after the start for the last third to be a curve."""
+    evaluations = rows[(rows["status"] == "done") & (rows["tokens"] > 0)]
+    return bool(evaluations.groupby("cell").size().max() >= FEWEST)
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:

@@ -129,6 +129,7 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
     ("text", "said"),
     [
         ("widht: 3", "unknown widht; did you mean width?"),
+        ("style: neurips\nwidth: 13.5", "width is 13.5; write text or inches from 2.5 to 12"),
         ("sort: size", "sort names size; there is only effect"),
         ("style: nips", "style names nips; did you mean neurips?"),
         ("labels: {swigul: SwiGLU}", "labels names swigul; did you mean swiglu?"),

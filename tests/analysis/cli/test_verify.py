@@ -148,6 +148,7 @@ FORGED: list[tuple[dict[str, object], str]] = [
     ({"command": None}, "is no figure"),
     ({"source": "x.csv", "command": "ablate analyse --runs /dev/zero --help"}, "runs of other programs (x.csv)"),
     ({"runs": "no colon"}, "6 runs new: "),
+    ({"runs": "c7/0:12345678"}, "1 run gone: c7 seed 0"),
     ({"runs": None}, "names no runs"),
     ({"study": "../../etc"}, "no study ../../etc"),
 ]

@@ -66,13 +66,14 @@ def test_the_margin_is_grey_and_the_legend_says_so(tmp_path: Path) -> None:
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["margin"]
 
 
-def test_one_far_interval_leaves_the_axis_with_an_arrow_and_does_not_squeeze_the_others(tmp_path: Path) -> None:
-    far = {"mlp": 2.0, "gelu": 2.1, "silu": 1.9, "swiglu": 99.0}
-    noise = lambda levels, seed: far[levels["ffn"]] + 0.001 * np.random.default_rng(seed).normal()  # noqa: E731
+@pytest.mark.parametrize(("away", "arrow"), [(97.0, ">"), (-97.0, "<")])
+def test_one_far_interval_leaves_the_axis_with_an_arrow_and_does_not_squeeze_the_others(tmp_path, away, arrow) -> None:
+    means = {"mlp": 2.0, "gelu": 2.1, "silu": 1.9, "swiglu": 2.0 + away}
+    noise = lambda levels, seed: means[levels["ffn"]] + 0.001 * np.random.default_rng(seed).normal()  # noqa: E731
     _, figure = drawn("effects", case(tmp_path, {"ffn": FFN}, seeds=range(5), score=noise))
     low, high = figure.axes[0].get_xlim()
-    assert low < -0.1 < 0.1 < high < 3
-    assert [line.get_marker() for line in figure.axes[0].lines].count(">") == 1
+    assert -3 < low < -0.1 < 0.1 < high < 3
+    assert [line.get_marker() for line in figure.axes[0].lines if line.get_marker() in "<>"] == [arrow]
 
 
 def test_what_is_withheld_has_no_number_in_a_forest(tmp_path: Path) -> None:
@@ -142,6 +143,8 @@ def test_a_waterfall_goes_from_the_first_values_to_the_last(tmp_path: Path) -> N
 def test_interactions_are_lines_through_the_means_of_each_combination(tmp_path: Path) -> None:
     shown = case(tmp_path, STEPS, seeds=range(6))
     table, figure = drawn("interactions", shown)
+    effects = shown.effects[shown.effects["kind"] == "interaction"]
+    assert table["factor"][0] == effects.loc[effects["mean"].abs().idxmax(), "factor"], "the largest first"
     points = table[table["factor"] == "norm x ffn"]
     assert len(points) == 4
     for row in points.itertuples():
@@ -243,12 +246,12 @@ def test_a_table_of_the_paper_stands_beside_our_means_in_its_order(tmp_path: Pat
 
 
 def test_curves_of_the_paper_are_in_units_of_its_training(tmp_path: Path) -> None:
-    mirror = {"source": "P", "metric": "validation loss", "x": "epoch", "trained": 15, "at": {"optim.lr": 1e-2}}
+    mirror = {"source": "P", "metric": "validation loss", "x": "epoch", "trained": 15, "at": {"ffn": "swiglu"}}
     mirror["series"] = [{"of": {"norm": "ln"}, "points": [[3, 4.0], [15, 2.5]]}]
-    table, figure = drawn("mirror", case(tmp_path, {"norm": ["ln", "rms"], "optim.lr": [1e-3, 1e-2]}, mirror=mirror))
+    table, figure = drawn("mirror", case(tmp_path, {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}, mirror=mirror))
     assert has_line(figure.axes[0], [0.2, 1], [4.0, 2.5])
     assert figure.axes[1].lines[0].get_xdata()[-1] == 1
-    assert set(table["cell"]) == {"c1"}  # ln at that rate
+    assert set(table["cell"]) == {"c1"}  # LayerNorm with SwiGLU
 
 
 @pytest.mark.parametrize(("count", "norms"), [(3, ("ln", "rms")), (4, ())])

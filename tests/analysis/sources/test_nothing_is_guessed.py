@@ -243,6 +243,11 @@ def test_the_point_of_a_curve_that_turned_is_asked_for(tmp_path: Path) -> None:
     assert effects(analysed(file, "at=last")) == effects(proposed(file)) == {"norm: rms − ln": (4, 0.04)}
 
 
+def test_a_negative_loss_that_falls_has_not_turned(tmp_path: Path) -> None:
+    file = steps_table(tmp_path, dict.fromkeys(CLOCK, 100), lambda *run: by_step(*run) - 5)
+    assert effects(analysed(file)) == {"norm: rms − ln": (4, -0.2)}
+
+
 def logs(folder: Path, lines: dict[str, str]) -> Path:
     folder.mkdir()
     for name, text in lines.items():

@@ -84,6 +84,7 @@ def test_a_table_has_its_cells_whatever_they_hold(write) -> None:
     shown = [[typeset(re.sub(r"^\{(.*)\}$", r"\1", part)) for part in line[:-3].split(" & ")] for line in lines[-2:]]
     assert shown == rows.to_numpy().tolist()
     assert r"50~\% \& more" in text
+    assert "landscape" not in text
 
 
 def test_the_paper_has_the_main_comparisons_and_the_appendix_all(tmp_path: Path) -> None:
@@ -92,7 +93,8 @@ def test_the_paper_has_the_main_comparisons_and_the_appendix_all(tmp_path: Path)
     assert table.paper is not None
     assert list(table.paper) == ["effect", "difference [95 %]", "p (Bonferroni)", "verdict"]
     assert len(table.paper) == found.effects["family"].sum() < len(table.rows) == len(found.effects)
-    assert r"\small" in latex.paper_table(table) and "resizebox" not in latex.full_table(table)
+    assert r"\small" in latex.paper_table(table)
+    assert r"\begin{landscape}" in latex.full_table(table)
 
 
 PAGE = r"""\documentclass[%s]{article}

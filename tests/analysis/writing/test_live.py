@@ -103,6 +103,14 @@ def test_the_state_is_what_is_on_disk_and_nothing_is_written(results: Path, ask:
     assert len(thin) == 2, "a diverged run, and one in training: part of no mean"
 
 
+def test_of_many_lost_runs_the_first_are_listed(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "MOST", 1)
+    rest = Live(results, "fabricated").state().rest
+    assert "rms s1: failed" in rest
+    assert "and 1 more" in rest
+    assert "rms s0" not in rest
+
+
 def test_only_who_knows_the_token_gets_an_answer_and_only_of_the_page(server: Server, ask: Ask) -> None:
     for path in ("/", "/x/", f"{server.path[:-2]}/", server.path.upper()):
         for name in ("", "state.json", "curves.json"):

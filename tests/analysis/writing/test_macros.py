@@ -10,7 +10,7 @@ from claimed_studies import entry
 
 from ablate import formatting
 from analysis.case import Case
-from analysis.writing import macros
+from analysis.writing import macros, tables
 
 COMMAND = re.compile(r"\\newcommand\{\\([A-Za-z]+)\}\{(.*)\}")
 
@@ -72,10 +72,15 @@ def test_labels_cannot_leave_their_comment(end: str, tmp_path: Path) -> None:
     assert "ablFfnXInputYMlpDelta" in commands(found)
 
 
-def test_p_are_the_corrected_ones_of_the_tables(tmp_path: Path) -> None:
+def test_numbers_are_those_of_the_tables(tmp_path: Path) -> None:
     sides = [{"norm": "rms"}, {"norm": "ln"}]
     claims = {"less": entry({"less": sides}), "greater": entry({"greater": sides})}
     found = case(tmp_path, seeds=range(5), claims=claims, effects={"value": "all", "registered": True})
+    texts = commands(found)
+    stems = [name.removesuffix("Delta") for name in texts if name.endswith("Delta")]
+    rows = [*found.effects.itertuples(), *found.claims.itertuples()]
     corrected = [*found.effects["p_bonferroni"], *found.claims["p_holm"]]
-    shown = [text for name, text in commands(found).items() if name.endswith("P")]
-    assert shown == [unboxed(macros.either_mode(formatting.p_text(p))) for p in corrected]
+    for stem, row, p in zip(stems, rows, corrected, strict=True):
+        shown = f"{texts[f'{stem}Delta']} [{texts[f'{stem}Low']}, {texts[f'{stem}High']}]"
+        assert shown == macros.either_mode(tables.difference(row))
+        assert texts[f"{stem}P"] == unboxed(macros.either_mode(formatting.p_text(p)))

@@ -159,6 +159,10 @@ def test_curves_are_means_over_the_seeds_that_ended(tmp_path: Path) -> None:
     for line, label in zip(means, ("ReLU MLP", "SwiGLU"), strict=True):
         np.testing.assert_allclose(line["y"], expected[label], rtol=1e-5)
         assert line["x"] == expected[label].index.tolist()
+    low, high = drawn["layout"]["yaxis"]["range"]
+    late = expected[expected.index.get_level_values("step") >= 80]
+    assert low < late.min() - 0.05
+    assert high > late.max()
     (lost,) = [line for line in drawn["data"] if line["mode"] == "lines+markers"]
     assert lost["x"][-1] == 400
     assert lost["marker"]["size"][-1] > 0
