@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from analysed_studies import analysed, refused_line
 from conftest import ROOT
-from fake_studies import draw_effects_alone, fabricate
+from fake_studies import draw_effects_alone, edit_manifest, fabricate
 from shown_studies import claim
 
 import ablate
@@ -88,23 +88,18 @@ def test_help_and_a_refusal_load_no_library_of_numbers(tmp_path: Path) -> None:
 
 def test_what_an_earlier_analysis_wrote_does_not_stay(tmp_path: Path, capsys: Capture, undrawn: None) -> None:
     folder = tmp_path / "to"
-    for name in ("first", "second"):
-        claims = {"lower": claim(less=[{"ffn": "swiglu"}, {"ffn": "mlp"}])} if name == "first" else {}
-        fabricate(tmp_path / name, {"ffn": ["mlp", "swiglu"]}, claims=claims)
-    assert main(["--results-dir", str(tmp_path / "first"), "--to", str(folder)]) == 0
-    assert "removed" not in capsys.readouterr().out
-    mine = folder / "divergence.png"
-    mine.write_text("of the user")
+    command = ["--results-dir", str(tmp_path), "--to", str(folder)]
+    fabricate(tmp_path, GRID, claims={"lower": claim(less=[{"ffn": "swiglu"}, {"ffn": "mlp"}])})
+    assert main(command) == 0
+    (folder / "divergence.png").write_text("of the user")
     (folder / "claims.tex").write_text("edited by hand")
-    assert (folder / "claims.md").exists()
-    assert main(["--results-dir", str(tmp_path / "second"), "--to", str(folder)]) == 0
-    said = capsys.readouterr().out
-    assert "removed, of an earlier analysis: " in said
-    assert "claims.md" in said
-    assert not (folder / "claims.md").exists()
-    assert (folder / "effects.md").exists()
-    assert mine.read_text() == "of the user"
-    assert (folder / "claims.tex").read_text() == "edited by hand"
+    edit_manifest(tmp_path, "fabricated", lambda manifest: manifest.update(claims={}))
+    assert main(command) == 0
+    removed = "removed, of an earlier analysis: claims-full.tex, claims.csv, claims.md\n"
+    assert removed in capsys.readouterr().out
+    left = {file.name for file in folder.iterdir()}
+    assert left >= {"effects.md", "divergence.png", "claims.tex"}
+    assert "claims.md" not in left
 
 
 def test_a_full_disk_leaves_the_earlier_files_whole_and_says_so(tmp_path, capsys, monkeypatch):

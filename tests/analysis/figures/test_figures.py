@@ -167,12 +167,6 @@ def test_rows_are_in_the_order_of_the_user(tmp_path: Path) -> None:
     assert list(tables["seeds"]["cell"].unique()) == ["c3", "c7", "c2", "c6", "c1", "c5", "c0", "c4"]
 
 
-def test_of_too_many_configurations_the_first_are_shown(tmp_path: Path) -> None:
-    table = figures.tables(case(tmp_path, {"ffn": [f"v{i}" for i in range(40)]}), Edits(figures=["seeds"]))["seeds"]
-    assert set(table["cell"]) == {f"c{i}" for i in range(24)}
-    assert "24 of 40 configurations shown" in table.attrs["caption"][-1]
-
-
 def test_of_too_many_effects_those_that_are_decided_are_shown(tmp_path: Path) -> None:
     factors = {f"optim.f{i}": list(range(9)) for i in range(10)}
 

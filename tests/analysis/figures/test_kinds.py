@@ -53,6 +53,7 @@ def test_a_forest_shows_each_effect_with_its_interval_in_the_colour_of_its_verdi
         assert has_line(axis, [row.low, row.high], [row.Index] * 2)
         assert row.result.endswith(row.verdict)
         point = next(line for line in axis.lines if list(line.get_ydata()) == [row.Index] and line.get_marker() == "o")
+        assert point.get_xdata()[0] == row.mean
         is_decided = row.verdict in ("better", "worse")
         assert (point.get_markerfacecolor() != "white") == is_decided
     assert table.set_index("level").loc["swiglu", "verdict"] == "better"

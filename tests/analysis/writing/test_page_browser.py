@@ -56,7 +56,6 @@ def test_effects_confounds_and_curves_are_on_the_first_screens(browser, tmp_path
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     assert browser.execute_script(BOTTOM, "curves-plot") <= screens * height
     assert browser.execute_script(SCROLLS) == 0, "no table is wider than its place"
-    assert "also differs in" in browser.find_element("id", "results").get_attribute("textContent")
 
 
 @pytest.mark.parametrize("width", [360, 1600])

@@ -23,11 +23,11 @@ GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 def test_csv_keeps_every_digit_and_the_keys(tmp_path: Path) -> None:
     study = load_study(tmp_path, fabricate(tmp_path, GRID))
     tables.write(case_of(study, tmp_path), tmp_path)
-    effects = pandas.read_csv(tmp_path / "effects.csv")
-    expected = evidence.effects(study)
-    assert list(effects.columns) == list(expected.columns) and effects["label"].tolist() == expected["label"].tolist()
-    assert effects["mean"].tolist() == expected["mean"].tolist()
-    assert pandas.read_csv(tmp_path / "cells.csv")["sd"].tolist() == evidence.cells(study)["sd"].tolist()
+    for name, expected in {"effects": evidence.effects(study), "cells": evidence.cells(study)}.items():
+        read = pandas.read_csv(tmp_path / f"{name}.csv", float_precision="round_trip")
+        assert list(read) == list(expected)
+        assert read["label"].tolist() == expected["label"].tolist()
+        assert read[["mean", "sd"]].equals(expected[["mean", "sd"]])
     assert len(pandas.read_csv(tmp_path / "runs.csv")) == 12
 
 
