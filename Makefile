@@ -96,7 +96,7 @@ $(VENV)/.docs: $(VENV)/.ready
 # configurations are meant to change.
 records: $(VENV)/.ready
 	PYTHONPATH=tests $(BIN)/python tests/helpers/recorded_commands.py
-	PYTHONPATH=tests:tests/config $(BIN)/python tests/helpers/tiny_runs.py
+	PYTHONPATH=tests $(BIN)/python tests/helpers/tiny_runs.py
 	PYTHONPATH=tests $(BIN)/python tests/helpers/shown_studies.py
 	PYTHONPATH=tests $(BIN)/python tests/helpers/committed_effects.py
 
