@@ -2,10 +2,7 @@
 
 import contextlib
 import errno
-import os
 import re
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas
 import pytest
+from crashing_norm import start, wait_for
 from scipy import stats
 from small_program import COMMAND, NOISE, TRAIN, WORDS, errors, results, run
 
@@ -29,6 +27,11 @@ from ablate.runs.manifest import newest_study, read_manifest
 Capture = pytest.CaptureFixture[str]
 
 
+def times() -> dict[Path, int]:
+    """When each result was written."""
+    return {file: file.stat().st_mtime_ns for file in Path("results").rglob("result.json")}
+
+
 def test_the_effect_is_that_of_a_paired_t_test(capsys: Capture) -> None:
     assert run(*WORDS) == 0
     differences = np.array(NOISE[1]) - 0.05 - np.array(NOISE[0])
@@ -43,10 +46,9 @@ def test_the_effect_is_that_of_a_paired_t_test(capsys: Capture) -> None:
 
 def test_a_second_command_runs_nothing_again() -> None:
     run(*WORDS)
-    before = {file: file.stat().st_mtime_ns for file in Path("results").rglob("result.json")}
+    before = times()
     assert run(*WORDS) == 0
-    assert {file: file.stat().st_mtime_ns for file in Path("results").rglob("result.json")} == before
-    assert len(before) == 10
+    assert times() == before and len(before) == 10
 
 
 def test_an_edited_program_runs_again(program: Path, capsys: Capture) -> None:
@@ -271,18 +273,14 @@ def test_without_gpus_as_many_run_at_a_time_as_are_asked_for(monkeypatch: pytest
 
 def test_a_killed_study_goes_on_with_what_is_missing(program: Path, tmp_path: Path) -> None:
     program.write_text(TRAIN + "import time\ntime.sleep(0.2)\n")
-    command = [sys.executable, "-m", "ablate", "command", COMMAND, *WORDS]
-    environment = os.environ | {"PYTHONPATH": str(Path(ablate.__file__).parents[1])}
-    process = subprocess.Popen(command, env=environment, start_new_session=True, stdout=subprocess.DEVNULL)
-    while len(results()) < 3:
-        assert process.poll() is None
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGKILL)
+    process = start("command", COMMAND, *WORDS, cwd=tmp_path)
+    wait_for(lambda: len(results()) >= 3)
+    process.kill()  # its workers end by themselves, a moment later
     process.wait()
-    kept = {file: file.stat().st_mtime_ns for file in Path("results").rglob("result.json")}
+    before = times()
     assert run(*WORDS) == 0
     assert len(results()) == 10
-    assert all(file.stat().st_mtime_ns == changed for file, changed in kept.items())
+    assert times().items() >= before.items()
 
 
 def test_a_run_that_another_process_has_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
