@@ -1,6 +1,7 @@
 """`ablate audit`: each commit of a chain against the one before, on fresh seeds."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,10 @@ WORDS = ["metric=val_bpb"]
 Capture = pytest.CaptureFixture[str]
 
 
-@pytest.fixture
-def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A session of six kept edits: real, a comment, luck, harmful, one that crashes, its repair."""
-    folder = tmp_path / "session"
+    folder = tmp_path_factory.mktemp("session")
     start(folder)
     git(folder, "tag", "begun")
     step(folder, 0.10, 1, "real")
@@ -31,6 +32,13 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     git(folder, "checkout", "--quiet", "-b", "side", "begun")
     step(folder, 0.5, 9, "aside")
     git(folder, "checkout", "--quiet", "main")
+    return folder
+
+
+@pytest.fixture
+def session(committed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of that session, as the current folder."""
+    folder = shutil.copytree(committed, tmp_path / "session")
     monkeypatch.chdir(folder)
     return folder
 

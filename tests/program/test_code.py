@@ -1,5 +1,6 @@
 """`code=`: revisions of git as values of a setting, through the command line."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,14 +17,21 @@ WORDS = ["code=main,idea", "metric=val_bpb"]
 Capture = pytest.CaptureFixture[str]
 
 
-@pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A branch `idea` that gains 0.05, and main checked out."""
-    folder = tmp_path / "repository"
+    folder = tmp_path_factory.mktemp("repository")
     start(folder)
     git(folder, "checkout", "--quiet", "-b", "idea")
     step(folder, 0.05, 1, "an idea")
     git(folder, "checkout", "--quiet", "main")
+    return folder
+
+
+@pytest.fixture
+def repository(committed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of that repository, as the current folder."""
+    folder = shutil.copytree(committed, tmp_path / "repository")
     monkeypatch.chdir(folder)
     return folder
 

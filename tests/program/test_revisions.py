@@ -25,11 +25,10 @@ from ablate.program.revisions import (
 )
 
 
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """main with one file, a branch that changes it, and an ignored data file."""
-    folder = tmp_path / "repository"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("repository")
     git(folder, "init", "--quiet")
     (folder / ".gitignore").write_text("*.bin\nresults\n")
     (folder / "train.py").write_text("print(1)\n")
@@ -38,6 +37,11 @@ def repository(tmp_path: Path) -> Path:
     change(folder, "idea", {"train.py": "print(2)\n"})
     (folder / "meta.bin").write_text("ignored")
     return folder
+
+
+@pytest.fixture
+def repository(committed: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(committed, tmp_path / "repository")
 
 
 @pytest.fixture
