@@ -15,7 +15,7 @@ def digits() -> Any:
 
 
 @pytest.mark.parametrize("patch", [2, 8])
-def test_patches_are_the_pictures(patch: int, digits: Any) -> None:
+def test_patches_are_the_pictures(patch, digits):
     built: Any = build("digits", "classification", patch=patch)
     assert (built.context, built.features, built.outputs) == ((8 // patch) ** 2, patch**2, 10)
     labels = {image.tobytes(): label for image, label in zip(digits.images, digits.target, strict=True)}
@@ -27,8 +27,8 @@ def test_patches_are_the_pictures(patch: int, digits: Any) -> None:
         assert labels[image.tobytes()] == label
 
 
-def test_splits_share_no_picture_and_have_every_digit_as_often(digits: Any) -> None:
-    rows = task("digits", "classification").rows  # type: ignore[attr-defined]
+def test_splits_share_no_picture_and_have_every_digit_as_often(digits):
+    rows = task("digits", "classification").rows
     assert sorted(np.concatenate(list(rows.values()))) == list(range(1797))
     for split, share in (("train", 0.7), ("val", 0.15), ("test", 0.15)):
         counts = np.bincount(digits.target[rows[split]])
@@ -36,7 +36,7 @@ def test_splits_share_no_picture_and_have_every_digit_as_often(digits: Any) -> N
     assert len(np.unique(digits.images.reshape(1797, -1), axis=0)) == 1797  # else copies could be on both sides
 
 
-def test_a_pass_shows_every_picture_once() -> None:
+def test_a_pass_shows_every_picture_once():
     built: Any = task("digits", "classification")
     n = len(built.rows["train"])
     size = 100  # does not divide a pass: batches go across

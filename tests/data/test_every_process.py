@@ -4,9 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-import pytest
 from conftest import ROOT
 from data_digests import digests
 
@@ -18,7 +16,7 @@ print(json.dumps(digests()))
 """
 
 
-def test_batches_and_tokens_are_the_same_in_every_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_and_tokens_are_the_same_in_every_process(tmp_path, monkeypatch):
     more = {"PYTHONHASHSEED": "77", "ABLATE_CACHE": str(tmp_path / "there"), "PYTHONPATH": str(ROOT)}
     more["RAYON_NUM_THREADS"] = str(1 + (os.cpu_count() or 1))
     script = SCRIPT.format(path=sys.path)

@@ -27,7 +27,7 @@ def shelf(context: int = 16, count: int = 300, length: int = 40) -> LanguageMode
     return LanguageModelling(Given("shelf", documents), context, "char")
 
 
-def test_a_batch_is_windows_of_the_training_text_and_what_comes_next() -> None:
+def test_a_batch_is_windows_of_the_training_text_and_what_comes_next():
     task = ruler()
     batch = task.batch(0, 0, 64)
     tokens = batch.inputs["tokens"]
@@ -36,7 +36,7 @@ def test_a_batch_is_windows_of_the_training_text_and_what_comes_next() -> None:
     assert tokens.min() >= 0 and batch.targets.max() < task.train_tokens == 3600
 
 
-def test_every_window_can_be_drawn_and_none_more_often() -> None:
+def test_every_window_can_be_drawn_and_none_more_often():
     task = ruler(400, 19)  # 360 training tokens: starts 0 … 340
     starts = torch.cat([task.batch(0, step, 512).inputs["tokens"][:, 0] for step in range(40)]).numpy()
     counts = np.bincount(starts)
@@ -45,7 +45,7 @@ def test_every_window_can_be_drawn_and_none_more_often() -> None:
 
 @pytest.mark.parametrize("split", ["val", "test"])
 @pytest.mark.parametrize("tokens", [1, 50, 160, 10**9])
-def test_held_out_windows_are_spread_evenly_over_the_split(split: str, tokens: int) -> None:
+def test_held_out_windows_are_spread_evenly_over_the_split(split, tokens):
     begin = {"val": 3600, "test": 3800}[split]
     held_out = ruler().held_out(split, tokens)
     inputs = held_out.inputs["tokens"]
@@ -61,7 +61,7 @@ def test_held_out_windows_are_spread_evenly_over_the_split(split: str, tokens: i
 
 @pytest.mark.parametrize("split", ["val", "test"])
 @pytest.mark.parametrize("tokens", [40, 200, 10**9])
-def test_targets_are_laid_to_their_documents(split: str, tokens: int) -> None:
+def test_targets_are_laid_to_their_documents(split, tokens):
     task = shelf()
     held_out = task.held_out(split, tokens)
     assert held_out.names == task.corpus.names[split] and held_out.documents.shape == held_out.targets.shape
@@ -77,7 +77,7 @@ REFUSED = [(4000, 0, r"data\.context must be ≥ 1, not 0"), (400, 20, r"ruler.*
 
 
 @pytest.mark.parametrize(("length", "context", "message"), REFUSED)
-def test_a_context_that_does_not_fit_is_refused(length: int, context: int, message: str) -> None:
+def test_a_context_that_does_not_fit_is_refused(length, context, message):
     with pytest.raises(ValueError, match=message):
         ruler(length, context)
 
@@ -93,7 +93,7 @@ def scored(found: HeldOut) -> list[int]:
 
 @pytest.mark.parametrize("tokens", [1, 100, 10**9])
 @pytest.mark.parametrize("length", [8, 9, 15, 17, 32, 128])
-def test_every_length_is_scored_on_the_same_targets(tokens: int, length: int) -> None:
+def test_every_length_is_scored_on_the_same_targets(tokens, length):
     task = ruler(8000)
     targets = scored(task.held_out("test", tokens, length))
     assert targets == scored(task.held_out("test", tokens, 16)) and len(targets) == len(set(targets))
@@ -106,20 +106,20 @@ REACH = [(8000, 16, 128, 129), (8000, 16, 8, 7), (8000, 16, 128, 0), (2000, 16, 
 
 
 @pytest.mark.parametrize(("text", "context", "fits", "misfit"), REACH)
-def test_a_length_is_no_more_than_the_split_allows(text: int, context: int, fits: int, misfit: int) -> None:
+def test_a_length_is_no_more_than_the_split_allows(text, context, fits, misfit):
     task = ruler(text, context)
     assert task.held_out("val", 100, fits).targets.shape[1] == fits
     with pytest.raises(ValueError, match=rf"ruler can have \d+ .* tokens .* not {misfit}"):
         task.held_out("val", 100, misfit)
 
 
-def test_shuffled_batches_are_windows_side_by_side() -> None:
+def test_shuffled_batches_are_windows_side_by_side():
     task = ruler(order="shuffled")  # 3,600 training tokens: 224 windows
     starts = torch.cat([task.batch(0, step, 8).inputs["tokens"][:, 0] for step in range(28)])
     assert sorted(starts.tolist()) == list(range(0, 224 * 16, 16))
 
 
-def test_a_shuffled_pass_has_each_window_once_in_another_order() -> None:
+def test_a_shuffled_pass_has_each_window_once_in_another_order():
     passes = shuffled(1000, 3, 0, 3000).reshape(3, 1000)
     assert (np.sort(passes, axis=1) == np.arange(1000)).all()
     assert (shuffled(1000, 3, 500, 1000) == passes.ravel()[500:1500]).all(), "a step does not depend on those before"

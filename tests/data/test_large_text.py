@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from corpora import decoded, some_texts, streams, write_rows
+from corpora import decoded, refusal, some_texts, streams, write_rows
 
 from ablate.cli.data import main
 from ablate.config.errors import PlanError
@@ -45,17 +45,30 @@ def documents_of(corpus: Corpus, split: str) -> list[str]:
     return decoded(corpus, corpus.tokens[split][:]).split("\0")[:-1]
 
 
-@pytest.mark.parametrize("kind", ["txt", "jsonl.gz", "parquet"])
-def test_every_format_gives_the_batches_of_lines_of_json(tmp_path: Path, rows: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["txt", "jsonl.gz", "parquet", "dataset"])
+def test_every_format_gives_the_batches_of_lines_of_json(kind, tmp_path, rows):
     first = Text(str(rows), 16, "byte")
-    other = Text(str(write_rows(tmp_path / "other", kind, some_texts())), 16, "byte")
-    assert streams(other.corpus) == streams(first.corpus) and other.fingerprint == first.fingerprint
-    assert other.batch(3, 7, 8).targets.equal(first.batch(3, 7, 8).targets)
-    assert other.yardsticks == first.yardsticks
+    other = tmp_path / "other"
+    if kind == "dataset":
+        datasets.Dataset.from_dict({"text": some_texts()}).save_to_disk(str(other), num_shards=3)
+        task = HuggingFace(str(other), None, "train", "text", 16, "byte")
+    else:
+        task = Text(str(write_rows(other, kind, some_texts())), 16, "byte")
+        assert task.fingerprint == first.fingerprint
+    assert streams(task.corpus) == streams(first.corpus) and task.yardsticks == first.yardsticks
+    assert task.batch(3, 7, 8).targets.equal(first.batch(3, 7, 8).targets)
+
+
+def test_a_second_plan_of_a_dataset_loads_no_library(tmp_path, monkeypatch):
+    datasets.Dataset.from_dict({"text": some_texts()}).save_to_disk(str(tmp_path / "saved"))
+    words = (str(tmp_path / "saved"), None, "train", "text", 16, "byte")
+    first = HuggingFace(*words)
+    monkeypatch.setattr("ablate.data.rows.Rows.load", None)
+    assert HuggingFace(*words).fingerprint == first.fingerprint
 
 
 @pytest.mark.parametrize("tokenizer", ["byte", "char", "bpe"])
-def test_documents_are_held_out_by_their_content_and_none_is_lost(rows: Path, tokenizer: str) -> None:
+def test_documents_are_held_out_by_their_content_and_none_is_lost(rows, tokenizer):
     corpus = Text(str(rows), 16, tokenizer).corpus
     texts = {split: documents_of(corpus, split) for split in SPLITS}
     assert sorted(text for split in SPLITS for text in texts[split]) == sorted(some_texts())
@@ -83,9 +96,7 @@ def given_dataset(folder: Path) -> LanguageModelling:
 
 @pytest.mark.parametrize("task", [given_text, given_dataset])
 @pytest.mark.parametrize("limit", [0, 10**9], ids=["large", "small"])
-def test_splits_of_ones_own_are_used_as_they_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: Any, limit: int
-) -> None:
+def test_splits_of_ones_own_are_used_as_they_are(tmp_path, monkeypatch, task, limit):
     monkeypatch.setattr(prepare, "LARGE", limit)
     given = task(tmp_path)
     assert {split: documents_of(given.corpus, split) for split in SPLITS} == GIVEN
@@ -100,22 +111,13 @@ HELD_OUT = {
 
 
 @pytest.mark.parametrize("words", HELD_OUT)
-def test_splits_of_ones_own_that_do_not_fit_are_refused(rows: Path, words: str) -> None:
+def test_splits_of_ones_own_that_do_not_fit_are_refused(rows, words):
     write_rows(rows.parent / "more", "jsonl", some_texts(3))
     settings = {key: str(rows.parent / name) for key, name in HELD_OUT[words].items()}
     assert words in refused(rows, **settings)
 
 
-def test_rows_of_a_dataset_are_its_lines(tmp_path: Path, rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    datasets.Dataset.from_dict({"text": some_texts()}).save_to_disk(str(tmp_path / "saved"), num_shards=3)
-    task = HuggingFace(str(tmp_path / "saved"), None, "train", "text", 16, "byte")
-    assert streams(task.corpus) == streams(Text(str(rows), 16, "byte").corpus)
-    monkeypatch.setattr("ablate.data.rows.Rows.load", None)  # a second plan loads no library
-    again = HuggingFace(str(tmp_path / "saved"), None, "train", "text", 16, "byte")
-    assert again.fingerprint == task.fingerprint
-
-
-def test_a_large_text_file_is_cut_into_documents_at_line_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_text_file_is_cut_into_documents_at_line_ends(tmp_path, monkeypatch):
     monkeypatch.setattr(documents, "PART", 100)
     text = "".join(f"line {i}\n" for i in range(3000))
     (tmp_path / "long.txt").write_text(text)
@@ -126,17 +128,17 @@ def test_a_large_text_file_is_cut_into_documents_at_line_ends(tmp_path: Path, mo
         assert text[int(name.split(":")[1]) :].startswith(part)
 
 
-def test_it_is_prepared_once_and_again_when_a_file_changes(rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = Text(str(rows), 16, "byte")
-    file = rows / "a.jsonl"
-    text = file.read_text()
+def test_it_is_prepared_once_and_again_when_a_file_changes(rows, monkeypatch):
+    first = Text(str(rows), 16, "byte").fingerprint
     with monkeypatch.context() as patch:
         patch.setattr(prepare, "prepare_in_process", None)
-        assert Text(str(rows), 16, "byte").fingerprint == first.fingerprint
+        assert Text(str(rows), 16, "byte").fingerprint == first
+    file = rows / "a.jsonl"
+    text = file.read_text()
     file.write_text(text.replace("ant", "tan"))
-    assert Text(str(rows), 16, "byte").fingerprint != first.fingerprint, "an edit of the same size"
+    assert Text(str(rows), 16, "byte").fingerprint != first, "an edit of the same size"
     file.write_text(text)
-    assert Text(str(rows), 16, "byte").fingerprint == first.fingerprint, "the same text at another time"
+    assert Text(str(rows), 16, "byte").fingerprint == first, "the same text at another time"
 
 
 PREPARE = """
@@ -148,7 +150,7 @@ print(Text(sys.argv[1], 16, "char").fingerprint)
 """
 
 
-def test_a_killed_preparation_leaves_no_process_and_is_made_again(tmp_path: Path, empty_cache: Path) -> None:
+def test_a_killed_preparation_leaves_no_process_and_is_made_again(tmp_path, empty_cache):
     folder = write_rows(tmp_path / "many", "jsonl", some_texts(3_000))
     command = [sys.executable, "-c", PREPARE, str(folder)]
     process = subprocess.Popen(command)
@@ -180,21 +182,17 @@ def running(argument: str) -> list[str]:
 
 
 def refused(path: Path, **more: Any) -> str:
-    """The line that refuses a text."""
-    with pytest.raises(ValueError) as caught:
-        Text(**{"path": str(path), "context": 16, "tokenizer": "byte", **more})
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return refusal(Text, str(path), 16, "byte", **more)
 
 
-def test_an_error_of_the_process_is_a_line(rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_process_is_a_line(rows, monkeypatch):
     monkeypatch.setattr(prepare, "prepare_in_process", PROCESS)
     with open(rows / "a.jsonl", "a") as file:
         file.write("no JSON\n")
     assert "is no line of JSON" in refused(rows)
 
 
-def test_a_text_without_enough_documents_is_refused(tmp_path: Path) -> None:
+def test_a_text_without_enough_documents_is_refused(tmp_path):
     assert "too few documents" in refused(write_rows(tmp_path / "rows", "jsonl", some_texts(2)))
 
 
@@ -210,9 +208,7 @@ def room(size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("limit", [0, 10**9], ids=["large", "small"])
-def test_a_full_disk_is_a_line_and_the_text_is_prepared_later(
-    rows: Path, monkeypatch: pytest.MonkeyPatch, limit: int
-) -> None:
+def test_a_full_disk_is_a_line_and_the_text_is_prepared_later(rows, monkeypatch, limit):
     monkeypatch.setattr(prepare, "LARGE", limit)
     monkeypatch.setattr(prepare, "prepare_in_process", PROCESS)
     with room(6000):
@@ -222,14 +218,11 @@ def test_a_full_disk_is_a_line_and_the_text_is_prepared_later(
 
 
 # A command's mistake, and from which size on its text counts as large.
-MISTAKES = [(["ffn.hiden=8"], 0), (["optim.lr=-1"], 0), (["model.dim=64", "model.heads=7"], 10**9)]
-MISTAKES += [(["tune.key=optim.lr", "tune.values=[1e-3]"], 10**9)]
+MISTAKES = [(["ffn.hiden=8"], 0), (["model.dim=64", "model.heads=7"], 10**9)]
 
 
 @pytest.mark.parametrize(("mistake", "limit"), MISTAKES)
-def test_a_refused_command_leaves_a_fresh_cache_empty(
-    rows: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch, mistake: list[str], limit: int
-) -> None:
+def test_a_refused_command_leaves_a_fresh_cache_empty(rows, empty_cache, monkeypatch, mistake, limit):
     monkeypatch.setattr(prepare, "LARGE", limit)
     words = ["data=text", f"data.path={rows}", "scale=tiny", "data.context=16", "norm=ln,rms"]
     with pytest.raises(PlanError):
@@ -239,7 +232,7 @@ def test_a_refused_command_leaves_a_fresh_cache_empty(
     assert list(empty_cache.glob("corpus-*/index.json"))
 
 
-def test_the_command_prepares(rows: Path, empty_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prepares(rows, empty_cache, capsys):
     words = ["prepare", "data=text", f"data.path={rows}", "scale=tiny", "data.context=16"]
     assert main(words) == 0 and "byte LM on rows: " in capsys.readouterr().out
     (ids,) = empty_cache.glob("corpus-*/train.bin")
@@ -252,5 +245,5 @@ def test_the_command_prepares(rows: Path, empty_cache: Path, capsys: pytest.Capt
     ("words", "message"),
     [(["data=copy"], "has no text to prepare"), (["data=text", "data.path=nowhere"], "does not exist")],
 )
-def test_what_cannot_be_prepared_is_a_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_prepared_is_a_line(words, message, capsys):
     assert main(["prepare", *words]) == 2 and message in capsys.readouterr().err

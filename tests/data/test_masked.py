@@ -24,12 +24,12 @@ def masked(file: Path, context: int = 32, rate: float = 0.15) -> MaskedText:
     return MaskedText(str(file), context, "char", None, rate)
 
 
-def test_a_text_is_another_task_than_for_a_language_model(file: Path) -> None:
+def test_a_text_is_another_task_than_for_a_language_model(file):
     """Pairing goes by the fingerprint, so that of the text alone would not do."""
     assert masked(file).fingerprint != Text(str(file), 32, "char").fingerprint
 
 
-def test_targets_are_the_text_and_the_rest_is_shown_as_it_is(file: Path) -> None:
+def test_targets_are_the_text_and_the_rest_is_shown_as_it_is(file):
     batch = masked(file).batch(3, 5, 64)
     windows = Text(str(file), 32, "char").batch(3, 5, 64).targets
     chosen = batch.targets != IGNORE
@@ -38,7 +38,7 @@ def test_targets_are_the_text_and_the_rest_is_shown_as_it_is(file: Path) -> None
     assert (chosen.sum(1) == 5).all()  # 15 % of 32, rounded
 
 
-def test_eight_in_ten_are_the_mask_one_random_and_one_the_token_itself(file: Path) -> None:
+def test_eight_in_ten_are_the_mask_one_random_and_one_the_token_itself(file):
     batch = masked(file).batch(0, 0, 5000)
     chosen = batch.targets != IGNORE
     shown = batch.inputs["tokens"][chosen]
@@ -51,13 +51,13 @@ def test_eight_in_ten_are_the_mask_one_random_and_one_the_token_itself(file: Pat
     assert (places - 5 / 32).abs().max() < 5 * (0.13 / len(chosen)) ** 0.5  # each as often
 
 
-def test_numbers_are_those_of_the_whole_stream_without_drawing_it() -> None:
+def test_numbers_are_those_of_the_whole_stream_without_drawing_it():
     whole = generator("mask", 1).random(1003)
     for first in (0, 1, 2, 3, 4, 997):
         assert (uniform(("mask", 1), first, 6) == whole[first : first + 6]).all()
 
 
-def test_every_length_is_scored_on_the_same_places(file: Path) -> None:
+def test_every_length_is_scored_on_the_same_places(file):
     task = masked(file)
     longest = task.held_out("test", 1000, 256)
     tokens = longest.inputs["tokens"]

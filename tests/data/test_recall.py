@@ -11,7 +11,7 @@ from ablate.data.task import IGNORE
 
 
 @pytest.mark.parametrize("length", [None, 16, 17, 300])
-def test_mqar_answers_are_the_values_of_their_keys(length: int | None) -> None:
+def test_mqar_answers_are_the_values_of_their_keys(length):
     mqar = task("mqar", "lm")
     examples = mqar.batch(0, 3, 200) if length is None else mqar.held_out("test", 4000, length)
     for tokens, targets in zip(examples.inputs["tokens"].tolist(), examples.targets.tolist(), strict=True):
@@ -24,7 +24,7 @@ def test_mqar_answers_are_the_values_of_their_keys(length: int | None) -> None:
 
 
 @pytest.mark.parametrize("key", [0, 1])
-def test_mqar_distances_follow_the_power_law(key: int) -> None:
+def test_mqar_distances_follow_the_power_law(key):
     mqar = build("mqar", "lm", length=40, pairs=4, symbols=16, power_a=0.2)
     tokens = mqar.batch(0, 0, 6000).inputs["tokens"].numpy()
     distances = (tokens[:, 8:] == tokens[:, [2 * key]]).argmax(1)
@@ -36,7 +36,7 @@ def test_mqar_distances_follow_the_power_law(key: int) -> None:
     assert stats.chisquare(np.bincount(distances // 2, minlength=16), 6000 * p).pvalue > 1e-4
 
 
-def test_memorisation_is_one_map_for_all_seeds_splits_and_lengths() -> None:
+def test_memorisation_is_one_map_for_all_seeds_splits_and_lengths():
     memorisation = task("memorisation", "lm")
     parts: list[Any] = [memorisation.batch(0, 0, 200), memorisation.batch(1, 0, 200)]
     parts += [memorisation.held_out("val", 4000), memorisation.held_out("test", 4000, 100)]

@@ -66,7 +66,7 @@ def solved(name: str, kind: str, examples: Any) -> list[Row]:
 
 @each
 @both
-def test_every_answer_is_right(name: str, kind: str) -> None:
+def test_every_answer_is_right(name, kind):
     built = task(name, kind)
     for examples in (built.batch(5, 0, 100), built.batch(5, 1, 100), built.held_out("val", 4000)):
         solved(name, kind, examples)
@@ -75,7 +75,7 @@ def test_every_answer_is_right(name: str, kind: str) -> None:
 @each
 @both
 @pytest.mark.parametrize("length", [16, 41])
-def test_examples_of_a_length_are_right_and_as_long_as_asked_for(name: str, kind: str, length: int) -> None:
+def test_examples_of_a_length_are_right_and_as_long_as_asked_for(name, kind, length):
     sources = solved(name, kind, task(name, kind).held_out("test", 4000, length))
     assert {len(source) for source in sources} == {2 * length + 1 if name == "addition" else length}
     assert len(sources) > 10
@@ -88,7 +88,7 @@ def lengths_of(name: str, examples: list[Any]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", LENGTHS)
-def test_training_has_all_lengths_as_often(name: str) -> None:
+def test_training_has_all_lengths_as_often(name):
     built = task(name, "seq2seq")
     counts = np.bincount(lengths_of(name, [built.batch(0, step, 500) for step in range(8)]))
     assert counts[0] == 0 and len(counts) == built.length + 1
@@ -96,7 +96,7 @@ def test_training_has_all_lengths_as_often(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LENGTHS)
-def test_held_out_examples_have_all_lengths_with_sources_enough(name: str) -> None:
+def test_held_out_examples_have_all_lengths_with_sources_enough(name):
     built = task(name, "seq2seq")
     lengths = lengths_of(name, [built.held_out("test", 60_000)])
     assert lengths.max() > built.length * 0.9 and lengths.min() == 3
@@ -107,7 +107,7 @@ SHORT |= {"selective_copy": {"length": 4, "tokens": 3, "symbols": 26}}
 
 
 @pytest.mark.parametrize("name", SHORT)
-def test_every_source_of_a_length_with_many_belongs_to_one_split(name: str) -> None:
+def test_every_source_of_a_length_with_many_belongs_to_one_split(name):
     """Whatever the seed; lengths with next to no sources are in training."""
     built = build(name, "seq2seq", **SHORT[name])
     train = {tuple(row) for step in range(3) for row in solved(name, "seq2seq", built.batch(step, step, 800))}
@@ -117,7 +117,7 @@ def test_every_source_of_a_length_with_many_belongs_to_one_split(name: str) -> N
         assert len(large) > 100 and not large & train
 
 
-def test_the_hash_shares_sources_out_evenly() -> None:
+def test_the_hash_shares_sources_out_evenly():
     rows = np.random.default_rng(0).integers(FIRST, FIRST + 26, (40_000, 6))
     splits = splits_of(rows)
     counts = [(splits == split).sum() for split in ("train", "val", "test")]
@@ -128,7 +128,7 @@ def test_the_hash_shares_sources_out_evenly() -> None:
     assert abs((splits_of(other) == splits).mean() - (0.81 + 2 * 0.0025)) < 0.02, "each symbol matters"
 
 
-def test_selective_copying_has_its_symbols_anywhere() -> None:
+def test_selective_copying_has_its_symbols_anywhere():
     built = build("selective_copy", "lm", length=10, tokens=3, symbols=4)
     sources = np.array(solved("selective_copy", "lm", built.batch(0, 0, 4000)))
     assert ((sources != FIRST).sum(1) == 3).all()
@@ -142,7 +142,7 @@ COUNTS += [("selective_copy", {"length": 4, "tokens": 2, "symbols": 3}, [4], [24
 
 
 @pytest.mark.parametrize(("name", "settings", "lengths", "counts"), COUNTS)
-def test_sources_are_counted(name: str, settings: dict[str, int], lengths: list[int], counts: list[int]) -> None:
+def test_sources_are_counted(name, settings, lengths, counts):
     built: Any = build(name, "lm", **settings)
     assert np.exp(built.log_count(np.array(lengths))) == pytest.approx(counts)
 
@@ -150,7 +150,7 @@ def test_sources_are_counted(name: str, settings: dict[str, int], lengths: list[
 @each
 @both
 @pytest.mark.parametrize("length", [1, 40])
-def test_context_is_the_most_that_an_example_takes(name: str, kind: str, length: int) -> None:
+def test_context_is_the_most_that_an_example_takes(name, kind, length):
     more = {"tokens": 1} if name == "selective_copy" else {}
     built = build(name, kind, length=length, context=10_000, **more)
     assert built.context == built.span(length)
@@ -164,7 +164,7 @@ SEEN = [("copy", 1, "lm"), ("sort", 2, "seq2seq"), ("addition", 1, "seq2seq"), (
 
 
 @pytest.mark.parametrize(("name", "length", "kind"), SEEN)
-def test_the_share_of_test_sources_that_training_has_seen_is_as_foretold(name: str, length: int, kind: str) -> None:
+def test_the_share_of_test_sources_that_training_has_seen_is_as_foretold(name, length, kind):
     built = task(name, kind)
     trained = {tuple(row) for step in range(25) for row in solved(name, kind, built.batch(0, step, 100))}
     tested = [tuple(row) for row in solved(name, kind, built.held_out("test", 40_000, length))]

@@ -38,7 +38,7 @@ def sides(texts: Sequence[bytes]) -> dict[bytes, str]:
 OTHERS = [text(lines(i)) for i in range(250)]
 
 
-def test_documents_are_whole_on_one_side_in_shares_of_90_5_and_5_hundredths() -> None:
+def test_documents_are_whole_on_one_side_in_shares_of_90_5_and_5_hundredths():
     texts = [text(lines(i, 3)) for i in range(2000)]
     parts, whole = split(texts)
     assert whole and sorted(chain(*parts.values())) == [(i, 0, len(document)) for i, document in enumerate(texts)]
@@ -71,14 +71,14 @@ GROUPS = {
 
 
 @pytest.mark.parametrize("groups", GROUPS)
-def test_near_duplicates_are_on_one_side(groups: str) -> None:
+def test_near_duplicates_are_on_one_side(groups):
     found = sides([*OTHERS, *chain(*GROUPS[groups])])
     names = [{found[document] for document in group} for group in GROUPS[groups]]
     assert all(len(group) == 1 for group in names)
     assert len(names) == 1 or {"train", "val", "test"} == set().union(*names)
 
 
-def test_a_licence_makes_nobody_a_duplicate() -> None:
+def test_a_licence_makes_nobody_a_duplicate():
     texts = [text(lines("licence", 12), lines(i)) for i in range(300)]
     assert sorted(near_duplicates(texts)) == [[i] for i in range(300)]
 
@@ -99,7 +99,7 @@ def clusters_of_pairs(texts: Sequence[bytes]) -> set[frozenset[int]]:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_clusters_are_those_of_comparing_every_pair(seed: int) -> None:
+def test_clusters_are_those_of_comparing_every_pair(seed):
     pick = random.Random(seed)
     pool = lines(f"pool {seed}", 400)
     texts = []
@@ -113,7 +113,7 @@ def test_clusters_are_those_of_comparing_every_pair(seed: int) -> None:
     assert {frozenset(cluster) for cluster in clusters} == clusters_of_pairs(texts)
 
 
-def test_texts_without_spaces_are_compared_by_their_characters() -> None:
+def test_texts_without_spaces_are_compared_by_their_characters():
     pick = random.Random(0)
     texts = ["".join(chr(0x4E00 + pick.randrange(3000)) for _ in range(300)) for _ in range(20)]
     texts += [texts[0][:150] + chr(0x4E00 + 4000) + texts[0][151:]]
@@ -121,7 +121,7 @@ def test_texts_without_spaces_are_compared_by_their_characters() -> None:
     assert sorted(map(len, clusters)) == [1] * 19 + [2] and [0, 20] in clusters
 
 
-def test_neither_order_nor_other_documents_decide() -> None:
+def test_neither_order_nor_other_documents_decide():
     before = sides([*OTHERS, *chain(*(copies(i)[:2] for i in range(40)))])
     shuffled = [*OTHERS]
     random.Random(0).shuffle(shuffled)
@@ -132,7 +132,7 @@ def test_neither_order_nor_other_documents_decide() -> None:
 
 
 @pytest.mark.parametrize("lengths", [[1], [19], [20], [12345], [100, 300, 7]])
-def test_a_few_texts_are_each_cut_by_position_in_tokens_not_bytes(lengths: list[int]) -> None:
+def test_a_few_texts_are_each_cut_by_position_in_tokens_not_bytes(lengths):
     parts = split_documents([f"text {i}".encode() for i in range(len(lengths))], lengths)
     for i, length in enumerate(lengths):
         cuts = [0, int(0.9 * length), int(0.95 * length), length]
@@ -143,7 +143,7 @@ def test_a_few_texts_are_each_cut_by_position_in_tokens_not_bytes(lengths: list[
         ]
 
 
-def test_a_few_texts_with_near_duplicates_do_not_leak() -> None:
+def test_a_few_texts_with_near_duplicates_do_not_leak():
     """A second edition of a book must not bring the first one's held-out end into training."""
     texts = [text(lines("book", 400)), text(lines("book", 400), lines("more", 400)), text(lines("another", 300))]
     parts, _ = split(texts)

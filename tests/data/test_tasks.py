@@ -27,7 +27,7 @@ def equal(a: Any, b: Any) -> bool:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_yaml_says_what_it_is_and_holds_every_setting(name: str) -> None:
+def test_a_yaml_says_what_it_is_and_holds_every_setting(name):
     file = FILES[name]
     assert file.read_text().startswith("# "), f"{file}: write a first line such as: # Copy: the source again."
     target = resolve("data", read(name)["_target_"])
@@ -37,7 +37,7 @@ def test_a_yaml_says_what_it_is_and_holds_every_setting(name: str) -> None:
 
 
 @every
-def test_says_what_it_is(name: str, kind: str) -> None:
+def test_says_what_it_is(name, kind):
     built = task(name, kind)
     assert built.kind == kind and built.measured()
     assert built.context <= 64 and built.span(built.length) <= max(built.context, built.length)
@@ -46,81 +46,71 @@ def test_says_what_it_is(name: str, kind: str) -> None:
 
 
 @every
-def test_batches_are_functions_of_seed_and_step(name: str, kind: str) -> None:
+def test_batches_are_functions_of_seed_and_step(name, kind):
     built = task(name, kind)
     other = build(name, kind)
     keys = [(seed, step) for seed in (0, 1, 10) for step in (0, 10)]
     batches = {key: built.batch(*key, 4) for key in keys}
     built.held_out("val", 500)
     state = torch.get_rng_state()
-    legacy = np.random.get_state()[1].copy()  # type: ignore[index]
+    legacy = np.random.get_state()[1].copy()
     for key in reversed(keys):
         assert equal(other.batch(*key, 4), batches[key])
-    assert torch.equal(state, torch.get_rng_state()) and (legacy == np.random.get_state()[1]).all()  # type: ignore[index]
+    assert torch.equal(state, torch.get_rng_state()) and (legacy == np.random.get_state()[1]).all()
     assert len({str(batch) for batch in batches.values()}) == len(keys)
 
 
 @every
-def test_shapes_are_the_same_from_batch_to_batch_and_those_of_the_blank(name: str, kind: str) -> None:
+def test_shapes_are_the_same_from_batch_to_batch_and_those_of_the_blank(name, kind):
     built = task(name, kind)
     blank = built.blank()
     for step in range(5):
         batch = built.batch(7, step, 3)
-        assert {key: (tensor.shape[1:], tensor.dtype) for key, tensor in batch.inputs.items()} == {
-            key: (tensor.shape[1:], tensor.dtype) for key, tensor in blank.items()
-        }
-        assert {len(tensor) for tensor in (*batch.inputs.values(), batch.targets)} == {3}
+        assert batch.inputs.keys() == blank.keys() and len(batch.targets) == 3
+        for key, tensor in blank.items():
+            assert batch.inputs[key].shape == (3, *tensor.shape[1:]) and batch.inputs[key].dtype == tensor.dtype
+            assert len(tensor) == 1
         assert batch_positions(batch) == 3 * built.positions
     with torch.device("meta"):
         assert all(tensor.is_meta for tensor in built.blank().values())
-    assert {len(tensor) for tensor in blank.values()} == {1}
     assert max(tensor.shape[1] for tensor in blank.values()) == built.context
     assert ("source" in blank) == (kind == "seq2seq")
 
 
-def examples_of(name: str, kind: str, split: str) -> Any:
-    """Some examples of a split."""
-    return task(name, kind).batch(0, 0, 64) if split == "train" else task(name, kind).held_out(split, 3000)
-
-
 @every
 @pytest.mark.parametrize("split", ["train", "val"])
-def test_targets_are_in_range_and_every_example_has_one(name: str, kind: str, split: str) -> None:
+def test_ids_are_in_range_and_every_example_has_a_target(name, kind, split):
     built = task(name, kind)
-    examples = examples_of(name, kind, split)
+    examples = built.batch(0, 0, 64) if split == "train" else built.held_out(split, 3000)
     scored = examples.targets != IGNORE
     assert examples.targets[scored].min() >= 0 and examples.targets[scored].max() < built.outputs
     assert scored.reshape(len(scored), -1).any(1).all()
     if built.features:
         assert examples.inputs["tokens"].shape[2] == built.features and scored.shape == (len(scored),)
-    else:
-        assert scored.shape == examples.inputs["tokens"].shape and examples.targets.dtype == torch.int64
-        assert built.outputs == built.vocab
+        return
+    assert scored.shape == examples.inputs["tokens"].shape and examples.targets.dtype == torch.int64
+    assert built.outputs == built.vocab
+    for key in {"tokens", "source"} & examples.inputs.keys():
+        assert examples.inputs[key].min() >= 0 and examples.inputs[key].max() < built.vocab
 
 
 @every
-@pytest.mark.parametrize("split", ["train", "val"])
-def test_ids_are_in_range_and_masks_where_something_is_padded(name: str, kind: str, split: str) -> None:
-    built = task(name, kind)
-    examples = examples_of(name, kind, split)
-    masks = {"tokens": "mask", "source": "source_mask"}
-    for key in {"tokens", "source"} & examples.inputs.keys() if not built.features else ():
-        tokens = examples.inputs[key]
-        assert tokens.min() >= 0 and tokens.max() < built.vocab
-        mask = examples.inputs.get(masks[key])
+def test_masks_are_where_something_is_padded(name, kind):
+    batch = task(name, kind).batch(0, 0, 64)
+    for key, mask_name in (("tokens", "mask"), ("source", "source_mask")):
+        mask = batch.inputs.get(mask_name)
+        if name in KNOWN:
+            assert (mask is not None) == (name in PADDED and (key == "tokens" or kind == "seq2seq"))
         if mask is not None:
-            assert set(mask.unique().tolist()) <= {0.0, 1.0} and (mask.diff(dim=1) <= 0).all() and mask[:, 0].all()
-            assert ((tokens > 0) == (mask == 1)).all()
-            assert key == "source" or (examples.targets[mask == 0] == IGNORE).all()
-            assert split != "train" or name == "dates" or (mask == 0).any(), "nothing is padded"
-    if name in KNOWN:
-        assert ("mask" in examples.inputs) == (name in PADDED)
-        assert ("source_mask" in examples.inputs) == (name in PADDED and kind == "seq2seq")
+            assert torch.equal(mask, (batch.inputs[key] > 0).float())
+            assert (mask.diff(dim=1) <= 0).all() and mask[:, 0].all(), "padding is at the end"
+            assert key == "source" or (batch.targets[mask == 0] == IGNORE).all()
+            assert name == "dates" or (mask == 0).any(), "nothing is padded"
 
 
 @every
 @pytest.mark.parametrize("tokens", [1, 3000])
-def test_held_out_examples_are_fixed_and_about_as_many_as_asked_for(name: str, kind: str, tokens: int) -> None:
+def test_held_out_examples_are_fixed_and_about_as_many_as_asked_for(name, kind, tokens):
     built = task(name, kind)
     examples = built.held_out("test", tokens)
     assert equal(examples, built.held_out("test", tokens)) and not equal(examples, built.held_out("val", tokens))
@@ -138,7 +128,7 @@ def rows(examples: Any) -> set[bytes]:
 
 
 @every
-def test_nothing_held_out_is_trained_on(name: str, kind: str) -> None:
+def test_nothing_held_out_is_trained_on(name, kind):
     """But for sequences so short that there are next to none of them; see test_sequence."""
     built = task(name, kind)
     train = set().union(*(rows(built.batch(0, step, 256)) for step in range(6)))
@@ -150,7 +140,7 @@ def test_nothing_held_out_is_trained_on(name: str, kind: str) -> None:
 
 
 @every
-def test_chance_is_not_to_know_which_answer(name: str, kind: str) -> None:
+def test_chance_is_not_to_know_which_answer(name, kind):
     built = task(name, kind)
     if "chance" in built.yardsticks:
         targets = [built.batch(0, step, 256).targets.flatten() for step in range(6)]
@@ -165,7 +155,7 @@ NO_LENGTHS = ("digits", "dates")
 
 
 @every
-def test_other_lengths(name: str, kind: str) -> None:
+def test_other_lengths(name, kind):
     built = task(name, kind)
     lengths = LENGTHS.get(name, [1, 45] if isinstance(built, Sequence) else [])
     for length in [] if name in NO_LENGTHS else [*lengths, built.length]:
@@ -186,8 +176,6 @@ def test_other_lengths(name: str, kind: str) -> None:
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("copy", {"length": 0}, r"length=0 is too short; copy needs at least 1"),
     ("selective_copy", {"tokens": 0}, r"tokens must be ≥ 1, not 0"),
-    ("selective_copy", {"symbols": 2}, r"symbols must be ≥ 3, not 2"),
-    ("mqar", {"pairs": 0}, r"pairs must be ≥ 1, not 0"),
     ("mqar", {"symbols": 99}, r"symbols=99 is odd"),
     ("mqar", {"length": 80}, r"length=80 needs data\.context of at least 80, not 64"),
     ("mqar", {"power_a": 0.0}, r"power_a must be > 0, not 0.0"),
@@ -197,14 +185,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("digits", {"context": 15}, r"patch=2 needs data\.context of at least 16, not 15"),
     ("dates", {"source": "en_GBB"}, r"did you mean en_GB\?"),
     ("dates", {"formats": ["wide"]}, r"write some of \[full"),
-    ("dates", {"years": [2000]}, r"years=\[2000\]"),
     ("dates", {"context": 31}, r"needs data\.context of at least 32, not 31"),
     ("dates", {"formats": ["long", "medium"], "years": [1998, 1999]}, "May"),  # two answers to one date
 ]
 
 
 @pytest.mark.parametrize(("name", "settings", "words"), REFUSED)
-def test_settings_that_make_no_sense_are_refused_in_a_line(name: str, settings: dict[str, Any], words: str) -> None:
+def test_settings_that_make_no_sense_are_refused_in_a_line(name, settings, words):
     kind = resolve("data", read(name)["_target_"]).kinds[0]
     with pytest.raises(ValueError, match=rf"^data\.[^\n]*{words}[^\n]*$"):
         build(name, kind, **settings)
@@ -218,7 +205,7 @@ NOT_CONTENT += ("held_out", "dtype", "end", "validation", "test")
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name != "stdlib"])
-def test_fingerprints_tell_parameters_apart(name: str) -> None:
+def test_fingerprints_tell_parameters_apart(name):
     offers = resolve("data", read(name)["_target_"]).kinds
     prints = [task(name, kind).fingerprint for kind in offers]
     for key in read(name).keys() - set(NOT_CONTENT):

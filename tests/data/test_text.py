@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from corpora import write_rows
+from corpora import refusal, write_rows
 
 from ablate.data.documents import Document, Files
 from ablate.data.language import Text
@@ -46,7 +46,7 @@ PATHS: dict[str, list[str]] = {
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_path_is_a_file_a_folder_or_a_pattern(library: Path, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_is_a_file_a_folder_or_a_pattern(library, path, monkeypatch):
     monkeypatch.setenv("HOME", str(library))
     monkeypatch.chdir(library)
     documents = read_documents(path or library)
@@ -55,11 +55,11 @@ def test_a_path_is_a_file_a_folder_or_a_pattern(library: Path, path: str, monkey
 
 
 ROWS = [f"{i}: {PROSE[i:]}" for i in range(30)]
-LINES = ["jsonl", "json", "ndjson", "jsonl.gz", "json.gz", "jsonl.bz2", "json.xz", "jsonl.zst"]
+LINES = ["jsonl", "json", "ndjson", "jsonl.gz", "json.xz", "jsonl.bz2", "jsonl.zst"]
 
 
 @pytest.mark.parametrize("kind", LINES)
-def test_lines_of_json_are_documents_whatever_the_file_is_called(tmp_path: Path, kind: str) -> None:
+def test_lines_of_json_are_documents_whatever_the_file_is_called(tmp_path, kind):
     folder = write_rows(tmp_path / "rows", kind, ROWS)
     assert [document.text.decode() for document in read_documents(folder)] == ROWS
 
@@ -68,7 +68,6 @@ def test_lines_of_json_are_documents_whatever_the_file_is_called(tmp_path: Path,
 CONTENTS: dict[str, tuple[str, bytes, list[str]]] = {
     "lines of JSON in UTF-16": ("jsonl", '{"text": "é"}\n{"text": "b"}\n'.encode("utf-16"), ["é", "b"]),
     "UTF-16": ("txt", f"é {PROSE}".encode("utf-16"), [f"é {PROSE}"]),
-    "UTF-16 of the other order": ("txt", b"\xfe\xff" + PROSE.encode("utf-16-be"), [PROSE]),
     "gzip": ("txt.gz", gzip.compress(PROSE.encode()), [PROSE]),
     "bzip2": ("txt.bz2", bz2.compress(PROSE.encode()), [PROSE]),
     "xz": ("txt.xz", lzma.compress(PROSE.encode()), [PROSE]),
@@ -77,7 +76,7 @@ CONTENTS: dict[str, tuple[str, bytes, list[str]]] = {
 
 
 @pytest.mark.parametrize("case", CONTENTS)
-def test_contents_are_read_as_what_they_are(tmp_path: Path, case: str) -> None:
+def test_contents_are_read_as_what_they_are(tmp_path, case):
     ending, content, texts = CONTENTS[case]
     file = tmp_path / f"a.{ending}"
     file.write_bytes(content)
@@ -85,17 +84,14 @@ def test_contents_are_read_as_what_they_are(tmp_path: Path, case: str) -> None:
 
 
 def refused(path: Path | str, **settings: Any) -> str:
-    """What is said of a path that cannot be used: one line that names data.path or the file."""
-    with pytest.raises(ValueError) as caught:
-        Text(**{"path": str(path), "context": 64, "tokenizer": "byte"} | settings)
-    message = str(caught.value)
-    assert "\n" not in message and len(message) < 400
+    """The line that refuses a text, which names data.path or the file."""
+    message = refusal(Text, **{"path": str(path), "context": 64, "tokenizer": "byte"} | settings)
     assert "data." in message or Path(path).name in message, message
     return message
 
 
-@pytest.mark.parametrize("kind", ["json", "jsonl", "jsonl.gz", "jsonl.bz2", "jsonl.xz", "jsonl.zst", "parquet"])
-def test_rows_that_cannot_be_read_are_a_line(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", [*LINES, "parquet"])
+def test_rows_that_cannot_be_read_are_a_line(tmp_path, kind):
     folder = write_rows(tmp_path / "rows", kind, ROWS)
     assert "did you mean text?" in refused(folder, column="txt")
     assert "data.column=id" in refused(folder, column="id")
@@ -109,23 +105,20 @@ PICTURE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" * 9
 # What lies where a text is asked for, by the names of its files ("" is the path itself), and what the refusal says.
 BAD: dict[str, tuple[dict[str, bytes], str]] = {
     "missing": ({}, "does not exist"),
-    "blank": ({"": b" \n\t \r\n"}, "is empty"),
     "a folder of hidden files": ({".secret": PROSE.encode()}, "is empty"),
     "a folder with a binary": ({"good.txt": PROSE.encode(), "picture.png": PICTURE}, "picture.png"),
     "binary with zeros": ({"": PROSE.encode() + b"\0\1\2"}, "binary"),
     "binary without zeros": ({"": bytes(range(1, 32)) * 50}, "binary"),
     "UTF-16 without its mark": ({"": PROSE.encode("utf-16-le")}, "binary"),
     "too short": ({"": b"x"}, "too short"),
-    "too short to hold out": ({"": b"x" * 100}, "too short"),
     "a line that is deep": ({"a.jsonl": b"[" * 100_000}, "no line of JSON"),
     "a line that is no object": ({"a.jsonl": b'{"text": "a"}\n[1]'}, "must be an object"),
     "an array of objects": ({"a.json": b'[{"text": "a"}, {"text": "b"}]'}, "must be an object (jq -c '.[]'"),
-    "an object of several lines": ({"a.json": b'{\n "text": "a"\n}'}, "is no line of JSON"),
 }
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_what_is_no_text_is_refused(tmp_path: Path, kind: str) -> None:
+def test_what_is_no_text_is_refused(tmp_path, kind):
     files, words = BAD[kind]
     for name, content in files.items():
         file = tmp_path / "input" / name
@@ -134,14 +127,6 @@ def test_what_is_no_text_is_refused(tmp_path: Path, kind: str) -> None:
     assert words in refused(tmp_path / "input")
 
 
-def test_an_empty_path_is_refused_and_not_the_current_folder(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_path_is_refused_and_not_the_current_folder(library, monkeypatch):
     monkeypatch.chdir(library)
     assert "is empty" in refused("")
-
-
-def test_a_text_that_is_no_utf8_needs_bytes(tmp_path: Path) -> None:
-    file = tmp_path / "latin.txt"
-    file.write_bytes(PROSE.encode() + "café".encode("latin-1") + PROSE.encode())
-    message = refused(file, tokenizer="char")
-    assert "latin.txt" in message and "data.tokenizer=byte" in message
-    assert Text(str(file), 16, "byte").vocab == 256

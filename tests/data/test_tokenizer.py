@@ -5,7 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from corpora import decoded, load, some_documents, some_texts, texts_of, write_rows
+from corpora import decoded, load, refusal, some_documents, some_texts, texts_of, write_rows
 
 from ablate.config import extra as extra_module
 from ablate.data import tokenizer as module
@@ -18,24 +18,24 @@ pytestmark = pytest.mark.usefixtures("empty_cache")
 
 @pytest.mark.parametrize("count", [1, 3, 150])
 @pytest.mark.parametrize("tokenizer", ["byte", "char", "bpe"])
-def test_ids_decode_to_the_text(tokenizer: str, count: int) -> None:
-    documents = some_documents(count)
-    corpus = load(documents, tokenizer)
-    whole = Counter[str]()
+def test_ids_decode_to_the_text(tokenizer, count):
+    """Of few documents each is cut, of many each is whole."""
+    documents = {document.name: document.text.decode() for document in some_documents(count)}
+    corpus = load(some_documents(count), tokenizer)
+    sizes = Counter[str]()
     for split in SPLITS:
         for name, text in texts_of(corpus, split).items():
-            whole[name] += len(text.removesuffix("\0").encode())
-            (original,) = [document.text.decode() for document in documents if document.name == name]
+            sizes[name] += len(text.removesuffix("\0").encode())
             if count == 150:
-                assert text == original + "\0"
+                assert text == documents[name] + "\0"
             elif tokenizer != "byte":  # which may be cut within a character
-                assert text.removesuffix("\0") in original
+                assert text.removesuffix("\0") in documents[name]
     if tokenizer != "byte":
-        assert whole == {document.name: len(document.text) for document in documents}
+        assert sizes == {name: len(text.encode()) for name, text in documents.items()}
 
 
 @pytest.mark.parametrize("tokenizer", ["bpe", "word"])
-def test_only_the_train_split_is_learned_from(tokenizer: str) -> None:
+def test_only_the_train_split_is_learned_from(tokenizer):
     corpus = load(some_documents(), tokenizer, 300)
     train = texts_of(load(some_documents(), "char"), "train").values()
     assert module.learn(tokenizer, 300, train, ["zebra zebra " * 500]) == corpus.state
@@ -53,7 +53,7 @@ ODD = [
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_a_text_in_pieces_gives_the_ids_of_the_library_on_the_whole(odd: str) -> None:
+def test_a_text_in_pieces_gives_the_ids_of_the_library_on_the_whole(odd):
     """Where texts are cut no word goes across."""
     (document,) = some_documents(1)
     text = f"{odd}{document.text.decode()}{odd}".join((document.text.decode() * 2).split("ant"))
@@ -73,27 +73,26 @@ SIZES += [
 
 
 @pytest.mark.parametrize(("tokenizer", "size", "words"), SIZES)
-def test_a_size_that_cannot_be_is_refused(tokenizer: str, size: int, words: str) -> None:
-    with pytest.raises(ValueError) as caught:
-        load(some_documents(3), tokenizer, size)
-    assert str(caught.value).startswith("data.vocab_size") and words in str(caught.value)
+def test_a_size_that_cannot_be_is_refused(tokenizer, size, words):
+    message = refusal(load, some_documents(3), tokenizer, size)
+    assert message.startswith("data.vocab_size") and words in message
 
 
-def test_a_tokenizer_that_is_none_is_refused() -> None:
+def test_a_tokenizer_that_is_none_is_refused():
     with pytest.raises(ValueError, match=r"data\.tokenizer='words'.*did you mean word"):
         load(some_documents(3), "words")
 
 
 @pytest.mark.parametrize("tokenizer", ["byte", "char", "bpe"])
-def test_bytes_per_token(tokenizer: str) -> None:
+def test_bytes_per_token(tokenizer):
     corpus = load(some_documents(), tokenizer)
     for split in SPLITS:
         size = sum(len(text.encode()) for text in texts_of(corpus, split).values())
         assert corpus.bytes_per_token[split] == pytest.approx(size / len(corpus.tokens[split]))
 
 
-def test_a_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
+def test_a_missing_library_is_one_line(monkeypatch):
+    def missing(name):
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(extra_module.importlib, "import_module", missing)
@@ -117,7 +116,7 @@ def saved_tokenizer(file: Path) -> Path:
     return file
 
 
-def test_a_tokenizer_made_elsewhere_is_used_as_it_is(tmp_path: Path) -> None:
+def test_a_tokenizer_made_elsewhere_is_used_as_it_is(tmp_path):
     file = saved_tokenizer(tmp_path / "tokenizer.json")
     rows = write_rows(tmp_path / "rows", "jsonl", some_texts())
     task = Text(str(rows), 16, str(file))
@@ -133,14 +132,14 @@ def test_a_tokenizer_made_elsewhere_is_used_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("content", "words"), [(None, "does not exist"), ("{}", "is no tokenizer.json")])
-def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path, content: str | None, words: str) -> None:
+def test_a_file_that_is_no_tokenizer_is_refused(tmp_path, content, words):
     if content is not None:
         (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(ValueError, match=words):
         load(some_documents(3), str(tmp_path / "tokenizer.json"))
 
 
-def test_the_tokenizer_of_gpt2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tokenizer_of_gpt2(tmp_path, monkeypatch):
     """With tiktoken's own code, on an encoding that need not be downloaded."""
     tiktoken = pytest.importorskip("tiktoken")
     ranks = {bytes([i]): i for i in range(256)} | {b"an": 256, b"ant": 257}
@@ -151,8 +150,8 @@ def test_the_tokenizer_of_gpt2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert task.vocab == 259 and test[-1] == 258 and decoded(task.corpus, test[:-1]) in some_texts()
 
 
-def test_a_tokenizer_that_cannot_be_downloaded_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreachable(name: str) -> None:
+def test_a_tokenizer_that_cannot_be_downloaded_is_a_line(monkeypatch):
+    def unreachable(name):
         raise ConnectionError("no route\nto host")
 
     monkeypatch.setattr(pytest.importorskip("tiktoken"), "get_encoding", unreachable)
@@ -170,11 +169,11 @@ WORDS_OF = {
 
 
 @pytest.mark.parametrize("text", WORDS_OF)
-def test_words_are_what_stands_between_spaces_and_other_signs(text: str) -> None:
+def test_words_are_what_stands_between_spaces_and_other_signs(text):
     assert list(words_of(text)) == WORDS_OF[text]
 
 
-def test_the_most_frequent_words_have_the_first_ids_and_ties_go_by_letters() -> None:
+def test_the_most_frequent_words_have_the_first_ids_and_ties_go_by_letters():
     words = vocabulary(["b a b c\0", "c d b\0"], 5, "\0")
     assert words == [UNKNOWN, "\0", "b", "c", "a"]
     assert vocabulary(["b a b c\0"], 99, "\0") == [UNKNOWN, "\0", "b", "a", "c"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from corpora import streams
+from corpora import refusal, streams
 
 from ablate.data.corpus import SPLITS
 from ablate.data.tokens import Tokens
@@ -34,32 +34,23 @@ def read(folder: Path, **more: Any) -> Tokens:
 
 
 def refused(folder: Path, **more: Any) -> str:
-    """The line that refuses a folder's shards."""
-    with pytest.raises(ValueError) as caught:
-        read(folder, **more)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return refusal(read, folder, **more)
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "uint32"])
-def test_every_format_gives_the_same_batches(tmp_path: Path, dtype: str) -> None:
+@pytest.mark.parametrize("kind", ["nanogpt", "llm.c", "olmo", "numpy"])
+def test_every_format_gives_the_ids_that_were_written(kind, dtype, tmp_path):
     ids = np.random.default_rng(0).integers(0, 300, 6000).astype(dtype)
-    tasks = {}
-    for kind in ("nanogpt", "llm.c", "olmo", "numpy"):
-        folder = tmp_path / kind
-        folder.mkdir()
-        for name, part in (("train_0", ids[:2000]), ("train_1", ids[2000:5000]), ("val", ids[5000:])):
-            write_shard(folder, kind, part, name)
-        tasks[kind] = read(folder, end=7, dtype=dtype)
-    first = tasks["nanogpt"]
-    assert np.concatenate([first.corpus.tokens[split][:] for split in SPLITS]).tolist() == ids.tolist()
-    assert first.train_tokens == 5000
-    for task in tasks.values():
-        assert streams(task.corpus) == streams(first.corpus) and task.yardsticks == first.yardsticks
-        assert task.batch(1, 2, 4).targets.equal(first.batch(1, 2, 4).targets)
+    for name, part in (("train_0", ids[:2000]), ("train_1", ids[2000:5000]), ("val", ids[5000:])):
+        write_shard(tmp_path, kind, part, name)
+    task = read(tmp_path, end=7, dtype=dtype)
+    assert np.concatenate([task.corpus.tokens[split][:] for split in SPLITS]).tolist() == ids.tolist()
+    assert task.train_tokens == 5000
+    batch = task.batch(1, 2, 4)
+    assert batch.inputs["tokens"][:, 1:].equal(batch.targets[:, :-1])
 
 
-def test_held_out_tokens_are_halved_at_the_end_of_a_document(tmp_path: Path) -> None:
+def test_held_out_tokens_are_halved_at_the_end_of_a_document(tmp_path):
     ids = np.random.default_rng(0).integers(0, 300, 4000).astype(np.uint16)
     write_shard(tmp_path, "nanogpt", ids[:3000], "train")
     write_shard(tmp_path, "nanogpt", ids[3000:], "val")
@@ -72,7 +63,7 @@ def test_held_out_tokens_are_halved_at_the_end_of_a_document(tmp_path: Path) -> 
     assert corpus.tokens["val"][:][-1] == 7
 
 
-def test_names_say_what_shards_are_for(tmp_path: Path) -> None:
+def test_names_say_what_shards_are_for(tmp_path):
     for i, name in enumerate(
         ("latest_retrieval", "my_val", "test_0", "shard-val-1")
     ):  # no word begins with val or test
@@ -90,9 +81,7 @@ WIDTHS += [("uint16", None, 1 << 16), ("uint32", None, (1 << 16) + 1)]
 
 
 @pytest.mark.parametrize(("dtype", "asked", "vocab"), WIDTHS)
-def test_raw_ids_have_the_width_that_is_asked_for_or_that_of_the_vocabulary(
-    tmp_path: Path, dtype: str, asked: str | None, vocab: int
-) -> None:
+def test_raw_ids_have_the_width_that_is_asked_for_or_that_of_the_vocabulary(tmp_path, dtype, asked, vocab):
     ids = np.random.default_rng(0).integers(0, vocab, 4000)
     for name, part in (("train", ids[:3000]), ("val", ids[3000:])):
         write_shard(tmp_path, "nanogpt", part.astype(dtype), name)
@@ -107,14 +96,13 @@ MISREAD = {
     "large ids of four bytes as two": ("uint32", 200_000, 1 << 16, "uint16", "every second id is below 256"),
     "two bytes as four": ("uint16", 300, 300, "uint32", "beyond data.vocab_size=300"),
     "of another vocabulary": ("uint16", 300, 200, None, "its ids go up to 299 as uint16, beyond data.vocab_size=200"),
-    "of a larger vocabulary": ("uint32", 200_000, 100_000, None, "beyond data.vocab_size=100000"),
     "one byte as two": ("uint8", 200, 200, None, "write data.dtype="),
     "negative": ("int32", -5, 300, "int32", "its ids go down to -5"),
 }
 
 
 @pytest.mark.parametrize("case", MISREAD)
-def test_ids_that_cannot_be_are_refused(tmp_path: Path, case: str) -> None:
+def test_ids_that_cannot_be_are_refused(tmp_path, case):
     dtype, most, vocab, asked, words = MISREAD[case]
     ids = np.random.default_rng(0).integers(min(0, most), max(1, most), 4000)
     ids[:2] = [most, 1] if most < 0 else [most - 1, 1]
@@ -128,27 +116,25 @@ RAW = IDS.tobytes()
 HEAD = np.array([20240520, 1, 300] + [0] * 253, np.int32).tobytes()
 # The content of train.bin, settings, and the refusal.
 REFUSED: dict[str, tuple[bytes, dict[str, Any], str]] = {
-    "empty": (b"", {}, "train.bin is empty or cut short"),
     "part of an id": (b"\1\2\3", {}, "train.bin is empty or cut short"),
     "less than its header says": (HEAD + RAW[:-2], {}, "train.bin is cut short: its header says 300"),
     "no type": (RAW, {"dtype": "int8"}, "write one of uint16, uint32, uint8, int32, int64, or null"),
     "an end beyond the vocabulary": (RAW, {"end": 300}, "data.end must be in [0, 300)"),
     "an end of no document": (RAW, {"end": 299}, "ends no document"),
-    "no vocabulary": (RAW, {"vocab_size": 0}, "data.vocab_size must be"),
     "held-out shards that are not there": (RAW, {"held_out": "nowhere"}, "data.held_out=nowhere does not exist"),
     "arrays of NumPy that are no rows": (b"\x93NUMPY\1\0", {}, "train.bin is cut short or no array of NumPy"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_read_is_a_line(tmp_path: Path, case: str) -> None:
+def test_what_cannot_be_read_is_a_line(tmp_path, case):
     content, settings, words = REFUSED[case]
     (tmp_path / "train.bin").write_bytes(content)
     write_shard(tmp_path, "nanogpt", IDS, "val")
     assert words in refused(tmp_path, **settings)
 
 
-def test_a_folder_without_shards_of_both_kinds_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_shards_of_both_kinds_is_refused(tmp_path):
     assert "there is no shard" in refused(tmp_path)
     write_shard(tmp_path, "nanogpt", IDS, "train")
     assert "write data.held_out=FILE" in refused(tmp_path)
@@ -157,9 +143,7 @@ def test_a_folder_without_shards_of_both_kinds_is_refused(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("held_out", ["b.bin", "tokens/../b.bin", "link.bin"])
-def test_a_held_out_shard_is_not_trained_on_however_it_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held_out: str
-) -> None:
+def test_a_held_out_shard_is_not_trained_on_however_it_is_named(tmp_path, monkeypatch, held_out):
     (tmp_path / "tokens").mkdir()
     monkeypatch.chdir(tmp_path)
     for name, size in (("a", 1000), ("b", 300)):
@@ -168,7 +152,7 @@ def test_a_held_out_shard_is_not_trained_on_however_it_is_named(
     assert read(Path("."), held_out=held_out, vocab_size=1000).train_tokens == 1000
 
 
-def test_only_sizes_and_times_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_sizes_and_times_are_read_again(tmp_path, monkeypatch):
     ids = np.random.default_rng(0).integers(0, 300, 4000).astype(np.uint16)
     for name in ("train", "val"):
         write_shard(tmp_path, "nanogpt", ids, name)

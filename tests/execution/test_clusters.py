@@ -1,4 +1,4 @@
-"""Slurm, Ray and two hosts on one folder, started on this machine: equal numbers, whatever is cancelled or killed.
+"""Other launchers than our own, Slurm, Ray and two hosts on one folder: equal numbers, whatever is cancelled or killed.
 
 What cannot be installed is skipped.
 """
@@ -133,7 +133,8 @@ def test_slurm_jobs_of_which_one_is_cancelled_and_one_dies_are_completed_by_the_
 def test_a_slurm_job_of_two_tasks_loses_a_rank_and_is_requeued(words, queue, tmp_path):
     """Killed, given again with its tasks on two nodes, begun again by Slurm: the numbers of one device."""
     one = latest(*words, "norm=rms", "train.parts=2")
-    alone, jobs = tmp_path / "alone", tmp_path / "jobs"
+    alone = tmp_path / "alone"
+    jobs = tmp_path / "jobs"
     alone.mkdir()
     jobs.mkdir()
     done = run_fresh("ablate", "-m", *one, cwd=alone)
@@ -146,7 +147,8 @@ def test_a_slurm_job_of_two_tasks_loses_a_rank_and_is_requeued(words, queue, tmp
     assert process.returncode == 1 and "failed: WorkerDied" in out, out + err
     assert run.holder() is None and not the_job(queue), "the other task has ended, too"
     over = "hydra.launcher.tasks_per_node=2" if no_hosts() else "hydra.launcher.nodes=2"
-    logged, process = len(run.metrics()[0]), begin(*two, over, cwd=jobs, **queue)
+    logged = len(run.metrics()[0])
+    process = begin(*two, over, cwd=jobs, **queue)
     wait_for(lambda: process.poll() is not None or len(run.metrics()[0]) > logged)
     assert process.poll() is None, process.communicate()
     subprocess.run(["scontrol", "requeue", *the_job(queue)], env=os.environ | queue, check=True)
@@ -178,7 +180,8 @@ def test_a_host_frozen_past_its_lease_is_succeeded_by_another_and_writes_nothing
     """Two hosts see one folder over a file system whose locks exclude processes of one host only."""
     if why := no_hosts("bindfs"):
         pytest.skip(why)
-    shared, disk = tmp_path / "shared", tmp_path / "disk"
+    shared = tmp_path / "shared"
+    disk = tmp_path / "disk"
     shared.mkdir()
     disk.mkdir()
     to = [*words, f"results_dir={shared}/results"]
@@ -203,3 +206,41 @@ def test_a_host_frozen_past_its_lease_is_succeeded_by_another_and_writes_nothing
     ended = [run.result() for run in runs(disk).values()]
     assert [(result.host, result.resumed) for result in ended] == [("second", 1)] * 2
     assert numbers(disk / "results") == ours
+
+
+SHORT = ["train.steps=20", "train.eval_every=10"]
+
+
+@pytest.fixture(scope="module")
+def ours_of_few_steps(words, tmp_path_factory) -> dict[str, Any]:
+    return swept(words, tmp_path_factory.mktemp("few"))
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    ["joblib", pytest.param("submitit_local", marks=pytest.mark.slurm), pytest.param("ray", marks=pytest.mark.ray)],
+)
+def test_a_launcher_gives_equal_numbers(launcher, words, ours_of_few_steps, tmp_path):
+    if why := lacking_plugin(launcher.partition("_")[0]):
+        pytest.skip(why)
+    assert swept(words, tmp_path, f"hydra/launcher={launcher}") == ours_of_few_steps
+
+
+def test_two_tasks_of_torchrun_train_one_run_together(words, tmp_path):
+    parts = ["train.parts=2", "model.dropout=0.1"]
+    alone = tmp_path / "alone"
+    tasks = tmp_path / "tasks"
+    alone.mkdir()
+    tasks.mkdir()
+    before = ["torch.distributed.run", "--nproc-per-node=2", "-m"]
+    assert swept(words, tasks, *parts, "train.devices=2", before=before) == swept(words, alone, *parts)
+    assert not list(tmp_path.glob("**/.ranks*")) and not list(tmp_path.glob("**/lease.json"))
+
+
+def swept(words: list[str], folder: Path, *more: str, before: Sequence[str] = ()) -> dict[str, Any]:
+    """Train both cells for a few steps in a folder: all that was measured."""
+    done = run_fresh(*before, "ablate", "-m", *latest(*words, *SHORT, *more), cwd=folder, **WITHOUT_TOKENS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    measured = numbers(folder / "results")
+    assert len(measured) == 2
+    return measured

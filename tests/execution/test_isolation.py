@@ -6,9 +6,7 @@ import json
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy
 import pytest
@@ -124,10 +122,11 @@ def sweep(folder: Path, *words: str) -> tuple[int, str]:
 
 
 @pytest.mark.slow
-def test_what_a_component_does_to_its_process_reaches_no_other_run(small, tmp_path, untried) -> None:
+def test_what_a_component_does_to_its_process_reaches_no_other_run(small, tmp_path, untried):
     """While it trains; the plan refuses what is done there."""
     own = write(tmp_path, TOGETHER, "TRAINS")
-    clean, dirty = tmp_path / "clean", tmp_path / "dirty"
+    clean = tmp_path / "clean"
+    dirty = tmp_path / "dirty"
     assert sweep_here(*latest(*small, "norm=ln,rms", "seeds=1", f"results_dir={clean}")) == 0
     words = [*own, f"norm=ln,{','.join([*TOGETHER, *ENDING])},rms"]
     code, said = sweep(tmp_path, *small, *words, f"results_dir={dirty}")
@@ -141,7 +140,7 @@ def test_what_a_component_does_to_its_process_reaches_no_other_run(small, tmp_pa
     assert failed["leave"]["type"] == "SystemExit" and "exit code 3" in failed["exit"]["message"]
 
 
-def test_a_component_that_ends_its_process_or_builds_other_models_is_one_line(small, tmp_path, monkeypatch) -> None:
+def test_a_component_that_ends_its_process_or_builds_other_models_is_one_line(small, tmp_path, monkeypatch):
     user, folder = write(tmp_path, {"dtype": DTYPE})
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -179,7 +178,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("statement", CHANGES)
-def test_an_import_that_changes_a_setting_of_torch_is_refused(statement: str, refused, tmp_path, monkeypatch) -> None:
+def test_an_import_that_changes_a_setting_of_torch_is_refused(statement, refused, tmp_path, monkeypatch):
     """It would be a variant's effect that nobody has written."""
     name = write_module(tmp_path, monkeypatch, IMPORTED.format(statement=statement), "norm", {"mine": ""})
     [line] = refused("norm=ln,mine", f"user=[{name}]", config_dir=str(tmp_path / "conf"))
@@ -217,7 +216,7 @@ class Buffer(Python):
 """
 
 
-def test_state_that_no_checkpoint_has_is_refused(plan, refused, tmp_path, monkeypatch) -> None:
+def test_state_that_no_checkpoint_has_is_refused(plan, refused, tmp_path, monkeypatch):
     name = write_module(tmp_path, monkeypatch, COUNTING, "norm", {"python": "", "always": "", "buffer": ""})
     words = [f"user=[{name}]", "seeds=1"]
     for norm in ("python", "always"):  # in training alone, and at evaluation, too
@@ -243,16 +242,12 @@ def momentum_sgd(params, lr, weight_decay, momentum: float):
 """
 
 
-def test_planning_loads_no_user_code(plan: Callable[..., Any], tmp_path: Path, monkeypatch: Any) -> None:
+def test_planning_loads_no_user_code(plan, tmp_path, monkeypatch):
     """Not for defaults of constructors, options of a pattern, or the memory of an optimiser either."""
     name = write_module(tmp_path, monkeypatch, OWN_NORM, "norm", {"mine": "eps: 1.0e-5"})
     (tmp_path / "conf" / "optim").mkdir()
-    settings = (
-        (CONF / "optim" / "sgd.yaml")
-        .read_text()
-        .replace("ablate.training.optim.sgd", f"{name}.momentum_sgd")
-        .replace("nesterov", "# nesterov")
-    )
+    settings = (CONF / "optim" / "sgd.yaml").read_text().replace("nesterov", "# nesterov")
+    settings = settings.replace("ablate.training.optim.sgd", f"{name}.momentum_sgd")
     (tmp_path / "conf" / "optim" / "mine.yaml").write_text(settings)
     pattern = ["norm=ln,rms+mine", "+norm.gain=true", "model.layers=2"]
     for words in (["norm=ln,mine", "optim=mine"], pattern):
@@ -261,13 +256,13 @@ def test_planning_loads_no_user_code(plan: Callable[..., Any], tmp_path: Path, m
     assert planned.manifest.cells[1].config.norm["mine"]["gain"] is True
 
 
-def test_built_in_runs_change_nothing_that_later_runs_of_their_process_depend_on(plan: Callable[..., Any]) -> None:
+def test_built_in_runs_change_nothing_that_later_runs_of_their_process_depend_on(plan):
     cells = [["norm=bn", "optim=muon"], ["data=mlm", "model=encoder"], ["ffn=moe", "objective=multi_token"]]
     plans = [plan(*words, "seeds=1", "train.average=ema") for words in cells]
     for planned in plans:
         write_plan(planned)
 
-    def state() -> dict[str, Any]:
+    def state():
         random_numbers = [torch.default_generator.get_state().tolist(), str(numpy.random.get_state(legacy=False))]
         settings = {name: str(value) for name, value in child.read_settings().items()}
         return settings | {"random": random_numbers, "folder": os.getcwd(), "errors": numpy.geterr()}
@@ -275,7 +270,7 @@ def test_built_in_runs_change_nothing_that_later_runs_of_their_process_depend_on
     forked = multiprocessing.get_context("fork")
     receiver, sender = forked.Pipe()
 
-    def train_all() -> None:
+    def train_all():
         configure_torch()
         before = state()
         statuses = [train(planned)[0] for planned in plans]
@@ -303,7 +298,7 @@ def explode(x):
 """
 
 
-def test_an_error_names_the_line_of_user_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_names_the_line_of_user_code(tmp_path, monkeypatch):
     name = write_module(tmp_path, monkeypatch, FAILING, "norm", {"failing": ""})
     module = importlib.import_module(name)
     try:

@@ -2,9 +2,7 @@
 
 import socket
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from typing import IO
 
 import pytest
 
@@ -18,21 +16,22 @@ def alone_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path))
 
 
-def test_sweeps_train_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+def test_sweeps_train_side_by_side(capsys):
     with reserve_machine(exclusive=False), reserve_machine(exclusive=False):
         assert not capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("first", "second"), [(True, True), (True, False), (False, True)])
-def test_who_times_its_runs_waits_for_others_and_they_for_it(first, second, monkeypatch, capsys) -> None:
-    waiting, entered = threading.Event(), threading.Event()
+def test_who_times_its_runs_waits_for_others_and_they_for_it(first, second, monkeypatch, capsys):
+    waiting = threading.Event()
+    entered = threading.Event()
 
-    def asked(file: IO[str], wait: Callable[[], bool], how: int) -> bool | None:
+    def asked(file, wait, how):
         if wait():
             waiting.set()
         return take(file, wait, how)
 
-    def enter() -> None:
+    def enter():
         with reserve_machine(second):
             entered.set()
 
@@ -48,7 +47,7 @@ def test_who_times_its_runs_waits_for_others_and_they_for_it(first, second, monk
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_where_there_can_be_no_lock_only_timed_runs_are_told_so(alone, tmp_path, capsys) -> None:
+def test_where_there_can_be_no_lock_only_timed_runs_are_told_so(alone, tmp_path, capsys):
     (tmp_path / f"machine-{socket.gethostname()}.lock").mkdir()
     with reserve_machine(alone):
         assert ("cannot be locked" in capsys.readouterr().err) == alone

@@ -51,7 +51,7 @@ def bare(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_sweep_without_what_only_linux_has_gives_the_same_numbers(text: Path, bare: Path, tmp_path: Path) -> None:
+def test_a_sweep_without_what_only_linux_has_gives_the_same_numbers(text, bare, tmp_path):
     """With a component from outside, whose checks and runs have processes of their own."""
     sweep = [*SHAPE, *STEPS, "data=text", f"data.path={text}", *hazard(tmp_path, "pass"), "-m", "norm=ln,hazard"]
     sweep += ["seeds=1", "train.parallel=1"]
@@ -62,7 +62,7 @@ def test_a_sweep_without_what_only_linux_has_gives_the_same_numbers(text: Path, 
     assert len(numbers(tmp_path / "linux")) == 2 and numbers(tmp_path / "bare") == numbers(tmp_path / "linux")
 
 
-def test_the_child_of_a_process_that_is_killed_ends(tmp_path: Path) -> None:
+def test_the_child_of_a_process_that_is_killed_ends(tmp_path):
     """However busy user code is."""
     code = (
         "import os, signal, time\n"
@@ -88,8 +88,8 @@ def is_running(pid: int) -> bool:
     return True
 
 
-def test_a_start_of_the_system_is_known_by_what_macos_calls_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(path: Path) -> str:
+def test_a_start_of_the_system_is_known_by_what_macos_calls_it(tmp_path, monkeypatch):
+    def gone(path):
         raise FileNotFoundError(path)
 
     monkeypatch.setattr(Path, "read_text", gone)

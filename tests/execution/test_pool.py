@@ -70,7 +70,7 @@ def test_the_sweep_stops_when_the_first_run_of_each_configuration_failed_alike(o
     later = [order for order in orders if order.seed != 0]
     resume = threading.Event()
 
-    def answer(order: Order) -> Answer:
+    def answer(order):
         if order in later:
             resume.wait(5)  # the pool decides in between
         return failed("RuntimeError: no C++ compiler")
@@ -98,7 +98,7 @@ def test_otherwise_every_run_is_tried(answer, orders, pool_of):
 def test_how_a_worker_died_is_reported_before_the_other_runs_are_trained(orders, pool_of):
     known_deaths = []
 
-    def answer(order: Order) -> Answer:
+    def answer(order):
         known_deaths.append(len(workers.deaths))
         is_first = order.path == orders[0].path
         return Answer(status="failed", last=True, died="killed") if is_first else Answer(status="done")
@@ -112,7 +112,7 @@ def test_how_a_worker_died_is_reported_before_the_other_runs_are_trained(orders,
 def test_an_interrupted_run_is_continued_by_another_worker(orders, pool_of):
     interrupted = iter([True])
 
-    def answer(order: Order) -> Answer:
+    def answer(order):
         if next(interrupted, False):
             return Answer(status="interrupted", last=True)
         return Answer(status="done")
@@ -135,14 +135,14 @@ def test_a_worker_that_is_being_started_when_the_sweep_ends_is_ended(monkeypatch
     stopped = []
 
     class SlowToStart:
-        def __init__(self, environment: dict[str, str]):
+        def __init__(self, environment):
             starting.set()
             closing.wait(5)
 
         def ask_to_stop(self) -> None:
             pass
 
-        def stop(self, deadline: float) -> None:
+        def stop(self, deadline):
             stopped.append(self)
 
     closing = threading.Event()

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Callable
 
 import pytest
 
@@ -25,7 +24,7 @@ def swallowed() -> None:
 
 
 @pytest.mark.parametrize("library", [turned_into_an_error, swallowed])
-def test_a_signal_is_neither_an_error_nor_nothing(library: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_is_neither_an_error_nor_nothing(library, monkeypatch):
     monkeypatch.setattr(signals, "exit_if_not_ended", lambda reading: None)  # which would end this process, too
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(Terminated), handling_signals():
@@ -33,6 +32,6 @@ def test_a_signal_is_neither_an_error_nor_nothing(library: Callable[[], None], m
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_an_error_without_a_signal_is_one() -> None:
+def test_an_error_without_a_signal_is_one():
     with pytest.raises(ZeroDivisionError), handling_signals():
         print(1 / 0)

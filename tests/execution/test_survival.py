@@ -15,7 +15,6 @@ from crashing_norm import children, hazard, kill_session, processes, session_is_
 from one_run import carry_out, numbers, sweep_here
 
 from ablate import api
-from ablate.planning.plan import Plan
 from ablate.runs import lock as leases
 
 SWEEP = ["-m", "norm=ln,bn", "train.steps=150", "train.eval_every=50", "train.checkpoint_seconds=0.1", "seeds=2"]
@@ -72,54 +71,39 @@ STRIKES += [("worker", signal.SIGKILL), ("worker", signal.SIGTERM)]
 OFTEN = ["train.steps=300", "train.eval_every=50", "train.checkpoint_seconds=0.1"]
 STUDIES = {
     "sweep": [*OFTEN, "norm=ln,bn", "seeds=3"],
+    "one seed": [*SWEEP[1:], "seeds=1", "train.parallel=1"],
     "tuning": [*OFTEN, "norm=ln,rms", "tune.key=optim.lr", "tune.values=[1e-3,3e-3]", "seeds=2"],
     "seeds=auto": [*OFTEN, "norm=ln,rms", "seeds=auto", "seeds_max=8"],
 }
-KILLS = 14  # of each study
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("study", STUDIES)
-def test_a_study_that_is_killed_again_and_again_has_the_numbers_of_one_that_is_not(study, small, tmp_path, untried):
-    results = tmp_path / "results"
-    undisturbed = tmp_path / "undisturbed"
-    words = [*small, "-m", *STUDIES[study]]
+@pytest.mark.parametrize(
+    ("study", "kills"),
+    [("one seed", 2)]
+    + [pytest.param(study, 14, marks=pytest.mark.slow) for study in ("sweep", "tuning", "seeds=auto")],
+)
+def test_a_study_that_is_killed_again_and_again_has_the_numbers_of_one_that_is_not(
+    study, kills, small, tmp_path, untried
+):
+    words = latest(*small, "-m", *STUDIES[study])
     pick = random.Random(study)
-    kills = 0
-    for _ in range(KILLS):
+    hits = 0
+    for _ in range(kills):
         process = start(*words, cwd=tmp_path)
-        wait_until(pick.choice(["start", "training", "checkpoint", "result"]), process, results, pick)
+        wait_until(pick.choice(["start", "training", "checkpoint", "result"]), process, tmp_path / "results", pick)
         victim, number = pick.choice(STRIKES)
-        kills += strike(process, victim, number)
+        hits += strike(process, victim, number)
         if victim == "worker":  # the sweep goes on with another one
             time.sleep(pick.uniform(0, 2))
             kill_session(process.pid)
         process.communicate()
-    assert kills >= KILLS // 2, "it ended before it could be killed"
+    assert hits >= kills // 2, "it ended before it could be killed"
     last = start(*words, cwd=tmp_path)
     out, err = last.communicate(timeout=900)
     assert last.returncode == 0, out + err
-    assert sweep_here(*latest(*words, f"results_dir={undisturbed}")) == 0
-    assert numbers(results) == numbers(undisturbed)
-    wait_for(lambda: session_is_gone(last.pid), 30)
-
-
-def test_a_sweep_that_is_killed_twice_has_the_numbers_of_one_that_is_not(small, tmp_path, untried):
-    results = tmp_path / "results"
     undisturbed = tmp_path / "undisturbed"
-    words = [*small, *SWEEP, "seeds=1", "train.parallel=1"]
-    pick = random.Random(2)
-    for moment, victim in (("training", "sweep"), ("result", "all")):
-        process = start(*words, cwd=tmp_path)
-        wait_until(moment, process, results, pick)
-        strike(process, victim, signal.SIGKILL)
-        process.communicate()
-    last = start(*words, cwd=tmp_path)
-    out, err = last.communicate(timeout=600)
-    assert last.returncode == 0 and "bn − ln: " in out, out + err
     assert sweep_here(*latest(*words, f"results_dir={undisturbed}")) == 0
-    assert len(numbers(undisturbed)) == 2
-    assert numbers(results) == numbers(undisturbed)
+    assert numbers(tmp_path / "results") == numbers(undisturbed)
     wait_for(lambda: session_is_gone(last.pid), 30)
 
 
@@ -155,7 +139,8 @@ def test_a_signal_at_any_moment_ends_a_sweep_with_its_exit_code(moment, number, 
 )
 def test_one_of_two_processes_of_a_run_ends(place, number, message, small, tmp_path, untried):
     """Killed, it fails the run at once; asked to stop, all stop with a checkpoint, and the sweep starts them again."""
-    results, alone = tmp_path / "results", tmp_path / "alone"
+    results = tmp_path / "results"
+    alone = tmp_path / "alone"
     words = [*small, *SWEEP[2:], "train.steps=600", "train.parts=2", "seeds=1", "model.dropout=0.1"]
     process = start(*words, "train.devices=2", cwd=tmp_path)
     wait_for(lambda: training(results, 60) and any(results.glob("runs/*/*/checkpoint.pt")))
@@ -220,7 +205,7 @@ def test_a_cell_that_dies_hard_takes_no_other_down_under_another_launcher(small,
 
 @pytest.mark.parametrize("words", [[], ["hydra/launcher=basic"]])
 def test_who_ends_a_command_is_told_what_becomes_of_its_runs(words, plan, capfd, untried):
-    def interrupt(planned: Plan) -> None:
+    def interrupt(planned):
         raise KeyboardInterrupt
 
     assert carry_out(plan("norm=ln,rms", "seeds=1", *words), interrupt) == 130
@@ -229,7 +214,7 @@ def test_who_ends_a_command_is_told_what_becomes_of_its_runs(words, plan, capfd,
 
 
 def test_a_launcher_that_fails_is_one_line_and_the_summary_is_shown(plan, capfd, monkeypatch, untried):
-    def die(orders: list) -> None:
+    def die(orders):
         raise RuntimeError("workers were\nterminated")
 
     monkeypatch.setattr("ablate.execution.launcher.run_orders", die)
@@ -241,7 +226,8 @@ def test_a_launcher_that_fails_is_one_line_and_the_summary_is_shown(plan, capfd,
 
 def test_a_sweep_that_was_stopped_beyond_its_leases_writes_nothing_more(small, tmp_path, monkeypatch, untried):
     """Another host, as which this process goes, has trained its runs meanwhile."""
-    results, few = tmp_path / "results", [*small, *SWEEP, "seeds=1", "train.parallel=1"]
+    results = tmp_path / "results"
+    few = [*small, *SWEEP, "seeds=1", "train.parallel=1"]
     process = start(*few, cwd=tmp_path)
     wait_for(lambda: training(results, 2))
     for pid in processes(process.pid):

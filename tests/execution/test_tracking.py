@@ -6,7 +6,6 @@ import json
 import math
 import os
 import pty
-import re
 import shutil
 import signal
 import subprocess
@@ -23,9 +22,10 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from conftest import read_terminal, run_fresh, start_module
+from conftest import ROOT, read_terminal, run_fresh, start_module
 from crashing_norm import wait_for
-from fake_studies import edit_json, edit_manifest, whole
+from fake_studies import edit_json, edit_manifest, fabricate, whole
+from page_code import code
 from wandb_files import read_back
 from yaml import safe_load
 
@@ -39,7 +39,6 @@ from ablate.runs.files import read_json, write_json
 from ablate.runs.folder import MetricsWriter, Run
 from ablate.runs.manifest import read_manifest, study_folder
 
-ROOT = Path(__file__).resolve().parents[2]
 STUDY = "norm-3fa94c"
 OWN: dict[str, Any] = {"norm": {"eps": 1e-5}, "optim": {"warmup": 40}, "train": {"steps": 40}, "seed": {"data": 7}}
 GIT = {"commit": "0123456789abcdef0123456789abcdef01234567", "dirty": False}
@@ -61,20 +60,18 @@ def no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make_study(results: Path, seeds: int = 2, track: Any = WANDB) -> list[str]:
     """A study on disk with nothing trained; returns the paths of its runs."""
-    cells, runs = [], []
-    for i, norm in enumerate(("ln", "rms")):
-        cell: dict[str, Any] = {"id": f"c{i}", "name": f"{norm}-mlp-pre-rope-mha-gpt2", "label": norm}
-        cell |= {"levels": {"norm": norm, "optim.lr": 0.001, "model": "decoder"}, "reference": i == 0}
-        cell |= {"params": 1000 + i, "flops_per_token": 6000, "params_vs_reference": i / 1000, "shared_draws": 1.0}
-        config = whole(OWN, {"norm": {"_target_": f"ablate.model.norm.{norm}"}})
-        cells.append(cell | {"batches": "b0", "task": "f0", "config": config | {"track": track, "seeds": 2}})
-        runs += [{"cell": f"c{i}", "seed": seed, "path": f"{cell['name']}/s{seed}-{i}{seed}"} for seed in range(seeds)]
-    manifest = {"study": STUDY, "cells": cells, "runs": runs, "seeds": list(range(seeds)), "looks": []}
-    manifest |= {"command": "python -m ablate -m norm=ln,rms", "versions": {"torch": "2.6.0"}}
-    manifest |= {"factors": {"norm": ["ln", "rms"]}, "components": ["norm"], "reference": {"norm": "ln"}}
-    manifest |= {"tasks": {"f0": {"metrics": {"loss": "min"}}}}
-    write_json(study_folder(results, STUDY) / "manifest.json", manifest)
-    return [run["path"] for run in runs]
+    command = {"command": "python -m ablate -m norm=ln,rms", "study": STUDY}
+    fabricate(results, {"norm": ["ln", "rms"]}, range(seeds), status=lambda levels, seed: "missing", **command)
+
+    def add_settings(manifest: dict[str, Any]) -> None:
+        for cell in manifest["cells"]:
+            norm = {"_target_": f"ablate.model.norm.{cell['label']}"}
+            cell["config"] = whole(OWN, {"norm": norm}) | {"track": track, "seeds": 2}
+            cell["levels"] |= {"optim.lr": 0.001, "model": "decoder"}
+            cell["name"] = f"{cell['label']}-mlp-pre-rope-mha-gpt2"
+
+    edit_manifest(results, STUDY, add_settings)
+    return [run.path for run in read_manifest(results, STUDY).runs]
 
 
 def log(results: Path, path: str, steps: range, loss: float = 4.0) -> None:
@@ -127,7 +124,7 @@ def sent(results: Path) -> dict[str, list[str]]:
     return dict(runs)
 
 
-def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path, monkeypatch):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
@@ -136,26 +133,29 @@ def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path, monkeypa
     assert answer.returncode == 0
     assert f"{STUDY} to wandb (offline): 4 uploaded now, 0 before, 0 not ended" in answer.stdout
     runs = {run["display_name"]: run for run in map(read_back, folders(tmp_path))}
-    in_order = [runs[name] for name in ("ln/s0", "ln/s1", "rms/s0", "rms/s1")]
-    assert len(runs) == 4 and not list(elsewhere.iterdir())
-    assert [run["exit_code"] for run in in_order] == [0, 2, 1, 0]
-    assert [run["summary"]["status"] for run in in_order] == list(STATUSES)
-    assert [run["tags"][3:] for run in in_order] == [[], ["diverged"], ["failed"], []]
+    ends = {name: [run["exit_code"], run["summary"]["status"], *run["tags"][3:]] for name, run in runs.items()}
+    assert ends == {
+        "ln/s0": [0, "done"],
+        "ln/s1": [2, "diverged", "diverged"],
+        "rms/s0": [1, "failed", "failed"],
+        "rms/s1": [0, "done"],
+    }
+    assert not list(elsewhere.iterdir())
     run = runs["ln/s0"]
     assert (run["project"], run["run_group"], run["job_type"]) == ("trial", STUDY, "ln")
     assert run["tags"] == ["norm=ln", "optim.lr=0.001", "model=decoder"] and run["git"] == {"commit": GIT["commit"]}
     config = run["config"]
     expected = {"norm": "ln", "ffn": "mlp", "residual": "pre", "position": "rope", "attention": "mha", "init": "gpt2"}
     expected |= {"optim.lr": 0.001, "cell": "ln", "seed": 0, "seed_data": 7, "versions": VERSIONS, "git": GIT}
-    expected |= {"budget": {"params": 1000, "flops_per_token": 6000, "params_vs_reference": 0.0, "shared_draws": 1.0}}
+    budget = {"params": 123_456, "flops_per_token": 250_000, "params_vs_reference": 0.0, "shared_draws": 1.0}
+    expected |= {"budget": budget}
     assert {name: config[name] for name in expected} == expected
     assert config["components"]["norm"] == {"_target_": "ablate.model.norm.ln", "eps": 1e-5}
     assert (config["model"]["variant"], config["model"]["dim"], config["optim"]["warmup"]) == ("decoder", 64, 40)
     assert config["study"].items() >= {"name": STUDY, "command": "python -m ablate -m norm=ln,rms", "seeds": 2}.items()
     logged = [{"step": n, "tokens": 64 * n, "seconds": n / 10, "train/loss": 4 - n / 100} for n in range(0, 50, 10)]
-    assert [{name: row[name] for name in ("_step", *logged[0])} for row in run["history"]] == [
-        {"_step": row["step"]} | row for row in logged
-    ]
+    for row, expected_row in zip(run["history"], logged, strict=True):
+        assert row.items() >= expected_row.items() and row["_step"] == row["step"]
     duration = {"_runtime": 7.25, "_wandb": {"runtime": 7.25}, "_step": 40}
     assert run["summary"] == logged[-1] | duration | {"test/loss": 3.6, "status": "done"}
     assert run["axes"] == {"*": "step"}
@@ -163,25 +163,23 @@ def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path, monkeypa
     assert runs["rms/s0"]["summary"]["error"] == "boom" and runs["rms/s0"]["summary"]["_runtime"] == 7.25
 
 
-def test_names_stay_within_what_wandb_takes(tmp_path: Path) -> None:
+def test_names_stay_within_what_wandb_takes(tmp_path):
     ended_study(tmp_path, seeds=1)
-    levels = {"norm": "x" * 80}
 
-    def lengthen(manifest: dict[str, Any]) -> None:
+    def lengthen(manifest):
         for cell, last in zip(manifest["cells"], "ab", strict=True):
-            cell.update(label="l" * 140 + last, levels=levels)
+            cell.update(label="l" * 140 + last, levels={"norm": "x" * 80})
 
     edit_manifest(tmp_path, STUDY, lengthen)
     assert sync(tmp_path).returncode == 0
-    runs = [read_back(folder) for folder in folders(tmp_path)]
+    first, second = [read_back(folder) for folder in folders(tmp_path)]
     for key, length in {"job_type": 64, "display_name": 128}.items():
-        texts = {run[key] for run in runs}
-        assert {len(text) for text in texts} == {length} and len(texts) == 2, "cut, and still distinct"
-    assert all(run["display_name"].endswith("/s0") and len(run["tags"][0]) == 64 for run in runs)
-    assert {run["config"]["cell"] for run in runs} == {"l" * 140 + "a", "l" * 140 + "b"}
+        assert len(first[key]) == len(second[key]) == length and first[key] != second[key]
+    assert first["display_name"].endswith("/s0") and len(first["tags"][0]) == 64
+    assert {first["config"]["cell"], second["config"]["cell"]} == {"l" * 140 + "a", "l" * 140 + "b"}
 
 
-def test_a_killed_sender_leaves_no_duplicate(tmp_path: Path) -> None:
+def test_a_killed_sender_leaves_no_duplicate(tmp_path):
     """Killed in the middle of its second run."""
     paths = ended_study(tmp_path, seeds=1)
     assert sync(tmp_path).returncode == 0
@@ -216,7 +214,7 @@ def listening() -> Iterator[tuple[str, list[str]]]:
         server.shutdown()
 
 
-def test_the_server_is_the_users_and_never_the_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_is_the_users_and_never_the_folders(tmp_path, monkeypatch):
     """Seen from within results, whose `wandb/settings` names another, and whose defaults would be part of a run."""
     results = tmp_path / "results"
     end(results, make_study(results)[0])
@@ -239,7 +237,7 @@ def children(process: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
 
 
-def test_a_crash_of_wandbs_own_process_is_one_line_and_costs_one_run(tmp_path: Path) -> None:
+def test_a_crash_of_wandbs_own_process_is_one_line_and_costs_one_run(tmp_path):
     paths = ended_study(tmp_path, seeds=1)
     log(tmp_path, paths[0], range(4000))
     syncing = start_module("ablate", "sync", "--results-dir", str(tmp_path), cwd=Path.cwd())
@@ -253,7 +251,7 @@ def test_a_crash_of_wandbs_own_process_is_one_line_and_costs_one_run(tmp_path: P
 
 
 @pytest.mark.parametrize(("mode", "said"), [("", "W&B runs are offline"), ("online", "tracking failed (WandB")])
-def test_without_a_key_a_terminal_is_never_asked(tmp_path: Path, mode: str, said: str) -> None:
+def test_without_a_key_a_terminal_is_never_asked(tmp_path, mode, said):
     end(tmp_path, make_study(tmp_path)[0])
     child, terminal = pty.fork()
     if child == 0:
@@ -262,6 +260,8 @@ def test_without_a_key_a_terminal_is_never_asked(tmp_path: Path, mode: str, said
     shown = read_terminal(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, shown
     assert said in shown and "W&B account" not in shown
+    if not mode:
+        assert f"to upload them: wandb sync {tmp_path}/wandb/offline-run-*" in shown.replace("\r\n", "")
 
 
 FAKE_WANDB = """
@@ -318,8 +318,9 @@ def events(server: Path) -> list[list[Any]]:
     return [[kind, *rest] for kind, _, *rest in map(json.loads, lines)]
 
 
-def test_a_sender_follows_a_sweep_and_ends_with_it(tmp_path: Path, server: Path, capfd: Any) -> None:
-    paths, remarks = make_study(tmp_path), list[str]()
+def test_a_sender_follows_a_sweep_and_ends_with_it(tmp_path, server, capfd):
+    paths = make_study(tmp_path)
+    remarks: list[str] = []
     with tracking(tmp_path, STUDY, [], remarks.append):
         end(tmp_path, paths[0])
         wait_for(lambda: len(sent(tmp_path)) == 1)
@@ -332,14 +333,29 @@ def test_a_sender_follows_a_sweep_and_ends_with_it(tmp_path: Path, server: Path,
     assert len(remarks) == 1 and list(sent(tmp_path)) == paths[:3]
 
 
-def test_a_sweep_says_where_its_offline_runs_are(tmp_path: Path, server: Path, monkeypatch: Any) -> None:
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    paths, remarks = make_study(tmp_path), list[str]()
-    for ended in range(2):
-        with tracking(tmp_path, STUDY, [], remarks.append):
-            end(tmp_path, paths[0], ended=f"2026-01-01T00:00:0{ended}")
-    folder = tmp_path / "wandb"
-    assert remarks == [f"W&B runs are offline in {folder}; to upload them: wandb sync {folder}/offline-run-*"] * 2
+OWN_SERVICE = '''
+class Files:
+    name, mode = "files", "offline"
+
+    def finish(self, run, rows, summary):
+        (run.results / f"{run.cell}.txt").write_text(run.status)
+
+    def log(self, run, rows):
+        """Runs that train are not sent."""
+
+    def close(self):
+        """Nothing is held."""
+'''
+
+
+def test_a_sweep_sends_to_a_service_of_the_user(tmp_path, monkeypatch):
+    (tmp_path / "my_files.py").write_text(OWN_SERVICE)
+    monkeypatch.syspath_prepend(tmp_path)
+    ended_study(tmp_path, seeds=1, track={"_target_": "my_files.Files"})
+    remarks: list[str] = []
+    with tracking(tmp_path, STUDY, ["my_files"], remarks.append):
+        pass
+    assert remarks == [] and (tmp_path / "ln.txt").read_text() == "done"
 
 
 @pytest.mark.parametrize(
@@ -351,7 +367,7 @@ def test_a_sweep_says_where_its_offline_runs_are(tmp_path: Path, server: Path, m
         ("crash", ["tracking has not finished; to upload the rest"]),
     ],
 )
-def test_no_error_of_wandb_reaches_a_sweep(at_init, said, tmp_path, server, monkeypatch) -> None:
+def test_no_error_of_wandb_reaches_a_sweep(at_init, said, tmp_path, server, monkeypatch):
     monkeypatch.setenv("AT_INIT", at_init)
     end(tmp_path, make_study(tmp_path)[0])
     remarks = list[str]()
@@ -363,19 +379,20 @@ def test_no_error_of_wandb_reaches_a_sweep(at_init, said, tmp_path, server, monk
 
 
 @pytest.mark.parametrize(("limit", "signals"), [("DRAIN", []), ("HURRY", [signal.SIGINT])])
-def test_a_sweep_waits_for_its_sender_for_a_limited_time(limit, signals, tmp_path, server, monkeypatch) -> None:
+def test_a_sweep_waits_for_its_sender_for_a_limited_time(limit, signals, tmp_path, server, monkeypatch):
     monkeypatch.setenv("AT_INIT", "hang")
     monkeypatch.setattr(sender_module, limit, 3.0)
     monkeypatch.setattr(sender_module, "received", signals)
     end(tmp_path, make_study(tmp_path)[0])
-    started, remarks = time.monotonic(), list[str]()
+    started = time.monotonic()
+    remarks: list[str] = []
     with pytest.raises(ZeroDivisionError), tracking(tmp_path, STUDY, [], remarks.append):
         raise ZeroDivisionError
     assert remarks == [f"tracking has not finished; to upload the rest: ablate sync {STUDY}"]
     assert 2 < time.monotonic() - started < 20
 
 
-def test_a_sender_ends_soon_after_its_sweep_was_killed(tmp_path: Path, server: Path) -> None:
+def test_a_sender_ends_soon_after_its_sweep_was_killed(tmp_path, server):
     [path, *_] = make_study(tmp_path)
     code = "import time; from ablate.execution.tracking.sender import tracking\n"
     code += f"with tracking({str(tmp_path)!r}, {STUDY!r}, [], print):\n    time.sleep(1000)\n"
@@ -390,7 +407,7 @@ def test_a_sender_ends_soon_after_its_sweep_was_killed(tmp_path: Path, server: P
     assert list(sent(tmp_path)) == [path], "what had ended is sent"
 
 
-def test_a_wandb_that_hangs_ends_with_the_grace_of_the_sender(tmp_path: Path, server: Path) -> None:
+def test_a_wandb_that_hangs_ends_with_the_grace_of_the_sender(tmp_path, server):
     end(tmp_path, make_study(tmp_path)[0])
     start = "from ablate.execution.tracking import sender; sender.GRACE_SECONDS = 0.5; sender.main()"
     command = [sys.executable, "-c", start, str(tmp_path), STUDY]
@@ -400,7 +417,7 @@ def test_a_wandb_that_hangs_ends_with_the_grace_of_the_sender(tmp_path: Path, se
     assert done.returncode == 0 and done.stderr.startswith(f"ablate: tracking is not finished; `ablate sync {STUDY}`")
 
 
-def test_online_runs_are_live_and_resumed_ones_repeat_no_step(tmp_path: Path, server: Path, capfd: Any) -> None:
+def test_online_runs_are_live_and_resumed_ones_repeat_no_step(tmp_path, server, capfd):
     path = make_study(tmp_path)[0]
     sender = Sender(tmp_path, STUDY)
     for steps in (30, 20, 40):  # killed and continued from a checkpoint, so the file is shorter for a while
@@ -420,16 +437,7 @@ def test_online_runs_are_live_and_resumed_ones_repeat_no_step(tmp_path: Path, se
     ]
 
 
-def test_a_network_that_is_back_is_used_by_sync(tmp_path, server, capfd, monkeypatch) -> None:
-    ended_study(tmp_path)
-    monkeypatch.setenv("AT_INIT", "fail")
-    why = "tracking failed (WandB: OSError: the network is down); nothing is lost, `ablate sync"
-    assert synced(capfd, tmp_path)[1] == f"ablate: {why} {STUDY}` sends the rest\n" and sent(tmp_path) == {}
-    monkeypatch.setenv("AT_INIT", "talk")
-    assert "wandb (online): 4 uploaded now" in synced(capfd, tmp_path)[0]
-
-
-def test_the_mode_is_decided_without_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_mode_is_decided_without_wandb(tmp_path, monkeypatch):
     assert wandb_mode() == "offline"
     netrc = tmp_path / "netrc"
     netrc.touch(mode=0o600)
@@ -444,17 +452,14 @@ def test_the_mode_is_decided_without_wandb(tmp_path: Path, monkeypatch: pytest.M
         assert wandb_mode() == mode
 
 
-@pytest.mark.parametrize(
-    ("track", "message"),
-    [(None, ""), ({}, ""), ({"_target_": "os.system", "command": "false"}, "'os.system' is not in ablate.execution")],
-)
-def test_without_a_service_nothing_is_sent(tmp_path, track, message, capfd) -> None:
+@pytest.mark.parametrize("track", [None, {}])
+def test_without_a_service_nothing_is_sent(track, tmp_path, capfd):
     end(tmp_path, make_study(tmp_path, track=track)[0])
-    out, err = synced(capfd, tmp_path)
-    assert "none of its runs has a tracking service" in out and message in err and not (tmp_path / "wandb").exists()
+    assert "none of its runs has a tracking service" in synced(capfd, tmp_path)[0]
+    assert not (tmp_path / "wandb").exists()
 
 
-def test_an_unknown_study_is_one_line_and_a_damaged_run_is_skipped(tmp_path: Path, capfd: Any) -> None:
+def test_an_unknown_study_is_one_line_and_a_damaged_run_is_skipped(tmp_path, capfd):
     for arguments in ((), ("nothing",)):
         out, err = synced(capfd, tmp_path / "results", *arguments, code=2)
         assert (out, err.count("\n")) == ("", 1)
@@ -468,8 +473,11 @@ class Service:
     """A tracking service in this process: which runs it was sent, and how they ended."""
 
     def __init__(self, name: str, mode: str = "online", error: BaseException | None = None):
-        self.name, self.mode, self.error = name, mode, error
-        self.rows, self.ended = dict[str, int](), list[tuple[str, str | None, dict[str, Any]]]()
+        self.name = name
+        self.mode = mode
+        self.error = error
+        self.rows = dict[str, int]()
+        self.ended = list[tuple[str, str | None, dict[str, Any]]]()
         self.tries = 0
 
     def log(self, run: TrackedRun, rows: list[dict[str, Any]]) -> None:
@@ -487,12 +495,12 @@ class Service:
 
 
 @pytest.mark.parametrize("error", [OSError("no way in"), SystemExit("no way in"), CancelledError("no way in")])
-def test_a_service_that_fails_stops_no_other_and_gets_later_what_it_lacks(error, tmp_path, monkeypatch, capfd) -> None:
+def test_a_service_that_fails_stops_no_other_and_gets_later_what_it_lacks(error, tmp_path, monkeypatch, capfd):
     services = {"mine.first": Service("first", error=error), "mine.second": Service("second")}
     monkeypatch.setattr(sender_module, "make_tracker", lambda track, user: services[track["_target_"]])
     ended_study(tmp_path, seeds=1, track=[{"_target_": target} for target in services])
     out, err = synced(capfd, tmp_path)
-    assert "to first (online): 0 uploaded now, 0 before" in out and "to second (online): 2 uploaded now" in out
+    assert "to first (online): 0 uploaded now" in out and "to second (online): 2 uploaded now" in out
     why = f"tracking failed (first: {type(error).__name__}: no way in); nothing is lost"
     assert err == f"ablate: {why}, `ablate sync {STUDY}` sends the rest\n"
     services["mine.first"].error = None
@@ -517,7 +525,7 @@ def send_to(service: Service, results: Path, monkeypatch: pytest.MonkeyPatch) ->
     "modes",
     [{"offline": 2, "offline again": 0, "online": 2, "online again": 0}, {"disabled": 0, "online": 2, "offline": 0}],
 )
-def test_what_was_sent_online_is_not_sent_again_and_what_was_kept_offline_is(modes, tmp_path, monkeypatch) -> None:
+def test_what_was_sent_online_is_not_sent_again_and_what_was_kept_offline_is(modes, tmp_path, monkeypatch):
     paths = ended_study(tmp_path, seeds=1)
     for mode, count in modes.items():
         assert send_to(Service("mine", mode.split()[0]), tmp_path, monkeypatch) == count, mode
@@ -530,22 +538,22 @@ def test_what_was_sent_online_is_not_sent_again_and_what_was_kept_offline_is(mod
 
 
 @pytest.mark.parametrize(("mode", "rows"), [("online", {"ln": 3}), ("offline", {})])
-def test_runs_that_train_are_sent_online_alone(mode, rows, tmp_path: Path, monkeypatch: Any) -> None:
+def test_runs_that_train_are_sent_online_alone(mode, rows, tmp_path, monkeypatch):
     log(tmp_path, make_study(tmp_path, seeds=1)[0], range(0, 30, 10))
     service = Service("mine", mode)
     assert send_to(service, tmp_path, monkeypatch) == 0 and service.rows == rows
 
 
-def test_a_run_has_an_id_in_each_study(tmp_path: Path) -> None:
+def test_a_run_has_an_id_in_each_study(tmp_path):
     make_study(tmp_path)
     manifest = read_manifest(tmp_path, STUDY)
-    ids = []
+    ids = set()
     for study in (manifest, replace(manifest, study="other")):
-        ids += [describe(tmp_path, study, manifest.cells[1], run, None).id for run in manifest.runs]
-    assert len(set(ids)) == len(ids) == 8 and {len(name) for name in ids} == {16}
+        ids |= {describe(tmp_path, study, manifest.cells[1], run, None).id for run in manifest.runs}
+    assert len(ids) == 8 and {len(name) for name in ids} == {16}
 
 
-def test_a_service_is_made_of_its_settings_and_nothing_else_is_one() -> None:
+def test_a_service_is_made_of_its_settings_and_nothing_else_is_one():
     service = make_tracker(WANDB | {"entity": "we"})
     assert isinstance(service, WandB) and (service.project, service.entity) == ("trial", "we")
     with pytest.raises(ValueError, match=r"track\.project: .*write track\.project=a-b"):
@@ -562,21 +570,23 @@ def board(folder: Path) -> tuple[dict[str, dict[int, float]], list[Any]]:
     events = reader.EventAccumulator(str(folder)).Reload()
     scalars = {}
     for tag in events.Tags()["scalars"]:
-        points = [(event.step, event.value) for event in events.Scalars(tag)]
-        scalars[tag] = dict(points)
+        points = events.Scalars(tag)
+        scalars[tag] = {event.step: event.value for event in points}
         assert len(points) == len(scalars[tag]), "a point is there twice"
-    hparams = events.PluginTagToContent("hparams")
-    kinds = ("_hparams_/session_start_info", "_hparams_/session_end_info")
-    return scalars, [HParamsPluginData.FromString(hparams[kind]) for kind in kinds if kind in hparams]
+    contents = events.PluginTagToContent("hparams")  # of the start, and of the end if there is one
+    return scalars, [
+        HParamsPluginData.FromString(contents[name]) for name in sorted(contents, reverse=True) if "session" in name
+    ]
 
 
 LOGGED = {"train/loss", "tokens", "seconds"}
 NO_TENSORBOARD = "tensorboard is not installed: pip install -e '.[tensorboard]'"
 
 
-def test_event_files_read_back_with_every_point_once(tmp_path: Path, capfd: Any) -> None:
+def test_event_files_read_back_with_every_point_once(tmp_path, capfd):
     pytest.importorskip("tensorboard", reason=NO_TENSORBOARD)
-    paths, folder = make_study(tmp_path, track=[BOARD]), tmp_path / "tensorboard" / STUDY
+    paths = make_study(tmp_path, track=[BOARD])
+    folder = tmp_path / "tensorboard" / STUDY
     for steps in (30, 20, 40):  # killed and continued from a checkpoint; then its sender is killed, too
         sender = Sender(tmp_path, STUDY)
         for last in (20, steps):
@@ -597,9 +607,10 @@ def test_event_files_read_back_with_every_point_once(tmp_path: Path, capfd: Any)
     assert math.isnan(scalars["test/loss"][40])
 
 
-def test_event_files_stay_in_the_results_whatever_a_study_names(tmp_path: Path, capfd: Any) -> None:
+def test_event_files_stay_in_the_results_whatever_a_study_names(tmp_path, capfd):
     pytest.importorskip("tensorboard", reason=NO_TENSORBOARD)
-    results, elsewhere = tmp_path / "results", tmp_path / "elsewhere"
+    results = tmp_path / "results"
+    elsewhere = tmp_path / "elsewhere"
     ended_study(results, seeds=1, track=BOARD)
     edit_manifest(results, STUDY, lambda manifest: manifest["cells"][0].update(label="../../../data/a%b"))
     Sender(results, STUDY).send_all()
@@ -614,10 +625,9 @@ def test_event_files_stay_in_the_results_whatever_a_study_names(tmp_path: Path, 
     assert "a link leads" in capfd.readouterr().err
 
 
-def test_the_service_of_the_page_brings_runs_to_mlflow(tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
-    page = (ROOT / "docs" / "how-to" / "tracking.md").read_text()
-    [written] = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    [yaml] = re.findall(r"^```yaml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+def test_the_service_of_the_page_brings_runs_to_mlflow(tmp_path, monkeypatch, capfd):
+    [written] = code("tracking.md", "python")
+    [yaml] = code("tracking.md", "yaml")
     client = mock.MagicMock()  # of MLflow, as far as the page uses it
     client.create_run.side_effect = lambda experiment, run_name, tags: mock.Mock(info=mock.Mock(run_id=run_name))
     client.search_runs.return_value = []
@@ -636,7 +646,9 @@ def test_the_service_of_the_page_brings_runs_to_mlflow(tmp_path: Path, monkeypat
         assert f"to mlflow (offline): {count} uploaded now" in out and not err
     ended = [call.args for call in client.set_terminated.mock_calls]
     assert ended == [("ln/s0", "FINISHED"), ("ln/s1", "FAILED"), ("rms/s0", "FAILED"), ("rms/s1", "FINISHED")]
-    points = [point for call in client.log_batch.mock_calls if call.args[0] == "ln/s0" for point in call.args[1]]
-    losses = [(point.name, point.value, point.timestamp, point.step) for point in points if "loss" in point.name]
+    losses = []
+    for call in client.log_batch.mock_calls:
+        if call.args[0] == "ln/s0":
+            losses += [tuple(point) for point in call.args[1] if "loss" in point.name]
     logged = [("train/loss", 4 - step / 100, 100 * step, step) for step in range(0, 50, 10)]
     assert losses == [*logged, ("test/loss", 3.6, 7250, 40), ("test/loss_8", 2.5, 7250, 40)]

@@ -6,8 +6,9 @@ import json
 import lzma
 import os
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,6 +82,15 @@ def decoded(corpus: Corpus, ids: Iterable[int]) -> str:
     return str(
         extra("tokenizers", "decoding").Tokenizer.from_str(corpus.state).decode(found, skip_special_tokens=False)
     )
+
+
+def refusal(task: Callable[..., object], *arguments: Any, **settings: Any) -> str:
+    """The one line that refuses to make a task of these settings."""
+    with pytest.raises(ValueError) as caught:
+        task(*arguments, **settings)
+    message = str(caught.value)
+    assert "\n" not in message and len(message) < 600
+    return message
 
 
 def write_rows(folder: Path, kind: str, rows: list[str]) -> Path:

@@ -42,7 +42,9 @@ class Cycles(Blank):
     def held_out(self, split: str, tokens: int, length: int | None = None) -> HeldOut:
         length = length or self.length
         inputs, targets = self.rows(tokens // length, length, split)
-        return HeldOut({"tokens": inputs}, targets, np.zeros(targets.shape, int), ["all"])
+        documents = np.ones(targets.shape, int)
+        documents[0] = 0
+        return HeldOut({"tokens": inputs}, targets, documents, ["first example", "others"])
 
 
 def model(norm: str, layers: int = 2) -> nn.Module:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 from conftest import SHAPE, STEPS, latest
-from one_run import after, rows_of, train, train_runs, write_plan
+from corpora import flip
+from fake_studies import edit_json
+from one_run import after, rows_of, train_runs, write_plan
 
 from ablate import load
 from ablate.cli import status
@@ -21,62 +23,12 @@ from ablate.execution.worker import carry_out
 from ablate.planning.plan import Plan, plan_study
 from ablate.runs import files
 from ablate.runs import lock as leases
-from ablate.runs.files import read_json, write_atomic, write_json
+from ablate.runs.files import write_atomic
 from ablate.runs.folder import Run
 from ablate.runs.manifest import read_manifest, renew_manifest, study_folder
 from ablate.runs.study import load_study
 
 STUDY = "damaged"
-
-
-def flip(file: Path, at: int, bit: int = 0) -> None:
-    """Change one bit of a file."""
-    data = bytearray(file.read_bytes())
-    data[at] ^= 1 << bit
-    file.write_bytes(data)
-
-
-def edit(file: Path, change: Callable[[dict], object]) -> None:
-    """Change a JSON file by hand, as its layout was."""
-    content = json.loads(file.read_text())
-    change(content)
-    file.write_text(json.dumps(content, indent=1))
-
-
-@pytest.fixture(scope="module")
-def command(text) -> tuple[str, ...]:
-    one = ["norm=bn", "seeds=1", f"study={STUDY}", "eval.lengths=[8]"]
-    return (*SHAPE, *STEPS, "data=text", f"data.path={text}", *one)
-
-
-@pytest.fixture(scope="module")
-def whole(command, tmp_path_factory) -> Path:
-    """The results of a study of one run with batch statistics, tested at another length."""
-    results = tmp_path_factory.mktemp("whole") / "results"
-    plan = plan_study((*command, f"results_dir={results}"))
-    write_plan(plan)
-    assert train(plan)[0] == "done"
-    return results
-
-
-@pytest.fixture
-def results(whole, tmp_path) -> Path:
-    return shutil.copytree(whole, tmp_path / "results")
-
-
-@pytest.fixture
-def planned(command, results):
-    """Plans the study's command again, as a new process would."""
-
-    def plan():
-        return plan_study((*command, f"results_dir={results}"))
-
-    return plan
-
-
-def only(results: Path) -> Run:
-    [run] = read_manifest(results, STUDY).runs
-    return Run(results, run.path)
 
 
 def truncate(file: Path, other: Path) -> None:
@@ -102,7 +54,7 @@ def huge(file: Path) -> None:
 
 HARM: dict[str, Callable[[Path, Path], object]] = {
     "truncated": truncate,
-    "a flipped bit": lambda file, other: flip(file, file.stat().st_size // 2),
+    "a flipped bit": lambda file, other: flip(file),
     "empty": replace_by(Path.touch),
     "that of another run": lambda file, other: shutil.copyfile(other, file),
     "nested 30,000 deep": replace_by(lambda file: file.write_bytes(b"[" * 30_000)),
@@ -147,6 +99,12 @@ def interrupted(several, tmp_path_factory) -> Path:
     return results
 
 
+@pytest.fixture
+def results(ended, tmp_path) -> Path:
+    """A copy of the study whose runs have ended."""
+    return shutil.copytree(ended, tmp_path / "results")
+
+
 def harm_each(results: Path, name: str) -> dict[str, Run]:
     """Harm the file of this name in each run of a study, in another way in each."""
     runs = [Run(results, run.path) for run in read_manifest(results, STUDY).runs]
@@ -174,9 +132,8 @@ ENDED = ["result.json", "config.yaml", "provenance.json", "metrics.jsonl", "eval
 
 @pytest.mark.parametrize("name", ENDED)
 def test_each_harm_to_a_file_of_an_ended_run_is_named_and_mended_by_the_same_command(
-    name, ended, several, tmp_path, capfd
+    name, ended, results, several, capfd
 ):
-    results = shutil.copytree(ended, tmp_path / "results")
     runs = harm_each(results, name)
     # Weights are read where they are tested at further lengths.
     further = ["eval.lengths=[8,24]"] if name == "weights.safetensors" else []
@@ -226,29 +183,29 @@ def test_each_harm_to_a_file_of_an_interrupted_run_is_mended_or_refused_in_a_lin
 REFUSED = {"lock": {"a directory", "a link to a device", "a pipe"}, "lease.json": {"a directory"}}
 
 
-def with_a_file_of_another(results: Path, copy: Path, name: str) -> Run:
-    """The first run of a copy of a study, with the file of this name that its second run has."""
-    first, second = [Run(copy, run.path) for run in read_manifest(shutil.copytree(results, copy), STUDY).runs[:2]]
-    shutil.copyfile(second.folder / name, first.folder / name)
-    return first
+def with_a_file_of_another(results: Path, name: str) -> Run:
+    """The first run of a study, with the file of this name that its second run has."""
+    runs = [Run(results, run.path) for run in read_manifest(results, STUDY).runs]
+    shutil.copyfile(runs[1].folder / name, runs[0].folder / name)
+    return runs[0]
 
 
 @pytest.mark.parametrize("name", ["result.json", "config.yaml", "provenance.json", "metrics.jsonl"])
-def test_a_run_with_a_file_of_another_is_in_no_table_and_named_by_every_reader(name, ended, tmp_path, capsys):
-    run = with_a_file_of_another(ended, tmp_path / "results", name)
-    study = load_study(tmp_path / "results", STUDY)
+def test_a_run_with_a_file_of_another_is_in_no_table_and_named_by_every_reader(name, results, capsys):
+    run = with_a_file_of_another(results, name)
+    study = load_study(results, STUDY)
     assert study.runs["status"].tolist() == ["missing"] + ["done"] * (len(HARM) - 1)
     assert study.runs["test/loss"].isna().tolist() == [True] + [False] * (len(HARM) - 1)
     assert [str(run.folder / name) in note for note in study.notes] == [True]
-    assert status.main([STUDY, "--results-dir", str(tmp_path / "results")]) == 0
+    assert status.main([STUDY, "--results-dir", str(results)]) == 0
     assert f"{run.folder / name} is " in capsys.readouterr().out
     with pytest.raises(Corrupt, match=name):
         load(run.folder)
 
 
-def test_another_run_s_tests_at_lengths_are_in_no_table(ended, tmp_path):
-    run = with_a_file_of_another(ended, tmp_path / "results", "evaluation.json")
-    study = load_study(tmp_path / "results", STUDY)
+def test_another_run_s_tests_at_lengths_are_in_no_table(results):
+    run = with_a_file_of_another(results, "evaluation.json")
+    study = load_study(results, STUDY)
     assert set(study.runs["status"]) == {"done"}
     assert study.runs["test/loss@8"].isna().tolist() == [True] + [False] * (len(HARM) - 1)
     assert [f"{run.evaluation_file} is of another run, s1-" in note for note in study.notes] == [True]
@@ -257,52 +214,42 @@ def test_another_run_s_tests_at_lengths_are_in_no_table(ended, tmp_path):
 
 
 def test_another_run_s_steps_are_in_no_curve_of_a_run_that_has_not_ended(interrupted, tmp_path):
-    run = with_a_file_of_another(interrupted, tmp_path / "results", "metrics.jsonl")
-    study = load_study(tmp_path / "results", STUDY)
+    results = shutil.copytree(interrupted, tmp_path / "results")
+    run = with_a_file_of_another(results, "metrics.jsonl")
+    study = load_study(results, STUDY)
     assert set(study.curves["seed"]) == {*range(1, len(HARM))}
     assert [f"{run.metrics_file} is of another run, s1-" in note for note in study.notes] == [True]
 
 
-def test_weights_of_another_run_are_not_loaded_though_no_checksum_is_listed(ended, tmp_path):
-    run = with_a_file_of_another(ended, tmp_path / "results", "weights.safetensors")
-    edit_result(run, lambda result: result.pop("files"))
+def test_weights_of_another_run_are_not_loaded_though_no_checksum_is_listed(results):
+    run = with_a_file_of_another(results, "weights.safetensors")
+    edit_json(run.result_file, lambda result: result.pop("files"))
     with pytest.raises(Corrupt, match=r"weights\.safetensors is of another run, s1-"):
         load(run.folder).weights()
-
-
-def edit_result(run: Run, change: Callable[[dict], object]) -> None:
-    """Change a result as the version of ablate that wrote it would have written it."""
-    content = read_json(run.result_file)
-    change(content)
-    write_json(run.result_file, content)
 
 
 KEYED = ["provenance.json", "result.json", "evaluation.json"]
 
 
-def test_files_of_a_run_from_before_keys_were_written_are_read(ended, tmp_path):
-    copy = shutil.copytree(ended, tmp_path / "results")
-    run = Run(copy, read_manifest(copy, STUDY).runs[0].path)
-    final, evaluation, rows = run.result().final, run.evaluation(), run.metrics()
-    edit_result(run, lambda result: result.pop("files"))
+def test_files_of_a_run_from_before_keys_were_written_are_read(results):
+    run = Run(results, read_manifest(results, STUDY).runs[0].path)
+    final = run.result().final
+    evaluation = run.evaluation()
+    rows = run.metrics()
+    edit_json(run.result_file, lambda result: result.pop("files"))
     for name in KEYED:
-        content = read_json(run.folder / name)
-        assert content.pop("key") == run.key
-        write_json(run.folder / name, content)
+        edit_json(run.folder / name, lambda content: content.pop("key"))
     log = run.metrics_file.read_text()
     assert log.startswith(f'{{"key": "{run.key}", "step": 0, ')
     run.metrics_file.write_text(log.replace(f'"key": "{run.key}", ', ""))
     assert (run.result().final, run.evaluation(), run.metrics()) == (final, evaluation, rows)
-    assert not load_study(copy, STUDY).notes
+    assert not load_study(results, STUDY).notes
 
 
 @pytest.mark.parametrize("name", KEYED[1:])
-def test_a_file_without_a_key_is_of_no_run_whose_provenance_has_one(name, ended, tmp_path):
-    copy = shutil.copytree(ended, tmp_path / "results")
-    run = Run(copy, read_manifest(copy, STUDY).runs[0].path)
-    content = read_json(run.folder / name)
-    del content["key"]
-    write_json(run.folder / name, content)
+def test_a_file_without_a_key_is_of_no_run_whose_provenance_has_one(name, results):
+    run = Run(results, read_manifest(results, STUDY).runs[0].path)
+    edit_json(run.folder / name, lambda content: content.pop("key"))
     with pytest.raises(Corrupt, match=f"{name} has no key, so it is not of this run"):
         run.result()
         run.evaluation()
@@ -333,30 +280,33 @@ def failing_for(name: str) -> Callable[..., bytes]:
     return read
 
 
-def test_a_result_that_cannot_be_read_now_is_not_set_aside(results, planned, command, monkeypatch, capsys):
-    further = plan_study(latest(*command, f"results_dir={results}", "eval.lengths=[8,24]"))
+def test_a_result_that_cannot_be_read_now_is_not_set_aside(results, several, monkeypatch, capsys):
+    further = several(results, "eval.lengths=[8,24]")
     with monkeypatch.context() as failing:
         failing.setattr(files, "read_regular", failing_for("result.json"))
-        assert train(further)[0] == "failed"
+        assert set(train_runs(further)) == {"failed"}
     assert "result.json cannot be read (Input/output error)" in capsys.readouterr().err
-    assert not list(only(results).folder.glob("*.corrupt")) and not planned().todo
+    assert not list(results.glob("runs/*/*/*.corrupt")) and not several(results).todo
 
 
-def test_a_manifest_that_cannot_be_read_now_is_not_replaced(results, planned, monkeypatch):
-    file, plan = study_folder(results, STUDY) / "manifest.json", planned()
+def test_a_manifest_that_cannot_be_read_now_is_not_replaced(results, several, monkeypatch):
+    file = study_folder(results, STUDY) / "manifest.json"
     before = file.read_bytes()
+    plan = several(results)
     monkeypatch.setattr(files, "read_regular", failing_for("manifest.json"))
     with pytest.raises(Unreadable, match=r"manifest\.json cannot be read"):
         renew_manifest(results, plan.manifest)
     assert file.read_bytes() == before
 
 
-def test_an_edited_manifest_is_named_and_written_anew(results, planned, capsys):
+def test_an_edited_manifest_is_named_and_written_anew(results, several, capsys):
     file = study_folder(results, STUDY) / "manifest.json"
-    edit(file, lambda manifest: manifest.update({"looks": []}) or manifest["cells"][0].update({"notes": ["another"]}))
+    content = json.loads(file.read_text())
+    content["cells"][0]["notes"] = ["another"]
+    file.write_text(json.dumps(content))
     assert status.main([STUDY, "--results-dir", str(results)]) == 2
     assert "manifest.json is damaged" in capsys.readouterr().err
-    again = planned()
+    again = several(results)
     assert any("manifest.json is damaged" in note for note in again.notes)
     write_plan(again)
     assert read_manifest(results, STUDY).cells[0].notes != ["another"]

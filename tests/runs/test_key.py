@@ -84,7 +84,7 @@ def altered(config: Config, section: str, name: str, value: Any) -> Config:
     return typed(found)
 
 
-def test_every_setting_of_the_frame_changes_the_key_or_says_why_not(config: Config) -> None:
+def test_every_setting_of_the_frame_changes_the_key_or_says_why_not(config):
     for section, name in settings():
         value = getattr(getattr(config, section) if section else config, name)
         another = "ablate.training.optim.optimizer_step" if name == "_target_" else other(value)
@@ -95,7 +95,7 @@ def test_every_setting_of_the_frame_changes_the_key_or_says_why_not(config: Conf
 
 
 @pytest.mark.parametrize("group", (*VARIED, "data", "model", "optim"))
-def test_every_setting_of_every_variant_changes_the_key(group: str, config: Config) -> None:
+def test_every_setting_of_every_variant_changes_the_key(group, config):
     plain = config.as_json()
     for variant, file in groups()[group].items():
         node = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -106,7 +106,7 @@ def test_every_setting_of_every_variant_changes_the_key(group: str, config: Conf
             assert same == (f"{group}.{name}" in NO_PART), f"{group}={variant}: {name}"
 
 
-def test_seeds_data_versions_and_code_change_the_key(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seeds_data_versions_and_code_change_the_key(config, monkeypatch):
     plain = run_key(config, 0, "f")
     assert plain.startswith("s0-") and run_key(config, 12, "f").startswith("s12-")
     assert len({plain[3:], run_key(config, 1, "f")[3:], run_key(config, 0, "g")[3:]}) == 3
@@ -118,13 +118,13 @@ def test_seeds_data_versions_and_code_change_the_key(config: Config, monkeypatch
     assert run_key(config, 0, "f") != plain
 
 
-def test_a_class_that_moved_is_the_same_part(config: Config) -> None:
+def test_a_class_that_moved_is_the_same_part(config):
     moved = altered(config, "norm", "_target_", config.norm["_target_"].replace("ablate.model.norm", "ablate.moved"))
     assert cell_id("x", moved, "f") == cell_id("x", config, "f") != cell_id("y", config, "f")
 
 
 @pytest.mark.parametrize("half", ["init", "data"])
-def test_a_half_that_is_fixed_at_the_runs_own_seed_is_the_same_run(half: str, config: dict[str, Any]) -> None:
+def test_a_half_that_is_fixed_at_the_runs_own_seed_is_the_same_run(half, config):
     fixed = altered(config, "seed", half, 3)
     assert run_key(fixed, 3, "f") == run_key(config, 3, "f") and run_key(fixed, 4, "f") != run_key(config, 4, "f")
     assert run_key(fixed, 4, "f") != run_key(altered(config, "seed", half, 5), 4, "f")
@@ -135,7 +135,7 @@ def counts(config: Config, section: str, name: str) -> bool:
     return run_key(altered(config, section, name, 9), 0, "f") != run_key(config, 0, "f")
 
 
-def test_what_another_setting_leaves_without_effect_does_not_count(config: Config) -> None:
+def test_what_another_setting_leaves_without_effect_does_not_count(config):
     node = yaml.safe_load(groups()["schedule"]["constant"].read_text(encoding="utf-8"))
     constant = config.with_value("schedule", node)
     assert counts(constant, "optim", "lr") and not counts(constant, "optim", "min_lr_ratio")
@@ -159,26 +159,27 @@ HASHED = {
 
 
 @pytest.mark.parametrize("words", HASHED)
-def test_the_settings_of_a_cell_hash_as_in_all_runs_so_far(words: str, text: Path) -> None:
+def test_the_settings_of_a_cell_hash_as_in_all_runs_so_far(words, text):
     overrides = [*words.split(), *SHAPE, *STEPS, "data=text", f"data.path={text}", "results_dir=results"]
     [row] = check_study(overrides, None).cells.rows
-    name, digest = cell_id(row.name, row.config, "f"), identity.provenance(row.config, 0, "f").numbers
+    name = cell_id(row.name, row.config, "f")
+    digest = identity.provenance(row.config, 0, "f").numbers
     assert (name, digest[:16]) == HASHED[words]
 
 
-def test_runs_of_a_study_that_shares_none_have_its_name_in_their_key(config: Config) -> None:
+def test_runs_of_a_study_that_shares_none_have_its_name_in_their_key(config):
     one, two = (dataclasses.replace(config, reuse="none", study=study) for study in ("one", "two"))
     assert len({run_key(given, 0, "f") for given in (config, one, two)}) == 3
 
 
-def test_a_tracking_service_of_the_user_makes_no_run_user_code(small: list[str]) -> None:
+def test_a_tracking_service_of_the_user_makes_no_run_user_code(small):
     """Runs of user code have private processes, and no CUDA graphs."""
     config = check_study(tuple(small), None).cells.rows[0].config
     tracked = config.with_value("track", [{"_target_": "my_tracking.MLflow"}])
     assert is_foreign(tracked) and not is_foreign(numbers(tracked))
 
 
-def test_settings_that_are_gone_count_as_all_runs_had_them(config: Config) -> None:
+def test_settings_that_are_gone_count_as_all_runs_had_them(config):
     node = yaml.safe_load(groups()["ffn"]["moe"].read_text(encoding="utf-8"))
     found = numbers(config.with_value("ffn", node))
     assert found["model"]["head_bias"] is False

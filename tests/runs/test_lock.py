@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -216,25 +217,18 @@ def test_a_fork_that_outlives_a_run_does_not_keep_its_lock(run):
 def test_of_several_claimants_without_common_locks_one_stays(run, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", lambda *_: None)
     elsewhere(run, age=100)
-    claimants = [Lease(run.lease_file, "cpu") for _ in range(6)]
-    ready = threading.Barrier(len(claimants))
-    failed = []
+    leases_of = [Lease(run.lease_file, "cpu") for _ in range(6)]
+    ready = threading.Barrier(len(leases_of))
 
-    def claim(lease: Lease) -> None:
+    def claim(lease):
         ready.wait()
-        try:
-            with open(run.folder / "lock", "w") as file:
-                lease.acquire(file, never)
-        except OSError as error:
-            failed.append(error)
+        with open(run.folder / "lock", "w") as file:
+            lease.acquire(file, never)
 
-    threads = [threading.Thread(target=claim, args=(lease,)) for lease in claimants]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed and sum(lease.is_held() for lease in claimants) == 1
-    for lease in claimants:
+    with ThreadPoolExecutor(len(leases_of)) as threads:
+        list(threads.map(claim, leases_of))  # raises what one of them raised
+    assert sum(lease.is_held() for lease in leases_of) == 1
+    for lease in leases_of:
         lease.release()
     assert not run.lease_file.exists()
 

@@ -28,44 +28,44 @@ LINES = {
 
 
 @pytest.mark.parametrize("kind", LINES)
-def test_a_line(kind: str) -> None:
+def test_a_line(kind):
     line, row = LINES[kind]
     assert read_log(f"words\n{line}\n").rows == [row]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
-def test_encodings(encoding: str) -> None:
+def test_encodings(encoding):
     assert read_log(text_of(f"{NANOGPT}\r\n".encode(encoding))).rows == [NANOGPT_ROW]
 
 
-def test_of_several_ranks_the_first_counts() -> None:
+def test_of_several_ranks_the_first_counts():
     log = read_log("[rank0]: step 5: val loss 2.0\n[rank1]: step 5: val loss 9.0\n1: step 5: val loss 8\n")
     assert log.rows == [{"step": 5, "val/loss": 2.0}]
 
 
-def test_settings_of_a_run_that_was_resumed() -> None:
+def test_settings_of_a_run_that_was_resumed():
     log = read_log(f"Overriding: norm = ln\n{NANOGPT}\nOverriding: init_from = resume\nstep 60: val loss 2.0\n")
     assert log.settings == {"norm": "ln", "init_from": "resume"} and [row["step"] for row in log.rows] == [50, 60]
 
 
-def test_results_at_the_end_belong_to_the_last_step_or_stand_alone() -> None:
+def test_results_at_the_end_belong_to_the_last_step_or_stand_alone():
     progress = "\rstep 00952 (99.9%) | loss: 2.90\rstep 00953 (100.0%) | loss: 2.89\n"
     results = "---\nval_bpb:          0.997900\nnum_steps:        953\n"
     assert read_log(progress + results).rows[-1] == {"step": 953, "loss": 2.89, "val_bpb": 0.9979}
     assert read_log(results).rows == [{"val_bpb": 0.9979}]
 
 
-def test_source_code_above_the_lines_is_not_read() -> None:
+def test_source_code_above_the_lines_is_not_read():
     code = "val_loss_every = 125\ntarget_loss = 3.28\nprint(f'step:{step} val_loss:{loss}')\n"
     assert read_log(f"{code}step:10/10 val_loss:3.30\n").rows == [{"step": 10, "val_loss": 3.3}]
 
 
 @pytest.mark.parametrize(("text", "crashed"), [(f"{CRASH}:\n{NANOGPT}\n", False), (f"{NANOGPT}\n{CRASH}:\n", True)])
-def test_a_run_that_logs_no_step_after_an_exception_crashed(text: str, crashed: bool) -> None:
+def test_a_run_that_logs_no_step_after_an_exception_crashed(text, crashed):
     assert read_log(text).crashed == crashed
 
 
-def test_a_last_line_without_an_end_is_unfinished() -> None:
+def test_a_last_line_without_an_end_is_unfinished():
     log = read_log(f"{NANOGPT}\nstep 60: val loss 1")
     assert log.rows == [NANOGPT_ROW] and log.unfinished and not read_log(f"{NANOGPT}\n").unfinished
 
@@ -73,5 +73,5 @@ def test_a_last_line_without_an_end_is_unfinished() -> None:
 @pytest.mark.parametrize(
     ("metric", "lower"), [("val/loss@128", True), ("val_bpb", True), ("eval_accuracy", False), ("score", None)]
 )
-def test_the_direction_of_a_metric_by_its_name(metric: str, lower: bool | None) -> None:
+def test_the_direction_of_a_metric_by_its_name(metric, lower):
     assert lower_is_better(metric) is lower

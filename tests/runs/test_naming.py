@@ -1,8 +1,6 @@
 """Names that papers use: one for every built-in variant, key and metric, no two alike, and patterns read as text."""
 
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import pytest
 from fake_studies import a_manifest
@@ -19,7 +17,7 @@ NAMES = names_in()
 LM = TaskFacts(token="byte", metrics={"loss": "min", "accuracy": "max"})
 
 
-def test_every_variant_key_and_metric_has_a_name() -> None:
+def test_every_variant_key_and_metric_has_a_name():
     files = {f"{group}={name}": file for group, found in groups().items() for name, file in found.items()}
     settings = {
         f"{variant.partition('=')[0]}.{key}"
@@ -41,7 +39,7 @@ def test_every_variant_key_and_metric_has_a_name() -> None:
     )
 
 
-def test_no_name_stands_for_two_things() -> None:
+def test_no_name_stands_for_two_things():
     """Variants that stand alone, side by side in a cell's label; the other variants of a group; the keys."""
     alone = [name for key, name in NAMES.items() if "=" in key and key.partition("=")[0] in VARIED]
     others = [f"{key.partition('=')[0]} {name}" for key, name in NAMES.items() if "=" in key]
@@ -64,7 +62,7 @@ def test_no_name_stands_for_two_things() -> None:
         ("mine.alpha", 3, "3", "mine.alpha 3"),
     ],
 )
-def test_levels_are_read_as_papers_write_them(factor: str, level: Any, shown: str, alone: str | None) -> None:
+def test_levels_are_read_as_papers_write_them(factor, level, shown, alone):
     manifest = a_manifest(factors={factor: [level, "other"]}, names={"norm=yours": "YourNorm"})
     assert naming.assigned(manifest, factor, "x") == f"{factor}=x"
     manifest = a_manifest(factors=manifest.factors, shown=naming.paper_labels(manifest))
@@ -83,14 +81,14 @@ def test_levels_are_read_as_papers_write_them(factor: str, level: Any, shown: st
         ("test/chrf", "chrF", "chrF"),
     ],
 )
-def test_metrics_are_words_with_a_unit_and_may_be_renamed(metric: str, shown: str, words: str) -> None:
+def test_metrics_are_words_with_a_unit_and_may_be_renamed(metric, shown, words):
     manifest = a_manifest(tasks={"f": LM}, shown={"test/chrf": "chrF", "norm": "norm"})
     assert (naming.metric_name(manifest, metric), naming.metric_words(manifest, metric)) == (shown, words)
     keys = a_manifest(tasks={"f": LM})
     assert naming.metric_name(keys, "test/loss") == "test/loss, nats per byte"
 
 
-def test_names_of_the_user_s_folder_are_those_of_its_yamls(tmp_path: Path) -> None:
+def test_names_of_the_user_s_folder_are_those_of_its_yamls(tmp_path):
     (tmp_path / "norm").mkdir()
     (tmp_path / "norm" / "max.yaml").write_text("# MaxNorm: x / max|x|.\n# name: MaxNorm\n_target_: a.MaxNorm\n")
     (tmp_path / "names.yaml").write_text("norm.floor: floor\n")

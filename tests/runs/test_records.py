@@ -3,7 +3,6 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import ROOT
@@ -24,7 +23,7 @@ def results(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_is_read_is_written_as_it_was(results: Path) -> None:
+def test_what_is_read_is_written_as_it_was(results):
     file = study_folder(results, "fabricated") / "manifest.json"
     write_manifest(results, read_manifest(results, "fabricated"))
     once = file.read_bytes()
@@ -35,14 +34,14 @@ def test_what_is_read_is_written_as_it_was(results: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [folder.parent.name for folder in COMMITTED])
-def test_the_manifest_of_a_committed_study_is_read(name: str) -> None:
+def test_the_manifest_of_a_committed_study_is_read(name):
     manifest = manifest_in(ROOT / "experiments" / "results" / name / "manifest.json")
     assert manifest.runs and newer(manifest) == []
     assert all(cell.config and cell.user_code is None for cell in manifest.cells)
 
 
-def test_entries_of_a_newer_version_are_named_in_one_line_and_kept(results: Path) -> None:
-    def later(manifest: dict[str, Any]) -> None:
+def test_entries_of_a_newer_version_are_named_in_one_line_and_kept(results):
+    def later(manifest):
         manifest["colour"] = "red"
         manifest["cells"][0]["weight"] = {"a": 1}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from reference_config import CONFIG
-from ways_to_change_code import WAYS, Way, native_module, try_all
+from ways_to_change_code import WAYS, native_module, try_all
 
 from ablate.config.schema import Config, typed
 from ablate.runs import user_files
@@ -30,7 +30,7 @@ def results() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
-def test_a_change_of_user_code_is_another_key_or_is_listed_as_not_seen(way: Way, results: dict[str, Any]) -> None:
+def test_a_change_of_user_code_is_another_key_or_is_listed_as_not_seen(way, results):
     if "{native}" in way.file and not native_module():
         pytest.skip("this Python has no native modules in files")
     before, after = results[way.name]["values"]
@@ -63,11 +63,11 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_hidden_files_bytecode_and_results_in_a_package_do_not_count(mine: Path) -> None:
+def test_hidden_files_bytecode_and_results_in_a_package_do_not_count(mine):
     assert sorted(package_files(["mine.norms"])) == ["mine/__init__.py", "mine/data/table.json", "mine/norms.py"]
 
 
-def test_a_package_counts_where_it_stands(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_counts_where_it_stands(mine, monkeypatch):
     first = user_files.digests_of(package_files(["mine"]))
     (mine / "other").mkdir()
     (mine / "mine").rename(mine / "other" / "mine")
@@ -89,7 +89,7 @@ def test_a_package_counts_where_it_stands(mine: Path, monkeypatch: pytest.Monkey
         ("getattr(import_module('ablate.model.norm'), x)", {"ablate.model.norm"}),
     ],
 )
-def test_the_names_that_a_source_may_import(source: str, names: set[str]) -> None:
+def test_the_names_that_a_source_may_import(source, names):
     found = imports_in(source.encode())
     assert {name for name in found if name in names or name.startswith("ablate")} == names
 
@@ -112,7 +112,7 @@ def user_code(**parts: Any) -> UserCode:
         ("ablate.model", "ablate.model.ffn.MoE", "ablate.data.dates.Dates"),
     ],
 )
-def test_what_user_code_imports_of_ablate_counts(name: str, needed: str, not_needed: str) -> None:
+def test_what_user_code_imports_of_ablate_counts(name, needed, not_needed):
     definitions = code_of(foreign(), user_code(ablate=[name])).definitions
     assert needed in definitions and not_needed not in definitions
     assert needed not in code_of(foreign(), user_code()).definitions
@@ -122,16 +122,16 @@ def test_what_user_code_imports_of_ablate_counts(name: str, needed: str, not_nee
     "other",
     [{"packages": {"a": "1"}}, {"modules": {"a": "1"}}, {"versions": {"a": "1"}}, {"ablate": ["ablate.model.norm"]}],
 )
-def test_every_part_of_user_code_is_in_the_key(other: dict[str, Any]) -> None:
+def test_every_part_of_user_code_is_in_the_key(other):
     assert run_key(foreign(), 0, "f", user_code(**other)) != run_key(foreign(), 0, "f", user_code())
 
 
-def test_two_classes_of_one_bare_name_are_two() -> None:
+def test_two_classes_of_one_bare_name_are_two():
     one, two = (run_key(foreign(target), 0, "f", user_code()) for target in ("mine.one.Half", "mine.two.Half"))
     assert one != two
 
 
-def test_a_module_that_training_alone_imports_is_refused_by_name(mine: Path) -> None:
+def test_a_module_that_training_alone_imports_is_refused_by_name(mine):
     planned = record_user_code(["mine"])
     before = user_files.local_modules()
     __import__("mine.norms")
@@ -146,7 +146,7 @@ def test_a_module_that_training_alone_imports_is_refused_by_name(mine: Path) -> 
 
 
 @pytest.mark.parametrize(("file", "text"), [("mine/norms.py", "X = 2"), ("mine/new.py", ""), ("mine/norms.py", None)])
-def test_a_package_that_changed_since_the_plan_is_refused(file: str, text: str | None, mine: Path) -> None:
+def test_a_package_that_changed_since_the_plan_is_refused(file, text, mine):
     planned = record_user_code(["mine"])
     refuse_changed(planned, ["mine"])
     (mine / file).write_text(text) if text is not None else (mine / file).unlink()
@@ -154,7 +154,7 @@ def test_a_package_that_changed_since_the_plan_is_refused(file: str, text: str |
         refuse_changed(planned, ["mine"])
 
 
-def test_a_helper_that_changed_since_the_plan_is_refused(mine: Path) -> None:
+def test_a_helper_that_changed_since_the_plan_is_refused(mine):
     before = user_files.local_modules()
     __import__("beside_mine")
     planned = record_user_code(["mine"])

@@ -65,30 +65,31 @@ def steps(folder, config, **settings):
     ],
     ids=str,
 )
-def test_steps_by_graphs_have_the_numbers_of_the_loop(words, recorded, plan, graphs, tmp_path):
+def test_steps_by_graphs_have_the_numbers_of_the_loop(words, recorded, config_of, graphs, tmp_path):
     """With dropout, weight averaging, terms, running statistics, two passes a step: the same bits."""
-    config = plan(*words, "model.dropout=0.1", "train.average=ema", "seeds=1").manifest.cells[0].config
-    (losses, weights), (expected, own) = steps(tmp_path / "a", config), steps(tmp_path / "b", config, capture=False)
+    config = config_of(*words, "model.dropout=0.1", "train.average=ema")
+    losses, weights = steps(tmp_path / "a", config)
+    expected, own = steps(tmp_path / "b", config, capture=False)
     assert losses == expected and all(map(torch.equal, weights, own))
     assert graphs == recorded
 
 
 @pytest.mark.parametrize(("settings", "recorded"), [({"parts": 2}, 0), ({"capture": True}, 1)], ids=str)
-def test_auto_leaves_large_steps_and_parts_alone(settings, recorded, plan, graphs, monkeypatch, tmp_path):
+def test_auto_leaves_large_steps_and_parts_alone(settings, recorded, config_of, graphs, monkeypatch, tmp_path):
     monkeypatch.setattr(capture, "WORTH", 1.0)
-    config = plan("seeds=1").manifest.cells[0].config
+    config = config_of()
     steps(tmp_path / "a", config)
     assert not graphs
     steps(tmp_path / "b", config, **settings)
     assert len(graphs) == recorded
 
 
-def test_a_pass_that_waits_for_the_gpu_is_told_and_not_captured(plan, graphs, monkeypatch, tmp_path, capsys):
+def test_a_pass_that_waits_for_the_gpu_is_told_and_not_captured(config_of, graphs, monkeypatch, tmp_path, capsys):
     def waiting(compute):
         compute()
         raise RuntimeError("called a synchronizing CUDA operation")
 
-    config = plan("norm=bn", "seeds=1").manifest.cells[0].config
+    config = config_of("norm=bn")
     expected = steps(tmp_path / "a", config, capture=False)
     monkeypatch.setattr(capture, "never_waiting", waiting)
     found = steps(tmp_path / "b", config)
@@ -99,9 +100,9 @@ def test_a_pass_that_waits_for_the_gpu_is_told_and_not_captured(plan, graphs, mo
     )
 
 
-def test_draws_of_ones_own_components_are_not_captured(plan, graphs, monkeypatch, tmp_path, capsys):
+def test_draws_of_ones_own_components_are_not_captured(config_of, graphs, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr("ablate.training.trainer.is_foreign", lambda config: True)
-    config = plan("seeds=1").manifest.cells[0].config
+    config = config_of()
     steps(tmp_path / "a", config)
     assert not graphs and capsys.readouterr().err == ""
     steps(tmp_path / "b", config, capture=True)
@@ -114,14 +115,14 @@ def test_the_time_of_a_plan_is_that_of_captured_steps(plan, graphs, monkeypatch,
     assert graphs == [1 + measured.STEPS], "the first is left out"
 
 
-def test_graphs_are_freed_with_their_run(plan, graphs, monkeypatch, tmp_path):
+def test_graphs_are_freed_with_their_run(config_of, graphs, monkeypatch, tmp_path):
     """Without garbage collection, which does not know of the GPU's memory that the next run of the process needs."""
 
     def capture_pass(model, compute):  # keeps nothing, as a graph of CUDA
         return compute(), [p.grad for p in model.parameters()], lambda: None
 
     monkeypatch.setattr(capture, "capture_pass", capture_pass)
-    config = plan("seeds=1").manifest.cells[0].config
+    config = config_of()
     gc.disable()
     try:
         trainer = Trainer(Run(tmp_path, "a/b"), config, 0)

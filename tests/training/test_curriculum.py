@@ -16,7 +16,9 @@ from ablate.planning.plan import plan_study
 from ablate.runs.folder import Run
 from ablate.runs.study import load_study
 
-ROWS, LONG = 4, 16  # of the small study: rows of a batch, and data.context
+# of the small study: rows of a batch, and data.context
+ROWS = 4
+LONG = 16
 LENGTHS = [4, 4, 8, 8, 16, 16]  # of its six steps, from `start` 4 doubling each second
 
 
@@ -34,9 +36,9 @@ def planned(own: list[str], tmp_path: Path, *words: str) -> Any:
     return plan_study(tuple(latest(*own, *words)), str(tmp_path / "conf"))
 
 
-def test_tokens_are_those_that_were_seen_also_when_continued(own: list[str], tmp_path: Path, untried: None) -> None:
-    plan = planned(own, tmp_path, "data=text,growing", "seeds=1", "study=grown", "train.checkpoint_seconds=0",
-                   "train.log_every=1")  # fmt: skip
+def test_tokens_are_those_that_were_seen_also_when_continued(own, tmp_path, untried):
+    words = ("data=text,growing", "seeds=1", "study=grown", "train.checkpoint_seconds=0", "train.log_every=1")
+    plan = planned(own, tmp_path, *words)
     write_plan(plan)
     train_runs(plan)
     study = load_study(tmp_path / "results", "grown")
@@ -45,17 +47,17 @@ def test_tokens_are_those_that_were_seen_also_when_continued(own: list[str], tmp
     assert (text.tokens_per_step, growing.tokens_per_step) == (ROWS * LONG, pytest.approx(ROWS * sum(LENGTHS) / 6))
     ends = study.curves.groupby("cell")["tokens"].max()
     assert ends[text.id] == 6 * ROWS * LONG and ends[growing.id] == ROWS * sum(LENGTHS)
-    order = next(order for order in plan.orders() if order.cell.id == growing.id and order.seed == 0)
+    [order] = [order for order in plan.orders() if order.cell.id == growing.id]
     run = Run(plan.results, order.path)
-    whole, result = rows_of(run), run.result()
-    assert {row["step"]: row["tokens"] for row in whole} == {n: ROWS * sum(LENGTHS[:n]) for n in range(7)}
-    assert result.tokens == ROWS * sum(LENGTHS)
+    rows = rows_of(run)
+    assert {row["step"]: row["tokens"] for row in rows} == {n: ROWS * sum(LENGTHS[:n]) for n in range(7)}
+    assert run.result().tokens == ROWS * sum(LENGTHS)
     shutil.rmtree(run.folder)
     assert [train_run(order, after(stops)) for stops in (3, 99)] == ["interrupted", "done"]
-    assert rows_of(run) == whole and run.result().tokens == result.tokens
+    assert rows_of(run) == rows and run.result().tokens == ROWS * sum(LENGTHS)
 
 
-def test_equal_flops_are_counted_over_the_batches(own: list[str], tmp_path: Path, untried: None) -> None:
+def test_equal_flops_are_counted_over_the_batches(own, tmp_path, untried):
     words = ("data=text,growing", "match=flops_total", "train.steps=20")
     text, growing = planned(own, tmp_path, *words).manifest.cells
     assert text.flops_per_token == growing.flops_per_token

@@ -1,12 +1,12 @@
 """Which GPUs a process may use, what they are asked, and who gets which: with GPUs that are made up."""
 
 import contextlib
+import dataclasses
 import os
 import platform
 import resource
 import subprocess
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -52,7 +52,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
         (0, "-1", []),
     ],
 )
-def test_workers_are_on_gpus_that_there_are(count, listed, expected, machine) -> None:
+def test_workers_are_on_gpus_that_there_are(count, listed, expected, machine):
     machine(count, listed)
     assert [worker["CUDA_VISIBLE_DEVICES"] for worker in environments("cuda", "auto")] == expected
     twice = [worker["CUDA_VISIBLE_DEVICES"] for worker in environments("cuda", 2 * count)]
@@ -61,40 +61,49 @@ def test_workers_are_on_gpus_that_there_are(count, listed, expected, machine) ->
 
 def workers_of_job(monkeypatch, plan, device: str, number: int, devices: int = 1) -> list[dict[str, str]]:
     """The environments in which a job of another launcher, with this number, trains its run."""
-    given: list[Any] = []
+    environments_of_run: list[dict[str, str]] = []
+
+    def run_in(workers, orders):
+        environments_of_run.extend(workers)
+        return [launcher.Answer(status="done")]
+
     monkeypatch.setattr(launcher, "device_of", lambda _: (device, "auto", devices))
-    answer = launcher.Answer(status="done")
-    monkeypatch.setattr(launcher, "run_in", lambda workers, _: given.extend(workers) or [answer])
+    monkeypatch.setattr(launcher, "run_in", run_in)
     assert launcher.run_alone(plan("seeds=1").orders()[0], number) == "done"
-    return given
+    return environments_of_run
 
 
-def test_a_run_on_several_devices_has_an_equal_share_of_them(machine, plan, monkeypatch) -> None:
-    def given(devices: int, parallel: str | int = "auto", device: str = "cuda") -> list[str | None]:
-        return [worker.get("CUDA_VISIBLE_DEVICES") for worker in environments(device, parallel, devices)]
-
+@pytest.mark.parametrize(
+    ("devices", "parallel", "expected"),
+    [(2, "auto", ["4,3", "2,1"]), (4, 2, ["4,3,2,1"] * 2), (8, "auto", []), (8, 1, [])],
+)
+def test_a_run_on_several_devices_has_an_equal_share_of_them(devices, parallel, expected, machine, monkeypatch):
     machine(5, "4,3,2,1,0")
-    assert given(2) == ["4,3", "2,1"] and given(4, 2) == ["4,3,2,1"] * 2 and given(8) == given(8, 1) == []
-    monkeypatch.setattr(hardware, "visible_devices", lambda device: ["0", "1", "2", "3", "4"])
-    assert given(2, device="cpu") == [None] * 2 and given(2, 3, "cpu") == [None] * 3 and given(8, 1, "cpu") == []
-    for number, own in ((1, "2,3"), (2, "0,1")):
-        assert workers_of_job(monkeypatch, plan, "cuda", number, 2) == [SINGLE_THREAD | {"CUDA_VISIBLE_DEVICES": own}]
-    for names in TASKS:  # the second of two tasks on this host, of four in all
-        with monkeypatch.context() as patch:
-            for name, value in zip(names, (3, 1, 4), strict=True):
-                patch.setenv(name, str(value))
-            assert task_of_job() == (3, 1, 4) and given(1) == ["0", "1", "2", "3", "4"]
-            assert given(4) == ["1"] and given(8) == ["2,3"] and given(2) == given(32) == []
-            for value in ("", "x", "0", "3"):  # as of another program, not of a job with a fourth task
-                patch.setenv(names[2], value)
-                assert task_of_job() == (0, 0, 1)
+    workers = environments("cuda", parallel, devices)
+    assert [worker["CUDA_VISIBLE_DEVICES"] for worker in workers] == expected
+    monkeypatch.setattr(hardware, "visible_devices", lambda device: ["4", "3", "2", "1", "0"])
+    assert len(environments("cpu", parallel, devices)) == len(expected)
+
+
+@pytest.mark.parametrize("names", TASKS, ids="-".join)
+def test_tasks_of_a_job_share_the_devices_of_their_host(names, machine, monkeypatch):
+    """The second of two tasks on this host, of four in all."""
+    machine(5)
+    for name, value in zip(names, (3, 1, 4), strict=True):
+        monkeypatch.setenv(name, str(value))
+    assert task_of_job() == (3, 1, 4)
+    for devices, expected in ((4, ["1"]), (8, ["2,3"]), (2, []), (32, [])):
+        assert [worker["CUDA_VISIBLE_DEVICES"] for worker in environments("cuda", "auto", devices)] == expected
+    for value in ("", "x", "0", "3"):  # as of another program, not of a job with a fourth task
+        monkeypatch.setenv(names[2], value)
+        assert task_of_job() == (0, 0, 1)
 
 
 @pytest.mark.parametrize(
     ("gpus", "cores", "gigabytes", "flops", "expected"),
     [(1, 16, 80, 1e10, 8), (2, 6, 80, 1e10, 3), (1, 16, 24, 1e10, 4), (1, 16, 80, 5e11, 1)],
 )
-def test_processes_with_small_steps_share_a_gpu(gpus, cores, gigabytes, flops, expected, machine, monkeypatch) -> None:
+def test_processes_with_small_steps_share_a_gpu(gpus, cores, gigabytes, flops, expected, machine, monkeypatch):
     """As many as cores and memory allow, 8 at most; a step of half a teraflop has the GPU for itself."""
     machine(gpus)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(cores))
@@ -105,7 +114,7 @@ def test_processes_with_small_steps_share_a_gpu(gpus, cores, gigabytes, flops, e
 
 
 @pytest.mark.parametrize(("local", "devices", "reserving"), [(0, 2, True), (1, 2, False), (1, 1, True)])
-def test_a_host_is_reserved_once_for_the_tasks_that_train_one_run(local, devices, reserving, plan, monkeypatch) -> None:
+def test_a_host_is_reserved_once_for_the_tasks_that_train_one_run(local, devices, reserving, plan, monkeypatch):
     """Otherwise the second task would wait for the first, which waits for it to begin."""
     reserved: list[bool] = []
     monkeypatch.setattr(
@@ -118,10 +127,23 @@ def test_a_host_is_reserved_once_for_the_tasks_that_train_one_run(local, devices
     assert reserved == [True] * reserving
 
 
-def test_jobs_of_other_launchers_take_turns_on_gpus(machine, plan, monkeypatch) -> None:
+def test_workers_are_those_that_the_most_demanding_configuration_needs(plan, monkeypatch):
+    first, second = plan("norm=ln,rms", "seeds=1").orders()
+    config = second.cell.planned_config.with_value("train.device", "cuda")
+    cell = dataclasses.replace(second.cell, config=config, flops_per_token=2 * first.cell.flops_per_token)
+    asked: list[tuple[str, str, int, float]] = []
+    monkeypatch.setattr(launcher, "environments", lambda *words: asked.append(words) or [{}])
+    monkeypatch.setattr(launcher, "run_in", lambda workers, orders: [launcher.Answer(status="done")] * len(orders))
+    launcher.run_orders([first, dataclasses.replace(second, cell=cell)])
+    assert asked == [("cuda", "auto", 1, cell.flops_per_step)] and cell.flops_per_step > first.cell.flops_per_step
+
+
+def test_jobs_of_other_launchers_take_turns_on_gpus(machine, plan, monkeypatch):
     machine(3)
-    given = [workers_of_job(monkeypatch, plan, "cuda", number) for number in range(5)]
-    assert given == [[SINGLE_THREAD | {"CUDA_VISIBLE_DEVICES": each}] for each in "01201"]
+    for devices, shares in ((1, ["0", "1", "2", "0"]), (2, ["0,1", "0,1"])):
+        for number, share in enumerate(shares):
+            [worker] = workers_of_job(monkeypatch, plan, "cuda", number, devices)
+            assert worker == SINGLE_THREAD | {"CUDA_VISIBLE_DEVICES": share}
     assert workers_of_job(monkeypatch, plan, "cpu", 3) == [SINGLE_THREAD]
     machine(0)
     assert workers_of_job(monkeypatch, plan, "cuda", 3) == []
@@ -132,13 +154,11 @@ def test_jobs_of_other_launchers_take_turns_on_gpus(machine, plan, monkeypatch) 
     [
         ({"nodes": 1, "tasks_per_node": 1, "gpus_per_node": None, "cpus_per_task": None}, "cuda", {"gpus_per_node": 4}),
         ({"nodes": 4, "tasks_per_node": 2, "gpus_per_node": None, "cpus_per_task": None}, "cpu", {"cpus_per_task": 1}),
-        ({"nodes": 1, "tasks_per_node": 1, "gpus_per_node": 8}, "cuda", {"gpus_per_node": 8}),
         ({"ray": {"init": {}, "remote": {}}}, "cuda", {"ray": {"init": {}, "remote": {"num_gpus": 4}}}),
-        ({"ray": {"remote": {"num_cpus": 6}}}, "cpu", {"ray": {"remote": {"num_cpus": 6}}}),
         ({"n_jobs": -1}, "cpu", {"n_jobs": 3}),
     ],
 )
-def test_a_launcher_gives_each_job_the_devices_of_its_run(settings, device, expected, monkeypatch) -> None:
+def test_a_launcher_gives_each_job_the_devices_of_its_run(settings, device, expected, monkeypatch):
     monkeypatch.setattr(launcher, "environments", lambda *given: [{}] * 3)
     given = OmegaConf.create(settings)
     OmegaConf.set_struct(given, True)
@@ -148,7 +168,7 @@ def test_a_launcher_gives_each_job_the_devices_of_its_run(settings, device, expe
     assert OmegaConf.to_container(given) == settings | expected
 
 
-def test_more_devices_than_there_are_are_refused(plan, monkeypatch) -> None:
+def test_more_devices_than_there_are_are_refused(plan, monkeypatch):
     words = ["seeds=1", "train.parts=4", "train.devices=4"]
     planned = plan(*words)
     monkeypatch.setattr(hardware, "visible_devices", lambda device: ["0", "1", "2"])
@@ -163,7 +183,7 @@ def test_more_devices_than_there_are_are_refused(plan, monkeypatch) -> None:
     assert result and result.error and "than train.devices" in result.error.message
 
 
-def test_gpus_are_asked_in_a_process_of_its_own(machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_are_asked_in_a_process_of_its_own(machine, monkeypatch):
     for opening in ("mem_get_info", "get_device_properties", "current_device", "is_bf16_supported", "init"):
         monkeypatch.delattr(torch.cuda, opening)
     machine(2, answer="some library prints\n[[80, 70, true], [24, 3, false]]\n")
@@ -175,22 +195,21 @@ def test_gpus_are_asked_in_a_process_of_its_own(machine: Callable[..., None], mo
     assert cards() == []
 
 
-def test_a_gpu_study_is_planned_where_there_is_none(machine: Callable[..., None], small: list[str]) -> None:
+def test_a_gpu_study_is_planned_where_there_is_none(machine, small):
     """For jobs elsewhere, with a note of what could not be asked; here it is refused."""
     machine(0)
     words = [*small, "norm=ln", "train.device=cuda"]
     with pytest.raises(PlanError, match=r"train\.device: cuda is not available here"):
         api.plan(words)
-    assert memory.UNASKED in api.plan([*words, "dry_run=true"]).notes
     planned = api.plan([*words, "hydra/launcher=basic"])
-    assert memory.UNASKED in planned.notes
-    assert planned.manifest.cells[0].config.train.precision == "bf16"
-    for given, gigabytes, precision in (("H100", "80", "bf16"), ("t4", "16", "fp32"), ("24GiB", "25.77", "bf16")):
-        found = api.plan([*words, "dry_run=true", f"train.memory={given}"])
-        [cell], notes = found.manifest.cells, found.notes
-        assert any(f" of {gigabytes} GB (train.memory={given})" in note for note in notes)
-        assert memory.UNASKED not in notes and cell.config.train.precision == precision
-        assert (cell.id == planned.manifest.cells[0].id) == (precision == "bf16"), "no part of a run's key"
+    [cell] = planned.manifest.cells
+    assert memory.UNASKED in planned.notes and cell.config.train.precision == "bf16"
+    for gpu, gigabytes, precision in (("H100", "80", "bf16"), ("t4", "16", "fp32"), ("24GiB", "25.77", "bf16")):
+        other = api.plan([*words, "dry_run=true", f"train.memory={gpu}"])
+        assert any(f" of {gigabytes} GB (train.memory={gpu})" in note for note in other.notes)
+        assert memory.UNASKED not in other.notes
+        assert other.manifest.cells[0].config.train.precision == precision
+        assert (other.manifest.cells[0].id == cell.id) == (precision == "bf16"), "no part of a run's key"
     with pytest.raises(PlanError, match=r"of the 0\.1 GB"):
         api.plan([*words, "dry_run=true", "train.memory=0.1GB"])
     machine(1, answer="[[80000000000, 70000000000, false]]")
@@ -199,7 +218,7 @@ def test_a_gpu_study_is_planned_where_there_is_none(machine: Callable[..., None]
     assert planned.manifest.cells[0].config.train.precision == "fp32", "a card that does not compute in bf16"
 
 
-def test_a_cell_that_no_visible_gpu_can_hold_is_refused(machine: Callable[..., None], small: list[str]) -> None:
+def test_a_cell_that_no_visible_gpu_can_hold_is_refused(machine, small):
     machine(2, answer="[[80000000000, 70000000000, true], [1000000000, 900000000, true]]")
     words = latest(*small, "norm=ln", "train.device=cuda", "train.batch_size=100000")
     with pytest.raises(PlanError, match=r"of the 1\.0 GB that each process on a GPU can have"):
@@ -207,11 +226,11 @@ def test_a_cell_that_no_visible_gpu_can_hold_is_refused(machine: Callable[..., N
 
 
 @pytest.mark.skipif("glibc" not in platform.libc_ver(), reason="other C libraries have no such settings")
-def test_the_memory_of_a_step_is_kept_for_the_next() -> None:
+def test_the_memory_of_a_step_is_kept_for_the_next():
     """Returned to the system, each page would be cleared and mapped again, thousands of times a step."""
     configure_torch()
 
-    def faults() -> int:
+    def faults():
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         step = [torch.ones(1 << 20) for _ in range(16)]
         del step

@@ -26,7 +26,7 @@ TRAIN: Any = SimpleNamespace(steps=400, log_every=10)
         ([3.0, math.nan], 1),
     ],
 )
-def test_a_training_loss_that_stays_above_its_first_value_diverges(losses: list[float], accepted: int) -> None:
+def test_a_training_loss_that_stays_above_its_first_value_diverges(losses, accepted):
     progress = Progress(first_loss=4.0)
     count = 0
     try:
@@ -39,7 +39,7 @@ def test_a_training_loss_that_stays_above_its_first_value_diverges(losses: list[
 
 
 @pytest.mark.parametrize("log_every", [1, 7, 40])
-def test_a_tenth_of_the_steps_is_counted_in_steps_whatever_is_logged(log_every: int) -> None:
+def test_a_tenth_of_the_steps_is_counted_in_steps_whatever_is_logged(log_every):
     progress = Progress(first_loss=4.0)
     train_config: Any = SimpleNamespace(steps=400, log_every=log_every)
     steps = range(log_every, 400, log_every)
@@ -48,7 +48,7 @@ def test_a_tenth_of_the_steps_is_counted_in_steps_whatever_is_logged(log_every: 
             check_divergence({"step": step, "train/loss": 5.0}, progress, train_config)
 
 
-def test_a_validation_loss_ends_no_run_unless_it_is_no_number() -> None:
+def test_a_validation_loss_ends_no_run_unless_it_is_no_number():
     progress = Progress(first_loss=4.0)
     for step in range(0, 40, 5):
         check_divergence({"step": step, "val/loss": 4.0 + step}, progress, TRAIN)
@@ -56,7 +56,7 @@ def test_a_validation_loss_ends_no_run_unless_it_is_no_number() -> None:
         check_divergence({"step": 40, "val/loss": math.inf}, progress, TRAIN)
 
 
-def test_a_real_run_whose_training_loss_climbs_diverges(plan: Any, untried: None) -> None:
+def test_a_real_run_whose_training_loss_climbs_diverges(plan, untried):
     planned = plan("optim.lr=5", "train.steps=40", "train.log_every=5", "seeds=1")
     write_plan(planned)
     status, run = train(planned)

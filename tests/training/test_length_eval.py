@@ -1,8 +1,10 @@
 """Lengths beyond training's: kept weights are tested, nothing is trained again, nothing is lost."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
-from conftest import SHAPE, STEPS, latest
+from conftest import latest
 from one_run import carry_out, train_runs, write_plan
 from reference_config import CONFIG, component
 
@@ -10,7 +12,6 @@ from ablate.cli.preview import preview
 from ablate.cli.summary import summary
 from ablate.config.schema import typed
 from ablate.execution import train_run
-from ablate.model import products
 from ablate.planning.checks.validate import length_problems
 from ablate.planning.plan import plan_study
 from ablate.runs.folder import Run, lacking
@@ -45,7 +46,8 @@ def test_a_new_length_tests_the_weights_and_trains_nothing(small, tmp_path, monk
     for module in (train_run, trainer):
         monkeypatch.setattr(module, "use", lambda backend, _, *device: used.append((backend, *device)))
     _, run, plan = carried_out(*NORMS, *small, "eval.lengths=[8]")
-    before, first = stamps(run), run.evaluation()
+    before = stamps(run)
+    first = run.evaluation()
     assert first.keys() == {"test/loss@8", "test/bpb@8", "test/accuracy@8"}
     assert not any("@" in key for key in run.result().final)
     assert carried_out(*NORMS, *small, "eval.lengths=[8]")[2].todo == []
@@ -61,19 +63,6 @@ def test_a_new_length_tests_the_weights_and_trains_nothing(small, tmp_path, monk
     assert undisturbed.result().final == run.result().final
     assert {*used} == {("torch", "cpu")}, "products of the trained model and of its weights are the same"
     assert load_study(plan.results, "one").runs["test/loss@8"].item() == both["test/loss@8"]
-
-
-def test_linear_layers_are_computed_as_in_training(text, tmp_path, monkeypatch):
-    """By the other library last digits would differ on some machines: at other lengths too, tested then or later."""
-    if not torch.backends.mkldnn.is_available():
-        pytest.skip("this torch has no oneDNN")
-    words = [*SHAPE, *STEPS, "data=text", f"data.path={text}", f"results_dir={tmp_path}", "train.matmul=onednn"]
-    calls: list[int] = []
-    product = products.by_onednn
-    monkeypatch.setattr(products, "by_onednn", lambda x, weight: calls.append(1) or product(x, weight))
-    for lengths in ("[8]", "[8,24]"):
-        calls.clear()
-        assert carried_out(*words, f"eval.lengths={lengths}")[0] == ["done"] and calls
 
 
 def test_numbers_of_another_version_are_not_mixed_with_new_ones(small):
@@ -112,20 +101,6 @@ def test_a_failing_test_loses_nothing(small, monkeypatch, capfd, trained):
     assert carried_out(*small, "eval.lengths=[8]")[0] == ["done"] and lacking(run, [8]) == []
 
 
-class Short:
-    """A task that has examples of up to twenty positions, two per unit of length."""
-
-    name, context = "short", 16
-
-    def held_out(self, split: str, tokens: int, length: int) -> None:
-        assert (split, tokens) == ("test", 1)
-        if length > 10:
-            raise ValueError("there are 10 of them\nand no more")
-
-    def span(self, length: int) -> int:
-        return 2 * length
-
-
 @pytest.mark.parametrize(
     ("position", "lengths", "messages"),
     [
@@ -136,8 +111,15 @@ class Short:
     ],
 )
 def test_what_cannot_be_done_is_refused(position, lengths, messages):
+    """For a task that has examples of up to ten symbols, two positions each."""
+
+    def held_out(split: str, tokens: int, length: int) -> None:
+        if length > 10:
+            raise ValueError("there are 10 of them\nand no more")
+
+    task = SimpleNamespace(name="short", context=16, held_out=held_out, span=lambda length: 2 * length)
     config = typed(CONFIG | {"position": component("position", position), "eval": {"lengths": lengths}})
-    problems = list(length_problems(config, Short()))
+    problems = list(length_problems(config, task))
     assert len(problems) == len(messages)
     for problem, words in zip(problems, messages, strict=True):
         assert problem.key == "eval.lengths" and words in problem.message and "\n" not in problem.message

@@ -54,12 +54,11 @@ def test_a_study_by_its_folder_and_by_its_name(tmp_path, monkeypatch):
     fabricate(tmp_path / "results", {"ffn": ["mlp", "swiglu"]})
     monkeypatch.chdir(tmp_path)
     for what in (tmp_path / "results" / "studies" / "fabricated", "results/studies/fabricated", "fabricated"):
-        study = load(what)
-        assert len(study.runs) == 6 and evidence.effects(study)["n"].item() == 3
+        assert evidence.effects(load(what))["n"].item() == 3
     (next((tmp_path / "results" / "runs").glob("*/*")) / "result.json").write_text("{")
     with pytest.warns(UserWarning, match="is not readable as JSON"):
         load("fabricated")
-    unlike = r"nothing is no run and no study; name a folder .*; there is only fabricated$"
-    for what, match in (("nothing", unlike), ("fabricted", r"no study; .*; did you mean fabricated\?$")):
-        with pytest.raises(FileNotFoundError, match=match):
-            load(what)
+    with pytest.raises(FileNotFoundError, match=r"no run and no study; name a folder .*; there is only fabricated$"):
+        load("nothing")
+    with pytest.raises(FileNotFoundError, match=r"no study; .*; did you mean fabricated\?$"):
+        load("fabricatd")

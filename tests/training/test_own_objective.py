@@ -42,7 +42,7 @@ def own(tmp_path: Path, small: list[str], monkeypatch: pytest.MonkeyPatch, check
     return planned
 
 
-def test_a_trained_run_teaches_and_is_no_part_of_the_student(own: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_trained_run_teaches_and_is_no_part_of_the_student(own, tmp_path, monkeypatch):
     text = tmp_path / "many.txt"
     text.write_text("".join(chr(0x4E00 + i * 7 % 600) for i in range(6000)))  # of more ids than a check's small model
     data = ("data.tokenizer=char", f"data.path={text}")
@@ -55,7 +55,8 @@ def test_a_trained_run_teaches_and_is_no_part_of_the_student(own: Any, tmp_path:
     taught = own("objective=distillation", *data, *words)
     write_plan(taught)
     assert status == "done" and train(taught)[0] == "done"
-    [student], run = taught.manifest.cells, Run(taught.results, taught.manifest.runs[0].path)
+    [student] = taught.manifest.cells
+    run = Run(taught.results, taught.manifest.runs[0].path)
     [cell] = plain.manifest.cells
     assert (student.params, student.flops_per_token) == (cell.params, cell.flops_per_token)
     state = torch.load(run.checkpoint_file, weights_only=True)
@@ -66,33 +67,36 @@ def test_a_trained_run_teaches_and_is_no_part_of_the_student(own: Any, tmp_path:
 
 
 @pytest.mark.parametrize("form", ["decoder", "encoder_decoder"])
-def test_hidden_states_are_the_stream_after_each_layer(form: str) -> None:
+def test_hidden_states_are_the_stream_after_each_layer(form):
     class Asking(Objective):
-        def terms(self, hidden: Any, inputs: Any) -> Any:  # type: ignore[override]
-            self.seen, self.given = hidden, inputs
+        def terms(self, hidden, inputs):
+            self.seen = hidden
+            self.inputs = inputs
             return {"first": hidden[0].sum() * 0}
 
-    model, objective = initialised_model(configuration({"model": form}), Blank(FEW, CONTEXT), 0), Asking()
+    model = initialised_model(configuration({"model": form}), Blank(FEW, CONTEXT), 0)
+    objective = Asking()
     tokens = some_tokens()
-    inputs = {"tokens": tokens} | ({"source": tokens} if form == "encoder_decoder" else {})
+    inputs = {"tokens": tokens}
+    if form == "encoder_decoder":
+        inputs["source"] = tokens
     stacks = [part for part in model.modules() if hasattr(part, "keeps_hidden")]
-    assert len(stacks) == 1 + (form == "encoder_decoder") and not any(stack.keeps_hidden for stack in stacks)
-    for stack in stacks:
-        stack.keeps_hidden = True
     after: list[torch.Tensor] = []
     for stack in stacks:
+        assert not stack.keeps_hidden
+        stack.keeps_hidden = True
         for block in stack.blocks:
-            block.register_forward_hook(lambda block, given, found: after.append(block.leave(found)))
+            block.register_forward_hook(lambda block, given, stream: after.append(block.leave(stream)))
     terms = terms_of(model, objective, model(**inputs), tokens, inputs, 5, 1.0)
-    assert terms.keys() == {"first"} and objective.given is inputs
-    assert len(objective.seen) == sum(len(stack.blocks) for stack in stacks) and all(
-        map(torch.equal, objective.seen, after)
-    )
+    assert terms.keys() == {"first"} and objective.inputs is inputs
+    assert len(stacks) == len(inputs) and len(after) == sum(len(stack.blocks) for stack in stacks)
+    assert len(objective.seen) == len(after) and all(map(torch.equal, objective.seen, after))
     assert all(pop_tensors(stack, "hidden_states") == [] for stack in stacks), "they are taken away"
 
 
-def test_a_loss_over_all_layers_trains_compiled_or_not(own, tmp_path, monkeypatch, untried) -> None:
-    compiling, found = torch.nn.Module.compile, []
+def test_a_loss_over_all_layers_trains_compiled_or_not(own, tmp_path, monkeypatch, untried):
+    compiling = torch.nn.Module.compile
+    found = []
     monkeypatch.setattr(torch.nn.Module, "compile", lambda model, options: compiling(model, backend="eager"))
     config = own("objective=activations", "train.steps=2", "train.log_every=1").manifest.cells[0].config
     for compiled in (True, False):
@@ -102,7 +106,7 @@ def test_a_loss_over_all_layers_trains_compiled_or_not(own, tmp_path, monkeypatc
     assert found[0] == pytest.approx(found[1], rel=1e-5) and found[0][0] > 0
 
 
-def test_what_no_objective_is_given_is_refused(own: Any) -> None:
+def test_what_no_objective_is_given_is_refused(own):
     with pytest.raises(PlanError, match=r"objective: .*Strange ask for weather; there are logits, targets"):
         own("objective=strange")
 
@@ -110,7 +114,7 @@ def test_what_no_objective_is_given_is_refused(own: Any) -> None:
         pass
 
     class Asking(Objective):
-        def terms(self, hidden: Any) -> Any:  # type: ignore[override]
+        def terms(self, hidden):
             return {}
 
     with pytest.raises(BadComponent, match="asks for hidden states, and Bare keeps none"):

@@ -65,13 +65,15 @@ def trained(plan: Plan, count: int, folder: Path, steps: int | None = None) -> l
 
 def assert_close(run: Run, expected: Run) -> None:
     """All that two runs have measured and saved is equal within rounding."""
-    result, other = run.result(), expected.result()
+    result = run.result()
+    other = expected.result()
     assert result and other and result.status == other.status == "done"
     assert result.final == pytest.approx(other.final, rel=1e-5)
     assert result.documents["test"].loss == pytest.approx(other.documents["test"].loss, rel=1e-5)
     for row, other_row in zip(rows_of(run), rows_of(expected), strict=True):
         assert row == pytest.approx(other_row, rel=1e-5)
-    weights, other_weights = load_file(run.weights_file), load_file(expected.weights_file)
+    weights = load_file(run.weights_file)
+    other_weights = load_file(expected.weights_file)
     for name, weight in weights.items():
         assert torch.allclose(weight, other_weights[name], rtol=1e-4, atol=1e-5), name
 
@@ -98,7 +100,8 @@ def test_fifty_steps_on_two_devices_have_the_numbers_of_one(words, plan, tmp_pat
 
 
 def test_a_run_can_go_on_with_another_number_of_devices(plan, tmp_path):
-    alone, two = plan(*ALONE, "train.steps=8"), plan(*TWO, "train.steps=8")
+    alone = plan(*ALONE, "train.steps=8")
+    two = plan(*TWO, "train.steps=8")
     expected = trained_anew(plan(*ALONE, "train.steps=8", f"results_dir={tmp_path / 'undisturbed'}"))
     write_plan(alone)
     assert train(alone, after(3))[0] == "interrupted"
@@ -114,7 +117,7 @@ def test_norms_over_the_batch_are_refused(plan):
 
 
 def test_a_run_that_another_host_takes_over_ends_all(plan, tmp_path, monkeypatch):
-    def lost(run: Run) -> None:
+    def lost(run):
         if run.lease and len(run.metrics()[0]) > 2:
             raise LeaseLost("taken over")
 
@@ -123,10 +126,10 @@ def test_a_run_that_another_host_takes_over_ends_all(plan, tmp_path, monkeypatch
 
 
 def test_a_rank_out_of_memory_splits_the_batch_for_all(plan, tmp_path, monkeypatch, capfd):
-    def scarce(*arguments: Any) -> torch.nn.Module:
+    def scarce(*arguments):
         model = initialised_model(*arguments)
 
-        def refuse(module: torch.nn.Module, args: tuple, kwargs: dict[str, torch.Tensor]) -> None:
+        def refuse(module, args, kwargs):
             last = not torch.distributed.is_initialized() or torch.distributed.get_rank() == 1
             if module.training and len(kwargs["tokens"]) > 1 and last:
                 raise torch.OutOfMemoryError("CUDA out of memory.")
@@ -145,7 +148,7 @@ def test_a_rank_out_of_memory_splits_the_batch_for_all(plan, tmp_path, monkeypat
 
 
 def test_sums_flags_and_objects_of_ranks(tmp_path):
-    def body(ranks: Ranks) -> tuple[Any, ...]:
+    def body(ranks):
         tensors = [torch.full((2, 3), 1.0 + ranks.rank), torch.tensor(2.0 * ranks.rank)]
         ranks.add(tensors)
         return tensors, ranks.any([ranks.rank == 1, False, True]), ranks.from_first({"from": ranks.rank})
@@ -166,7 +169,7 @@ def test_who_cannot_reach_the_others_says_so(tmp_path, monkeypatch):
     [(ValueError("it has four corners\nand more"), "process 2: ValueError: it has four corners"), (None, ENDED)],
 )
 def test_a_rank_that_ends_is_a_line_for_the_others(error, line, tmp_path):
-    def body(ranks: Ranks) -> str:
+    def body(ranks):
         if ranks.rank == 1:
             if error:
                 ranks.leave_error(error)
@@ -181,7 +184,8 @@ def test_a_rank_that_ends_is_a_line_for_the_others(error, line, tmp_path):
 def test_who_locks_a_run_removes_leftovers_but_not_the_file_over_which_another_job_meets(tmp_path):
     run = Run(tmp_path, "cell/s0-key")
     run.folder.mkdir(parents=True)
-    meeting, leftover = run.folder / ".ranks.another-job.tmp", run.folder / ".checkpoint.pt.1.tmp"
+    meeting = run.folder / ".ranks.another-job.tmp"
+    leftover = run.folder / ".checkpoint.pt.1.tmp"
     meeting.touch()
     leftover.touch()
     with run.lock(lambda: False) as is_locked:

@@ -1,7 +1,5 @@
 """Our GPT-2 computes what a plain one does."""
 
-from typing import Any
-
 import pytest
 import torch
 from reference_gpt import FFNS, GPT, NORMS, Size, load_parameters, loss_of
@@ -12,7 +10,7 @@ from ablate.model.build import initialised_model
 
 
 @pytest.mark.parametrize(("norm", "ffn"), [*zip(NORMS, FFNS, strict=True)])
-def test_loss_and_gradients_are_the_references_in_float64(norm: str, ffn: str, plan: Any, untried: None) -> None:
+def test_loss_and_gradients_are_the_references_in_float64(norm, ffn, plan, untried):
     planned = plan("+preset=gpt2", f"norm={norm}", f"ffn={ffn}", "model.layers=2", "model.dim=32", "model.heads=4")
     config = planned.manifest.cells[0].config
     task = build_task(config)

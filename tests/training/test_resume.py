@@ -6,13 +6,11 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 
 import pytest
 import torch
-from conftest import ROOT, SHAPE, STEPS, latest
-from crashing_norm import hazard, start, training, wait_for, workers
+from conftest import SHAPE, STEPS, latest
+from crashing_norm import start, training, wait_for, workers
 from one_run import after, carry_out, here, rows_of, train, trained_anew, write_plan
 
 from ablate.execution.train_run import train_run
@@ -57,7 +55,8 @@ def test_a_run_that_was_killed_after_its_last_checkpoint_has_all_its_numbers(sma
     plan = plan_study(tuple(latest("norm=bn", *small, "seeds=1", "keep=all", "train.average=ema")))
     write_plan(plan)
     status, run = train(plan)
-    rows, first = rows_of(run), run.result()
+    rows = rows_of(run)
+    first = run.result()
     assert status == "done" and "test/loss_recalibrated" in first.final and first.documents["test"].loss
     run.result_file.unlink()
     earlier = torch.load(run.checkpoint_file, weights_only=True)["clock"]["cpu_seconds"]
@@ -76,6 +75,13 @@ def test_a_stopped_run_continues_to_the_same_numbers(planned, undisturbed):
     status, run = train(planned)
     assert status == "done" and run.result().resumed == 2
     assert (rows_of(run), run.result().final) == undisturbed
+
+
+def test_each_group_has_its_rate_again(plan):
+    """Under muP rates differ between groups, and are no part of the optimiser's state alone."""
+    mup = ("parametrization=mup", "parametrization.base_dim=8", "model.dim=32", "model.heads=4", "seeds=1")
+    planned = plan(*mup, "train.checkpoint_seconds=0", "attention=qk_norm", "schedule=linear")
+    assert rows_of(trained_anew(planned, 3)) == rows_of(trained_anew(planned))
 
 
 def test_rows_after_the_checkpoint_are_cut_and_written_again(planned, undisturbed):
@@ -156,16 +162,6 @@ def test_a_killed_worker_takes_only_its_run_with_it_and_a_stopped_one_none(numbe
     assert ("killed by signal 9" in out) == (number == signal.SIGKILL)
 
 
-@pytest.mark.slow
-def test_a_run_killed_within_a_checkpoint_and_stopped_after_one_gives_the_same_weights():
-    """What `benchmarks/bench_checkpoint.py` shows for a state of 1.5 GB."""
-    size = ["model.layers=3", "model.heads=4", "model.dim=256"]
-    often = ["train.steps=600", "train.eval_every=600", "train.checkpoint_seconds=0.2"]
-    command = [sys.executable, "benchmarks/bench_checkpoint.py", *size, *often]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0 and "resumed 2 times; the same rows, metrics and weights" in done.stdout, done
-
-
 def test_numbers_of_changed_code_do_not_pass_for_the_planned(planned, monkeypatch):
     monkeypatch.setattr("ablate.execution.train_run.run_key", lambda *_: "s0-of-other-code")
     status, run = train(planned)
@@ -174,23 +170,17 @@ def test_numbers_of_changed_code_do_not_pass_for_the_planned(planned, monkeypatc
     assert train(planned)[0] == "done", "the next command tries again"
 
 
-@pytest.mark.slow  # two sweeps of 200 steps; test_lease.py has the leases that they share
+@pytest.mark.slow  # two sweeps of 100 steps; test_lock.py has the leases that they share
 def test_two_sweeps_at_once_train_every_run_once(small, tmp_path):
-    """Every training step of every run, counted by the model itself, is taken once."""
-    counting = [*hazard(tmp_path, "self.training and os.write(COUNT, b'.')"), "norm=hazard", "ffn=mlp,gelu"]
-    with open(tmp_path / "mine" / "norms.py", "a") as file:
-        file.write("\nCOUNT = os.open(HERE.parent / 'count', os.O_WRONLY | os.O_CREAT | os.O_APPEND)\n")
-    few = [*MANY, "train.parallel=1", "train.steps=100", "train.checkpoint_seconds=1000"]
-    both = [start(*small, *few, *counting, cwd=tmp_path) for _ in range(2)]
+    few = [*small, *MANY, "train.parallel=1", "train.steps=100", "train.checkpoint_seconds=1000"]
+    both = [start(*few, cwd=tmp_path) for _ in range(2)]
     outputs = [process.communicate(timeout=240) for process in both]
     assert [process.returncode for process in both] == [0, 0], outputs
+    results = [json.loads(path.read_text()) for path in tmp_path.glob("results/runs/*/*/result.json")]
+    assert [result["resumed"] for result in results] == [0, 0]
     for path in tmp_path.glob("results/runs/*/*/metrics.jsonl"):
         steps = [json.loads(line)["step"] for line in path.read_text().splitlines()]
         assert steps == sorted(set(steps)) and steps[-1] == 100
-    results = [json.loads(path.read_text()) for path in tmp_path.glob("results/runs/*/*/result.json")]
-    assert len(results) == 2 and all(result["resumed"] == 0 for result in results)
-    norms = 3  # of a model of one layer: before attention, before the FFN, before the head
-    assert (tmp_path / "count").stat().st_size == 2 * 100 * norms
 
 
 def test_a_moved_results_folder_resumes_there(planned, undisturbed, tmp_path):

@@ -16,19 +16,19 @@ def at(step: int, schedule: str = "cosine", steps: int = 101, warmup: int = 10, 
 
 
 @pytest.mark.parametrize("schedule", MADE)
-def test_warm_up_is_linear_and_reaches_the_peak(schedule: str) -> None:
+def test_warm_up_is_linear_and_reaches_the_peak(schedule):
     assert [at(step, schedule) for step in range(10)] == pytest.approx([0.2 * (step + 1) for step in range(10)])
     assert at(9, schedule) == at(10, schedule) == at(0, schedule, warmup=0) == 2.0
 
 
-def test_cosine_at_key_steps() -> None:
+def test_cosine_at_key_steps():
     assert at(55) == pytest.approx(0.2 + 1.8 * 0.5)  # half way from 10 to 100
     assert at(40) == pytest.approx(0.2 + 1.8 * 0.75)  # cos 60° = 1/2
     assert at(100) == pytest.approx(0.2)
     assert at(100, floor=0.0) == pytest.approx(0, abs=1e-15) and at(100, floor=1.0) == 2.0
 
 
-def test_linear_at_key_steps_and_constant_stays() -> None:
+def test_linear_at_key_steps_and_constant_stays():
     assert at(55, "linear") == pytest.approx(1.1)
     assert at(32, "linear") == pytest.approx(2 - 1.8 * 22 / 90)
     assert at(100, "linear") == pytest.approx(0.2)
@@ -37,7 +37,7 @@ def test_linear_at_key_steps_and_constant_stays() -> None:
 
 @pytest.mark.parametrize("schedule", MADE)
 @pytest.mark.parametrize("warmup", [0, 100, 500])
-def test_every_rate_is_positive_bounded_and_falls_after_the_peak(schedule: str, warmup: int) -> None:
+def test_every_rate_is_positive_bounded_and_falls_after_the_peak(schedule, warmup):
     rates = [at(step, schedule, warmup=warmup) for step in range(101)]
     assert all(math.isfinite(rate) and 0 < rate <= 2.0 for rate in rates)
     peak = min(warmup, 100)
@@ -49,7 +49,7 @@ def test_every_rate_is_positive_bounded_and_falls_after_the_peak(schedule: str, 
 @pytest.mark.parametrize(
     ("form", "half"), [("linear", 0.5), ("cosine", 0.5), ("sqrt", 1 - 0.5**0.5), ("exponential", None)]
 )
-def test_wsd_stays_and_then_falls_in_its_form(form: str, half: float | None) -> None:
+def test_wsd_stays_and_then_falls_in_its_form(form, half):
     """101 steps, of which the last 20.2 decay: from update 79.8 to 100, half way at 89.9."""
     rates = [at(step, f"wsd {form}") for step in range(101)]
     assert set(rates[10:80]) == {2.0} and rates[80] < 2.0 and rates[100] == pytest.approx(0.2)
@@ -57,5 +57,5 @@ def test_wsd_stays_and_then_falls_in_its_form(form: str, half: float | None) -> 
     left = {"linear": 1 - done, "cosine": math.cos(math.pi * done / 2) ** 2, "sqrt": 1 - done**0.5}
     wanted = 0.2 + 1.8 * left[form] if half else 2 * 10**-done
     assert rates[90] == pytest.approx(wanted)
-    middle = learning_rate(90, 101, 2.0, 10, WSD(20 / 101, form), 0.1)  # type: ignore[arg-type]
+    middle = learning_rate(90, 101, 2.0, 10, WSD(20 / 101, form), 0.1)
     assert middle == pytest.approx(0.2 + 1.8 * half if half else 2 * 0.1**0.5)

@@ -14,7 +14,6 @@ from own_module import write_module
 from page_code import code
 from torch import Tensor, nn
 
-from ablate.config.errors import PlanError
 from ablate.data.task import Batch
 from ablate.execution.train_run import train_run
 from ablate.model.objective import Objective
@@ -28,9 +27,6 @@ from ablate.training.step import SAM
 NOISE, SHARP, ALTERNATING = code("own-step.md", "python")[:3]
 SETTINGS = {"noise": "scale: 0.1", "sharp": "rho: 0.05", "alternating": "period: 2"}
 MORE = """
-class Plain(Step):
-    pass
-
 class Half(Step):
     def update(self, batch, lr, gradients):
         rows = len(batch.targets) // 2
@@ -46,19 +42,14 @@ class Fourth(Step):
         if self.number % 4 == 0:
             gradients(batch)
             gradients(batch)
-        return losses, self.clip_and_step(lr)
-
-class Broken(Step):
-    def update(self, batch, lr, gradients):
-        return gradients(batch), self.nothing
-"""
+        return losses, self.clip_and_step(lr)"""
 
 
 @pytest.fixture
 def own(tmp_path: Path, small: list[str], monkeypatch: pytest.MonkeyPatch, checks_here: None) -> list[str]:
     """A command line of the steps of the how-to page and more."""
     source = "\n".join([NOISE, SHARP, ALTERNATING, MORE])
-    variants = SETTINGS | dict.fromkeys(("plain", "half", "fourth", "broken"), "")
+    variants = SETTINGS | {"half": "", "fourth": ""}
     name = write_module(tmp_path, monkeypatch, source, "step", variants)
     return [*small, f"user=[{name}]"]
 
@@ -81,8 +72,9 @@ def quadratic(curvature: Tensor, start: Tensor) -> tuple[nn.Module, Any]:
     return model, gradients
 
 
-def test_sam_is_its_formula() -> None:
-    curvature, theta = torch.tensor([1.0, 10.0]), torch.tensor([3.0, -0.5])
+def test_sam_is_its_formula():
+    curvature = torch.tensor([1.0, 10.0])
+    theta = torch.tensor([3.0, -0.5])
     model, gradients = quadratic(curvature, theta)
     optimiser = SGD([{"params": model.parameters(), "lr_share": 0.5}], lr=1.0, momentum=0.0, nesterov=False)
     step = SAM(model, optimiser, 2.0, rho=0.3)
@@ -98,16 +90,17 @@ def test_sam_is_its_formula() -> None:
         SAM(model, optimiser, 1.0, rho=0.0)
 
 
-def test_gradients_of_one_step_have_its_draws_and_count_once_in_running_statistics(plan: Any, untried: None) -> None:
+def test_gradients_of_one_step_have_its_draws_and_count_once_in_running_statistics(config_of, untried):
     from ablate.data.task import build_task
     from ablate.model.build import initialised_model
 
-    config = plan("norm=bn", "model.dropout=0.3", "seeds=1").manifest.cells[0].config
+    config = config_of("norm=bn", "model.dropout=0.3")
     task = build_task(config)
-    model, batch = initialised_model(config, task, 0), task.batch(0, 0, 4)
+    model = initialised_model(config, task, 0)
+    batch = task.batch(0, 0, 4)
     gradients = Gradients(model, Objective(), config.train, 7, False, pytest.fail)
 
-    def taken() -> tuple[float, list[Tensor]]:
+    def taken():
         loss = gradients(batch)["loss"].item()
         return loss, [p.grad.clone() for p in model.parameters() if p.grad is not None]
 
@@ -121,7 +114,7 @@ def test_gradients_of_one_step_have_its_draws_and_count_once_in_running_statisti
     assert taken()[0] != loss and not all(map(torch.equal, model.buffers(), running))
 
 
-def test_steps_of_the_how_to_page_train_and_go_on_exactly_and_passes_are_measured(own, tmp_path, untried) -> None:
+def test_steps_of_the_how_to_page_train_and_go_on_exactly_and_passes_are_measured(own, tmp_path, untried):
     steps = "step=default,noise,alternating,sharp,sam,half,fourth"
     plan = planned(own, tmp_path, steps, "seeds=[0]", "train.checkpoint_seconds=0", "model.dropout=0.1")
     write_plan(plan)
@@ -131,7 +124,7 @@ def test_steps_of_the_how_to_page_train_and_go_on_exactly_and_passes_are_measure
         assert any(f"takes {passes:.3g} gradients of a batch in a step" in note for note in cells[name].notes)
     orders = {order.cell.label: dataclasses.replace(order, wait=True) for order in plan.orders()}
 
-    def trained(name: str, *stops: int) -> list[dict[str, Any]]:
+    def trained(name, *stops):
         shutil.rmtree(plan.results / "runs", ignore_errors=True)
         statuses = [train_run(orders[name], after(stop)) for stop in (*stops, 99)]
         assert statuses == [*["interrupted"] * len(stops), "done"]
@@ -139,32 +132,17 @@ def test_steps_of_the_how_to_page_train_and_go_on_exactly_and_passes_are_measure
 
     for name in ("noise", "alternating"):
         assert trained(name, 3) == trained(name), "stopped after three steps or not"
-    sharp, sam = trained("sharp"), trained("sam")
+    sharp = trained("sharp")
+    sam = trained("sam")
     assert all(one == pytest.approx(other, rel=1e-5) for one, other in zip(sharp, sam, strict=True))
-    assert all(len(text.splitlines()) <= 40 for text in (NOISE, SHARP, ALTERNATING))
 
 
-def test_a_study_of_steps_trains_pairs_and_charges_gradients(small: list[str], tmp_path: Path, untried: None) -> None:
+def test_a_study_of_steps_trains_pairs_and_charges_gradients(small, tmp_path, untried):
     assert sweep_here(*small, "step=default,sam", "seeds=[0,1]", "study=steps") == 0
     study = load_study(tmp_path / "results", "steps")
     plain, sam = study.manifest.cells
     assert sam.flops_per_token == 2 * plain.flops_per_token and sam.flops_per_step == 2 * plain.flops_per_step
     assert plain.batches == sam.batches and sam.shared_draws == 1 and plain.name != sam.name
     assert study.curves["step"].max() == plain.config.train.steps, "the column of logged steps stays"
-    assert {*study.curves["step_variant"]} == {*study.runs["step"]} == {"default", "sam"}
     losses = study.runs.pivot(index="seed", columns="step", values="test/loss")
     assert losses.notna().all().all() and (losses["default"] != losses["sam"]).all()
-
-
-def test_equal_training_flops_give_sam_half_the_steps(plan: Any, untried: None) -> None:
-    plain, sam = plan("match=flops_total", "step=default,sam", "train.steps=300").manifest.cells
-    assert (plain.config.train.steps, sam.config.train.steps) == (300, 150)
-
-
-def test_steps_that_move_a_copy_alike_or_not_at_all_are_refused(own: list[str], tmp_path: Path) -> None:
-    with pytest.raises(PlanError) as caught:
-        planned(own, tmp_path, "step=default,plain,alternating", "seeds=1")
-    [problem] = caught.value.problems
-    assert str(problem).startswith("step=default and step=plain make the same network")
-    with pytest.raises(PlanError, match=r"step: cannot be run on a small copy of the model \(.*nothing"):
-        planned(own, tmp_path, "step=broken", "seeds=1")
