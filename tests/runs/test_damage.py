@@ -23,7 +23,7 @@ from ablate.execution.worker import carry_out
 from ablate.planning.plan import Plan, plan_study
 from ablate.runs import files
 from ablate.runs import lock as leases
-from ablate.runs.files import write_atomic
+from ablate.runs.files import SEAL, write_atomic
 from ablate.runs.folder import Run
 from ablate.runs.manifest import read_manifest, renew_manifest, study_folder
 from ablate.runs.study import load_study
@@ -299,10 +299,14 @@ def test_a_manifest_that_cannot_be_read_now_is_not_replaced(results, several, mo
     assert file.read_bytes() == before
 
 
-def test_an_edited_manifest_is_named_and_written_anew(results, several, capsys):
+@pytest.mark.parametrize("is_sealed", [True, False])
+def test_an_edited_manifest_is_named_and_written_anew(is_sealed, results, several, capsys):
+    """Whether its checksum is another's or was taken out."""
     file = study_folder(results, STUDY) / "manifest.json"
     content = json.loads(file.read_text())
     content["cells"][0]["notes"] = ["another"]
+    if not is_sealed:
+        del content[SEAL]
     file.write_text(json.dumps(content))
     assert status.main([STUDY, "--results-dir", str(results)]) == 2
     assert "manifest.json is damaged" in capsys.readouterr().err

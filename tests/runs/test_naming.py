@@ -70,6 +70,11 @@ def test_levels_are_read_as_papers_write_them(factor, level, shown, alone):
     assert naming.assigned(manifest, factor, level) == (alone or shown)
 
 
+@pytest.mark.parametrize(("design", "title"), [("grid", "norm × ffn"), ("leave_one_out", "norm, ffn, leave one out")])
+def test_a_study_is_called_by_its_factors_and_a_design_that_is_no_grid(design, title):
+    assert naming.title(a_manifest(factors={"norm": ["ln", "rms"], "ffn": ["mlp"]}, design=design)) == title
+
+
 @pytest.mark.parametrize(
     ("metric", "shown", "words"),
     [
