@@ -399,10 +399,11 @@ def test_a_sender_ends_soon_after_its_sweep_was_killed(tmp_path, server):
     sweep = subprocess.Popen([sys.executable, "-c", code], env=os.environ)
     wait_for(lambda: bool(children(sweep.pid)))
     [sender] = children(sweep.pid)
+    command = Path(f"/proc/{sender}/cmdline")
+    wait_for(lambda: b"sender import main" in command.read_bytes())  # which is empty while the program is loaded, too
     end(tmp_path, path)
     sweep.kill()
     sweep.wait()
-    command = Path(f"/proc/{sender}/cmdline")
     wait_for(lambda: not command.exists() or command.read_bytes() == b"")  # empty where nobody has waited for it
     assert list(sent(tmp_path)) == [path], "what had ended is sent"
 
