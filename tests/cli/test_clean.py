@@ -42,13 +42,13 @@ def command(results: Path, *arguments: str) -> int:
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
 @pytest.fixture
-def results(tmp_path: Path, cache: Path) -> Path:
+def results(tmp_path, cache) -> Path:
     """A study with a run in each state, which all have a checkpoint and weights."""
     folder = tmp_path / "results"
     fabricate(folder, {"norm": ["ln"]}, seeds=range(4), status=lambda _, seed: STATES[seed])
@@ -60,7 +60,7 @@ def results(tmp_path: Path, cache: Path) -> Path:
 
 
 @pytest.fixture
-def removable(results: Path) -> set[Path]:
+def removable(results) -> set[Path]:
     """What nobody needs: leftovers of interrupted writes, files set aside."""
     return {
         put(run_of(results, 0).folder / ".weights.safetensors.77.tmp", 300),
@@ -69,7 +69,7 @@ def removable(results: Path) -> set[Path]:
     }
 
 
-def test_without_yes_it_says_what_would_go(results: Path, removable: set[Path], capsys) -> None:
+def test_without_yes_it_says_what_would_go(results, removable, capsys):
     before = all_files(results)
     assert command(results) == 0
     assert all_files(results) == before
@@ -80,7 +80,7 @@ def test_without_yes_it_says_what_would_go(results: Path, removable: set[Path], 
     assert lines[-1] == "nothing was removed; add --yes to remove it"
 
 
-def test_with_yes_that_goes_and_nothing_else(results: Path, removable: set[Path], capsys) -> None:
+def test_with_yes_that_goes_and_nothing_else(results, removable, capsys):
     study = study_folder(results, "fabricated")
     (study / ".manifest.json.78.tmp").write_text("somebody may be writing it")
     before = all_files(results)
@@ -90,7 +90,7 @@ def test_with_yes_that_goes_and_nothing_else(results: Path, removable: set[Path]
 
 
 @pytest.mark.parametrize("how", ["lock", "lease"])
-def test_a_run_in_use_is_never_touched(results: Path, capsys: pytest.CaptureFixture[str], how: str) -> None:
+def test_a_run_in_use_is_never_touched(results, capsys, how):
     run = run_of(results, 0)
     before = all_files(run.folder)
     with open(run.folder / "lock", "w") as file:
@@ -104,7 +104,7 @@ def test_a_run_in_use_is_never_touched(results: Path, capsys: pytest.CaptureFixt
     assert not run_of(results, 1).weights_file.exists()
 
 
-def test_a_run_that_is_locked_after_the_survey_is_not_touched(results: Path) -> None:
+def test_a_run_that_is_locked_after_the_survey_is_not_touched(results):
     run = run_of(results, 0)
     [weights] = [item for item in clean.survey(results)[0] if item.path == run.weights_file]
     with run.lock(lambda: False):
@@ -113,7 +113,7 @@ def test_a_run_that_is_locked_after_the_survey_is_not_touched(results: Path) -> 
 
 
 @pytest.fixture
-def orphan(results: Path) -> Run:
+def orphan(results) -> Run:
     """A run whose study is gone."""
     fabricate(results, {"norm": ["ln"]}, seeds=[0], study="gone")
     run = run_of(results, 0, "gone")
@@ -121,7 +121,7 @@ def orphan(results: Path) -> Run:
     return run
 
 
-def test_a_run_of_no_study_goes_only_when_asked_for(results: Path, orphan: Run, capsys) -> None:
+def test_a_run_of_no_study_goes_only_when_asked_for(results, orphan, capsys):
     assert command(results, "--yes") == 0
     assert orphan.result_file.exists()
     assert "kept: runs that no study refers to: 1, " in capsys.readouterr().out
@@ -131,7 +131,7 @@ def test_a_run_of_no_study_goes_only_when_asked_for(results: Path, orphan: Run, 
     assert run_of(results, 0).result_file.exists()
 
 
-def test_runs_of_no_study_stay_while_a_command_is_at_work(results: Path) -> None:
+def test_runs_of_no_study_stay_while_a_command_is_at_work(results):
     """They may be its, though another command has written the manifest anew."""
     fabricate(results, {"norm": ["ln"]}, seeds=range(3), study="both")
     manifest = read_manifest(results, "both")
@@ -146,7 +146,7 @@ def test_runs_of_no_study_stay_while_a_command_is_at_work(results: Path) -> None
 
 
 @pytest.mark.parametrize("damage", ["torn", "set aside"])
-def test_an_unreadable_study_keeps_what_may_be_its(damage: str, results: Path, capsys) -> None:
+def test_an_unreadable_study_keeps_what_may_be_its(damage, results, capsys):
     fabricate(results, {"norm": ["ln"]}, seeds=[0], study="torn")
     run = run_of(results, 0, "torn")
     files = {put(run.weights_file), run.result_file, put(study_folder(results, "torn") / ".x.1.tmp")}
@@ -161,7 +161,7 @@ def test_an_unreadable_study_keeps_what_may_be_its(damage: str, results: Path, c
     assert not run_of(results, 0).weights_file.exists(), "the others' are removed"
 
 
-def test_weights_go_only_when_asked_for(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_weights_go_only_when_asked_for(results, capsys):
     run = run_of(results, 0)
     assert command(results, "--yes") == 0
     assert run.weights_file.exists()
@@ -171,7 +171,7 @@ def test_weights_go_only_when_asked_for(results: Path, capsys: pytest.CaptureFix
     assert run.result_file.exists()
 
 
-def test_the_cache_goes_only_when_asked_for(results: Path, cache: Path, capsys) -> None:
+def test_the_cache_goes_only_when_asked_for(results, cache, capsys):
     corpus = put(cache / ("0a" * 16) / "train.npy", 5_000_000)
     vectors = put(cache / "vectors" / "0b.npz", 2_000_000)
     assert command(results, "--yes", "--weights") == 0
@@ -182,7 +182,7 @@ def test_the_cache_goes_only_when_asked_for(results: Path, cache: Path, capsys) 
     assert not corpus.exists() and not vectors.exists()
 
 
-def test_what_is_in_preparation_or_no_corpus_stays_in_the_cache(results: Path, cache: Path) -> None:
+def test_what_is_in_preparation_or_no_corpus_stays_in_the_cache(results, cache):
     busy = put(cache / f"corpus-{'e' * 32}.making" / "scan-0.json")
     killed = put(cache / f"corpus-{'f' * 32}.making" / "scan-0.json")
     other = put(cache / "probes" / "x")
@@ -193,7 +193,7 @@ def test_what_is_in_preparation_or_no_corpus_stays_in_the_cache(results: Path, c
     assert not killed.exists()
 
 
-def test_the_cache_is_cleaned_without_a_study(tmp_path: Path, cache: Path) -> None:
+def test_the_cache_is_cleaned_without_a_study(tmp_path, cache):
     corpus = put(cache / ("0a" * 16) / "train.npy")
     assert command(tmp_path / "results", "--yes") == 2
     assert corpus.exists()
@@ -201,7 +201,7 @@ def test_the_cache_is_cleaned_without_a_study(tmp_path: Path, cache: Path) -> No
     assert not corpus.exists()
 
 
-def test_an_interrupted_removal_is_finished(results: Path, orphan: Run) -> None:
+def test_an_interrupted_removal_is_finished(results, orphan):
     for file in orphan.folder.iterdir():
         if file.name != "lock":
             file.unlink()
@@ -210,7 +210,7 @@ def test_an_interrupted_removal_is_finished(results: Path, orphan: Run) -> None:
 
 
 @pytest.mark.parametrize("words", [["--results-dir", "mine"], ["--results-dir", "none"], ["--yess"], ["x"]])
-def test_a_mistake_is_one_line_and_removes_nothing(words: list[str], tmp_path: Path, monkeypatch, capsys) -> None:
+def test_a_mistake_is_one_line_and_removes_nothing(words, tmp_path, monkeypatch, capsys):
     file = put(tmp_path / "mine" / "runs" / "precious" / "s" / "x.corrupt")
     monkeypatch.chdir(tmp_path)
     with contextlib.suppress(SystemExit):  # argparse's way
@@ -232,7 +232,7 @@ LINKS = {
 
 
 @pytest.mark.parametrize("what", LINKS)
-def test_what_a_link_leads_to_stays(what: str, results: Path) -> None:
+def test_what_a_link_leads_to_stays(what, results):
     other = results.parent / "other"
     fabricate(other, {"norm": ["ln"]}, seeds=[0], study="other")
     theirs = run_of(other, 0, "other")
@@ -250,7 +250,7 @@ def test_what_a_link_leads_to_stays(what: str, results: Path) -> None:
     assert all_files(other) == before
 
 
-def test_a_linked_folder_of_runs_is_no_results_folder(results: Path) -> None:
+def test_a_linked_folder_of_runs_is_no_results_folder(results):
     before = all_files(results)
     mine = results.parent / "mine"
     mine.mkdir()
@@ -259,7 +259,7 @@ def test_a_linked_folder_of_runs_is_no_results_folder(results: Path) -> None:
     assert all_files(results) == before
 
 
-def test_weights_that_were_set_aside_stay_until_the_run_has_others(results: Path) -> None:
+def test_weights_that_were_set_aside_stay_until_the_run_has_others(results):
     """They are what says that the run is trained again: without them it would count as one whose weights went."""
     run = run_of(results, 0)
     aside = put(run.folder / f"{run.weights_file.name}.corrupt")

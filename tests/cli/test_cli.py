@@ -44,13 +44,13 @@ class Swept:
 
 
 @pytest.fixture(scope="module")
-def swept(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Swept:
+def swept(text, tmp_path_factory) -> Swept:
     folder = tmp_path_factory.mktemp("swept")
     small = [*SHAPE, *STEPS, "data=text", f"data.path={text}", f"results_dir={folder / 'results'}"]
     return Swept(folder, small, run_fresh("ablate", *SWEEP, *small, cwd=folder))
 
 
-def test_a_sweep_ends_with_its_effects_and_writes_its_results_alone(swept: Swept) -> None:
+def test_a_sweep_ends_with_its_effects_and_writes_its_results_alone(swept):
     assert swept.done.returncode == 0, swept.done.stderr
     assert "rms is not told apart from ln" in swept.done.stdout
     assert [path.name for path in swept.folder.iterdir()] == ["results"]
@@ -58,7 +58,7 @@ def test_a_sweep_ends_with_its_effects_and_writes_its_results_alone(swept: Swept
     assert len(swept.manifest.runs) == 4
 
 
-def test_each_run_of_a_sweep_has_its_result_metrics_and_weights(swept: Swept) -> None:
+def test_each_run_of_a_sweep_has_its_result_metrics_and_weights(swept):
     for planned in swept.manifest.runs:
         run = Run(swept.results, planned.path)
         result = run.result()
@@ -71,7 +71,7 @@ def test_each_run_of_a_sweep_has_its_result_metrics_and_weights(swept: Swept) ->
         assert not run.checkpoint_file.exists()
 
 
-def test_a_sweep_is_analysed(swept: Swept) -> None:
+def test_a_sweep_is_analysed(swept):
     draw_effects_alone(swept.results, swept.manifest.study)
     assert analyse(["--results-dir", str(swept.results)]) == 0
     figures = swept.results / "figures" / swept.manifest.study
@@ -82,7 +82,7 @@ def result_stamps(swept: Swept) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in swept.results.glob("runs/*/*/result.json")}
 
 
-def test_the_same_command_trains_nothing_and_says_the_same(swept: Swept, capsys, untried: None) -> None:
+def test_the_same_command_trains_nothing_and_says_the_same(swept, capsys, untried):
     before = result_stamps(swept)
     assert command([*SWEEP, *swept.small]) == 0
     table = swept.done.stdout[swept.done.stdout.index("test/loss, nats") : swept.done.stdout.index("next: ")]
@@ -90,7 +90,7 @@ def test_the_same_command_trains_nothing_and_says_the_same(swept: Swept, capsys,
     assert result_stamps(swept) == before
 
 
-def test_one_more_seed_trains_that_alone(swept: Swept, untried: None) -> None:
+def test_one_more_seed_trains_that_alone(swept, untried):
     before = result_stamps(swept)
     assert sweep_here("norm=ln,rms", "seeds=3", *swept.small) == 0
     after = result_stamps(swept)
@@ -98,7 +98,7 @@ def test_one_more_seed_trains_that_alone(swept: Swept, untried: None) -> None:
     assert before.items() <= after.items()
 
 
-def test_a_dry_run_shows_the_plan_and_writes_nothing(small, tmp_path: Path, monkeypatch, capsys, untried) -> None:
+def test_a_dry_run_shows_the_plan_and_writes_nothing(small, tmp_path, monkeypatch, capsys, untried):
     monkeypatch.chdir(tmp_path)
     assert command([*SWEEP, *small, "dry_run=true"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -107,7 +107,7 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(small, tmp_path: Path, monk
     assert list(tmp_path.iterdir()) == []
 
 
-def test_help_names_every_variant(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_every_variant(capsys):
     assert command(["help"]) == 0
     shown = capsys.readouterr().out
     assert shown.count("\n") < 100
@@ -117,7 +117,7 @@ def test_help_names_every_variant(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("group", groups())
-def test_help_of_a_group_says_what_each_variant_is(group: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_a_group_says_what_each_variant_is(group, capsys):
     assert command(["--help", group]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith(f"{group}\n")
@@ -130,12 +130,12 @@ HELP = [("activations", "did you mean ffn"), ("status", "status --help"), ("frob
 
 
 @pytest.mark.parametrize(("word", "message"), HELP)
-def test_help_on_what_is_no_group_says_what_to_write(word: str, message: str, capsys) -> None:
+def test_help_on_what_is_no_group_says_what_to_write(word, message, capsys):
     assert command(["help", word]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_help_has_every_key_and_command() -> None:
+def test_help_has_every_key_and_command():
     keys = {*KEYS} - {*SECTIONS} - {*groups()}
     for name, section in SECTIONS.items():
         keys |= {f"{name}.{field.name}" for field in dataclasses.fields(section) if field.name != "_target_"}
@@ -146,33 +146,33 @@ def test_help_has_every_key_and_command() -> None:
 
 
 @pytest.mark.parametrize("words", [[], ["-m"], ["--json"]])
-def test_without_words_there_is_help_and_nothing_is_trained(words, tmp_path: Path, monkeypatch, capfd) -> None:
+def test_without_words_there_is_help_and_nothing_is_trained(words, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     assert command(words) == 0
     assert "usage: ablate [-m] [group=variant" in capfd.readouterr().out
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_configuration_as_json_has_every_section(capfd) -> None:
+def test_the_configuration_as_json_has_every_section(capfd):
     assert command(["--cfg", "job", "norm=rms", "--json"]) == 0
     configuration = json.loads(capfd.readouterr().out)["result"]
     assert configuration["norm"]["_target_"] == "ablate.model.norm.RMSNorm"
     assert configuration["train"]["steps"] > 0
 
 
-def test_of_a_sweep_the_first_configuration_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_a_sweep_the_first_configuration_is_shown(capsys):
     assert command(["-m", "norm=rms,ln", "ffn=mlp,glu", "--cfg", "job"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("# rms + mlp, the first of 4 configurations\n")
     assert yaml.safe_load(shown)["norm"]["_target_"] == "ablate.model.norm.RMSNorm"
 
 
-def test_the_configuration_of_hydra_has_its_launcher(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_configuration_of_hydra_has_its_launcher(capsys):
     assert command(["--cfg", "hydra", "hydra/launcher=basic", "hydra.job.name=mine"]) == 0
     assert yaml.safe_load(capsys.readouterr().out)["hydra"]["job"]["name"] == "mine"
 
 
-def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version(capsys):
     assert command(["--version"]) == 0
     assert capsys.readouterr().out == f"ablate {__version__}\n"
 
@@ -191,7 +191,7 @@ NO_COMMANDS = {
 
 
 @pytest.mark.parametrize("words", NO_COMMANDS)
-def test_a_word_that_is_no_command_is_answered_by_what_to_write(words: str, capsys) -> None:
+def test_a_word_that_is_no_command_is_answered_by_what_to_write(words, capsys):
     assert command(words.split()) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"ablate: {re.split('[ =]', words)[0]}: no such ")
@@ -199,7 +199,7 @@ def test_a_word_that_is_no_command_is_answered_by_what_to_write(words: str, caps
 
 
 @pytest.fixture
-def import_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def import_path(monkeypatch) -> Iterator[None]:
     """The import path is restored after a command has left the current folder."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
@@ -209,7 +209,7 @@ def import_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("import_path")
 @pytest.mark.parametrize(("word", "name"), [*((name, name) for name in COMMANDS), ("analyze", "analyse")])
-def test_a_command_has_its_own_help(word: str, name: str, monkeypatch, capsys) -> None:
+def test_a_command_has_its_own_help(word, name, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["ablate", word, "--help"])
     with pytest.raises(SystemExit) as end:
         main()

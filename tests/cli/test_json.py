@@ -41,7 +41,7 @@ PLAIN = [
 
 
 @pytest.mark.parametrize(("value", "expected"), PLAIN)
-def test_values_are_those_of_json(value: Any, expected: Any) -> None:
+def test_values_are_those_of_json(value, expected):
     assert plain(value) == expected
     assert document_of(document("it", Outcome(0, value)))["result"] == expected
 
@@ -52,7 +52,7 @@ def print_and_start_a_child() -> Outcome:
     return Outcome(1, [1])
 
 
-def test_nothing_else_comes_to_standard_output(capfd: pytest.CaptureFixture[str]) -> None:
+def test_nothing_else_comes_to_standard_output(capfd):
     assert conclude("it", True, print_and_start_a_child) == 1
     assert document_of(capfd.readouterr().out)["result"] == [1]
 
@@ -70,7 +70,7 @@ COMMANDS = {
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def results(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("results")
     fabricate(folder, {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]})
     draw_effects_alone(folder)
@@ -78,7 +78,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("words", COMMANDS)
-def test_a_command_has_the_keys_that_are_documented(words: str, results: Path, capfd: Any) -> None:
+def test_a_command_has_the_keys_that_are_documented(words, results, capfd):
     name, *arguments = words.split()
     module = importlib.import_module(main.COMMANDS[name])
     assert module.main([*arguments, "--results-dir", str(results), "--json"]) == 0
@@ -92,14 +92,17 @@ def test_a_command_has_the_keys_that_are_documented(words: str, results: Path, c
         assert f"`{key}`" in section, key
 
 
-def test_a_plan_has_its_cells_and_runs(small: list[str], untried: None, capfd) -> None:
-    assert main.command(["-m", "norm=ln,rms", "seeds=1", *small, "dry_run=true", "--json"]) == 0
-    plan = document_of(capfd.readouterr().out)["result"]
+def test_a_plan_has_its_cells_runs_and_remarks(small, untried, capfd):
+    words = latest(*small, "model.layers=2", "seeds=1", "attention=window+mha", "attention.window=5", "norm=ln,rms")
+    assert main.command(["-m", *words, "dry_run=true", "--json"]) == 0
+    document = document_of(capfd.readouterr().out)
+    plan = document["result"]
     assert [cell["levels"] for cell in plan["cells"]] == [{"norm": "ln"}, {"norm": "rms"}]
     assert len(plan["todo"]) == 2
+    assert "attention.window reaches window, not mha" in document["remarks"]
 
 
-def test_a_study_has_its_runs_and_effects(small: list[str], untried: None, tmp_path: Path, monkeypatch, capfd) -> None:
+def test_a_study_has_its_runs_and_effects(small, untried, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr("ablate.api.run_plan", here)
     assert main.command(["-m", "norm=ln,rms", "seeds=1", *small, "--json"]) == 0
     study = document_of(capfd.readouterr().out)["result"]
@@ -110,13 +113,7 @@ def test_a_study_has_its_runs_and_effects(small: list[str], untried: None, tmp_p
     assert [(run["step"], run["steps"]) for run in runs] == [(6, 6), (6, 6)]
 
 
-def test_remarks_are_in_the_document(small: list[str], untried: None, capfd) -> None:
-    words = ["attention=window+mha", "attention.window=5", *latest(*small, "model.layers=2"), "dry_run=true", "--json"]
-    assert main.command(words) == 0
-    assert "attention.window reaches window, not mha" in document_of(capfd.readouterr().out)["remarks"]
-
-
-def test_a_mistake_is_in_the_document_and_on_standard_error(small: list[str], capfd) -> None:
+def test_a_mistake_is_in_the_document_and_on_standard_error(small, capfd):
     assert main.command(["norm=rmss", *small, "--json"]) == 2
     printed = capfd.readouterr()
     content = document_of(printed.out)

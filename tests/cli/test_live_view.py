@@ -1,21 +1,14 @@
 """The live view: what it says of a sweep on a terminal and elsewhere, from files in any state."""
 
-import contextlib
-import fcntl
 import io
 import json
-import os
-import pty
 import re
-import struct
 import sys
-import termios
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import read_terminal
 from crashing_norm import wait_for
 from fake_studies import edit_manifest, fabricate
 from rich.console import Console
@@ -69,12 +62,12 @@ def rendered(runs: status.Runs, width: int, height: int = 24) -> list[str]:
 
 
 @pytest.fixture
-def paths(tmp_path: Path) -> list[str]:
+def paths(tmp_path) -> list[str]:
     """The paths of the runs of a study of two configurations and two seeds."""
     return make_study(tmp_path)
 
 
-def test_each_ending_is_a_line(paths: list[str], tmp_path: Path, monkeypatch, capsys) -> None:
+def test_each_ending_is_a_line(paths, tmp_path, monkeypatch, capsys):
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE"):  # without a terminal there are no control characters all the same
         monkeypatch.setenv(name, "1")
     with status.follow(tmp_path, "s", paths):
@@ -88,12 +81,12 @@ def test_each_ending_is_a_line(paths: list[str], tmp_path: Path, monkeypatch, ca
     ]
 
 
-def test_a_quiet_sweep_shows_now_and_then_that_it_is_alive(paths: list[str], tmp_path: Path, monkeypatch, capsys):
+def test_a_quiet_sweep_shows_now_and_then_that_it_is_alive(paths, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(status, "TICK", 0.02)
     monkeypatch.setattr(status, "HEARTBEAT", 0.1)
     lines: list[str] = []
 
-    def two_lines() -> bool:
+    def two_lines():
         lines.extend(capsys.readouterr().out.splitlines())
         return len(lines) >= 2
 
@@ -102,14 +95,14 @@ def test_a_quiet_sweep_shows_now_and_then_that_it_is_alive(paths: list[str], tmp
     assert set(lines) == {"4 runs: 0 done, 4 queued, time left unknown"}
 
 
-def test_what_was_done_before_is_no_news(paths: list[str], tmp_path: Path, capsys) -> None:
+def test_what_was_done_before_is_no_news(paths, tmp_path, capsys):
     end(tmp_path, paths[0])
     with status.follow(tmp_path, "s", paths):
         end(tmp_path, paths[1], "diverged")
     assert capsys.readouterr().out == "[2/4] ln + mlp s1 diverged at step 40  8.1 s\n"
 
 
-def test_an_earlier_failure_does_not_count_and_a_new_one_is_news(paths: list[str], tmp_path: Path, capsys) -> None:
+def test_an_earlier_failure_does_not_count_and_a_new_one_is_news(paths, tmp_path, capsys):
     end(tmp_path, paths[1], "failed")
     with status.follow(tmp_path, "s", paths):
         end(tmp_path, paths[1], "failed")
@@ -117,7 +110,7 @@ def test_an_earlier_failure_does_not_count_and_a_new_one_is_news(paths: list[str
     assert line.startswith("[1/4] ln + mlp s1 failed: ")
 
 
-def test_the_table_shows_what_runs_now(paths: list[str], tmp_path: Path) -> None:
+def test_the_table_shows_what_runs_now(paths, tmp_path):
     log(tmp_path, paths[3], 20)  # killed before its first checkpoint: it is queued
     Run(tmp_path, paths[3]).lease_file.unlink()
     runs = runs_of(tmp_path, paths[1:])
@@ -130,7 +123,7 @@ def test_the_table_shows_what_runs_now(paths: list[str], tmp_path: Path) -> None
     ]
 
 
-def test_time_left_is_that_of_the_places_that_runs_have(tmp_path: Path) -> None:
+def test_time_left_is_that_of_the_places_that_runs_have(tmp_path):
     paths = make_study(tmp_path, labels=("a", "b", "c"), seeds=1)
     runs = runs_of(tmp_path, paths)
     assert progress.progress(runs).endswith("time left unknown")
@@ -144,7 +137,7 @@ def test_time_left_is_that_of_the_places_that_runs_have(tmp_path: Path) -> None:
     assert progress.progress(runs).endswith("1 running, 1 queued, about 13 s left")
 
 
-def test_time_left_of_runs_that_nobody_trains_is_a_sum(tmp_path: Path) -> None:
+def test_time_left_of_runs_that_nobody_trains_is_a_sum(tmp_path):
     paths = make_study(tmp_path, labels=("a", "b", "c"), seeds=1)
     end(tmp_path, paths[0])  # in 8.1 s
     log(tmp_path, paths[1], 50)  # ten steps a second: 5 s to go; the third takes 9.05 s
@@ -159,9 +152,7 @@ PACES = [(1, None), (2, None), (4, 10), (17, 150 / 23)]
 
 
 @pytest.mark.parametrize(("count", "steps_per_second"), PACES)
-def test_a_pace_leaves_out_the_first_interval_and_counts_evaluations(
-    count: int, steps_per_second: float | None, tmp_path: Path
-) -> None:
+def test_a_pace_leaves_out_the_first_interval_and_counts_evaluations(count, steps_per_second, tmp_path):
     seconds = 9.0
     rows = [{"step": 0, "tokens": 0, "seconds": seconds}]
     for step in range(10, 10 * count, 10):
@@ -176,7 +167,7 @@ def test_a_pace_leaves_out_the_first_interval_and_counts_evaluations(
 
 @pytest.mark.parametrize("width", [8, 20, 40, 80])
 @pytest.mark.parametrize("height", [3, 10, 24])
-def test_the_table_fits_any_terminal(width: int, height: int, tmp_path: Path) -> None:
+def test_the_table_fits_any_terminal(width, height, tmp_path):
     labels = ("a label that is much too long for this [bold]", *map(str, range(20)))
     paths = make_study(tmp_path, labels=labels, seeds=1)
     runs = runs_of(tmp_path, paths)
@@ -200,7 +191,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("damage", DAMAGED)
-def test_damaged_metrics_end_no_view(damage: str, paths: list[str], tmp_path: Path) -> None:
+def test_damaged_metrics_end_no_view(damage, paths, tmp_path):
     runs = runs_of(tmp_path, paths)
     log(tmp_path, paths[0], 40)
     Run(tmp_path, paths[0]).metrics_file.write_bytes(DAMAGED[damage])
@@ -208,51 +199,14 @@ def test_damaged_metrics_end_no_view(damage: str, paths: list[str], tmp_path: Pa
     assert "ln + mlp s0" in "\n".join(rendered(runs, 100))
 
 
-def interrupted(results: Path) -> None:
-    """A sweep whose first run goes on for a while, on the terminal of this process."""
-    sys.stdout = os.fdopen(1, "w")
-    status.TICK = 0.02
-    paths = make_study(results)
-    with contextlib.suppress(KeyboardInterrupt), status.follow(results, "s", paths):
-        for until in (20, 40, 60):
-            log(results, paths[0], until)
-            time.sleep(0.1)
-        end(results, paths[0])
-        end(results, paths[1], "diverged")
-        print("a word of the parent")
-        raise KeyboardInterrupt
-
-
-def test_a_terminal_gets_a_live_table_that_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a sweep that is interrupted, too."""
-    monkeypatch.setenv("TERM", "xterm")
-    for name in ("COLUMNS", "LINES", "NO_COLOR"):
-        monkeypatch.delenv(name, raising=False)
-    child, terminal = pty.fork()
-    if child == 0:
-        try:
-            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-            interrupted(tmp_path)
-            print("interrupted", flush=True)
-        finally:
-            os._exit(0)
-    shown = read_terminal(terminal)
-    os.waitpid(child, 0)
-    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
-    assert re.search(r"ln \+ mlp s0\s+\d+/100\s+4\.500\s+6,400\s+\d+\.\d s", plain), plain
-    assert "4 runs: 1 done, 1 diverged, 2 queued" in plain and "a word of the parent" in plain
-    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l"), "the cursor is back"
-    assert plain.rstrip().endswith("interrupted")
-
-
-def test_a_reader_that_goes_away_does_not_end_the_sweep(paths: list[str], tmp_path: Path, monkeypatch, capsys) -> None:
+def test_a_reader_that_goes_away_does_not_end_the_sweep(paths, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(status, "TICK", 0.02)
     closed = io.StringIO()
     closed.close()
     monkeypatch.setattr(sys, "stdout", closed)
     errors: list[str] = []
 
-    def is_said() -> bool:
+    def is_said():
         errors.append(capsys.readouterr().err)
         return "the live view stopped" in "".join(errors)
 

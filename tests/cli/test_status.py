@@ -37,7 +37,7 @@ def runs_of(results: Path, study: str = "fabricated") -> list[Run]:
 
 
 @pytest.fixture
-def six_states(tmp_path: Path) -> list[Run]:
+def six_states(tmp_path) -> list[Run]:
     """The runs of a study: done, diverged, failed, running, interrupted, queued."""
     fabricate(tmp_path, NORMS, status=lambda levels, seed: STATES[levels["norm"]][seed])
     runs = runs_of(tmp_path)
@@ -49,17 +49,17 @@ def six_states(tmp_path: Path) -> list[Run]:
 
 
 @pytest.fixture
-def lines_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Lines:
+def lines_of(tmp_path, capsys) -> Lines:
     """The lines of the command, which ends with a code."""
 
-    def run(*words: str, code: int = 0) -> list[str]:
+    def run(*words, code=0):
         assert status.main([*words, "--results-dir", str(tmp_path)]) == code
         return "".join(capsys.readouterr()).splitlines()
 
     return run
 
 
-def test_each_state_is_counted_and_what_runs_is_shown(six_states: list[Run], lines_of: Lines) -> None:
+def test_each_state_is_counted_and_what_runs_is_shown(six_states, lines_of):
     lines = lines_of()
     assert lines[0] == "fabricated: norm=ln,rms; 2 configurations × 3 seeds; byte LM on stdlib-3.11"
     # 400 steps of the running one are left, as many of the interrupted one, and all 800 of the last, at 50 a second.
@@ -73,8 +73,8 @@ def test_each_state_is_counted_and_what_runs_is_shown(six_states: list[Run], lin
 
 
 @pytest.mark.parametrize("look", [status.main, studies.main, clean.main])
-def test_looking_at_studies_writes_nothing(look: Callable[..., int], six_states: list[Run], tmp_path: Path) -> None:
-    def stamps() -> dict[Path, int]:  # a folder's changes with each file that comes or goes
+def test_looking_at_studies_writes_nothing(look, six_states, tmp_path):
+    def stamps():  # a folder's changes with each file that comes or goes
         return {path: path.lstat().st_mtime_ns for path in (tmp_path, *tmp_path.rglob("*"))}
 
     before = stamps()
@@ -83,13 +83,13 @@ def test_looking_at_studies_writes_nothing(look: Callable[..., int], six_states:
     assert stamps() == before
 
 
-def test_a_run_with_a_stale_lease_is_not_running(six_states: list[Run], lines_of: Lines) -> None:
+def test_a_run_with_a_stale_lease_is_not_running(six_states, lines_of):
     stale = time.time() - 61
     os.utime(six_states[3].lease_file, (stale, stale))
     assert "1 failed, 1 interrupted, 2 queued" in lines_of()[1]
 
 
-def test_where_nothing_runs_the_command_that_goes_on_is_named(tmp_path: Path, lines_of: Lines) -> None:
+def test_where_nothing_runs_the_command_that_goes_on_is_named(tmp_path, lines_of):
     fabricate(tmp_path, GRID, status=lambda *_: "missing")
     lines = lines_of()
     assert lines[1] == "12 runs: 0 done, 12 queued, time left unknown"
@@ -97,7 +97,7 @@ def test_where_nothing_runs_the_command_that_goes_on_is_named(tmp_path: Path, li
     assert lines[2] == f"nothing is running; if no job waits in a launcher's queue, go on with: {command}"
 
 
-def test_of_many_failures_four_are_shown(tmp_path: Path, lines_of: Lines) -> None:
+def test_of_many_failures_four_are_shown(tmp_path, lines_of):
     fabricate(tmp_path, GRID, status=lambda *_: "failed")
     lines = lines_of()
     assert sum(line.startswith("failed: ") for line in lines) == 4
@@ -105,7 +105,7 @@ def test_of_many_failures_four_are_shown(tmp_path: Path, lines_of: Lines) -> Non
     assert not any("nothing is running" in line for line in lines), "all have ended"
 
 
-def test_a_damaged_result_is_named(tmp_path: Path, lines_of: Lines) -> None:
+def test_a_damaged_result_is_named(tmp_path, lines_of):
     fabricate(tmp_path, GRID)
     run = runs_of(tmp_path)[0]
     run.result_file.write_text("{")
@@ -115,14 +115,14 @@ def test_a_damaged_result_is_named(tmp_path: Path, lines_of: Lines) -> None:
     assert any(line.startswith(f"damaged: {run.result_file} is not readable") for line in lines)
 
 
-def test_tuning_belongs_to_the_study_that_is_to_come(tmp_path: Path, lines_of: Lines) -> None:
+def test_tuning_belongs_to_the_study_that_is_to_come(tmp_path, lines_of):
     fabricate(tmp_path, NORMS, study="s-tune", tunes="s")
     lines = lines_of("s")
     assert lines[0].startswith("s: norm=ln,rms;")
     assert lines[1:3] == ["tuning (s-tune): 6 runs: 6 done", "the study itself is planned when this has ended"]
 
 
-def test_the_rounds_of_a_study_are_counted_together(tmp_path: Path, lines_of: Lines) -> None:
+def test_the_rounds_of_a_study_are_counted_together(tmp_path, lines_of):
     fabricate(tmp_path, NORMS, study="s-tune", tunes="s")
     fabricate(tmp_path, NORMS, study="s", status=lambda *_: "missing")
     fabricate(tmp_path, {"norm": ["ln"]}, study="s-exchange", exchange_of="s")
@@ -136,10 +136,10 @@ def test_the_rounds_of_a_study_are_counted_together(tmp_path: Path, lines_of: Li
     assert lines[4].startswith("15 runs: 9 done, 6 queued")
 
 
-def test_watching_ends_when_all_runs_have(six_states: list[Run], lines_of: Lines, monkeypatch) -> None:
+def test_watching_ends_when_all_runs_have(six_states, lines_of, monkeypatch):
     monkeypatch.setattr("ablate.runs.progress.TICK", 0.05)
 
-    def end_runs() -> None:
+    def end_runs():
         for run in six_states[3:]:
             time.sleep(0.2)
             run.folder.mkdir(exist_ok=True)
@@ -154,14 +154,14 @@ def test_watching_ends_when_all_runs_have(six_states: list[Run], lines_of: Lines
     assert "6 runs: 4 done, 1 diverged, 1 failed" in lines
 
 
-def test_watching_waits_for_the_first_study(tmp_path: Path, lines_of: Lines, monkeypatch) -> None:
+def test_watching_waits_for_the_first_study(tmp_path, lines_of, monkeypatch):
     monkeypatch.setattr("ablate.cli.status.time.sleep", lambda seconds: fabricate(tmp_path, NORMS))
     lines = lines_of("--watch")
     assert lines[0] == f"no study in {tmp_path} yet; waiting for one (Ctrl-C ends)"
     assert lines[-1] == "6 runs: 6 done"
 
 
-def test_watching_waits_for_the_next_look_of_a_sequence(tmp_path: Path, monkeypatch) -> None:
+def test_watching_waits_for_the_next_look_of_a_sequence(tmp_path, monkeypatch):
     monkeypatch.setattr("ablate.runs.progress.TICK", 0.02)
     monkeypatch.setattr("ablate.runs.progress.PLANNING", 0.3)
     fabricate(tmp_path, NORMS, sequential={"looks": [3, 5], "at": 3, "max": 5})
@@ -174,7 +174,7 @@ def test_watching_waits_for_the_next_look_of_a_sequence(tmp_path: Path, monkeypa
     assert polls == 4, "the last look is over when its runs are"
 
 
-def test_watching_a_study_that_is_removed_ends_with_a_line(tmp_path: Path, lines_of: Lines, monkeypatch) -> None:
+def test_watching_a_study_that_is_removed_ends_with_a_line(tmp_path, lines_of, monkeypatch):
     fabricate(tmp_path, NORMS, sequential={"looks": [3, 5], "at": 3, "max": 5})
     remove = partial(shutil.rmtree, tmp_path / "studies/fabricated")
     monkeypatch.setattr(status, "polls", partial(status.polls, rest=lambda _: remove()))
@@ -185,7 +185,7 @@ def command(results: Path) -> list[str]:
     return [sys.executable, "-m", "ablate", "status", "--results-dir", str(results), "--watch"]
 
 
-def test_control_c_ends_watching_on_a_terminal(six_states: list[Run], tmp_path: Path, monkeypatch) -> None:
+def test_control_c_ends_watching_on_a_terminal(six_states, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("TERM", "xterm")
     child, terminal = pty.fork()
@@ -202,7 +202,7 @@ def test_control_c_ends_watching_on_a_terminal(six_states: list[Run], tmp_path: 
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l"), "the cursor is back"
 
 
-def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+def test_a_reader_that_goes_away_is_no_error(tmp_path):
     fabricate(tmp_path, GRID, status=lambda *_: "failed")
     reading, writing = os.pipe()
     os.close(reading)
@@ -221,7 +221,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("words", "line"), MISTAKES)
-def test_a_mistake_is_one_line(words: list[str], line: str, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_a_mistake_is_one_line(words, line, tmp_path, monkeypatch, capsys):
     fabricate(tmp_path / "results", GRID, study="norm-ffn-3fa94c")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ABLATE_RESULTS", "results")

@@ -16,7 +16,7 @@ GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
 
 @pytest.fixture
-def results(tmp_path: Path) -> Path:
+def results(tmp_path) -> Path:
     """A study with exchange runs and a confirmation, and another one that shares its first run."""
     folder = tmp_path / "results"
     fabricate(folder, GRID, study="s", exchange="s-exchange")
@@ -33,10 +33,10 @@ def results(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def lines_of(results: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
+def lines_of(results, capsys) -> Callable[..., list[str]]:
     """The lines of the command, which ends with a code."""
 
-    def run(*words: str, code: int = 0) -> list[str]:
+    def run(*words, code=0):
         assert studies.main([*words, "--results-dir", str(results)]) == code
         return "".join(capsys.readouterr()).splitlines()
 
@@ -44,12 +44,12 @@ def lines_of(results: Path, capsys: pytest.CaptureFixture[str]) -> Callable[...,
 
 
 @pytest.fixture
-def own_runs(results: Path) -> list[Run]:
+def own_runs(results) -> list[Run]:
     """The runs of the study that no other has."""
     return [Run(results, run.path) for run in read_manifest(results, "s").runs[1:]]
 
 
-def test_each_study_is_a_line_the_newest_first(results: Path, lines_of: Callable[..., list[str]]) -> None:
+def test_each_study_is_a_line_the_newest_first(results, lines_of):
     (study_folder(results, "s-confirm-2") / "manifest.json").write_text("{")
     lines = lines_of()
     assert [line.split()[0] for line in lines[1:3]] == ["other", "s"]
@@ -66,20 +66,20 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("words", "message"), MISTAKES)
-def test_a_mistake_in_the_words_is_one_line(words: list[str], message: str, capsys) -> None:
+def test_a_mistake_in_the_words_is_one_line(words, message, capsys):
     with pytest.raises(SystemExit):
         studies.main(words)
     [line] = capsys.readouterr().err.splitlines()
     assert message in line
 
 
-def test_a_study_that_cannot_be_read_is_not_deleted(results: Path, lines_of: Callable[..., list[str]]) -> None:
+def test_a_study_that_cannot_be_read_is_not_deleted(results, lines_of):
     (study_folder(results, "s").joinpath("manifest.json")).write_text("{")
     assert "remove it by hand" in lines_of("delete", "s", "--yes", code=2)[0]
     assert study_folder(results, "s").exists()
 
 
-def test_nothing_is_deleted_without_yes(results: Path, own_runs: list[Run], lines_of) -> None:
+def test_nothing_is_deleted_without_yes(results, own_runs, lines_of):
     before = sorted(results.rglob("*"))
     lines = lines_of("delete", "s")
     assert lines[-1] == "nothing was removed; add --yes to remove it"
@@ -87,7 +87,7 @@ def test_nothing_is_deleted_without_yes(results: Path, own_runs: list[Run], line
     assert sorted(results.rglob("*")) == before
 
 
-def test_a_study_goes_with_its_runs_that_no_other_has(results: Path, own_runs: list[Run], lines_of) -> None:
+def test_a_study_goes_with_its_runs_that_no_other_has(results, own_runs, lines_of):
     shared = Run(results, read_manifest(results, "s").runs[0].path)
     lines_of("delete", "s", "--yes")
     assert shared.result_file.exists()
@@ -96,13 +96,13 @@ def test_a_study_goes_with_its_runs_that_no_other_has(results: Path, own_runs: l
     assert {"s-exchange", "s-confirm-2", "other"} == {path.name for path in (results / "studies").iterdir()}
 
 
-def test_a_study_in_training_is_not_deleted(results: Path, own_runs: list[Run], lines_of) -> None:
+def test_a_study_in_training_is_not_deleted(results, own_runs, lines_of):
     with own_runs[0].lock(lambda: False):
         assert "has a run in use" in lines_of("delete", "s", "--yes", code=2)[0]
     assert all(run.result_file.exists() for run in own_runs)
 
 
-def test_an_interrupted_deletion_is_finished_by_the_same_command(own_runs: list[Run], lines_of) -> None:
+def test_an_interrupted_deletion_is_finished_by_the_same_command(own_runs, lines_of):
     with mock.patch.object(Path, "rmdir", side_effect=KeyboardInterrupt):
         lines_of("delete", "s", "--yes", code=130)
     assert any(line.startswith("s ") for line in lines_of()), "the study goes last"

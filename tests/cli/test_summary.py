@@ -1,7 +1,6 @@
 """The text at the end of a sweep; `tests/recorded/pages` holds it word for word for studies of all kinds."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,10 @@ Lines = Callable[..., list[str]]
 
 
 @pytest.fixture
-def lines_of(tmp_path: Path) -> Lines:
+def lines_of(tmp_path) -> Lines:
     """The lines of the summary of a study."""
 
-    def lines(factors: dict[str, list[Any]] = GRID, **options: Any) -> list[str]:
+    def lines(factors=GRID, **options):
         return summary(load_study(tmp_path, fabricate(tmp_path, factors, **options)), tmp_path).splitlines()
 
     return lines
@@ -42,7 +41,7 @@ def scored(levels: dict[str, Any], seed: int) -> float:
     return 2.061 + 0.01 * (seed % 3 - 1) + effect + noise
 
 
-def test_the_interval_printed_is_the_interval_computed(lines_of: Lines) -> None:
+def test_the_interval_printed_is_the_interval_computed(lines_of):
     [line] = [line for line in lines_of(score=scored) if line.startswith("  swiglu lowers test loss by ")]
     gains = []
     for seed in range(3):
@@ -55,11 +54,11 @@ def test_the_interval_printed_is_the_interval_computed(lines_of: Lines) -> None:
     assert line.endswith("  better")
 
 
-def test_the_summary_of_a_grid_of_four_fits_in_fourteen_lines(lines_of: Lines) -> None:
+def test_the_summary_of_a_grid_of_four_fits_in_fourteen_lines(lines_of):
     assert len(lines_of(seeds=range(5), score=scored)) <= 14
 
 
-def test_question_tier_design_and_claims_are_named(lines_of: Lines) -> None:
+def test_question_tier_design_and_claims_are_named(lines_of):
     claim = {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}]}
     claims = {"gated_better": {"claim": claim, "written": "2026-01-01", "earlier": [], "registered": True}}
     lines = lines_of(question="Does swiglu help?", tier="gpu", claims=claims, design="leave_one_out")
@@ -68,7 +67,7 @@ def test_question_tier_design_and_claims_are_named(lines_of: Lines) -> None:
     assert any(line.startswith("gated_better ") for line in lines)
 
 
-def test_a_confirmation_names_its_study_and_is_not_confirmed_again(tmp_path: Path, lines_of: Lines) -> None:
+def test_a_confirmation_names_its_study_and_is_not_confirmed_again(tmp_path, lines_of):
     lines = lines_of(study="again", confirms="norm-ffn-3fa94c", seeds=range(8))
     assert "confirmation of norm-ffn-3fa94c on fresh seeds" in lines[0]
     assert lines[-1] == f"figures: ablate analyse --results-dir {tmp_path}"
@@ -84,17 +83,15 @@ NEXT = [
 
 
 @pytest.mark.parametrize(("command", "more", "seeds", "following"), NEXT)
-def test_the_next_command(command: str, more: dict[str, Any], seeds: int, following: str, lines_of: Lines) -> None:
+def test_the_next_command(command, more, seeds, following, lines_of):
     assert f"next: ablate {following} " in lines_of(seeds=range(seeds), command=command, **more)[-1]
 
 
 @pytest.mark.parametrize(
     ("shared", "program", "is_said"), [(0.0, "python t.py", True), (1.0, "python t.py", False), (0.0, None, False)]
 )
-def test_a_program_whose_seeds_hardly_pair_is_told_what_to_change(
-    shared: float, program: str | None, is_said: bool, lines_of: Lines
-) -> None:
-    def score(levels: dict[str, Any], seed: int) -> float:
+def test_a_program_whose_seeds_hardly_pair_is_told_what_to_change(shared, program, is_said, lines_of):
+    def score(levels, seed):
         common, *own = np.random.default_rng(seed).normal(size=3)
         return float(2 + shared * common + 0.1 * own[NORMS["norm"].index(levels["norm"])])
 
@@ -102,7 +99,7 @@ def test_a_program_whose_seeds_hardly_pair_is_told_what_to_change(
     assert bool(said) == is_said
 
 
-def test_a_metric_that_a_task_shows_stands_beside_the_endpoint(tmp_path: Path) -> None:
+def test_a_metric_that_a_task_shows_stands_beside_the_endpoint(tmp_path):
     task = TASK | {"metrics": {"loss": "min", "f1": "max"}, "shares": ["f1"], "units": {"loss": "bits"}}
     name = fabricate(tmp_path, NORMS, tasks={"f0": task | {"beside": ["f1"]}})
     for planned in read_manifest(tmp_path, name).runs:
@@ -121,7 +118,7 @@ def higher(levels: dict[str, Any], seed: int) -> float:
     return 0.5 + 0.3 * FFNS["ffn"].index(levels["ffn"]) + 0.01 * ((seed * 7 + len(levels["ffn"])) % 5)
 
 
-def test_a_higher_accuracy_is_better(lines_of: Lines) -> None:
+def test_a_higher_accuracy_is_better(lines_of):
     tasks = {"f0": CLASSES | {"metrics": {"accuracy": "max", "loss": "min"}}}
     lines = lines_of(FFNS, seeds=range(5), score=higher, tasks=tasks)
     assert lines[1] == "test/accuracy, last step", "yardsticks are losses"
@@ -129,14 +126,14 @@ def test_a_higher_accuracy_is_better(lines_of: Lines) -> None:
 
 
 @pytest.mark.parametrize("solved", [0.0, 1.0])
-def test_what_all_solve_or_none_has_no_spread(solved: float, lines_of: Lines) -> None:
+def test_what_all_solve_or_none_has_no_spread(solved, lines_of):
     tasks = {"f0": CLASSES | {"metrics": {"accuracy": "max", "loss": "min"}}}
     lines = lines_of(FFNS, seeds=range(5), score=lambda *_: solved, tasks=tasks)
     assert any("equal in every seed" in line and line.endswith("undecided") for line in lines)
     assert not any("nan" in line or "inf" in line for line in lines)
 
 
-def test_a_loss_is_per_what_the_task_predicts(lines_of: Lines) -> None:
+def test_a_loss_is_per_what_the_task_predicts(lines_of):
     lines = lines_of(FFNS, score=higher, tasks={"f0": CLASSES | {"metrics": {"loss": "min", "accuracy": "max"}}})
     assert lines[1].startswith("test/loss, nats per class, last step")
 

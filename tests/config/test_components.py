@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import inspect
 import re
-import textwrap
-from pathlib import Path
-from typing import Any, Literal, Optional
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -20,8 +17,6 @@ from ablate.config.components import argument_problems, bind, fits, offered_name
 from ablate.config.errors import BadComponent
 from ablate.config.groups import CONF, PACKAGE
 from ablate.config.schema import COMPONENTS, SECTIONS, typed
-from ablate.data.copying import Copy
-from ablate.data.task import build_task
 from ablate.model.build import build_model, offered
 from ablate.model.shape import ModelShape
 from ablate.planning.plan import check_study
@@ -48,21 +43,20 @@ def problem(group: str, node: dict[str, Any], user: tuple[str, ...] = ()) -> tup
 
 
 @pytest.mark.parametrize(
-    ("group", "target", "words"),
+    ("group", "target", "part"),
     [
-        ("norm", "torch.nn.LayerNorm", ["ablate.model", "user="]),
-        ("norm", "builtins.eval", ["ablate.model", "user="]),
-        ("norm", "ablate.modelling.Norm", ["ablate.model", "user="]),
-        ("norm", None, ["ablate.model", "user="]),
-        ("data", "ablate.model.norm.LayerNorm", ["ablate.data", "user="]),
-        ("norm", "ablate.model.norm.LayrNorm", ["norm.LayrNorm", "cannot be found"]),
-        ("init", "ablate.model.init.FIXED", ["not a class or function"]),
+        ("norm", "torch.nn.LayerNorm", "user="),
+        ("norm", "ablate.modelling.Norm", "ablate.model"),
+        ("norm", None, "ablate.model"),
+        ("data", "ablate.model.norm.LayerNorm", "ablate.data"),
+        ("norm", "ablate.model.norm.LayrNorm", "norm.LayrNorm' cannot be found"),
+        ("init", "ablate.model.init.FIXED", "not a class or function"),
     ],
 )
-def test_a_target_is_a_class_of_the_groups_package(group: str, target: Any, words: list[str]) -> None:
+def test_a_target_is_a_class_of_the_groups_package(group, target, part):
     key, message = problem(group, {"_target_": target})
     assert key == f"{group}._target_"
-    assert all(word in message for word in words)
+    assert part in message
 
 
 OWN = """
@@ -90,7 +84,7 @@ class Halved(Block):
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def package(tmp_path, monkeypatch) -> str:
     """A package of the user's own, with components good and bad."""
     name = f"mine_{tmp_path.name.replace('-', '_')}"
     (tmp_path / name).mkdir()
@@ -100,16 +94,16 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
-def test_a_users_class_gets_the_shape_and_its_yamls_arguments(package: str) -> None:
+def test_a_users_class_gets_the_shape_and_its_yamls_arguments(package):
     norm = bind("norm", {"_target_": f"{package}.parts.Scale", "gain": 2}, OFFERED, [package])()
     assert (norm.dim, norm.gain, norm.kind) == (16, 2, "a")
 
 
-def test_a_component_may_be_a_users_function(package: str) -> None:
+def test_a_component_may_be_a_users_function(package):
     assert bind("norm", {"_target_": f"{package}.parts.make"}, OFFERED, [package])().gain == 2.0
 
 
-def test_a_users_subclass_passes_the_shape_on(package: str) -> None:
+def test_a_users_subclass_passes_the_shape_on(package):
     config = {
         "attention": component("attention", "gqa") | {"_target_": f"{package}.parts.Wider", "more": 1},
         "residual": {"_target_": f"{package}.parts.Halved", "share": 0.25},
@@ -130,13 +124,13 @@ def test_a_users_subclass_passes_the_shape_on(package: str) -> None:
         ("PACKAGE.failing.Norm", "failing"),
     ],
 )
-def test_what_a_user_package_may_not_hold(target: str, words: str, package: str) -> None:
+def test_what_a_user_package_may_not_hold(target, words, package):
     key, message = problem("norm", {"_target_": target.replace("PACKAGE", package), "gain": 2.0}, (package,))
     assert key == "norm._target_"
     assert words in message
 
 
-def test_an_annotation_that_means_nothing_is_one_line(package: str) -> None:
+def test_an_annotation_that_means_nothing_is_one_line(package):
     key, message = problem("norm", {"_target_": f"{package}.parts.Later", "gain": 1.0}, (package,))
     assert key == "norm._target_"
     assert message.startswith("the annotations of Later cannot be read")
@@ -145,7 +139,7 @@ def test_an_annotation_that_means_nothing_is_one_line(package: str) -> None:
 # ---- arguments
 
 
-def test_all_mistakes_of_a_component_are_reported_at_once() -> None:
+def test_all_mistakes_of_a_component_are_reported_at_once():
     node = {"_target_": "ablate.model.norm.BatchNorm", "eps": "small", "epss": 1, "dim": 3}
     assert argument_problems("norm", node, OFFERED) == [
         ("norm.eps", "'small' is not of type float"),
@@ -155,67 +149,31 @@ def test_all_mistakes_of_a_component_are_reported_at_once() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("group", "variant", "key", "value", "kind"),
-    [
-        ("norm", "ln", "eps", "small", "float"),
-        ("norm", "ln", "eps", {"a": 1}, "float"),
-        ("ffn", "swiglu", "multiple_of", 8.0, "int"),
-        ("ffn", "mlp", "bias", 1, "bool"),
-    ],
-)
-def test_a_value_of_the_wrong_type(group: str, variant: str, key: str, value: Any, kind: str) -> None:
-    where, message = problem(group, component(group, variant) | {key: value})
-    assert where == f"{group}.{key}" and repr(value) in message and kind in message
-
-
 @pytest.mark.parametrize(("hidden", "width"), [(None, 64), (100, 100), (1, 1)])
-def test_an_option_takes_both_of_its_types(hidden: int | None, width: int) -> None:
+def test_an_option_takes_both_of_its_types(hidden, width):
     assert bind("ffn", component("ffn", "mlp") | {"hidden": hidden}, OFFERED)().up.weight.shape == (width, 16)
 
 
-@pytest.mark.parametrize("key", ["shape", "dim"])
-def test_what_the_shape_gives_cannot_be_overridden(key: str) -> None:
-    where, message = problem("norm", component("norm", "ln") | {key: 8})
-    assert where == f"norm.{key}"
-    assert "model.*" in message
-
-
-def read_names(target: Any) -> set[str]:
-    """Names that a class, or a function, reads for more than to store them in an attribute of self."""
-    found: set[str] = set()
-    for each in inspect.getmro(target) if inspect.isclass(target) else [target]:
-        if each.__module__.startswith("ablate."):
-            nodes = list(ast.walk(ast.parse(textwrap.dedent(inspect.getsource(each)))))
-            values = [node.value for node in nodes if isinstance(node, ast.Assign)]
-            stored = {id(one) for value in values for one in getattr(value, "elts", [value])}
-            loads = [n for n in nodes if isinstance(getattr(n, "ctx", None), ast.Load) and id(n) not in stored]
-            found |= {str(getattr(node, "id", getattr(node, "attr", ""))) for node in loads}
-    return found
-
-
 @pytest.mark.parametrize(("group", "variant"), PARTS)
-def test_every_variant_on_disk_binds(group: str, variant: str) -> None:
+def test_every_variant_on_disk_binds(group, variant):
     offered = dict.fromkeys(offered_names(group)) | OFFERED
     node = component(group, variant)
     assert argument_problems(group, node, offered) == []
     target = resolve(group, node["_target_"])
     written = node.keys() - {"_target_", "_partial_"}
-    own = {} if target.__init__ is torch.nn.Module.__init__ else inspect.signature(target).parameters  # type: ignore[misc]
-    needed = {name for name, each in own.items() if name in written or each.default is not None}
+    own = {} if target.__init__ is torch.nn.Module.__init__ else inspect.signature(target).parameters
+    needed = {name for name, parameter in own.items() if name in written or parameter.default is not None}
     assert written == needed - set(offered), (
         "a YAML writes every argument of its constructor that the shape does not give, but for options, which are None"
     )
-    assert written <= read_names(target) | READ, "nothing reads it"
-
-
-OPTION = Optional[int]  # noqa: UP045 (as users write it)
 
 
 @pytest.mark.parametrize(
     ("value", "hint"),
     [
         (1.0, int),
+        (1, bool),
+        ({"a": 1}, float),
         (True, float),
         (None, int),
         ("tanh", Literal["relu", "gelu"]),
@@ -224,19 +182,14 @@ OPTION = Optional[int]  # noqa: UP045 (as users write it)
         ({"a": "b"}, dict[str, int]),
     ],
 )
-def test_values_that_do_not_fit_a_type(value: Any, hint: Any) -> None:
+def test_values_that_do_not_fit_a_type(value, hint):
     assert not fits(value, hint)
 
 
 # ---- models
 
 
-def test_the_width_is_divided_among_the_heads() -> None:
-    with pytest.raises(ValueError, match=r"model\.dim=16 must be divisible by model\.heads=3"):
-        build_model(typed(CONFIG | {"model": CONFIG["model"] | {"heads": 3}}), Blank(VOCAB))
-
-
-def test_every_size_of_a_shape_is_read_by_a_model() -> None:
+def test_every_size_of_a_shape_is_read_by_a_model():
     """A setting that nothing reads would make two cells equal without a word."""
     assert {field.name for field in dataclasses.fields(ModelShape)} <= READ | {"context"}  # requested by name
 
@@ -256,7 +209,7 @@ def noting(section: Any, read: set[str]) -> Any:
 PLANNED = {"train": {"parallel", "devices", "memory"}, "eval": {"lengths"}}
 
 
-def test_every_key_of_the_frame_is_read_by_a_run(small: list[str], tmp_path: Path, untried: None) -> None:
+def test_every_key_of_the_frame_is_read_by_a_run(small, tmp_path, untried):
     config = check_study(latest(*small, "train.diagnostics=true"), None).cells.rows[0].config
     read: dict[str, set[str]] = {name: set() for name in ("model", "train", "optim", "eval", "seed")}
     noted = {name: noting(getattr(config, name), keys) for name, keys in read.items()}
@@ -270,11 +223,11 @@ def test_every_key_of_the_frame_is_read_by_a_run(small: list[str], tmp_path: Pat
         assert fields <= keys, f"{name}: {fields - keys} are read by nothing"
 
 
-def test_an_encoder_ties_where_targets_are_tokens() -> None:
+def test_an_encoder_ties_where_targets_are_tokens():
     """Where the model leaves it open; as many classes as tokens are other things."""
     frame = component("model", "encoder") | {"layers": 1, "heads": 2, "dim": 16}
 
-    def tied(requested: bool | None, kind: str, outputs: int | None = None) -> bool:
+    def tied(requested, kind, outputs=None):
         config = typed(CONFIG | {"model": frame | {"tie_embeddings": requested}})
         model = build_model(config, Blank(VOCAB, 12, kind, outputs))
         return model.head.weight is model.embed.weight
@@ -285,11 +238,3 @@ def test_an_encoder_ties_where_targets_are_tokens() -> None:
         with pytest.raises(BadComponent, match="true needs targets that are also input tokens") as caught:
             tied(True, *other)
         assert caught.value.key == "model.tie_embeddings"
-
-
-def test_a_task_of_another_kind_than_the_model_forms_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Copy, "kinds", ("seq2seq",))
-    data = component("data", "copy") | {"context": 64}
-    with pytest.raises(BadComponent, match=r"Copy is a task from sequence to sequence, and Encoder does") as caught:
-        build_task(typed({"model": component("model", "encoder"), "data": data}))
-    assert caught.value.key == "data"

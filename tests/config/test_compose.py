@@ -53,7 +53,7 @@ def by_hydra(words: list[str], folder: Path | None = None) -> Config:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_composes_what_hydra_does(command: str) -> None:
+def test_a_command_composes_what_hydra_does(command):
     words = shlex.split(command)
     assert composed(*words).config == by_hydra(words)
 
@@ -71,14 +71,14 @@ def hydras_sweep(words: list[str]) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("command", [command for command in SWEEPS if "glob" not in command])
-def test_a_sweep_has_the_cells_of_hydras_multirun(command: str) -> None:
+def test_a_sweep_has_the_cells_of_hydras_multirun(command):
     words = shlex.split(command)
     cells = [cell.config for cell in composed_cells(*words)]
     jobs = [by_hydra(job) for job in hydras_sweep(words)]
     assert cells == jobs
 
 
-def test_a_glob_sweeps_the_variants_that_hydra_finds() -> None:
+def test_a_glob_sweeps_the_variants_that_hydra_finds():
     cells = composed_cells("norm=glob(r*)")
     assert [cell.choices["norm"] for cell in cells] == sorted(
         name for name in read_groups().variants["norm"] if name[0] == "r"
@@ -108,7 +108,7 @@ eval: {tokens: 8}
 
 
 @pytest.mark.parametrize("command", ["norm=wide", "norm=based", "ffn=as_wide model.dim=24", "scale=nano"])
-def test_a_file_of_ones_own_is_read_as_hydra_reads_it(command: str, tmp_path: Path) -> None:
+def test_a_file_of_ones_own_is_read_as_hydra_reads_it(command, tmp_path):
     """Its package, its defaults list, its interpolations."""
     for name, text in OWN_FILES.items():
         write(tmp_path, name, text)
@@ -116,7 +116,7 @@ def test_a_file_of_ones_own_is_read_as_hydra_reads_it(command: str, tmp_path: Pa
     assert composed(*words, folder=str(tmp_path)).config == by_hydra(words, tmp_path)
 
 
-def test_a_preset_extends_another(tmp_path: Path) -> None:
+def test_a_preset_extends_another(tmp_path):
     write(tmp_path, "preset/mine", OWN_FILES["preset/mine"])
     config = composed("+preset=mine", folder=str(tmp_path)).config
     assert config.norm["_target_"].endswith("RMSNorm")
@@ -124,20 +124,20 @@ def test_a_preset_extends_another(tmp_path: Path) -> None:
     assert config.ffn == composed("+preset=gpt2").config.ffn
 
 
-def test_an_edited_file_is_read_again(tmp_path: Path) -> None:
+def test_an_edited_file_is_read_again(tmp_path):
     write(tmp_path, "norm/mine", "_target_: ablate.model.norm.RMSNorm\n_partial_: true\neps: 1\n")
     assert composed("norm=mine", folder=str(tmp_path)).config.norm["eps"] == 1
     write(tmp_path, "norm/mine", "_target_: ablate.model.norm.RMSNorm\n_partial_: true\neps: 22\n")
     assert composed("norm=mine", folder=str(tmp_path)).config.norm["eps"] == 22
 
 
-def test_a_variant_sets_no_key_of_a_whole_study(tmp_path: Path) -> None:
+def test_a_variant_sets_no_key_of_a_whole_study(tmp_path):
     write(tmp_path, "norm/mine", "# @package _global_\nseeds: 3\n")
     problems = composing_problems("norm=mine", folder=str(tmp_path))
     assert problems == ["norm=mine: sets seeds, a key of a whole study; write it on the command line"]
 
 
-def test_a_reference_to_nothing_names_its_key() -> None:
+def test_a_reference_to_nothing_names_its_key():
     [problem] = composing_problems("model.dim=${model.width}")
     assert problem.startswith("model.dim: ")
     assert "model.width" in problem
@@ -146,7 +146,7 @@ def test_a_reference_to_nothing_names_its_key() -> None:
 @pytest.mark.parametrize(
     ("word", "value"), [("train.steps=1e3", 1000), ("train.steps='8'", 8), ("optim.lr=1", 1.0), ("study=2024", "2024")]
 )
-def test_a_value_gets_the_type_of_its_key(word: str, value: Any) -> None:
+def test_a_value_gets_the_type_of_its_key(word, value):
     key = word.partition("=")[0]
     config: Any = composed(word).config
     for name in key.split("."):
@@ -155,7 +155,7 @@ def test_a_value_gets_the_type_of_its_key(word: str, value: Any) -> None:
     assert type(config) is type(value)
 
 
-def test_words_are_read_where_python_leaves_asserts_out() -> None:
+def test_words_are_read_where_python_leaves_asserts_out():
     """Hydra's parser steps through its input in asserts."""
     code = """
 from ablate.config.groups import read_groups

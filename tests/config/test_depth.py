@@ -24,13 +24,13 @@ KNOWN = groups()
         ("9999999999window+mha+...", 3, "wwm"),
     ],
 )
-def test_names_stand_for_successive_layers_and_the_whole_is_repeated(text: str, layers: int, letters: str) -> None:
+def test_names_stand_for_successive_layers_and_the_whole_is_repeated(text, layers, letters):
     assert [name[0] for name in expanded(text, layers)] == list(letters)
     assert is_pattern(text) and pattern_problem("attention", text, KNOWN["attention"]) is None
     assert set(names_of(text)) == {"window", "mha"}
 
 
-def test_the_shortest_spelling_gives_the_same_layers() -> None:
+def test_the_shortest_spelling_gives_the_same_layers():
     for layers in range(1, 7):
         for names in itertools.product("abc", repeat=layers):
             assert expanded(spelled(list(names)), layers) == list(names)
@@ -46,7 +46,7 @@ def test_the_shortest_spelling_gives_the_same_layers() -> None:
         ("2mha+5window+2mha+...", 4, ["5 layers", "model.layers=4"]),
     ],
 )
-def test_a_pattern_that_does_not_fit_the_depth_is_told_what_does(text: str, layers: int, told: list[str]) -> None:
+def test_a_pattern_that_does_not_fit_the_depth_is_told_what_does(text, layers, told):
     with pytest.raises(ValueError) as caught:
         expanded(text, layers)
     assert all(words in str(caught.value) for words in told)
@@ -65,5 +65,5 @@ def test_a_pattern_that_does_not_fit_the_depth_is_told_what_does(text: str, laye
         ("init", "gpt2+xavier", "norm, ffn, residual, attention"),
     ],
 )
-def test_what_is_no_pattern_says_why(group: str, text: str, told: str) -> None:
+def test_what_is_no_pattern_says_why(group, text, told):
     assert told in str(pattern_problem(group, text, KNOWN[group]))

@@ -6,7 +6,6 @@ from one_run import write_plan
 
 from ablate import evidence
 from ablate.cli.preview import preview
-from ablate.planning.plan import PlanError
 from ablate.runs.study import load_study
 
 pytestmark = pytest.mark.usefixtures("untried", "uncounted")
@@ -108,28 +107,11 @@ def test_settings_are_in_the_name_of_a_level_only_where_another_has_its_name(pla
     found = plan(f"norm={','.join(both)}", "seeds=1").manifest
     assert found.factors == {"norm": both} and [cell.label for cell in found.cells] == both
     assert [cell.config.model.norm_embeddings for cell in found.cells] == [False, False, True]
-    found = plan("norm=rms,group(groups=4,model.norm_embeddings=true)", "seeds=1").manifest
-    assert found.factors == {"norm": ["rms", "group(groups=4)"]} and found.cells[1].config.norm["groups"] == 4
 
 
 def test_an_argument_of_the_variant_is_its_own_setting_whatever_its_name(plan):
     (cell,) = plan("residual=layerscale(init=0.1)", "seeds=1").manifest.cells
     assert cell.config.residual["init"] == 0.1 and cell.config.init["_target_"].endswith("SmallInit")
-
-
-def test_claims_of_a_study_file_name_such_levels_as_its_tables_do(plan, tmp_path):
-    folder = tmp_path / "experiment"
-    folder.mkdir()
-    level = "rms(init=gpt2, model.norm_embeddings=true)"
-    factors = f'factors: {{norm: [ln, "{level}"]}}'
-    claims = "claims: {a: {less: [{norm: rms}, {norm: ln}]}}"
-    (folder / "mine.yaml").write_text(f"{factors}\n{claims}\n")
-    found = plan("+experiment=mine", "seeds=1", config_dir=str(tmp_path)).manifest
-    assert found.factors == {"norm": ["ln", "rms"]} and found.cells[1].config.model.norm_embeddings
-    assert found.claims["a"].claim.sides == [{"norm": "rms"}, {"norm": "ln"}]
-    (folder / "mine.yaml").write_text(f"{factors.replace('init=gpt2', 'init=gpt3')}\n")
-    with pytest.raises(PlanError, match=r"mine\.yaml: norm=rms\(init=gpt3, .*\): init=gpt3: no such init"):
-        plan("+experiment=mine", "seeds=1", config_dir=str(tmp_path))
 
 
 AT_ONCE = "design=one_at_a_time"
@@ -138,11 +120,9 @@ REFUSED = [
     (["norm=ln,rms(train.steps=9)"], "norm=rms(train.steps=9): train.steps cannot come with a level; only components"),
     (["norm=ln,rms(optim.lr=)"], "norm=rms(optim.lr=): optim.lr: must be a number ≥ 1e-12 and ≤ 1000, not nothing"),
     (["norm=ln,rms(optim.lr=${seeds})"], "${seeds} stands for a value; write the value itself"),
-    (["norm=ln,rms(optim.betas=0.8,0.9)"], "0.9 has no name; parentheses after a variant hold"),
     (["norm=ln,rms(optim.lrr=1)"], "norm=rms(optim.lrr=1): optim.lrr: no such key; did you mean optim.lr?"),
     (["norm=ln,rms(ffn=swiglu)", FFNS], "norm=rms(ffn=swiglu): ffn is swept, too; leave it out of one"),
     (["norm=ln(ffn=swiglu)", FFNS, AT_ONCE], "norm=ln(ffn=swiglu): ffn is swept, too; leave it out of one"),
-    (["norm=ln,rms(ffn=mlp)", "ffn=mlp,glu", "zip=[norm,ffn]", AT_ONCE], "ffn is swept, too; leave it out of one"),
     (
         ["norm=ln,rms(ffn.hidden=9)", "match=params"],
         "ffn.hidden: match=params chooses it per configuration; leave it out or write match=none",
@@ -169,13 +149,10 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"), REFUSED, ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else ""
-)
-def test_what_makes_no_design_is_refused_in_one_line(plan, overrides, message):
-    with pytest.raises(PlanError) as raised:
-        plan(*overrides)
-    assert len(raised.value.problems) == 1 and message in str(raised.value), str(raised.value)
+@pytest.mark.parametrize(("overrides", "message"), REFUSED, ids=[" ".join(words)[:60] for words, _ in REFUSED])
+def test_what_makes_no_design_is_refused_in_one_line(refused, overrides, message):
+    [line] = refused(*overrides)
+    assert message in line
 
 
 def test_a_grid_that_nobody_waits_for_is_refused_and_another_design_is_named():

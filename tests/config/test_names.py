@@ -20,7 +20,7 @@ def problems(folder: Path, names: str) -> list[str]:
 
 
 @pytest.mark.parametrize("key", ["norm.floor", "norm.eps", "model.dim", "norm=max", "norm=rms", "last", "test/chrf"])
-def test_settings_variants_and_metrics_may_be_named(key: str, tmp_path: Path) -> None:
+def test_settings_variants_and_metrics_may_be_named(key, tmp_path):
     assert problems(tmp_path, f"{key}: a name\n") == []
 
 
@@ -33,19 +33,19 @@ def test_settings_variants_and_metrics_may_be_named(key: str, tmp_path: Path) ->
         ("max.width", "leave it out"),
     ],
 )
-def test_a_name_with_nothing_behind_it_is_refused(key: str, hint: str, tmp_path: Path) -> None:
+def test_a_name_with_nothing_behind_it_is_refused(key, hint, tmp_path):
     assert problems(tmp_path, f"{key}: a name\n") == [f"names {key}, which no file of the folder has; {hint}"]
 
 
 @pytest.mark.parametrize("name", ["names.yml", "norm/max.yml", "norm/2d.yaml", "norm/a+b.yaml"])
-def test_a_file_whose_name_is_not_read_is_refused(name: str, tmp_path: Path) -> None:
+def test_a_file_whose_name_is_not_read_is_refused(name, tmp_path):
     (tmp_path / "norm").mkdir()
     (tmp_path / name).write_text(FLOOR)
     with pytest.raises(PlanError, match=r"is not read; name it \w+\.yaml|must have a name of letters"):
         read_command([], str(tmp_path))
 
 
-def test_whoever_forgets_the_folder_of_a_variant_or_a_study_is_reminded() -> None:
+def test_whoever_forgets_the_folder_of_a_variant_or_a_study_is_reminded():
     _, problems = read_command(["norm=zzz", "+experiment=zzz"], None)
     assert [problem.message.rpartition("; ")[2] for problem in problems] == [
         "one of your own is DIR/experiment/zzz.yaml, with --config-dir DIR",

@@ -1,7 +1,5 @@
 """Presets: groups chosen together, before whatever the command line says itself."""
 
-from collections.abc import Callable
-
 import pytest
 from composed import composed
 from omegaconf import OmegaConf
@@ -11,13 +9,13 @@ from ablate.config.depth import variants_of
 from ablate.config.groups import CONF, comment_words, description, groups
 from ablate.config.schema import COMPONENTS, LAYERS, NAMED
 from ablate.planning.composition import Composition
-from ablate.planning.plan import Plan, PlanError, compose_cells
+from ablate.planning.plan import compose_cells
 
 SIZED = ("layers", "heads", "dim", "dropout")
 PRESETS = {name: OmegaConf.to_container(OmegaConf.load(file)) for name, file in sorted(groups()["preset"].items())}
 
 
-def test_a_preset_chooses_a_whole_model_and_leaves_sizes_and_all_else_alone() -> None:
+def test_a_preset_chooses_a_whole_model_and_leaves_sizes_and_all_else_alone():
     for name, body in PRESETS.items():
         file = groups()["preset"][name]
         assert file.read_text().startswith("# @package _global_\n")
@@ -31,14 +29,14 @@ def test_a_preset_chooses_a_whole_model_and_leaves_sizes_and_all_else_alone() ->
         assert body.keys() <= {"defaults", *COMPONENTS, "model"} and body["model"].keys().isdisjoint(SIZED), name
 
 
-def test_the_command_line_beats_a_preset() -> None:
+def test_the_command_line_beats_a_preset():
     for overrides in (["+preset=gpt2", "norm=rms"], ["norm=rms", "+preset=gpt2"]):
         found = composed(*overrides).choices
         assert found.items() >= {"norm": "rms", "ffn": "gelu", "preset": "gpt2"}.items()
     assert composed("attention.bias=false", "+preset=gpt2").config.attention["bias"] is False
 
 
-def test_another_variant_keeps_what_it_shares_with_the_presets_and_drops_the_rest() -> None:
+def test_another_variant_keeps_what_it_shares_with_the_presets_and_drops_the_rest():
     grouped = composed("+preset=gpt2", "attention=gqa", "ffn=swiglu", "norm=none", "model=encoder").config
     assert grouped.attention["bias"] is True and grouped.attention["kv_heads"] == 2
     own = OmegaConf.to_container(OmegaConf.load(CONF / "ffn" / "swiglu.yaml"))
@@ -49,7 +47,7 @@ def test_another_variant_keeps_what_it_shares_with_the_presets_and_drops_the_res
     assert composed("+preset=gpt2").config.ffn["approximate"] == "tanh"
 
 
-def test_a_preset_has_a_pattern_over_the_layers_whose_variants_keep_its_settings() -> None:
+def test_a_preset_has_a_pattern_over_the_layers_whose_variants_keep_its_settings():
     """What a preset's local layers bring, one thing at a time; another variant keeps what its YAML has."""
     whole = composed("+preset=gemma2")
     assert whole.choices["attention"] == whole.config.attention[LAYERS] == "window+gqa+..."
@@ -71,8 +69,8 @@ def composition(*words: str) -> Composition:
     return compose_cells(*read_command(words, None))
 
 
-def test_what_a_variant_does_not_take_from_the_preset_is_reported() -> None:
-    def remarks(*words: str) -> list[str]:
+def test_what_a_variant_does_not_take_from_the_preset_is_reported():
+    def remarks(*words):
         return [line for line in composition("+preset=gemma2", *words).remarks if "gemma2" in line or "reaches" in line]
 
     assert not remarks("attention=window") and not remarks()
@@ -83,27 +81,22 @@ def test_what_a_variant_does_not_take_from_the_preset_is_reported() -> None:
     ]
 
 
-def test_presets_are_a_factor_and_a_base_for_others() -> None:
+def test_presets_are_a_factor_and_a_base_for_others():
     both = composition("+preset=gpt2,llama")
     assert both.factors == {"preset": ["gpt2", "llama"]} and both.reference == {"preset": "gpt2"}
     assert [cell.choices["ffn"] for cell in both.cells] == ["gelu", "swiglu"]
     crossed = composition("+preset=gpt2,llama", "norm=rms,none")
     assert crossed.reference == {"norm": "rms"}, "presets are strata where a component varies"
     assert [draft.label for draft in crossed.drafts] == ["gpt2 + rms", "gpt2 + none", "llama + rms", "llama + none"]
-    several = composition("+preset=glob(gpt_*)")
-    assert several.factors == {"preset": ["gpt_neox", "gpt_oss"]}
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("words", "said"),
     [
         ("preset=gtp2", "no such preset; did you mean gpt2?"),
         ("+preset=t5", "EncoderDecoder does tasks from sequence to sequence; write model=decoder, or data="),
         ("+preset=gpt2 ffn.aproximate=none", "no such key; did you mean ffn.approximate?"),
     ],
 )
-def test_a_mistake_is_one_line_that_says_what_to_write(override: str, said: str, plan: Callable[..., Plan]) -> None:
-    with pytest.raises(PlanError) as error:
-        plan(*override.split())
-    lines = str(error.value).splitlines()
-    assert said in lines[0] and len({line.partition(";")[0] for line in lines}) <= 2
+def test_a_mistake_is_answered_by_what_to_write(words, said, refused):
+    assert said in refused(*words.split())[0]

@@ -67,7 +67,7 @@ class Folder:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, text: Path) -> Folder:
+def folder(tmp_path, text) -> Folder:
     made = Folder(tmp_path / "own", text, tmp_path / "results")
     made.write()
     return made
@@ -82,7 +82,7 @@ def finish(planned: Plan) -> None:
 
 
 def test_a_file_is_a_study_and_the_command_line_wins(folder):
-    def shape(*overrides: str) -> tuple[str | None, dict[str, list[Any]], Any, int]:
+    def shape(*overrides):
         made = compose_cells(*read_command(("+experiment=mine", *overrides), str(folder.path)))
         return made.settings.study, made.factors, made.settings.seeds, made.settings.model.layers
 

@@ -51,7 +51,7 @@ def refused(*words: str) -> list[str]:
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=" ".join)
-def test_both_mistakes_are_reported(pair: tuple[str, str]) -> None:
+def test_both_mistakes_are_reported(pair):
     lines = refused(*pair[0].split(), *pair[1].split())
     missing = [mistake for mistake in pair if not any(line.startswith(MISTAKES[mistake]) for line in lines)]
     assert missing == [], lines

@@ -11,7 +11,7 @@ NAN = float("nan")
 
 
 @pytest.mark.parametrize("zero", [0.0, -0.0, -0.0003, 0.0004, -1e-17])
-def test_what_is_shown_as_zero_has_no_sign(zero: float) -> None:
+def test_what_is_shown_as_zero_has_no_sign(zero):
     assert formatting.number(zero, 3) == "0.000"
     assert formatting.number(zero, 3, signed=True) == "0.000"
     assert formatting.span(zero, -0.0002, 0.0001, 3) == "0.000 [0.000, 0.000]"
@@ -33,7 +33,7 @@ NUMBERS = [
 
 
 @pytest.mark.parametrize(("shown", "expected"), NUMBERS)
-def test_what_is_not_zero_has_its_sign(shown: str, expected: str) -> None:
+def test_what_is_not_zero_has_its_sign(shown, expected):
     assert shown == expected
 
 
@@ -48,7 +48,7 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("low", "high", "shown"), ENDS)
-def test_an_end_that_is_clear_of_zero_is_not_shown_as_zero(low: float, high: float, shown: str) -> None:
+def test_an_end_that_is_clear_of_zero_is_not_shown_as_zero(low, high, shown):
     assert formatting.ends(low, high, 3, signed=True) == shown
 
 
@@ -63,7 +63,7 @@ DURATIONS = {
 
 
 @pytest.mark.parametrize("seconds", DURATIONS)
-def test_durations(seconds: float) -> None:
+def test_durations(seconds):
     assert formatting.duration(seconds) == DURATIONS[seconds]
 
 
@@ -79,7 +79,7 @@ VERDICTS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changed", "words"), VERDICTS)
-def test_an_interaction_says_what_fares_worse_with_what(changed: dict[str, Any], words: str) -> None:
+def test_an_interaction_says_what_fares_worse_with_what(changed, words):
     row = {"kind": "interaction", "factor": "residual x optim.warmup", "level": "post, 0", "verdict": "worse"}
     row |= {"metric": "test/loss", "lower_is_better": True, "note": "", "given": "", "diverged": 0}
     row |= {"diverged_reference": 0} | changed

@@ -37,9 +37,7 @@ PRINTED = [
 
 
 @pytest.mark.parametrize(("text", "encoding", "expected"), PRINTED)
-def test_what_cannot_be_written_or_would_be_obeyed_is_replaced(
-    text: str, encoding: str, expected: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_written_or_would_be_obeyed_is_replaced(text, encoding, expected, monkeypatch):
     raw = io.BytesIO()
     for name in ("stdout", "stderr"):
         monkeypatch.setattr(sys, name, io.TextIOWrapper(raw, encoding=encoding))
@@ -48,12 +46,12 @@ def test_what_cannot_be_written_or_would_be_obeyed_is_replaced(
     assert raw.getvalue() == expected
 
 
-def test_a_message_on_standard_error_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_message_on_standard_error_moves_no_cursor(capsys):
     say("a\x1b[2Jb", "ablate clean")
     assert capsys.readouterr().err == "ablate clean: a\\x1b[2Jb\n"
 
 
-def test_a_mistake_shows_what_was_typed_and_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_shows_what_was_typed_and_moves_no_cursor(capsys):
     assert command(["norm=\x1b[2Jx\u202ey", "ffn=a\nb"]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert all(line.startswith("ablate: ") and line.isprintable() for line in lines), lines
@@ -69,27 +67,27 @@ class Broken(io.TextIOBase):
         raise self.error
 
 
-def test_a_full_disk_is_a_line_on_standard_error(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_a_full_disk_is_a_line_on_standard_error(monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdout", Broken(OSError(28, "No space left on device")))
     echo("words")
     assert "standard output cannot be written (No space left" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), OSError(9, "Bad file descriptor")])
-def test_streams_that_cannot_be_written_raise_nothing(error: OSError, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streams_that_cannot_be_written_raise_nothing(error, monkeypatch):
     for name in ("stdout", "stderr"):
         monkeypatch.setattr(sys, name, Broken(error))
     echo("words")
     say("words")
 
 
-def test_a_command_that_shows_ends_when_its_reader_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_shows_ends_when_its_reader_leaves(monkeypatch):
     monkeypatch.setattr(sys, "stdout", Broken(BrokenPipeError()))
     with pytest.raises(BrokenPipeError):
         echo("words")
 
 
-def test_status_in_an_encoding_that_lacks_our_characters(tmp_path: Path) -> None:
+def test_status_in_an_encoding_that_lacks_our_characters(tmp_path):
     fabricate(tmp_path / "results", {"norm": ["ln", "rms"]}, labels={"rms": "b − \x1b[31m"})
     done = run_redirected("", "ablate", "status", cwd=tmp_path, **ASCII)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -98,7 +96,7 @@ def test_status_in_an_encoding_that_lacks_our_characters(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("way", "words", "code"), [("all", [], 0), ("both full", ["none"], 2)])
-def test_status_that_nobody_reads(way: str, words: list[str], code: int, tmp_path: Path) -> None:
+def test_status_that_nobody_reads(way, words, code, tmp_path):
     fabricate(tmp_path / "results", {"norm": ["ln"]})
     done = run_redirected(WAYS[way], "ablate", "status", *words, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (code, b"")
@@ -118,7 +116,7 @@ main()
 
 
 @pytest.mark.slow
-def test_training_does_not_depend_on_who_listens(small: list[str], tmp_path: Path) -> None:
+def test_training_does_not_depend_on_who_listens(small, tmp_path):
     """With all standard streams closed, as Python begins then."""
     (tmp_path / "nobody.py").write_text(NOBODY)
     done = run_fresh("nobody", "-m", "norm=ln", *small, "seeds=1", "train.parallel=1", cwd=tmp_path)
@@ -128,9 +126,7 @@ def test_training_does_not_depend_on_who_listens(small: list[str], tmp_path: Pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("way", "environment"), [("", ASCII), *((way, LATIN) for way in WAYS.values())])
-def test_training_and_its_exit_code_do_not_depend_on_the_encoding(
-    way: str, environment: dict[str, str], small: list[str], tmp_path: Path
-) -> None:
+def test_training_and_its_exit_code_do_not_depend_on_the_encoding(way, environment, small, tmp_path):
     words = ["ablate", "-m", "norm=ln,rms", *small, "seeds=1", "train.parallel=1"]
     done = run_redirected(way, *words, cwd=tmp_path, **environment)
     assert done.returncode == 0, done.stderr
@@ -142,7 +138,7 @@ def test_training_and_its_exit_code_do_not_depend_on_the_encoding(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["", *WAYS.values()])
-def test_the_analysis_writes_its_files_whoever_listens(way: str, tmp_path: Path) -> None:
+def test_the_analysis_writes_its_files_whoever_listens(way, tmp_path):
     fabricate(tmp_path / "results", {"norm": ["ln", "rms"]})
     done = run_redirected(way, "analysis", cwd=tmp_path, **LATIN)
     assert done.returncode == 0, done.stderr

@@ -14,7 +14,7 @@ from hostile.arsenal import CANARY, STUDY, RunCommands, forget_package, write_pa
 
 
 @pytest.fixture(scope="session")
-def original(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def original(text, tmp_path_factory) -> Path:
     """Results of two cells with one seed, trained in this process."""
     from ablate.planning.plan import plan_study
 
@@ -28,7 +28,7 @@ def original(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def place(tmp_path, monkeypatch) -> Iterator[Path]:
     """The current folder, with a package that fires when it is imported; after the test nothing has."""
     write_package(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -40,7 +40,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def results(original: Path, place: Path) -> Path:
+def results(original, place) -> Path:
     """A copy of the study's results, to be made hostile: no checksum vouches for what lies beside a result."""
     shutil.copytree(original, place / "results")
     for file in (place / "results").glob("runs/*/*/result.json"):
@@ -49,13 +49,13 @@ def results(original: Path, place: Path) -> Path:
 
 
 @pytest.fixture
-def folders(results: Path) -> list[Path]:
+def folders(results) -> list[Path]:
     """The folders of its runs."""
     return [results / "runs" / run.path for run in read_manifest(results, STUDY).runs]
 
 
 @pytest.fixture
-def run_commands(results: Path, capsys: pytest.CaptureFixture[str]) -> RunCommands:
+def run_commands(results, capsys) -> RunCommands:
     """Runs each command that reads results, or those that are named, as the command line calls it: no traceback."""
     from ablate.cli import clean, status, studies, sync
     from analysis import dashboard
@@ -71,7 +71,7 @@ def run_commands(results: Path, capsys: pytest.CaptureFixture[str]) -> RunComman
         "analysis": lambda: analysis([STUDY]),
     }
 
-    def run(*names: str) -> dict[str, tuple[int, str]]:
+    def run(*names):
         outcomes = {}
         for name in names or commands:
             try:

@@ -24,14 +24,14 @@ random types typing sitecustomize usercustomize ablate analysis wandb yaml
 
 
 @pytest.fixture
-def executed(tmp_path: Path) -> Path:
+def executed(tmp_path) -> Path:
     """A folder that holds a file for each module of the current folder that was imported."""
     (tmp_path / "executed").mkdir()
     return tmp_path / "executed"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, executed: Path) -> Path:
+def folder(tmp_path, executed) -> Path:
     """A current folder whose every module leaves a file in `executed` when it is imported."""
     work = tmp_path / "work"
     (work / "hydra_plugins").mkdir(parents=True)
@@ -76,7 +76,7 @@ class Mine(torch.nn.Module):
 """
 
 
-def test_commands_and_workers_execute_only_what_user_names(folder: Path, executed: Path) -> None:
+def test_commands_and_workers_execute_only_what_user_names(folder, executed):
     """A module that derives from another of the same folder: both must be named."""
     remove(folder, "ablate", "analysis")  # the folder comes first until the command leaves it
     (folder / "mine.py").write_text("from theirs import Mine\n\nclass Norm(Mine):\n    pass\n")
@@ -99,32 +99,32 @@ def test_commands_and_workers_execute_only_what_user_names(folder: Path, execute
     assert "theirs is in the current folder: add it to user=[...]" in done.stderr
 
 
-@pytest.mark.parametrize(("module", "words"), [("ablate", ["status"]), ("analysis", [])])
-def test_python_m_leaves_the_folder_before_it_loads_anything(
-    module: str, words: list[str], folder: Path, executed: Path
-) -> None:
+# How commands are started, and the modules of the folder that Python itself or the test must find elsewhere.
+STARTED = ["ablate", "analysis", "sitecustomize", "usercustomize"]
+CONSOLE_SCRIPT = "import sys; sys.argv[:] = ['ablate', 'status']; from ablate.__main__ import main; main()"
+WAYS = {
+    "python -m ablate": (["-m", "ablate", "status"], [*STARTED, "nt", "_winapi", "types", "typing"]),
+    "python -m analysis": (["-m", "analysis"], [*STARTED, "nt", "_winapi", "types", "typing"]),
+    "console script": (["-P", "-c", CONSOLE_SCRIPT], STARTED),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_command_leaves_the_folder_before_it_loads_anything(way, folder, executed):
     """Nor is an empty entry of PYTHONPATH the folder."""
-    remove(folder, "ablate", "analysis", "sitecustomize", "usercustomize", "nt", "_winapi", "types", "typing")
-    done = run_fresh(module, *words, cwd=folder, PYTHONPATH=os.pathsep)
+    words, needed = WAYS[way]
+    remove(folder, *needed)
+    if way == "console script":
+        for name in ("re", "collections", "textwrap", "argparse", "difflib"):
+            (folder / f"{name}.py").write_text(f"open({str(executed / name)!r}, 'w')\n")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(["", str(ROOT)])}
+    done = subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.startswith("ablate"), done.stderr
     assert list(executed.iterdir()) == []
 
 
-def test_the_console_script_loads_nothing_of_an_empty_entry_of_pythonpath(folder: Path, executed: Path) -> None:
-    remove(folder, "ablate", "analysis", "sitecustomize", "usercustomize")
-    for name in ("re", "collections", "textwrap", "argparse", "difflib"):
-        (folder / f"{name}.py").write_text(f"open({str(executed / name)!r}, 'w')\n")
-    script = "import sys; sys.argv[:] = ['ablate', 'status']; from ablate.__main__ import main; main()"
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(["", str(ROOT)])}
-    command = [sys.executable, "-P", "-c", script]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr.startswith("ablate status: "), done.stderr
-    assert list(executed.iterdir()) == []
-
-
-def test_a_module_of_the_user_that_imports_us_finds_its_siblings(tmp_path: Path) -> None:
+def test_a_module_of_the_user_that_imports_us_finds_its_siblings(tmp_path):
     """As `python -m package.train`, whose package imports both of ours."""
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").write_text("import ablate, analysis\n")
@@ -138,7 +138,7 @@ IS_FOUND = "__import__('importlib.util').util.find_spec({!r}) is not None"
 
 
 @pytest.fixture
-def inside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def inside(folder, monkeypatch) -> Path:
     """The folder as the current one of this process, whose import path is restored."""
     for name in ("path", "meta_path"):
         monkeypatch.setattr(sys, name, [*getattr(sys, name)])
@@ -149,7 +149,7 @@ def inside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("inside")
-def test_a_child_process_finds_the_named_module_alone() -> None:
+def test_a_child_process_finds_the_named_module_alone():
     find_here(["mine_too.part"])
     with child.one_child():
         assert child.run_in_child(partial(eval, IS_FOUND.format("mine_too")))

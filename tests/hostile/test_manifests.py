@@ -15,7 +15,7 @@ from ablate.config.errors import Corrupt
 from ablate.runs.files import read_json
 from ablate.runs.manifest import read_manifest, study_folder
 from ablate.runs.study import load_study
-from hostile.arsenal import STUDY, RunCommands, write_sealed
+from hostile.arsenal import STUDY, write_sealed
 
 Manifest = dict[str, Any]
 
@@ -44,20 +44,20 @@ def break_manifest(results: Path, mistake: str) -> None:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_what_cannot_be_a_manifest_is_refused_in_one_line(mistake: str, results: Path) -> None:
+def test_what_cannot_be_a_manifest_is_refused_in_one_line(mistake, results):
     break_manifest(results, mistake)
     with pytest.raises(Corrupt, match=r"^.*manifest\.json (has|names)[^\n]*$"):
         read_manifest(results, STUDY)
 
 
 @pytest.mark.parametrize("content", ["[1]", "{", "[" * 100_000, "\x00", "{}"])
-def test_what_is_no_json_object_is_refused_in_one_line(content: str, results: Path) -> None:
+def test_what_is_no_json_object_is_refused_in_one_line(content, results):
     manifest_file(results).write_text(content)
     with pytest.raises(Corrupt, match=r"^.*manifest\.json[^\n]*$"):
         read_manifest(results, STUDY)
 
 
-def test_every_command_names_the_manifest_and_writes_nothing(place: Path, results: Path, run_commands: RunCommands):
+def test_every_command_names_the_manifest_and_writes_nothing(place, results, run_commands):
     break_manifest(results, "an unknown reference")
     before = sorted(place.rglob("*"))
     for command, (code, printed) in run_commands().items():
@@ -81,7 +81,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from places(part, (*path, key))
 
 
-def test_a_study_with_any_value_in_any_place_is_read_or_refused(results: Path, folders: list[Path]) -> None:
+def test_a_study_with_any_value_in_any_place_is_read_or_refused(results, folders):
     """No error but Corrupt; of the places within a configuration, every third."""
     shutil.rmtree(folders[1])  # the files of one run suffice
     manifest = read_json(manifest_file(results))

@@ -10,7 +10,6 @@ from ablate.cli.main import command
 from ablate.config.errors import Corrupt
 from ablate.config.files import parse_json, parse_plain, read_regular
 from analysis.cli.main import main as analyse
-from hostile.arsenal import RunCommands
 
 DEEP_YAML = "a: " + "[" * 30_000
 
@@ -22,7 +21,7 @@ def put_pipe(file: Path) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_pipes_and_deep_files_of_runs_end_no_command(folders: list[Path], run_commands: RunCommands) -> None:
+def test_pipes_and_deep_files_of_runs_end_no_command(folders, run_commands):
     for name in ("result.json", "lock", "evaluation.json", "config.yaml"):
         put_pipe(folders[0] / name)
     for name in ("metrics.jsonl", "evaluation.json"):
@@ -34,7 +33,7 @@ def test_pipes_and_deep_files_of_runs_end_no_command(folders: list[Path], run_co
     assert "metrics.jsonl" in printed
 
 
-def test_a_pipe_in_place_of_a_variant_blocks_no_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pipe_in_place_of_a_variant_blocks_no_command(tmp_path, capsys):
     (tmp_path / "norm").mkdir()
     put_pipe(tmp_path / "norm" / "odd.yaml")
     assert command(["--config-dir", str(tmp_path), "dry_run=true"]) == 2
@@ -44,7 +43,7 @@ def test_a_pipe_in_place_of_a_variant_blocks_no_command(tmp_path: Path, capsys: 
 @pytest.mark.parametrize(
     ("name", "reason"), [("zero", "no file"), ("pipe", "no file"), ("large", "more than 4 bytes"), ("", "directory")]
 )
-def test_only_regular_files_of_some_size_are_read(name: str, reason: str, tmp_path: Path) -> None:
+def test_only_regular_files_of_some_size_are_read(name, reason, tmp_path):
     (tmp_path / "zero").symlink_to("/dev/zero")
     put_pipe(tmp_path / "pipe")
     (tmp_path / "large").write_bytes(b"12345")
@@ -67,19 +66,19 @@ NO_PLAIN_DATA = {
 
 
 @pytest.mark.parametrize("case", NO_PLAIN_DATA)
-def test_yaml_is_plain_data_that_is_neither_deep_nor_endless(case: str) -> None:
+def test_yaml_is_plain_data_that_is_neither_deep_nor_endless(case):
     text, reason = NO_PLAIN_DATA[case]
     with pytest.raises(Corrupt, match=f"^f.yaml is not readable as YAML [^\n]*{reason}[^\n]*$"):
         parse_plain(text, "f.yaml")
 
 
-def test_json_nested_too_deep_is_an_error_of_its_text() -> None:
+def test_json_nested_too_deep_is_an_error_of_its_text():
     with pytest.raises(ValueError, match="nested too deep"):
         parse_json("[" * 30_000)
 
 
 @pytest.mark.parametrize(("folder", "word"), [("experiment", "+experiment=deep"), ("norm", "norm=ln,deep")])
-def test_a_deep_file_of_variants_is_a_line(folder: str, word: str, tmp_path: Path, capsys) -> None:
+def test_a_deep_file_of_variants_is_a_line(folder, word, tmp_path, capsys):
     (tmp_path / folder).mkdir()
     (tmp_path / folder / "deep.yaml").write_text(DEEP_YAML)
     assert command(["--config-dir", str(tmp_path), word, "dry_run=true"]) == 2
@@ -87,7 +86,7 @@ def test_a_deep_file_of_variants_is_a_line(folder: str, word: str, tmp_path: Pat
     assert "deep.yaml is not readable as YAML (it is more than 50 levels deep" in line
 
 
-def test_odd_values_of_a_study_file_are_refused_in_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_odd_values_of_a_study_file_are_refused_in_lines(tmp_path, capsys):
     (tmp_path / "experiment").mkdir()
     values = f'track: a,b\nhydra: []\npublished: ["\\0", 0x{"f" * 400}, "\\u202e"]\n'
     (tmp_path / "experiment" / "mine.yaml").write_text(values)
@@ -96,13 +95,13 @@ def test_odd_values_of_a_study_file_are_refused_in_lines(tmp_path: Path, capsys:
     assert all(line.startswith("ablate: ") and line.isprintable() for line in lines), lines
 
 
-def test_a_deep_word_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_deep_word_is_a_line(capsys):
     assert command([f"norm={'[' * 30_000}{']' * 30_000}", "dry_run=true"]) == 2
     assert capsys.readouterr().err == "ablate: norm: its value is more than 50 levels deep; write a flatter one\n"
 
 
 @pytest.mark.parametrize("name", ["config.json", "hparams.yaml"])
-def test_a_deep_file_of_another_program_is_a_line(name: str, tmp_path: Path, capsys) -> None:
+def test_a_deep_file_of_another_program_is_a_line(name, tmp_path, capsys):
     state = {"log_history": [{"step": 1, "loss": 2.0}], "global_step": 1, "max_steps": 1}
     (tmp_path / "trainer_state.json").write_text(json.dumps(state))
     (tmp_path / name).write_text("[" * 30_000)
@@ -112,22 +111,22 @@ def test_a_deep_file_of_another_program_is_a_line(name: str, tmp_path: Path, cap
     assert "50 levels deep" in line or "nested too deep" in line
 
 
-def test_runs_are_read_from_files_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_are_read_from_files_alone(tmp_path, capsys):
     file = tmp_path / "zero.csv"
     file.symlink_to("/dev/zero")
     assert analyse(["--runs", str(file)]) == 2
     assert capsys.readouterr().err == f"ablate analyse: {file}: it cannot be read (it is no file)\n"
 
 
-def test_a_key_is_given_once_in_a_mapping() -> None:
+def test_a_key_is_given_once_in_a_mapping():
     with pytest.raises(Corrupt, match=r"x is given twice, line 3"):
         parse_plain("y: {z: 1,\n  x: 1,\n  x: 2}", "f.yaml")
 
 
-def test_a_merged_key_may_be_given_again() -> None:
+def test_a_merged_key_may_be_given_again():
     text = "a: &a {x: 1}\nb: &b {y: 2}\nc: {<<: *a, <<: *b, x: 3}\n"
     assert parse_plain(text, "f.yaml")["c"] == {"x": 3, "y": 2}
 
 
-def test_a_date_is_a_text_as_hydra_reads_it() -> None:
+def test_a_date_is_a_text_as_hydra_reads_it():
     assert parse_plain("question: 2020-01-01", "f.yaml") == {"question": "2020-01-01"}

@@ -2,7 +2,6 @@
 
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from own_module import write_module
@@ -25,7 +24,7 @@ RANGES = ["range(1,1e9)", "range(1,inf)"]
 
 
 @pytest.mark.parametrize("value", RANGES)
-def test_a_range_is_not_written_out(value: str) -> None:
+def test_a_range_is_not_written_out(value):
     began = time.process_time()
     _, refused = read_words([f"train.batch_size={value}"], read_groups())
     problem = Problem(f"train.batch_size={value}", "has too many values; a sweep has at most 10,000")
@@ -37,15 +36,9 @@ def test_a_range_is_not_written_out(value: str) -> None:
 @pytest.mark.parametrize(
     ("key", "kind"), [("seeds_max", "a whole number ≥ 5 and ≤ 1000"), ("step_equivalents", "true or false")]
 )
-def test_a_value_of_the_environment_is_of_its_keys_type(key: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_of_the_environment_is_of_its_keys_type(key, kind, monkeypatch):
     monkeypatch.setenv("COUNT", "many")
     assert problems(f"{key}=${{oc.env:COUNT}}") == [f"{key}: must be {kind}, not many"]
-
-
-@pytest.mark.parametrize(("key", "value"), [("eval.lengths", "[[]]"), ("optim.betas", "[{a:1},0.9]")])
-def test_a_list_of_numbers_holds_numbers(key: str, value: str) -> None:
-    lines = problems(f"{key}={value}")
-    assert any(line.startswith(key) and "must be a list of" in line for line in lines), lines
 
 
 SLOW = """
@@ -64,12 +57,10 @@ class Slow(nn.LayerNorm):
 """
 
 
-def test_user_code_that_takes_long_is_named_and_goes_on(
-    plan: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_user_code_that_takes_long_is_named_and_goes_on(plan, monkeypatch, tmp_path):
     reports: list[str] = []
 
-    def listen(text: str) -> None:
+    def listen(text):
         if text.startswith("running"):
             reports.append(text)
             (tmp_path / "printed").touch()

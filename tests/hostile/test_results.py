@@ -17,7 +17,7 @@ from ablate.config.schema import COMPONENTS
 from ablate.execution.tracking import sender
 from ablate.execution.tracking.sender import Sender
 from ablate.runs.manifest import study_folder
-from hostile.arsenal import PACKAGE, STUDY, RunCommands, attacks, edit_yaml, firing_pickle, forget_package
+from hostile.arsenal import PACKAGE, STUDY, attacks, edit_yaml, firing_pickle, forget_package
 
 GROUPS = (*COMPONENTS, "data", "model", "optim", "track")
 BUILT = ("norm", "ffn", "residual", "position", "attention", "data", "model")  # with a model
@@ -25,13 +25,13 @@ BUILT = ("norm", "ffn", "residual", "position", "attention", "data", "model")  #
 POISONS = [*((attack, "norm") for attack in attacks(Path())), *(("package", group) for group in GROUPS)]
 
 
-def test_no_target_in_a_configuration_is_called_when_its_run_is_loaded(place: Path, folders: list[Path]) -> None:
+def test_no_target_in_a_configuration_is_called_when_its_run_is_loaded(place, folders):
     file = folders[0] / "config.yaml"
     original = file.read_text()
     for attack, group in POISONS:
         user, node = attacks(place)[attack]
 
-        def poison(config: dict[str, Any], user: list[str] = user, node: dict[str, Any] = node, group: str = group):
+        def poison(config, user=user, node=node, group=group):
             config["user"] = user
             if group in ("model", "optim"):  # whose other keys every file has
                 config[group].update(node)
@@ -51,14 +51,12 @@ def test_no_target_in_a_configuration_is_called_when_its_run_is_loaded(place: Pa
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_no_command_calls_what_a_configuration_names(
-    place: Path, results: Path, folders: list[Path], run_commands: RunCommands
-) -> None:
-    def poison(config: dict[str, Any]) -> None:
+def test_no_command_calls_what_a_configuration_names(place, results, folders, run_commands):
+    def poison(config):
         user, node = attacks(place)["package"]
         config.update(user=user, track=node, **dict.fromkeys(COMPONENTS, node))
 
-    def poison_cells(manifest: dict[str, Any]) -> None:
+    def poison_cells(manifest):
         for cell in manifest["cells"]:
             poison(cell["config"])
 
@@ -79,7 +77,7 @@ def set_track(results: Path, track: Any) -> None:
 
 
 @pytest.mark.parametrize("track", [{"_target_": f"{PACKAGE}.Sink"}, {"_target_": "os.system"}, 7])
-def test_a_tracking_service_is_one_that_the_command_names(track: Any, results: Path, run_commands: RunCommands) -> None:
+def test_a_tracking_service_is_one_that_the_command_names(track, results, run_commands):
     set_track(results, track)
     assert "tracking failed" in run_commands("sync")["sync"][1]
     other = Sender(results, STUDY, [PACKAGE + "_of_mine"])
@@ -87,7 +85,7 @@ def test_a_tracking_service_is_one_that_the_command_names(track: Any, results: P
     assert other.count.total() == 0
 
 
-def test_weights_and_checkpoints_are_tensors_only(place: Path, folders: list[Path], run_commands: RunCommands) -> None:
+def test_weights_and_checkpoints_are_tensors_only(place, folders, run_commands):
     for name in ("weights.safetensors", "checkpoint.pt"):
         (folders[0] / name).write_bytes(firing_pickle(place))
     with pytest.raises(Corrupt, match=r"weights\.safetensors"):
@@ -95,7 +93,7 @@ def test_weights_and_checkpoints_are_tensors_only(place: Path, folders: list[Pat
     run_commands("status", "clean")
 
 
-def test_a_run_whose_checkpoint_would_fire_is_trained_from_its_start(place: Path, plan: Any, untried: None) -> None:
+def test_a_run_whose_checkpoint_would_fire_is_trained_from_its_start(place, plan, untried):
     planned = plan("seeds=1")
     folder = planned.results / "runs" / planned.manifest.runs[0].path
     folder.mkdir(parents=True)
@@ -109,9 +107,7 @@ def stamps(folder: Path) -> list[tuple[Path, int]]:
 
 
 @pytest.mark.parametrize("what", ["cell", "run", "runs", "figures"])
-def test_links_that_lead_out_of_the_results_are_not_followed(
-    what: str, place: Path, results: Path, folders: list[Path], run_commands: RunCommands
-) -> None:
+def test_links_that_lead_out_of_the_results_are_not_followed(what, place, results, folders, run_commands):
     inner = {
         "cell": folders[0].parent,
         "run": folders[0],
@@ -129,7 +125,7 @@ def test_links_that_lead_out_of_the_results_are_not_followed(
     assert stamps(outside) == before
 
 
-def test_the_sender_writes_through_no_link(place: Path, results: Path, run_commands: RunCommands, monkeypatch) -> None:
+def test_the_sender_writes_through_no_link(place, results, run_commands, monkeypatch):
     stub = SimpleNamespace(name="stub", mode="online", finish=lambda *_: None, close=lambda: None)
     monkeypatch.setattr(sender, "make_tracker", lambda track, user: stub)
     set_track(results, {"_target_": "stub"})

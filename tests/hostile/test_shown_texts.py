@@ -3,7 +3,6 @@
 import sys
 from pathlib import Path
 
-import pytest
 from fake_studies import TASK, fabricate
 from matplotlib.figure import Figure
 
@@ -43,7 +42,7 @@ def save_nothing(figure: Figure, file: object, **_: object) -> None:
         file.write(b"a picture, which is no text")
 
 
-def test_what_acts_is_spelled_out_everywhere(tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_acts_is_spelled_out_everywhere(tmp_path, capsys, monkeypatch):
     for stream in ("stdout", "stderr"):
         monkeypatch.setattr(sys, stream, getattr(sys, stream))  # `prepare` replaces them
     monkeypatch.setattr(Figure, "savefig", save_nothing)

@@ -21,7 +21,7 @@ SINK = {"callbacks": {"x": {"_target_": f"{PACKAGE}.Sink"}}}
 
 
 @pytest.fixture
-def theirs(place: Path) -> Path:
+def theirs(place) -> Path:
     """A folder of variants."""
     (place / "conf" / "norm").mkdir(parents=True)
     (place / "conf" / "experiment").mkdir()
@@ -50,7 +50,7 @@ def nodes(place: Path) -> dict[str, dict[str, Any]]:
     return {group: node for group, (_, node) in zip(groups, attacks(place).values(), strict=False)}
 
 
-def test_a_study_file_runs_nothing(place: Path, theirs: Path) -> None:
+def test_a_study_file_runs_nothing(place, theirs):
     """All attacks at once, each in another group."""
     packages = []
     for user, _ in attacks(place).values():
@@ -61,7 +61,7 @@ def test_a_study_file_runs_nothing(place: Path, theirs: Path) -> None:
     assert PACKAGE not in sys.modules
 
 
-def test_a_variant_runs_nothing(place: Path, theirs: Path) -> None:
+def test_a_variant_runs_nothing(place, theirs):
     """Each attack as the variant of another group."""
     for group, node in nodes(place).items():
         write(theirs, f"{group}/evil", node)
@@ -79,7 +79,7 @@ NO_PACKAGES = {
 }
 
 
-def test_packages_of_others_are_not_the_users() -> None:
+def test_packages_of_others_are_not_the_users():
     names = [name for group in NO_PACKAGES.values() for name in group]
     lines = problems(None, f"user={names}")
     for reason, refused in NO_PACKAGES.items():
@@ -88,7 +88,7 @@ def test_packages_of_others_are_not_the_users() -> None:
 
 
 @pytest.fixture
-def my_parts(place: Path) -> Iterator[None]:
+def my_parts(place) -> Iterator[None]:
     """A package of the user's, which imports what is not its own."""
     (place / "my_parts").mkdir()
     (place / "my_parts" / "__init__.py").write_text("import os\nfrom os import system\nfrom torch.nn import Linear\n")
@@ -100,12 +100,12 @@ def my_parts(place: Path) -> Iterator[None]:
 
 @pytest.mark.usefixtures("my_parts")
 @pytest.mark.parametrize("name", ["system", "Linear", "norms.os.system"])
-def test_a_package_does_not_lend_what_it_imports(name: str) -> None:
+def test_a_package_does_not_lend_what_it_imports(name):
     with pytest.raises(BadComponent):
         resolve("norm", f"my_parts.{name}", ["my_parts"])
 
 
-def test_yaml_makes_no_objects_and_reads_no_environment(place: Path, theirs: Path) -> None:
+def test_yaml_makes_no_objects_and_reads_no_environment(place, theirs):
     write(theirs, "experiment/evil", f"study: x\nquestion: {firing_yaml(place)}")
     assert "evil.yaml" in problems(theirs, "+experiment=evil")[0]
     for text in (firing_yaml(place), f"eps: {firing_yaml(place)}", "a: &a [*a]", "eps: '${oc.${x}:HOME}'", "3"):
@@ -124,9 +124,7 @@ ASKING = [
 
 
 @pytest.mark.parametrize(("folder", "text", "reason"), ASKING)
-def test_a_resolver_is_refused_wherever_it_stands(
-    folder: str, text: str, reason: str, theirs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resolver_is_refused_wherever_it_stands(folder, text, reason, theirs, monkeypatch):
     monkeypatch.setenv("SECRET", "hunter2")
     write(theirs, f"{folder}/evil", text)
     [line] = problems(theirs, f"{'' if folder == 'norm' else '+'}{folder}=evil")
@@ -145,7 +143,7 @@ HYDRAS: dict[str, Any] = {
 }
 
 
-def test_hydras_settings_belong_on_the_command_line(theirs: Path, capsys) -> None:
+def test_hydras_settings_belong_on_the_command_line(theirs, capsys):
     for name, content in HYDRAS.items():
         write(theirs, name, content)
         assert command(["dry_run=true", f"--config-dir={theirs}"]) == 2, name
@@ -155,7 +153,7 @@ def test_hydras_settings_belong_on_the_command_line(theirs: Path, capsys) -> Non
 
 
 @pytest.mark.parametrize("entry", ["deep/evil@_here_", {"deep@_here_": "evil"}, "../x"])
-def test_a_variant_takes_no_file_from_where_no_variants_lie(entry: Any, theirs: Path) -> None:
+def test_a_variant_takes_no_file_from_where_no_variants_lie(entry, theirs):
     """Of such a file nobody would check what it asks for, nor see that it has changed since its study ended."""
     write(theirs, "ffn/deep/evil", "mult: ${oc.env:SECRET}\n")
     write(theirs, "ffn/mine", {"defaults": ["mlp", entry]})
@@ -176,6 +174,6 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize("content", SETTINGS)
-def test_a_study_file_sets_nothing_of_hydras(content: dict[str, Any], theirs: Path) -> None:
+def test_a_study_file_sets_nothing_of_hydras(content, theirs):
     write(theirs, "experiment/evil", content)
     assert "evil.yaml" in problems(theirs, "+experiment=evil")[0]

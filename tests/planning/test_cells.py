@@ -2,9 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import ROOT
@@ -14,12 +11,12 @@ from ablate.planning.checks import inspect
 
 
 @pytest.fixture
-def inspected(monkeypatch: pytest.MonkeyPatch, plan_cache: Path) -> list[int]:
+def inspected(monkeypatch, plan_cache) -> list[int]:
     """How many cells each plan inspects; the others it takes from an empty cache."""
     counts: list[int] = []
     real = inspect.inspect
 
-    def counted(drafts: list[Any], *more: Any) -> Any:
+    def counted(drafts, *more):
         counts.append(len(drafts))
         return real(drafts, *more)
 
@@ -27,9 +24,7 @@ def inspected(monkeypatch: pytest.MonkeyPatch, plan_cache: Path) -> list[int]:
     return counts
 
 
-def test_the_same_command_has_the_same_plan_and_inspects_nothing(
-    plan: Callable[..., Any], inspected: list[int]
-) -> None:
+def test_the_same_command_has_the_same_plan_and_inspects_nothing(plan, inspected):
     words = ("norm=ln,rms", "ffn=mlp,swiglu", "match=params", "eval.lengths=[8]", "seeds=2")
     first = plan(*words)
     again = plan(*words)
@@ -38,9 +33,7 @@ def test_the_same_command_has_the_same_plan_and_inspects_nothing(
     assert again.todo == first.todo and again.notes == first.notes
 
 
-def test_keys_of_the_study_alone_inspect_nothing_again_and_are_those_of_the_command(
-    plan: Callable[..., Any], inspected: list[int]
-) -> None:
+def test_keys_of_the_study_alone_inspect_nothing_again_and_are_those_of_the_command(plan, inspected):
     first = plan("norm=ln,rms", "study=first", "dry_run=true", "seeds=3")
     again = plan("norm=ln,rms", "study=again", "keep=all", "seeds=4")
     assert inspected == [2]
@@ -85,13 +78,13 @@ def test_what_has_changed_is_inspected_anew(plan, inspected, tmp_path, text, mon
     assert same == (change in ("code", "damage"))
 
 
-def test_problems_are_found_each_time(refused: Callable[..., list[str]], inspected: list[int]) -> None:
+def test_problems_are_found_each_time(refused, inspected):
     assert refused("norm=ln,rms", "residual=rezero") == refused("norm=ln,rms", "residual=rezero")
     assert inspected == [2, 2]
 
 
 @pytest.mark.slow
-def test_a_known_study_and_its_time_are_planned_without_torch(small: list[str], tmp_path: Path) -> None:
+def test_a_known_study_and_its_time_are_planned_without_torch(small, tmp_path):
     code = """
 import sys
 from ablate.cli.sweep import expected_cost
@@ -108,7 +101,7 @@ print("torch" in sys.modules)
 
 
 @pytest.mark.slow
-def test_a_wrong_command_of_a_program_is_refused_without_torch() -> None:
+def test_a_wrong_command_of_a_program_is_refused_without_torch():
     code = """
 import sys
 from ablate.cli.program import main

@@ -4,7 +4,6 @@ import os
 import py_compile
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import run_fresh
@@ -48,7 +47,7 @@ class UserCode:
 
 
 @pytest.fixture
-def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UserCode:
+def code(tmp_path, monkeypatch) -> UserCode:
     monkeypatch.syspath_prepend(str(tmp_path))
     return UserCode(tmp_path)
 
@@ -59,9 +58,7 @@ def end(plan: Plan) -> None:
     assert train_runs(plan) == ["done"] * len(plan.todo)
 
 
-def test_an_edited_helper_trains_the_cells_that_import_it_again_and_the_plan_names_it(
-    plan: Any, code: UserCode
-) -> None:
+def test_an_edited_helper_trains_the_cells_that_import_it_again_and_the_plan_names_it(plan, code):
     words = [word.replace("norm=half", "norm=rms,half") for word in code.words]
     first = plan(*words, "study=mine", config_dir=str(code.conf))
     end(first)
@@ -73,7 +70,7 @@ def test_an_edited_helper_trains_the_cells_that_import_it_again_and_the_plan_nam
     )
 
 
-def test_a_cell_of_user_code_records_what_it_imports(plan: Any, code: UserCode) -> None:
+def test_a_cell_of_user_code_records_what_it_imports(plan, code):
     """Also where its width is chosen, and where its task is built in."""
     words = [word.replace("norm=half", "norm=rms,half") for word in code.words]
     built_in, half = plan(*words, "match=params", config_dir=str(code.conf)).manifest.cells
@@ -83,7 +80,7 @@ def test_a_cell_of_user_code_records_what_it_imports(plan: Any, code: UserCode) 
     assert half.user_code.ablate == ["ablate.model.norm.RMSNorm"]
 
 
-def test_runs_of_an_earlier_format_are_named_in_one_line(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_an_earlier_format_are_named_in_one_line(plan, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("ablate.runs.key.FORMAT", 1)
         earlier = plan("norm=ln,rms", "seeds=1", "train.steps=2", "study=mine")
@@ -93,7 +90,7 @@ def test_runs_of_an_earlier_format_are_named_in_one_line(plan: Any, monkeypatch:
     assert "2 runs of these configurations were trained in an earlier format" in "\n".join(again.notes)
 
 
-def test_a_class_that_is_gone_is_named_when_its_run_is_loaded(plan: Any, code: UserCode) -> None:
+def test_a_class_that_is_gone_is_named_when_its_run_is_loaded(plan, code):
     planned = plan(*code.words, config_dir=str(code.conf))
     end(planned)
     code.norms.write_text(code.norms.read_text().replace("class Half", "class Other"))
@@ -104,17 +101,13 @@ def test_a_class_that_is_gone_is_named_when_its_run_is_loaded(plan: Any, code: U
         run.model()
 
 
-def test_a_module_that_training_alone_imports_fails_the_run_by_name(plan: Any, code: UserCode) -> None:
+def test_a_module_that_training_alone_imports_fails_the_run_by_name(plan, code):
     (code.folder / f"late_{code.package}.py").write_text("TWO = 2\n")
     late = (
         f"        if 8 < self.steps:\n            import late_{code.package}\n        self.steps += 1\n        return"
     )
-    source = (
-        code.norms.read_text()
-        .replace("        return", late)
-        .replace("class Half(RMSNorm):", "class Half(RMSNorm):\n    steps = 0")
-    )
-    code.norms.write_text(source)
+    source = code.norms.read_text().replace("        return", late)
+    code.norms.write_text(source.replace("class Half(RMSNorm):", "class Half(RMSNorm):\n    steps = 0"))
     planned = plan(*code.words, "train.steps=30", config_dir=str(code.conf))
     write_plan(planned)
     status, run = train(planned)
@@ -124,8 +117,16 @@ def test_a_module_that_training_alone_imports_fails_the_run_by_name(plan: Any, c
     assert not run.checkpoint_file.exists()
 
 
+def test_user_code_that_is_edited_after_the_plan_fails_the_run(plan, code):
+    planned = plan(*code.words, config_dir=str(code.conf))
+    write_plan(planned)
+    code.helper.write_text("SCALE = 0.7\n")
+    status, run = train(planned)
+    assert status == "failed" and "changed after the plan was made" in run.result().error.message
+
+
 @pytest.mark.slow
-def test_a_helper_edited_to_the_same_size_at_the_same_time_runs_as_edited(code: UserCode, small: list[str]) -> None:
+def test_a_helper_edited_to_the_same_size_at_the_same_time_runs_as_edited(code, small):
     """Python would go by the bytecode of before."""
     command = ["-m", "--config-dir", str(code.conf), *code.words, *small]
     losses = {}

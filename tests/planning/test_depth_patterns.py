@@ -20,7 +20,7 @@ def built(cell: Any) -> Any:
     return build_model(cell.config, build_task(cell.config))
 
 
-def test_a_pattern_is_a_level_of_its_group_and_builds_what_it_says(plan: Any) -> None:
+def test_a_pattern_is_a_level_of_its_group_and_builds_what_it_says(plan):
     found = plan("attention=mha,2window+mha,window...+mha", "attention.bias=true", "data.context=48", "seeds=1", LAYERS)
     manifest = found.manifest
     assert manifest.factors == {"attention": ["mha", "2window+mha", "window...+mha"]}
@@ -33,7 +33,7 @@ def test_a_pattern_is_a_level_of_its_group_and_builds_what_it_says(plan: Any) ->
     assert any("attention=window" in key for key in manifest.papers), "papers of what a pattern is made of are cited"
 
 
-def test_a_setting_or_an_option_reaches_the_variants_that_have_it_and_sweeps(plan: Any) -> None:
+def test_a_setting_or_an_option_reaches_the_variants_that_have_it_and_sweeps(plan):
     found = plan("attention=window+mha", "attention.window=3,5", "seeds=1", "model.layers=2")
     assert found.manifest.factors == {"attention.window": [3, 5]}
     nodes = [cell.config.attention for cell in found.manifest.cells]
@@ -45,7 +45,7 @@ def test_a_setting_or_an_option_reaches_the_variants_that_have_it_and_sweeps(pla
     assert "attention.sink reaches gqa, not linear" in found.manifest.remarks
 
 
-def test_code_and_key_hold_every_variant(plan: Any) -> None:
+def test_code_and_key_hold_every_variant(plan):
     planned = plan("ffn=mlp,mlp+glu,glu+mlp", "seeds=1", "model.layers=2")
     assert len({path.rpartition("-")[2] for path in planned.todo}) == 3
     used = {name.rpartition(".")[2] for name in code_of(planned.manifest.cells[1].config).definitions}
@@ -72,7 +72,7 @@ def test_what_does_not_fit_is_one_line(refused, words, told, monkeypatch):
     assert all(word in line for word in told)
 
 
-def test_norms_outside_of_the_blocks_are_those_of_the_last_layer(plan: Any) -> None:
+def test_norms_outside_of_the_blocks_are_those_of_the_last_layer(plan):
     (cell,) = plan("residual=post+deepnorm", "norm=rms+ln", "seeds=1", "model.layers=2").study.cells.rows
     assert built(cell).final_norm is None, "neither style has one"
     assert [type(block).__name__ for block in built(cell).blocks[:2]] == ["PostNorm", "DeepNorm"]
@@ -85,7 +85,7 @@ def test_norms_outside_of_the_blocks_are_those_of_the_last_layer(plan: Any) -> N
     assert note.startswith("embed_norm and final_norm outside of the layers: norm=rms")
 
 
-def test_each_variant_of_a_pattern_is_matched_as_wide_as_in_all_layers(plan: Any) -> None:
+def test_each_variant_of_a_pattern_is_matched_as_wide_as_in_all_layers(plan):
     found = plan("ffn=mlp,swiglu,mlp+swiglu", "match=params", "model.dim=64", "model.layers=2", "seeds=1")
     reference, swiglu, half = found.manifest.cells
     assert half.config.ffn["mlp"]["hidden"] == reference.config.ffn["hidden"] == 256

@@ -1,7 +1,6 @@
 """Arguments that a user's model form and optimiser have of their own: keys as those of any component are."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,7 +41,7 @@ pytestmark = pytest.mark.usefixtures("untried", "uncounted", "checks_here")
 
 
 @pytest.fixture
-def own(tmp_path: Path, small: list[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+def own(tmp_path, small, monkeypatch) -> Any:
     """Plans a command of the user's form and optimiser, which stand in a package and a folder of theirs."""
     name = f"owned_{tmp_path.name.replace('-', '_')}"
     (tmp_path / f"{name}.py").write_text(PARTS)
@@ -57,13 +56,13 @@ def own(tmp_path: Path, small: list[str], monkeypatch: pytest.MonkeyPatch) -> An
         (tmp_path / "conf" / group).mkdir(parents=True)
         (tmp_path / "conf" / group / "mine.yaml").write_text(text)
 
-    def planned(*words: str) -> Any:
+    def planned(*words):
         return plan_study((*small, f"user=[{name}]", "seeds=1", *words), str(tmp_path / "conf"))
 
     return planned
 
 
-def test_own_keys_are_set_swept_built_and_part_of_the_runs_key(own: Any) -> None:
+def test_own_keys_are_set_swept_built_and_part_of_the_runs_key(own):
     plain = own("model=mine", "optim=mine")
     [cell] = plain.manifest.cells
     assert (cell.config.arguments("model"), cell.config.arguments("optim")) == ({"period": 3}, {"momentum": 0.9})
@@ -78,7 +77,7 @@ MISSHAPEN = {"schedule.power=10": "gives a learning rate of nan at step 2"}
 
 
 @pytest.mark.parametrize("mistakes", [MISSPELT | {"model.period=2.5": "is not of type int"}, MISSHAPEN])
-def test_misspelt_and_misshapen_ones_are_a_line_each(own: Any, mistakes: dict[str, str]) -> None:
+def test_misspelt_and_misshapen_ones_are_a_line_each(own, mistakes):
     with pytest.raises(PlanError) as error:
         own("model=mine", "optim=mine", "schedule=mine", *mistakes)
     problems = [str(problem) for problem in error.value.problems]

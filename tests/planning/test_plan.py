@@ -15,7 +15,7 @@ from ablate.config.groups import default_choices
 from ablate.config.study_file import quoted
 from ablate.execution.launcher import launch
 from ablate.execution.pool import Order, line, order_of
-from ablate.planning.plan import Plan
+from ablate.planning.plan import Plan, plan_study
 from ablate.runs.manifest import read_manifest
 
 pytestmark = pytest.mark.usefixtures("untried", "uncounted")
@@ -97,7 +97,7 @@ def test_a_look_of_another_study_at_the_same_runs_counts(plan, capsys):
 def test_another_command_cannot_take_seeds_out_of_a_running_study(plan):
     running = plan("norm=ln,rms", "seeds=3")
 
-    def trained_meanwhile(_: Plan) -> None:
+    def trained_meanwhile(_):
         write_plan(plan("norm=ln,rms", "seeds=1"))
         write(running, by_seed)
 
@@ -138,33 +138,18 @@ def test_pairing_is_decided_by_what_changes_the_batches(plan, sweep, is_paired):
     assert (first.batches == second.batches) == is_paired
 
 
-def test_keys_follow_what_changes_numbers_and_nothing_else(plan, tmp_path, checks_here):
-    def path(*overrides: str) -> str:
-        return plan("seeds=[1]", *overrides).manifest.runs[0].path
-
-    base = path()
-    elsewhere = f"results_dir={tmp_path / 'other'}"
-    assert base == path("keep=all", "train.parallel=1", "train.checkpoint_seconds=1", "study=x", elsewhere)
-    assert base == path("user=[crashing_norm]"), "a package of the user's that the cell does not use"
-    words = ("optim.lr=1e-2", "train.steps=7", "eval.tokens=128", "seed.init=5", "norm.eps=1e-3")
-    assert len({base, *map(path, words)}) == 6
-    assert path("seed.init=1", "seed.data=1") == base, "a seed that is set to what it follows is the same run"
-
-
 def test_several_tracking_services_are_part_of_no_run_and_each_has_its_own_keys(plan, monkeypatch):
     pytest.importorskip("tensorboard", reason="tensorboard is not installed: pip install -e '.[tensorboard]'")
     wandb = {"_target_": "ablate.execution.tracking.wandb.WandB", "project": "mine", "entity": None}
     both = [wandb, {"_target_": "ablate.execution.tracking.tensorboard.TensorBoard"}]
 
-    def planned(*words: str) -> Any:
+    def planned(*words):
         return plan("seeds=1", *words, "track.project=mine").manifest
 
     single = planned("track=wandb")
     several = planned("track=[wandb,tensorboard]", "norm=ln,rms")
     assert single.cells[0].config.track == wandb and all(cell.config.track == both for cell in several.cells)
     assert several.runs[0].path == single.runs[0].path
-    pattern = planned("track=[wandb,tensorboard]", "model.layers=2", "attention=window+mha").cells[0].config
-    assert pattern.track == both and "_layers_" in pattern.attention
     usual = default_choices() | {"track": ["wandb", "tensorboard"]}
     monkeypatch.setattr("ablate.config.compose.default_choices", lambda: usual)
     assert composed("norm=ln", "track.project=mine").config.track == both
@@ -186,10 +171,6 @@ def test_a_tracking_service_that_is_not_installed_is_a_line(plan, monkeypatch):
 @pytest.mark.parametrize(
     ("project", "said"),
     [
-        (
-            "a/b",
-            "W&B takes no / \\ # ? % or : in the name of a project; write track.project=a-b; a team is written as ",
-        ),
         ("'50% c:d#'", "W&B takes no / \\ # ? % or : in the name of a project; write track.project=50- c-d-"),
         ("x" * 129, "W&B takes names of 1 to 128 characters, not 129; write another name"),
         ("''", "W&B takes names of 1 to 128 characters, not 0; write another name"),
@@ -201,7 +182,7 @@ def test_a_project_that_wandb_refuses_is_refused_before_training(project, said, 
 
 
 def test_optimisers_at_one_learning_rate_are_remarked_upon(plan):
-    def notes(*words: str) -> str:
+    def notes(*words):
         return "\n".join(plan("optim=adamw,lion", "seeds=1", *words).notes)
 
     assert re.search("optimisers are compared at one learning rate, .*; tune.key=optim.lr", notes())
@@ -216,12 +197,30 @@ def test_a_warm_up_that_never_ends_is_remarked_upon(plan):
     assert f"{note} write optim.warmup=1" in plan("optim.warmup=6,2", "seeds=1").notes
 
 
-def test_configurations_with_another_task_than_the_reference_are_remarked_upon(plan, text, tmp_path):
-    other = tmp_path / "other.txt"
-    other.write_text(text.read_text().upper())
-    [note] = plan(f"data.path={text},{other}", "seeds=1", "design=one_at_a_time").notes
+def test_configurations_with_another_task_than_their_reference_are_remarked_upon(plan):
+    words = ["data.tokenizer=word", "data.vocab_size=5,9", "seeds=1"]
+    [note] = plan(*words).notes
+    assert note.startswith("data.vocab_size=9: ")
     assert note.endswith("scored on another task than the reference, so that no effect between them will be shown")
-    assert note.startswith(f"data.path={other}: ")
+    assert plan(*words, "norm=ln,rms").notes == [], "compared within each"
+
+
+def test_words_beyond_the_vocabulary_are_counted(plan):
+    [cell] = plan("data.tokenizer=word", "data.vocab_size=9").manifest.cells
+    [note] = [note for note in cell.notes if "<unk>" in note]
+    assert "% of test" in note
+    assert "the 9 of the vocabulary" in note
+
+
+def test_a_task_that_is_solved_or_not_is_compared_by_the_share_solved(tmp_path):
+    words = ["norm=ln,rms", "scale=tiny", "data=mqar", f"results_dir={tmp_path}"]
+    manifest = plan_study(words).manifest
+    [task] = manifest.tasks.values()
+    assert list(task.metrics)[:2] == ["solved", "accuracy"] and task.solved_at == 0.99
+    assert task.shares[0] == "solved" and task.beside[0] == "accuracy" and task.measured == "accuracy"
+    without = plan_study([*words, "data.solved_at=null"]).manifest
+    [task] = without.tasks.values()
+    assert without.runs == manifest.runs and task.measured == "accuracy"
 
 
 def test_a_plan_names_the_variants_that_a_preset_sets(plan):

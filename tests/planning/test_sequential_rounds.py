@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fake_studies import edit_manifest
 from one_run import write_plan
-from planned_rounds import Score, rounds, write
+from planned_rounds import rounds, write
 
 from ablate.planning.plan import Plan
 from ablate.runs.manifest import log_look, read_manifest
@@ -29,10 +29,10 @@ def alike(levels: dict[str, Any], lr: float, seed: int) -> float:
 
 
 @pytest.fixture
-def sweep(plan: Callable[..., Plan], capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, int]]:
+def sweep(plan, capsys) -> Callable[..., tuple[int, str, int]]:
     """A command carried out by its real rounds, with a launcher that writes scores: exit code, output, runs trained."""
 
-    def swept(score: Score, *overrides: str) -> tuple[int, str, int]:
+    def swept(score, *overrides):
         code, _, trained = rounds(plan, *overrides, score=score)
         return code, capsys.readouterr().out, trained
 
@@ -91,7 +91,7 @@ def test_a_kill_at_any_point_resumes_at_its_look(plan):
 def test_a_failing_run_ends_the_command_at_its_look(plan, sweep):
     command = [*AUTO, "seeds_max=8"]
 
-    def failing(levels: dict[str, Any], lr: float, seed: int) -> float | None:
+    def failing(levels, lr, seed):
         return None if (levels["norm"], seed) == ("rms", 3) else alike(levels, lr, seed)
 
     code, summary, trained = sweep(failing, *command)
@@ -146,7 +146,7 @@ def test_a_common_reference_alone_is_no_look_at_a_comparison(sweep):
 
 
 def test_divergence_is_not_waited_for(plan, sweep):
-    def diverging(levels: dict[str, Any], lr: float, seed: int) -> float:
+    def diverging(levels, lr, seed):
         return math.nan if (levels["norm"], seed) == ("rms", 0) else alike(levels, lr, seed)
 
     code, summary, _ = sweep(diverging, *AUTO, "seeds_max=8")

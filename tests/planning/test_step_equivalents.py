@@ -11,6 +11,7 @@ from planned_rounds import rounds
 from ablate import evidence
 from ablate.cli.preview import preview
 from ablate.cli.status import main as status
+from ablate.cli.sweep import verdicts
 from ablate.config.schema import typed
 from ablate.planning.rounds import distinct_ratios, with_steps
 from ablate.runs import key as identity
@@ -100,7 +101,7 @@ def test_further_steps_are_trained_while_a_variant_lies_beyond_and_nothing_twice
 
 
 def test_further_steps_end_at_half_and_at_four_times(plan):
-    def far(levels: dict[str, Any], lr: float, seed: int) -> float:
+    def far(levels, lr, seed):
         shift = {"rms": 1.0, "group": -1.0}.get(levels.get("norm", ""), 0.0)
         return planted(levels | {"norm": "ln"}, 0.01, seed) - shift
 
@@ -115,7 +116,7 @@ def test_of_multiples_that_round_to_one_number_of_steps_the_nearest_is_trained()
 
 
 def test_looks_have_other_steps_for_all_seeds_and_a_killed_one_goes_on(plan):
-    def close(levels: dict[str, Any], lr: float, seed: int) -> float:
+    def close(levels, lr, seed):
         own = noise(seed, 5) if levels.get("norm") == "rms" else 0.0
         return planted(levels | {"norm": "ln"}, 0.001, seed) + own + 0.001
 
@@ -175,14 +176,31 @@ def test_what_other_code_trained_is_no_longer_kept_beside_a_study(plan, monkeypa
     assert plan(*command, "step_equivalents=true").manifest.exchange == "s-exchange"
 
 
+LADDER = ["design=ladder", "ladder=3", "parametrization=mup", "ffn=mlp,gelu", "model.layers=2", "train.steps=24"]
+LADDER += ["study=s"]
+
+
+def on_a_ladder(levels, lr, seed):
+    """Losses that fall with the steps alike on every rung."""
+    return 2.0 + seed / 100 - 0.1 * math.log(float(levels.get("train.steps", "x1")[1:]))
+
+
+def test_the_references_of_all_rungs_are_trained_for_other_steps_and_nothing_twice(plan):
+    results = rounds(plan, *LADDER, "seeds=3", score=on_a_ladder)[1][-1].results
+    table = verdicts(load_study(results, "s"))["ladder"]
+    assert list(table["rung"]) == [1, 2, 3]
+    exchange = read_manifest(results, "s-exchange")
+    rungs = {cell.id: cell.levels["rung"] for cell in exchange.cells}
+    assert {*rungs.values()} == {1, 2, 3}, "none at another learning rate"
+    assert {"x0.8", "x1", "x1.25", "x1.6"} <= {*exchange.factors["train.steps"]}
+    assert {run.seed for run in exchange.runs if rungs[run.cell] == 1} == {*range(6)}, "those of the rung's reference"
+    assert {run.seed for run in exchange.runs if rungs[run.cell] == 3} == {*range(3)}
+    assert rounds(plan, *LADDER, "seeds=3", score=on_a_ladder)[2] == 0
+
+
 def test_further_seeds_of_lower_rungs_stay_once_they_were_looked_at(plan):
-    ladder = ["design=ladder", "ladder=3", "parametrization=mup", "ffn=mlp,gelu", "model.layers=2", "train.steps=24"]
-
-    def by_seed(levels: dict[str, Any], lr: float, seed: int) -> float:
-        return 2.0 + seed / 100
-
-    rounds(plan, *ladder, "seeds=[0,1]", "study=s", score=by_seed)
-    plans = rounds(plan, *ladder, "seeds=[0,1,9]", "study=s", score=by_seed)[1]
+    rounds(plan, *LADDER, "seeds=[0,1]", score=on_a_ladder)
+    plans = rounds(plan, *LADDER, "seeds=[0,1,9]", score=on_a_ladder)[1]
     for name in ("s", "s-exchange"):
         manifest = read_manifest(plans[-1].results, name)
         bottom = {cell.id for cell in manifest.cells if cell.levels["rung"] == 1}

@@ -1,7 +1,5 @@
 """timing=isolated: runs of their own, one at a time and in turn, and what is refused because it could not hold."""
 
-from typing import Any
-
 import pytest
 from conftest import latest
 from one_run import sweep_here
@@ -19,7 +17,7 @@ TIMED = "timing=isolated"
 pytestmark = pytest.mark.usefixtures("untried", "uncounted")
 
 
-def test_the_cells_of_a_seed_are_trained_in_turn_and_every_other_seed_backwards(plan: Any) -> None:
+def test_the_cells_of_a_seed_are_trained_in_turn_and_every_other_seed_backwards(plan):
     planned = plan("norm=ln,rms,none", "seeds=[4,7,9]", TIMED)
     order = [f"{each.cell.label} {each.seed}" for each in planned.orders()]
     assert order == ["ln 4", "rms 4", "none 4", "none 7", "rms 7", "ln 7", "ln 9", "rms 9", "none 9"]
@@ -27,7 +25,7 @@ def test_the_cells_of_a_seed_are_trained_in_turn_and_every_other_seed_backwards(
     assert planned.manifest.timing == "isolated" and plan("norm=ln,rms").manifest.timing is None
 
 
-def test_timed_runs_are_those_of_one_study_and_of_no_other(plan: Any) -> None:
+def test_timed_runs_are_those_of_one_study_and_of_no_other(plan):
     shared = plan("norm=ln,rms")
     timed = plan("norm=ln,rms", TIMED)
     assert shared.manifest.study != timed.manifest.study
@@ -47,17 +45,17 @@ def test_timed_runs_are_those_of_one_study_and_of_no_other(plan: Any) -> None:
         (["timing=alone"], "timing: ", "must be shared or isolated"),
     ],
 )
-def test_what_could_not_hold_is_refused(refused: Any, words: list[str], start: str, part: str) -> None:
+def test_what_could_not_hold_is_refused(refused, words, start, part):
     [line] = refused(*words)
     assert line.startswith(start) and part in line
 
 
-def test_a_launcher_cannot_time_runs_alone(small: list[str]) -> None:
+def test_a_launcher_cannot_time_runs_alone(small):
     with pytest.raises(PlanError, match=r"timing: .*hydra/launcher"):
         ablate.plan(*latest(*small, TIMED, "hydra/launcher=basic"))
 
 
-def test_cells_that_come_later_are_not_timed_in_turn(plan: Any, refused: Any) -> None:
+def test_cells_that_come_later_are_not_timed_in_turn(plan, refused):
     finish(plan("norm=ln,rms", "study=mine", "seeds=3", TIMED))
     assert plan("norm=ln,rms", "study=mine", "seeds=5", TIMED).todo, "further seeds are"
     for words in (["norm=ln,rms,none", TIMED], ["norm=ln,rms"]):
@@ -80,8 +78,7 @@ def test_a_timed_sweep_compares_speed_and_leaves_losses_as_they_are(small, tmp_p
     assert losses[0] == losses[1] and not timed.notes
     assert "train/step_seconds" not in shared.runs and (timed.runs["train/step_seconds"] > 0).all()
     ended = [Run(results, path).result() for path in timed.runs["path"]]
-    assert {run.timing for run in ended if run} == {"isolated"}
-    assert len({run.sitting for run in ended if run}) == 1
-    assert all(not run.sitting for path in shared.runs["path"] if (run := Run(results, path).result()))
+    assert {run.timing for run in ended} == {"isolated"}
+    assert len({run.sitting for run in ended}) == 1
     assert evidence.speed(shared).empty and set(evidence.speed(timed)["metric"]) == {"train/step_seconds"}
     assert "speed" in tables(timed)

@@ -11,7 +11,6 @@ from planned_rounds import BOWL, TUNING, bowl, rounds, write
 from ablate import evidence
 from ablate.cli.preview import preview
 from ablate.config.errors import Refused
-from ablate.config.groups import CONF
 from ablate.planning.plan import Plan, PlanError, plan_study
 from ablate.planning.tuning import at_edge, choose, extended, remarks, smallest_near
 from ablate.runs.files import write_json
@@ -41,16 +40,12 @@ def test_each_cell_is_scored_at_its_own_best_value_on_fresh_seeds(plan, capsys):
     assert len({cell.batches for cell in study.cells}) == 1, "a tuned learning rate leaves batches paired"
     out = capsys.readouterr().out
     assert "optim.lr tuned per configuration" in out and out.count("effects, simultaneous") == 1
-
-
-def test_a_manifest_has_the_scores_of_all_values_that_were_tried(plan):
-    study = rounds(plan, "norm=ln,rms", *TUNE)[1][-1].manifest
-    tuning = study.tuning
-    assert (tuning.key, tuning.values, tuning.seeds, tuning.study) == ("optim.lr", VALUES, 2, f"{study.study}-tune")
+    record = study.tuning
+    assert (record.key, record.values, record.seeds, record.study) == ("optim.lr", VALUES, 2, tuning.study)
     for cell in study.cells:
         means = [(bowl(cell.levels, lr, TUNING) + bowl(cell.levels, lr, TUNING + 1)) / 2 for lr in VALUES]
-        assert tuning.cells[cell.id].value == BOWL[cell.label]
-        assert tuning.cells[cell.id].scores == pytest.approx(means)
+        assert record.cells[cell.id].value == BOWL[cell.label]
+        assert record.cells[cell.id].scores == pytest.approx(means)
 
 
 def test_a_stopped_command_goes_on_where_it_was_stopped_and_then_has_nothing_to_do(plan):
@@ -120,14 +115,11 @@ def test_edges_are_those_of_numbers_in_any_order():
 
 def test_each_task_is_tuned_by_its_own_metric(tmp_path):
     """Copying is scored by accuracy, dates by exact matches."""
-    (tmp_path / "data").mkdir()
-    dates = (CONF / "data" / "dates.yaml").read_text()
-    (tmp_path / "data" / "few.yaml").write_text(re.sub("years: .*", "years: [2000, 2000]", dates))
-    shape = ["data=copy,few", "norm=ln,rms", "design=one_at_a_time", "seeds=1", f"results_dir={tmp_path / 'results'}"]
-    shape += [word for word in SHAPE if not word.startswith("data.")] + STEPS
+    shape = ["data=copy,dates(years=[2000,2000])", "norm=ln,rms", "design=one_at_a_time", "seeds=1"]
+    shape += [word for word in SHAPE if not word.startswith("data.")]
 
-    def planned(*words: str) -> Plan:
-        return plan_study((*shape, *words), str(tmp_path))
+    def planned(*words):
+        return plan_study((*shape, *STEPS, f"results_dir={tmp_path}", *words))
 
     signs = {"loss": 1, "accuracy": 2, "exact": -3}
     code, plans, _ = rounds(planned, *TUNE[:2], score=lambda levels, lr, seed: lr, **signs)
@@ -135,7 +127,8 @@ def test_each_task_is_tuned_by_its_own_metric(tmp_path):
     manifest = plans[-1].manifest
     chosen = {cell.levels["data"]: manifest.tuning.cells[cell.id] for cell in manifest.cells}
     assert chosen["copy"].value == 1e-2 and chosen["copy"].scores == [2e-3, 6e-3, 2e-2]
-    assert chosen["few"].value == 1e-3 and chosen["few"].scores == pytest.approx([-3e-3, -9e-3, -3e-2])
+    dates = chosen["dates(years=[2000,2000])"]
+    assert dates.value == 1e-3 and dates.scores == pytest.approx([-3e-3, -9e-3, -3e-2])
     rows = [label for label, *_ in evidence.common_rows(manifest)[1]]
     assert rows == ["norm: rms − ln"], "scores of different tasks have no difference"
 
@@ -242,7 +235,7 @@ def test_a_plan_says_what_is_tuned_and_what_follows(plan):
 
 
 def test_what_is_refused_before_anything_trains_is_a_wrong_command(plan):
-    def refuse(*_) -> None:
+    def refuse(*_):
         raise Refused("results/runs: a link leads out of the results")
 
     assert carry_out(plan("norm=ln,rms"), refuse) == 2

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from pathlib import Path
 
 import pytest
 from conftest import latest, start_module
@@ -31,11 +30,11 @@ print(studies[0].runs["status"].tolist(), ablate.run("norm=rms", *words).effects
 
 
 @pytest.mark.slow
-def test_a_prompt_continues_an_interrupted_call_and_trains_in_another_thread(small: list[str], tmp_path: Path) -> None:
+def test_a_prompt_continues_an_interrupted_call_and_trains_in_another_thread(small, tmp_path):
     words = latest(*small, "train.steps=400", "train.eval_every=400", "train.parallel=1", "seeds=1")
     (tmp_path / "ablate_prompt.py").write_text(PROMPT.format(lines=LINES.format(words=words)))
 
-    def is_training() -> bool:
+    def is_training():
         return any(file.stat().st_size > 500 for file in tmp_path.glob("results/runs/*/*/metrics.jsonl"))
 
     process = start_module("ablate_prompt", cwd=tmp_path)

@@ -2,7 +2,6 @@
 
 import dataclasses
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from model_variants import ALONE
@@ -33,7 +32,7 @@ SAME_NETWORKS = {
 
 
 @pytest.mark.parametrize("overrides", SAME_NETWORKS)
-def test_one_network_under_two_names_is_refused(overrides: str, refused: Any) -> None:
+def test_one_network_under_two_names_is_refused(overrides, refused):
     found = refused(*overrides.split())
     assert [line.partition(" make the same network")[0] for line in found] == SAME_NETWORKS[overrides]
 
@@ -48,18 +47,18 @@ DIFFERENT = [
 
 
 @pytest.mark.parametrize("overrides", DIFFERENT)
-def test_what_differs_is_not_accused(overrides: str, plan: Any) -> None:
+def test_what_differs_is_not_accused(overrides, plan):
     assert len(plan(*overrides.split(), "seeds=1").manifest.cells) > 2
 
 
-def test_duplicates_go_on_where_they_are_allowed(plan: Any, refused: Any) -> None:
+def test_duplicates_go_on_where_they_are_allowed(plan, refused):
     made = plan("residual=pre,post", "norm=none", "allow_duplicates=true")
     said = [note for note in made.notes if SAME in note]
     assert len(made.manifest.cells) == 2 and len(said) == 1 and "residual=pre and residual=post" in said[0]
     assert "is the same configuration as" in refused("norm=ln,ln(eps=1e-5)", "allow_duplicates=true")[0]
 
 
-def test_scaling_beyond_the_context_is_compared_where_lengths_are(plan: Any, refused: Any) -> None:
+def test_scaling_beyond_the_context_is_compared_where_lengths_are(plan, refused):
     """Equal while training is no duplicate where models are tested on longer sequences; else what to write is told."""
     sweep = ("+position.scaling=null,linear", "data.context=16", "seeds=1")
     [line] = refused(*sweep, "eval.lengths=[8,16]")
@@ -67,7 +66,7 @@ def test_scaling_beyond_the_context_is_compared_where_lengths_are(plan: Any, ref
     assert len(plan(*sweep, "eval.lengths=[8,32]").manifest.cells) == 2
 
 
-def test_classes_of_one_name_need_variants_of_their_own(small: list[str]) -> None:
+def test_classes_of_one_name_need_variants_of_their_own(small):
     """A cell is named by its variants and its classes' own names, wherever these stand: two must not be one."""
     [row] = check_study(small, None).cells.rows
     config = row.planned_config
@@ -85,7 +84,7 @@ GROUPS = [pytest.param(group, marks=() if group in ("norm", "init") else pytest.
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_every_variant_beside_all_others_passes(group: str, plan: Any) -> None:
+def test_every_variant_beside_all_others_passes(group, plan):
     """At sizes at which a window, groups of heads and pairs of features are still others."""
     untied = ["model.tie_embeddings=false"] * (group == "embedding")  # one of which is frozen, and so no head
     sizes = ["model.dim=32", "model.heads=4", "model.layers=1", "data.context=40", "seeds=1", *untied]

@@ -1,7 +1,5 @@
 """`+attention.kernels=fla`: what it needs, that it may be compared with the plain form, and what of it is in keys."""
 
-from typing import Any
-
 import pytest
 
 from ablate.planning.checks import validate
@@ -12,12 +10,12 @@ GPU = ("train.device=cuda", "train.compile=false")
 
 
 @pytest.fixture
-def there(monkeypatch: pytest.MonkeyPatch) -> None:
+def there(monkeypatch) -> None:
     """The library is installed."""
     monkeypatch.setattr(validate, "installed", lambda *_: None)
 
 
-def test_what_they_need_is_told(refused: Any, there: None) -> None:
+def test_what_they_need_is_told(refused, there):
     [line] = refused("attention=mamba2", *FLA, "train.device=cpu")
     assert "attention.kernels" in line and "train.device=cpu" in line
     assert "no such argument" in refused("attention=mha", *FLA, *GPU)[0]
@@ -25,12 +23,12 @@ def test_what_they_need_is_told(refused: Any, there: None) -> None:
     assert "even numbers of features ≥ 16" in refused("attention=mamba2", *FLA, "attention.state=6", *GPU)[0]
 
 
-def test_a_library_that_is_lacking_is_named(refused: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_is_lacking_is_named(refused, monkeypatch):
     monkeypatch.setitem(validate.MODULES, "fla", ("no_such_library",))
     assert "pip install -e '.[fla]'" in refused("attention=mamba2", *FLA, *GPU)[0]
 
 
-def test_kernels_are_no_duplicate_of_the_plain_form(plan: Any, there: None) -> None:
+def test_kernels_are_no_duplicate_of_the_plain_form(plan, there):
     """On the CPU that tries cells out, by plain copies, they are one; on a GPU they need not be."""
     found = plan("attention=mamba2", *FLA, "+attention.kernels=null,fla", *GPU)
     assert [cell.label for cell in found.manifest.cells] == ["attention.kernels=null", "attention.kernels=fla"]
