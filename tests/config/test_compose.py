@@ -13,6 +13,7 @@ from hydra import compose
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
+from ablate.config.command import read_command
 from ablate.config.compose import initialize_hydra
 from ablate.config.groups import read_groups
 from ablate.config.read_config import read_config
@@ -76,6 +77,11 @@ def test_a_sweep_has_the_cells_of_hydras_multirun(command):
     cells = [cell.config for cell in composed_cells(*words)]
     jobs = [by_hydra(job) for job in hydras_sweep(words)]
     assert cells == jobs
+
+
+def test_several_values_sweep_also_where_only_one_of_them_is_right():
+    command, _ = read_command(["norm=ln,lnn", "ffn=glu", "attention=mha,gqa", "optim.lr=1,2", "seeds=[3,7]"], None)
+    assert command.swept == ["norm", "attention", "optim.lr"]
 
 
 def test_a_glob_sweeps_the_variants_that_hydra_finds():

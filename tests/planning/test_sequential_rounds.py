@@ -9,10 +9,10 @@ from fake_studies import edit_manifest
 from one_run import write_plan
 from planned_rounds import rounds, write
 
+from ablate import evidence
 from ablate.planning.plan import Plan
 from ablate.runs.manifest import log_look, read_manifest
 from ablate.runs.records import Look, Sequential
-from ablate.runs.study import load_study
 
 AUTO = ["norm=ln,rms", "seeds=auto"]
 pytestmark = pytest.mark.usefixtures("untried", "uncounted")
@@ -85,7 +85,7 @@ def test_a_kill_at_any_point_resumes_at_its_look(plan):
     write(second, apart, 1)
     third = plan(*AUTO)
     assert len(third.todo) == 5 and len(third.manifest.looks) == 1
-    assert "unadjusted" not in str(load_study(third.results, third.manifest.study).manifest)
+    assert not evidence.unadjusted(third.manifest)
 
 
 def test_a_failing_run_ends_the_command_at_its_look(plan, sweep):
