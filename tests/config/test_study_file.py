@@ -36,7 +36,11 @@ BASE: dict[str, Any] = {
     "seeds": 2,
     "factors": FACTORS,
     "claims": {"gated": GATED},
-    "tiers": {"tall": {"model.layers": 2, "seeds": 3}, "other": {"factors": {"ffn": ["gelu", "reglu"]}}},
+    "tiers": {
+        "tall": {"model.layers": 2, "seeds": 3},
+        "other": {"factors": {"ffn": ["gelu", "reglu"]}},
+        "sparse": {"ffn": "moe", "ffn.experts": 4},  # a key that the variants of the file have not
+    },
 }
 
 
@@ -254,6 +258,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         {"tiers": {"tall": {"train": {"steps": "many"}}}},
         "mine.yaml: tiers.tall.train.steps: must be a whole number ≥ 1, not many",
     ),
+    ({"tiers": {"tall": {"init": "gpt3"}}}, "mine.yaml: tiers.tall.init=gpt3: no such init"),
     (
         {"design": "one_at_a_time", "claims": {"both": BOTH}},
         "mine.yaml: claims.both: ffn=swiglu, norm=rms has no configuration in this study",
