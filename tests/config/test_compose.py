@@ -22,7 +22,7 @@ from ablate.config.schema import Config
 # As Hydra has them, too: without patterns over the layers, settings in parentheses and changes of a preset's variants.
 COMMANDS = [
     "",
-    "norm=rms ffn=swiglu residual=post position=alibi attention=gqa init=gpt2 optim=lion data=copy",
+    "norm=rms ffn=swiglu residual=post position=alibi attention=gqa init=gpt2 optim=sgd optim.momentum=0.5 data=copy",
     "scale=small norm=rms optim.lr=1 optim.warmup=3 seeds=[3,7] optim.betas=[0.8,0.9] model.dim=32 norm.eps=1e-3",
     "study=null train.compile=true \"margin='2 %'\" seed.init=4 track=none",
     "model.dim=${model.heads} model.heads=2 data.context=7 +data.more=1",
