@@ -175,6 +175,15 @@ def test_a_cell_that_cannot_fit_is_named(plan, monkeypatch):
     assert plan("ffn=mlp,swiglu", "train.parallel=2").manifest.cells
 
 
+def test_of_a_gpu_that_is_not_here_the_memory_that_is_named_is_checked(plan, refused, monkeypatch):
+    monkeypatch.setattr(memory, "environments", lambda *_: [])
+    words = ("train.device=cuda", "train.batch_size=20000", "seeds=1")
+    assert memory.UNASKED in plan(*words).notes
+    [line] = refused(*words, "train.memory=1GB")
+    assert "of the 1.0 GB that each process on a GPU can have" in line
+    assert any(note.startswith("memory: about ") for note in plan(*words, "train.memory=80GB").notes)
+
+
 def test_cells_share_a_gpu_as_the_largest_step_allows(plan, monkeypatch):
     asked: list[float] = []
     monkeypatch.setattr(memory, "environments", lambda *given: asked.append(given[-1]) or [{}])
