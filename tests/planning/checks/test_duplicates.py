@@ -55,7 +55,8 @@ def test_duplicates_go_on_where_they_are_allowed(plan, refused):
     made = plan("residual=pre,post", "norm=none", "allow_duplicates=true")
     said = [note for note in made.notes if SAME in note]
     assert len(made.manifest.cells) == 2 and len(said) == 1 and "residual=pre and residual=post" in said[0]
-    assert "is the same configuration as" in refused("norm=ln,ln(eps=1e-5)", "allow_duplicates=true")[0]
+    for level in ("norm=ln,ln(eps=1e-5)", "attention=mha(sink=zero,qk_norm=rms),mha(qk_norm=rms,sink=zero)"):
+        assert "is the same configuration as" in refused(level, "allow_duplicates=true")[0]
 
 
 def test_scaling_beyond_the_context_is_compared_where_lengths_are(plan, refused):
