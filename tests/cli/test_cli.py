@@ -126,6 +126,13 @@ def test_help_of_a_group_says_what_each_variant_is(group, capsys):
         assert re.search(rf"^  {variant} +{re.escape(description(file))}$", shown, re.MULTILINE)
 
 
+def test_help_has_the_variants_of_ones_own_folder(tmp_path, capsys):
+    (tmp_path / "norm").mkdir()
+    (tmp_path / "norm" / "mine.yaml").write_text("# Mine, a norm.\n_target_: mine.Norm\n")
+    assert command(["--help", "norm", "--config-dir", str(tmp_path)]) == 0
+    assert re.search("^  mine +Mine, a norm.$", capsys.readouterr().out, re.MULTILINE)
+
+
 HELP = [("activations", "did you mean ffn"), ("status", "status --help"), ("frob", "there are norm")]
 
 
