@@ -28,11 +28,6 @@ def lines_of(tmp_path) -> Lines:
     return lines
 
 
-def scope_of(lines: list[str]) -> str:
-    """The line that says what the results are about."""
-    return next(line for line in lines if " parameters, " in line)
-
-
 def scored(levels: dict[str, Any], seed: int) -> float:
     """Losses with a spread over seeds, an effect of swiglu of 0.05, none of rms."""
     cell = ["ln", "rms"].index(levels["norm"]) + 2 * ["mlp", "swiglu"].index(levels["ffn"])
