@@ -187,12 +187,10 @@ def test_a_variant_is_one_yaml_that_names_its_source(group):
         example = "write a first line such as: # RMSNorm: x / √(mean x² + ε) · g."
         assert text.startswith("# "), f"{file} does not say what it is: {example}"
         keys, known = comment_words(file, "cite"), entries(CONF)
-        assert keys, (
-            f"{file} names no paper: write a line # cite: KEY below the first, and the entry KEY in conf/papers.bib"
-        )
+        assert keys, f"{file} names no paper: write a line # cite: KEY below the first, and the entry KEY in papers.bib"
         for key in keys:
             wanted = f"write @misc{{{key}, author = …, title = …, year = …}} there"
-            assert key in known, f"{file} cites {key}, but conf/papers.bib has no such entry: {wanted}"
+            assert key in known, f"{file} cites {key}, but ablate/conf/papers.bib has no such entry: {wanted}"
         module = f"ablate.model.{group}"
         own = f"_target_: {module}." in text or any(f"_target_: {other}." in text for other in MORE.get(group, ()))
         assert own, f"{file}: its class belongs in {module}; write _target_: {module}.NAME"

@@ -163,7 +163,7 @@ def own(tmp_path: Path) -> list[str]:
         made = name.partition("/")[2].title()
         variants[name] = f"# {made}.\n_target_: my_package.others.{made}\n_partial_: true\n{setting}\n"
     variants["residual/weighted"] = "# Weighted.\n_target_: my_package.more.Weighted\n_partial_: true\nweight: 0.5\n"
-    gqa = (ROOT / "conf" / "attention" / "gqa.yaml").read_text(encoding="utf-8")
+    gqa = (ROOT / "ablate" / "conf" / "attention" / "gqa.yaml").read_text(encoding="utf-8")
     cosine = gqa.replace("kv_heads: 2", "kv_heads: null").replace(
         "ablate.model.attention.GQA", "my_package.more.Cosine"
     )

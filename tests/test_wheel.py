@@ -13,7 +13,7 @@ from conftest import ROOT, SHAPE, STEPS
 
 from ablate.config import groups
 
-PLACES = {"conf/": "ablate/_conf/", "experiments/": "ablate/_experiments/"}
+PLACES = {"experiments/": "ablate/_experiments/"}
 
 
 def test_the_wheel_puts_variants_and_studies_where_the_package_looks_for_them() -> None:
@@ -50,7 +50,7 @@ def test_the_wheel_holds_every_file_of_the_checkout_that_runs_need(wheel: Path) 
         expected |= {to + name.removeprefix(place) for name in listed if name.startswith(place)}
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert held == {name for name in expected if name.startswith(tuple(PLACES.values())) or (ROOT / name).exists()}
-    assert {"ablate/_conf/papers.bib", "ablate/py.typed", "ablate/_conf/config.yaml"} <= held
+    assert {"ablate/conf/papers.bib", "ablate/py.typed", "ablate/conf/config.yaml", "analysis/py.typed"} <= held
 
 
 @pytest.mark.slow
@@ -130,7 +130,7 @@ def test_a_commit_is_of_the_code_and_only_what_belongs_to_it_counts_as_a_change(
     assert dirty(), "a new file that was imported"
     mine.unlink()
     assert not dirty()
-    for changed in ("ablate/new.py", "conf/norm/new.yaml"):
+    for changed in ("ablate/new.py", "ablate/conf/norm/new.yaml"):
         file = write(changed)
         assert dirty(), changed
         file.unlink()

@@ -3,7 +3,7 @@
     make catalogue
     python tools/write_catalogue.py
 
-Types and ranges of keys come from the schema, defaults and meanings from `conf/`.
+Types and ranges of keys come from the schema, defaults and meanings from `ablate/conf/`.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from ablate.config.read_config import expected
 from ablate.config.schema import SECTIONS, VARIED, Config, types_of
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-WRITTEN = "<!-- written by `make catalogue`: edit conf/ instead -->"
+WRITTEN = "<!-- written by `make catalogue`: edit ablate/conf/ instead -->"
 CATALOGUE = """\
 # Catalogue
 

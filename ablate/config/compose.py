@@ -312,7 +312,7 @@ def read_by_hydra(path: str, file: str, modified: int, size: int) -> Any:
 
 def initialize_hydra(groups: Groups) -> None:
     """Initialise Hydra for the folder of built-in variants and the user's folder."""
-    if "schema.yaml" not in ConfigStore.instance().repo:  # `conf/config.yaml` refers to it
+    if "schema.yaml" not in ConfigStore.instance().repo:  # `ablate/conf/config.yaml` refers to it
         ConfigStore.instance().store(name="schema", node=OmegaConf.create(schema_sections()))
     GlobalHydra.instance().clear()
     initialize_config_dir(str(CONF), version_base="1.3")
@@ -330,7 +330,7 @@ def schema_sections() -> Plain:
 
 
 def reference_sections() -> Plain:
-    """The base schema with what conf/config.yaml sets, without any variant."""
+    """The base schema with what ablate/conf/config.yaml sets, without any variant."""
     result = GlobalHydra.instance().config_loader().repository.load_config("config")
     content = OmegaConf.to_container(result.config, resolve=True)
     assert isinstance(content, dict)

@@ -15,8 +15,8 @@ from ablate.config.schema import KEYS, SECTIONS, types_of
 from ablate.formatting import flat, nearest
 
 PACKAGE = Path(__file__).resolve().parents[1]
-CHECKOUT = (PACKAGE.parent / "conf" / "config.yaml").exists()
-CONF = PACKAGE.parent / "conf" if CHECKOUT else PACKAGE / "_conf"
+CONF = PACKAGE / "conf"
+CHECKOUT = (PACKAGE.parent / "experiments" / "FINDINGS.md").exists()
 EXPERIMENTS = PACKAGE.parent / "experiments" if CHECKOUT else PACKAGE / "_experiments"
 FIGURES = (  # that `analysis` draws, in the order of the report
     *("ladder", "effects", "claims", "mirror", "waterfall", "interactions", "seeds", "curves", "solved"),
@@ -47,7 +47,7 @@ def read_groups(config_dir: str | None = None) -> Groups:
 
 
 def groups(config_dir: str | None = None) -> dict[str, dict[str, Path]]:
-    """Every group and its variants' files, from `conf/` and the user's folder."""
+    """Every group and its variants' files, from `ablate/conf/` and the user's folder."""
     by_group: dict[str, dict[str, Path]] = {}
     for root in [CONF, Path(config_dir)] if config_dir else [CONF]:
         for file in sorted(root.glob("*/*.yaml")):

@@ -351,7 +351,7 @@ def git() -> Commit | None:
         else:
             changed = True
     # New files are changes of the code if they are in its folders or were imported.
-    folders = [file.parents[2] / name for name in ("ablate", "analysis", "conf")]
+    folders = [file.parents[2] / name for name in ("ablate", "analysis")]
     imported = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     for new_file in new_files:
         if str(new_file) in imported or any(new_file.is_relative_to(folder) for folder in folders):

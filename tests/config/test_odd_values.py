@@ -80,7 +80,7 @@ def test_a_wrong_folder_hides_no_other_mistake(typed):
 def test_another_name_is_that_of_one_variant():
     for group, variants in groups().items():
         others = [other.lower() for file in variants.values() for other in comment_words(file, "also")]
-        assert len({*others, *variants}) == len(others) + len(variants), f"conf/{group}: a name stands for two"
+        assert len({*others, *variants}) == len(others) + len(variants), f"ablate/conf/{group}: a name stands for two"
 
 
 def test_the_largest_seed_is_planned(typed, untried):

@@ -20,7 +20,7 @@ def test_a_preset_chooses_a_whole_model_and_leaves_sizes_and_all_else_alone():
         file = groups()["preset"][name]
         assert file.read_text().startswith("# @package _global_\n")
         assert description(file) and comment_words(file, "cite"), (
-            f"{file}: write its paper, # cite: KEY, as in conf/papers.bib"
+            f"{file}: write its paper, # cite: KEY, as in ablate/conf/papers.bib"
         )
         listed = [key for entry in body["defaults"] for key in entry]
         assert all(key.startswith("override /") for key in listed), name

@@ -41,7 +41,7 @@ def class_of(group: str, variant: str) -> Any:
 def without_formula(group: str, known: Iterable[str], how: str) -> str:
     """What to write for variants of a group that no formula of the tests holds; nothing where all have one."""
     missing = sorted({*variants(group)} - {*known})
-    return "".join(f"\nconf/{group}/{name}.yaml has no formula: {how.format(name=name)}" for name in missing)
+    return "".join(f"\nablate/conf/{group}/{name}.yaml has no formula: {how.format(name=name)}" for name in missing)
 
 
 def cells_of_one_change() -> list[dict[str, str]]:

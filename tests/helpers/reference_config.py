@@ -1,4 +1,4 @@
-"""The variants of `conf/` as plain settings, and a small reference configuration made of them."""
+"""The variants of `ablate/conf/` as plain settings, and a small reference configuration made of them."""
 
 import copy
 import functools

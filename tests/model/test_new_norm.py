@@ -43,14 +43,14 @@ FORMULA = '    "max": ({"eps": EPS}, lambda v, p: [a / max(map(abs, v)) for a in
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the checkout with a new norm, written as CONTRIBUTING.md says."""
     copy = tmp_path_factory.mktemp("checkout")
-    for folder in ("ablate", "analysis", "benchmarks", "conf", "docs", "tests", "tools"):
+    for folder in ("ablate", "analysis", "benchmarks", "docs", "tests", "tools"):
         shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", copy)
     with (copy / "ablate/model/norm.py").open("a", encoding="utf-8") as file:
         file.write(CLASS)
-    with (copy / "conf/papers.bib").open("a", encoding="utf-8") as file:
+    with (copy / "ablate/conf/papers.bib").open("a", encoding="utf-8") as file:
         file.write(PAPER)
-    (copy / "conf/norm/max.yaml").write_text(YAML, encoding="utf-8")
+    (copy / "ablate/conf/norm/max.yaml").write_text(YAML, encoding="utf-8")
     return copy
 
 
@@ -64,7 +64,7 @@ def run(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_the_failing_test_names_the_formula_that_is_missing(checkout: Path) -> None:
     ended = run(checkout, "-m", "pytest", "tests/model/test_norm.py", "-k", "every_variant_has_a_formula")
-    assert ended.returncode == 1 and "conf/norm/max.yaml has no formula" in ended.stdout, ended.stdout
+    assert ended.returncode == 1 and "ablate/conf/norm/max.yaml has no formula" in ended.stdout, ended.stdout
 
 
 @pytest.mark.slow

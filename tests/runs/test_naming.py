@@ -35,7 +35,7 @@ def test_every_variant_key_and_metric_has_a_name():
     wanted = {*files, *groups(), *settings, *keys, *METRICS, "bpb"} - {f"{name}._target_" for name in SECTIONS}
     missing = sorted(wanted - NAMES.keys() - {"track.project", "track.entity"})
     assert not missing, (
-        f"write # name: … below the first line of a variant's YAML, or a line in conf/names.yaml: {missing}"
+        f"write # name: … below the first line of a variant's YAML, or a line in ablate/conf/names.yaml: {missing}"
     )
 
 

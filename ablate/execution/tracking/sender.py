@@ -60,8 +60,8 @@ class TrackedRun:
 
 
 class Tracker(Protocol):
-    """A tracking service: a class with these members and a YAML in `conf/track/`, built-in or the user's.  `mode` is
-    `online` (gets runs while they train, too), `offline` (gets ended runs) or `disabled` (gets none)."""
+    """A tracking service: a class with these members and a YAML in `track/` of `ablate/conf/` or of the user's folder.
+    `mode` is `online` (gets runs while they train, too), `offline` (gets ended runs) or `disabled` (gets none)."""
 
     name: str
     mode: str

@@ -30,8 +30,8 @@ def test_every_entry_has_author_title_and_year_and_is_cited() -> None:
     known = entries(CONF)
     assert all({"author", "title", "year"} <= entry.keys() for entry in known.values())
     used = {key for group, name in VARIANTS for key in comment_words(groups()[group][name], "cite")}
-    assert not (idle := known.keys() - used), f"no variant cites {sorted(idle)}: delete them from conf/papers.bib"
-    assert not (lost := used - known.keys()), f"write the entries {sorted(lost)} in conf/papers.bib"
+    assert not (idle := known.keys() - used), f"no variant cites {sorted(idle)}: delete them from papers.bib"
+    assert not (lost := used - known.keys()), f"write the entries {sorted(lost)} in ablate/conf/papers.bib"
 
 
 def test_all_variants_together_are_one_valid_file() -> None:
