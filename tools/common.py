@@ -1,9 +1,7 @@
-"""What scripts share: the folder of the checkout, and the order of study files."""
+"""What tools share: the order of study files."""
 
 from collections.abc import Iterable
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
 # Study files in the order in which they are worth training.
 ORDER = ["xiong_warmup", "xiong_gradients", "glu_variants", "batch_norm", "batch_norm_tuned", "rms_norm", "catalogue"]
 ORDER += ["alibi_extrapolation", "mqar_width", "mqar_tuned", "qk_norm", "nope_lengths", "catalogue_2"]

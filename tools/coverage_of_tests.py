@@ -1,4 +1,4 @@
-"""A pytest plugin for mutation.py: coverage by test, and each test's seconds, which it writes to $TEST_SECONDS."""
+"""A pytest plugin for mutation.py: coverage by test function, and the CPU seconds of each, written to $TEST_SECONDS."""
 
 import json
 import os
@@ -14,21 +14,29 @@ seconds: Counter[str] = Counter()
 failed: set[str] = set()
 
 
+def function_of(nodeid: str) -> str:
+    """The test function of a case."""
+    return nodeid.partition("[")[0]
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
     """Attribute all lines that run from here on to this test, also in its fixtures and processes that it starts."""
-    os.environ["TEST"] = item.nodeid
+    test = function_of(item.nodeid)
+    os.environ["MUTATION_TEST"] = test
     coverage = Coverage.current()
     assert coverage
-    coverage.switch_context(item.nodeid)
-    return (yield)
+    coverage.switch_context(test)
+    start = sum(os.times()[:4])  # with child processes that have ended
+    result = yield
+    seconds[test] += sum(os.times()[:4]) - start
+    return result
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Add the time of a test's setup, call or teardown."""
-    seconds[report.nodeid] += report.duration
+    """Note a failure."""
     if report.failed:
-        failed.add(report.nodeid)
+        failed.add(function_of(report.nodeid))
 
 
 def pytest_sessionfinish() -> None:

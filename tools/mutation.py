@@ -34,8 +34,8 @@ from scipy.stats import binomtest
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = ".venv/bin/python -m pytest -n 0 -p no:cacheprovider -m 'not slow'"
-ENOUGH = 30  # seconds of tests that a mutant has to survive
-START = 10  # seconds at most until the first test begins
+ENOUGH = 30  # CPU seconds of tests that a mutant has to survive
+START = 10  # CPU seconds at most until the first test begins
 LIMIT = 5  # times the CPU time that the tests take without a mutant; on a busy machine, time itself says nothing
 # Processes that tests start are measured, too, and find the test that they belong to in their environment.
 COVERAGE = """\
@@ -44,7 +44,7 @@ source = {source}
 data_file = {data_file}
 parallel = true
 patch = _exit
-context = $TEST
+context = $MUTATION_TEST
 """
 
 
@@ -68,7 +68,7 @@ def source_of(package: str) -> Path:
 
 
 def measure(packages: list[str], folder: Path) -> tuple[CoverageData, dict[str, float]]:
-    """The coverage of the packages by their tests, and the seconds of each test that passes without a mutant."""
+    """The coverage of the packages by their tests, and the CPU seconds of each test that passes without a mutant."""
     data_file = folder / "coverage"
     seconds_file = folder / "seconds.json"
     if not seconds_file.exists():
@@ -109,8 +109,8 @@ def statement_lines(code: str, line: int) -> range:
 
 
 def tests_of(mutation: MutationSpec, data: CoverageData, seconds: dict[str, float]) -> list[str]:
-    """The tests that execute a mutant's statement, those whose file names the module first, then the quick files; after
-    them the other tests that execute anything of the module, since they may read what was cached, or ran at import."""
+    """The tests that execute a mutant's statement, those of quick files first; after them the other tests that execute
+    anything of the module, since they may read what was cached, or ran at import."""
     module = mutation.module_path
     lines = statement_lines(module.read_text(encoding="utf-8"), mutation.start_pos[0])
     executing: set[str] = set()
@@ -122,14 +122,12 @@ def tests_of(mutation: MutationSpec, data: CoverageData, seconds: dict[str, floa
     if lines and not executing:
         return []
     touching &= seconds.keys()  # "" is the context of imports
-    name = module.parent.name if module.stem == "__init__" else module.stem
     seconds_of_file: Counter[str] = Counter()
     for test in touching:
         seconds_of_file[file_of(test)] += seconds[test]
 
-    def rank(test: str) -> tuple[bool, bool, float, str, str]:
-        file = file_of(test)
-        return test not in executing, name not in Path(file).stem, seconds_of_file[file], file, test
+    def rank(test: str) -> tuple[bool, float, str]:
+        return test not in executing, seconds_of_file[file_of(test)], test
 
     chosen = []
     total = 0.0

@@ -211,12 +211,11 @@ def known_before(manifest: Manifest, known: Manifest) -> Manifest:
     now = {name: entry.claim for name, entry in manifest.claims.items()}
     registry = register(now, known.withdrawn | known.claims, manifest.cells, seen, manifest.created)
     claims = {name: registry["claims"][name] if entry.registered else entry for name, entry in manifest.claims.items()}
-    looks = [look for look in known.looks if look not in manifest.looks]
     withdrawn = registry["withdrawn"] | manifest.withdrawn
     criterion = manifest.replicated
     if criterion is None or criterion.registered:
         criterion = registered(criterion and criterion.value, known.replicated, seen, manifest.created)
-    looks = [*looks, *manifest.looks]
+    looks = [*(look for look in known.looks if look not in manifest.looks), *manifest.looks]
     return dataclasses.replace(manifest, replicated=criterion, claims=claims, withdrawn=withdrawn, looks=looks)
 
 
