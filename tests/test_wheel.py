@@ -16,12 +16,12 @@ from ablate.config import groups
 PLACES = {"experiments/": "ablate/_experiments/"}
 
 
-def test_the_wheel_puts_variants_and_studies_where_the_package_looks_for_them() -> None:
+def test_the_wheel_puts_studies_where_the_package_looks_for_them() -> None:
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert {f"{place}/": f"{to}/" for place, to in wheel["force-include"].items()} == PLACES
     assert groups.CHECKOUT
     source = Path(groups.__file__).read_text(encoding="utf-8")
-    assert set(re.findall(r'PACKAGE / "(\w+)"', source)) == {Path(place).name for place in PLACES.values()}
+    assert set(re.findall(r'PACKAGE / "(_\w+)"', source)) == {Path(place).name for place in PLACES.values()}
 
 
 @pytest.fixture(scope="module")
