@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 from empty_task import Blank
-from reference_config import CONFIG, each_cell
+from model_variants import CELLS, built, name_of
+from reference_config import CONFIG
 from torch import Tensor, nn
 
 from ablate.config.schema import typed
@@ -18,10 +19,9 @@ from ablate.training.optim import adafactor, adamw, lion, muon, sgd
 KEYS: dict[str, Any] = {"lr": 0.1, "betas": [0.9, 0.99], "weight_decay": 0.5}
 
 
-@each_cell
-def test_every_parameter_is_in_one_group_and_matrices_alone_decay(config):
-    tied = not config["embedding"]["frozen"]  # which cannot be the head
-    model = initialised_model(typed(config | {"model": config["model"] | {"tie_embeddings": tied}}), Blank(11), 0)
+@pytest.mark.parametrize("cell", CELLS, ids=name_of)
+def test_every_parameter_is_in_one_group_and_matrices_alone_decay(cell):
+    model = built(cell)
     optimiser = adamw(model, **KEYS)
     grouped = [(p, group["weight_decay"]) for group in optimiser.param_groups for p in group["params"]]
     assert sorted(id(p) for p, _ in grouped) == sorted(id(p) for p in model.parameters())
