@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from conftest import ROOT, run_fresh
 from fake_studies import draw_effects_alone, fabricate
 from in_process import command
-from page_code import code
+from page_code import blocks, code
 from write_catalogue import SHOWN, pages
 
 from ablate.cli import main as subcommands
@@ -115,7 +116,7 @@ def test_the_map_of_the_packages_names_each(package: str) -> None:
 
 def commands(page: Path) -> Iterator[list[str]]:
     """The words of every sweep that a page shows, without what is behind them."""
-    for block in re.findall(r"^```\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+    for block in blocks(page.read_text(encoding="utf-8"), ""):
         for line in block.splitlines():
             if not line.startswith("ablate "):
                 continue
@@ -125,9 +126,9 @@ def commands(page: Path) -> Iterator[list[str]]:
 
 
 COMMANDS = {shlex.join(words): words for page in PAGES for words in commands(page)}
-# What is shown because it is refused, and what needs a launcher or a text that may not be there.
+# What is shown because it is refused, and what needs a launcher, a text or a package.
 REFUSED = ("norm=rmss", "residual=pre,post norm=none", "scale=base train.batch_size=4096")
-ELSEWHERE = ("hydra/launcher=", "data.path=fineweb/")
+ELSEWHERE = ("hydra/launcher=", "data.path=", "user=[")
 ON_A_GPU = "attention.kernels="
 
 
@@ -142,6 +143,40 @@ def test_a_command_plans_as_it_is_written(line: str, tmp_path: Path) -> None:
         pytest.skip("this machine is too busy to measure what a step takes")
     assert done.returncode == (2 if any(part in line for part in REFUSED) else 0), done.stdout + done.stderr
     assert not list(tmp_path.iterdir())
+
+
+TUTORIAL = ROOT / "docs" / "tutorial.md"
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Path:
+    """The folder of somebody who wrote the files of the tutorial, with a short text and a script of few steps."""
+    norm, script = code("../tutorial.md", "python")
+    variant, study = code("../tutorial.md", "yaml")
+    files = {"my_norm.py": norm, "my_conf/norm/abs.yaml": variant, "my_conf/experiment/abs_norm.yaml": study}
+    files["train.py"] = script.replace("range(500)", "range(2)")
+    files["mine.txt"] = (ROOT / "docs" / "catalogue.md").read_text(encoding="utf-8")
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", sorted({shlex.join(words) for words in commands(TUTORIAL)}))
+def test_a_command_of_the_tutorial_plans_as_it_is_written(line: str, reader: Path) -> None:
+    dry = [] if "dry_run=true" in line else ["dry_run=true"]
+    done = command(*shlex.split(line), *dry, cwd=reader)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "post hoc" not in done.stdout and not (reader / "results").exists()
+
+
+@pytest.mark.slow
+def test_the_script_of_the_tutorial_prints_the_metric_that_its_command_reads(reader: Path) -> None:
+    shown = next(text for text in code("../tutorial.md", "") if text.startswith("ablate command"))
+    words = shlex.split(shown.replace("\\\n", " ").replace("python train.py", f"{sys.executable} train.py"))
+    done = command(*words[1:], "seeds=1", "track=none", cwd=reader)
+    assert done.returncode == 0 and "activation=tanh" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.fixture

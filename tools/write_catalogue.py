@@ -32,16 +32,16 @@ is [one class and one file](how-to/own-component.md).
 KEYS = """\
 # Keys
 
-Every key of a command line or a study file. A key with several values is compared, `optim.lr=1e-3,3e-3`; those of the
-study and of tuning are not. Used most: `seeds`, `margin`, `match`, `design`, `confirm`, `tune.key`, `optim.lr`,
+Every key of a command line or a study file. Several values are compared, as in `optim.lr=1e-3,3e-3`; keys of the
+study and of tuning take one. Used most: `seeds`, `margin`, `match`, `design`, `confirm`, `tune.key`, `optim.lr`,
 `train.steps`. Settings of single variants are [below](#settings-of-variants).
 """
 SETTINGS = """\
 ## Settings of variants
 
 `group.setting=value` changes one of a variant's settings: `norm.eps=1e-6`, `attention.kv_heads=1`, `data.length=40`.
-What several variants of a group explain in the same words stands above its table. Settings that no YAML holds are added
-with a plus: [options](models-and-tasks.md#options).
+An explanation that holds for several variants stands above the table. Settings that no YAML holds are added with a
+plus: [options](models-and-tasks.md#options).
 """
 SHOWN = (*VARIED, "model", "preset", "data", "scale", "optim")  # groups of the catalogue
 SCALES = ("tiny", "small", "base")

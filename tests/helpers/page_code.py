@@ -8,5 +8,10 @@ HOW_TO = Path(__file__).resolve().parents[2] / "docs" / "how-to"
 
 def code(page: str, language: str) -> list[str]:
     """The blocks of one language in a how-to page."""
-    text = (HOW_TO / page).read_text(encoding="utf-8")
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    return blocks((HOW_TO / page).read_text(encoding="utf-8"), language)
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """The blocks of one language in Markdown; "" for those without a language."""
+    every = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return [content for name, content in every if name == language]
