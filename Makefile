@@ -36,7 +36,7 @@ check: $(VENV)/.ready
 	$(BIN)/mypy
 	$(MAKE) test
 
-# How many small random mistakes the tests of a package catch: make mutants PACKAGE=evidence N=40
+# How many small random mistakes the tests of a package catch: make mutants PACKAGE="cli formatting" N=40
 mutants: $(VENV)/.ready
 	$(BIN)/python -m pip install $(PIP) -c constraints.txt -e '.[mutation]'
 	nice -n 19 $(BIN)/python tools/mutation.py $(PACKAGE) -n $(or $(N),40)
