@@ -182,10 +182,10 @@ def report(kind: str, records: pandas.DataFrame, sessions: int) -> str:
         interval = stats.binomtest(wrong, sessions).proportion_ci()
         text = f"{100 * wrong / sessions:.1f} % [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
         share = records[f"{kept}_false"].sum() / max(1, records[kept].sum())
-        found = records[f"{kept}_true"].sum() / max(1, records["kept_true"].sum())
+        named = records[f"{kept}_true"].sum() / max(1, records["kept_true"].sum())
         lines.append(
             f"  {name}: sessions with a false step {text}; false share of its steps {100 * share:.1f} %, "
-            f"of the kept edits that help {100 * found:.0f} % named"
+            f"of the kept edits that help {100 * named:.0f} % named"
         )
     return "\n".join(lines)
 

@@ -14,7 +14,7 @@ from conftest import ROOT, SHAPE, STEPS, run_fresh
 from crashing_norm import hazard
 from fake_studies import fabricate
 from one_run import carry_out, here
-from train_studies import Request, keep, known_before, with_history
+from train_studies import Request, carry_over, keep, with_history
 
 from ablate import evidence
 from ablate.config.groups import experiments
@@ -186,7 +186,7 @@ def test_what_was_seen_in_the_tables_was_seen_by_who_trains_it_anew(tmp_path) ->
     cells = [replace(cell, id=f"old{cell.id}") for cell in known.cells]
     runs = [replace(run, cell=f"old{run.cell}") for run in known.runs]
     older = replace(known, cells=cells, runs=runs)
-    assert not known_before(load_study(tmp_path / "two", "fabricated").manifest, older).claims["c"].registered
+    assert not carry_over(load_study(tmp_path / "two", "fabricated").manifest, older).claims["c"].registered
 
 
 @pytest.mark.parametrize("name", ["catalogue", "catalogue_size", "catalogue_tuned"])

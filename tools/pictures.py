@@ -167,14 +167,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Makes the pictures of README.md and docs/.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(NAMES)} (default: all)")
     parser.add_argument("--train", action="store_true", help="train the sweep that they show first")
-    given: Any = parser.parse_args(arguments)
-    for name in given.names:
+    options: Any = parser.parse_args(arguments)
+    for name in options.names:
         if name not in NAMES:
             parser.error(f"{name}: no such picture; there are {', '.join(NAMES)}")
-    if given.train:
+    if options.train:
         train()
     code = 0
-    for name in given.names or NAMES:
+    for name in options.names or NAMES:
         try:
             make(name)
             print(f"made {name}")

@@ -101,15 +101,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("words", nargs="*", metavar="NAME|KEY=VALUE", help="study files, and keys for each of them")
     parser.add_argument("--to", default=TABLES, type=Path, metavar="FOLDER", help="of the tables")
     parser.add_argument("--config-dir", metavar="DIR", help="your own variants, and study files in its experiment/")
-    given = parser.parse_intermixed_args(arguments)
-    names = [word for word in given.words if "=" not in word]
-    folder = given.config_dir and os.path.abspath(given.config_dir)
-    request = Request([word for word in given.words if word not in names], folder, given.to)
-    known = read_groups(folder).studies
+    options = parser.parse_intermixed_args(arguments)
+    names = [word for word in options.words if "=" not in word]
+    folder = options.config_dir and os.path.abspath(options.config_dir)
+    request = Request([word for word in options.words if word not in names], folder, options.to)
+    studies = read_groups(folder).studies
     for name in names:
-        if name not in known:
-            parser.error(f"{name}: no such study file; {instead(name, known)}")
-    todo = list(dict.fromkeys(names)) or by_value(known)
+        if name not in studies:
+            parser.error(f"{name}: no such study file; {instead(name, studies)}")
+    todo = list(dict.fromkeys(names)) or by_value(studies)
     lines: dict[str, str] = {}
     if not names:  # of all, those without tables are trained
         for name in todo:
@@ -151,13 +151,13 @@ def tables_of(name: str, request: Request) -> str:
     if (count := last_value(request.words, "confirm") or "None") != "None":
         study = f"{study}-confirm-{count}"
     try:
-        found = load_study(request.results, study)
+        trained = load_study(request.results, study)
     except FileNotFoundError:  # of a dry run
         return "planned"
-    if not found.runs["status"].isin(ENDED).all():
+    if not trained.runs["status"].isin(ENDED).all():
         return "planned"
     folder = request.tables / study
-    keep(with_history(found, folder), folder)
+    keep(with_history(trained, folder), folder)
     return f"complete; tables in {folder}"
 
 
@@ -187,14 +187,14 @@ def with_history(study: Study, folder: Path) -> Study:
     beside = {role: with_history(other, folder / role) for role, other in study.beside.items()}
     manifest = portable(study.manifest)
     with contextlib.suppress(OSError, Corrupt):
-        known = manifest_in(folder / MANIFEST)
-        manifest = known_before(manifest, known)
-        if dataclasses.replace(manifest, updated=known.updated) == known:
-            manifest = known
+        earlier = manifest_in(folder / MANIFEST)
+        manifest = carry_over(manifest, earlier)
+        if dataclasses.replace(manifest, updated=earlier.updated) == earlier:
+            manifest = earlier
     return dataclasses.replace(study, manifest=manifest, beside=beside)
 
 
-def known_before(manifest: Manifest, known: Manifest) -> Manifest:
+def carry_over(manifest: Manifest, earlier: Manifest) -> Manifest:
     """A manifest with claims and looks carried over from the manifest in earlier tables of the same cells.
 
     A study retrained without its results folder does not know them: a claim edited after seeing the tables would count
@@ -203,19 +203,19 @@ def known_before(manifest: Manifest, known: Manifest) -> Manifest:
     cells = {cell.id for cell in manifest.cells}
     seen: dict[int, set[str]] = {}
     named = {str(cell.levels): cell.id for cell in manifest.cells}  # by levels: ids change with what goes into keys
-    ids = {cell.id: named.get(str(cell.levels), cell.id) for cell in known.cells}
-    for run in known.runs:  # in tables, all runs have ended
+    ids = {cell.id: named.get(str(cell.levels), cell.id) for cell in earlier.cells}
+    for run in earlier.runs:  # in tables, all runs have ended
         seen.setdefault(run.seed, set()).add(ids[run.cell])
     if not any(len(cells & ended) > 1 for ended in seen.values()):
         return manifest
     now = {name: entry.claim for name, entry in manifest.claims.items()}
-    registry = register(now, known.withdrawn | known.claims, manifest.cells, seen, manifest.created)
+    registry = register(now, earlier.withdrawn | earlier.claims, manifest.cells, seen, manifest.created)
     claims = {name: registry["claims"][name] if entry.registered else entry for name, entry in manifest.claims.items()}
     withdrawn = registry["withdrawn"] | manifest.withdrawn
     criterion = manifest.replicated
     if criterion is None or criterion.registered:
-        criterion = registered(criterion and criterion.value, known.replicated, seen, manifest.created)
-    looks = [*(look for look in known.looks if look not in manifest.looks), *manifest.looks]
+        criterion = registered(criterion and criterion.value, earlier.replicated, seen, manifest.created)
+    looks = [*(look for look in earlier.looks if look not in manifest.looks), *manifest.looks]
     return dataclasses.replace(manifest, replicated=criterion, claims=claims, withdrawn=withdrawn, looks=looks)
 
 

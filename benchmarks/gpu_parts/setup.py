@@ -111,11 +111,11 @@ def trainer_of(setup: Setup, name: str, config: Config) -> Any:
 
 def losses(trainer: Any, steps: int) -> list[float]:
     """Training losses of a trainer's next steps."""
-    found = []
+    tensors = []
     for _ in range(steps):
-        found.append(trainer.train_step(trainer.progress.step)[0]["loss"])
+        tensors.append(trainer.train_step(trainer.progress.step)[0]["loss"])
         trainer.progress.step += 1
-    return [float(loss) for loss in found]
+    return [float(loss) for loss in tensors]
 
 
 def seconds_of(setup: Setup, action: Callable[[], Any]) -> float:
