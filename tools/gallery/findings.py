@@ -9,9 +9,12 @@ from analysis.writing import tables
 from analysis.writing.tables import counts, inline, markdown_rows, paragraph
 from gallery.answers import is_decided
 from gallery.false_verdicts import all_verdicts
-from gallery.studies import BY_HAND, FIGURES, RESULTS, StudyFile, Trained, missing_variants
+from gallery.studies import BY_HAND, FIGURES, RESULTS, StudyFile, Trained, command, missing_variants
 
 WRITTEN = "<!-- written by `make figures` from experiments/results/: nothing here is edited by hand -->"
+CRITERION = """\
+*Criterion*: *met* if all claims that the study named beforehand as decisive are supported, *refuted* if one is
+contradicted, else *open*; – if it named none. *Scope*: the size of the models, the data, the steps of training."""
 
 
 def index(files: list[StudyFile]) -> str:
@@ -29,14 +32,25 @@ def index(files: list[StudyFile]) -> str:
     lines = ["| study | question | answer | criterion | scope |", "| --- | --- | --- | --- | --- |"]
     for row in rows:
         lines.append("| " + " | ".join(row) + " |")
-    parts = ["## Studies", "\n".join(lines)]
+    parts = ["## Studies", CRITERION, "\n".join(lines)]
     verdicts = all_verdicts([study.case for file in files for study in file.trained])
     if verdicts:
         parts += ["## All verdicts, and how many of them may be false", verdicts]
-    missing = [command for file in files for command in file.missing]
-    if missing:
-        parts.append(f"Not run yet: {formatting.listed(f'`{command}`' for command in missing)}.")
-    return "\n\n".join(parts)
+    parts.append(not_run(files))
+    return "\n\n".join(part for part in parts if part)
+
+
+def not_run(files: list[StudyFile]) -> str:
+    """The commands that have no tables yet, each with its studies; empty if there are none."""
+    studies: dict[str, list[str]] = {}
+    for file in files:
+        for tier in file.missing:
+            studies.setdefault(command("NAME", tier), []).append(inline(file.name))
+    parts = []
+    for text, names in studies.items():
+        named = "every study" if len(names) == len(files) else formatting.listed(names)
+        parts.append(f"`{text}` for {named}")
+    return f"Not run yet: {'; '.join(parts)}." if parts else ""
 
 
 def criterion_verdict(case: Case) -> str:

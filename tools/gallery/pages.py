@@ -11,19 +11,19 @@ FRONT = ("alibi_extrapolation",)  # studies in the README, each with the figure 
 GALLERY = """\
 # Gallery
 
-One figure of each study in [experiments/](../experiments), with its answer. Points and bars are means over seeds,
-intervals hold simultaneously. The pages of the studies have all figures, claims and effects
-([index](../experiments/FINDINGS.md))."""
+Each study's question, its answer and one figure. Points and bars are means over seeds; the intervals of a study hold
+together. A study's page has all its figures, claims and effects. The [findings](../experiments/FINDINGS.md) are an
+index."""
 
 
 def gallery(files: list[StudyFile]) -> str:
-    """A figure and a line for each study."""
+    """A question, an answer and a figure for each study."""
     parts = [WRITTEN, GALLERY]
     for file in files:
         for study in file.trained:
-            parts.append(f"## [{inline(study.name)}](../experiments/findings/{study.name}.md)")
-            question = paragraph(study.manifest.question or file.question)
-            parts.append(f"{question} {paragraph(study.answer)}".strip())
+            parts.append(f"## {paragraph(study.manifest.question or file.question or study.name)}")
+            link = f"[{inline(study.name)}](../experiments/findings/{study.name}.md)"
+            parts.append(f"{paragraph(study.answer)} ({link})")
             figures = list(study.plotted)
             if figures:
                 parts.append(picture(study, figures[0], f"../{RESULTS}"))

@@ -94,10 +94,10 @@ class StudyFile:
     trained: list[Trained]
 
     @property
-    def missing(self) -> list[str]:
-        """The commands that train the tiers without tables."""
+    def missing(self) -> list[str | None]:
+        """The tiers without tables; None is the study without a tier."""
         trained = {study.manifest.tier for study in self.trained}
-        return [command(self.name, tier) for tier in (None, *self.tiers) if tier not in trained]
+        return [tier for tier in (None, *self.tiers) if tier not in trained]
 
 
 def missing_variants(factors: Mapping[str, Sequence[object]]) -> str:
