@@ -185,9 +185,13 @@ def own(tmp_path: Path) -> list[str]:
     norms, styles, *others = code("own-component.md", "python")
     confidence, *_, root = code("own-objective.md", "python")
     package = {"norms.py": norms, "more.py": styles, "others.py": "\n".join([*others, confidence, root])}
-    package["tasks.py"] = "\n".join(code("own-task.md", "python") + code("own-metric.md", "python"))
+    parity, growing = code("own-task.md", "python")
+    package["tasks.py"] = parity + code("own-metric.md", "python")[0]
+    package |= {"data.py": growing, "steps.py": code("own-step.md", "python")[0]}
     variants = {"norm/max": code("own-component.md", "yaml")[0], "data/parity": code("own-task.md", "yaml")[0]}
     variants["data/last_parity"] = code("own-metric.md", "yaml")[0]
+    variants["data/growing"] = code("own-task.md", "yaml")[1]
+    variants["step/noise"] = code("own-step.md", "yaml")[0]
     settings = {
         "embedding/hashed": "buckets: 16",
         "position/distance": "strength: 1.0",
@@ -217,6 +221,18 @@ def test_the_components_of_the_how_to_page_plan(own: list[str], tmp_path: Path) 
     cells += ["position=rope,distance", "design=one_at_a_time"]
     done = command("-m", *cells, "dry_run=true", *own, cwd=tmp_path)
     assert done.returncode == 0 and "8 configurations" in done.stdout, done.stdout + done.stderr
+
+
+HOW_TO = [words for page in sorted((ROOT / "docs" / "how-to").glob("*.md")) for words in commands(page)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", [shlex.join(words) for words in HOW_TO if "my_conf" in words])
+def test_a_command_with_the_package_of_the_how_to_pages_plans(line: str, own: list[str], tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("\n".join(f"{number} squared is {number**2}." for number in range(5000)))
+    words = [word.replace("FILE", "text.txt") for word in shlex.split(line)]
+    done = command(*words, "dry_run=true", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow
