@@ -15,6 +15,7 @@ from ablate.config.groups import read_groups
 from ablate.runs.study import load_study
 from analysis.case import Case, case_of
 from analysis.writing import methods
+from analysis.writing.sections import provenance
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 SETTINGS = {
@@ -115,9 +116,11 @@ def test_runs_of_other_programs_are_not_described(tmp_path: Path) -> None:
 
 def test_the_machine_and_the_cost_are_those_of_the_runs(tmp_path: Path) -> None:
     found = case(tmp_path)
-    runs = found.study.runs.assign(device="cpu x86_64", torch="2.6.0", seconds=90.0)
-    text = " ".join(methods.methods(found._replace(study=replace(found.study, runs=runs))))
+    machine = {"device": "cpu x86_64", "torch": "2.6.0", "seconds": 90.0, "commit": "0123456789abcdef"}
+    found = found._replace(study=replace(found.study, runs=found.study.runs.assign(**machine)))
+    text = " ".join(methods.methods(found))
     assert "on cpu x86_64 with PyTorch 2.6.0; they took 18 min 00 s in sum." in text
+    assert provenance(found)["git commit"] == "0123456789ab"
 
 
 def test_latex_cites_and_escapes(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 from analysed_studies import analysed
 from fake_studies import TASK, fabricate
@@ -16,7 +17,7 @@ from shown_studies import claim
 from ablate.runs.study import load_study
 from analysis.case import Case, case_of
 from analysis.writing import page
-from analysis.writing.chart import chart
+from analysis.writing.chart import chart, thinned
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
@@ -166,6 +167,12 @@ def test_curves_are_means_over_the_seeds_that_ended(tmp_path: Path) -> None:
     (lost,) = [line for line in drawn["data"] if line["mode"] == "lines+markers"]
     assert lost["x"][-1] == 400
     assert lost["marker"]["size"][-1] > 0
+
+
+def test_a_long_curve_is_thinned_between_its_ends() -> None:
+    steps = thinned(pandas.DataFrame({"step": range(1000)}))["step"].tolist()
+    assert len(steps) == 400
+    assert (steps[0], steps[-1]) == (0, 999)
 
 
 def test_the_overall_verdict_comes_first_and_claims_are_in_the_results(tmp_path: Path) -> None:
