@@ -14,6 +14,7 @@ import pytest
 import torch
 from in_process import ChecksHere, WorkerHere, WorkerProcess
 
+from ablate.runs import user_files
 from ablate.runs.files import read_json, write_json
 
 torch.set_num_threads(1)  # as in runs; small products on several threads of a busy machine are up to 50 times slower
@@ -75,6 +76,16 @@ def plan_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("ablate.planning.cache.write_json", write_json)
     monkeypatch.setattr("ablate.planning.cache.cache_folder", lambda: tmp_path / "cache")
     return tmp_path / "cache"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tests_are_no_user_code() -> Iterator[None]:
+    """The modules of tests, which the process of a command has not imported, are in no run's key."""
+    tests = f"{ROOT / 'tests'}{os.sep}"
+    is_local = user_files.is_local
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(user_files, "is_local", lambda file: not file.startswith(tests) and is_local(file))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -81,7 +81,6 @@ IN_PACKAGE = [
 
 OUTSIDE = [
     Way("a helper", "import helper as h\nX = h.X", "helper.py"),
-    Way("a sibling such as conftest.py", "from conftest import X", "conftest.py"),
     Way("a helper in a function", "def part():\n    from tools.m import X\n    return X", "tools/m.py"),
     Way("a helper of a helper", "from helper import X", "deeper.py", more={"helper.py": "from deeper import X"}),
     Way("a helper by a computed name", "import importlib\nX = importlib.import_module('hel' + 'per').X", "helper.py"),
