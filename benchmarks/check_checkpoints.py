@@ -1,6 +1,6 @@
-"""Checkpoints of a large state: what they take, and a run that is killed while one is written, stopped and continued.
+"""A run with a large state that is killed while a checkpoint is written, stopped after another one and continued.
 
-python benchmarks/bench_checkpoint.py [--folder FOLDER] [KEY=VALUE …]
+python benchmarks/check_checkpoints.py [--folder FOLDER] [KEY=VALUE …]
 
 It ends with exit code 1 if numbers or weights differ from those of the run in one go.  By default the state has 1.5 GB
 and each of the two runs takes about ten minutes on one core.
@@ -19,10 +19,6 @@ from pathlib import Path
 import torch
 
 from ablate import load
-from ablate.planning.plan import check_study
-from ablate.runs.folder import Run
-from ablate.training.devices import configure_torch
-from ablate.training.trainer import Trainer
 
 ROOT = Path(__file__).resolve().parents[1]
 WORDS = ["model.layers=13", "model.heads=12", "model.dim=768", "data.context=32", "train.batch_size=2"]
@@ -32,14 +28,13 @@ POLL = 0.002  # seconds
 
 
 def main() -> None:
-    """Time single checkpoints, then compare two runs."""
+    """Compare the run with one in one go."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path)
     options, more = parser.parse_known_args()
     by_key = {word.partition("=")[0]: word for word in [*WORDS, *more]}
     words = list(by_key.values())
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        time_checkpoints(words, Path(folder))
         whole = Path(folder) / "whole"
         cut = Path(folder) / "cut"
         run(words, whole)
@@ -55,21 +50,6 @@ def main() -> None:
     outcome = "the same rows, metrics and weights as in one go" if is_equal else "other numbers than in one go"
     print(f"resumed {continued.result.resumed} times; {outcome}")
     sys.exit(0 if is_equal and continued.result.resumed == 2 else 1)
-
-
-def time_checkpoints(words: list[str], folder: Path) -> None:
-    """Print how long training waits for a checkpoint, beside the time of a step."""
-    configure_torch()
-    trainer = Trainer(Run(folder, "single/s0"), check_study(tuple(words), None).cells.rows[0].config, 0)
-    for step in range(0, 15, 5):
-        start = time.monotonic()
-        for i in range(5):
-            trainer.train_step(step + i)
-        seconds = (time.monotonic() - start) / 5
-        trainer.save()
-        size = trainer.run.checkpoint_file.stat().st_size / 1e9
-        waited = trainer.checkpointer.last_seconds
-        print(f"a checkpoint of {size:.2f} GB: training waits {waited:.2f} s; a step takes {seconds:.2f} s")
 
 
 def is_writing_another(folder: Path, started: float) -> bool:
