@@ -70,6 +70,7 @@ def test_an_edited_helper_trains_the_cells_that_import_it_again_and_the_plan_nam
     )
 
 
+@pytest.mark.usefixtures("checks_here")
 def test_a_cell_of_user_code_records_what_it_imports(plan, code):
     """Also where its width is chosen, and where its task is built in."""
     words = [word.replace("norm=half", "norm=rms,half") for word in code.words]
@@ -90,6 +91,7 @@ def test_runs_of_an_earlier_format_are_named_in_one_line(plan, monkeypatch):
     assert "2 runs of these configurations were trained in an earlier format" in "\n".join(again.notes)
 
 
+@pytest.mark.usefixtures("checks_here")
 def test_a_class_that_is_gone_is_named_when_its_run_is_loaded(plan, code):
     planned = plan(*code.words, config_dir=str(code.conf))
     end(planned)
