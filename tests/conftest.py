@@ -40,7 +40,7 @@ def pytest_sessionfinish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cache(tmp_path_factory) -> Path:
     """A corpus cache that no other session has filled, one for all workers, and no tracking service's key."""
     folder = tmp_path_factory.getbasetemp()
     folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "cache"
@@ -52,7 +52,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def empty_cache(tmp_path, monkeypatch) -> Path:
     """An empty cache of a test's own; hidden, so that no folder of texts has it as one."""
     folder = tmp_path / ".cache"
     monkeypatch.setenv("ABLATE_CACHE", str(folder))
@@ -70,7 +70,7 @@ def no_plan_cache() -> Iterator[None]:
 
 
 @pytest.fixture
-def plan_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def plan_cache(tmp_path, monkeypatch) -> Path:
     """The folder of an empty cache of what plans find, which this test uses."""
     monkeypatch.setattr("ablate.planning.cache.read_json", read_json)
     monkeypatch.setattr("ablate.planning.cache.write_json", write_json)
@@ -97,13 +97,13 @@ def workers_here() -> Iterator[None]:
 
 
 @pytest.fixture
-def worker_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def worker_processes(monkeypatch) -> None:
     """Commands train in processes, as they do outside of tests."""
     monkeypatch.setattr("ablate.execution.pool.Worker", WorkerProcess)
 
 
 @pytest.fixture
-def checks_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def checks_here(monkeypatch) -> None:
     """Plans check user code in the process of this test, not in a child process."""
     checks = ChecksHere()
     monkeypatch.setattr("ablate.planning.checks.child.begin", checks.begin)
@@ -137,7 +137,7 @@ def fonts_without_layout() -> None:
 
 
 @pytest.fixture(scope="session")
-def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def text(tmp_path_factory) -> Path:
     """A text with structure to learn: sentences from a small grammar."""
     words = ["the", "a", "red", "blue", "dog", "cat", "sees", "likes", "tree", "house", "and", "or"]
     pick = random.Random(0)
@@ -178,13 +178,13 @@ def pytest_runtest_teardown() -> None:
 
 
 @pytest.fixture
-def small(text: Path, tmp_path: Path) -> list[str]:
+def small(text, tmp_path) -> list[str]:
     """Overrides that make every run take a moment."""
     return [*SHAPE, *STEPS, "data=text", f"data.path={text}", f"results_dir={tmp_path / 'results'}"]
 
 
 @pytest.fixture
-def untried(monkeypatch: pytest.MonkeyPatch) -> None:
+def untried(monkeypatch) -> None:
     """Plans whose cells are not tried out on small copies, where a test is about what comes before or after that."""
     monkeypatch.setattr("ablate.planning.checks.inspect.try_out", lambda *_: [])
 
@@ -210,7 +210,7 @@ def count_no_flops(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def undrawn(monkeypatch) -> None:
     """Tables, texts and pages of an analysis alone: drawing takes longer than all the rest."""
     monkeypatch.setattr("analysis.figures.write", lambda case, folder: [])
     monkeypatch.setattr("gallery.write.draw", lambda study, pictures: [])
@@ -222,7 +222,7 @@ def latest(*overrides: str) -> list[str]:
 
 
 @pytest.fixture
-def plan(small: list[str]) -> Callable[..., Any]:
+def plan(small) -> Callable[..., Any]:
     """Plans a command line on the small text, as a new process would."""
     from ablate.planning.plan import Plan, plan_study
 
@@ -233,7 +233,7 @@ def plan(small: list[str]) -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def faulty(tmp_path_factory) -> Iterator[str]:
     """The configuration folder of the package `mistakes_of_mine`, which is importable meanwhile."""
     from faulty_package import write
 
@@ -244,7 +244,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def refused(plan: Callable[..., Any]) -> Callable[..., list[str]]:
+def refused(plan) -> Callable[..., list[str]]:
     """What is wrong with a command line on the small text, a line each."""
     from ablate.planning.plan import PlanError
 

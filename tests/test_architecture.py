@@ -248,7 +248,7 @@ def members(module: ast.Module) -> dict[str, str]:
     return found
 
 
-def test_no_mapping_of_anything_crosses_the_border_of_a_package() -> None:
+def test_no_mapping_of_anything_crosses_the_border_of_a_package():
     """A record says what it holds; for the rest there are two short lists above."""
     users: dict[tuple[str, str], set[tuple[str, str]]] = {}
     for module in MODULES:

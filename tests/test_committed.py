@@ -36,12 +36,12 @@ def differing(texts: dict[Path, str]) -> list[Path]:
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_figures_and_tables_of_a_study_are_what_its_committed_tables_give(name: str) -> None:
+def test_figures_and_tables_of_a_study_are_what_its_committed_tables_give(name):
     assert not stale(trained_in(ROOT / RESULTS / name)), "run make figures"
 
 
 @pytest.mark.slow  # every committed study: half a CPU-minute
-def test_what_is_committed_is_what_the_committed_tables_give(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_committed_is_what_the_committed_tables_give(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)  # whoever imports it from here on fails
     started = time.process_time()
     study_files_here = study_files(ROOT)

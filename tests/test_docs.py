@@ -28,23 +28,23 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 LINKING = [*PAGES, ROOT / "experiments" / "FINDINGS.md"]
 
 
-def test_the_readme_is_short() -> None:
+def test_the_readme_is_short():
     assert (ROOT / "README.md").stat().st_size < 9_000
 
 
 @pytest.mark.parametrize("name", ["catalogue.md", "keys.md"])
-def test_a_generated_page_is_what_the_code_says(name: str) -> None:
+def test_a_generated_page_is_what_the_code_says(name):
     known = (ROOT / "docs" / name).read_text(encoding="utf-8")
     assert known == pages()[name], f"docs/{name} is old: run make catalogue"
 
 
-def test_the_catalogue_names_every_variant() -> None:
+def test_the_catalogue_names_every_variant():
     shown = pages()["catalogue.md"]
     for group in SHOWN:
         assert f"`{group}=`" in shown and all(f"| `{name}`" in shown for name in groups()[group])
 
 
-def test_the_table_of_forms_names_every_task() -> None:
+def test_the_table_of_forms_names_every_task():
     page = "docs/models-and-tasks.md"
     table = (ROOT / page).read_text(encoding="utf-8").partition("| task | forms |")[2].partition("\n\n")[0]
     tasks = {name.removeprefix("data=") for row in table.splitlines() for name in re.findall(r"`([\w=]+)`", row)}
@@ -52,7 +52,7 @@ def test_the_table_of_forms_names_every_task() -> None:
     assert not missing, f"{page}: write {', '.join(missing)} in the table of forms, beside tasks of the same forms"
 
 
-def test_every_kind_of_figure_is_in_the_docs() -> None:
+def test_every_kind_of_figure_is_in_the_docs():
     page = "docs/how-to/figures-and-papers.md"
     table = (ROOT / page).read_text(encoding="utf-8").partition("| has the figures |")[2].partition("\n\n")[0]
     told = set(re.findall(r"\w+", " ".join(row.split("|")[2] for row in table.strip().splitlines()[1:])))
@@ -61,7 +61,7 @@ def test_every_kind_of_figure_is_in_the_docs() -> None:
 
 
 @pytest.mark.parametrize("page", LINKING, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_lead_somewhere(page):
     for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8").replace("\n", " ")):
         if link.startswith(("http://", "https://")):
             continue
@@ -78,7 +78,7 @@ def anchors(page: Path) -> Iterator[str]:
         yield re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
-def test_the_navigation_of_the_site_has_every_page_of_the_documentation() -> None:
+def test_the_navigation_of_the_site_has_every_page_of_the_documentation():
     navigation = ROOT / "docs" / "site" / "navigation.md"
     linked: set[Path] = set()
     for name in re.findall(r"(?:^|<)/([^>\s]+)", navigation.read_text(encoding="utf-8"), re.MULTILINE):
@@ -91,7 +91,7 @@ def test_the_navigation_of_the_site_has_every_page_of_the_documentation() -> Non
 
 
 @pytest.mark.slow
-def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
+def test_the_site_builds_without_warnings(tmp_path):
     for name in ("sphinx", "myst_parser", "furo"):
         pytest.importorskip(name, reason=f"{name} is not installed: make docs")
     options = ["-q", "-W", "--keep-going", "-c", str(ROOT / "docs" / "site"), "-d", str(tmp_path / "doctrees")]
@@ -100,13 +100,13 @@ def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
     assert (tmp_path / "html" / "docs" / "keys.html").is_file()
 
 
-def test_the_study_file_that_is_shown_is_the_one_on_disk() -> None:
+def test_the_study_file_that_is_shown_is_the_one_on_disk():
     file = (ROOT / "experiments" / "glu_variants.yaml").read_text(encoding="utf-8")
     assert file in (ROOT / "docs" / "how-to" / "designs.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("package", ["ablate", "analysis"])
-def test_the_map_of_the_packages_names_each(package: str) -> None:
+def test_the_map_of_the_packages_names_each(package):
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     table = text.partition(f"| package of `{package}/`")[2].partition("\n\n")[0]
     named = set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE))
@@ -134,7 +134,7 @@ ON_A_GPU = "attention.kernels="
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", [text for text in COMMANDS if not any(part in text for part in ELSEWHERE)])
-def test_a_command_plans_as_it_is_written(line: str, tmp_path: Path) -> None:
+def test_a_command_plans_as_it_is_written(line, tmp_path):
     if ON_A_GPU in line and not torch.cuda.is_available():
         pytest.skip("flash-linear-attention's kernels are refused without a GPU")
     dry = [] if "dry_run=true" in COMMANDS[line] else ["dry_run=true"]
@@ -149,7 +149,7 @@ TUTORIAL = ROOT / "docs" / "tutorial.md"
 
 
 @pytest.fixture
-def reader(tmp_path: Path) -> Path:
+def reader(tmp_path) -> Path:
     """The folder of somebody who wrote the files of the tutorial, with a short text and a script of few steps."""
     norm, script = code("../tutorial.md", "python")
     variant, study = code("../tutorial.md", "yaml")
@@ -164,7 +164,7 @@ def reader(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", sorted({shlex.join(words) for words in commands(TUTORIAL)}))
-def test_a_command_of_the_tutorial_plans_as_it_is_written(line: str, reader: Path) -> None:
+def test_a_command_of_the_tutorial_plans_as_it_is_written(line, reader):
     dry = [] if "dry_run=true" in line else ["dry_run=true"]
     done = command(*shlex.split(line), *dry, cwd=reader)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -172,7 +172,7 @@ def test_a_command_of_the_tutorial_plans_as_it_is_written(line: str, reader: Pat
 
 
 @pytest.mark.slow
-def test_the_script_of_the_tutorial_prints_the_metric_that_its_command_reads(reader: Path) -> None:
+def test_the_script_of_the_tutorial_prints_the_metric_that_its_command_reads(reader):
     shown = next(text for text in code("../tutorial.md", "") if text.startswith("ablate command"))
     words = shlex.split(shown.replace("\\\n", " ").replace("python train.py", f"{sys.executable} train.py"))
     done = command(*words[1:], "seeds=1", "track=none", cwd=reader)
@@ -180,7 +180,7 @@ def test_the_script_of_the_tutorial_prints_the_metric_that_its_command_reads(rea
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> list[str]:
+def own(tmp_path) -> list[str]:
     """The package and the variants that the how-to pages write, and the arguments that make them known."""
     norms, styles, *others = code("own-component.md", "python")
     confidence, *_, root = code("own-objective.md", "python")
@@ -215,7 +215,7 @@ def own(tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_components_of_the_how_to_page_plan(own: list[str], tmp_path: Path) -> None:
+def test_the_components_of_the_how_to_page_plan(own, tmp_path):
     cells = ["norm=ln,max", "attention=mha,cosine", "residual=pre,weighted", "schedule=cosine,root"]
     cells += ["embedding=learned,hashed", "objective=cross_entropy,confidence", "model.tie_embeddings=false"]
     cells += ["position=rope,distance", "design=one_at_a_time"]
@@ -228,7 +228,7 @@ HOW_TO = [words for page in sorted((ROOT / "docs" / "how-to").glob("*.md")) for 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", [shlex.join(words) for words in HOW_TO if "my_conf" in words])
-def test_a_command_with_the_package_of_the_how_to_pages_plans(line: str, own: list[str], tmp_path: Path) -> None:
+def test_a_command_with_the_package_of_the_how_to_pages_plans(line, own, tmp_path):
     (tmp_path / "text.txt").write_text("\n".join(f"{number} squared is {number**2}." for number in range(5000)))
     words = [word.replace("FILE", "text.txt") for word in shlex.split(line)]
     done = command(*words, "dry_run=true", cwd=tmp_path)
@@ -236,13 +236,13 @@ def test_a_command_with_the_package_of_the_how_to_pages_plans(line: str, own: li
 
 
 @pytest.mark.slow
-def test_the_task_and_the_metric_of_the_how_to_pages_train(own: list[str], tmp_path: Path) -> None:
+def test_the_task_and_the_metric_of_the_how_to_pages_train(own, tmp_path):
     task = ["data=last_parity", "position=rope,none", "seeds=1", "train.steps=10", "optim.warmup=2", "track=none"]
     done = command("-m", *task, *own, cwd=tmp_path)
     assert done.returncode == 0 and "test/last" in done.stdout, done.stdout + done.stderr
 
 
-def test_the_figure_of_the_how_to_page_draws(tmp_path: Path) -> None:
+def test_the_figure_of_the_how_to_page_draws(tmp_path):
     scope: dict[str, Any] = {}
     exec(code("own-figure.md", "python")[1], scope)
     study = load_study(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"]}))
@@ -258,7 +258,7 @@ def test_the_figure_of_the_how_to_page_draws(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_code_of_the_page_on_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_code_of_the_page_on_python_runs(tmp_path, monkeypatch):
     (tmp_path / "train.py").write_text("import sys; print('val/loss:', 2 + int(sys.argv[2][-1]))", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     scope: dict[str, Any] = {}
@@ -271,7 +271,7 @@ def test_the_code_of_the_page_on_python_runs(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.slow
-def test_the_runs_of_another_program_are_analysed(tmp_path: Path) -> None:
+def test_the_runs_of_another_program_are_analysed(tmp_path):
     table = next(text for text in code("other-programs.md", "") if text.startswith("norm,ffn,seed"))
     (tmp_path / "runs.csv").write_text(table, encoding="utf-8")
     done = command("analyse", "--runs", "runs.csv", cwd=tmp_path)
@@ -296,7 +296,7 @@ print("SHOWN", json.dumps(shown))
 
 
 @pytest.mark.slow
-def test_jupyter_runs_the_notebook_and_keeps_one_line_of_progress(tmp_path: Path) -> None:
+def test_jupyter_runs_the_notebook_and_keeps_one_line_of_progress(tmp_path):
     nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed: pip install -e '.[notebook]'")
     pytest.importorskip("ipykernel")
     nbformat = pytest.importorskip("nbformat")
@@ -313,7 +313,7 @@ def test_jupyter_runs_the_notebook_and_keeps_one_line_of_progress(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path: Path) -> None:
+def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path):
     notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert notebook["nbformat"] == 4 and len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])

@@ -34,7 +34,7 @@ CLAIM = claim(less=[{"ffn": "swiglu"}, {"ffn": "mlp"}], metric="test/loss")
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path) -> Path:
     """A checkout without studies: two pages with marks around old words, two study files, and the recorded seeds."""
     checkout = tmp_path / "checkout"
     for name, title in (("README.md", "ours"), ("experiments/FINDINGS.md", "Findings")):
@@ -47,7 +47,7 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def train(root: Path, tmp_path: Path) -> Train:
+def train(root, tmp_path) -> Train:
     """Puts the tables of a made-up study into the checkout, and returns their folder."""
 
     def put(study: str = "glu_variants", factors: dict[str, list[Any]] = FFN, **options: Any) -> Path:
@@ -85,7 +85,7 @@ def rows_of(text: str) -> list[list[str]]:
     return [row for row in rows if not row[0].startswith("---")]
 
 
-def test_the_index_says_between_its_marks_what_was_not_run(root: Path, capsys: Capture) -> None:
+def test_the_index_says_between_its_marks_what_was_not_run(root, capsys):
     make_figures(root, capsys)
     text = index_of(root)
     assert text.startswith(f"# Findings\n\n{BEGIN}\n\n## ") and text.endswith(f"{END}\n\nby hand\n")
@@ -96,7 +96,7 @@ def test_the_index_says_between_its_marks_what_was_not_run(root: Path, capsys: C
     assert "Not run yet: glu_variants and alone." in (root / "docs" / "gallery.md").read_text()
 
 
-def test_the_files_of_a_study_are_its_figures_their_data_and_tables(root: Path, train: Train, capsys: Capture) -> None:
+def test_the_files_of_a_study_are_its_figures_their_data_and_tables(root, train, capsys):
     folder = train(figure="curves", claims={"gated": CLAIM})
     before = (folder / "curves.csv").read_bytes()
     make_figures(root, capsys)
@@ -105,9 +105,7 @@ def test_the_files_of_a_study_are_its_figures_their_data_and_tables(root: Path, 
     assert (folder / "curves.csv").read_bytes() == before, "what is plotted does not take the place of the table"
 
 
-def test_the_page_of_a_study_has_question_answer_text_and_claims_and_the_index_its_answer(
-    root: Path, train: Train, capsys: Capture
-) -> None:
+def test_the_page_of_a_study_has_question_answer_text_and_claims_and_the_index_its_answer(root, train, capsys):
     folder = train(claims={"gated": CLAIM})
     (folder / "finding.md").write_text("Answer: Yes, by 0.1.\n\n2026-11-22: As *published*.\n")
     make_figures(root, capsys)
@@ -119,21 +117,21 @@ def test_the_page_of_a_study_has_question_answer_text_and_claims_and_the_index_i
     assert "| [glu_variants](findings/glu_variants.md) | Do gates help? | Yes, by 0.1. | – |" in index_of(root)
 
 
-def test_without_a_written_answer_the_verdicts_are_the_answer(root: Path, train: Train, capsys: Capture) -> None:
+def test_without_a_written_answer_the_verdicts_are_the_answer(root, train, capsys):
     train(claims={"gated": CLAIM})
     make_figures(root, capsys)
     assert "| gated, supported: SwiGLU is 0." in index_of(root)
     assert "In words: nothing yet" in study_page(root)
 
 
-def test_the_gallery_has_one_figure_of_a_study(root: Path, train: Train, capsys: Capture) -> None:
+def test_the_gallery_has_one_figure_of_a_study(root, train, capsys):
     train(figure="curves", claims={"gated": CLAIM})
     make_figures(root, capsys)
     text = (root / "docs" / "gallery.md").read_text()
     assert re.findall(r"!\[(.*?)\]", text) == ["glu_variants: curves"]
 
 
-def test_the_readme_shows_the_figure_and_the_question(root, train, capsys, monkeypatch) -> None:
+def test_the_readme_shows_the_figure_and_the_question(root, train, capsys, monkeypatch):
     train(figure="curves")
     monkeypatch.setattr(pages, "FRONT", ("glu_variants", "absent"))
     make_figures(root, capsys)
@@ -143,7 +141,7 @@ def test_the_readme_shows_the_figure_and_the_question(root, train, capsys, monke
     assert readme.endswith(f"{END}\n\nby hand\n")
 
 
-def test_a_second_call_writes_nothing(root: Path, train: Train, capsys: Capture) -> None:
+def test_a_second_call_writes_nothing(root, train, capsys):
     train(claims={"gated": CLAIM})
     make_figures(root, capsys)
     before = contents(root)
@@ -151,7 +149,7 @@ def test_a_second_call_writes_nothing(root: Path, train: Train, capsys: Capture)
     assert contents(root) == before
 
 
-def test_a_committed_figure_names_its_command_and_verifies(root: Path, train: Train, capsys: Capture) -> None:
+def test_a_committed_figure_names_its_command_and_verifies(root, train, capsys):
     file = train() / "figures" / "effects.png"
     make_figures(root, capsys)
     stamp = read_stamp(file.read_bytes())
@@ -159,7 +157,7 @@ def test_a_committed_figure_names_its_command_and_verifies(root: Path, train: Tr
     assert verify.main([str(file)]) == 0
 
 
-def test_plotted_data_are_the_effects_with_digits_that_are_equal_on_all_machines(root, train, capsys) -> None:
+def test_plotted_data_are_the_effects_with_digits_that_are_equal_on_all_machines(root, train, capsys):
     file = train() / "figures" / "effects.csv"
     make_figures(root, capsys)
     effects = next(study for found in study_files(root) for study in found.trained).case.effects
@@ -181,9 +179,7 @@ def recoloured(file: Path) -> bytes:
     return file.read_bytes()
 
 
-def test_a_figure_of_the_same_data_stays_until_other_code_draws_it_differently(
-    root, train, capsys, monkeypatch
-) -> None:
+def test_a_figure_of_the_same_data_stays_until_other_code_draws_it_differently(root, train, capsys, monkeypatch):
     file = train() / "figures" / "effects.png"
     make_figures(root, capsys)
     before = recoloured(file)
@@ -198,7 +194,7 @@ def test_a_figure_of_the_same_data_stays_until_other_code_draws_it_differently(
     assert file.read_bytes() == drawn
 
 
-def test_a_torn_figure_is_drawn_anew(root: Path, train: Train, capsys: Capture) -> None:
+def test_a_torn_figure_is_drawn_anew(root, train, capsys):
     file = train() / "figures" / "effects.png"
     make_figures(root, capsys)
     whole = file.read_bytes()
@@ -207,13 +203,13 @@ def test_a_torn_figure_is_drawn_anew(root: Path, train: Train, capsys: Capture) 
     assert file.read_bytes() == whole
 
 
-def test_comments_and_docstrings_are_no_drawing_code() -> None:
+def test_comments_and_docstrings_are_no_drawing_code():
     text = 'def f(a: int) -> int:\n    """One."""\n    return a + 1  # why\n'
     assert code(text) == code('def f(a: int) -> int:\n    """Two."""\n\n    return (a + 1)\n')
     assert code(text) != code(text.replace("+ 1", "+ 2"))
 
 
-def test_all_verdicts_are_counted_with_the_false_ones_to_expect(root, train, capsys, undrawn) -> None:
+def test_all_verdicts_are_counted_with_the_false_ones_to_expect(root, train, capsys, undrawn):
     def status(levels: dict[str, Any], seed: int) -> str:
         return "diverged" if (levels["ffn"], seed) == ("gelu", 0) else "done"
 
@@ -229,7 +225,7 @@ def test_all_verdicts_are_counted_with_the_false_ones_to_expect(root, train, cap
     assert "1 run diverged" in study_page(root)
 
 
-def test_files_of_an_earlier_version_of_a_study_go(root: Path, train: Train, capsys: Capture, undrawn: None) -> None:
+def test_files_of_an_earlier_version_of_a_study_go(root, train, capsys, undrawn):
     figure = train() / "figures" / "sensitivity.png"
     page = root / "experiments" / "findings" / "gone.md"
     for file in (figure, page):
@@ -257,7 +253,7 @@ def remove_marks(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "named"), [(tear_table, "runs.csv"), (add_empty_folder, "stray"), (remove_marks, "README.md")]
 )
-def test_what_is_damaged_is_refused_in_one_line_and_nothing_is_written(root, train, capsys, harm, named) -> None:
+def test_what_is_damaged_is_refused_in_one_line_and_nothing_is_written(root, train, capsys, harm, named):
     harm(train())
     before = contents(root)
     assert main([str(root)]) == 2
@@ -267,12 +263,12 @@ def test_what_is_damaged_is_refused_in_one_line_and_nothing_is_written(root, tra
     assert contents(root) == before
 
 
-def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path, capsys: Capture) -> None:
+def test_a_folder_that_is_no_checkout_is_refused(tmp_path, capsys):
     assert main([str(tmp_path)]) == 2
     assert "experiments" in capsys.readouterr().err
 
 
-def test_a_forest_of_every_variant_is_one_page_with_each_factor_named_once(tmp_path: Path) -> None:
+def test_a_forest_of_every_variant_is_one_page_with_each_factor_named_once(tmp_path):
     factors = {f"optim.f{i}": list(range(9)) for i in range(6)}
     large = lambda levels, seed: plain_score(levels, seed) + 5.0 * (levels["optim.f5"] == 8)  # noqa: E731
     case = case_of(study_of(factors, range(3), large, design="one_at_a_time"), tmp_path)
@@ -286,7 +282,7 @@ def test_a_forest_of_every_variant_is_one_page_with_each_factor_named_once(tmp_p
     assert drawn.axes[0].get_xlim()[1] < 4, "one far effect ends in an arrow"
 
 
-def test_a_study_of_every_component_says_which_variants_it_lacks() -> None:
+def test_a_study_of_every_component_says_which_variants_it_lacks():
     factors = {group: sorted(groups()[group]) for group in NAMED}
     assert missing_variants(factors) == ""
     factors["ffn"].remove("swiglu")
@@ -297,7 +293,7 @@ def test_a_study_of_every_component_says_which_variants_it_lacks() -> None:
 
 
 @pytest.fixture
-def what_helps(root: Path, train: Train, capsys: Capture, undrawn: None) -> str:
+def what_helps(root, train, capsys, undrawn) -> str:
     """The page of six FFNs at one size, five of them at another."""
     ffns = {"ffn": ["mlp", "gelu", "silu", "relu2", "swiglu", "glu"]}
     small = {"gelu": -0.2, "silu": -0.3, "relu2": 0.1, "swiglu": -0.1}
@@ -318,11 +314,11 @@ def what_helps(root: Path, train: Train, capsys: Capture, undrawn: None) -> str:
     return (root / "docs" / "what-helps.md").read_text()
 
 
-def test_what_helps_begins_with_the_changes_that_are_better_at_both_sizes(what_helps: str) -> None:
+def test_what_helps_begins_with_the_changes_that_are_better_at_both_sizes(what_helps):
     assert what_helps.startswith("# What helps\n\n**Better at both sizes tried: GELU MLP.**")
 
 
-def test_what_helps_joins_the_verdicts_at_two_sizes(what_helps: str) -> None:
+def test_what_helps_joins_the_verdicts_at_two_sizes(what_helps):
     verdicts = {row[0]: row[1] for row in rows_of(what_helps) if len(row) == 5}
     assert verdicts == {
         "change": "verdict",
@@ -334,14 +330,14 @@ def test_what_helps_joins_the_verdicts_at_two_sizes(what_helps: str) -> None:
     }
 
 
-def test_what_helps_shows_each_change_at_its_own_and_at_common_rates(what_helps: str) -> None:
+def test_what_helps_shows_each_change_at_its_own_and_at_common_rates(what_helps):
     rows = {row[0]: row for row in rows_of(what_helps) if len(row) > 5}
     assert [rows[name][4] for name in ("SiLU MLP", "GELU MLP", "SwiGLU")] == ["0.25", "0.5", "0.0625"]
     # SiLU, the third: at the reference's rate, the first, 0.2 above it, at the last four 0.2 below
     assert rows["SiLU MLP"][2:4] == ["+0.200", "4 of 6"]
 
 
-def test_what_helps_says_what_a_neighbouring_rate_costs(what_helps: str) -> None:
+def test_what_helps_says_what_a_neighbouring_rate_costs(what_helps):
     assert "6 of 6 configurations. A neighbouring rate costs 0.100" in what_helps
 
 
@@ -356,5 +352,5 @@ def test_what_helps_says_what_a_neighbouring_rate_costs(what_helps: str) -> None
         ("worse", "worse", "worse (worse at the larger size)"),
     ],
 )
-def test_verdict_over_two_sizes(small: str, large: str, expected: str) -> None:
+def test_verdict_over_two_sizes(small, large, expected):
     assert verdict(small, large) == expected

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import gpu
 import pytest
@@ -14,7 +13,7 @@ from conftest import ROOT
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", [part.function for part in gpu.PARTS])
-def test_every_part_passes_at_a_toy_size(part: str, tmp_path: Path) -> None:
+def test_every_part_passes_at_a_toy_size(part, tmp_path):
     command = [sys.executable, "benchmarks/gpu.py", part, "--device", "cpu", "--toy", "--minutes", "60"]
     done = subprocess.run([*command, "--out", str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
     page = (tmp_path / "gpu.md").read_text() if (tmp_path / "gpu.md").exists() else done.stderr
@@ -46,7 +45,7 @@ def hanging(setup, report):
 
 
 @pytest.fixture
-def check(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+def check(tmp_path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """A copy of the runner with these parts, none of which computes anything, so that it needs no torch."""
     names = ["bad", "raising", "crashing", "hanging", "good"]
     parts = ", ".join(f"Part('mine', {name!r}, {1 if name == 'hanging' else 60})" for name in names)

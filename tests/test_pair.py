@@ -33,22 +33,22 @@ def build(layers: int = 0, dropout: float = 0.0, seed: int = 0) -> dict[str, tor
 
 
 @pytest.mark.parametrize("added", [{"layers": 1}, {"dropout": 0.1}, {"layers": 2, "dropout": 0.5}])
-def test_a_module_or_dropout_leaves_the_initial_values_of_others(added: dict[str, float]) -> None:
+def test_a_module_or_dropout_leaves_the_initial_values_of_others(added):
     values = build()
     with_more = build(**added)  # type: ignore[arg-type]
     assert all(torch.equal(values[name], with_more[name]) for name in values)
 
 
-def test_another_seed_gives_other_values() -> None:
+def test_another_seed_gives_other_values():
     assert not torch.equal(build(seed=0)["head.weight"], build(seed=1)["head.weight"])
 
 
-def test_parameters_of_one_shape_have_values_of_their_own() -> None:
+def test_parameters_of_one_shape_have_values_of_their_own():
     values = build(layers=2)
     assert not torch.equal(values["added.0.weight"], values["added.1.weight"])
 
 
-def test_distributions_are_those_of_the_model() -> None:
+def test_distributions_are_those_of_the_model():
     values = build()
     plain = dict(Net().named_parameters())
     for name, parameter in plain.items():
@@ -74,19 +74,19 @@ def linear(init: Callable[[torch.Tensor], object]) -> nn.Linear:
         pytest.param(lambda weight: weight.normal_().div_(weight.norm(dim=1, keepdim=True)), id="of their own draw"),
     ],
 )
-def test_values_that_are_computed_stay_as_they_are_and_are_named(init: Callable[[torch.Tensor], object]) -> None:
+def test_values_that_are_computed_stay_as_they_are_and_are_named(init):
     with pytest.warns(UserWarning, match=r"stay as they are: weight$"):
         layer = ablate.pair.initialise(lambda: linear(init), 0)
     torch.testing.assert_close(layer.weight.norm(dim=1), linear(init).weight.norm(dim=1))
 
 
-def test_nothing_is_said_where_all_is_drawn() -> None:
+def test_nothing_is_said_where_all_is_drawn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         build()
 
 
-def test_batches_do_not_depend_on_what_else_is_drawn() -> None:
+def test_batches_do_not_depend_on_what_else_is_drawn():
     def batches(dropout: bool) -> list[list[int]]:
         draws = pair.generator(3, "batches")
         indices = []
@@ -99,7 +99,7 @@ def test_batches_do_not_depend_on_what_else_is_drawn() -> None:
     assert batches(dropout=False) == batches(dropout=True)
 
 
-def test_generators_of_other_names_or_seeds_differ() -> None:
+def test_generators_of_other_names_or_seeds_differ():
     first = {
         int(torch.randint(2**40, (1,), generator=pair.generator(*key)))
         for key in [(0, "train"), (0, "val"), (1, "train"), (0, "train", 1)]

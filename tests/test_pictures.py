@@ -12,20 +12,20 @@ from analysis.figures.stamp import read_stamp, table_hash
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_a_figure_of_the_docs_shows_what_would_be_drawn_now(name: str) -> None:
+def test_a_figure_of_the_docs_shows_what_would_be_drawn_now(name):
     tables, page = figure_tables(example())
     stamp = read_stamp((DOCS / f"{name}.png").read_bytes())
     assert stamp is not None
     assert stamp["table"] == table_hash(tables[name], page), f"docs/{name}.png is out of date; run make pictures"
 
 
-def test_the_picture_of_the_report_shows_what_it_says_now() -> None:
+def test_the_picture_of_the_report_shows_what_it_says_now():
     with Image.open(DOCS / "report.png") as image:
         said = image.info.get(REPORT)
     assert said == report_hash(example()), "docs/report.png is out of date; run make pictures where there is a browser"
 
 
-def test_make_pictures_makes_every_picture_of_the_pages() -> None:
+def test_make_pictures_makes_every_picture_of_the_pages():
     pages = [ROOT / "README.md", *DOCS.rglob("*.md"), *DOCS.glob("*.ipynb")]
     texts = [page.read_text(encoding="utf-8") for page in pages]
     links = [link for text in texts for link in re.findall(r"!\[[^]]*\]\(([^)]+)\)", text)]
@@ -33,9 +33,7 @@ def test_make_pictures_makes_every_picture_of_the_pages() -> None:
     assert shown == {file.name for name in NAMES for file in DOCS.glob(f"{name}.*")}
 
 
-def test_without_a_browser_one_line_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_browser_one_line_says_so(monkeypatch, capsys):
     def no_browser(page: Path) -> bytes:
         raise RuntimeError("no Chromium")
 

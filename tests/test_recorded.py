@@ -5,7 +5,6 @@ What is meant to change numbers says so, and records them anew: `make records`.
 
 import json
 import math
-from pathlib import Path
 
 import pytest
 from tiny_runs import RECORDED, RECORDS, SOME, machine
@@ -39,7 +38,7 @@ def moved(numbers: Numbers, recorded: Numbers, tolerance: float) -> list[str]:
     "names",
     [pytest.param(SOME, id="some"), pytest.param((), id="all", marks=pytest.mark.slow)],  # 160 runs: 15 CPU-seconds
 )
-def test_numbers_are_those_that_were_recorded(names: list[str], tmp_path: Path) -> None:
+def test_numbers_are_those_that_were_recorded(names, tmp_path):
     name = "components"
     tolerance = 0.0
     record = json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))

@@ -37,7 +37,7 @@ def cell_changes(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> I
         yield from changes(old, new, f"cell {old['label']!r}")
 
 
-def test_reference_model_is_as_recorded(reference: tuple[dict[str, Any], dict[str, Any]]) -> None:
+def test_reference_model_is_as_recorded(reference):
     model, study = reference
     wrong = [*changes(RECORD["model"], model, "ablate"), *changes(RECORD["study"], study, "ablate")]
     assert not wrong, "\n".join(wrong)
@@ -47,7 +47,7 @@ COMMANDS = [pytest.param(each, marks=pytest.mark.slow if LONG.fullmatch(each) el
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_command_composes_its_recorded_cells(command: str, reference: tuple[dict[str, Any], dict[str, Any]]) -> None:
+def test_command_composes_its_recorded_cells(command, reference):
     before, after = RECORD["commands"][command], command_record(command, *reference)
     wrong = [*changes(before["study"], after["study"], "study"), *cell_changes(before["cells"], after["cells"])]
     assert not wrong, "\n".join([command, *wrong])

@@ -56,14 +56,14 @@ def judged(name: str) -> pandas.DataFrame:
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_every_registered_claim_has_a_kept_verdict(name: str) -> None:
+def test_every_registered_claim_has_a_kept_verdict(name):
     study = committed_studies()[name]
     assert study.verdicts.keys() == study.manifest.claims.keys()
     assert all(verdict.commit and verdict.method for verdict in study.verdicts.values())
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_todays_code_gives_the_kept_digits(name: str) -> None:
+def test_todays_code_gives_the_kept_digits(name):
     today = judged_today(name)
     for claim, kept in committed_studies()[name].verdicts.items():
         row = today.loc[claim]
@@ -79,7 +79,7 @@ def test_todays_code_gives_the_kept_digits(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_todays_code_gives_the_kept_verdict_but_for_listed_claims(name: str) -> None:
+def test_todays_code_gives_the_kept_verdict_but_for_listed_claims(name):
     today = judged_today(name)["verdict"]
     for claim, kept in committed_studies()[name].verdicts.items():
         expected, rule = CHANGED.get((name, claim), (kept.verdict, ""))
@@ -89,14 +89,14 @@ def test_todays_code_gives_the_kept_verdict_but_for_listed_claims(name: str) -> 
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_pages_show_the_kept_verdict(name: str) -> None:
+def test_pages_show_the_kept_verdict(name):
     study = committed_studies()[name]
     shown = judged(name).set_index("name")["verdict"]
     assert shown.to_dict() == {claim: kept.verdict for claim, kept in study.verdicts.items()}
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_the_overall_verdict_is_the_kept_one_in_todays_words(name: str) -> None:
+def test_the_overall_verdict_is_the_kept_one_in_todays_words(name):
     study, kept = committed_studies()[name], read_verdicts(ROOT / "experiments" / "results" / name)
     assert kept
     overall = evidence.replication(study.manifest, judged(name))
@@ -104,7 +104,7 @@ def test_the_overall_verdict_is_the_kept_one_in_todays_words(name: str) -> None:
     assert (overall.verdict if overall else None) == ("refuted" if name in REFUTED else expected)
 
 
-def test_changed_claims_have_the_p_of_holms_step_down() -> None:
+def test_changed_claims_have_the_p_of_holms_step_down():
     found = []
     for study, claim in CHANGED:
         table = judged_today(study)
@@ -114,29 +114,29 @@ def test_changed_claims_have_the_p_of_holms_step_down() -> None:
     assert found == P_HOLM
 
 
-def test_nothing_is_said_of_a_method_whose_runs_a_study_lacks() -> None:
+def test_nothing_is_said_of_a_method_whose_runs_a_study_lacks():
     notes = judged(WITHOUT_WORTH).set_index("name")["note"]
     assert notes.to_dict() == {name: kept.note for name, kept in committed_studies()[WITHOUT_WORTH].verdicts.items()}
 
 
 @pytest.mark.parametrize(("study", "claim"), CHANGED)
-def test_a_changed_claim_says_both(study: str, claim: str) -> None:
+def test_a_changed_claim_says_both(study, claim):
     verdict, _ = CHANGED[study, claim]
     sentence = judged(study).set_index("name").loc[claim, "sentence"]
     assert "judged by simultaneous interval" in sentence
     assert re.search(rf"Holm's step-down \([^)]*\) says {verdict}", sentence)
 
 
-def test_studies_with_claims_have_kept_verdicts() -> None:
+def test_studies_with_claims_have_kept_verdicts():
     assert [name for name, study in committed_studies().items() if study.manifest.claims] == STUDIES
 
 
-def test_listed_claims_exist() -> None:
+def test_listed_claims_exist():
     known = {(name, claim) for name in STUDIES for claim in committed_studies()[name].verdicts}
     assert CHANGED.keys() <= known
 
 
-def test_a_kept_verdict_stands_in_place_of_todays() -> None:
+def test_a_kept_verdict_stands_in_place_of_todays():
     study = committed_studies()["rms_norm"]
     kept = dataclasses.replace(study.verdicts["as_good"], verdict="contradicted", estimate=1.0, interval=(0.5, 1.5))
     row = evidence.claims(dataclasses.replace(study, verdicts={"as_good": kept})).iloc[0]
@@ -158,18 +158,18 @@ def computed() -> pandas.DataFrame:
     return committed_effects()
 
 
-def test_the_same_effects_are_estimated(recorded: pandas.DataFrame, computed: pandas.DataFrame) -> None:
+def test_the_same_effects_are_estimated(recorded, computed):
     names = ["study", *NAMES]
     assert computed[names].to_numpy().tolist() == recorded[names].fillna("").to_numpy().tolist()
 
 
 @pytest.mark.parametrize("columns", [["n", "mean", "sd"], ["low", "high"], ["p", "p_bonferroni"]])
-def test_numbers_keep_their_digits(recorded: pandas.DataFrame, computed: pandas.DataFrame, columns: list[str]) -> None:
+def test_numbers_keep_their_digits(recorded, computed, columns):
     now, before = (table.set_index(["study", "label"])[columns].astype(float) for table in (computed, recorded))
     pandas.testing.assert_frame_equal(now, before, **DIGITS)
 
 
-def test_verdicts_stay(recorded: pandas.DataFrame, computed: pandas.DataFrame) -> None:
+def test_verdicts_stay(recorded, computed):
     both = computed[["study", "label", "verdict"]].assign(before=recorded["verdict"])
     changed = both[both["verdict"] != both["before"]]
     assert changed.empty, changed.to_string()

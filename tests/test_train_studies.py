@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +25,7 @@ TOOLS = str(ROOT / "tools")
 
 
 @pytest.fixture
-def files(tmp_path: Path, text: Path):
+def files(tmp_path, text):
     """Writes a study file of the user's, of the small text; later words go before earlier ones."""
     folder = tmp_path / "conf" / "experiment"
     folder.mkdir(parents=True)
@@ -44,7 +43,7 @@ def words(*more: str) -> list[str]:
     return ["--config-dir=conf", *more]
 
 
-def test_what_is_worth_most_goes_first_and_every_file_is_trained() -> None:
+def test_what_is_worth_most_goes_first_and_every_file_is_trained():
     assert by_value(["zebra", "qk_norm", "apple", "xiong_warmup"]) == ["xiong_warmup", "qk_norm", "apple", "zebra"]
     assert len(set(ORDER)) == len(ORDER) and set(ORDER) <= experiments().keys()
     with pytest.raises(SystemExit, match="2"):
@@ -52,7 +51,7 @@ def test_what_is_worth_most_goes_first_and_every_file_is_trained() -> None:
 
 
 @pytest.mark.slow
-def test_one_that_is_refused_and_one_with_runs_that_fail_leave_the_others_alone(files, tmp_path, untried) -> None:
+def test_one_that_is_refused_and_one_with_runs_that_fail_leave_the_others_alone(files, tmp_path, untried):
     """Of the second study, one run fails and one diverges, which leaves its other runs alone."""
     files("a_refused", "data.path=nowhere.txt", norm="rms")
     files("b_failing", factors={"norm": ["ln", "hazard"], "model.dim": [16, 32]}, study="failing")
@@ -85,7 +84,7 @@ def in_this_process(monkeypatch, tmp_path, untried) -> None:
 
 def test_without_names_what_has_tables_of_all_that_its_file_asks_for_is_trained_no_more(
     files, tmp_path, in_this_process
-) -> None:
+):
     files("mine", factors={"norm": ["ln", "rms"]}, study="mine")
     asked = Request([], str(tmp_path / "conf"), tmp_path / "tables")
     assert asked.kept("mine") is None
@@ -107,7 +106,7 @@ def test_without_names_what_has_tables_of_all_that_its_file_asks_for_is_trained_
     assert asked.kept("mine") is None, "nor are those of a file that cannot be read"
 
 
-def test_what_has_not_changed_is_kept_in_the_same_words(tmp_path) -> None:
+def test_what_has_not_changed_is_kept_in_the_same_words(tmp_path):
     fabricate(tmp_path, {"norm": ["ln", "rms"]})
     study = load_study(tmp_path, "fabricated")
 
@@ -122,7 +121,7 @@ def test_what_has_not_changed_is_kept_in_the_same_words(tmp_path) -> None:
     assert written(updated="2026-02-02", question="What else?") != first
 
 
-def test_keys_that_change_what_is_judged_are_asked_for_and_those_of_running_are_not(files, tmp_path) -> None:
+def test_keys_that_change_what_is_judged_are_asked_for_and_those_of_running_are_not(files, tmp_path):
     def asks(*more: str, **keys: Any) -> str:
         files("mine", factors={"norm": ["ln", "rms"]}, claims={"a": CLAIM, "b": CLAIM | {"margin": 0.1}}, **keys)
         return Request([*more], str(tmp_path / "conf"), tmp_path).read("mine").digest
@@ -135,7 +134,7 @@ def test_keys_that_change_what_is_judged_are_asked_for_and_those_of_running_are_
 CLAIM = {"less": [{"norm": "rms"}, {"norm": "ln"}], "metric": "test/loss"}
 
 
-def test_a_criterion_that_was_edited_in_sight_of_the_tables_is_post_hoc(tmp_path) -> None:
+def test_a_criterion_that_was_edited_in_sight_of_the_tables_is_post_hoc(tmp_path):
     factors, claims = {"norm": ["ln", "rms"]}, {"a": entry(CLAIM), "b": entry(CLAIM | {"margin": 0.1})}
     first, other = ({"value": {"of": of}, "written": "t", "registered": True} for of in (["a"], ["a", "b"]))
     for name, criterion in {"one": first, "same": first, "two": other, "none": None}.items():
@@ -149,7 +148,7 @@ def test_a_criterion_that_was_edited_in_sight_of_the_tables_is_post_hoc(tmp_path
     assert again("two").earlier[0].value.of == again("none").earlier[0].value.of == ["a"]
 
 
-def test_verdicts_are_kept_with_the_tables_until_these_change(tmp_path, monkeypatch) -> None:
+def test_verdicts_are_kept_with_the_tables_until_these_change(tmp_path, monkeypatch):
     fabricate(tmp_path / "one", {"norm": ["ln", "rms"]}, range(5), claims={"a": entry(CLAIM)})
     study, folder = load_study(tmp_path / "one", "fabricated"), tmp_path / "kept"
     keep(study, folder)
@@ -168,7 +167,7 @@ def test_verdicts_are_kept_with_the_tables_until_these_change(tmp_path, monkeypa
     assert read_verdicts(tmp_path / "without claims") is None
 
 
-def test_what_was_seen_in_the_tables_was_seen_by_who_trains_it_anew(tmp_path) -> None:
+def test_what_was_seen_in_the_tables_was_seen_by_who_trains_it_anew(tmp_path):
     looks = [{"seeds": [0, 1, 2], "when": "2026-01-02T00:00:00+00:00"}]
     factors, gone = {"norm": ["ln", "rms"]}, {"greater": CLAIM["less"]}
     fabricate(tmp_path / "one", factors, claims={"a": entry(CLAIM), "b": entry(gone)}, looks=looks)
@@ -190,6 +189,6 @@ def test_what_was_seen_in_the_tables_was_seen_by_who_trains_it_anew(tmp_path) ->
 
 
 @pytest.mark.parametrize("name", ["catalogue", "catalogue_size", "catalogue_tuned"])
-def test_committed_tables_are_those_of_a_study_file_that_was_respelt(name: str) -> None:
+def test_committed_tables_are_those_of_a_study_file_that_was_respelt(name):
     tables = ROOT / "experiments" / "results"
     assert Request([], None, tables).kept(name) == tables / name

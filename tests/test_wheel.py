@@ -16,7 +16,7 @@ from ablate.config import groups
 PLACES = {"experiments/": "ablate/_experiments/"}
 
 
-def test_the_wheel_puts_studies_where_the_package_looks_for_them() -> None:
+def test_the_wheel_puts_studies_where_the_package_looks_for_them():
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert {f"{place}/": f"{to}/" for place, to in wheel["force-include"].items()} == PLACES
     assert groups.CHECKOUT
@@ -25,7 +25,7 @@ def test_the_wheel_puts_studies_where_the_package_looks_for_them() -> None:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory) -> Path:
     """The wheel of this checkout."""
     pytest.importorskip("hatchling", reason="no hatchling: pip install -e '.[wheel]'")
     folder = tmp_path_factory.mktemp("wheel")
@@ -43,7 +43,7 @@ def done(*command: str, folder: Path, **environment: str) -> str:
 
 
 @pytest.mark.slow
-def test_the_wheel_holds_every_file_of_the_checkout_that_runs_need(wheel: Path) -> None:
+def test_the_wheel_holds_every_file_of_the_checkout_that_runs_need(wheel):
     listed = done("git", "ls-files", "-co", "--exclude-standard", "--deduplicate", folder=ROOT).splitlines()
     expected = {name for name in listed if name.startswith(("ablate/", "analysis/"))}
     for place, to in PLACES.items():
@@ -54,7 +54,7 @@ def test_the_wheel_holds_every_file_of_the_checkout_that_runs_need(wheel: Path) 
 
 
 @pytest.mark.slow
-def test_everything_works_from_the_wheel_alone(wheel: Path, text: Path, tmp_path: Path) -> None:
+def test_everything_works_from_the_wheel_alone(wheel, text, tmp_path):
     site, folder = tmp_path / "site", tmp_path / "empty"
     folder.mkdir()
     pip = ["-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(site), str(wheel)]
@@ -99,9 +99,7 @@ def committed(folder: Path, *names: str) -> None:
         done("git", *command, folder=folder)
 
 
-def test_a_commit_is_of_the_code_and_only_what_belongs_to_it_counts_as_a_change(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_is_of_the_code_and_only_what_belongs_to_it_counts_as_a_change(tmp_path, monkeypatch):
     from ablate.execution import train_run as run_facts
 
     def dirty() -> bool:

@@ -73,7 +73,7 @@ def called(*words: str) -> tuple[int, list[str], str]:
 
 
 @pytest.fixture(scope="module")
-def sent(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def sent(tmp_path_factory) -> Any:
     """A dashboard that was sent twice."""
     folder = tmp_path_factory.mktemp("sent")
     with serving(PROJECT) as server, elsewhere(folder, **with_key(server), WANDB_ENTITY="team"):
@@ -91,7 +91,7 @@ def sent(tmp_path_factory: pytest.TempPathFactory) -> Any:
         return SimpleNamespace(server=server, outcomes=outcomes, ids=ids, figures=figures, **read)
 
 
-def test_what_is_sent_reads_back_panel_by_panel(sent: Any) -> None:
+def test_what_is_sent_reads_back_panel_by_panel(sent):
     from wandb_workspaces.reports import v2 as wr
 
     panels = {section.name: section.panels for section in sent.view.sections}
@@ -113,7 +113,7 @@ def test_what_is_sent_reads_back_panel_by_panel(sent: Any) -> None:
     assert "diverged" in panels["Failed and diverged runs"][0].markdown
 
 
-def test_failed_and_diverged_runs_are_apart(sent: Any) -> None:
+def test_failed_and_diverged_runs_are_apart(sent):
     from wandb_workspaces.reports import v2 as wr
 
     grids = [block for block in sent.report.blocks if isinstance(block, wr.PanelGrid)]
@@ -125,13 +125,13 @@ def test_failed_and_diverged_runs_are_apart(sent: Any) -> None:
     assert {(each.entity, each.project) for each in runs.values()} == {("team", PROJECT)}
 
 
-def test_a_second_time_it_updates(sent: Any) -> None:
+def test_a_second_time_it_updates(sent):
     for (code, lines, errors), word in zip(sent.outcomes, ("new", "updated"), strict=True):
         assert (code, errors) == (0, "") and [line.split(": ")[0] for line in lines] == [word, word]
     assert set(sent.server.views) == sent.ids and len(sent.ids) == 2
 
 
-def test_figures_are_images_of_a_run_of_their_own(sent: Any) -> None:
+def test_figures_are_images_of_a_run_of_their_own(sent):
     run = sent.server.runs[naming.tracked_id(STUDY, "figures")]
     assert (run["displayName"], run["state"]) == (f"{STUDY}/figures", "finished")
     assert "groupName" not in run and run["config"]["ablate"] == "figures"
@@ -139,7 +139,7 @@ def test_figures_are_images_of_a_run_of_their_own(sent: Any) -> None:
     assert (sent.figures / "effects.png").read_bytes() in pictures
 
 
-def test_no_curve_is_a_mean_over_two_tasks_and_no_section_is_empty(tmp_path: Path) -> None:
+def test_no_curve_is_a_mean_over_two_tasks_and_no_section_is_empty(tmp_path):
     factors = {"norm": ["ln", "rms"], "data": ["lm", "mqar"]}
     study = study_of(factors, tasks=TWO, task=lambda levels: levels["data"])
     every = {part.title: part for part in command.parts(case_of(study, tmp_path))}
@@ -153,7 +153,7 @@ LEVELS |= {"model.layers+model.dim": "2+64", "scale": "tiny"}
 
 
 @pytest.mark.parametrize("factor", LEVELS)
-def test_a_run_carries_each_level_where_the_panels_look_for_it(factor: str) -> None:
+def test_a_run_carries_each_level_where_the_panels_look_for_it(factor):
     own = whole({"optim": {"lr": 0.003}, "seed": {"data": 7}})
     found = named_settings(a_cell(name="ln-mlp-pre-rope-mha-gpt2", label="a, b", levels=LEVELS, config=stored(own)))
     assert found["cell"] == "a, b"
@@ -168,7 +168,7 @@ def write_nothing(case: Case, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
 
 
-def test_without_a_key_it_is_written_and_one_line_says_how_to_send_it(tmp_path: Path) -> None:
+def test_without_a_key_it_is_written_and_one_line_says_how_to_send_it(tmp_path):
     said = f"view and report are in results/figures/{STUDY}/dashboard.json; to send them: ablate dashboard {STUDY}"
     with elsewhere(tmp_path) as patch:
         patch.setattr("analysis.writing.output.write", write_nothing)
@@ -188,7 +188,7 @@ def test_without_a_key_it_is_written_and_one_line_says_how_to_send_it(tmp_path: 
         assert json.loads(out.getvalue())["result"]["lines"][-1] == f"WANDB_MODE=offline; {said}"
 
 
-def test_what_is_refused_is_one_line(tmp_path: Path) -> None:
+def test_what_is_refused_is_one_line(tmp_path):
     def refused(*words: str) -> str:
         code, lines, errors = called(*words)
         assert (code, lines, errors.count("\n")) == (2, [], 1), errors
@@ -213,6 +213,6 @@ def test_what_is_refused_is_one_line(tmp_path: Path) -> None:
         assert refused() == f"ablate dashboard: {lacks}'.[dashboard]'\n"
 
 
-def test_a_service_of_wandb_that_waits_for_the_network_does_not_hold_up_the_end(monkeypatch: Any) -> None:
+def test_a_service_of_wandb_that_waits_for_the_network_does_not_hold_up_the_end(monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(teardown=threading.Event().wait))
     end_wandb(0.01)

@@ -133,7 +133,7 @@ def test_a_loss_is_per_what_the_task_predicts(lines_of):
     assert lines[1].startswith("test/loss, nats per class, last step")
 
 
-def test_a_study_without_a_number_prints_its_runs_and_how_to_go_on_alone(lines_of: Lines) -> None:
+def test_a_study_without_a_number_prints_its_runs_and_how_to_go_on_alone(lines_of):
     heading, how_to_go_on = lines_of(NORMS, status=lambda levels, seed: "failed" if seed else "missing")
     assert "6 runs: 2 missing, 4 failed" in heading
     assert how_to_go_on.startswith("the same command again trains the 6 runs without a number")

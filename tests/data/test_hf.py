@@ -17,7 +17,7 @@ def datasets() -> Any:
 
 
 @pytest.fixture(scope="module")
-def saved(datasets: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(datasets, tmp_path_factory) -> Path:
     """A dataset of two splits, one without a name, and a blank one."""
     folder = tmp_path_factory.mktemp("saved")
     parts = {}

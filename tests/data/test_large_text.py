@@ -27,7 +27,7 @@ PROCESS = prepare.prepare_in_process
 
 
 @pytest.fixture(autouse=True)
-def every_text_is_large(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def every_text_is_large(empty_cache, monkeypatch) -> None:
     """Everything counts as large, and is prepared in this process."""
     monkeypatch.setattr(prepare, "LARGE", 0)
     monkeypatch.setattr(prepare, "prepare_in_process", prepare.prepare)
@@ -35,7 +35,7 @@ def every_text_is_large(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.fixture
-def rows(tmp_path: Path) -> Path:
+def rows(tmp_path) -> Path:
     """A folder with lines of JSON."""
     return write_rows(tmp_path / "rows", "jsonl", some_texts())
 

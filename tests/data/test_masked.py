@@ -12,7 +12,7 @@ from ablate.data.task import IGNORE, generator, uniform
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def file(tmp_path_factory) -> Path:
     """A text of eight letters in no order."""
     file = tmp_path_factory.mktemp("mlm") / "letters.txt"
     file.write_text("".join(random.Random(0).choices("abcdefgh", k=40_000)))

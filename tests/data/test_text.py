@@ -22,7 +22,7 @@ def read_documents(path: Path | str) -> list[Document]:
 
 
 @pytest.fixture
-def library(tmp_path: Path) -> Path:
+def library(tmp_path) -> Path:
     """A folder with texts of many kinds, and things that are none."""
     root = tmp_path / "library"
     for name in ("b.txt", "a.md", "deep/er/c.txt", "deep/b.txt", ".hidden", ".git/objects.txt", "odd [1] ü 100%.txt"):

@@ -516,7 +516,7 @@ def judged() -> Any:
         (["open"], "open", "its claim, open, is undecided"),
     ],
 )  # fmt: skip
-def test_a_criterion_is_met_refuted_or_open_and_says_why(judged, of, verdict, why) -> None:
+def test_a_criterion_is_met_refuted_or_open_and_says_why(judged, of, verdict, why):
     study, table = judged
     value = Criterion(of=of)
     criterion = CriterionEntry(value=value, written="t", registered=True)
@@ -525,7 +525,7 @@ def test_a_criterion_is_met_refuted_or_open_and_says_why(judged, of, verdict, wh
     assert made_of.sentence.startswith(f"replicated (registered): {verdict}. {why[0].upper()}{why[1:]}")
 
 
-def test_a_criterion_written_after_results_gives_no_verdict(judged) -> None:
+def test_a_criterion_written_after_results_gives_no_verdict(judged):
     study, table = judged
 
     def found(of: list[str], rows: Any = table, **more: Any) -> Any:

@@ -38,7 +38,7 @@ def row(found: Study) -> Any:
     return next(evidence.effects(found).itertuples())
 
 
-def test_what_a_guess_scores() -> None:
+def test_what_a_guess_scores():
     copy = TaskFacts(**COPY)
     text = TaskFacts(**TASK)
     bare = TaskFacts(metrics={"loss": "min"})
@@ -49,31 +49,31 @@ def test_what_a_guess_scores() -> None:
     assert math.isnan(score_of_a_guess(bare, "loss")) and math.isnan(score_of_a_guess(text, "test/bpb"))
 
 
-def test_a_seed_at_a_guess_collapsed_and_bars_equivalence() -> None:
+def test_a_seed_at_a_guess_collapsed_and_bars_equivalence():
     found = row(study(8, but(("rms", 3))))
     assert found.verdict == "undecided" and found.note == "1 of 8 seeds collapsed"
     assert row(study(8)).verdict == "equivalent" and row(study(8)).note == ""
 
 
-def test_a_variant_that_never_learns_is_worse_and_its_collapses_are_named() -> None:
+def test_a_variant_that_never_learns_is_worse_and_its_collapses_are_named():
     found = row(study(8, lambda levels, seed: solved(levels, seed) - 0.5 * (levels["norm"] == "rms")))
     assert found.verdict == "worse" and found.note == "8 of 8 seeds collapsed"
 
 
-def test_a_share_near_one_is_no_collapse() -> None:
+def test_a_share_near_one_is_no_collapse():
     """All runs of one norm reach 1, those of the other 0.9996."""
     found = study(6, lambda levels, seed: 1.0 - 0.0004 * (levels["norm"] == "rms") - 1e-5 * abs(NOISE[seed, 0]))
     assert "collapsed" not in row(found).note
 
 
-def test_poor_scores_side_by_side_are_no_collapse() -> None:
+def test_poor_scores_side_by_side_are_no_collapse():
     """Five losses from 2.78 to 2.90, where the other norm reaches 1.9 and byte frequencies have 3.14."""
     losses = [2.78, 2.81, 2.84, 2.87, 2.90]
     found = row(study(5, lambda levels, seed: losses[seed] if levels["norm"] == "rms" else 1.9 + 0.01 * seed, TASK))
     assert found.verdict == "worse" and found.note == ""
 
 
-def test_a_loss_at_that_of_frequencies_is_a_collapse_where_a_gap_lies_before_it() -> None:
+def test_a_loss_at_that_of_frequencies_is_a_collapse_where_a_gap_lies_before_it():
     losses = [3.13, 1.92, 1.94, 1.93, 1.91]
     gap = study(5, lambda levels, seed: losses[seed] if levels["norm"] == "rms" else 1.9 + 0.01 * seed, TASK)
     assert row(gap).note == "1 of 5 seeds collapsed"
@@ -82,7 +82,7 @@ def test_a_loss_at_that_of_frequencies_is_a_collapse_where_a_gap_lies_before_it(
     assert row(none).note == ""
 
 
-def test_scores_at_other_lengths_are_no_collapse() -> None:
+def test_scores_at_other_lengths_are_no_collapse():
     found = study(5, lambda levels, seed: 1.9 + 0.01 * NOISE[seed, int(levels["norm"] == "rms")], TASK)
     far = found.runs["test/loss"] + 1.3 * (found.runs["norm"] == "rms")
     longer = dataclasses.replace(found, runs=found.runs.assign(**{"test/loss@128": far}))
@@ -90,13 +90,13 @@ def test_scores_at_other_lengths_are_no_collapse() -> None:
     assert table["verdict"].tolist() == ["worse"] and table["note"].tolist() == [""]
 
 
-def test_a_run_that_collapsed_counts_at_other_lengths_too() -> None:
+def test_a_run_that_collapsed_counts_at_other_lengths_too():
     found = study(8, but(("rms", 3), score=lambda v, s: 1.9 + 0.01 * NOISE[s, int(v["norm"] == "rms")], low=3.15), TASK)
     longer = dataclasses.replace(found, runs=found.runs.assign(**{"test/loss@128": found.runs["test/loss"]}))
     assert evidence.effects(longer, "test/loss@128")["note"].tolist() == ["1 of 8 seeds collapsed"]
 
 
-def test_a_run_that_diverged_counts_as_collapsed() -> None:
+def test_a_run_that_diverged_counts_as_collapsed():
     lost = lambda levels, seed: "diverged" if seed == 3 else "done"  # noqa: E731
     found = row(study(20, lambda levels, seed: 2.0 + solved(levels, seed), TASK, status=lost))
     assert found.verdict == "undecided" and found.note == "1 run diverged on each side"
@@ -107,7 +107,7 @@ def equivalent(margin: Any, metric: str = "accuracy") -> dict[str, Any]:
     return {"claim": text, "written": "2026-01-01", "registered": True}
 
 
-def test_a_claim_of_a_small_difference_is_not_supported_where_a_seed_collapsed() -> None:
+def test_a_claim_of_a_small_difference_is_not_supported_where_a_seed_collapsed():
     found = evidence.claims(study(20, claims={"same": equivalent(0.02)})).iloc[0]
     assert found.verdict == "supported" and "collapse" not in found.sentence
     found = evidence.claims(study(8, but(("rms", 0), ("ln", 0)), claims={"same": equivalent(0.9)})).iloc[0]
@@ -140,19 +140,19 @@ FALLEN = {(640, 2), ("rms", 5)}
 
 
 @pytest.mark.parametrize("worth", [0.062, -0.062])
-def test_a_difference_beyond_the_margin_is_not_small_because_runs_collapsed(worth: float) -> None:
+def test_a_difference_beyond_the_margin_is_not_small_because_runs_collapsed(worth):
     """By the mean curve of all seeds 2 % of the steps were 0.03 nats here, and 6.2 % are 0.018."""
     found = row(study_collapse(worth, FALLEN))
     assert found.verdict not in ("negligible", "equivalent")
 
 
-def test_a_collapsed_run_of_the_reference_is_left_out() -> None:
+def test_a_collapsed_run_of_the_reference_is_left_out():
     found = row(study_collapse(0.004, {(640, 2)}, noise=2e-4))
     assert found.verdict == "negligible" and "640: seed 2" in found.worth_note
     assert found.worth == pytest.approx(0.004, abs=0.001), "what the collapsed run lost is no worth of its steps"
 
 
-def test_more_steps_that_make_it_worse_make_nothing_small() -> None:
+def test_more_steps_that_make_it_worse_make_nothing_small():
     turned = study_collapse(0.0, {("rms", 5)}, noise=2e-4)
     exchange = turned.beside["exchange"].runs
     exchange["test/loss"] = 4.0 - exchange["test/loss"]

@@ -37,11 +37,11 @@ def lines(planned: Any) -> list[str]:
         (["norm=ln,rms", "ffn=mlp,swiglu", "design=cumulative"], [f"+ swiglu (after rms) also differs in {BIAS}"]),
     ],
 )
-def test_arguments_that_both_sides_have_and_nothing_else(plan: Any, overrides: list[str], expected: list[str]) -> None:
+def test_arguments_that_both_sides_have_and_nothing_else(plan, overrides, expected):
     assert lines(plan(*overrides)) == expected
 
 
-def test_what_a_constructor_fills_in_counts() -> None:
+def test_what_a_constructor_fills_in_counts():
     nodes = {"mlp": {"_target_": "a.MLP", "bias": True}, "mine": {"_target_": "b.Mine"}}
     filled: dict[str, Any] = {"mlp": {}, "mine": {"ffn.bias": False}}
     study = with_ffn(study_of({"ffn": ["mlp", "mine"]}), nodes, filled)
@@ -58,7 +58,7 @@ def with_ffn(study: Study, nodes: dict[str, Any], filled: Any = None) -> Study:
     return with_cells(study, change)
 
 
-def test_effects_summary_and_methods_say_it() -> None:
+def test_effects_summary_and_methods_say_it():
     nodes = {
         "mlp": {"_target_": "a.MLP", "bias": True, "hidden": 8},
         "swiglu": {"_target_": "a.SwiGLU", "bias": False, "hidden": 9},
@@ -72,7 +72,7 @@ def test_effects_summary_and_methods_say_it() -> None:
     assert f"also differ in FFN {BIAS}." in markdown(case_of(study, Path()))
 
 
-def test_the_key_fixed_for_all_gives_both_sides_the_same(plan: Any) -> None:
+def test_the_key_fixed_for_all_gives_both_sides_the_same(plan):
     loose, same = plan("ffn=mlp,swiglu"), plan("ffn=mlp,swiglu", "ffn.bias=true")
     assert lines(loose) == [f"ffn: swiglu − mlp also differs in {BIAS}"] and lines(same) == []
     hint = "to give all the same bias write ffn.bias=true"
@@ -82,10 +82,10 @@ def test_the_key_fixed_for_all_gives_both_sides_the_same(plan: Any) -> None:
 
 
 @pytest.mark.parametrize("more", [[], ["norm=ln,rms", "design=one_at_a_time"]])
-def test_a_variant_without_the_key_is_refused_by_name(refused: Any, more: list[str]) -> None:
+def test_a_variant_without_the_key_is_refused_by_name(refused, more):
     (line,) = refused("ffn=mlp,none", "ffn.bias=true", *more)
     assert "only ffn=mlp has this key, not ffn=none" in line and "ffn=mlp(bias=true)" in line
 
 
-def test_no_key_is_named_that_a_variant_lacks(plan: Any) -> None:
+def test_no_key_is_named_that_a_variant_lacks(plan):
     assert evidence.same_setting_line(plan("ffn=mlp,swiglu,none").manifest) == []

@@ -3,7 +3,6 @@
 import itertools
 import string
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -166,7 +165,7 @@ def rated(levels: Levels, seed: int) -> float:
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["shared batches", "other batches"])
-def test_a_component_and_a_setting_have_a_difference_of_differences_in_the_family(apart: bool) -> None:
+def test_a_component_and_a_setting_have_a_difference_of_differences_in_the_family(apart):
     batches = (lambda levels: str(levels["optim.warmup"])) if apart else (lambda levels: "b0")
     study = study_of(WARM, range(6), warmed, batches=batches)
     table = evidence.effects(study).set_index("label")
@@ -203,11 +202,11 @@ def test_a_trend_is_the_least_squares_slope_on_the_axis_that_spaces_the_levels_b
 
 
 @pytest.mark.parametrize("levels", [[1, 2], [True, False, 2], ["1+16", "2+32", "4+64"], [1, None, 3], [1, 1.0, 2]])
-def test_what_is_no_axis_has_no_trend(levels: list[Any]) -> None:
+def test_what_is_no_axis_has_no_trend(levels):
     assert slope(levels) is None
 
 
-def test_a_setting_of_numbers_has_a_trend() -> None:
+def test_a_setting_of_numbers_has_a_trend():
     table = evidence.effects(study_of(RATES, range(6), rated)).set_index("label")
     found = table.loc["residual × optim.lr: post, per doubling"]
     assert found.kind == "trend" and found.family and found.verdict == "better"
@@ -216,14 +215,14 @@ def test_a_setting_of_numbers_has_a_trend() -> None:
     assert set(table["alpha"]) == {0.05 / 6}
 
 
-def test_a_margin_of_differences_judges_no_slope() -> None:
+def test_a_margin_of_differences_judges_no_slope():
     table = evidence.effects(study_of(RATES, range(6), rated, margin={"value": 1.0, "registered": True}))
     trend = table["kind"] == "trend"
     assert table.loc[~trend, "verdict"].isin(["equivalent", "negligible"]).all()
     assert list(table.loc[trend, "verdict"]) == ["better"] and table["margin"].isna().sum() == 1
 
 
-def test_each_pair_is_counted_once_and_three_together_never() -> None:
+def test_each_pair_is_counted_once_and_three_together_never():
     """Two components at two rates and depths: per stratum three effects, then each component by each setting."""
     factors = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu"], "optim.lr": [1e-3, 2e-3], "model.layers": [2, 4]}
     family = evidence.effects(study_of(factors)).query("family")
@@ -233,7 +232,7 @@ def test_each_pair_is_counted_once_and_three_together_never() -> None:
     ]
 
 
-def test_strata_of_other_tasks_have_no_interaction_and_other_settings_one_in_each_task() -> None:
+def test_strata_of_other_tasks_have_no_interaction_and_other_settings_one_in_each_task():
     tasks = {"f0": TASK, "f1": TASK | {"metrics": {"accuracy": "max"}}}
     task = lambda levels: {"stdlib": "f0", "copy": "f1"}[levels["data"]]  # noqa: E731
     factors = {"norm": ["ln", "rms"], "data": ["stdlib", "copy"], "optim.lr": [1e-3, 2e-3]}

@@ -44,12 +44,12 @@ def made(lost: set[tuple[str, int]], seeds: int, **options: Any) -> Study:
 
 
 @pytest.mark.parametrize(("up", "down"), [(5, 0), (6, 0), (7, 2), (3, 3), (0, 9)])
-def test_single_runs_are_mcnemars_exact_test(up: int, down: int) -> None:
+def test_single_runs_are_mcnemars_exact_test(up, down):
     found = exchanged_sides_p([1] * up + [-1] * down + [0] * 4)
     assert found == pytest.approx(stats.binomtest(up, up + down, 0.5).pvalue)
 
 
-def test_exact_tests_of_several_runs_are_over_all_choices() -> None:
+def test_exact_tests_of_several_runs_are_over_all_choices():
     differences = [2, 1, 0, -1, 2, 1]
     sums = np.array(list(itertools.product((1, -1), repeat=6))) @ differences
     assert exchanged_sides_p(differences) == pytest.approx(np.mean(np.abs(sums) >= sum(differences)))
@@ -70,20 +70,20 @@ def sides(study: Study, level: str, reference: str) -> Divergence:
     return divergence_of(study, *([cell.id for cell in cells if word in cell.label] for word in (level, reference)))
 
 
-def test_a_variant_that_diverges_more_is_found_and_counted() -> None:
+def test_a_variant_that_diverges_more_is_found_and_counted():
     lost = {(f"none+{ffn}", seed) for ffn in ("mlp", "swiglu") for seed in range(7)}
     found = sides(made(lost | {("ln+mlp", 0)}, 8), "none", "ln")
     assert found.counts == [(14, 16), (1, 16)] and found.paired and found.n == 8
     assert found.p == pytest.approx(2 / 2**7), "one seed of 2 − 1, six of 2, one of 0: only all signs alike come as far"
 
 
-def test_other_batches_are_no_pairs() -> None:
+def test_other_batches_are_no_pairs():
     factors, lost = {"train.batch_size": [16, 32]}, {("32", seed) for seed in range(6)}
     found = sides(made(lost, 6, factors=factors, batches=str), "32", "16")
     assert not found.paired and found.p == pytest.approx(stats.fisher_exact([[6, 0], [0, 6]]).pvalue)
 
 
-def test_runs_that_did_not_end_are_in_no_count() -> None:
+def test_runs_that_did_not_end_are_in_no_count():
     study = made({("none+mlp", seed) for seed in range(5)}, 6)
     cells = {cell.label: cell.id for cell in study.manifest.cells}
     out = study.runs["cell"].eq(cells["ln + mlp"]) & study.runs["seed"].isin([0, 1])
@@ -92,7 +92,7 @@ def test_runs_that_did_not_end_are_in_no_count() -> None:
     assert (found.counts, found.n) == ([(5, 6), (0, 4)], 4) and found.p == pytest.approx(2 / 2**3)
 
 
-def test_an_interaction_with_a_norm_that_alone_diverged_has_no_estimate_of_survivors() -> None:
+def test_an_interaction_with_a_norm_that_alone_diverged_has_no_estimate_of_survivors():
     both = {(f"none+{ffn}", seed) for ffn in ("mlp", "swiglu") for seed in range(2)}
     crossed = evidence.effects(made(both, 8)).set_index("kind").loc["interaction"]
     assert (crossed["diverged"], crossed["diverged_reference"]) == (2, 2)
@@ -103,7 +103,7 @@ def test_an_interaction_with_a_norm_that_alone_diverged_has_no_estimate_of_survi
     assert even["verdict"] != "withheld" and np.isfinite(even["low"])
 
 
-def test_a_trend_goes_by_the_levels_that_it_crosses() -> None:
+def test_a_trend_goes_by_the_levels_that_it_crosses():
     factors = {"norm": ["ln", "rms"], "train.batch_size": [8, 16, 32]}
     table = evidence.effects(made({("ln+8", 0), ("rms+8", 0)}, 8, factors=factors)).set_index("kind")
     found = table.loc["trend"]
@@ -131,7 +131,7 @@ def pair(up: int, down: int, n: int) -> SolvedCounts:
     return solved_counts([np.array(seeds)], [[1.0, -1.0]], None)
 
 
-def test_intervals_of_shares_are_made_of_clopper_and_pearsons_bounds() -> None:
+def test_intervals_of_shares_are_made_of_clopper_and_pearsons_bounds():
     for up, down, n in ((5, 0, 5), (3, 1, 8), (0, 0, 5), (20, 0, 20)):
         one, other = clopper_pearson(up, n, 0.05 / 4), clopper_pearson(down, n, 0.05 / 4)
         assert solved_interval(pair(up, down, n), 0.05) == pytest.approx((one[0] - other[1], one[1] - other[0]))
@@ -152,7 +152,7 @@ def test_intervals_of_shares_are_made_of_clopper_and_pearsons_bounds() -> None:
 
 @pytest.mark.parametrize("chances", [(0.5, 0.0, 0.5), (0.9, 0.05, 0.05), (0.2, 0.6, 0.2), (0.02, 0.0, 0.98)])
 @pytest.mark.parametrize("n", [3, 5, 8])
-def test_the_difference_is_missed_in_no_more_than_five_per_cent(chances: tuple[float, ...], n: int) -> None:
+def test_the_difference_is_missed_in_no_more_than_five_per_cent(chances, n):
     """Over every outcome: solved by one alone, by the other alone, by both or neither."""
     missed, truth = 0.0, chances[0] - chances[1]
     for up, down in itertools.product(range(n + 1), repeat=2):
@@ -162,7 +162,7 @@ def test_the_difference_is_missed_in_no_more_than_five_per_cent(chances: tuple[f
     assert missed <= 0.05
 
 
-def test_a_main_effect_and_an_interaction_are_missed_in_no_more_than_five_per_cent() -> None:
+def test_a_main_effect_and_an_interaction_are_missed_in_no_more_than_five_per_cent():
     """Four cells, three seeds: a mean of two differences, and their difference, over every outcome."""
     shares = np.array([0.9, 0.6, 0.3, 0.6])
     outcomes = np.array(list(itertools.product((0.0, 1.0), repeat=4)))
@@ -176,7 +176,7 @@ def test_a_main_effect_and_an_interaction_are_missed_in_no_more_than_five_per_ce
         assert missed <= 0.05
 
 
-def test_p_without_an_exact_test_is_the_smallest_level_whose_interval_excludes_zero() -> None:
+def test_p_without_an_exact_test_is_the_smallest_level_whose_interval_excludes_zero():
     counts = pair(12, 0, 12)
     p = solved_p(counts)
     assert solved_interval(counts, p * 1.001)[0] > 0 >= solved_interval(counts, p * 0.999)[0]
@@ -184,18 +184,18 @@ def test_p_without_an_exact_test_is_the_smallest_level_whose_interval_excludes_z
 
 
 @pytest.mark.parametrize(("ups", "n"), [(8, 10), (12, 12), (1, 10)])
-def test_no_difference_of_shares_of_paired_seeds_is_mcnemars_exact_test(ups: int, n: int) -> None:
+def test_no_difference_of_shares_of_paired_seeds_is_mcnemars_exact_test(ups, n):
     discordant = ups - 1
     expected = stats.binomtest(discordant, discordant).pvalue if discordant else 1.0
     assert row(study(ups, n)).p == pytest.approx(expected)
 
 
-def test_no_difference_of_shares_of_unpaired_seeds_is_fishers_exact_test() -> None:
+def test_no_difference_of_shares_of_unpaired_seeds_is_fishers_exact_test():
     apart = row(study(10, 12, batches=lambda levels: levels["norm"]))
     assert apart.p == pytest.approx(stats.fisher_exact([[10, 2], [1, 11]]).pvalue)
 
 
-def test_an_exact_test_decides_where_its_interval_contains_zero() -> None:
+def test_an_exact_test_decides_where_its_interval_contains_zero():
     """Seven discordant pairs of ten in one direction: p = .0156, though the bounds on both counts leave zero inside."""
     found = row(study(8, 10, sequential={"looks": [8, 10], "at": 10, "max": 10}))
     assert found.low < 0 < found.high and found.p == pytest.approx(2 * 0.5**6)
@@ -212,7 +212,7 @@ def test_an_exact_test_decides_where_its_interval_contains_zero() -> None:
         ({"a": 1.0, "b": -0.7, "c": -0.3}, False),
     ],
 )
-def test_no_difference_is_tested_exactly_where_each_side_weighs_its_cells_alike(weights, tested) -> None:
+def test_no_difference_is_tested_exactly_where_each_side_weighs_its_cells_alike(weights, tested):
     solved = pandas.DataFrame({cell: [1.0, 0.0, 1.0] for cell in weights})
     contrast = Contrast("claim", "", "", "", "", "", weights)
     assert (p_of_no_difference(solved, contrast, pairs=True) is not None) == tested
@@ -228,11 +228,11 @@ def test_no_difference_is_tested_exactly_where_each_side_weighs_its_cells_alike(
         (["test/solved", "test/loss"], "Bonferroni-t, exact of shares of runs solved"),
     ],
 )
-def test_the_kind_of_intervals_is_that_of_their_metrics(metrics: list[str], kind: str) -> None:
+def test_the_kind_of_intervals_is_that_of_their_metrics(metrics, kind):
     assert evidence.interval_kind(metrics) == kind
 
 
-def test_interactions_of_shares_are_judged_by_their_interval() -> None:
+def test_interactions_of_shares_are_judged_by_their_interval():
     def score(levels: Levels, seed: int) -> float:
         return 1.0 if levels == {"norm": "rms", "ffn": "swiglu"} else 0.0
 
@@ -264,7 +264,7 @@ def row(found: Study, metric: str | None = None) -> Any:
     return next(evidence.effects(found, metric).itertuples())
 
 
-def test_a_study_is_judged_by_the_share_that_its_runs_solve() -> None:
+def test_a_study_is_judged_by_the_share_that_its_runs_solve():
     made = study(12, 12)
     found = row(made)
     assert found.metric == "test/solved" and found.mean == pytest.approx(11 / 12)
@@ -276,13 +276,13 @@ def test_a_study_is_judged_by_the_share_that_its_runs_solve() -> None:
     assert row(made).sd == 0 and row(made).verdict == "better", "all of one side and none of the other"
 
 
-def test_a_run_that_diverged_has_not_solved_its_task() -> None:
+def test_a_run_that_diverged_has_not_solved_its_task():
     found = row(study(12, 12, 3, 4))
     assert found.n == 12 and found.mean == pytest.approx(9 / 12) and found.verdict != "withheld"
     assert (found.low, found.high) == pytest.approx(solved_interval(pair(9, 0, 12), 0.05))
 
 
-def test_unpaired_sides_and_several_looks() -> None:
+def test_unpaired_sides_and_several_looks():
     alone = row(study(12, 12, batches=lambda levels: levels["norm"]))
     one, other = clopper_pearson(12, 12, 0.05 / 4), clopper_pearson(1, 12, 0.05 / 4)
     assert not alone.paired and (alone.low, alone.high) == pytest.approx((one[0] - other[1], one[1] - other[0]))
@@ -290,13 +290,13 @@ def test_unpaired_sides_and_several_looks() -> None:
     assert (auto.low, auto.high) == pytest.approx(solved_interval(pair(11, 0, 12), 0.05 / 4))
 
 
-def test_within_a_margin_all_seeds_count() -> None:
+def test_within_a_margin_all_seeds_count():
     found = row(study(1, 20, margin={"value": 0.5, "registered": True}))
     assert (found.low, found.high) == pytest.approx(solved_interval(pair(0, 0, 20), 0.05))
     assert found.high < 0.5 and found.verdict == "equivalent"
 
 
-def test_of_the_mean_of_two_clumps_there_is_no_verdict() -> None:
+def test_of_the_mean_of_two_clumps_there_is_no_verdict():
     made = study(12, 12)
     found = row(made, "test/accuracy")
     assert found.verdict == "withheld" and "see test/solved" in found.note and math.isnan(found.low)
@@ -307,7 +307,7 @@ def test_of_the_mean_of_two_clumps_there_is_no_verdict() -> None:
     )
 
 
-def test_no_share_is_solved_of_a_task_that_is_not_solved_or_not() -> None:
+def test_no_share_is_solved_of_a_task_that_is_not_solved_or_not():
     """Beside one that is, whose metric a claim may name of either."""
     made = study(12, 12, 3)
     plain = dataclasses.replace(made.manifest.tasks["f0"], solved_at=None, metrics={"accuracy": "max"})
@@ -317,7 +317,7 @@ def test_no_share_is_solved_of_a_task_that_is_not_solved_or_not() -> None:
     assert found[cells[0].id].notna().all() and found[cells[1].id].isna().all()
 
 
-def test_claims_of_the_share_are_exact_and_claims_of_the_mean_undecided() -> None:
+def test_claims_of_the_share_are_exact_and_claims_of_the_mean_undecided():
     share = {"greater": [{"norm": "rms"}, {"norm": "ln"}], "metric": "test/solved"}
     texts = {"share": share, "much": share | {"margin": 0.3}, "mean": share | {"metric": "test/accuracy"}}
     entries = {name: {"claim": text, "written": "2026-01-01", "registered": True} for name, text in texts.items()}
@@ -330,7 +330,7 @@ def test_claims_of_the_share_are_exact_and_claims_of_the_mean_undecided() -> Non
 
 
 @pytest.mark.parametrize(("norms", "looks"), [(2, 1), (4, 1), (2, 4)])
-def test_the_plan_says_below_how_many_seeds_shares_solved_decide_nothing(norms: int, looks: int) -> None:
+def test_the_plan_says_below_how_many_seeds_shares_solved_decide_nothing(norms, looks):
     """Not even if one of two cells solves the task with every seed and the other with none."""
     level = 0.05 / (norms - 1) / looks
     least = min(n for n in range(5, 12) if stats.binomtest(n, n).pvalue <= level)
@@ -342,13 +342,13 @@ def test_the_plan_says_below_how_many_seeds_shares_solved_decide_nothing(norms: 
         assert evidence.noise_lines(planned) == said
 
 
-def test_a_margin_in_steps_of_a_share_solved_is_refused_before_anything_trains() -> None:
+def test_a_margin_in_steps_of_a_share_solved_is_refused_before_anything_trains():
     claim = parse(Claim, {"equivalent": [{"ffn": "mlp"}, {"ffn": "glu"}], "metric": "test/solved", "margin": "2 %"})
     [problem] = metric_problems({"near": claim}, [{"solved": "max", "accuracy": "max"}], [])
     assert problem.key == "claims.near" and "write a number" in problem.message
 
 
-def test_sums_that_differ_by_rounding_are_one_value() -> None:
+def test_sums_that_differ_by_rounding_are_one_value():
     """One level against two, in a claim over three settings: ⅓ − ⅙ − ⅙ is zero, but for rounding."""
     values = possible_sums((1 / 3, 1 / 3, 1 / 3, *[-1 / 6] * 6))
     assert values == pytest.approx([step / 6 for step in range(-6, 7)])

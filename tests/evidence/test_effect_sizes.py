@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,7 @@ def of(study: Study, label: str, **how: Any) -> Any:
     return next(table[table["label"] == label].itertuples())
 
 
-def test_sizes_of_a_paired_effect_against_other_formulas() -> None:
+def test_sizes_of_a_paired_effect_against_other_formulas():
     study = study_of(GRID, range(9), score)
     found, values = of(study, "ffn: swiglu − mlp"), evidence.scores(study).to_numpy()
     level, base = values[:, [1, 3]].mean(1), values[:, [0, 2]].mean(1)
@@ -48,12 +47,12 @@ def test_sizes_of_a_paired_effect_against_other_formulas() -> None:
 
 
 @pytest.mark.parametrize(("seeds", "is_known"), [(2, False), (3, True)])
-def test_what_pairing_saved_is_known_from_three_seeds_on(seeds: int, is_known: bool) -> None:
+def test_what_pairing_saved_is_known_from_three_seeds_on(seeds, is_known):
     found = of(study_of(NORM, range(seeds), score), "norm: rms − ln")
     assert math.isfinite(found.pairing_ratio) == is_known
 
 
-def test_an_unpaired_effect_finds_what_its_own_error_and_degrees_of_freedom_find() -> None:
+def test_an_unpaired_effect_finds_what_its_own_error_and_degrees_of_freedom_find():
     study = study_of({"train.batch_size": [16, 32]}, range(8), score, batches=str)
     found, values = of(study, "train.batch_size: 32 − 16"), evidence.scores(study).to_numpy().T
     expected = stats.ttest_ind(values[1], values[0], equal_var=False)
@@ -64,13 +63,13 @@ def test_an_unpaired_effect_finds_what_its_own_error_and_degrees_of_freedom_find
     assert math.isnan(found.correlation) and math.isnan(found.pairing_ratio) and not found.paired
 
 
-def test_sides_that_differ_by_rounding_alone_are_tied() -> None:
+def test_sides_that_differ_by_rounding_alone_are_tied():
     losses = {("rms", "swiglu"): 0.1, ("ln", "mlp"): 0.2, ("rms", "mlp"): 0.3, ("ln", "swiglu"): 0.0}  # 0.1 + 0.2 > 0.3
     found = of(study_of(GRID, range(5), lambda levels, seed: losses[levels["norm"], levels["ffn"]]), "norm × ffn")
     assert (found.mean, found.lower, found.higher, found.tied) == (0, 0, 0, 5)
 
 
-def test_runs_without_a_number_are_counted_by_effect() -> None:
+def test_runs_without_a_number_are_counted_by_effect():
     ends = {("rms", 1): "failed", ("ln", 2): "missing", ("ln", 3): "running"}
     study = study_of(NORM, range(6), status=lambda levels, seed: ends.get((levels["norm"], seed), "done"))
     found = of(study, "norm: rms − ln")
@@ -95,7 +94,7 @@ def by_data(levels: dict[str, Any]) -> str:
     return {"stdlib": "f0", "dates": "f1"}[levels["data"]]
 
 
-def test_each_stratum_is_compared_by_the_metric_of_its_own_task() -> None:
+def test_each_stratum_is_compared_by_the_metric_of_its_own_task():
     study = two_tasks()
     table = evidence.effects(study).set_index("stratum")
     assert list(table["metric"]) == ["test/loss", "test/accuracy"] and list(table["lower_is_better"]) == [True, False]
@@ -106,7 +105,7 @@ def test_each_stratum_is_compared_by_the_metric_of_its_own_task() -> None:
     assert cells["mean"].to_numpy()[2:] == pytest.approx([0.6, 0.65], abs=0.01)
 
 
-def test_the_metric_is_what_is_asked_for_or_each_tasks_own() -> None:
+def test_the_metric_is_what_is_asked_for_or_each_tasks_own():
     study = two_tasks()
     table = evidence.effects(study, "test/accuracy")
     assert list(table["metric"]) == ["test/accuracy"] * 2 and list(table["n"]) == [0, 6]
@@ -117,20 +116,20 @@ def test_the_metric_is_what_is_asked_for_or_each_tasks_own() -> None:
     assert evidence.endpoints(study.manifest) == {"c0": "eval_loss", "c1": "eval_loss"}
 
 
-def test_tasks_are_never_compared_with_each_other() -> None:
+def test_tasks_are_never_compared_with_each_other():
     factors = {"data": ["stdlib", "dates"]}
     (found,) = evidence.effects(study_of(factors, tasks=TASKS, task=by_data)).itertuples()
     assert found.verdict == "withheld" and "different tasks" in found.note
     assert found.metric == "test/accuracy, test/loss"
 
 
-def test_a_tuning_study_compares_each_task_on_the_split_it_is_tuned_by() -> None:
+def test_a_tuning_study_compares_each_task_on_the_split_it_is_tuned_by():
     study = two_tasks(endpoint="val/loss")
     assert list(evidence.endpoints(study.manifest).values()) == ["val/loss"] * 2 + ["val/accuracy"] * 2
     assert list(evidence.effects(study)["verdict"]) == ["better", "better"]
 
 
-def test_a_balanced_grid_is_an_analysis_of_variance_with_repeated_measures() -> None:
+def test_a_balanced_grid_is_an_analysis_of_variance_with_repeated_measures():
     study = study_of(GRID, range(9), score)
     runs = study.runs.rename(columns={"test/loss": "loss"})
     reference = AnovaRM(runs, "loss", "seed", within=["norm", "ffn"]).fit().anova_table
@@ -146,7 +145,7 @@ def test_a_balanced_grid_is_an_analysis_of_variance_with_repeated_measures() -> 
     assert table.loc[["norm", "ffn", "norm x ffn"], "mean"].to_numpy(float) == pytest.approx(expected)
 
 
-def test_an_unpaired_main_effect_is_welchs_on_each_sides_means_over_seeds() -> None:
+def test_an_unpaired_main_effect_is_welchs_on_each_sides_means_over_seeds():
     """Cells that share batches pair within their side; a lost run takes its seed out of that side."""
     factors = {"train.batch_size": [16, 32], "ffn": ["mlp", "swiglu"]}
     lost = lambda levels, seed: "failed" if (*levels.values(), seed) == (32, "swiglu", 3) else "done"  # noqa: E731
@@ -162,7 +161,7 @@ def test_an_unpaired_main_effect_is_welchs_on_each_sides_means_over_seeds() -> N
     assert table.loc["ffn", "paired"] and table.loc["train.batch_size x ffn", "paired"]
 
 
-def test_a_missing_run_takes_its_seed_out_of_every_main_effect_that_needs_it() -> None:
+def test_a_missing_run_takes_its_seed_out_of_every_main_effect_that_needs_it():
     lost = lambda levels, seed: "missing" if (*levels.values(), seed) == ("rms", "mlp", 2) else "done"  # noqa: E731
     study = study_of(GRID, range(7), score, lost)
     whole = evidence.scores(study).dropna().to_numpy()
@@ -174,7 +173,7 @@ def test_a_missing_run_takes_its_seed_out_of_every_main_effect_that_needs_it() -
 
 
 @pytest.mark.parametrize(("unit", "is_cut"), [(1, True), (100, False)])
-def test_intervals_of_shares_end_at_one(unit: float, is_cut: bool) -> None:
+def test_intervals_of_shares_end_at_one(unit, is_cut):
     """But not of shares in per cent."""
     tasks = {"f0": TASK | {"metrics": {"accuracy": "max", "loss": "min"}}}
 
@@ -212,7 +211,7 @@ def student(differences: Any, alpha: float) -> tuple[float, float]:
     return tuple(stats.ttest_1samp(differences, 0).confidence_interval(1 - alpha))
 
 
-def test_a_cell_against_the_reference_is_the_cell_minus_the_reference() -> None:
+def test_a_cell_against_the_reference_is_the_cell_minus_the_reference():
     study = study_of(WIDE, range(8), loss)
     losses, table = by_label(study), evidence.effects(study)
     cells = table[table["kind"] == "cell"]
@@ -226,7 +225,7 @@ def test_a_cell_against_the_reference_is_the_cell_minus_the_reference() -> None:
         assert row.verdict == "estimate only" and row.alpha == 0.05 and math.isnan(row.p_bonferroni)
 
 
-def test_the_family_counts_rows_that_have_no_p() -> None:
+def test_the_family_counts_rows_that_have_no_p():
     """A diverged run leaves one of three comparisons without a number: the others keep their 0.05/3."""
     lost = lambda levels, seed: "diverged" if (levels["residual"], seed) == ("post", 0) else "done"  # noqa: E731
     study = one_at_a_time(status=lost)
@@ -261,7 +260,7 @@ def test_which_loss_of_runs_is_uneven_is_told_by_shares_not_by_counts(lost, unev
     assert row.verdict == ("undecided" if uneven else "supported")
 
 
-def test_a_crossing_whose_cells_are_not_all_there_is_left_out() -> None:
+def test_a_crossing_whose_cells_are_not_all_there_is_left_out():
     whole = study_of(NORM | {"optim.warmup": [0, 40]})
     crossed = [each for each in evidence.contrasts(whole.manifest) if "optim.warmup" in each.factor]
     assert crossed and all(each.weights for each in crossed)
@@ -277,7 +276,7 @@ def timed(**more: Any) -> Study:
     return study_of(FACTORS, seeds=range(5), timing="isolated", **more)
 
 
-def test_an_effect_on_seconds_is_a_t_interval_of_differences_within_seeds() -> None:
+def test_an_effect_on_seconds_is_a_t_interval_of_differences_within_seeds():
     study = timed(margin={"value": 1.0, "registered": True}, batches=lambda levels: levels["ffn"])
     [row] = evidence.speed(study).itertuples()
     seconds = study.runs.pivot(index="seed", columns="label", values=METRIC)
@@ -290,7 +289,7 @@ def test_an_effect_on_seconds_is_a_t_interval_of_differences_within_seeds() -> N
     assert evidence.speed(shared).empty and METRIC not in shared.runs
 
 
-def test_seeds_whose_cells_were_not_timed_in_one_go_are_left_out(tmp_path: Path) -> None:
+def test_seeds_whose_cells_were_not_timed_in_one_go_are_left_out(tmp_path):
     """Nor those of a run that was continued, in the sitting of its partners, or of two that were."""
     fabricate(tmp_path, FACTORS, range(5), timing="isolated")
     files = [Run(tmp_path, path).result_file for path in timed().runs.query("seed == 3")["path"]]
@@ -305,13 +304,13 @@ def test_seeds_whose_cells_were_not_timed_in_one_go_are_left_out(tmp_path: Path)
         assert evidence.effects(study)["n"].tolist() == [5], "the losses are as good as any"
 
 
-def test_a_claim_about_speed_says_faster() -> None:
+def test_a_claim_about_speed_says_faster():
     faster = entry({"less": [{"ffn": "mlp"}, {"ffn": "swiglu"}], "metric": METRIC})
     [row] = evidence.claims(timed(claims={"faster": faster})).itertuples()
     assert row.verdict == "supported" and "mlp is 0.001997 [0.001985, 0.002009] s faster than swiglu (" in row.sentence
 
 
 @pytest.mark.parametrize(("metric", "verdict"), [("test/loss", "worse"), (METRIC, "estimate only")])
-def test_speed_is_judged_unless_claims_judge_it(metric: str, verdict: str) -> None:
+def test_speed_is_judged_unless_claims_judge_it(metric, verdict):
     claim = {"less": [{"ffn": "mlp"}, {"ffn": "swiglu"}], "metric": metric}
     assert [*evidence.speed(timed(claims={"lower": entry(claim)}))["verdict"]] == [verdict]

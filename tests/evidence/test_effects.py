@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,7 @@ def losses_by_ffn(study: Study) -> Any:
     return losses["swiglu"].to_numpy(), losses["mlp"].to_numpy()
 
 
-def test_effects_of_a_grid_by_hand() -> None:
+def test_effects_of_a_grid_by_hand():
     losses = {
         ("ln", "mlp"): (2.0, 2.2),
         ("ln", "swiglu"): (1.9, 2.0),
@@ -51,7 +50,7 @@ def test_effects_of_a_grid_by_hand() -> None:
     assert row(table, "norm × ffn").high == pytest.approx(-0.15 + stats.t.ppf(1 - 0.05 / 6, 1) * 0.15)
 
 
-def test_a_study_of_these_tests_is_what_is_read_of_its_files(tmp_path: Path) -> None:
+def test_a_study_of_these_tests_is_what_is_read_of_its_files(tmp_path):
     ends = ["done", "diverged", "failed", "missing", "running"]
     given = {"factors": GRID, "seeds": range(5), "status": lambda levels, seed: ends[seed], "timing": "isolated"}
     read, made = load_study(tmp_path, fabricate(tmp_path, **given)), study_of(**given)
@@ -59,14 +58,14 @@ def test_a_study_of_these_tests_is_what_is_read_of_its_files(tmp_path: Path) -> 
     pandas.testing.assert_frame_equal(made.runs, read.runs)
 
 
-def test_two_runs_of_one_cell_and_seed_have_no_score() -> None:
+def test_two_runs_of_one_cell_and_seed_have_no_score():
     study = study_of({"norm": ["ln", "rms"]})
     twice = dataclasses.replace(study, runs=pandas.concat([study.runs, study.runs[:1]]))
     with pytest.raises(ValueError, match="two runs with one seed"):
         evidence.scores(twice)
 
 
-def test_a_stratum_never_mixes() -> None:
+def test_a_stratum_never_mixes():
     def score(levels: Levels, seed: int) -> float:
         """Swiglu helps at one learning rate and hurts at the other."""
         effect = (-0.05 if levels["optim.lr"] == 1e-3 else 0.05) * (levels["ffn"] == "swiglu")
@@ -78,7 +77,7 @@ def test_a_stratum_never_mixes() -> None:
     assert len(table) == 3 and row(table, "ffn × optim.lr").mean == pytest.approx(0.1)
 
 
-def test_all_factors_are_factorial_where_no_component_varies() -> None:
+def test_all_factors_are_factorial_where_no_component_varies():
     study = study_of(
         {"optim.lr": [1e-3, 2e-3], "model.layers": [2, 4]}, score=lambda v, s: 2 + NOISE[s, v["model.layers"]]
     )
@@ -88,7 +87,7 @@ def test_all_factors_are_factorial_where_no_component_varies() -> None:
 
 
 @pytest.mark.parametrize("paired", [True, False])
-def test_pairing_is_decided_by_the_batches_not_by_the_numbers(paired: bool) -> None:
+def test_pairing_is_decided_by_the_batches_not_by_the_numbers(paired):
     # Perfectly correlated scores: a rule that looked at the data would pair them in both cases.
     study = study_of(
         PAIR,
@@ -106,7 +105,7 @@ def test_pairing_is_decided_by_the_batches_not_by_the_numbers(paired: bool) -> N
 
 
 @pytest.mark.parametrize(("n", "verdict"), [(4, "undecided"), (5, "better")])
-def test_unpaired_comparisons_have_no_verdict_below_five_seeds(n: int, verdict: str) -> None:
+def test_unpaired_comparisons_have_no_verdict_below_five_seeds(n, verdict):
     score = lambda levels, seed: 2 - levels["data.context"] / 64 + 0.01 * NOISE[seed, levels["data.context"]]  # noqa: E731
     study = study_of({"data.context": [16, 32]}, range(n), score, batches=str)
     found = row(evidence.effects(study), "data.context: 32 − 16")
@@ -117,7 +116,7 @@ def diverging(*lost: tuple[str, int]) -> Callable[[Levels, int], str]:
     return lambda levels, seed: "diverged" if (levels["ffn"], seed) in lost else "done"
 
 
-def test_where_more_runs_diverged_the_verdict_is_withheld_and_ranks_say_the_rest() -> None:
+def test_where_more_runs_diverged_the_verdict_is_withheld_and_ranks_say_the_rest():
     lost = diverging(("swiglu", 0), ("swiglu", 1))
     study = study_of(PAIR, seeds=range(5), status=lost)
     found = row(evidence.effects(study), "ffn: swiglu − mlp")
@@ -127,7 +126,7 @@ def test_where_more_runs_diverged_the_verdict_is_withheld_and_ranks_say_the_rest
     assert found.n == 3
 
 
-def test_divergence_in_equal_numbers_leaves_the_verdict_and_is_said() -> None:
+def test_divergence_in_equal_numbers_leaves_the_verdict_and_is_said():
     lost = diverging(("swiglu", 0), ("mlp", 0), ("swiglu", 1), ("mlp", 2))
     study = study_of(PAIR, seeds=range(8), status=lost)
     found = row(evidence.effects(study), "ffn: swiglu − mlp")
@@ -135,7 +134,7 @@ def test_divergence_in_equal_numbers_leaves_the_verdict_and_is_said() -> None:
     assert (found.n, found.lower, found.higher, found.tied) == (5, 6, 1, 1)
 
 
-def test_one_seed_concludes_nothing() -> None:
+def test_one_seed_concludes_nothing():
     table = evidence.effects(study_of(GRID, seeds=[0]))
     assert set(table["verdict"]) == {"undecided", "estimate only"}
     assert set(table["note"]) == {"one seed can conclude nothing"}
@@ -143,7 +142,7 @@ def test_one_seed_concludes_nothing() -> None:
     assert table["mean"].notna().all()
 
 
-def test_differences_without_spread_are_undecided() -> None:
+def test_differences_without_spread_are_undecided():
     # 0.1 + 0.2 − 0.3 is 5.6e-17 in floating point, in every seed alike: a t statistic would be infinite.
     factors = {"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "swiglu"]}
     study = study_of(factors, score=lambda levels, seed: 0.1 * (seed + 1) + 2)
@@ -158,7 +157,7 @@ def test_differences_without_spread_are_undecided() -> None:
     assert "ffn: swiglu − mlp: −0.100 (the same difference in every seed" in summary(study)
 
 
-def test_higher_is_better_where_the_task_says_so() -> None:
+def test_higher_is_better_where_the_task_says_so():
     tasks = {"f0": TASK | {"metrics": {"loss": "max"}}}
     study = study_of(PAIR, seeds=range(5), tasks=tasks, status=diverging(("swiglu", 4)))
     assert row(evidence.effects(study), "ffn: swiglu − mlp").lower == 5  # the diverged run ranks worst: lowest
@@ -169,7 +168,7 @@ def test_higher_is_better_where_the_task_says_so() -> None:
         evidence.effects(study, "test/accuracy")
 
 
-def test_cells_count_what_became_of_the_runs() -> None:
+def test_cells_count_what_became_of_the_runs():
     ends = ["done", "diverged", "failed", "missing", "running", "done", "done"]
     study = study_of(
         {"ffn": ["mlp", "swiglu"]}, seeds=range(7), status=lambda v, s: ends[s] if v["ffn"] == "swiglu" else "done"
@@ -192,38 +191,38 @@ def wilson(count: int, n: int) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize(("count", "n"), [(0, 3), (1, 4), (5, 5)])
-def test_wilson(count: int, n: int) -> None:
+def test_wilson(count, n):
     assert evidence.wilson(count, n) == pytest.approx(wilson(count, n), abs=1e-9)
     assert evidence.wilson(0, 0) == (0, 1)
 
 
-def test_wilson_intervals_of_no_and_of_all_runs_end_at_exactly_zero_and_one() -> None:
+def test_wilson_intervals_of_no_and_of_all_runs_end_at_exactly_zero_and_one():
     for n in range(1, 60):
         assert evidence.wilson(0, n)[0] == 0
         assert evidence.wilson(n, n)[1] == 1
 
 
-def test_holm_is_that_of_statsmodels() -> None:
+def test_holm_is_that_of_statsmodels():
     rng = np.random.default_rng(0)
     for m in range(1, 12):
         p = rng.uniform(0, 1, m) ** 3
         assert evidence.holm(p, m) == pytest.approx(multipletests(p, method="holm")[1])
 
 
-def test_holm_counts_tests_without_a_p_as_ones() -> None:
+def test_holm_counts_tests_without_a_p_as_ones():
     p = np.array([0.004, 0.02, 0.011])
     expected = multipletests([*p, 1.0, 1.0], method="holm")[1][:3]
     assert evidence.holm(p, 5) == pytest.approx(expected)
     assert evidence.holm(np.array([0.004, np.nan, 0.02, 0.011]), 5)[[0, 2, 3]] == pytest.approx(expected)
 
 
-def test_a_study_of_one_cell_has_no_effects() -> None:
+def test_a_study_of_one_cell_has_no_effects():
     table = evidence.effects(study_of({}))
     assert table.empty and {"label", "verdict", "family"} <= set(table)
     assert evidence.headline(table).empty
 
 
-def test_headline_adds_single_cells_only_where_the_family_has_no_interval() -> None:
+def test_headline_adds_single_cells_only_where_the_family_has_no_interval():
     whole = evidence.effects(study_of(GRID))
     assert evidence.headline(whole)["family"].all()
     lost = evidence.effects(
@@ -234,7 +233,7 @@ def test_headline_adds_single_cells_only_where_the_family_has_no_interval() -> N
     assert list(shown.loc[~shown["family"], "label"]) == ["ln + swiglu against ln + mlp", "rms + mlp against ln + mlp"]
 
 
-def test_costs_are_ratios_of_the_two_sides() -> None:
+def test_costs_are_ratios_of_the_two_sides():
     study = study_of(GRID, seeds=[0, 1])
     cells = [
         dataclasses.replace(cell, flops_per_token=(100 if cell.levels["ffn"] == "mlp" else 150) + 10 * i)
@@ -253,14 +252,14 @@ def test_costs_are_ratios_of_the_two_sides() -> None:
         assert math.isnan(row(table, "norm × ffn").flops_ratio) and math.isnan(row(table, "norm × ffn").seconds_ratio)
 
 
-def test_effects_come_before_interactions_and_decided_ones_first() -> None:
+def test_effects_come_before_interactions_and_decided_ones_first():
     verdicts = ["undecided", "worse", "better", "withheld", "equivalent", "better"]
     table = pandas.DataFrame({"verdict": verdicts, "kind": ["main"] * 5 + ["interaction"]})
     assert list(evidence.decided_first(table).index) == [1, 2, 4, 0, 3, 5]
     assert list(evidence.decided_first(table.assign(kind="step")).index) == [*range(6)], "a series keeps its order"
 
 
-def test_many_effects_are_listed_from_best_to_worst_within_their_factor() -> None:
+def test_many_effects_are_listed_from_best_to_worst_within_their_factor():
     variants = [f"v{i}" for i in range(30)]
     losses = dict(zip(variants, np.random.default_rng(3).permutation(30) / 100, strict=True))
     factors: Any = {"norm": variants, "optim.lr": [1e-3]}

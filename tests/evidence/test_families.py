@@ -31,7 +31,7 @@ def typed(claims: dict[str, Any]) -> dict[str, ClaimEntry]:
 
 
 @pytest.mark.parametrize("real", list(CASES))
-def test_false_verdicts_stay_within_5_per_cent_with_and_without_claims(real: str) -> None:
+def test_false_verdicts_stay_within_5_per_cent_with_and_without_claims(real):
     """In 5,000 studies with one real factor, rows without an effect that are called better or worse in any of them."""
     study, rng, studies = study_of(CASES[real], range(5)), np.random.default_rng(3), 5000
     weights, cells = weights_of(study), study.manifest.cells
@@ -46,7 +46,7 @@ def test_false_verdicts_stay_within_5_per_cent_with_and_without_claims(real: str
         assert list(family["verdict"]) == list(expected)
 
 
-def test_effects_are_the_same_to_the_last_column_whatever_is_claimed() -> None:
+def test_effects_are_the_same_to_the_last_column_whatever_is_claimed():
     study, rng = study_of(GRID, range(5)), np.random.default_rng(0)
     drawn = rng.normal(size=(5, len(study.manifest.cells)))
     before, after = typed(claimed(True)), typed(claimed(False))
@@ -90,7 +90,7 @@ GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
 
 @pytest.mark.parametrize(("n", "verdict"), [(2, "undecided"), (3, "better")])
-def test_paired_differences_have_no_verdict_below_three_seeds(n: int, verdict: str) -> None:
+def test_paired_differences_have_no_verdict_below_three_seeds(n, verdict):
     study = study_of({"ffn": ["mlp", "swiglu"]}, range(n), lambda v, s: shifted({"norm": "ln"} | v, s) + s)
     (row,) = evidence.effects(study).itertuples()
     assert row.verdict == verdict and row.paired and np.isnan(row.p) == (n < 3)
@@ -98,7 +98,7 @@ def test_paired_differences_have_no_verdict_below_three_seeds(n: int, verdict: s
 
 
 @pytest.mark.parametrize(("n", "verdict"), [(2, "undecided"), (3, "supported")])
-def test_two_seeds_judge_no_claim(n: int, verdict: str) -> None:
+def test_two_seeds_judge_no_claim(n, verdict):
     """Nor that one side diverges more often, which many cells of two seeds would pass the exact test for."""
     sides = [{"ffn": "glu"}, {"ffn": ["mlp", "swiglu"]}]
     entries = claimed(True) | {"often": claimed(True)["a"] | {"claim": {"diverges_more": sides}}}
@@ -122,7 +122,7 @@ NEVER = ("withheld", False)
         (8, [WAITS, WAITS], "2 effects undecided at 8 seeds"),
     ],
 )
-def test_the_state_of_an_interim_analysis(at: int, rows: list[tuple[str, bool]], state: str) -> None:
+def test_the_state_of_an_interim_analysis(at, rows, state):
     sequential = {"looks": [5, 8], "at": at, "max": 8}
     study = study_of({"norm": ["ln", "rms"]}, range(at), sequential=sequential)
     table = pandas.DataFrame(rows, columns=["verdict", "waits"]).assign(family=True)
@@ -130,7 +130,7 @@ def test_the_state_of_an_interim_analysis(at: int, rows: list[tuple[str, bool]],
     assert evidence.sequential_state(study, table) == expected
 
 
-def test_an_interim_analysis_lacks_the_runs_that_have_not_ended() -> None:
+def test_an_interim_analysis_lacks_the_runs_that_have_not_ended():
     lost = lambda levels, seed: "missing" if (levels["norm"], seed) == ("rms", 2) else "done"  # noqa: E731
     study = study_of({"norm": ["ln", "rms"]}, range(5), status=lost, sequential={"looks": [5, 8], "at": 5, "max": 8})
     assert "the analysis at 5 seeds lacks 1 run;" in evidence.sequential_state(study, evidence.effects(study))

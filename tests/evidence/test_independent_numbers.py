@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import pandas
 import pytest
@@ -70,13 +69,13 @@ def computed(study: str, table: str) -> pandas.DataFrame:
 @pytest.mark.parametrize(
     "number", list(TABLE.itertuples()), ids=(TABLE["study"] + "-" + TABLE["row"] + "-" + TABLE["column"])
 )
-def test_a_number_is_that_of_the_textbook(number: Any) -> None:
+def test_a_number_is_that_of_the_textbook(number):
     value = computed(number.study, number.table).loc[number.row, number.column]
     tolerance = P_VALUES if number.column in ("p", "p_holm", "p_bonferroni") else PLAIN
     assert value == pytest.approx(number.value, **tolerance), number.what
 
 
-def test_the_table_is_what_its_script_computes() -> None:
+def test_the_table_is_what_its_script_computes():
     today = all_numbers()
     names = ["study", "table", "row", "column", "what"]
     assert today[names].to_numpy().tolist() == TABLE[names].to_numpy().tolist()

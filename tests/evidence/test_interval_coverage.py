@@ -31,7 +31,7 @@ def design(request):
 
 
 @pytest.mark.parametrize("n", SEEDS)
-def test_the_simulated_rule_is_the_rule_of_effects(design, n: int) -> None:
+def test_the_simulated_rule_is_the_rule_of_effects(design, n):
     rng, margin, seen = np.random.default_rng(n), MarginEntry(value=MARGIN, written="", registered=True), set()
     for scale, shift in ((0.05, 0.0), (0.05, 0.5), (0.4, 3.0), (0.4, -3.0), (2.0, 0.5)):
         values = scale * scores(rng, 1, n, SPREADS["unequal"]) + shift * np.arange(4)
@@ -44,7 +44,7 @@ def test_the_simulated_rule_is_the_rule_of_effects(design, n: int) -> None:
 
 
 @pytest.mark.parametrize(("n", "spread"), [(n, spread) for n in SEEDS for spread in SPREADS])
-def test_simultaneous_intervals_cover_and_equal_variants_are_not_called_different(design, n: int, spread: str) -> None:
+def test_simultaneous_intervals_cover_and_equal_variants_are_not_called_different(design, n, spread):
     values = scores(np.random.default_rng([n, len(spread)]), STUDIES, n, SPREADS[spread])
     low, high = paired_intervals(values @ design.weights, 0.05 / 3)
     wrong = (low > 0) | (high < 0)
@@ -54,7 +54,7 @@ def test_simultaneous_intervals_cover_and_equal_variants_are_not_called_differen
 
 
 @pytest.mark.parametrize(("n", "spread"), [(n, spread) for n in SEEDS for spread in SPREADS])
-def test_a_difference_as_large_as_the_margin_is_not_called_small(design, n: int, spread: str) -> None:
+def test_a_difference_as_large_as_the_margin_is_not_called_small(design, n, spread):
     """At the margin, the least favourable truth, and beyond; with noise small enough for the interval to fit inside."""
     rng = np.random.default_rng(n)
     for size in (1.0, 1.3):
@@ -68,7 +68,7 @@ def test_a_difference_as_large_as_the_margin_is_not_called_small(design, n: int,
 
 @pytest.mark.parametrize("spread", SPREADS)
 @pytest.mark.parametrize("n", [3, 8])
-def test_a_fresh_study_finds_it_in_80_of_100(n: int, spread: str) -> None:
+def test_a_fresh_study_finds_it_in_80_of_100(n, spread):
     """Each effect of the family at its own difference, told by one study and looked for by another."""
     weights, rng = design_of("1x4").weights, np.random.default_rng(n)
     factor = detectable_factor(n - 1, 0.05 / 3)
@@ -79,7 +79,7 @@ def test_a_fresh_study_finds_it_in_80_of_100(n: int, spread: str) -> None:
     assert ((low > 0) | (high < 0)).mean(0) == pytest.approx([0.8] * 3, abs=0.012)
 
 
-def test_effects_tell_it_row_by_row_and_the_summary_from_the_least_to_the_most() -> None:
+def test_effects_tell_it_row_by_row_and_the_summary_from_the_least_to_the_most():
     design = design_of("2x2", 6)
     drawn = 0.01 * scores(np.random.default_rng(0), 1, 6, SPREADS["unequal"])[0]
     study = with_scores(design.study, drawn)
@@ -90,14 +90,14 @@ def test_effects_tell_it_row_by_row_and_the_summary_from_the_least_to_the_most()
 
 
 @pytest.mark.parametrize(("n", "batches", "finds"), [(2, "b0", False), (3, "b0", True), (4, "", False), (5, "", True)])
-def test_so_few_seeds_that_nothing_is_decided_find_nothing(n: int, batches: str, finds: bool) -> None:
+def test_so_few_seeds_that_nothing_is_decided_find_nothing(n, batches, finds):
     study = study_of({"ffn": ["mlp", "glu"]}, range(n), batches=lambda levels: batches or levels["ffn"])
     (row,) = evidence.effects(study).itertuples()
     assert math.isfinite(row.smallest) == finds
     assert ("with 80 % power" in summary(study)) == finds
 
 
-def test_one_value_has_a_mean_and_nothing_else() -> None:
+def test_one_value_has_a_mean_and_nothing_else():
     for found in (paired(np.array([2.0])), welch([np.array([3.0]), np.array([-1.0, -1.5])])):
         assert found.mean in (2.0, 1.75) and found.n == 1
         assert all(math.isnan(value) for value in (found.sd, found.error, found.df))
@@ -108,7 +108,7 @@ GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 SEQUENTIAL = {"1": {"norm": ["ln", "rms"]}, "3": GRID}
 
 
-def test_looks_are_cut_at_the_most_seeds() -> None:
+def test_looks_are_cut_at_the_most_seeds():
     assert [looks_until(n) for n in (5, 7, 8, 20)] == [[5], [5, 7], [5, 8], [5, 8, 12, 20]]
     assert looks_until(50) == [5, 8, 12, 20, 50]
 
@@ -148,7 +148,7 @@ def at_look(study: Study, scores: np.ndarray, n: int) -> Study:
 
 
 @pytest.mark.parametrize("design", SEQUENTIAL)
-def test_the_simulated_rule_is_the_rule_of_a_study(design: str) -> None:
+def test_the_simulated_rule_is_the_rule_of_a_study(design):
     study, rng = template(SEQUENTIAL[design]), np.random.default_rng(5)
     weights = weights_of(study)
     shift = np.linspace(0, 3, weights.shape[0])
@@ -164,7 +164,7 @@ def test_the_simulated_rule_is_the_rule_of_a_study(design: str) -> None:
 
 
 @pytest.mark.parametrize("design", SEQUENTIAL)
-def test_false_decisions_stay_below_five_per_cent(design: str) -> None:
+def test_false_decisions_stay_below_five_per_cent(design):
     weights = weights_of(study_of(SEQUENTIAL[design]))
     scores = np.random.default_rng(17).normal(size=(8000, 20, len(weights)))
     low, high, _ = carried_out(scores @ weights)
@@ -179,7 +179,7 @@ def test_false_decisions_stay_below_five_per_cent(design: str) -> None:
 # Effects of a study with looks
 
 
-def test_intervals_and_p_agree_at_a_look() -> None:
+def test_intervals_and_p_agree_at_a_look():
     study, rng = template(GRID), np.random.default_rng(1)
     agreed = 0
     for shift in np.linspace(0, 3, 5):
@@ -191,7 +191,7 @@ def test_intervals_and_p_agree_at_a_look() -> None:
     assert 0 < agreed < 15, "both verdicts occur"
 
 
-def test_runs_without_a_number_leave_the_looks_as_they_were_planned() -> None:
+def test_runs_without_a_number_leave_the_looks_as_they_were_planned():
     study = template({"norm": ["ln", "rms"]}, (2, 5, 8))
     scores = np.random.default_rng(2).normal(size=(20, 2))
     scores[1, 0] = scores[6, 1] = np.nan
@@ -228,14 +228,14 @@ def test_only_the_looks_of_one_plan_are_allowed_for(auto, seeds, looks, said):
     assert said in found and bool(said) == bool(found)
 
 
-def test_a_seed_beside_the_plan_is_accused() -> None:
+def test_a_seed_beside_the_plan_is_accused():
     looks = [Look(seeds=[0, 1, 2, 30]), Look(seeds=[0, 1, 2, 3, 4], planned=PLAN)]
     sequential = Sequential(looks=PLAN, at=5, max=20)
     manifest = a_manifest(seeds=[0, 1, 2, 3, 4, 30], looks=looks, sequential=sequential)
     assert "interim analyses at 4 seeds" in evidence.unadjusted(manifest)
 
 
-def test_with_a_known_error_of_two_seeds_something_can_be_found() -> None:
+def test_with_a_known_error_of_two_seeds_something_can_be_found():
     estimate = paired(np.array([0.1, 0.3]))
     assert detectable(estimate, 0.05) == pytest.approx(estimate.error * detectable_factor(1, 0.05))
     assert math.isnan(detectable(paired(np.array([0.1])), 0.05))

@@ -25,7 +25,7 @@ DECADE = math.log(10)
 
 @pytest.mark.parametrize("size", [0.85, 1.0, 1.2, 1.6])
 @pytest.mark.parametrize("trend", [-0.05, 0.0, 0.1])
-def test_worths_and_their_trend_are_those_of_the_curve(size: float, trend: float) -> None:
+def test_worths_and_their_trend_are_those_of_the_curve(size, trend):
     table = evidence.ladder(climbed(lambda c: math.log(size) + trend * (c - TOP) / DECADE))
     x = np.log(table["compute"].to_numpy(float))
     logs = math.log(size) + trend * (x - TOP) / DECADE
@@ -36,20 +36,20 @@ def test_worths_and_their_trend_are_those_of_the_curve(size: float, trend: float
     assert (table["trend_low"] < table["trend"]).all() and (table["trend"] < table["trend_high"]).all()
 
 
-def test_a_multiplier_is_the_worth_over_the_cost_in_compute() -> None:
+def test_a_multiplier_is_the_worth_over_the_cost_in_compute():
     table = evidence.ladder(climbed(lambda c: math.log(1.2)))
     assert table["cost"].to_numpy() == pytest.approx(COST)
     for column, end in (("multiplier", "worth"), ("low", "worth_low"), ("high", "worth_high")):
         assert table[column].to_numpy() == pytest.approx((1 + table[end].to_numpy()) / COST)
 
 
-def test_intervals_hold_together_for_all_worths_and_trends() -> None:
+def test_intervals_hold_together_for_all_worths_and_trends():
     study = climbed(lambda c: 0.2, noise=0.004, norms=("ln", "rms"))
     table = evidence.ladder(study)
     assert set(table["alpha"]) == {0.05 / (2 * (4 + 1))}
 
 
-def test_a_trend_has_the_slope_and_the_ends_of_its_points() -> None:
+def test_a_trend_has_the_slope_and_the_ends_of_its_points():
     """Symmetric intervals give the usual error of a weighted sum."""
     x, points, half = np.array([0.0, 1.0, 3.0]), np.array([0.1, 0.4, 0.3]), np.array([0.1, 0.2, 0.05])
     slope, low, high = trend_of(x, points, points - half, points + half)
@@ -79,7 +79,7 @@ def ends_badly(ending: str, rate: str, first: int) -> Callable[[dict[str, Any], 
         ({"seeds": 1}, "one seed"),
     ],
 )
-def test_a_rung_without_a_bounded_worth_leaves_no_trend(changes: dict[str, Any], why: str) -> None:
+def test_a_rung_without_a_bounded_worth_leaves_no_trend(changes, why):
     table = evidence.ladder(climbed(**{"log": lambda c: 0.2} | changes))
     assert table["trend"].isna().all() and why in table["why"].iloc[0]
     _, heads, *rows = [re.split(" {2,}", line.strip()) for line in evidence.ladder_lines(table)] or [[], []]
@@ -97,7 +97,7 @@ def test_a_rung_without_a_bounded_worth_leaves_no_trend(changes: dict[str, Any],
         ({"rates": lambda ffn, rate: 0.02 - 0.04 * ("half" in rate)}, "at half the rate"),
     ],
 )
-def test_another_learning_rate_that_is_better_is_named(changes: dict[str, Any], said: str) -> None:
+def test_another_learning_rate_that_is_better_is_named(changes, said):
     study = climbed(lambda c: 0.2, **changes)
     table = evidence.ladder(study)
     assert said in table["rates"].iloc[0] and bool(said) == bool(table["rates"].iloc[0])
@@ -105,7 +105,7 @@ def test_another_learning_rate_that_is_better_is_named(changes: dict[str, Any], 
     assert said in summary(study)
 
 
-def test_a_diverged_run_leaves_its_rung_without_a_worth() -> None:
+def test_a_diverged_run_leaves_its_rung_without_a_worth():
     study = climbed(lambda c: 0.2)
     at = study.runs.index[(study.runs["label"].str.startswith("swiglu")) & (study.runs["seed"] == 3)][0]
     runs = study.runs.copy()
@@ -115,14 +115,14 @@ def test_a_diverged_run_leaves_its_rung_without_a_worth() -> None:
     assert table["worth"].iloc[1:].notna().all()
 
 
-def test_a_collapsed_run_of_the_reference_is_named_and_left_out() -> None:
+def test_a_collapsed_run_of_the_reference_is_named_and_left_out():
     table = evidence.ladder(climbed(lambda c: 0.2, fallen=((2, 800, 3), (2, 1000, 5))))
     assert table["worth"].to_numpy() == pytest.approx(math.expm1(0.2), abs=0.02)
     notes = table["worth_note"].tolist()
     assert "seed 3" in notes[1] and "seed 5" in notes[1] and not notes[0] + notes[2] + notes[3]
 
 
-def test_the_summary_tells_worths_and_trends() -> None:
+def test_the_summary_tells_worths_and_trends():
     study = climbed(lambda c: 0.2, noise=0.001)
     text = summary(study)
     assert "worth in training steps of the reference at each rung, simultaneous 95 % intervals" in text
@@ -131,7 +131,7 @@ def test_the_summary_tells_worths_and_trends() -> None:
     assert "worth in training steps" not in summary(climbed(lambda c: 0.2, other_steps=False))
 
 
-def test_other_designs_have_no_ladder() -> None:
+def test_other_designs_have_no_ladder():
     other = study_of({"ffn": ["mlp", "swiglu"]})
     assert evidence.ladder(other).empty and evidence.ladder_lines(evidence.ladder(other)) == []
 
@@ -152,14 +152,14 @@ def claimed(study: Study, **bound: float) -> Any:
         ({"below": 9}, "supported"),
     ],
 )
-def test_a_claim_about_a_multiplier(bound: dict[str, float], verdict: str) -> None:
+def test_a_claim_about_a_multiplier(bound, verdict):
     row = claimed(climbed(lambda c: math.log(1.2 * COST)), **bound)
     assert row.verdict == verdict and row.low < row.mean < row.high and row.mean == pytest.approx(1.2, abs=0.01)
     ((side, limit),) = bound.items()
     assert f"times the compute of mlp, claimed: {side} {limit:g}" in row.says and row.p < 0.001
 
 
-def test_the_p_of_a_claim_is_that_of_a_t_test_at_its_bound() -> None:
+def test_the_p_of_a_claim_is_that_of_a_t_test_at_its_bound():
     study = climbed(lambda c: math.log(1.2 * COST), noise=0.01)
     row = claimed(study, above=1.15)
     scores = evidence.scores(study)
@@ -175,14 +175,14 @@ def test_the_p_of_a_claim_is_that_of_a_t_test_at_its_bound() -> None:
     assert row.p == pytest.approx(stats.ttest_1samp(distances, 0).pvalue, rel=0.01)
 
 
-def test_a_claim_beyond_the_steps_that_were_trained_is_decided_by_the_bound() -> None:
+def test_a_claim_beyond_the_steps_that_were_trained_is_decided_by_the_bound():
     far = climbed(lambda c: math.log(3.0))
     row = claimed(far, above=1.5)
     assert row.verdict == "supported" and row.mean == math.inf and "at least 1.90 times the compute" in row.says
     assert claimed(far, above=2.5).verdict == "undecided" and claimed(far, below=2.5).verdict == "undecided"
 
 
-def test_a_claim_without_a_worth_has_no_verdict_and_says_why() -> None:
+def test_a_claim_without_a_worth_has_no_verdict_and_says_why():
     row = claimed(climbed(lambda c: 0.2, other_steps=False), above=1.1)
     assert row.verdict == "undecided" and "trained for no other numbers of steps" in row.note and not row.waits
     lost = lambda levels, seed: "diverged" if levels == {"ffn": "swiglu", "rung": 4} and seed < 2 else "done"  # noqa: E731

@@ -53,7 +53,7 @@ def test_verdicts_follow_the_interval_the_margin_and_the_seeds(difference, n, ve
     assert (found.note == "inside the margin, but n < 5") == (n < 5)
 
 
-def test_what_is_not_shown_within_a_margin_is_undecided_and_says_so() -> None:
+def test_what_is_not_shown_within_a_margin_is_undecided_and_says_so():
     found = row(study(0.0, 0.01, margin=entry(0.01)))
     assert found.low < -0.01 and found.verdict == "undecided"
     assert formatting.verdict(found) == "undecided (not shown within ±0.01)"
@@ -61,7 +61,7 @@ def test_what_is_not_shown_within_a_margin_is_undecided_and_says_so() -> None:
     assert found.verdict == "undecided" and formatting.verdict(found) == "undecided"
 
 
-def test_seeds_auto_stops_where_an_effect_is_equivalent() -> None:
+def test_seeds_auto_stops_where_an_effect_is_equivalent():
     looks = {"looks": [5, 8], "at": 5, "max": 8}
     for difference, verdict in ((0.0, EQUAL), (0.012, SMALL), (0.03, "worse")):
         found = study(difference, 0.002, margin=entry(0.02), sequential=looks)
@@ -71,7 +71,7 @@ def test_seeds_auto_stops_where_an_effect_is_equivalent() -> None:
     assert len(undecided(evidence.effects(study(0.0, 0.004, sequential=looks)))) == 1
 
 
-def test_words_say_how_large_and_whether_afterwards() -> None:
+def test_words_say_how_large_and_whether_afterwards():
     found = row(study(0.0, 0.001, margin=entry(0.01)))
     assert formatting.verdict(found) == "equivalent (within ±0.01)"
     late = study(0.004, 0.001, margin=entry(0.01, False, [entry(0.003)]))
@@ -81,14 +81,14 @@ def test_words_say_how_large_and_whether_afterwards() -> None:
     assert said in summary(late) and evidence.margin_line(late) == said
 
 
-def test_a_margin_in_steps_is_judged_by_what_the_effect_is_worth_in_steps() -> None:
+def test_a_margin_in_steps_is_judged_by_what_the_effect_is_worth_in_steps():
     found = study(0.0, 0.001, margin=entry("2 %"))
     said = "nothing can be judged by it without step_equivalents=true"
     assert evidence.margin_line(found).endswith(said)
     assert formatting.verdict(row(found)) == "undecided (not shown within ±2 % of the training steps)"
 
 
-def test_a_margin_is_registered_until_two_cells_of_a_seed_have_a_result() -> None:
+def test_a_margin_is_registered_until_two_cells_of_a_seed_have_a_result():
     assert registered(None, None, {0: {"a", "b"}}, "t1") is None
     first = registered(0.01, None, {0: {"a"}, 1: {"b"}}, "t1")
     assert first == MarginEntry(value=0.01, written="t1", registered=True)
@@ -100,7 +100,7 @@ def test_a_margin_is_registered_until_two_cells_of_a_seed_have_a_result() -> Non
     assert gone and gone.value is None and [old.value for old in gone.earlier] == [0.01, 0.02]
 
 
-def test_the_plan_remembers_margins_and_their_time_beside_the_same_study(plan, untried) -> None:
+def test_the_plan_remembers_margins_and_their_time_beside_the_same_study(plan, untried):
     plain = plan("norm=ln,rms", "seeds=2")
     first = plan("norm=ln,rms", "seeds=2", "margin=0.01")
     assert first.manifest.study == plain.manifest.study and first.statuses == plain.statuses
@@ -130,20 +130,20 @@ def test_the_plan_remembers_margins_and_their_time_beside_the_same_study(plan, u
         ),
     ],
 )
-def test_nonsense_is_refused_in_one_line(plan, overrides: list[str], said: str) -> None:
+def test_nonsense_is_refused_in_one_line(plan, overrides, said):
     with pytest.raises(PlanError) as caught:
         plan("norm=ln,rms", *overrides)
     assert str(caught.value).startswith(said) and "\n" not in str(caught.value)
 
 
-def test_a_number_is_in_no_unit_of_several_metrics(untried, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_number_is_in_no_unit_of_several_metrics(untried, monkeypatch):
     monkeypatch.setattr(Sort, "metrics", {"exact": "max"})
     with pytest.raises(PlanError, match=r"margin: 0\.01 cannot be in the unit of accuracy and of exact"):
         plan_study(("data=copy,sort", "norm=ln,rms", "margin=0.01", "scale=tiny"))
 
 
 @pytest.mark.parametrize("kind", ["tunes", "exchange_of"])
-def test_studies_that_serve_another_carry_no_verdict_words(kind: str) -> None:
+def test_studies_that_serve_another_carry_no_verdict_words(kind):
     found = study(0.02, 0.001, margin=entry(0.01), **{kind: "mine"})
     assert row(found).verdict == "estimate only"
     text = summary(found)

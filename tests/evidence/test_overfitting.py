@@ -1,8 +1,6 @@
 """Divergence is about training: what ends a run, what is only noted of it, and that it is said wherever results are."""
 
 import random
-from pathlib import Path
-from typing import Any
 
 from fake_studies import study_of
 from one_run import train, write_plan
@@ -14,7 +12,7 @@ from ablate.runs.study import load_study
 from analysis.writing import tables
 
 
-def test_a_run_that_memorises_keeps_its_endpoint_and_says_so(plan: Any, untried: None, tmp_path: Path) -> None:
+def test_a_run_that_memorises_keeps_its_endpoint_and_says_so(plan, untried, tmp_path):
     pick, noise = random.Random(0), tmp_path / "noise.txt"
     noise.write_text("".join(chr(pick.randrange(35, 115)) for _ in range(1500)))
     shape = ["model.dim=32", "train.batch_size=16", "train.steps=150", "train.eval_every=25", "train.log_every=25"]
@@ -32,7 +30,7 @@ def test_a_run_that_memorises_keeps_its_endpoint_and_says_so(plan: Any, untried:
     assert "overfits: 1 run" in said and "1 run: 1 done" in said
 
 
-def test_overfitting_stands_in_summary_and_tables() -> None:
+def test_overfitting_stands_in_summary_and_tables():
     study = study_of({"norm": ["ln", "rms"]})
     study.runs.loc[:1, "overfits"] = 1.31
     line = "overfits: 2 runs: ln (2): val/loss ends up to 1.31 times its lowest while train/loss fell"

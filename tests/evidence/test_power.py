@@ -12,7 +12,7 @@ from ablate.formatting import between
 from ablate.runs.study import Study
 
 
-def test_what_seeds_find_is_what_statsmodels_says() -> None:
+def test_what_seeds_find_is_what_statsmodels_says():
     for n, alpha in ((3, 0.05), (5, 0.05 / 3), (20, 0.05), (64, 0.001)):
         chance = TTestPower().power(findable(0.01, n, alpha) / 0.01, n, alpha)
         assert chance == pytest.approx(0.8, abs=0.002)
@@ -30,13 +30,13 @@ def sds_after(seeds: int) -> list[float]:
     return sorted(evidence.effects(planned(seeds, seeds))["sd"])
 
 
-def test_the_plan_says_what_its_seeds_find_by_the_runs_on_disk() -> None:
+def test_the_plan_says_what_its_seeds_find_by_the_runs_on_disk():
     least, most = (findable(sd, 8, 0.05 / 2) for sd in sds_after(5))
     [line] = noise_lines(planned(8, 5))
     assert line == f"smallest effect that 8 seeds find with 80 % power: {between(least, most)}, by the runs on disk"
 
 
-def test_looks_are_paid_for() -> None:
+def test_looks_are_paid_for():
     looks = {"looks": [5, 8, 12, 20], "at": 5, "max": 20}
     least, most = (findable(sd, 20, 0.05 / 2 / 4) for sd in sds_after(5))
     [line] = noise_lines(planned(5, 5, sequential=looks))
@@ -58,7 +58,5 @@ UNKNOWN = "smallest effect that 5 seeds find with 80 % power: known after 3 seed
     ],
     ids=["nothing has run", "two seeds have run", "three planned", "two seeds planned", "unpaired", "tuning"],
 )
-def test_without_three_paired_seeds_nothing_is_guessed(
-    seeds: int, done: int, options: dict[str, Any], lines: list[str]
-) -> None:
+def test_without_three_paired_seeds_nothing_is_guessed(seeds, done, options, lines):
     assert noise_lines(planned(seeds, done, **options)) == lines

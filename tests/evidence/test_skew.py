@@ -44,18 +44,18 @@ def row(found: Study) -> Any:
         (np.ones(16), False),
     ],
 )
-def test_the_rule_is_twelve_seeds_and_a_skewness_beyond_the_limit(differences: np.ndarray, skewed: bool) -> None:
+def test_the_rule_is_twelve_seeds_and_a_skewness_beyond_the_limit(differences, skewed):
     assert is_skewed(differences) == skewed
 
 
-def test_the_skewness_is_the_adjusted_one_of_fisher_and_pearson() -> None:
+def test_the_skewness_is_the_adjusted_one_of_fisher_and_pearson():
     samples = np.random.default_rng(2).exponential(size=(200, 16))
     expected = np.abs(stats.skew(samples, axis=1, bias=False)) > SKEWNESS_LIMIT
     assert [is_skewed(sample) for sample in samples] == expected.tolist()
     assert 20 < expected.sum() < 180, "both sides of the limit occur"
 
 
-def test_the_sign_test_decides_and_the_interval_is_the_medians() -> None:
+def test_the_sign_test_decides_and_the_interval_is_the_medians():
     differences = 0.01 * (lognormal(16) - 0.2)  # 15 above zero, 1 below
     found = row(study(differences))
     assert found.p == pytest.approx(stats.binomtest(15, 16).pvalue)
@@ -67,7 +67,7 @@ def test_the_sign_test_decides_and_the_interval_is_the_medians() -> None:
     assert found.mean == pytest.approx(differences.mean()), "the estimate stays the mean"
 
 
-def test_a_result_in_all_seeds_is_decided_though_one_seed_is_far_away() -> None:
+def test_a_result_in_all_seeds_is_decided_though_one_seed_is_far_away():
     """Student's t calls it undecided, because the outlier widens its interval more than it moves the mean."""
     differences = np.append(np.linspace(0.010, 0.012, 15), 0.5)
     assert stats.ttest_1samp(differences, 0).pvalue > 0.05
@@ -76,7 +76,7 @@ def test_a_result_in_all_seeds_is_decided_though_one_seed_is_far_away() -> None:
     assert found.p == pytest.approx(2 * 0.5**16)
 
 
-def test_claims_are_decided_by_the_same_rule() -> None:
+def test_claims_are_decided_by_the_same_rule():
     claim = {"greater": [{"norm": "rms"}, {"norm": "ln"}], "metric": "test/loss"}
     margin = claim | {"margin": 0.005}
     texts = {"more": claim, "by_more": margin}
@@ -88,7 +88,7 @@ def test_claims_are_decided_by_the_same_rule() -> None:
     assert "sign test" in table.loc["more", "note"]
 
 
-def test_the_median_of_skewed_differences_shows_nothing_to_be_small() -> None:
+def test_the_median_of_skewed_differences_shows_nothing_to_be_small():
     """Fifteen seeds do not differ and one is far off: the median is within the margin, the mean is not."""
     differences = np.append(np.linspace(-0.001, 0.001, 15), 0.5)
     margin = {"value": 0.01, "written": "2026-01-01", "registered": True}
@@ -108,13 +108,13 @@ def covered(differences: np.ndarray, truth: float) -> bool:
 
 
 @pytest.mark.parametrize("n", [12, 20])
-def test_with_normal_noise_intervals_cover_in_94_of_100(n: int) -> None:
+def test_with_normal_noise_intervals_cover_in_94_of_100(n):
     rng = np.random.default_rng(n)
     hits = [covered(rng.normal(size=n), 0.0) for _ in range(3000)]
     assert np.mean(hits) > 0.94 - 3 * math.sqrt(0.05 * 0.95 / 3000)
 
 
-def test_where_the_sign_test_decides_the_interval_holds_the_median_in_95_of_100() -> None:
+def test_where_the_sign_test_decides_the_interval_holds_the_median_in_95_of_100():
     rng = np.random.default_rng(4)
     hits = []
     while len(hits) < 600:

@@ -43,7 +43,7 @@ def fieller(differences: np.ndarray, slopes: np.ndarray, alpha: float) -> tuple[
 
 @pytest.mark.parametrize("n", [3, 5, 8, 12, 30])
 @pytest.mark.parametrize("alpha", [0.05, 0.004])
-def test_on_one_segment_the_interval_is_fiellers(n: int, alpha: float) -> None:
+def test_on_one_segment_the_interval_is_fiellers(n, alpha):
     log_steps = np.array([-3.0, 3.0])
     distances = of_seeds(n, 0.2, rng=n, log_steps=log_steps)
     slopes = (distances[:, 1] - distances[:, 0]) / 6
@@ -55,7 +55,7 @@ def test_on_one_segment_the_interval_is_fiellers(n: int, alpha: float) -> None:
 
 
 @pytest.mark.parametrize("n", [3, 5, 12, 40])
-def test_the_ends_are_where_a_t_test_of_the_interpolated_scores_turns(n: int) -> None:
+def test_the_ends_are_where_a_t_test_of_the_interpolated_scores_turns(n):
     bounded = 0
     for rng in range(20):
         distances = of_seeds(n, 0.1, rng=rng, spread=0.006)
@@ -67,7 +67,7 @@ def test_the_ends_are_where_a_t_test_of_the_interpolated_scores_turns(n: int) ->
     assert bounded > 20
 
 
-def test_zero_is_inside_exactly_where_the_difference_is_not_told_from_zero() -> None:
+def test_zero_is_inside_exactly_where_the_difference_is_not_told_from_zero():
     seen = set()
     for rng in range(60):
         distances = of_seeds(6, 0.03, rng=rng)
@@ -82,9 +82,7 @@ def test_zero_is_inside_exactly_where_the_difference_is_not_told_from_zero() -> 
     ("log_worth", "unbounded"), [(math.log(3), (False, True)), (math.log(0.4), (True, False)), (0.1, (False, False))]
 )
 @pytest.mark.parametrize("sign", [1, -1])
-def test_beyond_the_last_number_of_steps_there_is_no_bound(
-    log_worth: float, unbounded: tuple[bool, bool], sign: int
-) -> None:
+def test_beyond_the_last_number_of_steps_there_is_no_bound(log_worth, unbounded, sign):
     distances = sign * of_seeds(8, log_worth, spread=0.004)
     point, low, high = factor_interval(distances, LOGS, -sign, 0.05)
     assert (math.isinf(low), math.isinf(high)) == unbounded
@@ -126,7 +124,7 @@ def effect(study: Study) -> Any:
 
 @pytest.mark.parametrize("seeds", [5, 12, 20])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_planted_slope_is_recovered_whichever_way_is_better(seeds: int, sign: int) -> None:
+def test_a_planted_slope_is_recovered_whichever_way_is_better(seeds, sign):
     tasks = {"f0": TASK | {"metrics": {"accuracy": "max"}}} if sign < 0 else {"f0": TASK}
     row = effect(study_at(law(-0.3, -0.03, sign=sign), seeds, tasks=tasks))
     assert row.worth_low < math.expm1(0.1) < row.worth_high
@@ -135,7 +133,7 @@ def test_a_planted_slope_is_recovered_whichever_way_is_better(seeds: int, sign: 
     assert re.fullmatch(r"worth \+1.*\] training steps", evidence.worth_words(row))
 
 
-def test_the_interval_follows_the_level_of_its_row() -> None:
+def test_the_interval_follows_the_level_of_its_row():
     study = study_at(law(-0.3, -0.03))
     assert effect(study).alpha == 0.05
     distances = evidence.scores(study.beside["exchange"]).to_numpy()[:, [1, 0, 2, 3]]
@@ -144,19 +142,19 @@ def test_the_interval_follows_the_level_of_its_row() -> None:
     assert [effect(study).worth_low, effect(study).worth_high] == pytest.approx([math.expm1(low), math.expm1(high)])
 
 
-def test_a_curve_that_is_flat_has_no_worth_that_is_a_huge_number() -> None:
+def test_a_curve_that_is_flat_has_no_worth_that_is_a_huge_number():
     for rng in range(10):
         row = effect(study_at(law(-0.0005 * rng, -0.05, 0.004)))
         assert math.isnan(row.worth) or (row.worth_high == math.inf or row.worth_low == -1)
         assert not re.search(r"\d{3,} %", evidence.worth_text(row))
 
 
-def test_a_reference_that_more_steps_make_worse_tells_nothing() -> None:
+def test_a_reference_that_more_steps_make_worse_tells_nothing():
     row = effect(study_at(law(0.1, -0.05)))
     assert math.isnan(row.worth) and row.worth_note == "more steps do not improve its reference"
 
 
-def test_what_lies_beyond_the_steps_that_were_trained_is_a_bound() -> None:
+def test_what_lies_beyond_the_steps_that_were_trained_is_a_bound():
     row = effect(study_at(law(-0.1, -0.2)))
     assert evidence.worth_words(row) == "worth at least 60 % more training steps"
     row = effect(study_at(law(-0.1, 0.2)))
@@ -168,7 +166,7 @@ def test_what_lies_beyond_the_steps_that_were_trained_is_a_bound() -> None:
 @pytest.mark.parametrize(
     ("collapsed", "named"), [((640, 2), "640: seed 2"), (("swiglu", 1), "swiglu: seed 1"), (("mlp", 1), "")]
 )
-def test_a_collapsed_run_is_named_and_its_seed_left_out(collapsed: tuple[Any, int], named: str) -> None:
+def test_a_collapsed_run_is_named_and_its_seed_left_out(collapsed, named):
     study = study_at(law(-0.3, -0.03, collapsed=(collapsed,)), seeds=8)
     row = effect(study)
     assert row.worth == pytest.approx(math.expm1(0.1), rel=0.2) and row.worth_high < 0.2
@@ -176,7 +174,7 @@ def test_a_collapsed_run_is_named_and_its_seed_left_out(collapsed: tuple[Any, in
     assert "left out as collapsed or diverged: " in summary(study)
 
 
-def test_steps_that_are_too_few_to_learn_anything_are_no_collapse() -> None:
+def test_steps_that_are_too_few_to_learn_anything_are_no_collapse():
     """Most runs of 640 steps end at what is known without learning; they stay, and the worth above is as it was."""
     near = {seed: 3.235 + 0.001 * seed for seed in range(7)} | {7: 3.0}
 
@@ -188,19 +186,19 @@ def test_steps_that_are_too_few_to_learn_anything_are_no_collapse() -> None:
     assert row.worth_note == "" and row.worth == pytest.approx(math.expm1(0.1), rel=0.2)
 
 
-def test_fewer_than_three_complete_seeds_have_no_worth() -> None:
+def test_fewer_than_three_complete_seeds_have_no_worth():
     row = effect(study_at(law(-0.3, -0.03), other_seeds=2))
     assert math.isnan(row.worth) and "fewer than 3 seeds have all runs" in row.worth_note
     row = effect(study_at(law(-0.3, -0.03), other_seeds=4))
     assert row.worth_note == "over 4 seeds that have all runs" and row.n == 6
 
 
-def test_without_runs_for_other_numbers_of_steps_there_is_no_worth() -> None:
+def test_without_runs_for_other_numbers_of_steps_there_is_no_worth():
     row = effect(study_of({"ffn": ["mlp", "swiglu"]}, range(6), law(-0.3, -0.03)))
     assert math.isnan(row.worth) and evidence.worth_words(row) == ""
 
 
-def test_differences_without_pairs_or_over_several_settings_have_no_worth() -> None:
+def test_differences_without_pairs_or_over_several_settings_have_no_worth():
     apart = study_at(law(-0.3, -0.03), batches=lambda levels: levels.get("ffn", "mlp"))
     assert math.isnan(effect(apart).worth) and "only paired differences at one setting" in effect(apart).worth_note
     rates: dict[str, list[Any]] = {"ffn": ["mlp", "swiglu"], "optim.lr": [1e-3, 1e-2]}
@@ -225,11 +223,11 @@ def test_differences_without_pairs_or_over_several_settings_have_no_worth() -> N
         (math.nan, math.nan, math.nan, ""),
     ],
 )
-def test_a_worth_in_words(worth: float, low: float, high: float, said: str) -> None:
+def test_a_worth_in_words(worth, low, high, said):
     assert evidence.worth_words(SimpleNamespace(worth=worth, worth_low=low, worth_high=high), "steps") == said
 
 
-def test_a_share_of_the_steps_is_as_far_in_both_directions() -> None:
+def test_a_share_of_the_steps_is_as_far_in_both_directions():
     """2 % more steps, and what 2 % more steps make up for: 1/1.02 − 1, which is −1.96 %, not −2 %."""
     assert within(-0.0196, 0.0199, 0.02) and not within(-0.0197, 0.01, 0.02) and not within(0.0, 0.02, 0.02)
     assert not within(-1.0, math.inf, 0.02) and not within(math.nan, math.nan, 0.02)
@@ -238,7 +236,7 @@ def test_a_share_of_the_steps_is_as_far_in_both_directions() -> None:
 
 @pytest.mark.parametrize("exponent", [0.1, 0.5])
 @pytest.mark.parametrize("seeds", [5, 12])
-def test_intervals_hold_the_truth_of_a_power_law(exponent: float, seeds: int) -> None:
+def test_intervals_hold_the_truth_of_a_power_law(exponent, seeds):
     """400 simulated studies, of which 95 % are expected, within three standard errors."""
     truth = math.log(1.4)
     log_steps = np.log((0.8, 1, 1.25, 1.6, 2.0))
@@ -253,7 +251,7 @@ def test_intervals_hold_the_truth_of_a_power_law(exponent: float, seeds: int) ->
     assert np.mean(holds) > 0.95 - 3 * math.sqrt(0.05 * 0.95 / 400)
 
 
-def test_lines_between_numbers_of_steps_miss_a_power_law_by_little() -> None:
+def test_lines_between_numbers_of_steps_miss_a_power_law_by_little():
     """A loss that falls with the root of the steps: less than 0.7 % of the steps anywhere."""
     curve = lambda x: np.exp(-0.5 * x)  # noqa: E731
     log_steps = np.log((0.5, 0.64, 0.8, 1, 1.25, 1.6, 2.0, 2.5, 3.2, 4.0))

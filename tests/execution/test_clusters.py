@@ -30,13 +30,13 @@ LONG = ["norm=ln,rms", "seeds=1", "train.steps=2000", "train.eval_every=500", "t
 
 
 @pytest.fixture(scope="module")
-def words(text: Path) -> list[str]:
+def words(text) -> list[str]:
     """The study that is trained on all of them."""
     return latest(*SHAPE, *STEPS, "data=text", f"data.path={text}", *LONG)
 
 
 @pytest.fixture(scope="module")
-def ours(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def ours(words, tmp_path_factory) -> dict[str, Any]:
     """What the default launcher's runs leave."""
     folder = tmp_path_factory.mktemp("ours")
     done = run_fresh("ablate", "-m", *words, cwd=folder)
@@ -45,7 +45,7 @@ def ours(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str
 
 
 @pytest.fixture(scope="module")
-def queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def queue(tmp_path_factory) -> Iterator[dict[str, str]]:
     """The environment of a Slurm, of two nodes where this machine can be two hosts."""
     if why := lacking(SLURM) or lacking_plugin("submitit"):
         pytest.skip(why)

@@ -2,7 +2,6 @@
 
 import socket
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,7 @@ from ablate.runs.lock import take
 
 
 @pytest.fixture(autouse=True)
-def alone_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def alone_here(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path))
 
 

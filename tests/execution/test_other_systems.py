@@ -44,7 +44,7 @@ ctypes.CDLL = Library
 
 
 @pytest.fixture
-def bare(tmp_path: Path) -> Path:
+def bare(tmp_path) -> Path:
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "sitecustomize.py").write_text(BARE)
     return tmp_path / "bare"

@@ -18,13 +18,13 @@ pytestmark = pytest.mark.usefixtures("untried")
 
 
 @pytest.fixture
-def orders(plan: Callable[..., Any]) -> list[Order]:
+def orders(plan) -> list[Order]:
     """Two configurations, three seeds each."""
     return plan("norm=ln,rms", "seeds=3").orders()
 
 
 @pytest.fixture
-def pool_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pool]:
+def pool_of(monkeypatch) -> Callable[..., Pool]:
     """A pool of so many workers, which answer an order by a function."""
 
     def make(count: int, answer: Callable[[Order], Answer]) -> Pool:

@@ -49,7 +49,7 @@ STATUSES = ("done", "diverged", "failed", "done")
 
 
 @pytest.fixture(autouse=True)
-def no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def no_credentials(tmp_path, monkeypatch) -> None:
     for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL", "WANDB_IDENTITY_TOKEN_FILE", "NETRC"):
         monkeypatch.delenv(name, raising=False)
     for name in ("WANDB_SILENT", "WANDB_ERROR_REPORTING"):  # set for W&B in this process, until the end of a test
@@ -299,7 +299,7 @@ def init(*, mode, id, resume, **rest):
 
 
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def server(tmp_path, monkeypatch) -> Path:
     """A stand-in for wandb and its server; the file of what happened."""
     (tmp_path / "fake").mkdir()
     (tmp_path / "fake" / "wandb.py").write_text(FAKE_WANDB)

@@ -57,9 +57,7 @@ GIVEN: list[tuple[tuple[int, ...], str, float | None, int | None, int]] = [
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("biased", "where", "scale", "window", "keys"), GIVEN)
-def test_backends_are_the_naive_loop(
-    causal: bool, biased: tuple[int, ...], where: str, scale: float | None, window: int | None, keys: int
-) -> None:
+def test_backends_are_the_naive_loop(causal, biased, where, scale, window, keys):
     bias, mask = some(*biased, seed=4) if biased else None, some_mask(where)
     expected = naive(*triple(keys=keys), causal, bias, mask, scale, window)
     assert len(expected) >= B * H * T // 3
@@ -72,7 +70,7 @@ def test_backends_are_the_naive_loop(
 
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("where", ["none", "right", "left"])
-def test_backends_have_the_same_gradients(biased: bool, where: str) -> None:
+def test_backends_have_the_same_gradients(biased, where):
     mask = some_mask(where)
     real = torch.ones(B, S, dtype=torch.bool) if mask is None else mask.bool()
     grads = []
@@ -87,7 +85,7 @@ def test_backends_have_the_same_gradients(biased: bool, where: str) -> None:
 
 @pytest.mark.parametrize("backend", [attend_explicit, attend_fused])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-def test_a_query_that_sees_nothing_stays_finite(backend: Any, dtype: torch.dtype) -> None:
+def test_a_query_that_sees_nothing_stays_finite(backend, dtype):
     """Its output is nobody's, but a value that is no number would reach others in the next layer through 0 · nan."""
     query, key, value = (x.to(dtype) for x in triple())
     mask = torch.tensor([[1] * S, [0, 0] + [1] * (S - 2), [0] * S])
@@ -101,7 +99,7 @@ def test_a_query_that_sees_nothing_stays_finite(backend: Any, dtype: torch.dtype
 
 
 @pytest.mark.parametrize("backend", [attend_explicit, attend_fused])
-def test_large_scores_do_not_overflow(backend: Any) -> None:
+def test_large_scores_do_not_overflow(backend):
     query, key, value = (x.float() for x in triple())
     got = backend(100 * query, 100 * key, value, True)
     assert got.isfinite().all()
@@ -109,7 +107,7 @@ def test_large_scores_do_not_overflow(backend: Any) -> None:
     torch.testing.assert_close(got, value.gather(2, best[..., None].expand(-1, -1, -1, D)), rtol=1e-3, atol=1e-3)
 
 
-def test_dropout_falls_on_the_shares() -> None:
+def test_dropout_falls_on_the_shares():
     query, key, value = triple()
     dropout = Dropout(0.4)
     rekey(torch.nn.ModuleDict({"dropout": dropout}), 0, 0)
@@ -124,7 +122,7 @@ def test_dropout_falls_on_the_shares() -> None:
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_a_stack_of_trained_biases_has_each_one_s_gradient(masked: bool) -> None:
+def test_a_stack_of_trained_biases_has_each_one_s_gradient(masked):
     """As packed runs need it; the CPU's fused kernel has none, and torch does not see under vmap that it must."""
     given, mask, biases = triple(), some_mask("right") if masked else None, some(2, H, T, S, seed=4)
 
@@ -141,7 +139,7 @@ def test_a_stack_of_trained_biases_has_each_one_s_gradient(masked: bool) -> None
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_scores_keep_float32_under_autocast(compiled: bool) -> None:
+def test_scores_keep_float32_under_autocast(compiled):
     """Without a break of a graph, too."""
     query, key = (x.to(torch.bfloat16) for x in triple()[:2])
     scores = torch.compile(in_float32, backend="aot_eager", fullgraph=True) if compiled else in_float32

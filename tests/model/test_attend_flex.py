@@ -22,7 +22,7 @@ CAPPED = [(0.5, False), (None, True), (0.5, True), (None, False)]  # soft cap, s
 
 
 @pytest.fixture
-def gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+def gradients(monkeypatch) -> None:
     """FlexAttention with gradients on the CPU, where it has no kernel for them but knows how to compute them."""
     monkeypatch.setattr(flex_attention, "_validate_device", lambda query, key, value: None)
     monkeypatch.setattr(flex_attention, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
@@ -39,9 +39,7 @@ def given() -> list[Tensor]:
     ("causal", "window", "sloped", "soft_cap", "sunk"),
     [(*rule, *capped) for i, rule in enumerate(RULES) for capped in (CAPPED[3], CAPPED[i % 3])],
 )
-def test_rules_are_the_explicit_bias_and_mask(
-    causal: bool, window: int | None, sloped: bool, soft_cap: float | None, sunk: bool
-) -> None:
+def test_rules_are_the_explicit_bias_and_mask(causal, window, sloped, soft_cap, sunk):
     """Outputs and gradients."""
     sink = torch.randn(HEADS, dtype=torch.float64, generator=torch.Generator().manual_seed(4)) if sunk else None
     places = ALiBi(HEADS).places(torch.zeros(1, T, 1, dtype=torch.float64), causal)
@@ -58,7 +56,7 @@ def test_rules_are_the_explicit_bias_and_mask(
 
 @pytest.mark.usefixtures("gradients")
 @pytest.mark.parametrize("causal", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_a_model_that_is_told_rules_computes_the_same(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_is_told_rules_computes_the_same(causal, monkeypatch):
     """In one graph without a break, as on a GPU; the eager model beside it has explicit products."""
     form, cell = LM if causal else ("encoder", "mlm"), {"position": "alibi", "attention": "window"}
     eager = jitter(built(cell, form=form, layers=1).double(), 0.05)
@@ -82,14 +80,14 @@ def test_a_model_that_is_told_rules_computes_the_same(causal: bool, monkeypatch:
 
 
 @pytest.mark.usefixtures("gradients")
-def test_what_a_norm_made_of_queries_and_keys_is_of_the_type_of_the_values() -> None:
+def test_what_a_norm_made_of_queries_and_keys_is_of_the_type_of_the_values():
     query, key, value = (x.detach().float() for x in given())
     found = attend_flex(query, key, value.bfloat16(), True)
     assert found.dtype == torch.bfloat16
     torch.testing.assert_close(found.float(), attend_explicit(query, key, value, True), rtol=0.05, atol=0.05)
 
 
-def test_rules_are_for_gpus_and_compiled_models(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rules_are_for_gpus_and_compiled_models(monkeypatch):
     with FakeTensorMode():
         wide, narrow = (torch.empty(1, 1, 4, size, device="cuda") for size in (16, 8))
     assert not takes_rules(wide), "eagerly"
@@ -97,7 +95,7 @@ def test_rules_are_for_gpus_and_compiled_models(monkeypatch: pytest.MonkeyPatch)
     assert takes_rules(wide) and not takes_rules(narrow) and not takes_rules(torch.empty(1, 1, 4, 16))
 
 
-def test_padding_dropout_and_trained_biases_keep_other_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_padding_dropout_and_trained_biases_keep_other_kernels(monkeypatch):
     def never(*args: object, **how: object) -> Tensor:
         raise AssertionError("by rules")
 

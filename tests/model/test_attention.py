@@ -15,7 +15,7 @@ NOWHERE = Places()
 
 @pytest.mark.parametrize("variant", [v for v in variants("attention") if "kv_heads" in component("attention", v)])
 @pytest.mark.parametrize("kv_heads", [0, 3, 8, -1])
-def test_groups_must_divide_the_heads(variant: str, kv_heads: int) -> None:
+def test_groups_must_divide_the_heads(variant, kv_heads):
     with pytest.raises(ValueError, match=rf"^must divide the 4 heads, not {kv_heads}$"):
         bind("attention", component("attention", variant) | {"kv_heads": kv_heads}, OFFERED)()
 
@@ -24,7 +24,7 @@ def test_groups_must_divide_the_heads(variant: str, kv_heads: int) -> None:
 
 
 @pytest.mark.parametrize("variant", SCORING)  # of mixers: test_mixers.py
-def test_a_position_s_bias_reaches_the_scores(variant: str) -> None:
+def test_a_position_s_bias_reaches_the_scores(variant):
     """With a bias against all others everybody looks at itself alone."""
     attention, x, t = from_disk(variant), some(3, 5, DIM), torch.arange(5)
     alone = Places(None, -1e4 * (t[:, None] - t).abs().double().expand(HEADS, 5, 5))

@@ -105,7 +105,7 @@ def by_loops(a: Any, row: dict[str, Any], x: Tensor, source: Tensor, seen: Tenso
 
 
 @pytest.mark.parametrize("row", every_pair(), ids=lambda row: "-".join(str(value) for value in row.values()))
-def test_options_do_beside_any_other_what_they_do_alone(row: dict[str, Any]) -> None:
+def test_options_do_beside_any_other_what_they_do_alone(row):
     attention, x, across, causal = made(row), some(B, T, DIM), row["where"] == "across", row["where"] == "causal"
     memory = some(B, T, DIM, seed=5) if across else None
     mask, t = some_mask(row["mask"]), torch.arange(T)
@@ -128,7 +128,7 @@ def test_options_do_beside_any_other_what_they_do_alone(row: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("kind", [MHA, Gated, QKNorm])
-def test_every_variant_takes_every_option(kind: type[GQA]) -> None:
+def test_every_variant_takes_every_option(kind):
     node = {"_target_": f"ablate.model.attention.{kind.__name__}", "bias": False, "scale": None, "kv_heads": None}
     node = {name: value for name, value in node.items() if name != "kv_heads" or kind is not MHA}
     options = {"window": 3, "sink": "learned", "soft_cap": 20.0, "qk_norm": "ln", "gate": "head"}
@@ -138,7 +138,7 @@ def test_every_variant_takes_every_option(kind: type[GQA]) -> None:
     assert attention.gate.out_features == HEADS
 
 
-def test_a_variant_s_own_choice_stands_where_nothing_is_said() -> None:
+def test_a_variant_s_own_choice_stands_where_nothing_is_said():
     given = {"kv_heads": None, "bias": False, "scale": None}
     assert QKNorm(SHAPE, **given).query_norm is not None and GQA(SHAPE, **given).query_norm is None
     assert Gated(SHAPE, **given).gate.bias is None and GQA(SHAPE, **given).gate is None
@@ -151,19 +151,19 @@ def test_a_variant_s_own_choice_stands_where_nothing_is_said() -> None:
     + [({"chunk": 0}, "^chunk must be ≥ 1")]
     + [(options, "write qk_norm") for options in ({"over": "all"}, {"eps": 1e-6})],
 )
-def test_options_that_cannot_be(options: dict[str, Any], message: str) -> None:
+def test_options_that_cannot_be(options, message):
     with pytest.raises(ValueError, match=message):
         GQA(SHAPE, None, False, None, **options)
 
 
-def test_a_sink_starts_as_softmax_off_by_one() -> None:
+def test_a_sink_starts_as_softmax_off_by_one():
     learned, zero = (GQA(some_shape(8), None, False, None, sink=sink) for sink in ("learned", "zero"))  # type: ignore[arg-type]
     assert zero.load_state_dict({name: x for name, x in learned.state_dict().items() if name != "sink"})
     x = some(2, 5, 8).float()
     assert torch.equal(learned(x, Places(), True), zero(x, Places(), True))
 
 
-def test_heads_may_be_of_any_size() -> None:
+def test_heads_may_be_of_any_size():
     """Projections, rotations and counts go by model.head_dim; without it heads must divide the dim."""
     config = configuration({}, heads=3, head_dim=10)
     attention = initialised_model(config, Blank(13, 12), 0).blocks[0].attention  # type: ignore[union-attr, index]

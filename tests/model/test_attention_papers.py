@@ -35,7 +35,7 @@ def rotations(x: Tensor, where: str) -> Places:
 
 @pytest.mark.parametrize(("kv_heads", "layer"), [(None, 0), (2, 3), (1, 3)])
 @pytest.mark.parametrize("where", ["turned", "none", "across"])
-def test_differential_attention_formula(kv_heads: int | None, where: str, layer: int) -> None:
+def test_differential_attention_formula(kv_heads, where, layer):
     """Of head h: (1 − λ₀) · norm((A₁ − λ A₂) V), whose queries and keys are the halves of its D features."""
     a: Any = randomised(Differential(SHAPE, layer, kv_heads, True, None, 1e-5))
     x, causal = some(B, T, DIM), where != "across"
@@ -62,7 +62,7 @@ def test_differential_attention_formula(kv_heads: int | None, where: str, layer:
 
 @pytest.mark.parametrize(("query_rank", "kv_rank"), [(None, 3), (5, None)])
 @pytest.mark.parametrize("where", ["turned", "none", "across"])
-def test_latent_attention_formula(query_rank: int | None, kv_rank: int | None, where: str) -> None:
+def test_latent_attention_formula(query_rank, kv_rank, where):
     """Of head h: queries of its own and turned features, keys of W_h c and one turned key of all, values W'_h c."""
     a: Any = randomised(MLA(SHAPE, kv_rank, query_rank, None, True, None, 1e-6))
     x, causal, r = some(B, T, DIM), where != "across", D // 2
@@ -88,7 +88,7 @@ def test_latent_attention_formula(query_rank: int | None, kv_rank: int | None, w
 
 
 @pytest.mark.parametrize("size", [2, 4, 8])
-def test_a_rotation_of_fewer_features_is_that_of_its_own_size(size: int) -> None:
+def test_a_rotation_of_fewer_features_is_that_of_its_own_size(size):
     x = some(1, 6, 16)
     whole, own = RoPE(16, 100.0).places(x, True).rotation, RoPE(size, 100.0).places(x, True).rotation
     share = PartialRoPE(32, 100.0, 0.5).places(x, True).rotation
@@ -100,7 +100,7 @@ def test_a_rotation_of_fewer_features_is_that_of_its_own_size(size: int) -> None
             thinned(rotation, size - 1)
 
 
-def test_lambdas_are_drawn_by_seed_and_each_layer_has_its_start() -> None:
+def test_lambdas_are_drawn_by_seed_and_each_layer_has_its_start():
     one, other, again = (built({"attention": "differential", "init": "torch"}, seed) for seed in (0, 1, 0))
     drawn = [torch.cat([*(x for n, x in m.named_parameters() if "lambdas" in n)]) for m in (one, other, again)]
     assert torch.equal(drawn[0], drawn[2]) and not torch.equal(drawn[0], drawn[1])
@@ -109,7 +109,7 @@ def test_lambdas_are_drawn_by_seed_and_each_layer_has_its_start() -> None:
     assert starts == [0.8 - 0.6 * math.exp(-0.3 * layer) for layer in range(2)]
 
 
-def test_what_cannot_be() -> None:
+def test_what_cannot_be():
     with pytest.raises(ValueError, match="must be even"):
         Differential(SHAPE.__class__(**{**vars(SHAPE), "head_dim": 3}), 0, None, False, None, 1e-5)
     for name in ("kv_rank", "query_rank", "rope_dim"):

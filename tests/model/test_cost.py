@@ -54,7 +54,7 @@ POSITIONS = {"t5": 32 * HEADS, "learned": DIM, "alibi": 0, "partial_rope": 0, "r
 
 
 @pytest.mark.parametrize("i", range(9))
-def test_sums_by_hand(i: int) -> None:
+def test_sums_by_hand(i):
     """Two FLOPs per multiplication and addition; scores and their means over all pairs; the head, but no embedding.
     Shared keys and values are projected once, but compared by every head; a window counts all pairs, too.
 
@@ -72,7 +72,7 @@ def test_sums_by_hand(i: int) -> None:
     assert found.flops_per_token == LAYERS * layer + 2 * DIM * VOCAB
 
 
-def test_shared_norms_of_parallel_sublayers_count_once() -> None:
+def test_shared_norms_of_parallel_sublayers_count_once():
     config = with_parts(residual="parallel")
     config = config.with_value("residual.norms", "shared")
     saved = count(with_parts(residual="parallel"), Blank(VOCAB, CONTEXT)).params
@@ -84,7 +84,7 @@ BLOCK_FLOPS = 2 * 12 * DIM * DIM + 2 * 2 * CONTEXT * DIM
 
 
 @pytest.mark.parametrize(("tie", "norm"), [(False, True), (True, False)])
-def test_an_encoder_decoder_by_hand(tie: bool, norm: bool) -> None:
+def test_an_encoder_decoder_by_hand(tie, norm):
     """Per position of source and target; the decoder has an attention and a norm more, and the head is its own."""
     found = count(form("encoder_decoder", tie_embeddings=tie, norm_embeddings=norm), Blank(VOCAB, CONTEXT, "seq2seq"))
     across = 4 * DIM * DIM + 2 * DIM
@@ -94,7 +94,7 @@ def test_an_encoder_decoder_by_hand(tie: bool, norm: bool) -> None:
     assert found.flops_per_token == (LAYERS * (2 * BLOCK_FLOPS + across_flops) + 2 * DIM * VOCAB) / 2
 
 
-def test_an_encoder_by_hand() -> None:
+def test_an_encoder_by_hand():
     words = count(form("encoder"), Blank(VOCAB, CONTEXT, "mlm"))
     assert words.params == VOCAB * DIM + LAYERS * BLOCK + 2 * DIM
     assert words.flops_per_token == LAYERS * BLOCK_FLOPS + 2 * DIM * VOCAB
@@ -104,7 +104,7 @@ def test_an_encoder_by_hand() -> None:
     assert numbers.flops_per_token == 2 * 7 * DIM + LAYERS * BLOCK_FLOPS + head
 
 
-def test_bert_s_head_by_hand() -> None:
+def test_bert_s_head_by_hand():
     found = count(form("bert"), Blank(VOCAB, CONTEXT, "mlm"))
     head = DIM * DIM + DIM + 2 * DIM + VOCAB  # a dense layer, a norm, a bias per token
     assert found.params == VOCAB * DIM + 2 * DIM + LAYERS * BLOCK + 2 * DIM + head  # a norm on the embeddings, too
@@ -112,14 +112,14 @@ def test_bert_s_head_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("tie", "share"), [(False, True), (True, True), (True, False)])
-def test_tied_and_shared_parameters_count_once(tie: bool, share: bool) -> None:
+def test_tied_and_shared_parameters_count_once(tie, share):
     found = count(sized(tie_embeddings=tie, share_layers=share), Blank(VOCAB, CONTEXT))
     assert found.params == VOCAB * DIM * (1 if tie else 2) + BLOCK * (1 if share else LAYERS) + 2 * DIM
     assert found.flops_per_token == LAYERS * BLOCK_FLOPS + 2 * DIM * VOCAB  # all of them compute
     assert ("head.weight" in found.shapes) == (not tie)
 
 
-def test_the_model_of_tiny() -> None:
+def test_the_model_of_tiny():
     """As README.md, docs/ and the plan's preview show it."""
     config = sized(dim=64, heads=4, layers=2)
     found = count(config, Blank(256, 64))
@@ -127,7 +127,7 @@ def test_the_model_of_tiny() -> None:
 
 
 @pytest.mark.parametrize("cell", COVER, ids=name_of)
-def test_counts_are_those_of_the_real_model_and_leave_no_trace(cell: dict[str, str]) -> None:
+def test_counts_are_those_of_the_real_model_and_leave_no_trace(cell):
     config, state, task = configuration(cell, layers=1), torch.get_rng_state(), Blank(VOCAB, CONTEXT)
     found = count(config, task)
     assert torch.equal(state, torch.get_rng_state()) and torch.zeros(1).device.type == "cpu"
@@ -139,13 +139,13 @@ def test_counts_are_those_of_the_real_model_and_leave_no_trace(cell: dict[str, s
     assert found.flops_per_token > 2 * 16 * VOCAB
 
 
-def test_notes_are_told_once() -> None:
+def test_notes_are_told_once():
     notes = count(with_parts(norm="bn"), Blank(VOCAB, CONTEXT)).notes
     assert len(notes) == 1 and notes[0].startswith("BatchNorm: ") and "future" in notes[0]
     assert count(sized(layers=1), Blank(VOCAB, CONTEXT)).notes == []
 
 
-def test_utilisation() -> None:
+def test_utilisation():
     device = "NVIDIA H200"
     assert utilisation(1e9, 1e5, device, "bf16") == pytest.approx(3e14 / 989e12)
     assert utilisation(1e9, 1e5, device, "fp32") is None
@@ -162,14 +162,14 @@ UNKNOWN = ["RTX A1000", "A100-SXM4-40GB MIG 1g.5gb", "GeForce RTX 3090 Ti", "GeF
 UNKNOWN += ["GeForce RTX 5090 D", "RTX 6000 Ada Generation"]
 
 
-def test_known_peaks() -> None:
+def test_known_peaks():
     """A card of a similar name, or a slice of one, has none: no number is better than a wrong one."""
     assert {name: peak_of(f"NVIDIA {name}") for name in CARDS} == {name: peak * 1e12 for name, peak in CARDS.items()}
     assert [name for name in UNKNOWN if peak_of(f"NVIDIA {name}") is not None] == []
 
 
 @pytest.mark.parametrize("cell", COVER, ids=name_of)
-def test_the_cpu_counts_what_the_meta_device_counts(cell: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cpu_counts_what_the_meta_device_counts(cell, monkeypatch):
     config = configuration(cell, layers=1)
     task = Blank(VOCAB, CONTEXT)
     counted = []

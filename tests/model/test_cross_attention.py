@@ -10,25 +10,25 @@ from ablate.model.cost import count
 ACROSS = ("encoder_decoder", "seq2seq")
 
 
-def test_a_choice_of_its_own_stands_between_the_stacks_alone() -> None:
+def test_a_choice_of_its_own_stands_between_the_stacks_alone():
     model = built({"attention": "gated", "cross_attention": "mha"}, form=ACROSS)
     for block in model.decoder.blocks:  # type: ignore[union-attr]
         assert type(block.cross_attention) is MHA and type(block.attention).__name__ == "Gated"
     assert all(block.cross_attention is None for block in model.encoder.blocks)  # type: ignore[union-attr]
 
 
-def test_mha_beside_mha_is_what_attention_is() -> None:
+def test_mha_beside_mha_is_what_attention_is():
     same, chosen = (built(cell, form=ACROSS) for cell in ({}, {"cross_attention": "mha"}))
     assert torch.equal(same(**some_inputs(ACROSS)), chosen(**some_inputs(ACROSS)))
 
 
-def test_a_recurrent_mixer_reads_a_source_and_says_so() -> None:
+def test_a_recurrent_mixer_reads_a_source_and_says_so():
     config = configuration({"model": "encoder_decoder", "attention": "mamba2", "cross_attention": "mha"})
     notes = count(config, Blank(VOCAB, CONTEXT, "seq2seq")).notes
     assert [note for note in notes if note.startswith("Mamba2: it reads a source from left to right")]
 
 
-def test_where_nothing_is_attended_to_across_a_plan_says_so() -> None:
+def test_where_nothing_is_attended_to_across_a_plan_says_so():
     chosen, plain = (count(configuration(cell), Blank(VOCAB, CONTEXT)) for cell in ({"cross_attention": "mha"}, {}))
     assert chosen.unused == ("cross_attention",) and any("cross_attention=" in note for note in chosen.notes)
     assert plain.unused == () and plain.notes == []

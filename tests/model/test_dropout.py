@@ -35,14 +35,14 @@ def split_mix(z: int) -> int:
 
 
 @pytest.mark.parametrize(("seed", "step", "name"), [(0, 0, "a"), (123456789, 10**6, "é")])
-def test_the_mask_is_split_mix_of_key_and_index(seed: int, step: int, name: str) -> None:
+def test_the_mask_is_split_mix_of_key_and_index(seed, step, name):
     key = int.from_bytes(hashlib.sha256(f"dropout/{seed}/{step}/{name}".encode()).digest()[:8], "little")
     kept = [split_mix((key + i) * 0x9E3779B97F4A7C15 % WORD) >> 40 >= int(0.3 * 2**24) for i in range(2000)]
     assert mask(name, 0.3, seed, step, 2000).bool().tolist() == kept
 
 
 @pytest.mark.parametrize("p", [0.1, 0.9])
-def test_rate_and_expectation(p: float) -> None:
+def test_rate_and_expectation(p):
     n = 200_000
     y = site("a", p)(torch.ones(n, dtype=torch.float64))
     dropped = int((y == 0).sum())
@@ -51,7 +51,7 @@ def test_rate_and_expectation(p: float) -> None:
     assert abs(float(y.mean()) - 1) < 4.5 * math.sqrt(p / (1 - p) / n)
 
 
-def test_nothing_else_moves_a_mask() -> None:
+def test_nothing_else_moves_a_mask():
     dropout, x = site("a", 0.3), torch.ones(8, 16)
     torch.manual_seed(0)
     first = dropout(x)
@@ -71,12 +71,12 @@ def test_nothing_else_moves_a_mask() -> None:
 
 
 @pytest.mark.parametrize("p", [-0.1, 1.0, math.nan])
-def test_impossible_rates_are_refused(p: float) -> None:
+def test_impossible_rates_are_refused(p):
     with pytest.raises(ValueError, match="dropout must be"):
         Dropout(p)
 
 
-def test_rekey_reaches_every_site_and_nothing_else() -> None:
+def test_rekey_reaches_every_site_and_nothing_else():
     model: Any = built(dropout=0.2)
     before = {name: p.clone() for name, p in model.state_dict().items()}
     keys = []
@@ -90,7 +90,7 @@ def test_rekey_reaches_every_site_and_nothing_else() -> None:
     assert not any("key" in name.split(".")[-1:] and "attention" not in name for name in before)  # not in checkpoints
 
 
-def test_both_stacks_have_masks_of_their_own() -> None:
+def test_both_stacks_have_masks_of_their_own():
     model = built(form=("encoder_decoder", "seq2seq"), dropout=0.2)
     rekey(model, 0, 0)
     keys = {name: int(module.key) for name, module in model.named_modules() if isinstance(module, Dropout)}
@@ -98,7 +98,7 @@ def test_both_stacks_have_masks_of_their_own() -> None:
     assert {name.split(".")[0] for name in keys} == {"encoder", "decoder"}
 
 
-def test_layers_that_share_parameters_have_masks_of_their_own() -> None:
+def test_layers_that_share_parameters_have_masks_of_their_own():
     """`share_layers` shares parameters, not noise: a feature dropped in one layer must not be dropped in all, nor in
     all of them what is dropped of the embeddings."""
     model: Any = built(dropout=0.5, share_layers=True, layers=2)

@@ -40,13 +40,13 @@ def of_form(name: str, form: tuple[str, str], seed: int = 0) -> Any:
     return built({"embedding": name}, seed, form, tie_embeddings=False)
 
 
-def test_every_variant_is_tested_here() -> None:
+def test_every_variant_is_tested_here():
     message = without_formula("embedding", KNOWN, "write one for {name} here, and its name into KNOWN")
     assert not message, message
 
 
 @forms
-def test_a_frozen_table_has_the_draws_of_a_learned_one_and_is_no_head(form: tuple[str, str]) -> None:
+def test_a_frozen_table_has_the_draws_of_a_learned_one_and_is_no_head(form):
     learned, random, other = of_form("learned", form), of_form("random", form), of_form("random", form, 1)
     assert all(torch.equal(x, y) for x, y in zip(learned.parameters(), random.parameters(), strict=True))
     assert names(learned) == names(random) and not torch.equal(random.embed.weight, other.embed.weight)
@@ -57,7 +57,7 @@ def test_a_frozen_table_has_the_draws_of_a_learned_one_and_is_no_head(form: tupl
 
 
 @pytest.mark.parametrize("optimiser", [adamw, lion, muon])
-def test_no_optimiser_nor_decay_moves_a_frozen_table(optimiser: Any) -> None:
+def test_no_optimiser_nor_decay_moves_a_frozen_table(optimiser):
     model = of_form("random", LM)
     average, before = EMA(model, 100), {name: p.detach().clone() for name, p in model.named_parameters()}
     steps = optimiser(model, 1e-2, [0.9, 0.95], 0.5)
@@ -85,7 +85,7 @@ class Hashed(nn.Module):
         return self.table[ids // 2]
 
 
-def test_an_embedding_of_ones_own_is_the_head_only_where_it_has_a_matrix() -> None:
+def test_an_embedding_of_ones_own_is_the_head_only_where_it_has_a_matrix():
     task, own = Blank(VOCAB, CONTEXT), {"_target_": f"{__name__}.Hashed", "_partial_": True}
     config = configuration(tie_embeddings=False)
     config = type(config)(**{**vars(config), "embedding": own, "user": [__name__]})
@@ -94,7 +94,7 @@ def test_an_embedding_of_ones_own_is_the_head_only_where_it_has_a_matrix() -> No
         build_model(config.with_value("model.tie_embeddings", True), task)
 
 
-def test_numbers_have_no_table() -> None:
+def test_numbers_have_no_table():
     task = Blank(VOCAB, CONTEXT, "classification", 5)
     task.features = 3
     assert not isinstance(build_model(configuration({"model": "encoder"}), task).embed, Embedding)
@@ -104,13 +104,13 @@ def test_numbers_have_no_table() -> None:
         assert caught.value.key == "embedding"
 
 
-def test_a_width_is_at_least_one() -> None:
+def test_a_width_is_at_least_one():
     config = configuration().with_value("embedding.width", 0)
     with pytest.raises(ValueError, match=r"embedding\.width"):
         build_model(config, Blank(VOCAB, CONTEXT))
 
 
-def test_no_table_is_part_of_what_budgets_match_and_a_frozen_one_is_said() -> None:
+def test_no_table_is_part_of_what_budgets_match_and_a_frozen_one_is_said():
     counts = {
         name: count(configuration({"embedding": name}, tie_embeddings=False), Blank(VOCAB, CONTEXT)) for name in KNOWN
     }
@@ -121,7 +121,7 @@ def test_no_table_is_part_of_what_budgets_match_and_a_frozen_one_is_said() -> No
 
 
 @forms
-def test_factorised_embeddings_have_positions_and_norm_of_their_own_width(form: tuple[str, str]) -> None:
+def test_factorised_embeddings_have_positions_and_norm_of_their_own_width(form):
     kind = {"position": "learned", "embedding": "factorised"}
     model = built(kind, form=form, norm_embeddings=True)
     shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
@@ -132,7 +132,7 @@ def test_factorised_embeddings_have_positions_and_norm_of_their_own_width(form: 
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 
-def test_a_tied_factorised_head_is_the_embedding_after_one_matrix() -> None:
+def test_a_tied_factorised_head_is_the_embedding_after_one_matrix():
     model = jitter(built({"embedding": "factorised"}), 0.1)
     tokens = some_inputs(LM)["tokens"]
     x = model.run(model.embed(tokens), True, None)
@@ -140,7 +140,7 @@ def test_a_tied_factorised_head_is_the_embedding_after_one_matrix() -> None:
     torch.testing.assert_close(model(tokens), narrow @ model.embed.weight.T)
 
 
-def test_source_and_target_have_embeddings_of_their_own() -> None:
+def test_source_and_target_have_embeddings_of_their_own():
     model = built(form=SEQ2SEQ, share_embeddings=False)
     assert names(model) - names(built(form=SEQ2SEQ)) == {"source_embed.weight"}
     inputs = some_inputs(SEQ2SEQ)

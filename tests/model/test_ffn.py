@@ -61,7 +61,7 @@ GATED: list[tuple[str, dict[str, Any], Callable[[float], float]]] = [
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(("variant", "changed", "activation"), UNGATED + GATED)
-def test_formulas(variant: str, changed: dict[str, Any], activation: Any, bias: bool) -> None:
+def test_formulas(variant, changed, activation, bias):
     ffn, x = from_disk(variant, bias=bias, hidden=9, **changed), some(2, 3, DIM)
     if variant == "swish":
         assert ffn.beta.tolist() == [1.0]
@@ -76,24 +76,24 @@ def test_formulas(variant: str, changed: dict[str, Any], activation: Any, bias: 
         torch.testing.assert_close(ffn(token), expected, rtol=1e-10, atol=1e-12)
 
 
-def test_every_variant_has_a_formula() -> None:
+def test_every_variant_has_a_formula():
     known = {"none", "moe", *(variant for variant, _, _ in UNGATED + GATED)}
     how = "add it to UNGATED or GATED in tests/model/test_ffn.py, with its activation as plain numbers"
     assert not (message := without_formula("ffn", known, how + ': ("{name}", {{}}, lambda a: …)')), message
 
 
-def test_none_is_no_network() -> None:
+def test_none_is_no_network():
     assert bind("ffn", component("ffn", "none"), OFFERED)() is none() is None  # type: ignore[func-returns-value]
 
 
-def test_an_approximation_of_another_name_is_refused() -> None:
+def test_an_approximation_of_another_name_is_refused():
     for variant in ("gelu", "geglu"):
         with pytest.raises(ValueError, match="erf"):
             bind("ffn", component("ffn", variant) | {"approximate": "erf"}, OFFERED)
 
 
 @each_dense
-def test_the_resulting_width_is_known(variant: str) -> None:
+def test_the_resulting_width_is_known(variant):
     """Gated ones at 2/3 of 4 · dim, rounded up to a multiple of 8; any at a width that is given."""
     for dim, gated in ((6, 16), (64, 176), (100, 272)):
         ffn = bind("ffn", component("ffn", variant), OFFERED | {"dim": dim})()
@@ -103,7 +103,7 @@ def test_the_resulting_width_is_known(variant: str) -> None:
     assert component("ffn", variant)["bias"] == (not isinstance(ffn, GLU))  # as published: see the YAMLs
 
 
-def test_widths_by_number() -> None:
+def test_widths_by_number():
     assert width(4096, None, 4.0 * 2 / 3, 256) == 11008, "LLaMA's"
     assert width(64, 100, 4.0 * 2 / 3, 256) == 100 and width(3, None, 2.5, 1) == 7 and width(1000, None, 2.5, 1) == 2500
     for multiple_of in (1, 8, 256):
@@ -119,6 +119,6 @@ def test_widths_by_number() -> None:
         *((None, 1e-3, 1, "larger mult"), (None, 4.0, 0, "multiple_of must be ≥ 1")),
     ],
 )
-def test_impossible_widths_are_refused(hidden: int | None, mult: float, multiple_of: int, says: str) -> None:
+def test_impossible_widths_are_refused(hidden, mult, multiple_of, says):
     with pytest.raises(ValueError, match=says):
         width(64, hidden, mult, multiple_of)

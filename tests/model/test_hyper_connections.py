@@ -29,7 +29,7 @@ def chosen(weights: str, streams: int = 4, form: str = "decoder", norm: str = "l
 
 @pytest.mark.parametrize("weights", WEIGHTS)
 @pytest.mark.parametrize(("form", "norm", "streams"), [*zip(KINDS, ("ln", "none", "bn"), (4, 3, 1), strict=True)])
-def test_they_start_as_pre_norm(weights: str, form: str, norm: str, streams: int) -> None:
+def test_they_start_as_pre_norm(weights, form, norm, streams):
     """With the same draws, in training, whatever the norm makes of scales."""
     task = Blank(VOCAB, CONTEXT, KINDS[form])
     pre = configuration({"model": form, "norm": norm})
@@ -38,7 +38,7 @@ def test_they_start_as_pre_norm(weights: str, form: str, norm: str, streams: int
     torch.testing.assert_close(hyper, plain, rtol=1e-12, atol=1e-13)
 
 
-def test_static_weights_are_the_paper_s_without_what_positions_add() -> None:
+def test_static_weights_are_the_paper_s_without_what_positions_add():
     made = HyperConnections(some_shape(DIM), sublayers(Mix(), nn.Linear(DIM, DIM)), 1, 4, "static").double()
     for own in made.connections:
         nn.init.normal_(own.static)
@@ -51,7 +51,7 @@ def test_static_weights_are_the_paper_s_without_what_positions_add() -> None:
     torch.testing.assert_close(passed(made, x, Places(), True, None, memory), expected, rtol=1e-12, atol=1e-12)
 
 
-def test_each_sublayer_of_the_stack_reads_the_next_stream() -> None:
+def test_each_sublayer_of_the_stack_reads_the_next_stream():
     model: Any = built({"residual": "hyper_connections"}, layers=3)
     read = [own.static.view(4, 6)[:, 1].argmax().item() for block in model.blocks for own in block.connections]
     assert read == [0, 1, 2, 3, 0, 1]
@@ -59,7 +59,7 @@ def test_each_sublayer_of_the_stack_reads_the_next_stream() -> None:
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)
-def test_parameters_and_flops_are_counted(weights: str) -> None:
+def test_parameters_and_flops_are_counted(weights):
     """n (n + 2) numbers for each sublayer, and (n + 2) C + 2 for what positions add; products of n streams by each."""
     n, dim, of = 3, 16, 4  # streams, features, sublayers
     pre, hyper = (count(each, Blank(VOCAB, CONTEXT)) for each in (configuration(), chosen(weights, n)))
@@ -69,13 +69,13 @@ def test_parameters_and_flops_are_counted(weights: str) -> None:
     assert hyper.flops_per_token - pre.flops_per_token == expected
 
 
-def test_static_weights_train_side_by_side_as_alone() -> None:
+def test_static_weights_train_side_by_side_as_alone():
     config = chosen("static", share_layers=True)
     models = [jitter(initialised_model(config, Blank(VOCAB, CONTEXT), seed), 0.1) for seed in (0, 1)]
     check_side_by_side(models, some_inputs(("decoder", "lm")))
 
 
-def test_streams_are_not_rounded_in_bf16() -> None:
+def test_streams_are_not_rounded_in_bf16():
     made, x = HyperConnections(some_shape(DIM), sublayers(), 0, 4, "dynamic"), some(2, 4, DIM).float()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         stream = made(made.enter(x), Places(), True)
@@ -84,7 +84,7 @@ def test_streams_are_not_rounded_in_bf16() -> None:
     torch.testing.assert_close(made.leave(stream), x + added, rtol=1e-6, atol=1e-6)
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_what_cannot_be_is_refused():
     with pytest.raises(ValueError, match="streams must be ≥ 1"):
         HyperConnections(some_shape(DIM), sublayers(), 0, 0, "static")
     hyper = chosen("static").residual

@@ -74,7 +74,7 @@ def published(init: str, layers: int, dim: int, role: str, shape: tuple[int, ...
 # ---- what a draw depends on
 
 
-def test_draws_are_what_they_have_always_been() -> None:
+def test_draws_are_what_they_have_always_been():
     """Published numbers depend on these streams; whoever changes them ends every pairing with older runs."""
     torch.testing.assert_close(
         draw(0, "embed.weight", (2, 3)),
@@ -83,7 +83,7 @@ def test_draws_are_what_they_have_always_been() -> None:
     torch.testing.assert_close(draw(1, "blocks.0.ffn.up.weight", (2,)), torch.tensor([1.3091302, 0.45373824]))
 
 
-def test_draws_are_nested() -> None:
+def test_draws_are_nested():
     wide, tall = draw(0, "x", (9, 5)), draw(0, "x", (5, 9), by_column=True)
     for n in range(1, 9):
         assert torch.equal(draw(0, "x", (n, 5)), wide[:n])
@@ -91,7 +91,7 @@ def test_draws_are_nested() -> None:
     assert torch.equal(draw(0, "x", (4,)), wide[0, :4])
 
 
-def test_draws_are_normal_and_independent() -> None:
+def test_draws_are_normal_and_independent():
     drawn = [draw(seed, name, (4000,)).numpy() for seed in (0, 1) for name in ("a", "b", "a.b", "1/a")]
     correlation = np.corrcoef(drawn)
     np.fill_diagonal(correlation, 0)
@@ -102,7 +102,7 @@ def test_draws_are_normal_and_independent() -> None:
 
 
 @pytest.mark.parametrize("cell", [cell for cell in CELLS if "init" not in cell], ids=name_of)
-def test_a_variant_leaves_every_other_parameter_alone(cell: dict[str, str], reference: dict[str, Tensor]) -> None:
+def test_a_variant_leaves_every_other_parameter_alone(cell, reference):
     """Bit for bit, whatever is swapped in, but for the group itself (`init`: up to its scales, below)."""
     mine = parameters(cell)
     for name in mine.keys() & reference.keys():
@@ -113,7 +113,7 @@ def test_a_variant_leaves_every_other_parameter_alone(cell: dict[str, str], refe
 
 
 @pytest.mark.parametrize("cell", COVER, ids=name_of)
-def test_initialisations_scale_the_same_normals(cell: dict[str, str]) -> None:
+def test_initialisations_scale_the_same_normals(cell):
     """Biases are zero, but for torch's, which draws those of matrices, too; constants stay as they were built.
 
     Each variant's parameters by torch's and by another, to which they are no more than a role and a shape.
@@ -141,7 +141,7 @@ def test_initialisations_scale_the_same_normals(cell: dict[str, str]) -> None:
     assert (before[1] == np.random.get_state()[1]).all() and before[2] == random.getstate()  # type: ignore[index]
 
 
-def test_seeds_differ_and_repeat(reference: dict[str, Tensor]) -> None:
+def test_seeds_differ_and_repeat(reference):
     again, other = parameters(seed=0), parameters(seed=1)
     for name, parameter in reference.items():
         assert torch.equal(parameter, again[name])
@@ -149,7 +149,7 @@ def test_seeds_differ_and_repeat(reference: dict[str, Tensor]) -> None:
             assert not (parameter == other[name]).any()
 
 
-def test_the_accelerators_seeds_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_accelerators_seeds_are_left_alone(monkeypatch):
     seeded: list[int] = []
     monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
     build_model(configuration(), Blank(VOCAB, CONTEXT))
@@ -160,7 +160,7 @@ def test_the_accelerators_seeds_are_left_alone(monkeypatch: pytest.MonkeyPatch) 
 
 
 @every_init
-def test_scales_are_the_published_ones(init: str) -> None:
+def test_scales_are_the_published_ones(init):
     cell = {"ffn": "swiglu", "init": init, "position": "learned"}
     config = configuration(cell, dim=64, layers=3, tie_embeddings=False)
     model = build_model(config, Blank(VOCAB, CONTEXT))
@@ -169,7 +169,7 @@ def test_scales_are_the_published_ones(init: str) -> None:
         assert scale == pytest.approx(published(init, 3, 64, role, shape)), name
 
 
-def test_roles_are_what_the_parameters_do() -> None:
+def test_roles_are_what_the_parameters_do():
     roles = {name.split("blocks.0.")[-1]: role for name, (role, _) in shapes_of(built(tie_embeddings=False)).items()}
     assert roles["embed.weight"] == "embedding" and roles["head.weight"] == "head"
     assert {roles[f"attention.{name}.weight"] for name in ("query", "key", "value")} == {"in"}
@@ -181,7 +181,7 @@ def test_roles_are_what_the_parameters_do() -> None:
 
 @pytest.mark.parametrize("form", [("bert", "mlm"), ("encoder_decoder", "seq2seq")], ids="-".join)
 @every_init
-def test_other_forms_are_drawn_by_the_same_rules(form: tuple[str, str], init: str) -> None:
+def test_other_forms_are_drawn_by_the_same_rules(form, init):
     made = built({"init": init}, form=form)
     shapes = shapes_of(made)
     for name, scale in deviations(configuration({"model": form[0], "init": init}), made).items():
@@ -195,7 +195,7 @@ def test_other_forms_are_drawn_by_the_same_rules(form: tuple[str, str], init: st
         assert 0 < float(made.get_parameter("head.bias").detach().abs().max()) <= 0.25
 
 
-def test_an_init_of_ones_own_needs_a_scale_alone() -> None:
+def test_an_init_of_ones_own_needs_a_scale_alone():
     class Ones(Init):
         def scale(self, role: str, fan_in: int, fan_out: int) -> float:
             return 1.0
@@ -209,7 +209,7 @@ def test_an_init_of_ones_own_needs_a_scale_alone() -> None:
 
 
 @pytest.mark.parametrize(("init", "key"), [("gpt2", "std"), ("xavier", "gain"), ("small_embed", "embedding_std")])
-def test_impossible_scales_are_refused(init: str, key: str) -> None:
+def test_impossible_scales_are_refused(init, key):
     make = bind("init", component("init", init) | {key: -1.0}, {"layers": 2, "dim": 16})
     with pytest.raises(BadComponent, match="must be ≥ 0") as caught:
         make()
@@ -219,7 +219,7 @@ def test_impossible_scales_are_refused(init: str, key: str) -> None:
 # ---- shared draws
 
 
-def test_shared_draws_of_depths_widths_and_roles() -> None:
+def test_shared_draws_of_depths_widths_and_roles():
     reference, deeper = shapes_of(built()), shapes_of(built(layers=3))
     drawn = {name: math.prod(shape) for name, (role, shape) in deeper.items() if role not in ("bias", "constant")}
     assert shared_draws(reference, deeper) == 1 == shared_draws(shapes_of(built(share_layers=True)), reference)

@@ -49,7 +49,7 @@ def asking(**model: object) -> Config:
     return typed(CONFIG | parts | {"user": [__name__], "model": CONFIG["model"] | {"layers": 3} | model})
 
 
-def test_each_part_of_a_block_is_given_its_layer_from_0_and_norms_elsewhere_have_none() -> None:
+def test_each_part_of_a_block_is_given_its_layer_from_0_and_norms_elsewhere_have_none():
     model = build_model(asking(norm_embeddings=True), Blank(11))
     for layer, block in enumerate(model.blocks):
         parts = (block, block.attention, block.ffn, *block.norms)
@@ -57,14 +57,14 @@ def test_each_part_of_a_block_is_given_its_layer_from_0_and_norms_elsewhere_have
     assert model.embed_norm.layer is None and model.final_norm.layer is None and model.final_norm.layers == 3
 
 
-def test_both_stacks_count_their_own_layers_and_cross_attention_is_in_its_blocks() -> None:
+def test_both_stacks_count_their_own_layers_and_cross_attention_is_in_its_blocks():
     model = build_model(asking(_target_="ablate.model.transformer.EncoderDecoder"), Blank(11, kind="seq2seq"))
     for stack in (model.encoder, model.decoder):
         assert [block.layer for block in stack.blocks] == [0, 1, 2]
     assert [block.cross_attention.layer for block in model.decoder.blocks] == [0, 1, 2]
 
 
-def test_a_norm_that_must_have_a_layer_and_a_layer_that_is_set_by_hand_are_refused() -> None:
+def test_a_norm_that_must_have_a_layer_and_a_layer_that_is_set_by_hand_are_refused():
     node = {"_target_": f"{__name__}.Strict", "eps": 1e-5}
     [(key, message)] = argument_problems("norm", node, offered_names("norm"), [__name__])
     assert key == "norm.layer" and "int | None" in message

@@ -34,7 +34,7 @@ def with_kernels(variant: str, form: str = "decoder", **model: Any) -> Config:
 
 
 @every
-def test_on_a_cpu_they_change_nothing(variant: str) -> None:
+def test_on_a_cpu_they_change_nothing(variant):
     both = with_kernels(variant), with_kernels(variant).with_value("attention.kernels", None)
     model, plain = (initialised_model(config, Blank(), 0) for config in both)
     assert torch.equal(loss_of(model, some_inputs(LM)), loss_of(plain, some_inputs(LM)))
@@ -46,7 +46,7 @@ def test_on_a_cpu_they_change_nothing(variant: str) -> None:
 
 @pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize("half", [False, True], ids=["fp32", "bf16"])
-def test_what_the_library_is_handed(name: str, half: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_library_is_handed(name, half, monkeypatch):
     """(B, T, H, ·), unscaled queries, rates in float32 beside products in the type of autocast."""
     asked: list[str] = []
 
@@ -84,16 +84,14 @@ def test_what_the_library_is_handed(name: str, half: bool, monkeypatch: pytest.M
         ("linear", {"form": "encoder"}, {}, "an encoder reads both ways"),
     ],
 )
-def test_what_they_cannot_do_is_refused(
-    variant: str, model: dict[str, Any], settings: dict[str, Any], message: str
-) -> None:
+def test_what_they_cannot_do_is_refused(variant, model, settings, message):
     config = with_kernels(variant, **model).with_value("position", component("position", "none"))
     config = config.with_value("attention", config.attention | settings)
     with pytest.raises(ValueError, match=f"^fla .*{message}"):
         initialised_model(config, Blank(kind="mlm" if "form" in model else "lm"), 0)
 
 
-def test_linear_attention_over_two_stacks_has_them_where_it_is_causal() -> None:
+def test_linear_attention_over_two_stacks_has_them_where_it_is_causal():
     initialised_model(with_kernels("linear", form="encoder_decoder"), Blank(kind="seq2seq"), 0)
 
 
@@ -118,7 +116,7 @@ def interpreted(asked: str) -> dict[str, list[float]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RULES)
-def test_their_recurrences_and_gradients_are_the_plain_ones(name: str) -> None:
+def test_their_recurrences_and_gradients_are_the_plain_ones(name):
     """In float32; where decays are strong their sums over a chunk are large, of which differences are taken."""
     for how, off in interpreted(name).items():
         assert max(off) < (5e-4 if how == "strong decays" else 2e-5), (how, off)
@@ -126,7 +124,7 @@ def test_their_recurrences_and_gradients_are_the_plain_ones(name: str) -> None:
 
 @pytest.mark.slow
 @every
-def test_a_model_of_them_is_as_near_to_float64_as_the_plain_one(variant: str) -> None:
+def test_a_model_of_them_is_as_near_to_float64_as_the_plain_one(variant):
     """Its loss and every gradient, eager and compiled, in float32 and in half precision."""
     found = interpreted(variant)
     for how in ("kernels", "compiled"):

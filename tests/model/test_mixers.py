@@ -131,13 +131,13 @@ def mamba2(mixer: Any, x: Tensor, places: Places) -> Tensor:
 RECURRENT = {mixer.__name__: mixer for mixer in (linear, retention, gla, gated_deltanet, mamba2)}
 
 
-def test_every_mixer_has_a_recurrent_definition() -> None:
+def test_every_mixer_has_a_recurrent_definition():
     assert {*MIXERS} == RECURRENT.keys(), "write in RECURRENT what it computes, token by token"
 
 
 @every
 @pytest.mark.parametrize("length", [1, 64, 65, LONG])
-def test_in_parallel_as_token_by_token(variant: str, length: int) -> None:
+def test_in_parallel_as_token_by_token(variant, length):
     mixer, x = from_disk(variant), some(2, length, DIM)
     rotation = TURNED.rotation
     places = Places((rotation[0][:length], rotation[1][:length]))  # type: ignore[index]
@@ -146,7 +146,7 @@ def test_in_parallel_as_token_by_token(variant: str, length: int) -> None:
 
 
 @every
-def test_a_state_passes_padding_as_it_is(variant: str) -> None:
+def test_a_state_passes_padding_as_it_is(variant):
     """What stands beyond a hole sees what stands before it as if the hole were cut out.
 
     Retention fades by positions, padded ones, too; a short convolution finds zeros in the hole, and has one tap here.
@@ -166,7 +166,7 @@ def test_a_state_passes_padding_as_it_is(variant: str) -> None:
 
 
 @every
-def test_strong_decays_neither_overflow_nor_lose_what_is_near(variant: str) -> None:
+def test_strong_decays_neither_overflow_nor_lose_what_is_near(variant):
     """In float32 over a thousand positions, with gates wide open and shut: as in float64, and with finite gradients."""
     mixer, x = from_disk(variant), 8 * some(2, 1000, DIM)
     exact = mixer(x, NOWHERE, True).detach()
@@ -181,7 +181,7 @@ def test_strong_decays_neither_overflow_nor_lose_what_is_near(variant: str) -> N
 
 
 @pytest.mark.parametrize("across", [False, True], ids=["self", "cross"])
-def test_linear_attention_over_all_that_is_real(across: bool) -> None:
+def test_linear_attention_over_all_that_is_real(across):
     """Σ_s φ(q)·φ(k_s) v_s / (Σ_s φ(q)·φ(k_s) + ε) over the real positions s of its own sequence, or of a memory."""
     mixer, x = from_disk("linear"), some(2, 5, DIM)
     source, mask = some(2, 7, DIM, seed=3) if across else x, torch.ones(2, 7 if across else 5)
@@ -199,14 +199,14 @@ def test_linear_attention_over_all_that_is_real(across: bool) -> None:
 
 
 @pytest.mark.parametrize(("variant", "setting"), [("gla", "key_share"), ("retention", "expand"), ("mamba2", "expand")])
-def test_a_share_of_a_head_must_be_whole(variant: str, setting: str) -> None:
+def test_a_share_of_a_head_must_be_whole(variant, setting):
     with pytest.raises(BadComponent, match=r"^0\.3 of a head's 4 features would be 1\.2") as caught:
         from_disk(variant, **{setting: 0.3})
     assert caught.value.key == f"attention.{setting}"
 
 
 @pytest.mark.parametrize("variant", sorted(ONE_WAY))
-def test_what_reads_from_left_to_right_is_refused_where_all_is_seen(variant: str) -> None:
+def test_what_reads_from_left_to_right_is_refused_where_all_is_seen(variant):
     """No encoder, and nothing across stacks."""
     for form, message in (
         (("encoder", "mlm"), "choose another"),
@@ -217,13 +217,13 @@ def test_what_reads_from_left_to_right_is_refused_where_all_is_seen(variant: str
 
 
 @pytest.mark.parametrize(("variant", "position"), [("retention", "alibi"), ("retention", "rope"), ("gla", "rope")])
-def test_a_plan_says_which_positions_do_not_reach_a_mixer(variant: str, position: str) -> None:
+def test_a_plan_says_which_positions_do_not_reach_a_mixer(variant, position):
     notes = count(configuration({"attention": variant, "position": position}), Blank()).notes
     reached = (variant, position) == ("retention", "rope")
     assert [note for note in notes if "does not reach it" in note] == notes and len(notes) == (not reached)
 
 
-def test_a_mixer_states_what_counting_products_does_not_see() -> None:
+def test_a_mixer_states_what_counting_products_does_not_see():
     """GLA's, of one chunk of 12 positions, by hand: pairs by feature; and a short convolution of Mamba-2."""
     rank, keys, values = 16, 8, 16  # of two heads of 8 features
     matrices = 16 * (2 * keys + 2 * values + rank) + rank * keys + values * 16
@@ -243,7 +243,7 @@ def test_a_mixer_states_what_counting_products_does_not_see() -> None:
     assert five - four == 2 * 2 * (64 + 64 + 32)  # layers, FLOPs, features
 
 
-def test_what_a_convolution_carries_into_padding_is_not_written() -> None:
+def test_what_a_convolution_carries_into_padding_is_not_written():
     """Gated DeltaNet with four taps: in a hole keys are not zero yet."""
     mixer, x, mask = from_disk("gated_deltanet"), some(1, 40, DIM), torch.ones(1, 40).double()
     mask[0, 9:30] = 0

@@ -66,7 +66,7 @@ def routed(ffn: Any, x: list[float]) -> tuple[list[float], list[int]]:
         *(("swiglu", {"top_k": 1, "gates": "plain"}), ("relu", {"top_k": 3, "gates": "plain"})),
     ],
 )
-def test_against_a_loop_over_tokens_and_experts(form: str, changed: dict[str, Any]) -> None:
+def test_against_a_loop_over_tokens_and_experts(form, changed):
     ffn, x = made(expert=form, **changed), some(2, 7, DIM, seed=9)
     expected = []
     for token in x.flatten(0, 1).tolist():
@@ -81,7 +81,7 @@ def test_against_a_loop_over_tokens_and_experts(form: str, changed: dict[str, An
 
 
 @pytest.mark.parametrize("padded", [False, True])
-def test_the_balance_counts_real_tokens_alone(padded: bool) -> None:
+def test_the_balance_counts_real_tokens_alone(padded):
     ffn, x = made(balance=0.5), some(2, 7, DIM, seed=9)
     mask = torch.ones(2, 7)
     mask[0, 4:], mask[1, :2] = (0, 0) if padded else (1, 1)
@@ -98,7 +98,7 @@ def configured(**changed: Any) -> Config:
     return configuration({"ffn": "moe"}).with_value("ffn", component("ffn", "moe") | changed)
 
 
-def test_the_correction_is_trained_by_the_loads_of_real_tokens_alone_and_moves_the_selection() -> None:
+def test_the_correction_is_trained_by_the_loads_of_real_tokens_alone_and_moves_the_selection():
     ffn, x, mask = made(correction="load", scores="sigmoid", balance=0.0), some(2, 7, DIM, seed=9), torch.ones(2, 7)
     mask[0, 4:] = 0
     scores = (ffn.router_logits(x).sigmoid() + ffn.correction).detach()
@@ -112,7 +112,7 @@ def test_the_correction_is_trained_by_the_loads_of_real_tokens_alone_and_moves_t
     assert {*ffn.selection_scores(ffn.router_logits(x).sigmoid()).topk(2)[1].unique().tolist()} == {0, 3}
 
 
-def test_padding_reaches_no_balance_of_a_model() -> None:
+def test_padding_reaches_no_balance_of_a_model():
     """Through the residual style, which hands the mask to an FFN that asks for it."""
     config = configuration({"ffn": "moe", "model": "encoder"})
     model = jitter(initialised_model(config, Blank(VOCAB, CONTEXT, "mlm"), 0), 0.3).double()
@@ -125,7 +125,7 @@ def test_padding_reaches_no_balance_of_a_model() -> None:
     assert len(found[0]) == 2 and found[0] == pytest.approx(found[1], abs=1e-12)
 
 
-def test_the_balance_trains_and_is_no_part_of_what_is_measured() -> None:
+def test_the_balance_trains_and_is_no_part_of_what_is_measured():
     model = initialised_model(configured(), Blank(VOCAB, CONTEXT), 0)
     other = copy.deepcopy(model)
     batch = type("Batch", (), {"inputs": {"tokens": some_tokens()}, "targets": some_tokens(seed=1)})
@@ -142,7 +142,7 @@ def test_the_balance_trains_and_is_no_part_of_what_is_measured() -> None:
     assert not torch.allclose(mine, theirs)
 
 
-def test_flops_are_those_of_the_experts_that_a_token_passes() -> None:
+def test_flops_are_those_of_the_experts_that_a_token_passes():
     task, dim = Blank(VOCAB, CONTEXT), 16
     few, many = (count(configured(hidden=8, experts=n), task) for n in (4, 16))
     assert many.flops_per_token - few.flops_per_token == 2 * 2 * dim * 12, "of two layers the routers' alone"
@@ -153,7 +153,7 @@ def test_flops_are_those_of_the_experts_that_a_token_passes() -> None:
     assert passed == [{0.5}, {0.125}, set()] and few.hidden == 8
 
 
-def test_each_expert_is_drawn_by_its_own_fans_and_a_convolution_by_what_it_reads() -> None:
+def test_each_expert_is_drawn_by_its_own_fans_and_a_convolution_by_what_it_reads():
     ffn, kernel = (
         bind("ffn", component("ffn", "moe") | {"hidden": 50, "experts": 5}, {"dim": 200})(),
         nn.Conv1d(40, 50, 4),
@@ -167,7 +167,7 @@ def test_each_expert_is_drawn_by_its_own_fans_and_a_convolution_by_what_it_reads
     assert kernel.weight.std().item() == pytest.approx((3 * 160) ** -0.5, rel=0.03)
 
 
-def test_narrower_and_fewer_experts_are_parts_of_wider_and_more() -> None:
+def test_narrower_and_fewer_experts_are_parts_of_wider_and_more():
     def drawn(**changed: int) -> Any:
         ffn = bind("ffn", component("ffn", "moe") | changed, {"dim": DIM})()
         initialise(ffn, Torch(), 0)
@@ -192,13 +192,13 @@ def test_narrower_and_fewer_experts_are_parts_of_wider_and_more() -> None:
         *(({"groups": 4, "top_groups": 1}, "ffn.top_groups: must be ≥ 2"),),
     ],
 )
-def test_what_cannot_be_is_refused(changed: dict[str, Any], says: str) -> None:
+def test_what_cannot_be_is_refused(changed, says):
     with pytest.raises(BadComponent) as caught:
         made(**changed)
     assert f"{caught.value.key}: {caught.value}".startswith(says)
 
 
-def test_compiled_it_trains_by_one_graph_and_evaluates_by_another() -> None:
+def test_compiled_it_trains_by_one_graph_and_evaluates_by_another():
     config = configured().with_value("model.layers", 1)
     model, graphs = initialised_model(config, Blank(VOCAB, CONTEXT), 0), list[Any]()
     eager = copy.deepcopy(model)
@@ -214,7 +214,7 @@ def test_compiled_it_trains_by_one_graph_and_evaluates_by_another() -> None:
     assert len(graphs) == 2
 
 
-def test_routing_and_the_balance_are_in_float32_whatever_products_are_in() -> None:
+def test_routing_and_the_balance_are_in_float32_whatever_products_are_in():
     """Each step of it: rounded to bf16 these scores would tie, and other experts would be picked."""
     x = torch.ones(1, 1, 16)
     moe = MoE(16, "relu", 8, 4.0, 8, 4, 2, 0, "renormalised", 0.5).train()

@@ -40,7 +40,7 @@ FORMULA = '    "max": ({"eps": EPS}, lambda v, p: [a / max(map(abs, v)) for a in
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkout(tmp_path_factory) -> Path:
     """A copy of the checkout with a new norm, written as CONTRIBUTING.md says."""
     copy = tmp_path_factory.mktemp("checkout")
     for folder in ("ablate", "analysis", "benchmarks", "docs", "tests", "tools"):
@@ -62,13 +62,13 @@ def run(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_the_failing_test_names_the_formula_that_is_missing(checkout: Path) -> None:
+def test_the_failing_test_names_the_formula_that_is_missing(checkout):
     ended = run(checkout, "-m", "pytest", "tests/model/test_norm.py", "-k", "every_variant_has_a_formula")
     assert ended.returncode == 1 and "ablate/conf/norm/max.yaml has no formula" in ended.stdout, ended.stdout
 
 
 @pytest.mark.slow
-def test_with_a_line_for_its_formula_all_tests_of_the_norm_pass(checkout: Path) -> None:
+def test_with_a_line_for_its_formula_all_tests_of_the_norm_pass(checkout):
     file = checkout / "tests/model/test_norm.py"
     start = "FORMULAS: dict[str, tuple[dict[str, float], Callable[[list[float], Given], list[float]]]] = {\n"
     text = file.read_text(encoding="utf-8")
@@ -79,7 +79,7 @@ def test_with_a_line_for_its_formula_all_tests_of_the_norm_pass(checkout: Path) 
 
 
 @pytest.mark.slow
-def test_it_is_swept_and_its_paper_is_known(checkout: Path) -> None:
+def test_it_is_swept_and_its_paper_is_known(checkout):
     shown = run(checkout, "-m", "ablate", "help", "norm").stdout
     assert "MaxNorm: x / max|x| · g per token" in shown
     swept = run(checkout, "-m", "ablate", "-m", "norm=ln,max", "scale=tiny", "dry_run=true")

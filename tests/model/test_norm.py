@@ -59,7 +59,7 @@ FORMULAS: dict[str, tuple[dict[str, float], Callable[[list[float], Given], list[
 
 
 @pytest.mark.parametrize("variant", FORMULAS)
-def test_formulas_of_one_token(variant: str) -> None:
+def test_formulas_of_one_token(variant):
     settings, formula = FORMULAS[variant]
     norm, x = from_disk(variant, **settings), some(4, 5, DIM)
     given = {name: parameter.tolist() for name, parameter in norm.named_parameters()}
@@ -70,7 +70,7 @@ def test_formulas_of_one_token(variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", ["ln", "ln_std", "group", "rms", "prms"])
-def test_without_gain_or_bias_is_with_a_gain_of_one_and_a_bias_of_zero(variant: str) -> None:
+def test_without_gain_or_bias_is_with_a_gain_of_one_and_a_bias_of_zero(variant):
     x, whole = some(4, 5, DIM), from_disk(variant)
     settings = [key for name, key in (("weight", "gain"), ("bias", "bias")) if hasattr(whole, name)]
     bare = from_disk(variant, **dict.fromkeys(settings, False))
@@ -85,7 +85,7 @@ def test_without_gain_or_bias_is_with_a_gain_of_one_and_a_bias_of_zero(variant: 
     assert half.dtype == torch.bfloat16 and half.isfinite().all()
 
 
-def test_every_variant_has_a_formula() -> None:
+def test_every_variant_has_a_formula():
     known = {*FORMULAS, "bn", "instance", "powernorm"}  # these three: test_norm_running.py and test_norm_power.py
     how = "add it to FORMULAS in tests/model/test_norm.py, with its settings and x̂ of one token as plain numbers"
     message = without_formula("norm", known, how + ': "{name}": ({{"eps": EPS}}, lambda v, p: …)')
@@ -93,14 +93,14 @@ def test_every_variant_has_a_formula() -> None:
 
 
 @every
-def test_a_token_of_zeros_has_finite_gradients(variant: str) -> None:
+def test_a_token_of_zeros_has_finite_gradients(variant):
     x = torch.zeros(1, 1, DIM, requires_grad=True)
     from_disk(variant)(x.double()).sum().backward()
     assert x.grad is not None and x.grad.isfinite().all()
 
 
 @pytest.mark.parametrize("variant", ["ln", "ln_std", "rms", "group", "bn", "instance", "powernorm"])
-def test_starts_as_a_plain_normalisation(variant: str) -> None:
+def test_starts_as_a_plain_normalisation(variant):
     norm = bind("norm", component("norm", variant), OFFERED | {"dim": 64})()
     assert all((parameter == (name == "weight")).all() for name, parameter in norm.named_parameters())
     y = norm(some(32, 16, 64).float())
@@ -110,7 +110,7 @@ def test_starts_as_a_plain_normalisation(variant: str) -> None:
 
 @every
 @pytest.mark.parametrize("training", [False, True])
-def test_what_stands_at_padding_never_matters(variant: str, training: bool) -> None:
+def test_what_stands_at_padding_never_matters(variant, training):
     x, mask = some(4, 5, DIM), some_mask()
     real = mask.bool()
     for kind in (torch.bool, torch.float32, torch.float64, torch.int64):
@@ -121,9 +121,7 @@ def test_what_stands_at_padding_never_matters(variant: str, training: bool) -> N
 
 @every
 @pytest.mark.parametrize(("dtype", "error", "training"), [(torch.bfloat16, 2e-2, False), (torch.float16, 3e-3, True)])
-def test_statistics_are_of_more_than_half_precision(
-    variant: str, dtype: torch.dtype, error: float, training: bool
-) -> None:
+def test_statistics_are_of_more_than_half_precision(variant, dtype, error, training):
     """Numbers whose squares overflow, whose sums round away: the result is the exact one's but for its own rounding."""
     norm, x = from_disk(variant).train(training), (300 * some(16, 64, DIM)).to(dtype)
     with torch.no_grad():
@@ -149,7 +147,7 @@ def test_statistics_are_of_more_than_half_precision(
         *(("dyt", "alpha", 0.0), ("powernorm", "warmup", -1)),
     ],
 )
-def test_impossible_settings_are_refused(variant: str, key: str, value: float) -> None:
+def test_impossible_settings_are_refused(variant, key, value):
     make = bind("norm", component("norm", variant) | {key: value}, OFFERED)
     with pytest.raises(BadComponent, match=rf"^must [^\n]*{value}[^\n]*$") as caught:
         make()

@@ -45,7 +45,7 @@ class Paper:
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("warmup", [0, 2, 100])
-def test_the_paper_s_algorithm(masked: bool, warmup: int) -> None:
+def test_the_paper_s_algorithm(masked, warmup):
     norm, mask = trained(PowerNorm(DIM, EPS, MOMENTUM, warmup)), some_mask() if masked else None
     real = torch.ones(4, 5, dtype=torch.bool) if mask is None else mask.bool()
     paper = Paper(norm.weight.detach().numpy().copy(), norm.bias.detach().numpy().copy(), warmup)
@@ -67,7 +67,7 @@ def test_the_paper_s_algorithm(masked: bool, warmup: int) -> None:
     np.testing.assert_allclose(norm.eval()(x).detach().numpy(), evaluated, rtol=1e-12)
 
 
-def test_one_backward_pass_per_forward_pass() -> None:
+def test_one_backward_pass_per_forward_pass():
     """Two forward passes before a backward pass would use a ν that is not theirs: torch refuses."""
     norm, x = trained(PowerNorm(DIM, EPS, MOMENTUM, 0)), some(4, 5, DIM).requires_grad_()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
@@ -96,7 +96,7 @@ def network(warmup: int, seed: int = 0, *more: nn.Module) -> nn.Sequential:
 
 @pytest.mark.slow  # tracing them takes three CPU-seconds
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-def test_compiled_norms_that_write_into_buffers_compute_the_same(backend: str) -> None:
+def test_compiled_norms_that_write_into_buffers_compute_the_same(backend):
     """Every one on disk: losses, and what they leave in parameters and buffers."""
     norms = [bind("norm", component("norm", name), OFFERED)() for name in variants("norm") if name != "powernorm"]
     eager = network(2, 0, *(norm for norm in norms if hasattr(norm, "drift")))

@@ -1,7 +1,6 @@
 """Norms that keep running statistics: their formulas, what moves them, what they let a causal decoder see."""
 
 import copy
-from typing import Any
 
 import pytest
 import torch
@@ -32,7 +31,7 @@ def rows(x: Tensor, mask: Tensor, b: int) -> list[Tensor]:
 
 @pytest.mark.parametrize("make", [BatchNorm, InstanceNorm])
 @pytest.mark.parametrize("masked", [False, True])
-def test_moments_formula_and_running_statistics(make: Any, masked: bool) -> None:
+def test_moments_formula_and_running_statistics(make, masked):
     norm, x, mask, m = trained(make(DIM, EPS, 0.3)), some(4, 5, DIM), some_mask() if masked else torch.ones(4, 5), 0.3
     y = norm(x, mask if masked else None)
     every = [rows(x, mask, b) for b in range(4)]
@@ -52,7 +51,7 @@ def test_moments_formula_and_running_statistics(make: Any, masked: bool) -> None
 
 
 @each
-def test_frozen_statistics_of_the_batch_move_nothing(variant: str) -> None:
+def test_frozen_statistics_of_the_batch_move_nothing(variant):
     """Frozen training computes what training from a fresh start does, and leaves all as it was."""
     norm, x, mask = from_disk(variant), some(4, 5, DIM, seed=1).requires_grad_(), some_mask()
     fresh = copy.deepcopy(norm)
@@ -70,7 +69,7 @@ def test_frozen_statistics_of_the_batch_move_nothing(variant: str) -> None:
 
 
 @each
-def test_momentum_none_averages_over_the_updates_since_the_reset(variant: str) -> None:
+def test_momentum_none_averages_over_the_updates_since_the_reset(variant):
     norm, batches = from_disk(variant), [some(4, 5, DIM, seed=seed) for seed in range(4)]
     start = state(norm)
     norm(100 * batches[0]).sum().backward()
@@ -90,7 +89,7 @@ def test_momentum_none_averages_over_the_updates_since_the_reset(variant: str) -
 
 @each
 @pytest.mark.parametrize("real", [0, 1])
-def test_a_batch_without_statistics_moves_nothing(variant: str, real: int) -> None:
+def test_a_batch_without_statistics_moves_nothing(variant, real):
     """One real position has a quadratic mean, but no variance."""
     norm, mask = from_disk(variant), torch.zeros(4, 5)
     mask[2, 1] = real
@@ -100,7 +99,7 @@ def test_a_batch_without_statistics_moves_nothing(variant: str, real: int) -> No
     assert moved(norm, before) == (["updates", "running_square"] if variant == "powernorm" and real else [])
 
 
-def test_short_sequences_count_by_their_positions() -> None:
+def test_short_sequences_count_by_their_positions():
     """Sequences of one position say nothing about a variance, and pull the running one nowhere."""
     norm, x, mask = InstanceNorm(DIM, EPS, 1.0).double(), some(4, 5, DIM), torch.ones(4, 5)
     mask[1:, 1:] = 0
@@ -110,7 +109,7 @@ def test_short_sequences_count_by_their_positions() -> None:
 
 @pytest.mark.parametrize("masked", [False, True])
 @each
-def test_drift(variant: str, masked: bool) -> None:
+def test_drift(variant, masked):
     norm, x, mask = from_disk(variant), some(4, 5, DIM, seed=1), some_mask() if masked else torch.ones(4, 5)
     norm(some(4, 5, DIM))
     before = state(norm)
@@ -135,7 +134,7 @@ def leak(model: nn.Module, now: int) -> float:
 
 
 @each
-def test_a_causal_decoder_sees_the_future_in_training_and_not_at_evaluation(variant: str) -> None:
+def test_a_causal_decoder_sees_the_future_in_training_and_not_at_evaluation(variant):
     """What their training statistics leak: much; at evaluation, and once PowerNorm's warm-up is over: nothing."""
     model, now = built({"norm": variant}, layers=1).double(), CONTEXT // 2
     for norm in running_norms(model):

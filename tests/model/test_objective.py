@@ -39,11 +39,11 @@ def by_hand(logits: Tensor, targets: Tensor) -> list[tuple[list[float], int]]:
     return [(row, target) for row, target in pairs if target != IGNORE]
 
 
-def test_every_variant_is_tested_here() -> None:
+def test_every_variant_is_tested_here():
     assert variants("objective") == ["cross_entropy", "label_smoothing", "multi_token", "z_loss"]
 
 
-def test_label_smoothing_is_the_cross_entropy_of_smoothed_targets() -> None:
+def test_label_smoothing_is_the_cross_entropy_of_smoothed_targets():
     logits, targets = some_logits()
     expected = 0.0
     for row, target in by_hand(logits, targets):
@@ -56,14 +56,14 @@ def test_label_smoothing_is_the_cross_entropy_of_smoothed_targets() -> None:
     assert (plain + found["label_smoothing"]).item() == pytest.approx(expected, rel=1e-12)
 
 
-def test_z_loss_is_the_square_of_log_z() -> None:
+def test_z_loss_is_the_square_of_log_z():
     logits, targets = some_logits()
     expected = sum(1e-4 * math.log(sum(map(math.exp, row))) ** 2 for row, _ in by_hand(logits, targets))
     found = made("z_loss").terms(logits, targets, [])
     assert found.keys() == {"z_loss"} and found["z_loss"].item() == pytest.approx(expected, rel=1e-12)
 
 
-def test_each_later_token_is_scored_where_there_is_one() -> None:
+def test_each_later_token_is_scored_where_there_is_one():
     _, targets = some_logits()
     later = [some_logits(seed)[0] for seed in (1, 2, 3)]
     expected = 0.0
@@ -83,7 +83,7 @@ def multi_token(cell: dict[str, str] | None = None) -> Config:
     return configuration(cell).with_value("objective", component("objective", "multi_token") | {"tokens": 3})
 
 
-def test_later_tokens_are_read_from_what_the_last_block_reads() -> None:
+def test_later_tokens_are_read_from_what_the_last_block_reads():
     model, tokens = initialised_model(multi_token(), Blank(VOCAB, CONTEXT), 0).double(), some_tokens()
     plain = initialised_model(configuration(), Blank(VOCAB, CONTEXT), 0).double()
     logits = model(tokens)
@@ -95,7 +95,7 @@ def test_later_tokens_are_read_from_what_the_last_block_reads() -> None:
     assert len(model.later_logits) == 2
 
 
-def test_a_plan_says_what_serves_training_alone() -> None:
+def test_a_plan_says_what_serves_training_alone():
     [note] = count(multi_token(), Blank(VOCAB, CONTEXT)).notes
     model = initialised_model(multi_token(), Blank(VOCAB, CONTEXT), 0)
     spared = sum(p.numel() for name, p in model.named_parameters() if name.startswith("later."))
@@ -103,7 +103,7 @@ def test_a_plan_says_what_serves_training_alone() -> None:
     assert not count(configuration(), Blank(VOCAB, CONTEXT)).notes
 
 
-def test_what_training_leaves_is_taken_away() -> None:
+def test_what_training_leaves_is_taken_away():
     """A model that holds what its gradient needs can be neither copied nor freed."""
     model, tokens = initialised_model(multi_token(), Blank(VOCAB, CONTEXT), 0), some_tokens()
     terms = terms_of(model, build_objective(multi_token()), model(tokens), tokens, {}, tokens.numel(), 1.0)
@@ -123,7 +123,7 @@ class Costly(nn.Module):
         return x
 
 
-def test_losses_of_components_add_up_by_name_and_are_taken_once() -> None:
+def test_losses_of_components_add_up_by_name_and_are_taken_once():
     model, x = nn.Sequential(Costly(), Costly()), torch.ones(3, requires_grad=True)
     model(x)
     logits, targets = some_logits()
@@ -134,7 +134,7 @@ def test_losses_of_components_add_up_by_name_and_are_taken_once() -> None:
     copy.deepcopy(model)
 
 
-def test_a_loss_cannot_bear_the_name_of_another() -> None:
+def test_a_loss_cannot_bear_the_name_of_another():
     part = Costly()
     part.auxiliary = ("loss",)  # type: ignore[assignment]
     part.loss = torch.zeros(())
@@ -142,20 +142,20 @@ def test_a_loss_cannot_bear_the_name_of_another() -> None:
         terms_of(part, Objective(), *some_logits(), {}, 7, 1.0)
 
 
-def test_more_later_tokens_than_a_context_has_are_refused() -> None:
+def test_more_later_tokens_than_a_context_has_are_refused():
     build_model(multi_token(), Blank(VOCAB, 3))
     with pytest.raises(BadComponent, match=r"2 later tokens.*context of 2"):
         build_model(multi_token(), Blank(VOCAB, 2))
 
 
 @pytest.mark.parametrize("form", [("encoder", "classification"), ("encoder_decoder", "seq2seq")], ids="-".join)
-def test_later_tokens_are_for_language_models_alone(form: tuple[str, str]) -> None:
+def test_later_tokens_are_for_language_models_alone(form):
     with pytest.raises(BadComponent, match=f"MultiToken is for lm tasks, and data is {form[1]}") as caught:
         build_model(multi_token({"model": form[0]}), Blank(VOCAB, CONTEXT, form[1]))
     assert caught.value.key == "objective"
 
 
-def test_a_last_norm_with_running_statistics_is_refused() -> None:
+def test_a_last_norm_with_running_statistics_is_refused():
     with pytest.raises(ValueError, match="share the final norm"):
         build_model(multi_token({"norm": "bn"}), Blank(VOCAB, CONTEXT))
 
@@ -167,7 +167,7 @@ def test_a_last_norm_with_running_statistics_is_refused() -> None:
         *(("multi_token", "tokens", 1), ("multi_token", "weight", 0.0)),
     ],
 )
-def test_what_cannot_be_is_refused(variant: str, key: str, value: float) -> None:
+def test_what_cannot_be_is_refused(variant, key, value):
     with pytest.raises(BadComponent, match="must be ") as caught:
         made(variant, **{key: value})
     assert caught.value.key == f"objective.{key}"

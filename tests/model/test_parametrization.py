@@ -74,7 +74,7 @@ def slopes(mup: bool, optimiser: str, times: int = 4, **sections: Any) -> dict[s
 
 
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
-def test_coordinates_move_alike_at_all_widths_under_mup_and_more_at_larger_ones_under_standard(optimiser: str) -> None:
+def test_coordinates_move_alike_at_all_widths_under_mup_and_more_at_larger_ones_under_standard(optimiser):
     """The coordinate check of the paper."""
     level, growing = slopes(True, optimiser, 8), slopes(False, optimiser, 8)
     assert all(abs(slope) < 0.3 for slope in level.values()), level
@@ -106,7 +106,7 @@ STACKS = {
 @pytest.mark.parametrize(
     ("name", "optimiser"), [*((name, "adamw") for name in STACKS), ("options", "sgd"), ("two stacks", "sgd")]
 )
-def test_coordinates_of_other_stacks_move_no_more_at_larger_widths(name: str, optimiser: str) -> None:
+def test_coordinates_of_other_stacks_move_no_more_at_larger_widths(name, optimiser):
     """Under standard those of AdamW grow as the root of the width, or faster."""
     found = slopes(True, optimiser, **STACKS[name])
     assert all(-0.6 < slope < 0.3 for slope in found.values()), found
@@ -116,7 +116,7 @@ def test_coordinates_of_other_stacks_move_no_more_at_larger_widths(name: str, op
 
 
 @pytest.mark.parametrize(("optimiser", "tie"), [*zip(OPTIMISERS, (True, False, True), strict=True)])
-def test_at_the_base_width_nothing_changes(optimiser: str, tie: bool) -> None:
+def test_at_the_base_width_nothing_changes(optimiser, tie):
     tokens = torch.randint(VOCAB, (2, 8), generator=torch.Generator().manual_seed(1))
     found = []
     for mup in (False, True):
@@ -130,7 +130,7 @@ def test_at_the_base_width_nothing_changes(optimiser: str, tie: bool) -> None:
     assert all(torch.equal(x, found[1][0][name]) for name, x in found[0][0].items())
 
 
-def test_scales_and_rates_are_those_of_the_paper_s_table() -> None:
+def test_scales_and_rates_are_those_of_the_paper_s_table():
     """Table 8, at four times the base width: by hand, for each kind of parameter."""
     m, lr = 4, {"adamw": 0.02, "sgd": 0.3}
     small = dict(initialised_model(config_of(BASE, True), Blank(VOCAB), 0).named_parameters())
@@ -157,7 +157,7 @@ def test_scales_and_rates_are_those_of_the_paper_s_table() -> None:
         torch.testing.assert_close(head(x), F.linear(x, head.weight) / m)
 
 
-def test_heads_that_grow_in_number_keep_their_scale() -> None:
+def test_heads_that_grow_in_number_keep_their_scale():
     mup = {"_target_": "ablate.model.parametrization.MuP", "base_dim": BASE, "base_head_dim": 8}
     model = build_model(config_of(4 * BASE, False, model={"heads": 16}, parametrization=mup), Blank(VOCAB))
     assert model.get_parameter("blocks.0.attention.query.weight").gain == 0.5
@@ -180,12 +180,12 @@ def test_heads_that_grow_in_number_keep_their_scale() -> None:
         ({"model": {"head_dim": 8}}, "write how wide they are at the base width"),
     ],
 )
-def test_what_the_table_says_nothing_of_is_refused(sections: dict[str, Any], message: str) -> None:
+def test_what_the_table_says_nothing_of_is_refused(sections, message):
     with pytest.raises(BadComponent, match=message):
         build_model(config_of(2 * BASE, True, **sections), Blank(VOCAB))
 
 
-def test_optimisers_side_by_side_follow_the_width_and_the_schedule() -> None:
+def test_optimisers_side_by_side_follow_the_width_and_the_schedule():
     """Each parameter moves as far as under one optimiser, at the rates of muP and of a later step."""
     moved = []
     for split in (False, True):

@@ -46,7 +46,7 @@ def turned(position: Position, x: Tensor, causal: bool = True) -> Tensor:
 # ---- rope
 
 
-def test_rope_turns_each_pair_by_its_angle() -> None:
+def test_rope_turns_each_pair_by_its_angle():
     head_dim, base = 6, 100.0
     x = some(2, 3, 9, head_dim)
     y = turned(RoPE(head_dim, base), x)
@@ -59,7 +59,7 @@ def test_rope_turns_each_pair_by_its_angle() -> None:
 
 
 @pytest.mark.parametrize(("head_dim", "share", "count"), [(16, 0.25, 4), (10, 0.6, 6), (8, 1.0, 8)])
-def test_partial_rope_turns_the_first_share_and_leaves_the_rest(head_dim: int, share: float, count: int) -> None:
+def test_partial_rope_turns_the_first_share_and_leaves_the_rest(head_dim, share, count):
     """As RoPE on a head of that size alone; what it does not turn keeps its bits."""
     position, x = PartialRoPE(head_dim, 100.0, share), some(2, 3, 9, head_dim)
     y = turned(position, x)
@@ -68,7 +68,7 @@ def test_partial_rope_turns_the_first_share_and_leaves_the_rest(head_dim: int, s
     assert not torch.isclose(y[..., 1:, :count], x[..., 1:, :count]).all()
 
 
-def test_rope_counts_far_in_low_precision() -> None:
+def test_rope_counts_far_in_low_precision():
     """bf16 cannot tell position 4001 from 4000; the angles must be computed in float32."""
     rope, x = RoPE(8, 10000.0), torch.ones(1, 1, 4002, 8)
     torch.testing.assert_close(turned(rope, x.bfloat16()).float(), turned(rope, x.double()).float(), rtol=0, atol=0.02)
@@ -87,14 +87,14 @@ def turns(scaling: str | None, length: int) -> tuple[torch.Tensor, float]:
 
 
 @pytest.mark.parametrize("scaling", [None, "linear", "ntk", "yarn"])
-def test_scaling_changes_nothing_up_to_the_training_context(scaling: str | None) -> None:
+def test_scaling_changes_nothing_up_to_the_training_context(scaling):
     for length in (2, TRAINED):
         places = RoPE(16, BASE, TRAINED, scaling).places(some(1, length, 4), True)
         assert all(map(torch.equal, places.rotation, RoPE(16, BASE).places(some(1, length, 4), True).rotation))
         assert places.factor is None
 
 
-def test_scalings_are_their_papers() -> None:
+def test_scalings_are_their_papers():
     """Four times the context: s = 4."""
     before, _ = turns(None, LONG)
     torch.testing.assert_close(turns("linear", LONG)[0], before / 4)
@@ -115,7 +115,7 @@ def test_scalings_are_their_papers() -> None:
 
 
 @pytest.mark.parametrize("attention", ["mha", "mla"])
-def test_the_factor_of_yarn_is_of_whole_scores(attention: str) -> None:
+def test_the_factor_of_yarn_is_of_whole_scores(attention):
     """Of the features that no position turns, too: softmax(factor · Q Kᵀ · scale), as the paper has it."""
     shape = some_shape(16)
     made = MHA(shape, False, None) if attention == "mha" else MLA(shape, None, None, 4, False, None, 1e-6)
@@ -129,7 +129,7 @@ def test_the_factor_of_yarn_is_of_whole_scores(attention: str) -> None:
     torch.testing.assert_close(made(x, places, True), made.out(made.merge_heads(shares @ value)))
 
 
-def test_layers_with_a_window_turn_by_their_own_base() -> None:
+def test_layers_with_a_window_turn_by_their_own_base():
     """As a RoPE of that base, at any length; scaling is for the others."""
     x = some(1, 40, 4)
     places = RoPE(8, 1e6, 24, "linear", local_base=100.0).places(x, True)
@@ -142,7 +142,7 @@ def test_layers_with_a_window_turn_by_their_own_base() -> None:
     assert alone.rotations(5) == alone.rotations(None) == (alone.rotation, alone.rotation)
 
 
-def test_the_factor_of_yarn_is_not_of_layers_that_turn_by_their_own_base() -> None:
+def test_the_factor_of_yarn_is_not_of_layers_that_turn_by_their_own_base():
     x = some(1, 48, 16)
     places = RoPE(8, 1e6, 24, "yarn", local_base=100.0).places(x, True)
     assert places.factor is not None and places.scale(0.5) == 0.5 * places.factor
@@ -153,7 +153,7 @@ def test_the_factor_of_yarn_is_not_of_layers_that_turn_by_their_own_base() -> No
     torch.testing.assert_close(window(x, places, True), window(x, RoPE(8, 100.0).places(x, True), True))
 
 
-def test_xpos_scores_are_the_paper_s() -> None:
+def test_xpos_scores_are_the_paper_s():
     """Re Σ_i conj(k_i) q_i · ζ_i^((t − s) / span) · e^(i (t − s) θ_i), pair by pair in complex numbers."""
     size, span, gamma, length = 8, 5.0, 0.4, 9
     query, key = some(length, size), some(length, size, seed=1)
@@ -174,7 +174,7 @@ def test_xpos_scores_are_the_paper_s() -> None:
 # ---- on the embeddings
 
 
-def test_sinusoidal_formula() -> None:
+def test_sinusoidal_formula():
     dim, base = 6, 50.0
     x = some(2, 9, dim)
     y = Sinusoidal(dim, base).embed(x)
@@ -200,7 +200,7 @@ def slopes_of_the_paper(heads: int) -> list[float]:
 
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 8, 12, 33])
-def test_alibi_falls_linearly_with_the_distance_either_way_by_the_paper_s_slopes(heads: int) -> None:
+def test_alibi_falls_linearly_with_the_distance_either_way_by_the_paper_s_slopes(heads):
     distance, slopes = (torch.arange(9)[:, None] - torch.arange(9)).abs().double(), slopes_of_the_paper(heads)
     expected = -torch.tensor(slopes, dtype=torch.float64)[:, None, None] * distance
     for causal in (False, True):
@@ -211,7 +211,7 @@ def test_alibi_falls_linearly_with_the_distance_either_way_by_the_paper_s_slopes
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("buckets", "far"), [(32, 128), (8, 20), (4, 3)])
-def test_t5_buckets_are_the_paper_s(buckets: int, far: int, causal: bool) -> None:
+def test_t5_buckets_are_the_paper_s(buckets, far, causal):
     offset = torch.arange(-300, 301)
     got = T5Bias(2, buckets, far).bucket(offset, causal)
     assert got.tolist() == [t5_bucket(each, causal, buckets, far) for each in offset.tolist()]
@@ -219,7 +219,7 @@ def test_t5_buckets_are_the_paper_s(buckets: int, far: int, causal: bool) -> Non
 
 
 @pytest.mark.parametrize("variant", ["t5", "alibi"])
-def test_a_bias_is_laid_out_as_fused_kernels_take_it(variant: str) -> None:
+def test_a_bias_is_laid_out_as_fused_kernels_take_it(variant):
     bias = from_disk(variant).double().places(some(1, 24, 16), True).bias
     assert bias.is_contiguous() and bias.bfloat16().stride(-1) == 1
 
@@ -227,7 +227,7 @@ def test_a_bias_is_laid_out_as_fused_kernels_take_it(variant: str) -> None:
 # ---- every variant on disk
 
 
-def test_only_the_table_of_positions_does_not_extrapolate() -> None:
+def test_only_the_table_of_positions_does_not_extrapolate():
     assert {variant for variant in variants("position") if not from_disk(variant).extrapolates} == {"learned"}
     learned = Learned(8, 12)
     assert learned.embed(torch.zeros(1, 12, 8)).shape == (1, 12, 8)
@@ -255,13 +255,13 @@ def test_only_the_table_of_positions_does_not_extrapolate() -> None:
         (partial(T5Bias, 2, 32, 16), "^max_distance must be more than half of the 32 buckets, not 16$"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(make: Any, message: str) -> None:
+def test_settings_that_cannot_be_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 
 
 @pytest.mark.parametrize("form", [("encoder", "mlm"), ("encoder_decoder", "seq2seq")], ids="-".join)
-def test_what_grows_towards_later_positions_is_refused_where_all_is_seen(form: tuple[str, str]) -> None:
+def test_what_grows_towards_later_positions_is_refused_where_all_is_seen(form):
     with pytest.raises(ValueError, match=r"XPos reads from left to right, .* choose another"):
         built({"position": "xpos"}, form=form)
 
@@ -271,7 +271,7 @@ def over_layers(*names: str) -> dict[str, Any]:
     return {LAYERS: list(names)} | {name: component("position", name) for name in names}
 
 
-def test_each_layer_has_its_encoding_and_a_table_the_draws_that_it_has_alone() -> None:
+def test_each_layer_has_its_encoding_and_a_table_the_draws_that_it_has_alone():
     config, task = configuration({"position": "t5"}), Blank(VOCAB, CONTEXT)
     alone = dict(initialised_model(config, task, 0).named_parameters())
     mixed = initialised_model(config.with_value("position", over_layers("none", "t5")), task, 0)

@@ -34,7 +34,7 @@ def computed(model: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
 
 @needs_onednn
 @pytest.mark.parametrize(("rows", "compiled"), [((5,), False), ((2, 3, 4), False), ((2, 3, 4), True)])
-def test_outputs_and_gradients_are_torchs(rows: tuple[int, ...], compiled: bool) -> None:
+def test_outputs_and_gradients_are_torchs(rows, compiled):
     ours = copy.deepcopy(torchs := network())
     use("onednn", ours)
     assert [type(layer) for layer in ours if isinstance(layer, nn.Linear)] == [OneDNNLinear] * 2
@@ -46,7 +46,7 @@ def test_outputs_and_gradients_are_torchs(rows: tuple[int, ...], compiled: bool)
         assert found.is_contiguous()
 
 
-def test_outputs_and_gradients_of_padded_products_are_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outputs_and_gradients_of_padded_products_are_torchs(monkeypatch):
     monkeypatch.setattr(products, "MIN_OUTPUTS", 30)
     ours = copy.deepcopy(torchs := nn.Sequential(nn.Linear(24, 50), nn.Linear(50, 33, bias=False), nn.Linear(33, 64)))
     use("torch", ours, "cuda")
@@ -77,9 +77,7 @@ def decoder(plan: Any, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[nn
         pytest.param(["model.soft_cap=5"], True, marks=pytest.mark.slow),
     ],
 )
-def test_losses_and_gradients_of_padded_logits_are_those_of_logits(
-    plan: Any, monkeypatch: pytest.MonkeyPatch, words: list[str], compiled: bool
-) -> None:
+def test_losses_and_gradients_of_padded_logits_are_those_of_logits(plan, monkeypatch, words, compiled):
     model, task = decoder(plan, monkeypatch, *words)
     batch, capped, found = task.batch(0, 0, 4), "model.soft_cap=5" in words, []
     compile_ = partial(torch.compile, backend="aot_eager", fullgraph=True)
@@ -94,7 +92,7 @@ def test_losses_and_gradients_of_padded_logits_are_those_of_logits(
     assert model(**batch.inputs).shape[-1] == task.outputs, "evaluations read the vocabulary alone"
 
 
-def test_evaluation_is_not_compiled_again_for_padded_logits(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluation_is_not_compiled_again_for_padded_logits(plan, monkeypatch):
     model, task = decoder(plan, monkeypatch)
     inputs, seen = task.batch(0, 0, 4).inputs, []
     model.compile(backend=lambda graph, _: seen.append(graph) or graph.forward)
@@ -106,7 +104,7 @@ def test_evaluation_is_not_compiled_again_for_padded_logits(plan: Any, monkeypat
     assert len(seen) == 1
 
 
-def test_a_model_of_a_users_never_has_padded_logits(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_of_a_users_never_has_padded_logits(plan, monkeypatch):
     """It may compute with them."""
     model, task = decoder(plan, monkeypatch)
     model.__class__ = type("Mine", (type(model),), {"__module__": "mine"})
@@ -115,7 +113,7 @@ def test_a_model_of_a_users_never_has_padded_logits(plan: Any, monkeypatch: pyte
 
 
 @needs_onednn
-def test_products_are_true_float32() -> None:
+def test_products_are_true_float32():
     """An error of 2⁻⁹, bf16's, would show."""
     x, weight = torch.randn(64, 256), torch.randn(32, 256)
     exact = x.double() @ weight.double().t()
@@ -123,7 +121,7 @@ def test_products_are_true_float32() -> None:
     assert error < 1e-6
 
 
-def test_other_types_are_torchs_and_so_is_the_default() -> None:
+def test_other_types_are_torchs_and_so_is_the_default():
     ours = copy.deepcopy(torchs := network().double())
     use("onednn", ours)
     x = torch.randn(3, 24, dtype=torch.float64)
@@ -136,7 +134,7 @@ def test_other_types_are_torchs_and_so_is_the_default() -> None:
 
 
 @pytest.mark.parametrize("half", [False, True])
-def test_a_compiled_model_switches_autocast_off_only_where_it_is_on(half: bool) -> None:
+def test_a_compiled_model_switches_autocast_off_only_where_it_is_on(half):
     """torch caches no compiled graph with such a context in it."""
     graphs = list[str]()
 

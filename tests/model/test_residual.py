@@ -37,7 +37,7 @@ def from_disk(variant: str, cross: bool = False, ffn: bool = True, **more: Any) 
 # ---- each style, from its paper
 
 
-def test_every_variant_has_a_formula() -> None:
+def test_every_variant_has_a_formula():
     how = "write its step into STEPS in tests/helpers/residuals.py, from its paper, or def {name}(block, x, f) and"
     assert not (message := without_formula("residual", WIRED, how + " add it to FORMULAS")), message
 
@@ -48,7 +48,7 @@ NORMS = {"sandwich": 2, "rezero": 0}  # of a sublayer, where it is not one
 @every
 @pytest.mark.parametrize("cross", [False, True], ids=["alone", "cross"])
 @pytest.mark.parametrize("ffn", [False, True], ids=["no ffn", "ffn"])
-def test_a_block_is_its_formula(variant: str, cross: bool, ffn: bool) -> None:
+def test_a_block_is_its_formula(variant, cross, ffn):
     """With dropout; evaluating it is another."""
     made, x, memory = from_disk(variant, cross, ffn), some(2, 4, DIM), some(2, 5, DIM, seed=1)
     rekey(made, 0, 0)
@@ -64,7 +64,7 @@ def test_a_block_is_its_formula(variant: str, cross: bool, ffn: bool) -> None:
 
 @every
 @pytest.mark.parametrize("cross", [False, True], ids=["alone", "cross"])
-def test_hands_places_causality_masks_and_memory_on(variant: str, cross: bool) -> None:
+def test_hands_places_causality_masks_and_memory_on(variant, cross):
     """Attention to a memory has no positions, is not causal, and has the memory's mask; norms have the stream's."""
     for mask, memory_mask in ((None, None), (torch.ones(2, 4), torch.ones(2, 5)), (None, torch.ones(2, 5))):
         for causal in (False, True):
@@ -78,7 +78,7 @@ def test_hands_places_causality_masks_and_memory_on(variant: str, cross: bool) -
                 assert p == Places() and c is False and m is memory_mask and other is memory
 
 
-def test_norms_get_the_mask_by_name() -> None:
+def test_norms_get_the_mask_by_name():
     """A norm of the user's own may take more than a mask: it is passed by keyword."""
 
     class Odd(LayerNorm):
@@ -108,7 +108,7 @@ PUBLISHED = [
 
 
 @pytest.mark.parametrize(("name", "layers", "stack", "alpha", "beta"), PUBLISHED)
-def test_deepnorm_has_the_paper_s_factors(name: str, layers: int, stack: str, alpha: float, beta: float) -> None:
+def test_deepnorm_has_the_paper_s_factors(name, layers, stack, alpha, beta):
     """β on the FFN, values and outputs of every attention; 1 on all else."""
     model = form(name, {"residual": "deepnorm", "ffn": "swiglu"}, layers=layers)
     blocks = model.get_submodule(f"{stack}blocks")
@@ -118,7 +118,7 @@ def test_deepnorm_has_the_paper_s_factors(name: str, layers: int, stack: str, al
         assert getattr(parameter, "gain", 1.0) == pytest.approx(beta if small else 1, abs=6e-5), name
 
 
-def test_deepnorm_of_stacks_of_different_depth() -> None:
+def test_deepnorm_of_stacks_of_different_depth():
     def made(n: int, m: int, cross: Any) -> DeepNorm:
         shape = some_shape(DIM, encoder_layers=n, decoder_layers=m)
         return DeepNorm(shape, sublayers(cross, nn.Linear(DIM, DIM)))
@@ -130,7 +130,7 @@ def test_deepnorm_of_stacks_of_different_depth() -> None:
 
 
 @pytest.mark.parametrize("name", ["decoder", "encoder", "encoder_decoder"])
-def test_rezero_starts_as_the_identity(name: str) -> None:
+def test_rezero_starts_as_the_identity(name):
     """Logits are those of the embeddings alone, though every sublayer would have something to add."""
     model = form(name, {"residual": "rezero", "position": "none"}).double()
     tokens, more = some_tokens(), {"source": some_tokens(seed=1)} if name == "encoder_decoder" else {}
@@ -142,7 +142,7 @@ def test_rezero_starts_as_the_identity(name: str) -> None:
 
 
 @pytest.mark.parametrize("start", [0.1, 1e-5])
-def test_layerscale_starts_small(start: float) -> None:
+def test_layerscale_starts_small(start):
     config = configuration({"residual": "layerscale"}).with_value("residual.init", start)
     model: Any = initialised_model(config, Blank(VOCAB, CONTEXT), 0).double()
     scales = [scale for block in model.blocks for scale in block.scales]

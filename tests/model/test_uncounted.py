@@ -41,7 +41,7 @@ def seen(*parts: nn.Module) -> Counter:
 
 
 @pytest.mark.parametrize("name", ["cumsum", "linalg_solve_triangular", "fft_r2c"])
-def test_operators_that_nobody_counts_are_named_unless_their_part_states_them(name: str) -> None:
+def test_operators_that_nobody_counts_are_named_unless_their_part_states_them(name):
     """Products, and what takes a step for each number, are not."""
     (note,) = seen(Part(name), Part(name), Part("sum")).notes
     assert name in note and "stated_flops" in note
@@ -51,7 +51,7 @@ def test_operators_that_nobody_counts_are_named_unless_their_part_states_them(na
     assert name in seen(Stating(name), Part(name)).notes[0], "one part answers for itself alone"
 
 
-def test_kernels_of_others_are_named() -> None:
+def test_kernels_of_others_are_named():
     with torch.library._scoped_library("mine", "FRAGMENT") as library:
         library.define("scan(Tensor x) -> Tensor")
         library.impl("scan", lambda x: x + 1, "CompositeExplicitAutograd")
@@ -63,5 +63,5 @@ def test_kernels_of_others_are_named() -> None:
         assert "mine::scan" in seen(Kernel()).notes[0]
 
 
-def test_a_norm_of_a_vector_is_a_sum_and_no_long_operator() -> None:
+def test_a_norm_of_a_vector_is_a_sum_and_no_long_operator():
     assert not is_long(torch.ops.aten.linalg_vector_norm) and is_long(torch.ops.aten.linalg_solve_ex)

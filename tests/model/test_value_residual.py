@@ -75,7 +75,7 @@ def by_hand(stack: Any, x: Tensor, causal: bool, memory: Tensor | None = None) -
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form[0])
 @pytest.mark.parametrize(("kind", "groups"), [("identity", 1), ("learned", 2), ("learned", 1)])
-def test_whole_models_are_the_paper_s_formula(kind: str, groups: int, form: tuple[str, str]) -> None:
+def test_whole_models_are_the_paper_s_formula(kind, groups, form):
     model = made(chosen(kind, {"position": "none"}, form, kv_heads=groups), form)
     inputs = {name: model.embed(tokens) for name, tokens in some_inputs(form).items()}
     if form[1] == "seq2seq":
@@ -88,7 +88,7 @@ def test_whole_models_are_the_paper_s_formula(kind: str, groups: int, form: tupl
     check_padding(made(chosen(kind, form=form, **EVERY), form), inputs, padded(inputs))
 
 
-def test_two_numbers_of_each_later_layer_are_learned() -> None:
+def test_two_numbers_of_each_later_layer_are_learned():
     """None between stacks, none of the first layers; the draws of all else are those of a model without."""
     form = FORMS[2]
     task = Blank(VOCAB, CONTEXT, form[1])
@@ -101,7 +101,7 @@ def test_two_numbers_of_each_later_layer_are_learned() -> None:
     assert torch.equal(*(model(**some_inputs(form)) for model in models)), "they start alike"
 
 
-def test_compiled_stacked_and_in_bf16_it_computes_the_same() -> None:
+def test_compiled_stacked_and_in_bf16_it_computes_the_same():
     config, inputs = chosen("learned", {"residual": "hyper_connections"}, layers=2, **EVERY), some_inputs(LM)
     config = config.with_value("residual.weights", "static")  # test_variants.py compiles those that positions change
     models = [jitter(initialised_model(config, Blank(VOCAB, CONTEXT), seed), 0.05).eval() for seed in (0, 1)]
@@ -116,7 +116,7 @@ def test_compiled_stacked_and_in_bf16_it_computes_the_same() -> None:
     torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-6)
 
 
-def test_blocks_for_later_tokens_mix_them_in_as_the_last_one_does() -> None:
+def test_blocks_for_later_tokens_mix_them_in_as_the_last_one_does():
     config = chosen("learned").with_value("objective", component("objective", "multi_token") | {"tokens": 2})
     model, tokens = made(config).train(), some_inputs(LM)["tokens"]
     model(tokens)
@@ -136,7 +136,7 @@ def layered(*kinds: tuple[str, str | None]) -> Config:
     return config.with_value("attention", {"_layers_": names, **nodes})
 
 
-def test_layers_of_other_kinds_stand_between() -> None:
+def test_layers_of_other_kinds_stand_between():
     """Groups of other sizes are of the same heads; a layer that does not ask, or has no values, is as without."""
     between = layered(("gqa", "identity"), ("linear", None), ("mqa", "identity"))
     model, notes = made(between), count(between, Blank(VOCAB, CONTEXT)).notes
@@ -156,13 +156,13 @@ def test_layers_of_other_kinds_stand_between() -> None:
         (chosen("identity", layers=1), r"no later one.*model\.layers=2"),
     ],
 )
-def test_a_stack_without_first_or_later_values_is_refused(config: Config, message: str) -> None:
+def test_a_stack_without_first_or_later_values_is_refused(config, message):
     with pytest.raises(BadComponent, match=message) as caught:
         made(config)
     assert caught.value.key == "attention.value_residual"
 
 
-def test_between_stacks_there_is_none() -> None:
+def test_between_stacks_there_is_none():
     form = FORMS[2]
     config = chosen("identity", {"cross_attention": "mha"}, form)
     config = config.with_value("cross_attention", config.cross_attention | {"value_residual": "identity"})

@@ -48,7 +48,7 @@ def exact(cell: dict[str, str], form: tuple[str, str]) -> nn.Module:
     return made.eval()
 
 
-def test_every_component_has_variants_and_a_reference_among_them() -> None:
+def test_every_component_has_variants_and_a_reference_among_them():
     for group in COMPONENTS:
         assert REFERENCE[group] in variants(group)
     assert {name for cell in COVER for name in cell.values()} == {v for group in COMPONENTS for v in variants(group)}
@@ -65,7 +65,7 @@ STABLE = re.compile(
 
 
 @each_form
-def test_a_model_evaluates_as_it_must(form: tuple[str, str], cell: dict[str, str]) -> None:
+def test_a_model_evaluates_as_it_must(form, cell):
     """All that is asked of one model in float64, which no question changes."""
     model = exact(cell, form)
     if form[1] in ("lm", "seq2seq"):
@@ -79,7 +79,7 @@ def test_a_model_evaluates_as_it_must(form: tuple[str, str], cell: dict[str, str
 
 
 @each_form
-def test_a_model_trains_as_it_must(form: tuple[str, str], cell: dict[str, str]) -> None:
+def test_a_model_trains_as_it_must(form, cell):
     """All that is asked of two models of one layer and of one of two layers, as they are initialised."""
     models = [built(cell, seed, form, dropout=0.1, layers=1) for seed in range(2)]
     check_bf16_autocast_stays_finite_and_near(models[0], form)
@@ -249,7 +249,7 @@ def shared_out() -> list[tuple[tuple[str, str], dict[str, str]]]:
     ],
     ids=in_a_test,
 )
-def test_compiled_in_place_it_computes_the_same(i: int, form: tuple[str, str], cell: dict[str, str]) -> None:
+def test_compiled_in_place_it_computes_the_same(i, form, cell):
     """As Dynamo traces it, which is what the code of a part or a form can break, in the first two with dropout;
     inductor: in the slow test below."""
     dropout = 0.2 if i < 2 else 0.0
@@ -257,31 +257,31 @@ def test_compiled_in_place_it_computes_the_same(i: int, form: tuple[str, str], c
 
 
 @pytest.mark.parametrize("form", FORMS, ids="-".join)
-def test_heads_have_a_soft_cap(form: tuple[str, str]) -> None:
+def test_heads_have_a_soft_cap(form):
     inputs, plain = some_inputs(form), jitter(built(form=form), 0.5)
     capped = jitter(built(form=form, soft_cap=2.0), 0.5)
     torch.testing.assert_close(capped(**inputs), 2 * torch.tanh(plain(**inputs) / 2))
 
 
-def test_a_classifier_refuses_what_it_could_not_learn_with() -> None:
+def test_a_classifier_refuses_what_it_could_not_learn_with():
     with pytest.raises(ValueError, match="sets the mean over positions"):
         built({"norm": "instance"}, form=("encoder", "classification"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("form", "cell"), [(form, cell) for form, cell in IN_FORMS if form != LM], ids=in_a_test)
-def test_other_forms_compile_too(form: tuple[str, str], cell: dict[str, str]) -> None:
+def test_other_forms_compile_too(form, cell):
     check_compiled(cell, form, "aot_eager")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cell", CELLS, ids=name_of)
-def test_inductor_computes_the_same(cell: dict[str, str]) -> None:
+def test_inductor_computes_the_same(cell):
     check_compiled(cell, LM, "inductor")
 
 
 @pytest.mark.parametrize(("name", "share"), [("bn", True), ("powernorm", False)])
-def test_settled_statistics_are_those_of_training(name: str, share: bool) -> None:
+def test_settled_statistics_are_those_of_training(name, share):
     """Evaluation computes what training does, once running statistics have seen enough.
 
     Not so of instance norms: each sequence has its statistics, and the running ones are those of all.

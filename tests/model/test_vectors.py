@@ -45,7 +45,7 @@ def cosine(vectors: np.ndarray, i: int, j: int) -> float:
 @pytest.mark.parametrize(
     ("name", "settings"), [("word2vec", {}), ("word2vec", {"objective": "cbow"}), ("elmo", {})], ids=str
 )
-def test_words_of_equal_contexts_have_near_vectors(name: str, settings: dict[str, Any]) -> None:
+def test_words_of_equal_contexts_have_near_vectors(name, settings):
     found = trained(name, **settings)
     assert found.shape == (10, 8) and found.dtype == np.float32
     assert np.isnan(found[[0, 9]]).all() and np.isfinite(found[1:9]).all()
@@ -53,7 +53,7 @@ def test_words_of_equal_contexts_have_near_vectors(name: str, settings: dict[str
 
 
 @each
-def test_a_seed_decides_every_bit(name: str) -> None:
+def test_a_seed_decides_every_bit(name):
     before = torch.random.get_rng_state(), np.random.get_state()[1].copy()
     short = {"epochs": 2} if name == "word2vec" else {"steps": 3}
     first, again, other = (trained(name, seed, **short) for seed in (3, 3, 4))
@@ -62,12 +62,12 @@ def test_a_seed_decides_every_bit(name: str) -> None:
     assert np.array_equal(before[1], np.random.get_state()[1])
 
 
-def test_word2vec_reads_all_of_a_long_document_and_no_hash_of_this_process() -> None:
+def test_word2vec_reads_all_of_a_long_document_and_no_hash_of_this_process():
     pieces = sentences_of([np.arange(LONGEST + 3) % 5, np.array([4])], 5)
     assert [len(piece) for piece in pieces] == [LONGEST, 3, 1] and pieces[1] == ["0", "1", "2"]
 
 
-def test_states_of_each_direction_read_one_side_alone() -> None:
+def test_states_of_each_direction_read_one_side_alone():
     model = initial_model(10, 8, torch.Generator().manual_seed(0))
     ids = torch.arange(10)[None]
     changed = ids.clone()
@@ -78,7 +78,7 @@ def test_states_of_each_direction_read_one_side_alone() -> None:
     assert forth.tolist() == [False] * 5 + [True] * 5 and back.tolist() == [True] * 6 + [False] * 4
 
 
-def test_a_row_is_the_mean_of_the_states_of_its_places() -> None:
+def test_a_row_is_the_mean_of_the_states_of_its_places():
     model = initial_model(6, 4, torch.Generator().manual_seed(1))
     text = torch.tensor([0, 1, 2, 1, 3, 3, 0, 1])
     found = mean_states(model, text, 4, 1, 2)
@@ -90,14 +90,14 @@ def test_a_row_is_the_mean_of_the_states_of_its_places() -> None:
 
 
 @pytest.mark.parametrize(("size", "length", "most"), [(8, 4, 9), (9, 4, 9), (100, 4, 3), (4, 4, 2)])
-def test_windows_cover_a_short_text_and_are_spread_over_a_long_one(size: int, length: int, most: int) -> None:
+def test_windows_cover_a_short_text_and_are_spread_over_a_long_one(size, length, most):
     starts = spaced(size, length, most).tolist()
     assert len(starts) == min(most, -(-size // length)) and starts[0] == 0
     assert size == length or starts[-1] == size - length or len(starts) == 1
 
 
 @each
-def test_a_table_takes_the_vectors_at_the_size_of_its_draws(name: str) -> None:
+def test_a_table_takes_the_vectors_at_the_size_of_its_draws(name):
     table: Any = built({"embedding": name}).embed  # type: ignore[union-attr]
     before = table.weight.detach().clone()
     rows = np.random.default_rng(0).standard_normal(before.shape).astype(np.float32) * 7
@@ -111,7 +111,7 @@ def test_a_table_takes_the_vectors_at_the_size_of_its_draws(name: str) -> None:
 
 
 @each
-def test_no_draws_of_the_table_are_shared_with_a_learned_one(name: str) -> None:
+def test_no_draws_of_the_table_are_shared_with_a_learned_one(name):
     task = Blank(VOCAB, CONTEXT)
     learned, own = (count(configuration({"embedding": kind}), task) for kind in ("learned", name))
     assert own.params == learned.params and own.flops_per_token == learned.flops_per_token
@@ -128,7 +128,7 @@ IMPOSSIBLE: dict[str, dict[str, Any]] = {
 
 
 @each
-def test_settings_out_of_range_are_refused(name: str) -> None:
+def test_settings_out_of_range_are_refused(name):
     for key, value in IMPOSSIBLE[name].items():
         with pytest.raises(BadComponent) as caught:
             bind("embedding", component("embedding", name) | {key: value}, {"vocab": 7, "dim": 4})()

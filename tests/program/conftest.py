@@ -7,7 +7,7 @@ from small_program import TRAIN
 
 
 @pytest.fixture(autouse=True)
-def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def program(tmp_path, monkeypatch) -> Path:
     """A folder with train.py, the current one."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ABLATE_RESULTS", raising=False)

@@ -15,7 +15,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(scope="module")
-def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def committed(tmp_path_factory) -> Path:
     """A session of six kept edits: real, a comment, luck, harmful, one that crashes, its repair."""
     folder = tmp_path_factory.mktemp("session")
     start(folder)
@@ -36,7 +36,7 @@ def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def session(committed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def session(committed, tmp_path, monkeypatch) -> Path:
     """A copy of that session, as the current folder."""
     folder = shutil.copytree(committed, tmp_path / "session")
     monkeypatch.chdir(folder)
@@ -50,7 +50,7 @@ def steps(capsys: Capture, *words: str, source: str = "begun..main") -> dict[str
     return {step["subject"]: step for step in printed["result"]["steps"]}
 
 
-def test_each_step_is_what_it_is(session: Path, capsys: Capture) -> None:
+def test_each_step_is_what_it_is(session, capsys):
     found = steps(capsys, "seeds=8")
     expected = {"real": REAL, "comment": SAME, "luck": OPEN, "harmful": HARMFUL, "broken": NO_RESULT}
     assert {name: found[name]["status"] for name in expected} == expected
@@ -58,32 +58,32 @@ def test_each_step_is_what_it_is(session: Path, capsys: Capture) -> None:
     assert found["repaired"]["status"] == NO_RESULT
 
 
-def test_seeds_are_fresh(session: Path, capsys: Capture) -> None:
+def test_seeds_are_fresh(session, capsys):
     assert main(["main~1..main", COMMAND, *WORDS, "seeds=2", "--json"]) == 0
     study = json.loads(next(Path("results/studies").glob("*/manifest.json")).read_text())
     assert study["seeds"] == [101, 102]
 
 
-def test_the_chain_is_the_last_commit_against_the_first(session: Path, capsys: Capture) -> None:
+def test_the_chain_is_the_last_commit_against_the_first(session, capsys):
     assert main(["begun..main~2", COMMAND, *WORDS, "--json"]) == 0
     chain = json.loads(capsys.readouterr().out)["result"]["chain"]
     assert chain["mean"] == pytest.approx(-0.02, abs=0.02) and chain["low"] < chain["mean"] < chain["high"]
 
 
-def test_a_table_of_a_session_names_the_kept_commits_once(session: Path) -> None:
+def test_a_table_of_a_session_names_the_kept_commits_once(session):
     first, second, *_, last = git(session, "log", "--reverse", "--format=%H").split()
     rows = [f"{first}\tkeep", f"{second[:7]}\tdiscard", f"{second}\tcrash", f"{first[:7]}\tkeep", f"{last[:9]}\tkeep"]
     (session / "results.tsv").write_text("\n".join(["commit\tstatus", *rows, "\tkeep", "x"]))
     assert kept_commits("results.tsv", session) == ([first[:10], last[:10]], [])
 
 
-def test_a_commit_that_changes_no_file_is_no_step(session: Path) -> None:
+def test_a_commit_that_changes_no_file_is_no_step(session):
     git(session, "commit", "--quiet", "--allow-empty", "--message", "nothing")
     before, _ = commits_of_range("begun..main~1", session)
     assert commits_of_range("begun..main", session) == (before, [])
 
 
-def test_a_revert_is_a_step(session: Path, capsys: Capture) -> None:
+def test_a_revert_is_a_step(session, capsys):
     git(session, "checkout", "--quiet", "-b", "reverted", "begun")
     step(session, 0.1, 1, "real")
     step(session, 0.0, 0, "reverted")
@@ -105,13 +105,13 @@ def test_a_revert_is_a_step(session: Path, capsys: Capture) -> None:
         ("begun..main", ["design=grid"], "design: is set by the audit"),
     ],
 )
-def test_a_mistake_is_one_line(source: str, words: list[str], message: str, session: Path, capsys: Capture) -> None:
+def test_a_mistake_is_one_line(source, words, message, session, capsys):
     assert main([source, COMMAND, *WORDS, *words]) == 2
     said = capsys.readouterr().err.strip()
     assert message in said and "\n" not in said
 
 
-def test_a_look_at_fewer_seeds_is_said(session: Path, capsys: Capture) -> None:
+def test_a_look_at_fewer_seeds_is_said(session, capsys):
     words = ["main~5..main~4", COMMAND, *WORDS]
     main([*words, "seeds=3"])
     assert "unadjusted" not in capsys.readouterr().out
@@ -119,13 +119,13 @@ def test_a_look_at_fewer_seeds_is_said(session: Path, capsys: Capture) -> None:
     assert "unadjusted" in capsys.readouterr().out
 
 
-def test_a_step_without_a_result_says_why(session: Path, capsys: Capture) -> None:
+def test_a_step_without_a_result_says_why(session, capsys):
     main(["main~2..main", COMMAND, *WORDS, "seeds=2"])
     lines = capsys.readouterr().out
     assert "2 runs failed: " in lines and "broken" in lines and "nothing to compare with" in lines
 
 
-def test_an_edit_that_fails_with_some_seeds_is_not_called_unchanged() -> None:
+def test_an_edit_that_fails_with_some_seeds_is_not_called_unchanged():
     effect = {"n": 2, "mean": 0.0, "sd": 0.0, "failed": 3, "missing": 0, "verdict": "undecided"}
     assert status_of_effect(effect) == OPEN
     assert status_of_effect(effect | {"failed": 0}) == SAME

@@ -18,7 +18,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(scope="module")
-def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def committed(tmp_path_factory) -> Path:
     """A branch `idea` that gains 0.05, and main checked out."""
     folder = tmp_path_factory.mktemp("repository")
     start(folder)
@@ -29,7 +29,7 @@ def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def repository(committed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def repository(committed, tmp_path, monkeypatch) -> Path:
     """A copy of that repository, as the current folder."""
     folder = shutil.copytree(committed, tmp_path / "repository")
     monkeypatch.chdir(folder)
@@ -40,7 +40,7 @@ def run(*words: str) -> int:
     return main([COMMAND, *WORDS, *words])
 
 
-def test_a_branch_is_compared_with_the_first_one(repository: Path) -> None:
+def test_a_branch_is_compared_with_the_first_one(repository):
     assert run() == 0
     study = ablate.command(COMMAND, *WORDS)
     [effect] = study.effects.to_dict("records")
@@ -48,14 +48,14 @@ def test_a_branch_is_compared_with_the_first_one(repository: Path) -> None:
     assert effect["mean"] == pytest.approx(-0.05, abs=0.02)
 
 
-def test_the_working_tree_stays_as_it_is(repository: Path) -> None:
+def test_the_working_tree_stays_as_it_is(repository):
     (repository / "note.txt").write_text("mine")
     before = git(repository, "status", "--porcelain"), git(repository, "rev-parse", "HEAD")
     run("seeds=2")
     assert before == (git(repository, "status", "--porcelain"), git(repository, "rev-parse", "HEAD"))
 
 
-def test_the_working_tree_is_a_revision_and_runs_again_after_an_edit(repository: Path) -> None:
+def test_the_working_tree_is_a_revision_and_runs_again_after_an_edit(repository):
     program = repository / "train.py"
     program.write_text(program.read_text().replace("GAIN = 0.0", "GAIN = 0.1"))
     main([COMMAND, "code=main,.", "metric=val_bpb", "seeds=2"])
@@ -65,7 +65,7 @@ def test_the_working_tree_is_a_revision_and_runs_again_after_an_edit(repository:
     assert len(results()) == 6  # those of main are used again
 
 
-def test_what_a_revision_changes_is_in_the_manifest(repository: Path) -> None:
+def test_what_a_revision_changes_is_in_the_manifest(repository):
     run("seeds=2")
     manifest = read_manifest(Path("results"), newest_study(Path("results")))
     [facts, change] = manifest.cells[1].notes
@@ -73,7 +73,7 @@ def test_what_a_revision_changes_is_in_the_manifest(repository: Path) -> None:
     assert change == "idea against main: 1 file changed, 2 insertions(+), 2 deletions(-)"
 
 
-def test_a_dry_run_checks_nothing_out(repository: Path, capsys: Capture) -> None:
+def test_a_dry_run_checks_nothing_out(repository, capsys):
     assert run("dry_run=true") == 0
     assert "(in " in capsys.readouterr().out
     assert not Path("results").exists() and "trees" not in git(repository, "worktree", "list")
@@ -89,18 +89,18 @@ def test_a_dry_run_checks_nothing_out(repository: Path, capsys: Capture) -> None
         (["code=main,idea", "submodules=yes"], "submodules: is true or false"),
     ],
 )
-def test_a_mistake_is_refused(words: list[str], message: str, repository: Path) -> None:
+def test_a_mistake_is_refused(words, message, repository):
     with pytest.raises(PlanError, match=message):
         ablate.command(COMMAND, "metric=val_bpb", *words)
 
 
-def test_a_folder_without_a_repository_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_without_a_repository_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(PlanError, match="is in no repository"):
         ablate.command(COMMAND, *WORDS)
 
 
-def test_uncommitted_changes_and_ignored_files_are_named(repository: Path, capsys: Capture) -> None:
+def test_uncommitted_changes_and_ignored_files_are_named(repository, capsys):
     (repository / "new.py").write_text("")
     (repository / "meta.bin").write_text("")
     run("seeds=2")
@@ -108,7 +108,7 @@ def test_uncommitted_changes_and_ignored_files_are_named(repository: Path, capsy
     assert "uncommitted changes are in no revision: new.py" in said and "link=meta.bin" in said
 
 
-def test_a_branch_that_has_moved_is_another_study(repository: Path) -> None:
+def test_a_branch_that_has_moved_is_another_study(repository):
     run("seeds=2")
     first = newest_study(Path("results"))
     change(repository, "idea", {"new.py": ""})
@@ -116,21 +116,21 @@ def test_a_branch_that_has_moved_is_another_study(repository: Path) -> None:
     assert newest_study(Path("results")) != first
 
 
-def test_a_linked_file_is_read(repository: Path) -> None:
+def test_a_linked_file_is_read(repository):
     (repository / "gain.bin").write_text("0.5")
     program = (repository / "train.py").read_text().replace("GAIN = 0.0", "GAIN = float(open('gain.bin').read())")
     change(repository, "idea", {"train.py": program})
     assert ablate.command(COMMAND, *WORDS, "seeds=2", "link=gain.bin").effects["mean"][0] < -0.4
 
 
-def test_a_revision_without_the_program_fails_alone(repository: Path) -> None:
+def test_a_revision_without_the_program_fails_alone(repository):
     change(repository, "idea", {"train.py": None})
     assert run("seeds=2") == 1
     assert all("train.py" in error for error in errors())
     assert sum(result["status"] == "done" for result in results()) == 2
 
 
-def test_a_module_of_the_revision_is_imported(repository: Path) -> None:
+def test_a_module_of_the_revision_is_imported(repository):
     program = (repository / "train.py").read_text().replace("GAIN = 0.0", "from part.helper import GAIN")
     change(repository, "main", {"run/train.py": program, "part/helper.py": "GAIN = 0.0\n"})
     git(repository, "branch", "next")
@@ -139,12 +139,12 @@ def test_a_module_of_the_revision_is_imported(repository: Path) -> None:
     assert study.effects["mean"][0] < -0.6
 
 
-def test_two_runs_at_a_time_share_a_tree(repository: Path) -> None:
+def test_two_runs_at_a_time_share_a_tree(repository):
     assert run("seeds=4", "parallel=4") == 0
     assert len(list(Path("results/trees").glob("*.json"))) == 2
 
 
-def test_clean_removes_the_trees(repository: Path, capsys: Capture) -> None:
+def test_clean_removes_the_trees(repository, capsys):
     run("seeds=2")
     assert clean(["--yes"]) == 0
     assert not [path for path in Path("results/trees").iterdir() if path.is_dir()]
@@ -152,15 +152,13 @@ def test_clean_removes_the_trees(repository: Path, capsys: Capture) -> None:
     assert len(results()) == 6
 
 
-def test_a_revision_that_renames_the_metric_fails_by_its_name(repository: Path) -> None:
+def test_a_revision_that_renames_the_metric_fails_by_its_name(repository):
     change(repository, "idea", {"train.py": "import sys\nprint('bits:', int(sys.argv[1]))\n"})
     assert run("seeds=2") == 1
     assert all("printed no val_bpb" in error for error in errors()) and len(errors()) == 2
 
 
-def test_a_revision_that_writes_into_its_tree_is_named_and_changes_nothing_else(
-    repository: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_revision_that_writes_into_its_tree_is_named_and_changes_nothing_else(repository, capfd):
     text = (repository / "train.py").read_text()
     writes = "open('train.py', 'a').write('# again')\nopen('last.pt', 'w').write('')\n"
     change(repository, "idea", {"train.py": text + writes})
@@ -169,13 +167,13 @@ def test_a_revision_that_writes_into_its_tree_is_named_and_changes_nothing_else(
     assert (repository / "train.py").read_text() == text and not (repository / "last.pt").exists()
 
 
-def test_a_revision_that_pins_other_libraries_is_named(repository: Path, capsys: Capture) -> None:
+def test_a_revision_that_pins_other_libraries_is_named(repository, capsys):
     change(repository, "idea", {"uv.lock": "torch 2.6"})
     run("seeds=2")
     assert "idea pins other libraries than main" in capsys.readouterr().err
 
 
-def test_uncommitted_changes_are_named_when_nothing_is_left_to_run(repository: Path, capsys: Capture) -> None:
+def test_uncommitted_changes_are_named_when_nothing_is_left_to_run(repository, capsys):
     run("seeds=2")
     (repository / "train.py").write_text("edited")
     capsys.readouterr()

@@ -32,7 +32,7 @@ def times() -> dict[Path, int]:
     return {file: file.stat().st_mtime_ns for file in Path("results").rglob("result.json")}
 
 
-def test_the_effect_is_that_of_a_paired_t_test(capsys: Capture) -> None:
+def test_the_effect_is_that_of_a_paired_t_test(capsys):
     assert run(*WORDS) == 0
     differences = np.array(NOISE[1]) - 0.05 - np.array(NOISE[0])
     low, high = stats.ttest_1samp(differences, 0).confidence_interval(0.95)
@@ -44,14 +44,14 @@ def test_the_effect_is_that_of_a_paired_t_test(capsys: Capture) -> None:
     assert "bias=1 lowers validation loss by" in capsys.readouterr().out
 
 
-def test_a_second_command_runs_nothing_again() -> None:
+def test_a_second_command_runs_nothing_again():
     run(*WORDS)
     before = times()
     assert run(*WORDS) == 0
     assert times() == before and len(before) == 10
 
 
-def test_an_edited_program_runs_again(program: Path, capsys: Capture) -> None:
+def test_an_edited_program_runs_again(program, capsys):
     run(*WORDS, "seeds=2", "study=a")
     program.write_text(TRAIN.replace("2 - 0.05", "3 - 0.05"))
     assert run(*WORDS, "seeds=2", "study=a") == 0
@@ -59,13 +59,13 @@ def test_an_edited_program_runs_again(program: Path, capsys: Capture) -> None:
     assert len(results()) == 8
 
 
-def test_a_study_of_another_command_is_not_replaced() -> None:
+def test_a_study_of_another_command_is_not_replaced():
     run(*WORDS, "seeds=2", "study=a")
     with pytest.raises(PlanError, match="write another name"):
         ablate.command(f"{COMMAND} --out=x", *WORDS, "seeds=2", "study=a")
 
 
-def test_a_dry_run_shows_three_commands_and_starts_none(capsys: Capture) -> None:
+def test_a_dry_run_shows_three_commands_and_starts_none(capsys):
     assert run(*WORDS, "dry_run=true") == 0
     text = capsys.readouterr().out
     assert text.count("train.py --bias=") == 3
@@ -75,7 +75,7 @@ def test_a_dry_run_shows_three_commands_and_starts_none(capsys: Capture) -> None
 @pytest.mark.parametrize(
     ("word", "study", "seeds"), [("seeds=3", "a", [0, 1, 2]), ("confirm=2", "a-confirm-2", [2, 3])]
 )
-def test_seeds_are_added_and_a_confirmation_has_fresh_ones(word: str, study: str, seeds: list[int]) -> None:
+def test_seeds_are_added_and_a_confirmation_has_fresh_ones(word, study, seeds):
     run(*WORDS, "seeds=2", "study=a")
     run(*WORDS, word, "study=a")
     assert read_manifest(Path("results"), study).seeds == seeds
@@ -83,14 +83,14 @@ def test_seeds_are_added_and_a_confirmation_has_fresh_ones(word: str, study: str
 
 
 @pytest.mark.parametrize(("first", "is_registered"), [(["margin=0.1"], True), ([], False)])
-def test_a_margin_is_registered_unless_it_was_written_after_results(first: list[str], is_registered: bool) -> None:
+def test_a_margin_is_registered_unless_it_was_written_after_results(first, is_registered):
     run(*WORDS, "seeds=2", "study=a", *first)
     run(*WORDS, "seeds=2", "study=a", "margin=0.1")
     margin = read_manifest(Path("results"), "a").margin
     assert margin and margin.registered is is_registered
 
 
-def test_environment_variables(program: Path) -> None:
+def test_environment_variables(program):
     program.write_text("import os\nprint('score:', float(os.environ['LR']) + int(os.environ['SEED']))\n")
     study = ablate.command(
         f"{sys.executable} train.py", "env.SEED={seed}", "env.LR=0.5,1", "metric=score", "better=max", "seeds=2"
@@ -98,13 +98,13 @@ def test_environment_variables(program: Path) -> None:
     assert sorted(study.runs["score"]) == [0.5, 1.0, 1.5, 2.0]
 
 
-def test_a_shell_when_asked() -> None:
+def test_a_shell_when_asked():
     command = f"{COMMAND} | sed s/val/dev/"
     study = ablate.command(command, "bias=0,1", "metric=dev/loss", "seeds=2", "shell=true")
     assert study.runs["dev/loss"].notna().all()
 
 
-def test_the_program_may_import_from_its_folder(program: Path) -> None:
+def test_the_program_may_import_from_its_folder(program):
     (program.parent / "helper.py").write_text("")
     program.write_text(f"import helper\n{TRAIN}")
     assert run(*WORDS, "seeds=2") == 0
@@ -118,24 +118,24 @@ def test_the_program_may_import_from_its_folder(program: Path) -> None:
         ("print('done')", "it printed no val/loss, and wrote none into its folder; its last line: done"),
     ],
 )
-def test_an_error_says_how_a_program_ended(text: str, error: str, program: Path) -> None:
+def test_an_error_says_how_a_program_ended(text, error, program):
     program.write_text(text)
     assert run(*WORDS, "seeds=1") == 1
     assert errors()[0].endswith(error)
 
 
-def test_a_metric_that_is_no_number_counts_as_diverged(program: Path) -> None:
+def test_a_metric_that_is_no_number_counts_as_diverged(program):
     program.write_text(TRAIN.replace("{loss + (20 - step) / 10:.6f}", "nan"))
     assert run(*WORDS, "seeds=1") == 0
     assert [result["status"] for result in results()] == ["diverged", "diverged"]
 
 
-def test_a_command_that_does_not_exist() -> None:
+def test_a_command_that_does_not_exist():
     run("metric=val/loss", "bias=0,1", "seeds=1", command="no_such_program {bias} {seed}")
     assert "no_such_program" in errors()[0]
 
 
-def test_a_seed_that_is_ignored_stops_the_study(program: Path, capsys: Capture) -> None:
+def test_a_seed_that_is_ignored_stops_the_study(program, capsys):
     program.write_text("class torch:\n    manual_seed = print\ntorch.manual_seed(42)\nprint('step 1: val loss 2.5')\n")
     run(*WORDS, "seeds=5")
     text = capsys.readouterr().err
@@ -144,7 +144,7 @@ def test_a_seed_that_is_ignored_stops_the_study(program: Path, capsys: Capture) 
     assert len(results()) < 10
 
 
-def test_two_seeds_of_one_configuration_may_coincide(program: Path) -> None:
+def test_two_seeds_of_one_configuration_may_coincide(program):
     program.write_text(
         TRAIN.replace("{loss + (20 - step) / 10:.6f}", "{round(loss, 1) if options.bias == '1' else loss}")
     )
@@ -152,39 +152,39 @@ def test_two_seeds_of_one_configuration_may_coincide(program: Path) -> None:
     assert len(results()) == 10
 
 
-def test_runs_that_fail_alike_stop_though_their_last_lines_differ(program: Path, capsys: Capture) -> None:
+def test_runs_that_fail_alike_stop_though_their_last_lines_differ(program, capsys):
     program.write_text("import sys\nprint('accuracy', sys.argv)\n")
     assert run(*WORDS) == 1
     assert "every run so far failed with the same error" in capsys.readouterr().err
     assert 2 <= len(results()) < 10
 
 
-def test_values_that_change_nothing_are_named(program: Path, capsys: Capture) -> None:
+def test_values_that_change_nothing_are_named(program, capsys):
     program.write_text(TRAIN.replace("[int(options.bias)]", "[0]").replace('(options.bias == "1")', "0"))
     run(*WORDS, "seeds=2")
     assert "bias=1 and bias=0 gave the same results with every seed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("words", "is_named"), [([], True), (["env.OUT={out}"], False)])
-def test_a_folder_that_is_not_used_is_named(words: list[str], is_named: bool, capsys: Capture) -> None:
+def test_a_folder_that_is_not_used_is_named(words, is_named, capsys):
     run(*WORDS, "seeds=1", "dry_run=true", *words, command=COMMAND.replace(" --out={out}", ""))
     assert ("the command does not use {out}" in capsys.readouterr().out) is is_named
 
 
-def test_each_run_has_a_new_folder(program: Path) -> None:
+def test_each_run_has_a_new_folder(program):
     program.write_text(TRAIN + "pathlib.Path(options.out, 'weights').write_text('x')\n")
     run(*WORDS, "seeds=2")
     assert len([*Path("results").rglob("weights")]) == 4
 
 
-def test_a_timeout_ends_the_program_and_what_it_started(program: Path) -> None:
+def test_a_timeout_ends_the_program_and_what_it_started(program):
     child = "import subprocess, sys, time\nsubprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
     program.write_text(f"{child}print('step 1: val loss 2.5', flush=True)\ntime.sleep(600)\n")
     run("metric=val/loss", "bias=0,1", "seeds=1", "timeout=2s")
     assert errors()[0].startswith("it had not ended after 2.0 s")
 
 
-def test_at_a_budget_counts_what_was_reached(program: Path, capsys: Capture) -> None:
+def test_at_a_budget_counts_what_was_reached(program, capsys):
     program.write_text(TRAIN + "import time\ntime.sleep(600)\n")
     assert run(*WORDS, "seeds=1", "timeout=2s", "budget=wallclock", "parallel=2") == 0
     assert {result["status"] for result in results()} == {"done"}
@@ -193,7 +193,7 @@ def test_at_a_budget_counts_what_was_reached(program: Path, capsys: Capture) -> 
     assert "runs at a time share this machine" in text
 
 
-def test_a_program_that_ignores_sigterm_is_killed(program: Path) -> None:
+def test_a_program_that_ignores_sigterm_is_killed(program):
     program.write_text("import signal, time\nsignal.signal(15, signal.SIG_IGN)\ntime.sleep(600)\n")
     started = time.monotonic()
     run("metric=val/loss", "bias=0,1", "seeds=1", "timeout=1s", "parallel=2")
@@ -201,7 +201,7 @@ def test_a_program_that_ignores_sigterm_is_killed(program: Path) -> None:
     assert len(errors()) == 2
 
 
-def test_much_output_is_kept_within_a_limit(program: Path) -> None:
+def test_much_output_is_kept_within_a_limit(program):
     program.write_text(f"for _ in range(300):\n    print('x' * 100_000)\n{TRAIN}")
     assert run(*WORDS, "seeds=1") == 0
     files = [*Path("results").rglob("output.txt")]
@@ -209,12 +209,12 @@ def test_much_output_is_kept_within_a_limit(program: Path) -> None:
     assert b"bytes left out" in files[0].read_bytes()
 
 
-def test_a_process_left_behind_does_not_hold_a_run_up(program: Path) -> None:
+def test_a_process_left_behind_does_not_hold_a_run_up(program):
     program.write_text(f"import os\nif os.fork() == 0:\n    import time\n    time.sleep(600)\n{TRAIN}")
     assert run(*WORDS, "seeds=1") == 0
 
 
-def test_a_file_that_may_not_grow_fails_its_run_alone(program: Path) -> None:
+def test_a_file_that_may_not_grow_fails_its_run_alone(program):
     program.write_text(f"""{TRAIN}import resource
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 if options.bias == "1":
@@ -225,7 +225,7 @@ if options.bias == "1":
     assert "File too large" in errors()[0]
 
 
-def test_a_full_disk_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_ends_the_command(monkeypatch):
     def full(folder: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(folder))
 
@@ -236,7 +236,7 @@ def test_a_full_disk_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("in_shell", ["true", "false"])
-def test_values_reach_the_program_as_they_are(program: Path, in_shell: str) -> None:
+def test_values_reach_the_program_as_they_are(program, in_shell):
     program.write_text("import sys\nprint(len(sys.argv), repr(sys.argv[1]), 'score:', sys.argv[2])\n")
     odd = "a b'; echo $HOME #"
     words = [f"x={odd},c", "metric=score", "better=max", "seeds=[5]", f"shell={in_shell}"]
@@ -249,9 +249,7 @@ def test_values_reach_the_program_as_they_are(program: Path, in_shell: str) -> N
 @pytest.mark.parametrize(
     ("words", "devices"), [([], {"3", "5"}), (["parallel=1"], {"3"}), (["env.CUDA_VISIBLE_DEVICES=7"], {"7"})]
 )
-def test_each_run_at_a_time_has_a_gpu(
-    program: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], devices: set[str]
-) -> None:
+def test_each_run_at_a_time_has_a_gpu(program, monkeypatch, words, devices):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     program.write_text(f"import os, time\nprint(os.environ['CUDA_VISIBLE_DEVICES'])\ntime.sleep(0.3)\n{TRAIN}")
     assert run(*WORDS, "seeds=2", *words) == 0
@@ -259,19 +257,19 @@ def test_each_run_at_a_time_has_a_gpu(
     assert {*printed} == devices
 
 
-def test_a_gpu_in_the_command_is_named(capsys: Capture) -> None:
+def test_a_gpu_in_the_command_is_named(capsys):
     command = f"{COMMAND} --device={{device}}"
     run(*WORDS, "device=cuda:1", "dry_run=true", command=command)
     assert "cuda:1: where there are several GPUs each run is given one" in capsys.readouterr().out
 
 
-def test_without_gpus_as_many_run_at_a_time_as_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_gpus_as_many_run_at_a_time_as_are_asked_for(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert places(None) == [{}]
     assert places(3) == [{}, {}, {}]
 
 
-def test_a_killed_study_goes_on_with_what_is_missing(program: Path, tmp_path: Path) -> None:
+def test_a_killed_study_goes_on_with_what_is_missing(program, tmp_path):
     program.write_text(TRAIN + "import time\ntime.sleep(0.2)\n")
     process = start("command", COMMAND, *WORDS, cwd=tmp_path)
     wait_for(lambda: len(results()) >= 3)
@@ -283,7 +281,7 @@ def test_a_killed_study_goes_on_with_what_is_missing(program: Path, tmp_path: Pa
     assert times().items() >= before.items()
 
 
-def test_a_run_that_another_process_has_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_another_process_has_is_waited_for(monkeypatch):
     plan = plan_program(COMMAND, [*WORDS, "seeds=1"])
     taken = Run(plan.results, plan.manifest.runs[0].path)
     waits: list[str] = []
@@ -300,7 +298,7 @@ def test_a_run_that_another_process_has_is_waited_for(monkeypatch: pytest.Monkey
     assert len(results()) == 2
 
 
-def test_it_is_analysed_as_other_studies_and_its_report_says_only_what_is_known() -> None:
+def test_it_is_analysed_as_other_studies_and_its_report_says_only_what_is_known():
     from analysis.cli.main import main as analyse
 
     run(*WORDS)
@@ -312,7 +310,7 @@ def test_it_is_analysed_as_other_studies_and_its_report_says_only_what_is_known(
 
 
 @pytest.mark.parametrize("words", [["python", "train.py", "--wd={wd}"], ["python train.py {seed}", "--out={out}"]])
-def test_a_command_without_quotes_is_told_to_have_them(words: list[str], capsys: Capture) -> None:
+def test_a_command_without_quotes_is_told_to_have_them(words, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(words)
     assert "put the whole command in quotes" in capsys.readouterr().err

@@ -24,7 +24,7 @@ def numbers(folder: Path, *words: str, **environment: str) -> dict[str, float]:
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> dict[str, float]:
+def here(tmp_path) -> dict[str, float]:
     """The numbers of runs on this machine."""
     values = numbers(tmp_path / "here")
     assert len(values) == 4
@@ -32,7 +32,7 @@ def here(tmp_path: Path) -> dict[str, float]:
 
 
 @pytest.mark.slurm
-def test_jobs_of_slurm(here: dict[str, float], tmp_path: Path) -> None:
+def test_jobs_of_slurm(here, tmp_path):
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     if why := lacking(SLURM):
         pytest.skip(why)
@@ -42,7 +42,7 @@ def test_jobs_of_slurm(here: dict[str, float], tmp_path: Path) -> None:
 
 
 @pytest.mark.ray
-def test_jobs_of_ray(here: dict[str, float], tmp_path: Path) -> None:
+def test_jobs_of_ray(here, tmp_path):
     pytest.importorskip("hydra_plugins.hydra_ray_launcher")
     with ray(tmp_path, [[]]) as address:
         words = ["hydra/launcher=ray", f"hydra.launcher.ray.init.address={address}"]

@@ -24,27 +24,27 @@ def value_of(output: str, folder: Path, metric: str = "val/loss", read: str = ""
         ("top1 acc 0.1", "top1 acc", 0.1),
     ],
 )
-def test_the_last_value_that_was_printed(output: str, metric: str, value: float, tmp_path: Path) -> None:
+def test_the_last_value_that_was_printed(output, metric, value, tmp_path):
     assert value_of(output, tmp_path, metric) == value
 
 
 @pytest.mark.parametrize("metric", ["val/loss", "val_loss", "val loss"])
 @pytest.mark.parametrize("output", ["step 30: val loss 0.099", "val_loss=0.099", "val/loss: 0.099", "val_loss 0.099"])
-def test_space_underscore_and_slash_are_one_in_a_name(metric: str, output: str, tmp_path: Path) -> None:
+def test_space_underscore_and_slash_are_one_in_a_name(metric, output, tmp_path):
     assert value_of(output, tmp_path, metric) == 0.099
 
 
-def test_a_name_behind_another_word_is_another_metric(tmp_path: Path) -> None:
+def test_a_name_behind_another_word_is_another_metric(tmp_path):
     assert sources_of("top1 acc 0.1", tmp_path, "acc") == []
 
 
-def test_read_says_what_stands_before_the_number(tmp_path: Path) -> None:
+def test_read_says_what_stands_before_the_number(tmp_path):
     output = "Score (dev)  = 3.5 points\nScore (dev)  = 3.25 points"
     assert value_of(output, tmp_path, "s", "Score (dev)  ={value}") == 3.25
 
 
 @pytest.mark.parametrize(("at", "value"), [("best", 2.25), ("last", 2.4)])
-def test_the_best_step_or_the_last(at: str, value: float, tmp_path: Path) -> None:
+def test_the_best_step_or_the_last(at, value, tmp_path):
     assert value_of(LINES + "step 30: train loss 1.9, val loss 2.4\n", tmp_path, at=at) == value
 
 
@@ -59,13 +59,13 @@ def test_the_best_step_or_the_last(at: str, value: float, tmp_path: Path) -> Non
         ("trainer_state.json", json.dumps({"log_history": [{"step": 20, "val/loss": 2.25}]})),
     ],
 )
-def test_files_of_a_run(tmp_path: Path, name: str, content: str) -> None:
+def test_files_of_a_run(tmp_path, name, content):
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / name).write_text(content)
     assert value_of("nothing here", tmp_path) == 2.25
 
 
-def test_event_files_of_tensorboard(tmp_path: Path) -> None:
+def test_event_files_of_tensorboard(tmp_path):
     from torch.utils.tensorboard import SummaryWriter
 
     with SummaryWriter(tmp_path / "logs") as writer:
@@ -77,7 +77,7 @@ def test_event_files_of_tensorboard(tmp_path: Path) -> None:
     assert value_of("", tmp_path) == 2.25
 
 
-def test_an_offline_run_of_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_offline_run_of_wandb(tmp_path, monkeypatch):
     import wandb
 
     monkeypatch.setenv("WANDB_SILENT", "true")
@@ -93,12 +93,12 @@ def test_an_offline_run_of_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("name", ["events.out.tfevents.1.host", "run-1.wandb", "result.json"])
-def test_a_damaged_file_is_no_source(tmp_path: Path, name: str) -> None:
+def test_a_damaged_file_is_no_source(tmp_path, name):
     (tmp_path / name).write_bytes(b'{"val/loss": 2.2' * 100)
     assert value_of(LINES, tmp_path) == 2.25
 
 
-def test_sources_that_disagree_are_refused_and_shown(tmp_path: Path) -> None:
+def test_sources_that_disagree_are_refused_and_shown(tmp_path):
     (tmp_path / "result.json").write_text('{"val/loss": 2.5}')
     with pytest.raises(NoMetric, match=r"2\.25 in its output; 2\.5 in result\.json; say which by read="):
         value_of(LINES, tmp_path)
@@ -108,5 +108,5 @@ def test_sources_that_disagree_are_refused_and_shown(tmp_path: Path) -> None:
     ("left", "right", "expected"),
     [(2.25, 2.2512, True), (2.25, 2.26, False), (math.nan, math.nan, True), (math.nan, 1.0, False), (3.0, 3.4, True)],
 )
-def test_two_numbers_printed_with_different_digits_agree(left: float, right: float, expected: bool) -> None:
+def test_two_numbers_printed_with_different_digits_agree(left, right, expected):
     assert agree(left, right) is expected

@@ -26,7 +26,7 @@ from ablate.program.revisions import (
 
 
 @pytest.fixture(scope="module")
-def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def committed(tmp_path_factory) -> Path:
     """main with one file, a branch that changes it, and an ignored data file."""
     folder = tmp_path_factory.mktemp("repository")
     git(folder, "init", "--quiet")
@@ -40,37 +40,35 @@ def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def repository(committed: Path, tmp_path: Path) -> Path:
+def repository(committed, tmp_path) -> Path:
     return shutil.copytree(committed, tmp_path / "repository")
 
 
 @pytest.fixture
-def results(repository: Path) -> Path:
+def results(repository) -> Path:
     return repository / "results"
 
 
 @pytest.mark.parametrize("name", ["idea", "main~0", "HEAD"])
-def test_a_revision_is_found_by_any_name_of_git(name: str, repository: Path, results: Path) -> None:
+def test_a_revision_is_found_by_any_name_of_git(name, repository, results):
     found = find_revision(name, repository, results)
     assert found.commit == git(repository, "rev-parse", name)
     assert found.tree == git(repository, "rev-parse", f"{name}^{{tree}}")
 
 
-def test_all_unknown_names_are_said(repository: Path, results: Path) -> None:
+def test_all_unknown_names_are_said(repository, results):
     found, problems = find_revisions(["main", "mian", "--all"], repository, results)
     assert [revision.name for revision in found] == ["main"]
     assert ["mian is no revision" in problem.message for problem in problems] == [True, False]
 
 
-def test_revisions_with_the_same_files_are_refused(repository: Path, results: Path) -> None:
+def test_revisions_with_the_same_files_are_refused(repository, results):
     git(repository, "branch", "same")
     _, problems = find_revisions(["main", "same"], repository, results)
     assert "same and main have the same files" in problems[0].message
 
 
-def test_a_working_tree_has_its_changed_and_new_files_and_its_repository_is_as_before(
-    repository: Path, results: Path
-) -> None:
+def test_a_working_tree_has_its_changed_and_new_files_and_its_repository_is_as_before(repository, results):
     (repository / "train.py").write_text("print(3)\n")
     (repository / "new.py").write_text("")
     results.mkdir()
@@ -84,7 +82,7 @@ def test_a_working_tree_has_its_changed_and_new_files_and_its_repository_is_as_b
 
 
 @pytest.mark.parametrize("place", ["results", "out"])
-def test_a_working_tree_without_changes_is_head_wherever_results_are(place: str, repository: Path) -> None:
+def test_a_working_tree_without_changes_is_head_wherever_results_are(place, repository):
     (repository / place).mkdir()
     (repository / place / "runs.csv").write_text("")
     assert find_revision(".", repository, repository / place).commit == git(repository, "rev-parse", "HEAD")
@@ -95,13 +93,13 @@ def tree_of(repository: Path, results: Path, name: str = "idea", **setup: object
     return Tree(repository=str(repository), commit=commit, folder=".", setup=Setup(**setup))
 
 
-def test_a_tree_has_the_files_of_its_revision(repository: Path, results: Path) -> None:
+def test_a_tree_has_the_files_of_its_revision(repository, results):
     with use_tree(tree_of(repository, results), results) as folder:
         assert (folder / "train.py").read_text() == "print(2)\n"
     assert (repository / "train.py").read_text() == "print(1)\n"
 
 
-def test_a_tree_in_use_is_not_removed_and_later_is_removed_whole(repository: Path, results: Path) -> None:
+def test_a_tree_in_use_is_not_removed_and_later_is_removed_whole(repository, results):
     with use_tree(tree_of(repository, results), results) as folder:
         assert not remove_unused_tree(folder) and folder.exists()
     assert remove_unused_tree(folder) and not folder.exists()
@@ -109,7 +107,7 @@ def test_a_tree_in_use_is_not_removed_and_later_is_removed_whole(repository: Pat
 
 
 @pytest.mark.parametrize("damage", ["unfinished", "{", "", "removed"])
-def test_a_damaged_tree_is_made_anew(damage: str, repository: Path, results: Path) -> None:
+def test_a_damaged_tree_is_made_anew(damage, repository, results):
     tree = tree_of(repository, results)
     with use_tree(tree, results) as folder:
         record = folder.with_suffix(".json")
@@ -128,7 +126,7 @@ def test_a_damaged_tree_is_made_anew(damage: str, repository: Path, results: Pat
     ("name", "is_committed"),
     [("train.py", True), ("train.py", False), ("é.txt", False), ('a "quoted" name', False), ("out.bin", False)],
 )
-def test_what_a_run_wrote_is_gone_for_the_next(name: str, is_committed: bool, repository: Path, results: Path) -> None:
+def test_what_a_run_wrote_is_gone_for_the_next(name, is_committed, repository, results):
     tree = tree_of(repository, results)
     with use_tree(tree, results) as folder:
         (folder / name).write_text("print(5)\n")
@@ -139,7 +137,7 @@ def test_what_a_run_wrote_is_gone_for_the_next(name: str, is_committed: bool, re
         assert (folder / "train.py").read_text() == "print(2)\n"
 
 
-def test_a_run_finds_its_tree_as_it_was_made(repository: Path, results: Path) -> None:
+def test_a_run_finds_its_tree_as_it_was_made(repository, results):
     tree = tree_of(repository, results, command="echo made > made.txt")
     with use_tree(tree, results) as folder:
         (folder / "train.py").write_text("print(4)\n")
@@ -153,7 +151,7 @@ def test_a_run_finds_its_tree_as_it_was_made(repository: Path, results: Path) ->
         assert changed_files(folder, tree.commit) == []
 
 
-def test_a_tree_in_use_is_not_restored(repository: Path, results: Path) -> None:
+def test_a_tree_in_use_is_not_restored(repository, results):
     tree = tree_of(repository, results)
     with use_tree(tree, results) as folder:
         (folder / "last.pt").write_text("")
@@ -161,7 +159,7 @@ def test_a_tree_in_use_is_not_restored(repository: Path, results: Path) -> None:
             assert (folder / "last.pt").exists()
 
 
-def test_ignored_files_are_named_and_linked(repository: Path, results: Path) -> None:
+def test_ignored_files_are_named_and_linked(repository, results):
     assert ignored_paths(repository, results) == ["meta.bin"]
     with use_tree(tree_of(repository, results, links=["meta.bin"]), results) as folder:
         assert (folder / "meta.bin").read_text() == "ignored"
@@ -170,26 +168,26 @@ def test_ignored_files_are_named_and_linked(repository: Path, results: Path) -> 
 
 
 @pytest.mark.parametrize(("link", "message"), [("../x", "leads out of the tree"), ("train.py", "has a file")])
-def test_links_stay_in_the_tree_and_replace_nothing(link: str, message: str, repository: Path, results: Path) -> None:
+def test_links_stay_in_the_tree_and_replace_nothing(link, message, repository, results):
     with pytest.raises(GitError, match=message), use_tree(tree_of(repository, results, links=[link]), results):
         pass
 
 
-def test_setup_runs_once_in_a_tree(repository: Path, results: Path) -> None:
+def test_setup_runs_once_in_a_tree(repository, results):
     tree = tree_of(repository, results, command="echo x >> count.bin")
     for _ in range(2):
         with use_tree(tree, results) as folder:
             assert (folder / "count.bin").read_text() == "x\n"
 
 
-def test_the_last_line_of_a_setup_says_why_it_failed(repository: Path, results: Path) -> None:
+def test_the_last_line_of_a_setup_says_why_it_failed(repository, results):
     tree = tree_of(repository, results, command="echo no compiler; exit 3")
     for _ in range(2):
         with pytest.raises(GitError, match="no compiler"), use_tree(tree, results):
             pass
 
 
-def test_hooks_do_not_run(repository: Path, results: Path) -> None:
+def test_hooks_do_not_run(repository, results):
     hook = repository / ".git" / "hooks" / "post-checkout"
     hook.write_text(f"#!/bin/sh\ntouch {repository}/ran.bin\n")
     hook.chmod(0o755)
@@ -201,7 +199,7 @@ def hazards_of(repository: Path, results: Path, setup: Setup = Setup()) -> list[
     return hazards(repository, find_revision("main", repository, results), setup)
 
 
-def test_links_out_of_the_tree_are_named(repository: Path, results: Path) -> None:
+def test_links_out_of_the_tree_are_named(repository, results):
     (repository / "inside").symlink_to("train.py")
     (repository / "up").symlink_to("../elsewhere")
     (repository / "data").symlink_to("/data")
@@ -210,9 +208,7 @@ def test_links_out_of_the_tree_are_named(repository: Path, results: Path) -> Non
     assert note.startswith("data, up of main lead out of the tree")
 
 
-def test_pointers_of_lfs_are_named_where_it_is_not_installed(
-    repository: Path, results: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pointers_of_lfs_are_named_where_it_is_not_installed(repository, results, monkeypatch):
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 12345\n"
     (repository / "model.pt").write_text(pointer)
     commit(repository, "pointer")
@@ -221,7 +217,7 @@ def test_pointers_of_lfs_are_named_where_it_is_not_installed(
     assert note.startswith("model.pt of main will be pointers of Git LFS")
 
 
-def test_submodules_are_named_unless_they_are_asked_for(repository: Path, results: Path, tmp_path: Path) -> None:
+def test_submodules_are_named_unless_they_are_asked_for(repository, results, tmp_path):
     git(repository, "-c", "protocol.file.allow=always", "submodule", "add", "--quiet", str(repository), "part")
     commit(repository, "submodule")
     [note] = hazards_of(repository, results)
@@ -229,7 +225,7 @@ def test_submodules_are_named_unless_they_are_asked_for(repository: Path, result
     assert not hazards_of(repository, results, Setup(submodules=True))
 
 
-def test_a_lock_file_is_part_of_the_environment(repository: Path, results: Path) -> None:
+def test_a_lock_file_is_part_of_the_environment(repository, results):
     before = find_revision("main", repository, results)
     (repository / "uv.lock").write_text("torch 2.6")
     commit(repository, "locked")
@@ -237,19 +233,17 @@ def test_a_lock_file_is_part_of_the_environment(repository: Path, results: Path)
     assert lock_of(repository, before) == "" and lock_of(repository, after) != ""
 
 
-def test_what_a_revision_changes_is_said_in_short(repository: Path, results: Path) -> None:
+def test_what_a_revision_changes_is_said_in_short(repository, results):
     main, idea = (find_revision(name, repository, results) for name in ("main", "idea"))
     assert difference(repository, main, idea) == "1 file changed, 1 insertion(+), 1 deletion(-)"
 
 
-def test_a_variable_of_git_names_no_other_repository(
-    repository: Path, results: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_variable_of_git_names_no_other_repository(repository, results, monkeypatch, tmp_path):
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
     assert isinstance(find_revision("idea", repository, results), Revision)
 
 
-def test_what_setup_changed_in_files_of_the_revision_stays(repository: Path, results: Path) -> None:
+def test_what_setup_changed_in_files_of_the_revision_stays(repository, results):
     tree = tree_of(repository, results, command="echo 'print(6)' > train.py")
     for _ in range(2):
         with use_tree(tree, results) as folder:

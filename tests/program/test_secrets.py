@@ -18,14 +18,14 @@ RANDOM = "q8Zr2LkP0vXw7TnB5cYd"
         [f"--wandb-key={RANDOM}"],
     ],
 )
-def test_secrets_are_refused(words: list[str]) -> None:
+def test_secrets_are_refused(words):
     [problem] = secret_problems(["python", "train.py", *words], {})
     assert "looks like a secret" in problem.message
     assert RANDOM not in problem.message
 
 
 @pytest.mark.parametrize("name", ["env.HF_TOKEN", "access_token"])
-def test_settings_are_looked_at_too(name: str) -> None:
+def test_settings_are_looked_at_too(name):
     assert secret_problems([], {name: [RANDOM]})
 
 
@@ -40,5 +40,5 @@ def test_settings_are_looked_at_too(name: str) -> None:
         [f"--out={RANDOM}"],
     ],
 )
-def test_other_words_are_not(words: list[str]) -> None:
+def test_other_words_are_not(words):
     assert not secret_problems(["python", "train.py", *words], {})

@@ -29,7 +29,7 @@ replicated: [helps]
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path) -> Path:
     """A study file of the small program."""
     path = tmp_path / "mine.yaml"
     path.write_text(STUDY.replace("PYTHON", sys.executable))
@@ -45,14 +45,14 @@ def file(tmp_path: Path) -> Path:
         (["design=cumulative"], ["01", "11", "12", "13"], "01"),
     ],
 )
-def test_designs(words: list[str], levels: list[str], reference: str) -> None:
+def test_designs(words, levels, reference):
     plan = plan_program(f"{COMMAND} {{lr}}", [*FACTORS, "metric=val/loss", *words])
     cells = plan.manifest.cells
     assert ["".join(map(str, cell.levels.values())) for cell in cells] == levels
     assert ["".join(map(str, cell.levels.values())) for cell in cells if cell.reference] == [reference]
 
 
-def test_zipped_settings_change_together() -> None:
+def test_zipped_settings_change_together():
     words = ["bias=0,1", "lr=1e-3,3e-3", "wd=0,0", "zip=[lr,wd]", "metric=val/loss", "seeds=1"]
     plan = plan_program(f"{COMMAND} {{lr}} {{wd}}", words)
     assert plan.manifest.factors == {"bias": ["0", "1"], "lr+wd": ["1e-3+0", "3e-3+0"]}
@@ -60,7 +60,7 @@ def test_zipped_settings_change_together() -> None:
     assert [program.words[-2:] for program in programs if program] == [["1e-3", "0"], ["3e-3", "0"]] * 2
 
 
-def test_seeds_auto_adds_seeds_until_all_is_decided(program: Path) -> None:
+def test_seeds_auto_adds_seeds_until_all_is_decided(program):
     study = ablate.command(COMMAND, *WORDS, seeds="auto")
     assert study.manifest.seeds == [0, 1, 2, 3, 4]  # the effect is clear
     program.write_text(SCORE)
@@ -70,7 +70,7 @@ def test_seeds_auto_adds_seeds_until_all_is_decided(program: Path) -> None:
     assert [look.seeds for look in looks] == [[*range(5)], [*range(8)]]
 
 
-def test_claims_of_a_study_file(file: Path, capsys: Capture) -> None:
+def test_claims_of_a_study_file(file, capsys):
     assert run(command=f"study={file}") == 0
     text = capsys.readouterr().out
     assert "helps (registered): supported" in text
@@ -79,7 +79,7 @@ def test_claims_of_a_study_file(file: Path, capsys: Capture) -> None:
     assert read_manifest(Path("results"), "mine").question == "Does the bias help?"
 
 
-def test_the_command_line_changes_a_study_file(file: Path) -> None:
+def test_the_command_line_changes_a_study_file(file):
     assert plan_program(f"study={file}", ["seeds=2"]).manifest.study == "mine"
     changed = plan_program(f"study={file}", ["bias=1,2"])
     assert changed.manifest.study.startswith("mine-")
@@ -87,7 +87,7 @@ def test_the_command_line_changes_a_study_file(file: Path) -> None:
     assert any("not tested here: claims.helps" in note for note in changed.notes)
 
 
-def test_values_in_a_study_file_are_texts(file: Path) -> None:
+def test_values_in_a_study_file_are_texts(file):
     file.write_text(
         file.read_text()
         .replace("[0, 1]", "[False, 1e-3]")
@@ -111,14 +111,14 @@ def test_values_in_a_study_file_are_texts(file: Path) -> None:
         ("margin: 0.001", "metric: test/loss", "metric: is that of the study, val/loss"),
     ],
 )
-def test_mistakes_in_a_study_file(file: Path, old: str, new: str, message: str) -> None:
+def test_mistakes_in_a_study_file(file, old, new, message):
     file.write_text(file.read_text().replace(old, new))
     with pytest.raises(PlanError) as caught:
         plan_program(f"study={file}", [])
     assert message in str(caught.value)
 
 
-def test_curves_in_an_offline_run_of_wandb() -> None:
+def test_curves_in_an_offline_run_of_wandb():
     run(*WORDS, "seeds=1", "track=wandb", "track.project=mine", "study=a")
     runs = [read_back(folder) for folder in Path("results/wandb").glob("offline-run-*")]
     assert sorted(run["config"]["bias"] for run in runs) == ["0", "1"]
@@ -127,7 +127,7 @@ def test_curves_in_an_offline_run_of_wandb() -> None:
     assert [[row["step"] for row in run["history"]] for run in runs] == [[10, 20]] * 2
 
 
-def test_a_run_is_loaded_with_its_steps_but_no_model() -> None:
+def test_a_run_is_loaded_with_its_steps_but_no_model():
     study = ablate.command(COMMAND, *WORDS, seeds=1)
     loaded = study.run("bias=1", seed=0)
     assert [row["val/loss"] for row in loaded.metrics] == pytest.approx([2.963, 1.963])
@@ -136,7 +136,7 @@ def test_a_run_is_loaded_with_its_steps_but_no_model() -> None:
         loaded.model()
 
 
-def test_the_status_names_the_output_of_a_failed_run(program: Path, capsys: Capture) -> None:
+def test_the_status_names_the_output_of_a_failed_run(program, capsys):
     program.write_text(TRAIN + "assert options.bias == '0', 'no bias here'\n")
     assert run(*WORDS, "seeds=1") == 1
     capsys.readouterr()

@@ -19,18 +19,18 @@ VALUES = {"bias": "true", "lr": "1e-3", "seed": "0", "out": "/tmp/a b"}
         ("train.py ''", ["train.py", ""]),
     ],
 )
-def test_fields_are_filled_inside_their_words(text: str, words: list[str]) -> None:
+def test_fields_are_filled_inside_their_words(text, words):
     template, problems = read_template(text)
     assert not problems
     assert template.fill(VALUES) == words
 
 
-def test_a_switch_that_is_off_leaves_no_word() -> None:
+def test_a_switch_that_is_off_leaves_no_word():
     template, _ = read_template("train.py {bias?--bias} end")
     assert template.fill({"bias": "false"}) == ["train.py", "end"]
 
 
-def test_values_are_quoted_for_a_shell() -> None:
+def test_values_are_quoted_for_a_shell():
     template, _ = read_template("echo {out} | cat", in_shell=True)
     assert template.fill({"out": "a; rm b"}) == ["/bin/sh", "-c", "echo 'a; rm b' | cat"]
 
@@ -46,10 +46,10 @@ def test_values_are_quoted_for_a_shell() -> None:
         ("train.py --x=\"'{x}'\"", "keeps its quotes, since no shell reads it"),
     ],
 )
-def test_mistakes_in_a_command(text: str, message: str) -> None:
+def test_mistakes_in_a_command(text, message):
     _, problems = read_template(text)
     assert message in " ".join(map(str, problems))
 
 
-def test_fields_are_known_by_name() -> None:
+def test_fields_are_known_by_name():
     assert Template(["a", "--x={x}{y?z}", "{{w}}"]).fields == {"x", "y"}

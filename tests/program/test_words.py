@@ -20,36 +20,36 @@ def problems_of(command: str, *words: str) -> str:
     return str(caught.value)
 
 
-def test_settings_with_several_values_are_factors() -> None:
+def test_settings_with_several_values_are_factors():
     request, problems = read_request(f"{COMMAND} --lr={{lr}}", ["bias=true,false", "lr=0.1", METRIC])
     assert not problems
     assert request.settings == {"bias": ["true", "false"], "lr": ["0.1"]}
 
 
-def test_a_comma_in_double_quotes_separates_nothing() -> None:
+def test_a_comma_in_double_quotes_separates_nothing():
     request, _ = read_request(COMMAND, ['bias="a,b",c', METRIC])
     assert request.settings["bias"] == ["a,b", "c"]
 
 
-def test_environment_variables_are_settings_or_hold_fields() -> None:
+def test_environment_variables_are_settings_or_hold_fields():
     request, problems = read_request("train.py", ["env.SEED={seed}", "env.LR=1e-3,3e-3", METRIC])
     assert not problems
     assert request.environment == {"SEED": "{seed}", "LR": "{env.LR}"}
     assert request.settings == {"env.LR": ["1e-3", "3e-3"]}
 
 
-def test_values_as_one_word() -> None:
+def test_values_as_one_word():
     assert word_of("x", ["a,b", True, None, 0.001]) == 'x="a,b",true,null,0.001'
     assert word_of("read", ["loss, {value}"]) == "read=loss, {value}"
 
 
 @pytest.mark.parametrize(("text", "seeds"), [("3", [0, 1, 2]), ("[4,2]", [2, 4])])
-def test_seeds(text: str, seeds: list[int]) -> None:
+def test_seeds(text, seeds):
     assert plan_program(COMMAND, ["bias=1,2", METRIC, f"seeds={text}"]).manifest.seeds == seeds
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90.0), ("90s", 90.0), ("10m", 600.0), ("1.5h", 5400.0)])
-def test_times(text: str, seconds: float) -> None:
+def test_times(text, seconds):
     order = plan_program(COMMAND, ["bias=1,2", METRIC, f"timeout={text}"]).orders()[0]
     assert order.program and order.program.timeout == seconds
 
@@ -86,17 +86,17 @@ def test_times(text: str, seconds: float) -> None:
         ("train.py {bias}", ["bias=1,2", "env.X={seed},{bias}", METRIC], "env.X: has fields and several values"),
     ],
 )
-def test_mistakes_say_what_to_write(command: str, words: list[str], message: str) -> None:
+def test_mistakes_say_what_to_write(command, words, message):
     assert message in problems_of(command, *words)
 
 
-def test_all_mistakes_are_said_at_once() -> None:
+def test_all_mistakes_are_said_at_once():
     text = problems_of("train.py {bia}", "bias=1,2", "seeds=x", "timeout=y")
     for part in ("metric:", "{bia}", "seeds:", "timeout:", "{seed}"):
         assert part in text
 
 
-def test_a_refused_command_does_not_wait_for_large_libraries() -> None:
+def test_a_refused_command_does_not_wait_for_large_libraries():
     script = "import sys, ablate.cli.program as program\nprogram.main(['train.py {x}'])\n"
     script += "print({'torch', 'pandas', 'scipy', 'matplotlib'} & {*sys.modules})\n"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

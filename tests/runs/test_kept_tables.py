@@ -57,7 +57,7 @@ def logged(run: Run, number: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+def study(tmp_path_factory) -> Study:
     """A study with studies beside it, tuning, lengths, diagnostics, documents, lost runs and awkward texts."""
     results = tmp_path_factory.mktemp("results")
     fabricate(results, {"train.steps": [800, 640, 1000]}, study="x-exchange", exchange_of="x")
@@ -78,7 +78,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
 
 
 @pytest.fixture
-def kept(study: Study, tmp_path: Path) -> Path:
+def kept(study, tmp_path) -> Path:
     write_tables(study, tmp_path / "x")
     return tmp_path / "x"
 

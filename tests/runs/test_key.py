@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy
@@ -50,7 +49,7 @@ OF_BATCHES = {"data.context", "data.order", "train.batch_size", "seed.data"}
 
 
 @pytest.fixture(scope="module")
-def config(text: Path) -> Config:
+def config(text) -> Config:
     overrides = (*SHAPE, *STEPS, "data=text", f"data.path={text}", "results_dir=results")
     return check_study(overrides, None).cells.rows[0].config
 

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 import torch
@@ -59,7 +58,7 @@ with run.lock(lambda: False, "cuda:3") as is_locked:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(tmp_path, monkeypatch) -> Run:
     """A run, in a process whose leases go stale soon."""
     monkeypatch.setattr(leases, "BEAT", 0.2)
     monkeypatch.setattr(leases, "STALE", 1.5)

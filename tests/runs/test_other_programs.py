@@ -54,7 +54,7 @@ def log(run: Run, last: float, until: int = STEPS) -> None:
 
 
 @pytest.fixture
-def unfinished(tmp_path: Path) -> Path:
+def unfinished(tmp_path) -> Path:
     """A study of which one run has ended, one is being trained, and the others wait."""
     folder = tmp_path / "results"
     first, second, *_ = [Run(folder, run.path) for run in planned(folder).runs]

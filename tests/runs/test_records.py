@@ -18,7 +18,7 @@ COMMITTED = sorted((ROOT / "experiments" / "results").glob("*/manifest.json"))
 
 
 @pytest.fixture
-def results(tmp_path: Path) -> Path:
+def results(tmp_path) -> Path:
     fabricate(tmp_path, {"norm": ["ln", "rms"], "optim.lr": [1, 0.5]}, seeds=(0, 1))
     return tmp_path
 

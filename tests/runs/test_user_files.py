@@ -52,7 +52,7 @@ FILES = {
 
 
 @pytest.fixture
-def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def mine(tmp_path, monkeypatch) -> Path:
     """The folder of a package and of a helper beside it."""
     for name, text in (FILES | {"beside_mine.py": "X = 1\n"}).items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,6 @@
 """What tests of training share."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -9,6 +8,6 @@ from ablate.config.schema import Config
 
 
 @pytest.fixture
-def config_of(plan: Callable[..., Any]) -> Callable[..., Config]:
+def config_of(plan) -> Callable[..., Config]:
     """The resolved configuration of the first cell of a command line on the small text."""
     return lambda *words: plan(*words, "seeds=1").manifest.cells[0].config

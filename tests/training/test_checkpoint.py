@@ -1,7 +1,6 @@
 """Checkpoints: which damage is found, and what the time of writing them is."""
 
 import zipfile
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,7 +28,7 @@ class Part:
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Run:
+def saved(tmp_path) -> Run:
     """A run with a logged row and a checkpoint."""
     run = Run(tmp_path, "cell/s0-key")
     run.folder.mkdir(parents=True)

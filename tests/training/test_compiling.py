@@ -21,7 +21,7 @@ COMPILE = nn.Module.compile
 
 
 @pytest.fixture
-def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def graphs(monkeypatch) -> list[Any]:
     """What is compiled, by a backend that computes as the graph says and leaves the gradients to autograd."""
     found: list[Any] = []
 

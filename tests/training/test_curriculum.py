@@ -23,7 +23,7 @@ LENGTHS = [4, 4, 8, 8, 16, 16]  # of its six steps, from `start` 4 doubling each
 
 
 @pytest.fixture
-def own(tmp_path: Path, small: list[str], monkeypatch: pytest.MonkeyPatch, checks_here: None) -> list[str]:
+def own(tmp_path, small, monkeypatch, checks_here) -> list[str]:
     """A command line that has the curriculum of the how-to page."""
     name = write_module(tmp_path, monkeypatch, code("own-task.md", "python")[1], "data", {})
     settings = yaml.safe_load(code("own-task.md", "yaml")[1])

@@ -26,7 +26,7 @@ from ablate.training.hardware import TASKS, Card, cards, environments, task_of_j
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+def machine(monkeypatch) -> Iterator[Callable[..., None]]:
     """A machine with so many GPUs, of which CUDA_VISIBLE_DEVICES lists some, and that answer so."""
 
     def made(count: int, listed: str | None = None, answer: str = "") -> None:

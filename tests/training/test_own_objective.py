@@ -1,6 +1,5 @@
 """Objectives of one's own: what their terms are given, hidden states, a trained run as a teacher."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,7 +31,7 @@ YAMLS = {"distillation": "teacher: ???\nweight: 0.5", "activations": "weight: 0.
 
 
 @pytest.fixture
-def own(tmp_path: Path, small: list[str], monkeypatch: pytest.MonkeyPatch, checks_here: None) -> Any:
+def own(tmp_path, small, monkeypatch, checks_here) -> Any:
     """Plans a command of the objectives of the how-to page."""
     name = write_module(tmp_path, monkeypatch, PAGE + MORE, "objective", YAMLS)
 

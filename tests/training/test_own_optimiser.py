@@ -1,7 +1,6 @@
 """Optimisers are called with what their signature names: classes of torch.optim, and two for two groups."""
 
 import inspect
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("untried", "checks_here")
 
 
 @pytest.fixture
-def own(tmp_path: Path, small: list[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+def own(tmp_path, small, monkeypatch) -> Any:
     """Plans a command whose optimiser has these settings."""
     source = "import torch\n" + code("own-objective.md", "python")[3]
     name = write_module(tmp_path, monkeypatch, source, "optim", {})

@@ -46,7 +46,7 @@ class Fourth(Step):
 
 
 @pytest.fixture
-def own(tmp_path: Path, small: list[str], monkeypatch: pytest.MonkeyPatch, checks_here: None) -> list[str]:
+def own(tmp_path, small, monkeypatch, checks_here) -> list[str]:
     """A command line of the steps of the how-to page and more."""
     source = "\n".join([NOISE, SHARP, ALTERNATING, MORE])
     variants = SETTINGS | {"half": "", "fourth": ""}

@@ -2,7 +2,6 @@
 
 import fcntl
 import threading
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("untried")
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def cache(tmp_path, monkeypatch) -> None:
     pytest.importorskip("gensim")
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
 

@@ -35,7 +35,7 @@ def made(results: Path, text: str | None = None, factors: dict[str, list[object]
     return case_of(study, results / "figures" / study.manifest.study)
 
 
-def test_the_defaults_change_nothing_and_are_never_overwritten(tmp_path: Path) -> None:
+def test_the_defaults_change_nothing_and_are_never_overwritten(tmp_path):
     case = made(tmp_path)
     manifest = case.study.manifest
     file = case.folder / FILE
@@ -55,12 +55,12 @@ def test_the_defaults_change_nothing_and_are_never_overwritten(tmp_path: Path) -
         write_defaults(file, manifest, ["effects"], {}, {"style": "acl"})
 
 
-def test_a_heading_without_entries_changes_nothing(tmp_path: Path) -> None:
+def test_a_heading_without_entries_changes_nothing(tmp_path):
     case = made(tmp_path, "labels:\norder:\nsubset:\n")
     assert figures.edits(case) == edits_of(Path("nowhere"), case.study.manifest, [])
 
 
-def test_every_default_can_be_taken_out_of_its_comment(tmp_path: Path) -> None:
+def test_every_default_can_be_taken_out_of_its_comment(tmp_path):
     case = made(tmp_path, factors={"norm": ["ln", "null", "yes", "a: b", "#c", "[d, e]"], "ffn.mult": [1e-5, 1, True]})
     file, kinds = case.folder / FILE, list(figures.KINDS)
     write_defaults(file, case.study.manifest, kinds, style.colours(case.study.manifest), {})
@@ -92,12 +92,12 @@ NAMES |= {"norm+ffn=rms+glu": "both", "ffn=none": "none", "norm=none": "none"}
         ({"norm+ffn": "rms+glu", "optim.lr": 0.0015}, "both + rate 0.0015"),
     ],
 )
-def test_a_cell_is_called_by_the_labels_of_its_levels(levels: dict[str, object], label: str) -> None:
+def test_a_cell_is_called_by_the_labels_of_its_levels(levels, label):
     manifest = a_manifest(factors={name: [level] for name, level in levels.items()}, shown=NAMES)
     assert cell_label(manifest, a_cell(levels=levels)) == label
 
 
-def test_a_subset_changes_what_is_shown_and_no_number(tmp_path: Path) -> None:
+def test_a_subset_changes_what_is_shown_and_no_number(tmp_path):
     text = "subset: {levels: {ffn: [mlp, swiglu], optim.lr: [1e-2]}, figures: [effects, seeds]}\n"
     case = made(tmp_path, text)
     tables = figures.tables(case)
@@ -110,7 +110,7 @@ def test_a_subset_changes_what_is_shown_and_no_number(tmp_path: Path) -> None:
     assert len(same) == len(shown)
 
 
-def test_levels_with_commas_are_levels(tmp_path: Path) -> None:
+def test_levels_with_commas_are_levels(tmp_path):
     """In subsets and orders, alone and crossed."""
     betas = ["[0.9, 0.95]", "[0.9, 0.99]", "[0.8, 0.9]"]
     text = f"subset: {{levels: {{hidden: {json.dumps(betas)}}}}}\n"
@@ -120,7 +120,7 @@ def test_levels_with_commas_are_levels(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+def manifest(tmp_path_factory) -> Manifest:
     """That of a study with these factors."""
     return made(tmp_path_factory.mktemp("results")).study.manifest
 
@@ -139,7 +139,7 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
         ("subset: {level: [a]}", "unknown subset.level; did you mean levels?"),
     ],
 )
-def test_mistakes_are_refused_in_one_line(tmp_path: Path, manifest: Manifest, text: str, said: str) -> None:
+def test_mistakes_are_refused_in_one_line(tmp_path, manifest, text, said):
     file = tmp_path / "figures.yaml"
     file.write_text(text + "\n")
     with pytest.raises(Refused) as refused:
@@ -154,7 +154,7 @@ LABELS = {"ln": "L_n <b>norm</b>", "rms": "50 % of $x$", "glu": "G&L#U", "ffn": 
 
 
 @pytest.fixture(scope="module")
-def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def labelled(tmp_path_factory) -> Path:
     """The folder of a whole analysis with these labels."""
     results = tmp_path_factory.mktemp("labelled")
     lost = lambda levels, seed: "diverged" if levels == LOST and seed == 1 else "done"  # noqa: E731
@@ -167,7 +167,7 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_machines_read_the_names_as_they_are(labelled: Path) -> None:
+def test_machines_read_the_names_as_they_are(labelled):
     effects = pandas.read_csv(labelled / "effects.csv")
     assert "norm: rms − ln at optim.lr=0.001" in set(effects["label"]) and set(effects["factor"]) >= {"norm", "ffn"}
     assert "ablFfnGluMlpAtOptimLr" in (labelled / "macros.tex").read_text()
@@ -175,7 +175,7 @@ def test_machines_read_the_names_as_they_are(labelled: Path) -> None:
         assert r"\{FFN\}\textasciicircum{}2" in (labelled / name).read_text()
 
 
-def test_the_page_shows_labels_as_text(labelled: Path) -> None:
+def test_the_page_shows_labels_as_text(labelled):
     page = (labelled / "report.html").read_text()
     assert "<b>norm" not in page
     text = html.unescape(re.sub(r"(?s)<script.*?</script>|<style.*?</style>|<[^>]*>", "\n", page))
@@ -192,7 +192,7 @@ def test_the_page_shows_labels_as_text(labelled: Path) -> None:
     assert "L_n <b>norm</b> + G&L#U + rate 0.01" in names
 
 
-def test_no_table_and_no_sentence_has_a_name_that_has_a_label(labelled: Path) -> None:
+def test_no_table_and_no_sentence_has_a_name_that_has_a_label(labelled):
     """But for the keys of what was compared, configurations, paths of runs and the command, which are quoted."""
     for file in (file for kind in ("*.md", "*.tex") for file in labelled.glob(kind)):
         text = file.read_text()
@@ -202,7 +202,7 @@ def test_no_table_and_no_sentence_has_a_name_that_has_a_label(labelled: Path) ->
         assert not found, f"{file.name}: {found}"
 
 
-def test_labels_that_are_each_others_names_are_not_mixed_up(tmp_path: Path) -> None:
+def test_labels_that_are_each_others_names_are_not_mixed_up(tmp_path):
     case = made(tmp_path, "labels: {mlp: glu, glu: mlp}\n")
     assert "FFN: mlp − glu at learning rate 1e-3" in list(case.effects["label"])
     assert any(line.startswith("mlp is not told apart from glu at learning rate 1e-3: ") for line in sentences(case))

@@ -31,7 +31,7 @@ WRITTEN = {"curves.pdf", "curves.png", "effects.pdf", "effects.png", "effects.cs
 WRITTEN |= {"runs.csv", "cells.csv", "cells.md", "macros.tex", "methods.tex", "effects-full.tex", "cells.tex"}
 
 
-def test_everything_is_written_and_listed() -> None:
+def test_everything_is_written_and_listed():
     folder = analysed()
     said = (folder.parents[1] / "printed.txt").read_text().splitlines()
     written = {path.name for path in folder.iterdir()} - {".written.json"}
@@ -49,7 +49,7 @@ def test_a_study_called_as_a_command_is_reached_after_two_dashes(tmp_path, undra
     assert (tmp_path / "figures" / "export" / "report.md").exists()
 
 
-def test_a_style_of_the_command_line_is_kept_in_figures_yaml(tmp_path: Path, capsys: Capture) -> None:
+def test_a_style_of_the_command_line_is_kept_in_figures_yaml(tmp_path, capsys):
     fabricate(tmp_path, {"norm": ["ln", "rms"]}, seeds=[0, 1])
     draw_effects_alone(tmp_path, "fabricated")
     results = ["--results-dir", str(tmp_path)]
@@ -65,7 +65,7 @@ def test_a_style_of_the_command_line_is_kept_in_figures_yaml(tmp_path: Path, cap
     assert main(["verify", str(file.with_name("effects.png"))]) == 0
 
 
-def test_the_newest_study_is_meant_unless_one_is_named(tmp_path: Path) -> None:
+def test_the_newest_study_is_meant_unless_one_is_named(tmp_path):
     for age, name in enumerate(["third", "first", "second"]):
         fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, study=name)
         os.utime(study_folder(tmp_path, name) / "manifest.json", (1e9 - age, 1e9 - age))
@@ -73,7 +73,7 @@ def test_the_newest_study_is_meant_unless_one_is_named(tmp_path: Path) -> None:
     assert read(tmp_path, "second").manifest.study == "second"
 
 
-def test_help_and_a_refusal_load_no_library_of_numbers(tmp_path: Path) -> None:
+def test_help_and_a_refusal_load_no_library_of_numbers(tmp_path):
     fabricate(tmp_path, GRID)
     code = (
         "import sys, analysis.cli.main as command\n"
@@ -86,7 +86,7 @@ def test_help_and_a_refusal_load_no_library_of_numbers(tmp_path: Path) -> None:
     assert ended.stdout.endswith("set()\n") and "--runs PATH" in ended.stdout, ended.stdout + ended.stderr
 
 
-def test_what_an_earlier_analysis_wrote_does_not_stay(tmp_path: Path, capsys: Capture, undrawn: None) -> None:
+def test_what_an_earlier_analysis_wrote_does_not_stay(tmp_path, capsys, undrawn):
     folder = tmp_path / "to"
     command = ["--results-dir", str(tmp_path), "--to", str(folder)]
     fabricate(tmp_path, GRID, claims={"lower": claim(less=[{"ffn": "swiglu"}, {"ffn": "mlp"}])})
@@ -127,7 +127,7 @@ def test_a_full_disk_leaves_the_earlier_files_whole_and_says_so(tmp_path, capsys
     assert after["effects.png"].endswith(b"IEND\xaeB`\x82")
 
 
-def test_no_results_folder_no_study_and_no_place_to_write(tmp_path: Path, capsys: Capture) -> None:
+def test_no_results_folder_no_study_and_no_place_to_write(tmp_path, capsys):
     results = ["--results-dir", str(tmp_path)]
     assert f"no study in {tmp_path}" in refused_line(capsys, *results)
     assert f"no results folder at {tmp_path}/none" in refused_line(capsys, "--results-dir", f"{tmp_path}/none")
@@ -142,7 +142,7 @@ def test_no_results_folder_no_study_and_no_place_to_write(tmp_path: Path, capsys
 
 
 @pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def kept(tmp_path, monkeypatch) -> Path:
     """The tables of a study whose results are gone, in the folder where commands are given."""
     name = fabricate(tmp_path / "other", {"ffn": ["mlp", "swiglu"]}, seeds=range(5))
     write_tables(load_study(tmp_path / "other", name), tmp_path / "kept" / name)
@@ -152,13 +152,13 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path("kept") / name
 
 
-def test_a_folder_of_tables_is_analysed_in_place_of_a_study(kept: Path, capsys: Capture, undrawn: None) -> None:
+def test_a_folder_of_tables_is_analysed_in_place_of_a_study(kept, capsys, undrawn):
     assert main([str(kept)]) == 0 and "FFN: SwiGLU − ReLU MLP" in capsys.readouterr().out
     assert Path("results/figures/fabricated/report.html").exists()
     assert read(Path("results"), str(kept.absolute())).manifest == read_saved(kept).manifest
 
 
-def test_figures_beside_tables_are_held_against_them(kept: Path, capsys: Capture) -> None:
+def test_figures_beside_tables_are_held_against_them(kept, capsys):
     shutil.copy("figures.yaml", kept)
     study = read_saved(kept)
     figures.write(case_of(study, kept), kept)
@@ -170,7 +170,7 @@ def test_figures_beside_tables_are_held_against_them(kept: Path, capsys: Capture
     assert "1 run changed: swiglu seed 1" in capsys.readouterr().out
 
 
-def test_tables_are_never_written_over(kept: Path, capsys: Capture) -> None:
+def test_tables_are_never_written_over(kept, capsys):
     before = {file: file.read_bytes() for file in kept.iterdir()}
     for command in ([], ["export"]):
         assert "--to" in refused_line(capsys, *command, str(kept), "--to", str(kept))
@@ -178,13 +178,13 @@ def test_tables_are_never_written_over(kept: Path, capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "runs.csv", "curves.csv", "tables.json"])
-def test_what_is_damaged_is_named_in_one_line(kept: Path, name: str, capsys: Capture) -> None:
+def test_what_is_damaged_is_named_in_one_line(kept, name, capsys):
     (kept / name).unlink()
     assert str(kept / name) in refused_line(capsys, str(kept))
     assert not Path("results").exists()
 
 
-def test_the_report_is_that_of_the_command(tmp_path: Path, undrawn: None) -> None:
+def test_the_report_is_that_of_the_command(tmp_path, undrawn):
     fabricate(tmp_path, GRID)
     study = ablate.load(tmp_path / "studies" / "fabricated")
     assert isinstance(study, Study)

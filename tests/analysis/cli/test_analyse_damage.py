@@ -24,7 +24,7 @@ GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
 
 @pytest.fixture
-def results(tmp_path: Path) -> Path:
+def results(tmp_path) -> Path:
     """A study of four cells and three seeds, with what runs know of themselves."""
     fabricate(tmp_path, GRID)
     for file in tmp_path.glob("runs/*/*/result.json"):
@@ -51,7 +51,7 @@ def first(results: Path) -> Path:
         ({"status": "splendid"}, "has status that cannot be read"),
     ],
 )
-def test_a_damaged_or_foreign_run_is_named_counted_and_left_out(results: Path, content: Any, said: str) -> None:
+def test_a_damaged_or_foreign_run_is_named_counted_and_left_out(results, content, said):
     run = first(results)
     if isinstance(content, str):
         (run / "result.json").write_text(content)
@@ -72,7 +72,7 @@ def test_a_damaged_or_foreign_run_is_named_counted_and_left_out(results: Path, c
     assert any("1 run missing: ln + mlp seed 0" in line for line in lines)
 
 
-def test_logged_lines_that_are_torn_or_gone(results: Path) -> None:
+def test_logged_lines_that_are_torn_or_gone(results):
     run = first(results)
     lines = (run / "metrics.jsonl").read_text().splitlines()
     lines[3:6] = ['{"step": 3', '"seed": 0}', '{"step": 5} {"step": 6}']  # the first two together would be a line
@@ -85,7 +85,7 @@ def test_logged_lines_that_are_torn_or_gone(results: Path) -> None:
     assert (study.runs["status"] == "done").all()  # what it ended with is whole
 
 
-def test_runs_of_other_versions_and_devices_are_named_and_kept(results: Path) -> None:
+def test_runs_of_other_versions_and_devices_are_named_and_kept(results):
     change(first(results) / "result.json", versions={"torch": "2.6.0"}, device="cuda NVIDIA H200")
     study = read(results, None)
     assert study.notes == [
@@ -97,7 +97,7 @@ def test_runs_of_other_versions_and_devices_are_named_and_kept(results: Path) ->
     assert evidence.effects(study)["n"].eq(3).all()
 
 
-def test_a_run_that_is_planned_twice_counts_once(results: Path) -> None:
+def test_a_run_that_is_planned_twice_counts_once(results):
     manifest = study_folder(results, "fabricated") / "manifest.json"
     runs = json.loads(manifest.read_text())["runs"]
     change(manifest, runs=[*runs, runs[0]])
@@ -106,14 +106,14 @@ def test_a_run_that_is_planned_twice_counts_once(results: Path) -> None:
     assert len(study.runs) == 12 and evidence.effects(study)["n"].eq(3).all()
 
 
-def test_no_runs_at_all(results: Path) -> None:
+def test_no_runs_at_all(results):
     shutil.rmtree(results / "runs")
     study = read(results, None)
     assert any("12 runs missing: " in line for line in remarks(study)) and study.curves.empty
     assert set(case_of(study, results).effects["note"]) == {"no seed has every run it needs"}
 
 
-def test_manifests_of_other_versions(tmp_path: Path) -> None:
+def test_manifests_of_other_versions(tmp_path):
     """Whatever entry of a manifest or of its cells is missing or odd: the effects, or one line that names the file."""
     fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, seeds=(0, 1))
     file = study_folder(tmp_path, "fabricated") / "manifest.json"

@@ -4,7 +4,6 @@ import importlib.util
 from pathlib import Path
 
 import pandas
-import pytest
 from analysed_studies import refused_line
 from fake_studies import fabricate
 
@@ -18,7 +17,7 @@ def export(tmp_path: Path, *arguments: str) -> int:
     return main(["export", "--results-dir", str(tmp_path), *arguments])
 
 
-def test_runs_and_curves_are_written_where_one_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_and_curves_are_written_where_one_says(tmp_path, capsys):
     fabricate(tmp_path, GRID)
     assert export(tmp_path) == 0
     assert export(tmp_path, "fabricated", "--to", str(tmp_path / "out")) == 0
@@ -43,7 +42,7 @@ def test_nothing_is_written_without_what_parquet_needs(tmp_path, capsys, monkeyp
     assert not (tmp_path / "figures").exists()
 
 
-def test_a_study_without_curves_and_one_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_study_without_curves_and_one_that_is_not_there(tmp_path, capsys):
     fabricate(tmp_path, GRID, status=lambda levels, seed: "missing")
     assert export(tmp_path) == 0
     assert "no curves: nothing was logged" in capsys.readouterr().out

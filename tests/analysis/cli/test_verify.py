@@ -22,7 +22,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(scope="module")
-def analysed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def analysed(tmp_path_factory) -> Path:
     """A results folder with a study and its figures: only the effects."""
     results = tmp_path_factory.mktemp("analysed")
     name = fabricate(results, {"ffn": ["mlp", "swiglu"]})
@@ -33,7 +33,7 @@ def analysed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def drawn(analysed: Path, tmp_path: Path) -> Path:
+def drawn(analysed, tmp_path) -> Path:
     """The folder of the study's figures, in a results folder of the test's own."""
     shutil.copytree(analysed, tmp_path, dirs_exist_ok=True)
     return tmp_path / "figures" / "fabricated"
@@ -45,7 +45,7 @@ def verify(file: Path, results: Path, capsys: Capture, *words: str) -> tuple[int
     return code, said.out + said.err
 
 
-def test_both_files_carry_the_study_the_hashes_and_the_command(drawn: Path) -> None:
+def test_both_files_carry_the_study_the_hashes_and_the_command(drawn):
     of_pdf, of_png = [stamp.read_stamp((drawn / f"effects.{kind}").read_bytes()) for kind in ("pdf", "png")]
     assert of_pdf is not None
     assert of_pdf == of_png
@@ -55,7 +55,7 @@ def test_both_files_carry_the_study_the_hashes_and_the_command(drawn: Path) -> N
         assert image.text["Title"] == "effects of fabricated"  # type: ignore[attr-defined]
 
 
-def test_a_run_that_has_changed_since_is_named(drawn: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_a_run_that_has_changed_since_is_named(drawn, tmp_path, capsys):
     result = next((tmp_path / "runs").glob("*swiglu*/s1-*/result.json"))
     content = json.loads(result.read_text())
     content["final"]["test/loss"] += 1e-6
@@ -64,7 +64,7 @@ def test_a_run_that_has_changed_since_is_named(drawn: Path, tmp_path: Path, caps
     assert code == 1 and said.endswith("effects.pdf: 1 run changed: swiglu seed 1\n")
 
 
-def test_another_figures_yaml_is_no_other_result(drawn: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_another_figures_yaml_is_no_other_result(drawn, tmp_path, capsys):
     (drawn / "figures.yaml").write_text("labels: {swiglu: gated}\n")
     assert verify(drawn / "effects.png", tmp_path, capsys)[0] == 0
 
@@ -75,7 +75,7 @@ def test_a_figure_that_another_version_drew_of_the_same_data_matches(drawn, tmp_
     assert code == 0 and said.endswith("matches fabricated\n")
 
 
-def test_what_cannot_be_told(drawn: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_what_cannot_be_told(drawn, tmp_path, capsys):
     Image.new("RGB", (2, 2)).save(tmp_path / "foreign.png")
     (tmp_path / "torn.pdf").write_bytes((drawn / "effects.pdf").read_bytes()[:200])
     for name in ("foreign.png", "torn.pdf"):
@@ -89,7 +89,7 @@ def test_what_cannot_be_told(drawn: Path, tmp_path: Path, capsys: Capture) -> No
     assert "no study" in said
 
 
-def test_figures_of_a_csv(tmp_path: Path, capsys: Capture) -> None:
+def test_figures_of_a_csv(tmp_path, capsys):
     rows = [f"{ffn},{seed},{2 + seed / 100 - (ffn == 'glu') / 10}" for ffn in ("mlp", "glu") for seed in range(5)]
     table = tmp_path / "my runs.csv"
     table.write_text("\n".join(["ffn,seed,test/loss", *rows]) + "\n")
@@ -108,7 +108,7 @@ def test_figures_of_a_csv(tmp_path: Path, capsys: Capture) -> None:
     assert verify(file, tmp_path, capsys, "--runs", str(table))[0] == 2
 
 
-def test_the_hash_of_a_table_is_of_all_that_is_drawn(tmp_path: Path) -> None:
+def test_the_hash_of_a_table_is_of_all_that_is_drawn(tmp_path):
     shown = case(tmp_path, {"ffn": ["mlp", "swiglu"]})
     table = figures.tables(shown)["seeds"]
     page = page_of(shown.study.manifest, figures.Edits())
@@ -162,7 +162,7 @@ def test_a_stamp_is_compared_and_never_carried_out(said, told, drawn, tmp_path, 
     assert code in (1, 2) and told in line and line.count("\n") <= 2 and not read and "\x1b" not in line
 
 
-def test_a_figure_is_a_file_that_ends(tmp_path: Path, capsys: Capture) -> None:
+def test_a_figure_is_a_file_that_ends(tmp_path, capsys):
     (tmp_path / "zero.png").symlink_to("/dev/zero")
     with open(tmp_path / "large.png", "wb") as file:
         file.truncate(2**40)

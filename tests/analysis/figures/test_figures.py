@@ -2,7 +2,6 @@
 
 import re
 import warnings
-from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -48,17 +47,17 @@ BASIC = {"effects", "seeds", "curves"}
         ({"model.dim": [32, 64]}, {}, "width"),
     ],
 )
-def test_a_study_has_the_figures_of_what_it_contains(tmp_path: Path, factors: Any, options: Any, kinds: str) -> None:
+def test_a_study_has_the_figures_of_what_it_contains(tmp_path, factors, options, kinds):
     shown = case(tmp_path, factors, **options)
     names = {name for name, kind in figures.KINDS.items() if kind.table(shown) is not None}
     assert names == BASIC | {*kinds.split()}
 
 
-def test_a_study_file_may_name_every_figure() -> None:
+def test_a_study_file_may_name_every_figure():
     assert tuple(figures.KINDS) == FIGURES
 
 
-def test_one_figure_is_plotted_or_what_there_is_instead_is_said(tmp_path: Path) -> None:
+def test_one_figure_is_plotted_or_what_there_is_instead_is_said(tmp_path):
     shown = case(tmp_path, GLU)
     before = dict(matplotlib.rcParams)
     assert figures.plot(shown, "effects").axes
@@ -69,7 +68,7 @@ def test_one_figure_is_plotted_or_what_there_is_instead_is_said(tmp_path: Path) 
         figures.plot(shown, "pareto")
 
 
-def test_the_same_tables_give_the_same_bytes(tmp_path: Path) -> None:
+def test_the_same_tables_give_the_same_bytes(tmp_path):
     contents = []
     for name in ("first", "second"):
         folder = tmp_path / name
@@ -99,7 +98,7 @@ LOST = {"claims": CLAIMS, "status": lambda levels, seed: "diverged" if levels["f
         (GLU | {"norm": ["ln", "rms"]}, {"design": "cumulative"}, {"width": 3.25}),
     ],
 )
-def test_no_figure_warns_and_no_text_leaves_it(tmp_path: Path, factors: Any, options: Any, edits: Any) -> None:
+def test_no_figure_warns_and_no_text_leaves_it(tmp_path, factors, options, edits):
     shown = case(tmp_path, factors, every=200, **options)
     page = page_of(shown.study.manifest, Edits(**edits))
     with warnings.catch_warnings():
@@ -116,7 +115,7 @@ def test_no_figure_warns_and_no_text_leaves_it(tmp_path: Path, factors: Any, opt
 
 
 @pytest.mark.parametrize(("name", "width"), [("neurips", 5.5), ("icml", 3.25), ("acl", 3.03), ("slides", 13.333)])
-def test_a_style_gives_the_width_of_its_template_with_embedded_fonts(tmp_path: Path, name: str, width: float) -> None:
+def test_a_style_gives_the_width_of_its_template_with_embedded_fonts(tmp_path, name, width):
     (tmp_path / "figures.yaml").write_text(f"style: {name}\nsubset: {{figures: [effects]}}\n")
     figures.write(case_of(load_study(tmp_path, fabricate(tmp_path, GLU)), tmp_path), tmp_path)
     page = (tmp_path / "effects.pdf").read_bytes()
@@ -130,7 +129,7 @@ def test_a_style_gives_the_width_of_its_template_with_embedded_fonts(tmp_path: P
         assert image.width == pytest.approx(style.DPI * width, abs=2)
 
 
-def test_a_variant_keeps_its_colour_in_every_study() -> None:
+def test_a_variant_keeps_its_colour_in_every_study():
     def colours(levels: list[str], reference: str) -> dict[tuple[str, str], str]:
         return style.colours(a_manifest(factors={"ffn": levels}, reference={"ffn": reference}))
 
@@ -140,7 +139,7 @@ def test_a_variant_keeps_its_colour_in_every_study() -> None:
     assert set(many.values()) == set(style.PALETTE)
 
 
-def test_cells_of_a_grid_differ_in_colour_or_marker(tmp_path: Path) -> None:
+def test_cells_of_a_grid_differ_in_colour_or_marker(tmp_path):
     factors = {"ffn": FFN, "model.dim": [32, 64], "optim.lr": [1e-3, 1e-2]}
     manifest = case(tmp_path, factors).study.manifest
     encodings = style.encodings(manifest, style.colours(manifest)).values()
@@ -150,14 +149,14 @@ def test_cells_of_a_grid_differ_in_colour_or_marker(tmp_path: Path) -> None:
     assert len({(encoding.colour, encoding.marker) for encoding in encodings}) == 16
 
 
-def test_rungs_of_a_ladder_share_their_encodings() -> None:
+def test_rungs_of_a_ladder_share_their_encodings():
     manifest = climbed(lambda c: 0.3, count=3).manifest
     encodings = style.encodings(manifest, style.colours(manifest))
     for ffn in ("mlp", "swiglu"):
         assert len({str(encodings[cell.id]) for cell in manifest.cells if cell.levels["ffn"] == ffn}) == 1
 
 
-def test_rows_are_in_the_order_of_the_user(tmp_path: Path) -> None:
+def test_rows_are_in_the_order_of_the_user(tmp_path):
     shown = case(tmp_path, {"norm": ["ln", "rms"], "ffn": FFN})
     by_effect = figures.tables(shown, Edits(sort="effect"))["effects"].query("kind == 'main' and factor == 'ffn'")
     assert by_effect["mean"].is_monotonic_increasing
@@ -167,7 +166,7 @@ def test_rows_are_in_the_order_of_the_user(tmp_path: Path) -> None:
     assert list(tables["seeds"]["cell"].unique()) == ["c3", "c7", "c2", "c6", "c1", "c5", "c0", "c4"]
 
 
-def test_of_too_many_effects_those_that_are_decided_are_shown(tmp_path: Path) -> None:
+def test_of_too_many_effects_those_that_are_decided_are_shown(tmp_path):
     factors = {f"optim.f{i}": list(range(9)) for i in range(10)}
 
     def score(levels: dict[str, Any], seed: int) -> float:
@@ -180,7 +179,7 @@ def test_of_too_many_effects_those_that_are_decided_are_shown(tmp_path: Path) ->
     assert "64 of 80 rows shown" in " ".join(table.attrs["caption"])
 
 
-def test_zero_finished_runs_are_said(tmp_path: Path) -> None:
+def test_zero_finished_runs_are_said(tmp_path):
     shown = case(tmp_path, GLU, status=lambda levels, seed: "missing")
     tables = figures.tables(shown)
     assert "curves" not in tables
@@ -189,9 +188,7 @@ def test_zero_finished_runs_are_said(tmp_path: Path) -> None:
     assert tables["effects"]["result"].tolist() == ["undecided: no seed has every run it needs"]
 
 
-def test_letters_that_no_font_has_are_named_once_and_warn_never(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_letters_that_no_font_has_are_named_once_and_warn_never(tmp_path, capsys):
     (tmp_path / "figures.yaml").write_text("labels: {mlp: \U000ffffd 学习}\nsubset: {figures: [effects, seeds]}\n")
     shown = case_of(load_study(tmp_path, fabricate(tmp_path, GLU)), tmp_path)
     with warnings.catch_warnings():

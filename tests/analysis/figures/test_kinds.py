@@ -43,7 +43,7 @@ def scores(shown: Case, **levels: Any) -> np.ndarray:
     return runs.groupby("seed")["test/loss"].mean().to_numpy()
 
 
-def test_a_forest_shows_each_effect_with_its_interval_in_the_colour_of_its_verdict(tmp_path: Path) -> None:
+def test_a_forest_shows_each_effect_with_its_interval_in_the_colour_of_its_verdict(tmp_path):
     shown = case(tmp_path, {"ffn": FFN}, seeds=range(8))
     table, figure = drawn("effects", shown)
     effects = evidence.effects(shown.study).set_index("level")
@@ -60,7 +60,7 @@ def test_a_forest_shows_each_effect_with_its_interval_in_the_colour_of_its_verdi
     assert style.VERDICTS["better"] == style.VERDICTS["supported"] != style.VERDICTS["worse"]
 
 
-def test_the_margin_is_grey_and_the_legend_says_so(tmp_path: Path) -> None:
+def test_the_margin_is_grey_and_the_legend_says_so(tmp_path):
     margin = {"value": 0.02, "written": "2025-01-01T00:00:00+00:00", "registered": True, "earlier": []}
     _, figure = drawn("effects", case(tmp_path, GLU, seeds=range(5), margin=margin))
     assert areas(figure.axes[0]) == [(-0.02, 0.02)]
@@ -68,7 +68,7 @@ def test_the_margin_is_grey_and_the_legend_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("away", "arrow"), [(97.0, ">"), (-97.0, "<")])
-def test_one_far_interval_leaves_the_axis_with_an_arrow_and_does_not_squeeze_the_others(tmp_path, away, arrow) -> None:
+def test_one_far_interval_leaves_the_axis_with_an_arrow_and_does_not_squeeze_the_others(tmp_path, away, arrow):
     means = {"mlp": 2.0, "gelu": 2.1, "silu": 1.9, "swiglu": 2.0 + away}
     noise = lambda levels, seed: means[levels["ffn"]] + 0.001 * np.random.default_rng(seed).normal()  # noqa: E731
     _, figure = drawn("effects", case(tmp_path, {"ffn": FFN}, seeds=range(5), score=noise))
@@ -77,7 +77,7 @@ def test_one_far_interval_leaves_the_axis_with_an_arrow_and_does_not_squeeze_the
     assert [line.get_marker() for line in figure.axes[0].lines if line.get_marker() in "<>"] == [arrow]
 
 
-def test_what_is_withheld_has_no_number_in_a_forest(tmp_path: Path) -> None:
+def test_what_is_withheld_has_no_number_in_a_forest(tmp_path):
     status = lambda levels, seed: "diverged" if levels["ffn"] == "swiglu" and seed < 2 else "done"  # noqa: E731
     table, figure = drawn("effects", case(tmp_path, GLU, seeds=range(5), status=status))
     assert table["mean"].isna().all()
@@ -86,7 +86,7 @@ def test_what_is_withheld_has_no_number_in_a_forest(tmp_path: Path) -> None:
     assert np.isnan(np.asarray(points, float)).all()
 
 
-def test_strata_and_factors_of_many_rows_are_headings(tmp_path: Path) -> None:
+def test_strata_and_factors_of_many_rows_are_headings(tmp_path):
     table, figure = drawn("effects", case(tmp_path, {"ffn": FFN, "norm": ["ln", "rms"], "optim.lr": [1e-3, 1e-2]}))
     names = [text.get_text() for text in figure.axes[0].get_yticklabels()]
     assert names.count("at learning rate 1e-3") == 1
@@ -96,7 +96,7 @@ def test_strata_and_factors_of_many_rows_are_headings(tmp_path: Path) -> None:
 CLAIMS = {name: SHOWN[name] for name in ("lower", "near", "late", "no_more", "no_less", "safe", "theirs")}
 
 
-def test_claims_stand_on_what_they_claim(tmp_path: Path) -> None:
+def test_claims_stand_on_what_they_claim(tmp_path):
     shown = case(tmp_path, {"ffn": FFN}, seeds=range(6), claims=CLAIMS)
     table, figure = drawn("claims", shown)
     judged = evidence.claims(shown.study)
@@ -113,7 +113,7 @@ def test_claims_stand_on_what_they_claim(tmp_path: Path) -> None:
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["claimed: the first minus the second"]
 
 
-def test_a_claimed_multiplier_stands_on_the_side_of_its_bound(tmp_path: Path) -> None:
+def test_a_claimed_multiplier_stands_on_the_side_of_its_bound(tmp_path):
     of = {"multiplier": [{"ffn": "swiglu"}, {"ffn": "mlp"}], "at": {"rung": 3}}
     claims = {"more": claim(above=1.1, **of), "less": claim(below=0.9, **of)}
     table, figure = drawn("claims", case_of(climbed(lambda c: 0.3, count=3, claims=claims), tmp_path))
@@ -124,7 +124,7 @@ def test_a_claimed_multiplier_stands_on_the_side_of_its_bound(tmp_path: Path) ->
     assert table["result"][0].startswith("×1.29 [")
 
 
-def test_a_waterfall_goes_from_the_first_values_to_the_last(tmp_path: Path) -> None:
+def test_a_waterfall_goes_from_the_first_values_to_the_last(tmp_path):
     shown = case(tmp_path, STEPS, design="cumulative", seeds=range(5))
     table, figure = drawn("waterfall", shown)
     means = shown.study.runs.groupby("cell")["test/loss"].mean()
@@ -141,7 +141,7 @@ def test_a_waterfall_goes_from_the_first_values_to_the_last(tmp_path: Path) -> N
     assert np.allclose(table[["low", "high"]][1:], shown.effects[["low", "high"]])
 
 
-def test_interactions_are_lines_through_the_means_of_each_combination(tmp_path: Path) -> None:
+def test_interactions_are_lines_through_the_means_of_each_combination(tmp_path):
     shown = case(tmp_path, STEPS, seeds=range(6))
     table, figure = drawn("interactions", shown)
     effects = shown.effects[shown.effects["kind"] == "interaction"]
@@ -154,7 +154,7 @@ def test_interactions_are_lines_through_the_means_of_each_combination(tmp_path: 
     assert has_line(axis, [0, 1], points.loc[points["second"] == "mlp", "mean"])
 
 
-def test_a_combination_without_all_runs_has_no_point(tmp_path: Path) -> None:
+def test_a_combination_without_all_runs_has_no_point(tmp_path):
     lost = {"norm": "rms", "ffn": "swiglu"}
     status = lambda levels, seed: "diverged" if levels == lost and seed == 1 else "done"  # noqa: E731
     shown = case(tmp_path, {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}, seeds=range(5), status=status)
@@ -162,7 +162,7 @@ def test_a_combination_without_all_runs_has_no_point(tmp_path: Path) -> None:
     assert list(table.loc[table["mean"].isna(), "level"]) == ["rms, swiglu"]
 
 
-def test_seeds_are_dots_joined_where_batches_were_equal(tmp_path: Path) -> None:
+def test_seeds_are_dots_joined_where_batches_were_equal(tmp_path):
     shown = case(tmp_path, {"norm": ["ln", "rms"], "data.context": [16, 32]}, batches=lambda v: str(v["data.context"]))
     table, figure = drawn("seeds", shown)
     runs = table.merge(shown.study.runs, on=["cell", "seed"])
@@ -180,7 +180,7 @@ def with_sizes(results: Path, **options: Any) -> Case:
     return case_of(with_cells(load_study(results, name), sizes), results)
 
 
-def test_the_frontier_is_what_no_cell_beats_in_both(tmp_path: Path) -> None:
+def test_the_frontier_is_what_no_cell_beats_in_both(tmp_path):
     lost = {("swiglu", 64, 0): "diverged", ("gelu", 64, 0): "failed"}
     shown = with_sizes(tmp_path, status=lambda v, s: lost.get((*v.values(), s), "done"))
     table, figure = drawn("pareto", shown)
@@ -197,7 +197,7 @@ def test_the_frontier_is_what_no_cell_beats_in_both(tmp_path: Path) -> None:
     assert rows["label"].str.contains("1 of 3 diverged").sum() == 1
 
 
-def test_diagnostics_are_means_over_seeds_by_step_and_layer(tmp_path: Path) -> None:
+def test_diagnostics_are_means_over_seeds_by_step_and_layer(tmp_path):
     status = lambda levels, seed: "diverged" if levels["ffn"] == "swiglu" and seed else "done"  # noqa: E731
     name = fabricate(tmp_path, GLU, status=status)
     diagnosed(tmp_path, name)
@@ -219,7 +219,7 @@ def test_diagnostics_are_means_over_seeds_by_step_and_layer(tmp_path: Path) -> N
     assert len([line for line in left.lines if line.get_marker() == "x"]) == 2  # the diverged runs
 
 
-def test_a_log_axis_of_diagnostics_has_no_room_for_what_is_below_zero(tmp_path: Path) -> None:
+def test_a_log_axis_of_diagnostics_has_no_room_for_what_is_below_zero(tmp_path):
     shown = case(tmp_path, GLU)
     curves = shown.study.curves.assign(**{"diag/grad_norm/embed": 1.0})
     curves["diag/grad_norm/blocks.2"] = 10.0 ** (curves["seed"] * 2 - 2)
@@ -229,7 +229,7 @@ def test_a_log_axis_of_diagnostics_has_no_room_for_what_is_below_zero(tmp_path: 
     assert figure.axes[0].get_ylim()[0] > 0
 
 
-def test_a_table_of_the_paper_stands_beside_our_means_in_its_order(tmp_path: Path) -> None:
+def test_a_table_of_the_paper_stands_beside_our_means_in_its_order(tmp_path):
     series = [{"of": {"ffn": "swiglu"}, "value": 22.5}, {"of": {"ffn": "mlp"}, "value": 23.6}, {"of": {"ffn": "glu"}}]
     mirror = {"source": "P 2019, table 1", "metric": "perplexity", "series": series}
     shown = case(tmp_path, GLU, seeds=range(5), mirror=mirror)
@@ -246,7 +246,7 @@ def test_a_table_of_the_paper_stands_beside_our_means_in_its_order(tmp_path: Pat
     assert {line.get_markerfacecolor() for line in theirs.lines} == {"white"}
 
 
-def test_curves_of_the_paper_are_in_units_of_its_training(tmp_path: Path) -> None:
+def test_curves_of_the_paper_are_in_units_of_its_training(tmp_path):
     mirror = {"source": "P", "metric": "validation loss", "x": "epoch", "trained": 15, "at": {"ffn": "swiglu"}}
     mirror["series"] = [{"of": {"norm": "ln"}, "points": [[3, 4.0], [15, 2.5]]}]
     table, figure = drawn("mirror", case(tmp_path, {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}, mirror=mirror))
@@ -256,7 +256,7 @@ def test_curves_of_the_paper_are_in_units_of_its_training(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("count", "norms"), [(3, ("ln", "rms")), (4, ())])
-def test_a_ladder_shows_losses_multipliers_and_their_trend(tmp_path: Path, norms: tuple[str, ...], count: int) -> None:
+def test_a_ladder_shows_losses_multipliers_and_their_trend(tmp_path, norms, count):
     shown = case_of(climbed(lambda c: 0.3, noise=0.002, count=count, norms=norms), tmp_path)
     table, figure = drawn("ladder", shown)
     worths = evidence.ladder(shown.study)
@@ -278,13 +278,13 @@ def test_a_ladder_shows_losses_multipliers_and_their_trend(tmp_path: Path, norms
     assert has_line(right, [start.compute, end.compute], [start.mean, end.mean])
 
 
-def test_what_is_not_known_of_a_ladder_is_not_drawn(tmp_path: Path) -> None:
+def test_what_is_not_known_of_a_ladder_is_not_drawn(tmp_path):
     table, figure = drawn("ladder", case_of(climbed(lambda c: 0.3, other_steps=False), tmp_path))
     assert set(table["panel"]) == {"loss"}
     assert "not known" in [text.get_text() for text in figure.axes[1].texts]
 
 
-def test_a_ladder_that_was_judged_by_an_earlier_method_keeps_its_figure(tmp_path: Path) -> None:
+def test_a_ladder_that_was_judged_by_an_earlier_method_keeps_its_figure(tmp_path):
     folder = ROOT / "experiments" / "results" / "compute_ladder"
     recorded = pandas.read_csv(folder / "ladder.csv").query("panel == 'multiplier'")
     table, _ = drawn("ladder", case_of(read_tables(folder), tmp_path))
@@ -293,7 +293,7 @@ def test_a_ladder_that_was_judged_by_an_earlier_method_keeps_its_figure(tmp_path
     assert "as judged when the study was run" in table.attrs["caption"][0]
 
 
-def test_shares_of_solved_runs_rise_over_steps(tmp_path: Path) -> None:
+def test_shares_of_solved_runs_rise_over_steps(tmp_path):
     """RoPE solves the task at steps 200, 240, …, the others at 400 with every second seed."""
     shown = case_of(load_study(tmp_path, solved(tmp_path)), tmp_path)
     table, figure = drawn("solved", shown)

@@ -29,7 +29,7 @@ def valley(levels: dict[str, Any], seed: int) -> float:
     return 2.0 + 0.3 * away + 0.01 * seed + 0.1 * (levels.get("norm") == "rms")
 
 
-def test_a_sweep_of_rates_is_a_line_per_variant_with_a_ring_at_its_best(tmp_path: Path) -> None:
+def test_a_sweep_of_rates_is_a_line_per_variant_with_a_ring_at_its_best(tmp_path):
     table, figure = drawn("sensitivity", made(tmp_path, {"norm": ["ln", "rms"], "optim.lr": RATES}, score=valley))
     ln = table[table["label"] == "LayerNorm"]
     assert list(ln["x"]) == RATES
@@ -43,7 +43,7 @@ def test_a_sweep_of_rates_is_a_line_per_variant_with_a_ring_at_its_best(tmp_path
     assert has_line(axis, [1e-3], [2.01])
 
 
-def test_a_value_at_which_runs_diverged_is_an_open_point_with_their_number(tmp_path: Path) -> None:
+def test_a_value_at_which_runs_diverged_is_an_open_point_with_their_number(tmp_path):
     lost = lambda v, s: "diverged" if v["optim.lr"] == 1e-2 and v["norm"] == "rms" and s < 2 else "done"  # noqa: E731
     shown = made(tmp_path, {"norm": ["ln", "rms"], "optim.lr": RATES}, score=valley, status=lost)
     _, figure = drawn("sensitivity", shown)
@@ -54,19 +54,19 @@ def test_a_value_at_which_runs_diverged_is_an_open_point_with_their_number(tmp_p
 
 
 @pytest.mark.parametrize(("score", "is_edge"), [(lambda v, s: 2 + v["optim.lr"], True), (valley, False)])
-def test_a_best_rate_at_the_edge_is_said(tmp_path: Path, score: Any, is_edge: bool) -> None:
+def test_a_best_rate_at_the_edge_is_said(tmp_path, score, is_edge):
     table, _ = drawn("sensitivity", made(tmp_path, {"optim.lr": RATES}, score=score))
     assert ("best at the edge" in " ".join(table.attrs["caption"])) == is_edge
 
 
-def test_a_value_of_zero_has_a_place_on_a_log_axis(tmp_path: Path) -> None:
+def test_a_value_of_zero_has_a_place_on_a_log_axis(tmp_path):
     _, figure = drawn("sensitivity", made(tmp_path, {"optim.weight_decay": [0.0, 0.1, 1.0]}))
     axis = figure.axes[0]
     assert axis.get_xscale() == "symlog"
     assert [tick.get_text() for tick in axis.get_xticklabels()] == ["0", "0.1", "1"]
 
 
-def test_many_lines_have_a_panel_per_width(tmp_path: Path) -> None:
+def test_many_lines_have_a_panel_per_width(tmp_path):
     rates = [1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2]
     factors = {"norm": ["ln", "rms", "none"], "model.dim": [32, 64, 128], "optim.lr": rates}
     table, figure = drawn("sensitivity", case_of(study_of(factors, score=valley), tmp_path))
@@ -75,7 +75,7 @@ def test_many_lines_have_a_panel_per_width(tmp_path: Path) -> None:
     assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == ["1e-4", "1e-3", "0.01"], "every second"
 
 
-def test_of_too_many_lines_whole_ones_are_left_out(tmp_path: Path) -> None:
+def test_of_too_many_lines_whole_ones_are_left_out(tmp_path):
     names = [f"v{i}" for i in range(30)]
     score = lambda levels, seed: valley(levels, seed) + names.index(levels["norm"])  # noqa: E731
     table, _ = drawn("sensitivity", case_of(study_of({"norm": names, "optim.lr": RATES}, score=score), tmp_path))
@@ -83,7 +83,7 @@ def test_of_too_many_lines_whole_ones_are_left_out(tmp_path: Path) -> None:
     assert "24 of 30 lines shown" in table.attrs["caption"][-1]
 
 
-def test_the_ring_of_a_tuned_line_is_what_was_chosen(tmp_path: Path) -> None:
+def test_the_ring_of_a_tuned_line_is_what_was_chosen(tmp_path):
     cells = {f"c{i}": {"value": 1e-3, "scores": [2.3, 2.01, 2.0], "edge": False} for i in range(2)}
     tuning = {"key": "optim.lr", "values": RATES, "seeds": 3, "study": "x-tune", "rule": "one_se", "cells": cells}
     shown = made(tmp_path, {"norm": ["ln", "rms"]}, tuning=tuning)
@@ -95,7 +95,7 @@ def test_the_ring_of_a_tuned_line_is_what_was_chosen(tmp_path: Path) -> None:
     )
 
 
-def test_width_has_a_panel_per_context(tmp_path: Path) -> None:
+def test_width_has_a_panel_per_context(tmp_path):
     shown = made(tmp_path, {"ffn": ["mlp", "swiglu"], "model.dim": [32, 64], "data.context": [16, 32]})
     table, figure = drawn("width", shown)
     assert [axis.get_title("left") for axis in figure.axes] == ["context length 16", "context length 32"]
@@ -103,7 +103,7 @@ def test_width_has_a_panel_per_context(tmp_path: Path) -> None:
     assert figures.KINDS["sensitivity"].table(shown) is None
 
 
-def test_lengths_are_lines_with_the_training_length_marked(tmp_path: Path) -> None:
+def test_lengths_are_lines_with_the_training_length_marked(tmp_path):
     table, figure = drawn("extrapolation", case_of(load_study(tmp_path, with_lengths(tmp_path)), tmp_path))
     line = table[table["cell"] == "c0"]
     assert line["x"].tolist() == [32, 64, 128]
@@ -115,7 +115,7 @@ def test_lengths_are_lines_with_the_training_length_marked(tmp_path: Path) -> No
     assert axis.get_yscale() == "log"
 
 
-def test_each_task_has_a_panel_with_its_own_metric(tmp_path: Path) -> None:
+def test_each_task_has_a_panel_with_its_own_metric(tmp_path):
     """More accuracy is better, more loss is worse: at the same rates the best of one is the worst of the other."""
     tasks = {"lm": TASK, "mqar": TASK | {"metrics": {"accuracy": "max", "loss": "min"}}}
     factors = {"norm": ["ln", "rms"], "optim.lr": RATES, "data": ["lm", "mqar"]}
@@ -127,7 +127,7 @@ def test_each_task_has_a_panel_with_its_own_metric(tmp_path: Path) -> None:
     assert of_accuracy <= {1e-4, 1e-2}
 
 
-def test_shares_solved_have_wilson_intervals_within_0_and_1(tmp_path: Path) -> None:
+def test_shares_solved_have_wilson_intervals_within_0_and_1(tmp_path):
     shown = case_of(read_tables(ROOT / "experiments" / "results" / "mqar_mixers"), tmp_path)
     table, _ = drawn("width", shown)
     low, high = proportion_confint((table["mean"] * table["n"]).round(), table["n"], method="wilson")
@@ -139,7 +139,7 @@ def test_shares_solved_have_wilson_intervals_within_0_and_1(tmp_path: Path) -> N
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+def study(tmp_path_factory) -> Study:
     folder = tmp_path_factory.mktemp("curves")
     return load_study(folder, fabricate(folder, {"ffn": ["mlp", "swiglu"]}, range(3)))
 
@@ -150,7 +150,7 @@ def evaluated(study: Study, steps: list[int]) -> Case:
     return case_of(dataclasses.replace(study, curves=curves), Path("nowhere"))
 
 
-def test_the_band_is_one_standard_deviation_where_every_seed_was_evaluated(study: Study) -> None:
+def test_the_band_is_one_standard_deviation_where_every_seed_was_evaluated(study):
     rows = study.curves[study.curves["cell"] == "c1"].assign(status="done", value=study.curves["val/loss"])
     rows = rows[~((rows["seed"] == 2) & (rows["step"] == 400))]
     table = over_seeds(rows, ["cell", "step"]).set_index("step")
@@ -160,7 +160,7 @@ def test_the_band_is_one_standard_deviation_where_every_seed_was_evaluated(study
     assert 360 in table.index
 
 
-def test_the_end_of_a_long_curve_is_enlarged(study: Study) -> None:
+def test_the_end_of_a_long_curve_is_enlarged(study):
     shown = evaluated(study, [0, 200, 400, 600, 800])
     table, figure = drawn("curves", shown)
     left, right = figure.axes
@@ -174,7 +174,7 @@ def test_the_end_of_a_long_curve_is_enlarged(study: Study) -> None:
 
 
 @pytest.mark.parametrize("steps", [[0, 400, 800], [0, 280, 520, 800]])
-def test_of_a_short_curve_the_difference_to_the_reference_is_shown(study: Study, steps: list[int]) -> None:
+def test_of_a_short_curve_the_difference_to_the_reference_is_shown(study, steps):
     table, figure = drawn("curves", evaluated(study, steps))
     right = figure.axes[1]
     means = table[table["tokens"] > 0].pivot(index="tokens", columns="cell", values="mean")
@@ -184,7 +184,7 @@ def test_of_a_short_curve_the_difference_to_the_reference_is_shown(study: Study,
     assert "right: differences to the first" in table.attrs["caption"][0]
 
 
-def test_a_diverged_run_ends_in_a_cross_and_is_in_no_mean(tmp_path: Path) -> None:
+def test_a_diverged_run_ends_in_a_cross_and_is_in_no_mean(tmp_path):
     status = lambda levels, seed: "diverged" if levels["ffn"] == "swiglu" and seed == 1 else "done"  # noqa: E731
     shown = made(tmp_path, {"ffn": ["mlp", "swiglu"]}, status=status)
     table, figure = drawn("curves", shown)
@@ -196,7 +196,7 @@ def test_a_diverged_run_ends_in_a_cross_and_is_in_no_mean(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("unit", "top"), [(1, 1), (100, 75 + 100 * 0.5**1.5)], ids=["share", "per cent"])
-def test_a_band_of_shares_ends_where_shares_end(tmp_path: Path, unit: int, top: float) -> None:
+def test_a_band_of_shares_ends_where_shares_end(tmp_path, unit, top):
     task = TASK | {"metrics": {"accuracy": "max"}, "shares": ["accuracy"]}
     study = load_study(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"]}, range(2), tasks={"f0": task}))
     is_wrong = (study.curves["cell"] == "c1") & (study.curves["seed"] == 1)
@@ -205,7 +205,7 @@ def test_a_band_of_shares_ends_where_shares_end(tmp_path: Path, unit: int, top: 
     assert table["high"].max() == pytest.approx(top)
 
 
-def test_curves_of_several_strata_have_a_panel_each_with_one_encoding_per_variant(tmp_path: Path) -> None:
+def test_curves_of_several_strata_have_a_panel_each_with_one_encoding_per_variant(tmp_path):
     shown = made(tmp_path, {"ffn": ["mlp", "swiglu"], "model.dim": [32, 64]})
     table, figure = drawn("curves", shown)
     assert list(table["facet"].unique()) == ["width 32", "width 64"]
@@ -215,6 +215,6 @@ def test_curves_of_several_strata_have_a_panel_each_with_one_encoding_per_varian
     assert colours[0] == colours[1]
 
 
-def test_a_run_that_was_evaluated_once_has_no_curve(study: Study) -> None:
+def test_a_run_that_was_evaluated_once_has_no_curve(study):
     assert figures.KINDS["curves"].table(evaluated(study, [0, 800])) is None
     assert figures.KINDS["curves"].table(evaluated(study, [400, 800])) is not None

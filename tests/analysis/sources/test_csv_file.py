@@ -34,7 +34,7 @@ def trouble(levels: dict[str, Any], seed: int) -> str:
     ],
     ids=["trouble", "unpaired", "digits"],
 )
-def test_a_native_study_read_back_is_equal_to_the_last_digit(tmp_path: Path, more: dict[str, Any]) -> None:
+def test_a_native_study_read_back_is_equal_to_the_last_digit(tmp_path, more):
     native = load_study(tmp_path, fabricate(tmp_path, GRID, **more))
     foreign = analysed(write_csv(runs_csv(native), tmp_path / "runs.csv"))
     ours = evidence.effects(native)
@@ -50,7 +50,7 @@ def read(folder: Path, text: str, *words: str) -> Study:
     return analysed(folder / "runs.csv", *words)
 
 
-def test_higher_is_better_by_name_by_option_or_asked_for(tmp_path: Path) -> None:
+def test_higher_is_better_by_name_by_option_or_asked_for(tmp_path):
     file = table(tmp_path, "ffn,seed,test/reward,quality", lambda v, s, y: f"{v},{s},{y},{y}", seeds=6)
 
     def verdict(*words: str) -> object:
@@ -62,7 +62,7 @@ def test_higher_is_better_by_name_by_option_or_asked_for(tmp_path: Path) -> None
     assert verdict("--metric", "quality", "--higher") == "worse"
 
 
-def test_seeds_pair_unless_asked_or_unless_no_two_sides_share_one(tmp_path: Path) -> None:
+def test_seeds_pair_unless_asked_or_unless_no_two_sides_share_one(tmp_path):
     file = table(tmp_path, "ffn,seed,loss", lambda v, s, y: f"{v},{s},{y}")
     assert evidence.effects(analysed(file))["paired"].all()
     assert not evidence.effects(analysed(file, "--unpaired"))["paired"].any()
@@ -72,7 +72,7 @@ def test_seeds_pair_unless_asked_or_unless_no_two_sides_share_one(tmp_path: Path
     assert evidence.effects(study)["n"].item() == 6 and len(study.runs) == 12
 
 
-def test_a_run_that_was_cut_short_has_no_result_unless_ends_are_its_own(tmp_path: Path) -> None:
+def test_a_run_that_was_cut_short_has_no_result_unless_ends_are_its_own(tmp_path):
     lines = []
     for cell, seed, step in itertools.product("ab", range(4), (0, 10, 20)):
         if (cell, seed, step) != ("b", 3, 20):
@@ -90,7 +90,7 @@ def test_a_run_that_was_cut_short_has_no_result_unless_ends_are_its_own(tmp_path
 
 
 @pytest.mark.parametrize("line", ["b,1,", "b,1,NA", "b,1,-", ""])
-def test_a_run_without_a_number_is_named_counted_and_left_out(tmp_path: Path, line: str) -> None:
+def test_a_run_without_a_number_is_named_counted_and_left_out(tmp_path, line):
     lines = [f"{cell},{seed},{loss(i, seed)}" for i, cell in enumerate("ab") for seed in range(3)]
     lines[4] = line
     study = read(tmp_path, "\n".join(["ffn,seed,loss", *lines]))
@@ -103,7 +103,7 @@ def test_a_run_without_a_number_is_named_counted_and_left_out(tmp_path: Path, li
 
 
 @pytest.mark.parametrize("last", ["nan", "-inf", "-1e101"])
-def test_a_loss_that_is_not_finite_has_diverged_whatever_its_status_says(tmp_path: Path, last: str) -> None:
+def test_a_loss_that_is_not_finite_has_diverged_whatever_its_status_says(tmp_path, last):
     rows = [f"{ffn},{seed},{2 + 0.01 * seed}" for ffn in "ab" for seed in range(6)]
     study = read(tmp_path, "\n".join(["ffn,seed,loss", *rows[:-1], f"b,5,{last}"]))
     assert study.runs["status"].iloc[-1] == "diverged" and study.runs["loss"].isna().iloc[-1]
@@ -112,7 +112,7 @@ def test_a_loss_that_is_not_finite_has_diverged_whatever_its_status_says(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["_step", "Step", "trainer/global_step", "epoch", "tokens"])
-def test_steps_under_the_names_of_other_programs(tmp_path: Path, name: str) -> None:
+def test_steps_under_the_names_of_other_programs(tmp_path, name):
     """140 levels of `iter` would be compared as if somebody had chosen them, and so would those of a learning rate."""
 
     def rows(v: str, s: int, y: float) -> str:
@@ -137,7 +137,7 @@ def test_steps_under_the_names_of_other_programs(tmp_path: Path, name: str) -> N
         ("None NA - null relu", [None, "relu"]),
     ],
 )  # fmt: skip
-def test_the_type_of_levels(tmp_path: Path, levels: str, read_as: list[object]) -> None:
+def test_the_type_of_levels(tmp_path, levels, read_as):
     *spelled, other = levels.split()
     lines = [f"{level},{seed},{loss(0, seed)}" for seed, level in enumerate(spelled)]
     lines += [f"{other},{seed},{loss(1, seed)}" for seed in range(4)]
@@ -146,7 +146,7 @@ def test_the_type_of_levels(tmp_path: Path, levels: str, read_as: list[object]) 
     assert evidence.effects(study)["n"].tolist() == [4]
 
 
-def test_cells_whose_levels_read_alike_in_a_row_are_not_one(tmp_path: Path) -> None:
+def test_cells_whose_levels_read_alike_in_a_row_are_not_one(tmp_path):
     lines = ["f,g,seed,test/loss"]
     for (i, pair), seed in itertools.product(enumerate(["a + b,c", "a,b + c", "a,c", "a + b,b + c"]), range(3)):
         lines.append(f"{pair},{seed},{loss(i, seed)}")
@@ -154,21 +154,21 @@ def test_cells_whose_levels_read_alike_in_a_row_are_not_one(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["tokens", "params", "device"])
-def test_a_column_that_is_seldom_a_factor_can_be_named_as_one(tmp_path: Path, name: str) -> None:
+def test_a_column_that_is_seldom_a_factor_can_be_named_as_one(tmp_path, name):
     file = table(tmp_path, f"{name},seed,loss", lambda v, s, y: f"{v},{s},{y}", "1000 2000")
     study = analysed(file, "--factors", name)
     assert study.manifest.factors == {name: [1000, 2000]}
     assert evidence.effects(study)["seconds_ratio"].isna().all()
 
 
-def test_seeds_keep_all_their_digits(tmp_path: Path) -> None:
+def test_seeds_keep_all_their_digits(tmp_path):
     first = 1_700_000_000_123_456_789  # of a clock, in nanoseconds: as floats these would be one
     study = analysed(table(tmp_path, "ffn,seed,loss", lambda v, s, y: f"{v},{first + s},{y}"))
     assert study.manifest.seeds == [first + s for s in range(4)] and evidence.effects(study)["n"].item() == 4
 
 
 @pytest.mark.parametrize("seed", ["x", "", "1.5", "true", str(2**64)])
-def test_a_row_without_a_whole_number_as_its_seed_is_left_out_and_said(tmp_path: Path, seed: str) -> None:
+def test_a_row_without_a_whole_number_as_its_seed_is_left_out_and_said(tmp_path, seed):
     file = table(tmp_path, "ffn,seed,loss", lambda v, s, y: f"{v},{seed if (v, s) == ('ln', 1) else s},{y}")
     assert analysed(file).notes[0] == "1 run without a seed left out: line 3"
 
@@ -186,7 +186,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "said"), REFUSED)
-def test_what_cannot_be_meant_is_one_line(tmp_path: Path, text: str, said: str) -> None:
+def test_what_cannot_be_meant_is_one_line(tmp_path, text, said):
     (tmp_path / "runs.csv").write_text(text)
     assert said in refused(tmp_path / "runs.csv")
 

@@ -67,7 +67,7 @@ def logs(folder: Path, write: Callable[..., None], **odd: Any) -> Path:
 
 
 @each_program
-def test_a_folder_of_logs(tmp_path: Path, write: Callable[..., None], words: list[str]) -> None:
+def test_a_folder_of_logs(tmp_path, write, words):
     study = analysed(logs(tmp_path, write), *words)
     assert study.manifest.factors == {"act": ["gelu", "relu"]} and study.manifest.seeds == [0, 1, 2, 3, 4]
     assert effects(study) == {"act: relu − gelu": (5, 0.1)} and evidence.effects(study)["paired"].all()
@@ -76,9 +76,7 @@ def test_a_folder_of_logs(tmp_path: Path, write: Callable[..., None], words: lis
 
 
 @each_program
-def test_runs_that_stopped_early_or_diverged_are_said(
-    tmp_path: Path, write: Callable[..., None], words: list[str]
-) -> None:
+def test_runs_that_stopped_early_or_diverged_are_said(tmp_path, write, words):
     early: Study = analysed(logs(tmp_path / "early", write, steps=STEPS[:2]), *words)
     assert any("stopped before" in note and "counted as missing: relu" in note for note in early.notes)
     assert evidence.effects(early)["n"].tolist() == [4]
@@ -86,7 +84,7 @@ def test_runs_that_stopped_early_or_diverged_are_said(
     assert diverged.runs["status"].tolist() == ["done"] * 9 + ["diverged"]
 
 
-def test_names_hold_seed_and_factors(tmp_path: Path) -> None:
+def test_names_hold_seed_and_factors(tmp_path):
     place = logs(tmp_path, nanogpt)
     (place / "baseline.log").write_text("iter 40: loss 4.2\n")
     study = analysed(place, "--names", "{kind}-s{number}", "--factors", "kind", "--seed-from", "number")
@@ -105,7 +103,7 @@ def test_names_hold_seed_and_factors(tmp_path: Path) -> None:
         (nanogpt, [*NAMES, "--factors", "out_dir"], "no two runs have the same out_dir"),
     ],
 )
-def test_wrong_options_are_one_line(tmp_path: Path, write: Callable[..., None], words: list[str], said: str) -> None:
+def test_wrong_options_are_one_line(tmp_path, write, words, said):
     assert said in refused(logs(tmp_path, write), *words)
 
 
@@ -117,7 +115,7 @@ def test_wrong_options_are_one_line(tmp_path: Path, write: Callable[..., None], 
         ("hparams.yaml", "act: relu\nlr: 0.01\nseed: 3\n", "version_8 and version_9 are both relu, seed 3"),
     ],
 )
-def test_damaged_logs_are_one_line(tmp_path: Path, name: str, content: str, said: str) -> None:
+def test_damaged_logs_are_one_line(tmp_path, name, content, said):
     place = logs(tmp_path, lightning)
     (place / "version_9" / name).write_text(content)
     assert said in refused(place)

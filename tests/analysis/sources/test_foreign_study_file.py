@@ -98,7 +98,7 @@ def test_a_native_study_with_claims_and_margin_reads_back_equal(tmp_path, factor
         assert kinds[0] == kinds[1] >= {"claims", "waterfall"}
 
 
-def test_a_margin_makes_verdicts_that_say_what_they_rest_on(tmp_path: Path) -> None:
+def test_a_margin_makes_verdicts_that_say_what_they_rest_on(tmp_path):
     native = load_study(tmp_path, fabricate(tmp_path, GRID, seeds=range(6)))
     file = write_csv(runs_csv(native), tmp_path / "runs.csv")
     assert not set(evidence.effects(analysed(file))["verdict"]) & {"negligible", "equivalent"}
@@ -120,12 +120,12 @@ RUNS = "\n".join(["norm,ffn,optim.lr,seed,test/loss,test/acc,quality", *ROWS])
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Path:
+def runs(tmp_path) -> Path:
     (tmp_path / "runs.csv").write_text(RUNS)
     return tmp_path / "runs.csv"
 
 
-def test_the_command_line_from_end_to_end(tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_from_end_to_end(tmp_path, runs, capsys):
     """Levels are texts as they stand there: `no` is no Boolean, 3.0e-05 the number that the runs have as 3e-5."""
     study = tmp_path / "glu.yaml"
     study.write_text(
@@ -159,7 +159,7 @@ def test_runs_of_other_programs_do_not_take_the_place_of_a_study(tmp_path, runs,
     assert main(["export", *options, "--to", str(tmp_path / "out")]) == 0
 
 
-def test_the_command_line_wins_over_the_file(tmp_path: Path, runs: Path) -> None:
+def test_the_command_line_wins_over_the_file(tmp_path, runs):
     words = described(
         tmp_path, factors={"ffn": ["no", "mlp"], "norm": ["rms", "ln"]}, reference={"norm": "ln", "ffn": "no"}
     )
@@ -169,7 +169,7 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path, runs: Path) -> None
 
 
 @pytest.mark.parametrize("design", ["cumulative", "one_at_a_time", "leave_one_out"])
-def test_designs_of_runs_in_any_order(tmp_path: Path, design: str) -> None:
+def test_designs_of_runs_in_any_order(tmp_path, design):
     """The order of steps comes from the file; the reference is what all configurations differ from in one factor."""
     native = load_study(tmp_path, fabricate(tmp_path, GRID, design=design, seeds=range(4)))
     rows = native.runs[[*GRID, "seed", "test/loss"]].sample(frac=1, random_state=1)
@@ -200,6 +200,6 @@ MISTAKES: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("text", "said"), MISTAKES, ids=[said[:30] for _, said in MISTAKES])
-def test_a_mistake_is_one_line(tmp_path: Path, runs: Path, text: str, said: str) -> None:
+def test_a_mistake_is_one_line(tmp_path, runs, text, said):
     (tmp_path / "study.yaml").write_text(text)
     assert said in refused(runs, "--study", str(tmp_path / "study.yaml"))

@@ -15,7 +15,7 @@ from ablate import evidence
 
 
 @pytest.mark.parametrize("name", ["gpu", "date", "shard"])
-def test_a_column_that_follows_the_seed_is_no_factor(tmp_path: Path, name: str) -> None:
+def test_a_column_that_follows_the_seed_is_no_factor(tmp_path, name):
     file = table(tmp_path, f"norm,{name},seed,test/loss", lambda v, s, y: f"{v},x{s % 2},{s},{y}")
     study = analysed(file)
     assert study.manifest.factors == {"norm": ["ln", "rms"]} and study.notes == [
@@ -25,7 +25,7 @@ def test_a_column_that_follows_the_seed_is_no_factor(tmp_path: Path, name: str) 
 
 
 @pytest.mark.parametrize("name", ["name", "exp", "commit", "variant"])
-def test_a_column_that_names_the_cell_is_no_factor(tmp_path: Path, name: str) -> None:
+def test_a_column_that_names_the_cell_is_no_factor(tmp_path, name):
     def row(v: str, s: int, y: float) -> str:
         return f"{v},{v.replace('-', ',')},{s},{y}"
 
@@ -36,7 +36,7 @@ def test_a_column_that_names_the_cell_is_no_factor(tmp_path: Path, name: str) ->
     assert {n for n, _ in effects(study).values()} == {3}
 
 
-def test_columns_that_are_different_in_every_run_are_no_configurations(tmp_path: Path) -> None:
+def test_columns_that_are_different_in_every_run_are_no_configurations(tmp_path):
     names = [f"c{i}" for i in range(40)]
 
     def row(v: str, s: int, y: float) -> str:
@@ -77,7 +77,7 @@ DOUBTS: dict[str, tuple[str, Callable[[str, int, float], str], str, list[str]]] 
 
 
 @pytest.mark.parametrize("doubt", DOUBTS)
-def test_of_columns_that_could_be_meant_one_is_asked_for(tmp_path: Path, doubt: str) -> None:
+def test_of_columns_that_could_be_meant_one_is_asked_for(tmp_path, doubt):
     head, row, said, words = DOUBTS[doubt]
     file = table(tmp_path, head, row, "mlp glu swiglu")
     assert said in refused(file)
@@ -86,7 +86,7 @@ def test_of_columns_that_could_be_meant_one_is_asked_for(tmp_path: Path, doubt: 
     assert second == (4, -0.1995)
 
 
-def test_the_reference_of_one_at_a_time_is_proposed_and_not_the_first_row(tmp_path: Path) -> None:
+def test_the_reference_of_one_at_a_time_is_proposed_and_not_the_first_row(tmp_path):
     file = table(
         tmp_path,
         "act,norm,seed,val/loss",
@@ -102,13 +102,13 @@ def test_the_reference_of_one_at_a_time_is_proposed_and_not_the_first_row(tmp_pa
 @pytest.mark.parametrize(
     "variants", ["new newer baseline", "feature/x fix main", "rms none scale", "glu swiglu default"]
 )
-def test_a_level_called_a_baseline_is_the_reference(tmp_path: Path, variants: str) -> None:
+def test_a_level_called_a_baseline_is_the_reference(tmp_path, variants):
     study = analysed(table(tmp_path, "code,seed,val_loss", lambda v, s, y: f"{v},{s},{y}", variants))
     [level] = study.manifest.reference.values()
     assert level in {"baseline", "main", "none", "default"}
 
 
-def test_the_reference_of_three_without_a_clue_is_asked_for(tmp_path: Path) -> None:
+def test_the_reference_of_three_without_a_clue_is_asked_for(tmp_path):
     file = table(tmp_path, "ffn,seed,val_loss", lambda v, s, y: f"{v},{s},{y}", "swiglu geglu gelu")
     assert "any value of ffn could be the reference" in refused(file)
     assert analysed(file, "--reference", "ffn=gelu").manifest.reference == {"ffn": "gelu"}
@@ -116,7 +116,7 @@ def test_the_reference_of_three_without_a_clue_is_asked_for(tmp_path: Path) -> N
     assert analysed(file, "--study", str(tmp_path / "study.yaml")).manifest.reference == {"ffn": "gelu"}
 
 
-def test_all_that_is_inferred_is_said_as_a_command(tmp_path: Path) -> None:
+def test_all_that_is_inferred_is_said_as_a_command(tmp_path):
     file = table(tmp_path, "norm,seed,test/loss", lambda v, s, y: f"{v},{s},{y}")
     study = analysed(file)
     command = f"ablate analyse --runs {file} --factors norm --metric test/loss --reference norm=ln --lower"
@@ -126,7 +126,7 @@ def test_all_that_is_inferred_is_said_as_a_command(tmp_path: Path) -> None:
     pandas.testing.assert_frame_equal(evidence.effects(study), evidence.effects(again))
 
 
-def test_a_state_is_how_a_run_ended(tmp_path: Path) -> None:
+def test_a_state_is_how_a_run_ended(tmp_path):
     ended = {("rms", 2): "crashed", ("ln", 3): "running"}
     file = table(tmp_path, "norm,_State,seed,loss", lambda v, s, y: f"{v},{ended.get((v, s), 'finished')},{s},{y}")
     study = analysed(file)
@@ -134,7 +134,7 @@ def test_a_state_is_how_a_run_ended(tmp_path: Path) -> None:
     assert study.runs["status"].tolist() == ["done", "done", "done", "missing", "done", "done", "failed", "done"]
 
 
-def test_results_of_autoresearch(tmp_path: Path) -> None:
+def test_results_of_autoresearch(tmp_path):
     def row(commit: str, s: int, y: float) -> str:
         crashed = (commit, s) == ("b2", 3)
         return "\t".join([commit, "0.000000" if crashed else f"{y}", "44.0", "crash" if crashed else "keep", "idea"])
@@ -146,14 +146,14 @@ def test_results_of_autoresearch(tmp_path: Path) -> None:
     assert not evidence.effects(study)["paired"].any()
 
 
-def test_logs_of_autoresearch_that_print_their_result_alone(tmp_path: Path) -> None:
+def test_logs_of_autoresearch_that_print_their_result_alone(tmp_path):
     for (i, commit), s in itertools.product(enumerate(["main", "idea"]), range(4)):
         (tmp_path / f"{commit}-{s}.log").write_text(f"---\nval_bpb:          {loss(i, s)}\n")
     study = analysed(tmp_path, "--names", "{commit}-*", "--unpaired")
     assert effects(study) == {"commit: idea − main": (4, -0.099)} and not evidence.effects(study)["paired"].any()
 
 
-def test_a_loss_of_exactly_zero_is_a_failure_and_an_accuracy_is_not(tmp_path: Path) -> None:
+def test_a_loss_of_exactly_zero_is_a_failure_and_an_accuracy_is_not(tmp_path):
     def row(v: str, s: int, y: float) -> str:
         return f"{v},{s},{0.0 if (v, s) == ('rms', 1) else y}"
 
@@ -163,7 +163,7 @@ def test_a_loss_of_exactly_zero_is_a_failure_and_an_accuracy_is_not(tmp_path: Pa
     assert set(analysed(table(tmp_path, "norm,seed,val_accuracy", row)).runs["status"]) == {"done"}
 
 
-def test_an_evaluation_is_judged_before_the_training_loss(tmp_path: Path) -> None:
+def test_an_evaluation_is_judged_before_the_training_loss(tmp_path):
     file = table(tmp_path, "norm,seed,train_loss,val_score", lambda v, s, y: f"{v},{s},{3 - y},{y}")
     assert "val_score: its name does not say whether less of it is better" in refused(file)
     assert effects(analysed(file, "--lower")) == effects(analysed(file, "--lower", "--metric", "val_score"))
@@ -172,7 +172,7 @@ def test_an_evaluation_is_judged_before_the_training_loss(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("form", ["table", "folder"])
-def test_runs_without_seeds_are_compared_unpaired(tmp_path: Path, form: str) -> None:
+def test_runs_without_seeds_are_compared_unpaired(tmp_path, form):
     place = tmp_path
     if form == "table":
         place = table(tmp_path, "variant,val_loss", lambda v, s, y: f"{v},{y}", "base new")
@@ -186,7 +186,7 @@ def test_runs_without_seeds_are_compared_unpaired(tmp_path: Path, form: str) -> 
     assert study.runs["seed"].tolist() == [0, 1, 2, 3] * 2
 
 
-def test_a_folder_of_tables(tmp_path: Path) -> None:
+def test_a_folder_of_tables(tmp_path):
     for i, variant in enumerate(["wide", "base"]):
         rows = "\n".join(f"{s};{loss(i, s)}".replace(".", ",") for s in range(4))
         (tmp_path / f"{variant}.csv").write_text(f"\ufeffseed;val_bpb\n{rows}\n")
@@ -211,7 +211,7 @@ def by_step(variant: str, seed: int, step: int) -> float:
     return round(1.2 - step / 500 - 0.1 * (variant == "rms") * step / 50 + NOISE[seed], 4)
 
 
-def test_runs_that_end_by_the_clock_are_compared_at_the_last_common_step(tmp_path: Path) -> None:
+def test_runs_that_end_by_the_clock_are_compared_at_the_last_common_step(tmp_path):
     file = steps_table(tmp_path, CLOCK, by_step)
     study = analysed(file)
     assert effects(study) == {"norm: rms − ln": (4, -0.1)}
@@ -222,7 +222,7 @@ def test_runs_that_end_by_the_clock_are_compared_at_the_last_common_step(tmp_pat
     assert effects(ended) == {"norm: rms − ln": (4, round(expected, 6))} and "ends=own" in ended.manifest.command
 
 
-def test_ends_without_a_common_step_are_asked_for(tmp_path: Path) -> None:
+def test_ends_without_a_common_step_are_asked_for(tmp_path):
     file = steps_table(tmp_path, CLOCK, by_step)
     file.write_text("\n".join(line for line in file.read_text().splitlines() if ",50," not in line))
     assert "without a step near their ends that all have; compare them at their own ends" in refused(file)
@@ -234,7 +234,7 @@ def turning(variant: str, seed: int, step: int) -> float:
     return round(curve[variant][step] + NOISE[seed], 4)
 
 
-def test_the_point_of_a_curve_that_turned_is_asked_for(tmp_path: Path) -> None:
+def test_the_point_of_a_curve_that_turned_is_asked_for(tmp_path):
     file = steps_table(tmp_path, dict.fromkeys(CLOCK, 100), turning)
     assert "val_bpb ends worse than its best in ln seed 0, ln seed 1," in refused(file)
     best = analysed(file, "at=best")
@@ -243,7 +243,7 @@ def test_the_point_of_a_curve_that_turned_is_asked_for(tmp_path: Path) -> None:
     assert effects(analysed(file, "at=last")) == effects(proposed(file)) == {"norm: rms − ln": (4, 0.04)}
 
 
-def test_a_negative_loss_that_falls_has_not_turned(tmp_path: Path) -> None:
+def test_a_negative_loss_that_falls_has_not_turned(tmp_path):
     file = steps_table(tmp_path, dict.fromkeys(CLOCK, 100), lambda *run: by_step(*run) - 5)
     assert effects(analysed(file)) == {"norm: rms − ln": (4, -0.2)}
 
@@ -259,7 +259,7 @@ def nanogpt(i: int, s: int, more: str = "") -> str:
     return f"step 0: train loss 4.2, val loss 4.2\n{more}step 50: train loss 2.0, val loss {loss(i, s)}\n"
 
 
-def test_a_log_without_a_line_is_a_failed_run_and_other_files_are_named(tmp_path: Path) -> None:
+def test_a_log_without_a_line_is_a_failed_run_and_other_files_are_named(tmp_path):
     lines = {f"{v}-s{s}.log": nanogpt(i, s) for i, v in enumerate(["main", "rms"]) for s in range(3)}
     lines |= {f"dyt-s{s}.log": "RuntimeError: out of memory\n" for s in range(3)}
     place = logs(tmp_path / "logs", lines | {"notes.md": "x", "README.txt": "words\n", "model.pt": "x"})
@@ -272,7 +272,7 @@ def test_a_log_without_a_line_is_a_failed_run_and_other_files_are_named(tmp_path
     assert "1 run without a seed left out: README" in study.notes
 
 
-def test_a_run_that_was_resumed_is_the_same_variant(tmp_path: Path) -> None:
+def test_a_run_that_was_resumed_is_the_same_variant(tmp_path):
     again = "Overriding: init_from = resume\n"
     lines = {
         f"{v}-s{s}.log": f"Overriding: norm = {v}\n" + nanogpt(i, s, again * (s == 0 or (v, s) == ("ln", 1)))
@@ -283,7 +283,7 @@ def test_a_run_that_was_resumed_is_the_same_variant(tmp_path: Path) -> None:
     assert list(study.manifest.factors) == ["norm"] and effects(study)["norm: rms − ln"][0] == 3
 
 
-def test_a_branch_with_a_slash_is_a_variant(tmp_path: Path) -> None:
+def test_a_branch_with_a_slash_is_a_variant(tmp_path):
     (tmp_path / "feature").mkdir()
     for s in range(3):
         (tmp_path / f"main-s{s}.log").write_text(nanogpt(0, s))
@@ -292,7 +292,7 @@ def test_a_branch_with_a_slash_is_a_variant(tmp_path: Path) -> None:
     assert study.manifest.factors["code"] == ["feature/x", "main"] and study.manifest.reference == {"code": "main"}
 
 
-def test_a_chart_of_wandb(tmp_path: Path) -> None:
+def test_a_chart_of_wandb(tmp_path):
     names = [f"{v}-s{s}" for v in ("ln", "rms") for s in range(3)]
     head = ",".join(['"Step"', *(f'"{name} - val/loss","{name} - val/loss__MIN"' for name in names)])
     last = ",".join(f"{loss(i // 3, i % 3)},1" for i in range(6))
@@ -301,7 +301,7 @@ def test_a_chart_of_wandb(tmp_path: Path) -> None:
     assert effects(study)["norm: rms − ln"][0] == 3 and len(study.curves) == 12
 
 
-def test_logs_that_still_grow_are_said(tmp_path: Path) -> None:
+def test_logs_that_still_grow_are_said(tmp_path):
     lines = {f"{v}-s{s}.log": nanogpt(i, s) for i, v in enumerate(["a", "b"]) for s in (0, 1)}
     place = logs(tmp_path / "logs", lines | {"b-s1.log": nanogpt(1, 1) + "step 60: val lo"})
     unfinished, growing = analysed(place, "--names", "{x}-s{seed}").notes

@@ -22,7 +22,7 @@ INVENTED = re.compile(
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path) -> Path:
     """A small CSV as another program's user would write it: weight decay, seed, validation loss."""
     lines = ["wd,seed,val_loss"]
     for decay, losses in (("0", PLAIN), ("0.1", DECAY)):
@@ -32,7 +32,7 @@ def file(tmp_path: Path) -> Path:
     return file
 
 
-def test_pages_have_the_effect_and_every_run_and_say_nothing_of_what_is_unknown(file: Path, undrawn: None) -> None:
+def test_pages_have_the_effect_and_every_run_and_say_nothing_of_what_is_unknown(file, undrawn):
     folder = file.parent / "out"
     assert main(["--runs", str(file), "--to", str(folder)]) == 0
     for name in ("report.md", "cells.md", "cells.tex", "methods.md", "macros.tex"):
@@ -46,14 +46,14 @@ def test_pages_have_the_effect_and_every_run_and_say_nothing_of_what_is_unknown(
     assert "planned" not in provenance
 
 
-def test_the_summary_has_scores_and_effect_alone(file: Path) -> None:
+def test_the_summary_has_scores_and_effect_alone(file):
     text = summary(analysed(file))
     for shown in ("2.9198", "2.8812", "better"):
         assert shown in text
     assert not INVENTED.findall(text)
 
 
-def test_cells_have_no_configuration(file: Path) -> None:
+def test_cells_have_no_configuration(file):
     study = analysed(file)
     unknown = {"config", "params", "flops_per_token"}
     for cell in study.manifest.cells:
@@ -64,7 +64,7 @@ def test_cells_have_no_configuration(file: Path) -> None:
     assert not unknown & {*evidence.cells(study)}
 
 
-def test_a_size_that_one_cell_has_is_shown_there_alone(file: Path) -> None:
+def test_a_size_that_one_cell_has_is_shown_there_alone(file):
     runs = pandas.read_csv(file)
     runs.assign(params=runs["wd"].map({0.0: 1200})).to_csv(file, index=False)
     sized = analysed(file)

@@ -61,7 +61,7 @@ class Api:
 
 
 @pytest.fixture
-def online(wandb: Any, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def online(wandb, monkeypatch) -> list[dict[str, Any]]:
     """A project `someone/glu` on W&B: the recorded runs, to be changed by a test."""
     monkeypatch.setattr(wandb, "Api", Api)
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
@@ -85,7 +85,7 @@ def test_the_server_is_the_users_and_never_the_folders(online, tmp_path, monkeyp
     assert seen == [False] and len([*(tmp_path / "results" / "wandb").glob("someone-glu/*.json")]) == len(online)
 
 
-def test_a_recorded_project(online: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_a_recorded_project(online, tmp_path):
     study = wandb_api.read_wandb("someone/glu", Request(), tmp_path)
     assert study.manifest.factors == {"ffn.kind": ["mlp", "swiglu"], "optim.lr": [0.001, 0.003]}
     assert study.manifest.endpoint == "test/loss"
@@ -100,7 +100,7 @@ def test_a_recorded_project(online: list[dict[str, Any]], tmp_path: Path) -> Non
     assert len(study.curves) == sum(len(run["history"]) for run in online)
 
 
-def test_a_finished_run_is_fetched_once(online: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_a_finished_run_is_fetched_once(online, tmp_path):
     first = wandb_api.read_wandb("someone/glu", Request(), tmp_path)
     assert sorted(Api.scanned) == sorted(run["id"] for run in online)
     Api.scanned.clear()
@@ -113,7 +113,7 @@ def test_a_finished_run_is_fetched_once(online: list[dict[str, Any]], tmp_path: 
     assert Api.scanned == [online[3]["id"], online[5]["id"]]
 
 
-def test_what_runs_ended_with(online: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_what_runs_ended_with(online, tmp_path):
     again = copy.deepcopy(online[0]) | {"id": "again", "created_at": "2030-01-01T00:00:00Z"}
     again["history"][-1]["test/loss"] = 1.5
     online[1]["state"] = "crashed"
@@ -159,7 +159,7 @@ def test_nothing_prompts_hangs_or_crashes(online, tmp_path, monkeypatch, capsys)
     assert "no key of W&B is found; set WANDB_API_KEY" in refused("someone/glu")
 
 
-def test_what_our_sender_uploads_gives_the_same_evidence(wandb: Any, tmp_path: Path) -> None:
+def test_what_our_sender_uploads_gives_the_same_evidence(wandb, tmp_path):
     name = fabricate(tmp_path, GRID, seeds=(0, 1))
     track = {"_target_": "ablate.execution.tracking.wandb.WandB", "project": "ablate", "entity": None}
     edit_manifest(tmp_path, name, lambda manifest: [cell["config"].update(track=track) for cell in manifest["cells"]])

@@ -26,7 +26,7 @@ def read(text: str) -> dict[str, dict[str, str]]:
     }
 
 
-def test_every_entry_has_author_title_and_year_and_is_cited() -> None:
+def test_every_entry_has_author_title_and_year_and_is_cited():
     known = entries(CONF)
     assert all({"author", "title", "year"} <= entry.keys() for entry in known.values())
     used = {key for group, name in VARIANTS for key in comment_words(groups()[group][name], "cite")}
@@ -34,7 +34,7 @@ def test_every_entry_has_author_title_and_year_and_is_cited() -> None:
     assert not (lost := used - known.keys()), f"write the entries {sorted(lost)} in ablate/conf/papers.bib"
 
 
-def test_all_variants_together_are_one_valid_file() -> None:
+def test_all_variants_together_are_one_valid_file():
     every: dict[str, Any] = {}
     for group, name in VARIANTS:
         every |= papers([{group: name}], read_groups())
@@ -44,7 +44,7 @@ def test_all_variants_together_are_one_valid_file() -> None:
         assert {name: found[key][name] for name in entry if name != "ENTRYTYPE"}.items() <= entry.items()
 
 
-def test_a_paper_is_named_by_surnames_and_year() -> None:
+def test_a_paper_is_named_by_surnames_and_year():
     named = {"Zhang, Biao and Sennrich, Rico": "Zhang & Sennrich", "Vaswani, Ashish and others": "Vaswani et al."}
     named |= {"Biao Zhang": "Zhang", "{OLMo Team}": "OLMo Team", r"Del\'{e}tang, G.": "Delétang"}
     named |= {"A, B and C, D and E, F": "A et al.", "{This Lab and That}": "This Lab and That"}
@@ -52,7 +52,7 @@ def test_a_paper_is_named_by_surnames_and_year() -> None:
         assert short({"author": author, "year": "2019"}) == f"{expected} 2019"
 
 
-def test_what_tex_would_run_is_escaped_and_what_it_only_sets_stays_as_it_is() -> None:
+def test_what_tex_would_run_is_escaped_and_what_it_only_sets_stays_as_it_is():
     def titled(text: str) -> str:
         fields = {"title": text, "author": "Doe", "ENTRYTYPE": "misc"}
         return bibliography(a_manifest(papers={"norm=own": {"doe2024": fields}}))
@@ -64,7 +64,7 @@ def test_what_tex_would_run_is_escaped_and_what_it_only_sets_stays_as_it_is() ->
         assert f"title = {{{text}}}" in titled(text)
 
 
-def test_papers_that_would_be_named_alike_have_letters() -> None:
+def test_papers_that_would_be_named_alike_have_letters():
     known = entries(CONF)
     cited = {"embedding=word2vec": {key: known[key] for key in ("mikolov2013efficient", "mikolov2013distributed")}}
     assert names(a_manifest(papers=cited)) == {

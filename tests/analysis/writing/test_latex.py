@@ -56,28 +56,28 @@ def typeset(text: str) -> str:
         "naïve Delétang",
     ],
 )
-def test_texts_are_set_as_they_are(text: str) -> None:
+def test_texts_are_set_as_they_are(text):
     assert typeset(latex.escape(text)) == text
 
 
-def test_what_has_no_letter_is_set_as_its_parts_or_its_code() -> None:
+def test_what_has_no_letter_is_set_as_its_parts_or_its_code():
     assert latex.escape("a\nb\r\n\x00c\td") == "a b c d"
     assert latex.escape("ﬁn €") == "fin €" and latex.escape("e\u0301") == "é"
     assert latex.escape("中x☃") == "[U+4E2D]x[U+2603]" and latex.escape("a\u200bb") == "a[U+200B]b"
     assert latex.escape("10⁻³ h₂ μ") == "10$^-$$^3$ h$_2$ $\\mu$"
 
 
-def test_no_line_ends_before_a_per_cent_sign_or_at_a_plus_minus() -> None:
+def test_no_line_ends_before_a_per_cent_sign_or_at_a_plus_minus():
     assert latex.escape("at 5 % of 1.2 ± 0.1") == r"at 5~\% of 1.2~$\pm$~0.1"
 
 
-def test_only_very_long_words_may_be_broken() -> None:
+def test_only_very_long_words_may_be_broken():
     assert "allowbreak" not in latex.escape("x" * 23)
     assert max(map(len, latex.escape("x" * 99).split(r"\allowbreak{}"))) == 6
 
 
 @pytest.mark.parametrize("write", [latex.paper_table, latex.full_table])
-def test_a_table_has_its_cells_whatever_they_hold(write) -> None:
+def test_a_table_has_its_cells_whatever_they_hold(write):
     rows = pandas.DataFrame({"a": ["[2em]", r"\end{tabular}\write18{rm}"], "b & c": ["*", "% gone \\\\"]})
     text = write(Table("x", "50 % & more", rows))
     lines = [line for line in text.splitlines() if line.endswith(r" \\") and not line.startswith("%")]
@@ -87,7 +87,7 @@ def test_a_table_has_its_cells_whatever_they_hold(write) -> None:
     assert "landscape" not in text
 
 
-def test_the_paper_has_the_main_comparisons_and_the_appendix_all(tmp_path: Path) -> None:
+def test_the_paper_has_the_main_comparisons_and_the_appendix_all(tmp_path):
     found = case(tmp_path, GRID, seeds=range(5))
     table = tables.effects_table(found)
     assert table.paper is not None
@@ -111,7 +111,7 @@ SwiGLU: \ablFfnSwigluMlpDelta{} [$\ablFfnSwigluMlpLow$, \ablFfnSwigluMlpHigh], \
 
 
 @pytest.fixture(scope="module")
-def paper(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def paper(tmp_path_factory) -> Path:
     """The files for a paper of a study with long names, two figures and claims."""
     results = tmp_path_factory.mktemp("paper")
     factors = {"norm": ["ln", "rms", "a_norm & 100% {odd}"], "ffn": ["mlp", "swiglu"]}
@@ -130,7 +130,7 @@ def paper(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("columns", "width"), [("10pt", "345pt"), ("10pt", "5.5in"), ("twocolumn", "6.75in"), ("twocolumn", "16cm")]
 )
-def test_a_paper_compiles_and_its_tables_are_no_wider_than_the_text(columns: str, width: str, paper: Path) -> None:
+def test_a_paper_compiles_and_its_tables_are_no_wider_than_the_text(columns, width, paper):
     """article, NeurIPS, ICML, ACL."""
     if not shutil.which("pdflatex"):
         pytest.skip("no pdflatex: apt-get install texlive-latex-recommended")

@@ -33,7 +33,7 @@ STATES = {("rms", 0): "diverged", ("rms", 1): "failed", ("rms", 2): "running", (
 
 
 @pytest.fixture
-def results(tmp_path: Path) -> Path:
+def results(tmp_path) -> Path:
     """Runs in every state; one has failed with a message that is a script."""
     status = lambda levels, seed: STATES.get((levels["norm"], seed), "done")  # noqa: E731
     fabricate(tmp_path, {"norm": ["ln", "rms"]}, range(6), status=status)
@@ -49,7 +49,7 @@ Ask = Callable[..., tuple[int, Any, dict[str, str]]]
 
 
 @pytest.fixture
-def server(results: Path) -> Iterator[Server]:
+def server(results) -> Iterator[Server]:
     """A server of the study."""
     with Server(Live(results, "fabricated"), 0) as server:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
@@ -58,7 +58,7 @@ def server(results: Path) -> Iterator[Server]:
 
 
 @pytest.fixture
-def ask(server: Server) -> Ask:
+def ask(server) -> Ask:
     """Asks the server below its token; its answer's status, content, JSON parsed, and headers."""
 
     def asked(name: str, path: str = server.path, method: str = "GET") -> tuple[int, Any, dict[str, str]]:
@@ -81,7 +81,7 @@ def fingerprint(folder: Path) -> dict[str, tuple[int, str]]:
     return found
 
 
-def test_the_state_is_what_is_on_disk_and_nothing_is_written(results: Path, ask: Ask) -> None:
+def test_the_state_is_what_is_on_disk_and_nothing_is_written(results, ask):
     before = fingerprint(results)
     _, state, _ = ask("state.json")
     _, curves, _ = ask("curves.json")
@@ -103,7 +103,7 @@ def test_the_state_is_what_is_on_disk_and_nothing_is_written(results: Path, ask:
     assert len(thin) == 2, "a diverged run, and one in training: part of no mean"
 
 
-def test_of_many_lost_runs_the_first_are_listed(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_lost_runs_the_first_are_listed(results, monkeypatch):
     monkeypatch.setattr(live, "MOST", 1)
     rest = Live(results, "fabricated").state().rest
     assert "rms s1: failed" in rest
@@ -111,7 +111,7 @@ def test_of_many_lost_runs_the_first_are_listed(results: Path, monkeypatch: pyte
     assert "rms s0" not in rest
 
 
-def test_only_who_knows_the_token_gets_an_answer_and_only_of_the_page(server: Server, ask: Ask) -> None:
+def test_only_who_knows_the_token_gets_an_answer_and_only_of_the_page(server, ask):
     for path in ("/", "/x/", f"{server.path[:-2]}/", server.path.upper()):
         for name in ("", "state.json", "curves.json"):
             assert ask(name, path)[0] == 404, path
@@ -131,7 +131,7 @@ def status(ask: Ask) -> int:
         return 0
 
 
-def test_too_many_clients_at_a_time_are_turned_away_and_the_next_is_answered(server: Server, ask: Ask) -> None:
+def test_too_many_clients_at_a_time_are_turned_away_and_the_next_is_answered(server, ask):
     silent = [socket.create_connection(("127.0.0.1", server.server_port)) for _ in range(live.CLIENTS)]
     wait_for(lambda: status(ask) == 503)
     for client in silent:
@@ -139,7 +139,7 @@ def test_too_many_clients_at_a_time_are_turned_away_and_the_next_is_answered(ser
     wait_for(lambda: status(ask) == 200)
 
 
-def test_tables_are_computed_again_when_files_change_and_not_before(results, ask, monkeypatch) -> None:
+def test_tables_are_computed_again_when_files_change_and_not_before(results, ask, monkeypatch):
     read: list[str] = []
     monkeypatch.setattr(live, "load_study", lambda *given: read.append(given[1]) or load_study(*given))
     monkeypatch.setattr(live, "REST", 0)
@@ -161,13 +161,13 @@ def test_tables_are_computed_again_when_files_change_and_not_before(results, ask
 
 
 @pytest.mark.parametrize("status", ["missing", "running"])
-def test_a_study_of_which_nothing_has_ended_or_begun_has_a_page(tmp_path: Path, status: str) -> None:
+def test_a_study_of_which_nothing_has_ended_or_begun_has_a_page(tmp_path, status):
     found = Live(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"]}, status=lambda *_: status))
     assert found.state().title.startswith("0/6")
     assert (found.curves is None) == (status == "missing")
 
 
-def test_progress_is_shown_beside_a_damaged_figures_yaml(tmp_path: Path) -> None:
+def test_progress_is_shown_beside_a_damaged_figures_yaml(tmp_path):
     fabricate(tmp_path, {"norm": ["ln", "rms"]})
     (tmp_path / "figures" / "fabricated").mkdir(parents=True)
     (tmp_path / "figures" / "fabricated" / "figures.yaml").write_text("colours: 7")
@@ -176,7 +176,7 @@ def test_progress_is_shown_beside_a_damaged_figures_yaml(tmp_path: Path) -> None
     assert "figures.yaml" in state.rest
 
 
-def test_a_round_of_tuning_has_no_verdicts(tmp_path: Path) -> None:
+def test_a_round_of_tuning_has_no_verdicts(tmp_path):
     tuned = {"norm": ["ln", "rms"], "optim.lr": [1e-3, 3e-3]}
     fabricate(tmp_path, tuned, study="mine-tune", tunes="mine", components=["norm"])
     state = Live(tmp_path, "mine").state()
@@ -184,7 +184,7 @@ def test_a_round_of_tuning_has_no_verdicts(tmp_path: Path) -> None:
     assert "the study itself is planned when this has ended" in state.first
 
 
-def test_a_study_that_is_over_says_so(tmp_path: Path) -> None:
+def test_a_study_that_is_over_says_so(tmp_path):
     found = Live(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"]}))
     found.due = float("inf")
     assert not found.state().over, "the page goes on asking until verdicts are current"
@@ -193,7 +193,7 @@ def test_a_study_that_is_over_says_so(tmp_path: Path) -> None:
     assert state.over and "Every run has ended; the report: ablate analyse fabricated" in state.first
 
 
-def test_what_cannot_be_watched_is_a_line(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_watched_is_a_line(results, capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         cases = {
@@ -212,7 +212,7 @@ def test_what_cannot_be_watched_is_a_line(results: Path, capsys: pytest.CaptureF
     assert "ablate status --json" in capsys.readouterr().err
 
 
-def test_ctrl_c_is_130(results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_is_130(results, monkeypatch, capsys):
     monkeypatch.setattr(Server, "serve_forever", lambda self: signal.raise_signal(signal.SIGINT))
     assert main(["--results-dir", str(results), "--port", "0"]) == 130
     out, err = capsys.readouterr()
@@ -221,7 +221,7 @@ def test_ctrl_c_is_130(results: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
 
 @pytest.mark.slow
 @pytest.mark.browser
-def test_the_page_follows_in_a_browser(results: Path, server: Server) -> None:
+def test_the_page_follows_in_a_browser(results, server):
     edit_manifest(results, "fabricated", lambda manifest: manifest["cells"][1].update(label=f"rms {EVIL}"))
     with chromium() as browser:
         loopback = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
@@ -241,7 +241,7 @@ def test_the_page_follows_in_a_browser(results: Path, server: Server) -> None:
         assert look("return window.mark") == 1 and not browser.get_log("browser"), "without a reload"
 
 
-def test_a_run_with_a_deep_configuration_ends_no_server(results: Path, ask: Ask) -> None:
+def test_a_run_with_a_deep_configuration_ends_no_server(results, ask):
     for file in results.glob("runs/*/*/result.json"):
         (file.parent / "config.yaml").write_text("[" * 30_000)
     assert ask("state.json")[0] == 200

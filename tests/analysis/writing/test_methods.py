@@ -73,13 +73,13 @@ FEATURES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", FEATURES)
-def test_what_was_done_is_said_and_what_was_not_is_not(name: str, tmp_path: Path) -> None:
+def test_what_was_done_is_said_and_what_was_not_is_not(name, tmp_path):
     options, sentence = FEATURES[name]
     assert sentence in paragraph(tmp_path, **options)
     assert sentence not in paragraph(tmp_path, study="plain")
 
 
-def test_a_plain_study_is_described_in_at_most_ten_sentences(tmp_path: Path) -> None:
+def test_a_plain_study_is_described_in_at_most_ten_sentences(tmp_path):
     sentences = methods.methods(case(tmp_path))
     assert len(sentences) <= 10
     text = " ".join(sentences)
@@ -95,13 +95,13 @@ def test_a_plain_study_is_described_in_at_most_ten_sentences(tmp_path: Path) -> 
         assert fact in text, fact
 
 
-def test_a_warm_up_as_long_as_the_run_has_no_peak(tmp_path: Path) -> None:
+def test_a_warm_up_as_long_as_the_run_has_no_peak(tmp_path):
     text = paragraph(tmp_path, change=in_cells("optim", "warmup", 800))
     assert "by the slope of a warm-up to 1e-3 in 800 steps" in text
     assert "peak" not in text
 
 
-def test_runs_of_other_programs_are_not_described(tmp_path: Path) -> None:
+def test_runs_of_other_programs_are_not_described(tmp_path):
     def change(manifest: dict[str, Any]) -> None:
         manifest["source"] = "runs.csv"
         manifest["tasks"]["f0"] |= {"train_tokens": None}
@@ -114,7 +114,7 @@ def test_runs_of_other_programs_are_not_described(tmp_path: Path) -> None:
     assert not re.search("same batches|learning rate|Transformer|diverged|weights|None|nan", text)
 
 
-def test_the_machine_and_the_cost_are_those_of_the_runs(tmp_path: Path) -> None:
+def test_the_machine_and_the_cost_are_those_of_the_runs(tmp_path):
     found = case(tmp_path)
     machine = {"device": "cpu x86_64", "torch": "2.6.0", "seconds": 90.0, "commit": "0123456789abcdef"}
     found = found._replace(study=replace(found.study, runs=found.study.runs.assign(**machine)))
@@ -123,7 +123,7 @@ def test_the_machine_and_the_cost_are_those_of_the_runs(tmp_path: Path) -> None:
     assert provenance(found)["git commit"] == "0123456789ab"
 
 
-def test_latex_cites_and_escapes(tmp_path: Path) -> None:
+def test_latex_cites_and_escapes(tmp_path):
     cited = papers([{"norm": "rms", "optim": "adamw"}], read_groups())
     found = case(tmp_path, change=set_of("papers", cited))
     text = methods.latex(found)
@@ -133,7 +133,7 @@ def test_latex_cites_and_escapes(tmp_path: Path) -> None:
     assert "\0" not in text and not re.search(r"(?<!\\)[%&#_]", re.sub(r"\\cite\{[^}]*\}", "", text))
 
 
-def test_variants_over_the_layers_are_named_in_their_order_and_cited(tmp_path: Path) -> None:
+def test_variants_over_the_layers_are_named_in_their_order_and_cited(tmp_path):
     node = {"_layers_": ["window", "window", "mha"], "window": {"_target_": "a.Window"}, "mha": {"_target_": "a.MHA"}}
 
     def patterned(manifest: dict[str, Any]) -> None:

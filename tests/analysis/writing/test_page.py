@@ -67,7 +67,7 @@ def analysed_folder() -> Path:
     return analysed()
 
 
-def test_the_report_has_results_first_and_says_nothing_twice(analysed: Path) -> None:
+def test_the_report_has_results_first_and_says_nothing_twice(analysed):
     found = Parsed((analysed / "report.html").read_text(encoding="utf-8"))
     assert found.open == []
     titles = ["Results", "Learning curves", "In words", "Figures", "What was compared", "Every configuration"]
@@ -81,13 +81,13 @@ def test_the_report_has_results_first_and_says_nothing_twice(analysed: Path) -> 
     assert re.search(r"^3 effects: 1 better, \d undecided", text, re.MULTILINE), "the verdicts are counted"
 
 
-def test_a_report_is_small_and_does_not_say_where_it_was_written(analysed: Path) -> None:
+def test_a_report_is_small_and_does_not_say_where_it_was_written(analysed):
     for file in analysed.iterdir():
         assert str(analysed.parents[1]).encode() not in file.read_bytes(), file.name
     assert (analysed / "report.html").stat().st_size < 6_500_000
 
 
-def test_a_confound_stands_in_the_table_of_results(tmp_path: Path) -> None:
+def test_a_confound_stands_in_the_table_of_results(tmp_path):
     made = case(tmp_path, fabricate(tmp_path, GRID))
     made = made._replace(effects=made.effects.assign(also="bias true → false"))
     folder = tmp_path / "figures"
@@ -96,7 +96,7 @@ def test_a_confound_stands_in_the_table_of_results(tmp_path: Path) -> None:
     assert "also differs in" in results and "bias true → false" in results
 
 
-def test_nothing_is_fetched_and_only_these_scripts_run(analysed: Path) -> None:
+def test_nothing_is_fetched_and_only_these_scripts_run(analysed):
     found = Parsed((analysed / "report.html").read_text(encoding="utf-8"))
     for tag, attributes in found.tags:
         for name in ("src", "href", "srcset", "data", "action", "poster"):
@@ -116,7 +116,7 @@ def test_nothing_is_fetched_and_only_these_scripts_run(analysed: Path) -> None:
     assert not re.search("http|unsafe-eval", policy)
 
 
-def test_no_text_of_a_study_becomes_markup(tmp_path: Path) -> None:
+def test_no_text_of_a_study_becomes_markup(tmp_path):
     evil = "</script><script>alert(1)</script>"
     quoted = "\"' onmouseover='alert(2)'><img src=x onerror=alert(3)>"
     status = lambda levels, seed: "failed" if seed == 2 else "done"  # noqa: E731
@@ -139,13 +139,13 @@ def test_no_text_of_a_study_becomes_markup(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("status", ["failed", "diverged", "running"])
-def test_a_study_without_a_number_has_its_report(tmp_path: Path, status: str) -> None:
+def test_a_study_without_a_number_has_its_report(tmp_path, status):
     found = Parsed(written(tmp_path, fabricate(tmp_path, GRID, status=lambda levels, seed: status)))
     assert "No run ended with a result: there is nothing to compare." in found.texts["p"]
     assert json.loads(found.texts["script"][0]) is None or status == "diverged"
 
 
-def test_curves_are_means_over_the_seeds_that_ended(tmp_path: Path) -> None:
+def test_curves_are_means_over_the_seeds_that_ended(tmp_path):
     status = lambda levels, seed: "diverged" if (levels["ffn"], seed) == ("swiglu", 2) else "done"  # noqa: E731
     shown = case(tmp_path, fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, status=status, timing="isolated"))
     drawn = chart(shown)
@@ -169,13 +169,13 @@ def test_curves_are_means_over_the_seeds_that_ended(tmp_path: Path) -> None:
     assert lost["marker"]["size"][-1] > 0
 
 
-def test_a_long_curve_is_thinned_between_its_ends() -> None:
+def test_a_long_curve_is_thinned_between_its_ends():
     steps = thinned(pandas.DataFrame({"step": range(1000)}))["step"].tolist()
     assert len(steps) == 400
     assert (steps[0], steps[-1]) == (0, 999)
 
 
-def test_the_overall_verdict_comes_first_and_claims_are_in_the_results(tmp_path: Path) -> None:
+def test_the_overall_verdict_comes_first_and_claims_are_in_the_results(tmp_path):
     sides = [{"ffn": "swiglu"}, {"ffn": "mlp"}]
     claims = {"gated": claim(less=sides), "same": claim(equivalent=sides, margin=1e-9)}
     criterion = {"value": {"of": ["gated", "same"]}, "registered": True}

@@ -38,7 +38,7 @@ def complaints(browser: Any) -> list[str]:
     return [entry["message"] for entry in browser.get_log("browser")]
 
 
-def test_the_page_opens_offline_and_the_console_stays_silent(browser: Any, tmp_path: Path) -> None:
+def test_the_page_opens_offline_and_the_console_stays_silent(browser, tmp_path):
     open_page(browser, written(tmp_path, fabricate(tmp_path, GRID)))
     assert browser.execute_script("return document.querySelectorAll('#curves-plot .scatterlayer .trace').length") > 0
     assert complaints(browser) == []
@@ -48,7 +48,7 @@ def test_the_page_opens_offline_and_the_console_stays_silent(browser: Any, tmp_p
 
 
 @pytest.mark.parametrize(("width", "height", "screens"), [(1280, 800, 2), (390, 844, 4)])
-def test_effects_confounds_and_curves_are_on_the_first_screens(browser, tmp_path, width, height, screens) -> None:
+def test_effects_confounds_and_curves_are_on_the_first_screens(browser, tmp_path, width, height, screens):
     factors = {"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "swiglu", "geglu"]}
     file = written(tmp_path, fabricate(tmp_path, factors, range(5), design="one_at_a_time"), also="bias true → false")
     resize(browser, width, height)
@@ -59,7 +59,7 @@ def test_effects_confounds_and_curves_are_on_the_first_screens(browser, tmp_path
 
 
 @pytest.mark.parametrize("width", [360, 1600])
-def test_nothing_leaves_the_page_at_any_width(browser: Any, tmp_path: Path, width: int) -> None:
+def test_nothing_leaves_the_page_at_any_width(browser, tmp_path, width):
     factors = {"norm": ["ln", "a_norm_with_a_very_long_name_" * 4], "optim.lr": [1e-3, 3e-3]}
     file = written(tmp_path, fabricate(tmp_path, factors, command="python -m ablate " + "x" * 400))
     resize(browser, width)
@@ -79,7 +79,7 @@ EVIL = [
 ]
 
 
-def test_no_text_of_a_study_becomes_markup(browser: Any, tmp_path: Path) -> None:
+def test_no_text_of_a_study_becomes_markup(browser, tmp_path):
     texts = {"question": EVIL[0], "command": EVIL[1], "remarks": [EVIL[2]], "versions": {EVIL[0]: EVIL[1]}}
     tasks = {"f0": TASK | {"metrics": {"<b>loss": "min"}}}
     open_page(browser, written(tmp_path, fabricate(tmp_path, {"norm": ["ln", *EVIL]}, tasks=tasks, **texts)))

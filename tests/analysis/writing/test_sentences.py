@@ -2,7 +2,6 @@
 
 import math
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ def about(found: Case, label: str, **changed: Any) -> str:
     return sentence(found.study.manifest, row, contrasts[label])
 
 
-def test_a_decided_effect_has_its_size_interval_grounds_and_scope(tmp_path: Path) -> None:
+def test_a_decided_effect_has_its_size_interval_grounds_and_scope(tmp_path):
     found = case(tmp_path, seeds=range(8))
     row = next(found.effects.query("factor == 'ffn'").itertuples())
     pattern = (
@@ -44,13 +43,13 @@ def test_a_decided_effect_has_its_size_interval_grounds_and_scope(tmp_path: Path
         ("undecided", (0.01, -0.01, 0.03), "none seen, +0.010 [−0.010, +0.030]: undecided ("),
     ],
 )
-def test_an_interaction_says_which_change_fares_better_with_the_other(tmp_path, verdict, numbers, words) -> None:
+def test_an_interaction_says_which_change_fares_better_with_the_other(tmp_path, verdict, numbers, words):
     changed = dict(zip(("mean", "low", "high"), numbers, strict=True))
     text = about(case(tmp_path, seeds=range(5)), "RMSNorm × SwiGLU", verdict=verdict, note="", **changed)
     assert words in text
 
 
-def test_small_p_keep_a_digit() -> None:
+def test_small_p_keep_a_digit():
     texts = {0.0003: "0.0003", 0.031: "0.031", 1e-9: "< 0.0001", 1.0: "1.000", math.nan: "–"}
     assert {p: p_text(p) for p in texts} == texts
     assert [p_words(p, "Holm") for p in (0.031, 1e-9, math.nan)] == ["Holm p = 0.031", "Holm p < 0.0001", ""]
@@ -61,7 +60,7 @@ def by_title(found: Case) -> dict[str, str]:
     return {part.split("\n")[0]: part for part in re.split(r"(?m)^## ", page.markdown(found))[1:]}
 
 
-def test_the_command_writes_the_report_with_links_to_the_figures_beside_it() -> None:
+def test_the_command_writes_the_report_with_links_to_the_figures_beside_it():
     folder = analysed()
     text = (folder / "report.md").read_text()
     assert re.findall(r"!\[(\w+)\]\(([^)]+)\)", text) == [("effects", "effects.png"), ("curves", "curves.png")]
@@ -69,11 +68,11 @@ def test_the_command_writes_the_report_with_links_to_the_figures_beside_it() -> 
     assert not (folder / "references.bib").exists()  # the study names no papers
 
 
-def test_one_seed_is_a_warning(tmp_path: Path) -> None:
+def test_one_seed_is_a_warning(tmp_path):
     assert sections.ALONE in page.markdown(case(tmp_path, study="one", seeds=[0]))
 
 
-def test_interim_analyses_and_withdrawn_claims_are_said(tmp_path: Path) -> None:
+def test_interim_analyses_and_withdrawn_claims_are_said(tmp_path):
     looks = [{"seeds": [0, 1], "when": "2026-01-02"}, {"seeds": [0, 1, 2], "when": "2026-01-03", "study": "other"}]
     lower = claim(less=[{"ffn": "swiglu"}, {"ffn": "mlp"}], metric="test/loss")
     claims = {"claims": {"lower": lower}, "withdrawn": {"old": lower | {"withdrawn": lower["written"]}}}
@@ -86,18 +85,18 @@ HOSTILE = "<img src=x onerror=alert(1)>[l](javascript:x)*b*`c`"
 
 
 @pytest.mark.parametrize("factors", [{"ffn": ["mlp", HOSTILE]}, {"norm": ["ln", "_i_"], "ffn": ["mlp", "a|b"]}])
-def test_no_value_is_markup(tmp_path: Path, factors: dict[str, list[Any]]) -> None:
+def test_no_value_is_markup(tmp_path, factors):
     text = page.markdown(case(tmp_path, factors))
     bare = re.sub(r"\\.", "", text)
     assert not re.search(r"<[a-z]|\]\(javascript|`|(?<![\w*])\*b\*|\b_i_\b", bare)
 
 
-def test_a_ladder_has_its_worth_its_cost_and_its_trend(tmp_path: Path) -> None:
+def test_a_ladder_has_its_worth_its_cost_and_its_trend(tmp_path):
     found = case_of(climbed(lambda c: 0.3, noise=1e-3, count=3), tmp_path)
     (top,) = (line for line in page.markdown(found).splitlines() if line.startswith("| FFN: SwiGLU − ReLU MLP | 3 | 8"))
     assert "×1.05" in top and " % [+" in top
 
 
-def test_a_ladder_without_worths_has_the_reason(tmp_path: Path) -> None:
+def test_a_ladder_without_worths_has_the_reason(tmp_path):
     text = page.markdown(case_of(climbed(lambda c: 0.3, other_steps=False), tmp_path))
     assert "its reference was trained for no other numbers of steps" in text

@@ -1,7 +1,6 @@
 """Tables: CSV with every digit, texts for reading, Markdown in which no value is markup."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pandas
@@ -20,7 +19,7 @@ from analysis.writing import tables
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
 
-def test_csv_keeps_every_digit_and_the_keys(tmp_path: Path) -> None:
+def test_csv_keeps_every_digit_and_the_keys(tmp_path):
     study = load_study(tmp_path, fabricate(tmp_path, GRID))
     tables.write(case_of(study, tmp_path), tmp_path)
     for name, expected in {"effects": evidence.effects(study), "cells": evidence.cells(study)}.items():
@@ -31,7 +30,7 @@ def test_csv_keeps_every_digit_and_the_keys(tmp_path: Path) -> None:
     assert len(pandas.read_csv(tmp_path / "runs.csv")) == 12
 
 
-def test_a_column_that_says_nothing_is_left_out(tmp_path: Path) -> None:
+def test_a_column_that_says_nothing_is_left_out(tmp_path):
     rows = tables.effects_table(case(tmp_path)).rows
     assert "also differs in" not in rows and "runs without result" not in rows
     status = lambda levels, seed: ["failed", "diverged", "done"][seed]  # noqa: E731
@@ -39,14 +38,14 @@ def test_a_column_that_says_nothing_is_left_out(tmp_path: Path) -> None:
     assert set(lost["runs without result"]) == {"8", "4"}
 
 
-def test_lost_runs_are_listed_with_their_reasons(tmp_path: Path) -> None:
+def test_lost_runs_are_listed_with_their_reasons(tmp_path):
     status = lambda levels, seed: "failed" if (levels["norm"], seed) == ("rms", 2) else "done"  # noqa: E731
     lost = tables.lost_table(case(tmp_path, {"norm": ["ln", "rms"]}, status=status).study).rows
     assert lost[["configuration", "seed", "status"]].to_numpy().tolist() == [["RMSNorm", "2", "failed"]]
     assert "shapes do not fit" in lost["error"].item()
 
 
-def test_only_settings_that_differ_are_shown(tmp_path: Path) -> None:
+def test_only_settings_that_differ_are_shown(tmp_path):
     def configured(i: int, _: Cell) -> dict[str, Any]:
         settings = {"norm": {"_target_": f"x.Norm{i // 2}", "_partial_": True}}
         if i:
@@ -62,13 +61,13 @@ def test_only_settings_that_differ_are_shown(tmp_path: Path) -> None:
     ]
 
 
-def test_columns_of_numbers_are_aligned_on_the_right() -> None:
+def test_columns_of_numbers_are_aligned_on_the_right():
     rows = pandas.DataFrame({"a": ["ln", "rms"], "b": ["−0.05", "1,234"], "c": ["< 0.001", "–"]})
     assert tables.numeric_columns(rows) == [False, True, True]
     assert "| --- | ---: | ---: |" in tables.markdown_rows(rows)
 
 
-def test_no_value_is_markup() -> None:
+def test_no_value_is_markup():
     hostile = "<script>x</script> *b* _i_ `c` [l](javascript:x) ![p](u)"
     shown = tables.inline(hostile)
     assert re.sub(r"\\(.)", r"\1", shown) == hostile
@@ -82,11 +81,11 @@ def test_no_value_is_markup() -> None:
     ("text", "paragraph"),
     [("# no head", r"\# no head"), ("1. no list", r"1\. no list"), ("+ swiglu", r"\+ swiglu"), ("a < 1", "a < 1")],
 )
-def test_the_start_of_a_paragraph_is_no_markup(text: str, paragraph: str) -> None:
+def test_the_start_of_a_paragraph_is_no_markup(text, paragraph):
     assert tables.paragraph(text) == paragraph
 
 
-def test_no_text_is_a_formula_and_every_number_stays_one(tmp_path: Path) -> None:
+def test_no_text_is_a_formula_and_every_number_stays_one(tmp_path):
     texts = ["=1+1", "+ swiglu", "-x", "@SUM(A1)", "\t=1", "'=1", "ln", "", "−.05", "1=2"]
     numbers = [-1 / 3, 3, -2e-5, 0, 1, 2, 3, 4, 5, 6]
     frame = pandas.DataFrame({"=head": texts, "number": numbers})
