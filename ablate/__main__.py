@@ -1,8 +1,8 @@
 """`python -m ablate`, the command `ablate`."""
 
-from ablate.config.import_path import leave_current_folder
+from ablate.config.import_path import drop_current_folder_from_path
 
-leave_current_folder()  # before anything else is imported
+drop_current_folder_from_path()  # before anything else is imported
 
 from ablate.cli.main import main  # noqa: E402
 

@@ -19,7 +19,7 @@ import yaml
 from ablate import __version__
 from ablate.config.errors import PlanError, Problem
 from ablate.config.groups import description, experiments, groups, named_elsewhere
-from ablate.config.import_path import find_here, leave_current_folder
+from ablate.config.import_path import drop_current_folder_from_path, find_packages_here
 from ablate.config.subcommands import Outcome, PlainParser, conclude
 from ablate.config.unknown_keys import instead_of_word
 from ablate.execution.signals import handling_signals, ignore_signals
@@ -58,9 +58,9 @@ GROUPS += ["model", "data", "scale", "optim", "track", "preset"]
 def main(*first: str) -> None:
     """Run the command line, with `first` before its words, and exit with one of the exit codes above."""
     words = [*first, *sys.argv[1:]]
-    leave_current_folder()
+    drop_current_folder_from_path()
     user = " ".join(word.partition("=")[2] for word in words if word.lstrip("+").startswith("user="))
-    find_here(re.findall(r"[\w.]+", user))  # packages, which are validated later
+    find_packages_here(re.findall(r"[\w.]+", user))  # packages, which are validated later
     name = ALIASES.get(words[0], words[0]) if words else ""
     if name in ("audit", "command"):
         exit_after_training(lambda: importlib.import_module(COMMANDS[name]).main(words[1:]))
@@ -149,16 +149,20 @@ def misplaced(options: Namespace, words: list[str], unknown: list[str]) -> tuple
 
 def show_configuration(words: list[str], folder: str | None, part: str) -> Outcome:
     """Print a part of the configuration, as `--cfg` does.  Raises PlanError."""
-    from ablate.planning.plan import configuration_of
+    from ablate.planning.plan import configuration_as_yaml
 
-    text = configuration_of(words, folder, part)
+    text = configuration_as_yaml(words, folder, part)
     echo(text.rstrip())
     return Outcome(0, yaml.safe_load(text))
 
 
 def show_help(options: Namespace) -> Outcome:
     """Print the help.  Raises PlanError."""
-    asked = [word for word in options.words if word != "help" and "=" not in word]
+    asked = []
+    for word in options.words:
+        group, equals, _ = word.partition("=")
+        if word != "help" and (not equals or group.lstrip("+") in GROUPS):
+            asked.append(group)
     text = help_text(options.config_dir[0] if options.config_dir else None, asked)
     echo(text)
     return Outcome(0, text)
@@ -186,6 +190,10 @@ def described(variants: dict[str, dict[str, Path]], order: list[str], asked: Col
             continue
         if word in COMMANDS:
             raise PlanError([Problem(f"help {word}", f"is a command; write ablate {word} --help")])
+        homes = [group for group in order if word in variants[group]]
+        if homes:
+            how = f"is one of {homes[0]}; write ablate help {homes[0].lstrip('+')}"
+            raise PlanError([Problem(f"help {word}", how)])
         also = {other: name for other, name in named_elsewhere().items() if name in names}
         raise PlanError([Problem(f"help {word}", f"no such group; {instead(word, names, also)}")])
     wanted = {names[word.lstrip("+")] for word in asked}

@@ -178,8 +178,8 @@ class Composer:
             elif variant.name not in names:
                 dropped.append(key)
         if dropped and section in (*COMPONENTS, "model"):
-            remark = f"{section}={variant.text} is without {', '.join(sorted(dropped))}, which {preset.text} sets"
-            self.remarks[remark] = None
+            missing = f"{section}={variant.text} has no {', '.join(sorted(dropped))}"
+            self.remarks[f"{missing}; what {preset.text} sets is not applied"] = None
         return result
 
     def set_key(self, config: Plain, key: str, value: Any, choices: Mapping[str, Choice], is_added: bool) -> None:

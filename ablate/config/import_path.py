@@ -30,7 +30,7 @@ class UserPackages:
         return importlib.machinery.PathFinder.find_spec(name, [self.folder])
 
 
-def leave_current_folder() -> None:
+def drop_current_folder_from_path() -> None:
     """Remove the current folder from `sys.path`, where `python -m` or an empty entry of PYTHONPATH put it, unless
     PYTHONPATH names it or this package is in it."""
     os.environ.setdefault("PYTHONSAFEPATH", SAFE)  # for child processes, such as those of launchers
@@ -44,7 +44,7 @@ def leave_current_folder() -> None:
     sys.path[:before_library] = kept
 
 
-def find_here(packages: "Iterable[str]") -> None:
+def find_packages_here(packages: "Iterable[str]") -> None:
     """Let Python find these packages in the current folder unless they are installed."""
     others = [finder for finder in sys.meta_path if not isinstance(finder, UserPackages)]
     sys.meta_path[:] = [*others, UserPackages(current_folder(), packages)]

@@ -26,7 +26,7 @@ from omegaconf import DictConfig, OmegaConf
 from ablate.config.compose import Composer
 from ablate.config.errors import whole_line
 from ablate.config.groups import read_groups
-from ablate.config.import_path import find_here, leave_current_folder
+from ablate.config.import_path import drop_current_folder_from_path, find_packages_here
 from ablate.data.corpus import cache_folder
 from ablate.execution.pool import SINGLE_THREAD, Answer, Order, Pool, line, order_of
 from ablate.execution.signals import handling_signals, raising_disk_full
@@ -197,8 +197,8 @@ def job(config: DictConfig) -> str:
     """Task function of a launcher's job: runs the order and returns its status."""
     plain: Any = OmegaConf.to_container(config)  # unresolved: a path may contain ${…}
     order = order_of(plain["order"])
-    leave_current_folder()
-    find_here(order.user)
+    drop_current_folder_from_path()
+    find_packages_here(order.user)
     if "submitit" not in HydraConfig.get().launcher._target_:  # these describe what started the cluster, not the job
         for name in itertools.chain(*TASKS):
             os.environ.pop(name, None)

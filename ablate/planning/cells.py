@@ -21,7 +21,8 @@ from ablate.planning.study import CHECK, MATCH, TRY, Cells, Draft, Inspection, r
 
 
 def inspect_cells(drafts: list[Draft], settings: Config, until: int = TRY) -> Inspection:
-    """Inspect cells up to a step; `settings` has the study's own keys.  See `ablate.planning.checks.inspect`."""
+    """Inspect cells as far as `until`: CHECK, MATCH or TRY.  `settings` has the study's own keys.  See
+    `ablate.planning.checks.inspect`."""
     has_user_code = any(runs_user_code(draft.config) for draft in drafts)
     if has_user_code and not child.loads_user_code:
         try:

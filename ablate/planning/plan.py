@@ -121,7 +121,7 @@ def needs_building(command: Command) -> bool:
     return False
 
 
-def configuration_of(words: Sequence[str], config_dir: str | None, part: str) -> str:
+def configuration_as_yaml(words: Sequence[str], config_dir: str | None, part: str) -> str:
     """The configuration of a command line in YAML: of the job, of Hydra, or all; of a sweep the first one.  Raises
     PlanError."""
     if part not in PARTS:

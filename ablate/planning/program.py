@@ -172,7 +172,7 @@ def cell_of(request: Request, values: dict[str, str], levels: Levels, is_referen
     # Without "=", at which some programs split the path in --out_dir=PATH.
     name = re.sub(r"[^\w.+-]+", "_", "+".join(f"{name}-{value}" for name, value in compared.items()))
     return Cell(
-        id=f"c{hash_of([request.content, request.identity(values), values])[:10]}",
+        id=f"c{hash_of([request.content, request.with_tree_of_revision(values), values])[:10]}",
         name=name[:LONGEST] or "single",
         label=", ".join(f"{name}={value}" for name, value in compared.items()) or "the command",
         levels=levels,

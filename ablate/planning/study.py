@@ -18,9 +18,9 @@ from ablate.runs.key import settings
 from ablate.runs.records import Cell, ClaimEntry, TaskFacts
 
 NAMED = 3  # cells that a note spells out
-CHECK = 1  # how far cells are inspected
-MATCH = 2
-TRY = 3
+CHECK = 1  # inspect the settings of cells
+MATCH = 2  # and match their budgets
+TRY = 3  # and try out what they build
 AT_ONCE = 5  # seeds of `auto` before the first look
 
 

@@ -100,7 +100,7 @@ class Request:
         """Whether each value is compared with the one before."""
         return "design=cumulative" in self.of_study
 
-    def identity(self, values: Mapping[str, str]) -> dict[str, str]:
+    def with_tree_of_revision(self, values: Mapping[str, str]) -> dict[str, str]:
         """Values of settings, with the files of a revision in place of its name."""
         if CODE in values and self.revisions:
             return {**values, CODE: self.revisions[values[CODE]].tree}
@@ -120,7 +120,7 @@ class Request:
 
     def numbers(self, values: Mapping[str, str]) -> str:
         """A digest of all that the result of a configuration with these values depends on."""
-        return digest_of([self.content, self.files, self.identity(values)])
+        return digest_of([self.content, self.files, self.with_tree_of_revision(values)])
 
     def run_name(self, values: Mapping[str, str], seed: int) -> str:
         """The name of a run's folder."""

@@ -101,11 +101,11 @@ def vectors_file(table: Pretrained, config: Config, text: str, seed: int) -> Pat
     return cache_folder() / "vectors" / f"{name}.npz"
 
 
-def digest_of(text: Sequence[np.ndarray]) -> str:
+def digest_of(documents: Sequence[np.ndarray]) -> str:
     """A digest of documents of token ids."""
-    digest = hashlib.sha256(json.dumps([[len(part), str(part.dtype)] for part in text]).encode())
-    for part in text:
-        digest.update(np.ascontiguousarray(part).tobytes())
+    digest = hashlib.sha256(json.dumps([[len(ids), str(ids.dtype)] for ids in documents]).encode())
+    for ids in documents:
+        digest.update(np.ascontiguousarray(ids).tobytes())
     return digest.hexdigest()
 
 

@@ -74,9 +74,9 @@ def test_what_a_variant_does_not_take_from_the_preset_is_reported():
         return [line for line in composition("+preset=gemma2", *words).remarks if "gemma2" in line or "reaches" in line]
 
     assert not remarks("attention=window") and not remarks()
-    assert remarks("attention=mha,gqa") == ["attention=mha is without kv_heads, soft_cap, which gemma2 sets"]
+    assert remarks("attention=mha,gqa") == ["attention=mha has no kv_heads, soft_cap; what gemma2 sets is not applied"]
     assert remarks("attention=mha+gqa", "attention.soft_cap=20") == [
-        "attention=mha is without kv_heads, soft_cap, which gemma2 sets",
+        "attention=mha has no kv_heads, soft_cap; what gemma2 sets is not applied",
         "attention.soft_cap reaches gqa, not mha",
     ]
 

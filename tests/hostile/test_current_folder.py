@@ -11,7 +11,7 @@ import pytest
 from conftest import ROOT, SHAPE, STEPS, importing, latest, run_fresh
 from fake_studies import draw_effects_alone
 
-from ablate.config.import_path import find_here
+from ablate.config.import_path import find_packages_here
 from ablate.planning.checks import child
 
 # What libraries look for in a sweep, an analysis and an evaluation, and go on without where they do not find it.
@@ -150,7 +150,7 @@ def inside(folder, monkeypatch) -> Path:
 
 @pytest.mark.usefixtures("inside")
 def test_a_child_process_finds_the_named_module_alone():
-    find_here(["mine_too.part"])
+    find_packages_here(["mine_too.part"])
     with child.one_child():
         assert child.run_in_child(partial(eval, IS_FOUND.format("mine_too")))
         assert not child.run_in_child(partial(eval, IS_FOUND.format("tabulate")))

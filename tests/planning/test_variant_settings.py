@@ -5,7 +5,7 @@ import yaml
 from composed import composed
 
 from ablate.config.choices import settings_of, variant_of
-from ablate.planning.plan import configuration_of
+from ablate.planning.plan import configuration_as_yaml
 
 pytestmark = pytest.mark.usefixtures("untried", "uncounted")
 
@@ -71,7 +71,7 @@ def test_levels_with_settings_are_named_in_all_of_a_study(plan, tmp_path):
 
 def test_the_configuration_that_is_shown_has_settings_and_patterns():
     words = ["norm=group(groups=4)", "attention=window(window=4)+mha", "model.layers=2", "seeds=1"]
-    shown = yaml.safe_load(configuration_of(words, None, "all"))
+    shown = yaml.safe_load(configuration_as_yaml(words, None, "all"))
     assert shown["norm"]["groups"] == 4 and shown["attention"]["_layers_"] == "window(window=4)+mha"
     assert shown["attention"]["window(window=4)"]["window"] == 4 and shown["hydra"]["job"]
 
