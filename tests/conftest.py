@@ -80,11 +80,11 @@ def plan_cache(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def tests_are_no_user_code() -> Iterator[None]:
-    """The modules of tests, which the process of a command has not imported, are in no run's key."""
-    tests = f"{ROOT / 'tests'}{os.sep}"
+    """The modules of tests and tools, which the process of a command has not imported, are in no run's key."""
+    folders = tuple(f"{ROOT / name}{os.sep}" for name in ("tests", "tools", "benchmarks"))
     is_local = user_files.is_local
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(user_files, "is_local", lambda file: not file.startswith(tests) and is_local(file))
+        patch.setattr(user_files, "is_local", lambda file: not file.startswith(folders) and is_local(file))
         yield
 
 

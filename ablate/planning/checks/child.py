@@ -27,7 +27,7 @@ from ablate.runs.user_files import compile_from_source, forget_local_modules
 
 EXIT_SECONDS = 60.0  # for a child to write corpora and exit
 STANDARD_ERROR = 2
-DEATH_SECONDS = 5.0  # for a child that has closed its pipe to be dead
+DEATH_SECONDS = 60.0  # for a child that has closed its pipe to be dead
 PARENT_SECONDS = 1.0  # between checks whether the parent lives
 
 
