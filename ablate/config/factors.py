@@ -95,7 +95,7 @@ def compose_design(command: Command) -> tuple[Design, list[Composed], list[Probl
     """The design of a command, its composed cells, and the problems of both."""
     with Composer(command.groups) as composer:
         design, problems = arrange(command.settings, composer)
-        added = {key for key, setting in command.settings.items() if setting.adds}
+        added = added_keys(command.settings)
         cells = [composer.compose(design.settings_of(cell), added) for cell in design.cells]
         problems += composer.all_problems()
         design = dataclasses.replace(design, notes=[*design.notes, *composer.remarks])
@@ -104,17 +104,23 @@ def compose_design(command: Command) -> tuple[Design, list[Composed], list[Probl
         return design, cells, problems
 
 
+def added_keys(settings: Settings) -> set[str]:
+    """The keys that are written with a plus."""
+    return {key for key, setting in settings.items() if setting.adds}
+
+
 def problems_of_tiers(file: StudyFile, chosen: Any, composer: Composer) -> list[Problem]:
     """Problems of the tiers that are not chosen: each value is composed once with the file's other settings."""
     problems = []
     for tier, changes in file.tiers.items():
         if tier == chosen:  # its settings are those of the cells
             continue
-        settings = {key: setting.values[0] for key, setting in (file.settings | changes).items()}
+        of_tier = file.settings | changes
+        settings = {key: setting.values[0] for key, setting in of_tier.items()}
         trial = composer.without_problems()
         for key, setting in changes.items():
             for value in setting.values:
-                trial.compose(settings | {key: value})
+                trial.compose(settings | {key: value}, added_keys(of_tier))
         for problem in trial.all_problems():
             if problem.key in changes:
                 problems.append(Problem(f"{file.file}: tiers.{tier}.{problem.key}", problem.message))
@@ -257,9 +263,8 @@ def climb(settings: Settings, composer: Composer) -> tuple[dict[Level, list[Any]
     for key in (*KEYS, "scale", "model.heads", "parametrization"):
         if key in settings and settings[key].swept:
             problems.append(Problem(key, "is that of the top rung with design=ladder; write one value"))
-    added = {key for key, setting in settings.items() if setting.adds}
     trial = composer.without_problems()
-    config = trial.compose({key: setting.value for key, setting in settings.items()}, added).config
+    config = trial.compose({key: setting.value for key, setting in settings.items()}, added_keys(settings)).config
     if trial.all_problems() or check(config):  # reported for all cells
         return {}, problems
     wrong = {

@@ -84,7 +84,8 @@ def levels_of_factors(content: dict[str, Any], settings: Settings) -> dict[str, 
     """The levels of each factor as claims name them; those of groups without the settings of other components."""
     factors = content.get("factors", {})
     levels: dict[str, list[Any]] = {}
-    for key in map(str, factors) if isinstance(factors, dict) else ():
+    written = map(str, factors) if isinstance(factors, dict) else ()
+    for key in (text.removeprefix("+") for text in written):
         setting = settings.get(key)
         if setting is None:
             continue
@@ -132,8 +133,9 @@ class Reader:
             is_entry = key == "factors" or (key in STUDY_FILE_KEYS and not where)
             if is_entry or not self.check_section(str(key), where):
                 continue
-            for name, leaf in flat({str(key): value}).items():
-                self.add(settings, name, [leaf], where)
+            plus = "+" if str(key).startswith("+") else ""
+            for name, leaf in flat({str(key).removeprefix("+"): value}).items():
+                self.add(settings, plus + name, [leaf], where)
         factors = content.get("factors", {})
         if not isinstance(factors, dict):
             self.report(f"{where}factors", "must be a mapping; write factors: {ffn: [mlp, swiglu]}")
@@ -152,16 +154,19 @@ class Reader:
             return {}
         return {str(tier): self.settings(content, f"tiers.{tier}.") for tier, content in tiers.items()}
 
-    def add(self, settings: Settings, key: str, values: list[Any], where: str) -> None:
-        """Add a setting, or one that is swept."""
+    def add(self, settings: Settings, written: str, values: list[Any], where: str) -> None:
+        """Add a setting, or one that is swept; its key is what is written, without the plus of +attention.qk_norm."""
+        key = written.removeprefix("+")
+        adds = written != key
         if key in settings:
-            self.report(where + key, "is given twice; write it once")
-        text = f"{self.groups.plus(key)}{key}={','.join(value_text(value) for value in values)}"
+            self.report(where + written, "is given twice; write it once")
+        plus = "+" if adds else self.groups.plus(key)
+        text = f"{plus}{key}={','.join(value_text(value) for value in values)}"
         read = values
         if key in self.groups.variants:
             read = list(self.choices(key, values, where))
         if read:
-            settings[key] = Setting(key, read, text, swept=len(values) > 1, file=self.file)
+            settings[key] = Setting(key, read, text, swept=len(values) > 1, adds=adds, file=self.file)
 
     def choices(self, group: str, values: list[Any], where: str) -> Iterator[Choice]:
         """The choices of a group; reports those that are none."""
@@ -176,7 +181,7 @@ class Reader:
 
     def check_section(self, key: str, where: str) -> bool:
         """Whether the section of a key is known and allowed; else reports why not."""
-        section = key.partition(".")[0]
+        section = key.removeprefix("+").partition(".")[0]
         if section in ON_COMMAND_LINE:
             self.report(where + key, ON_COMMAND_LINE[section])
             return False

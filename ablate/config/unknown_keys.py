@@ -29,7 +29,7 @@ def unknown_key(key: str, config: Mapping[str, Any], choices: Mapping[str, Choic
     if section in SECTIONS or section not in choices:
         return f"no such key; there are {keys}"
     whose = f"{section}={choices[section].text}"
-    return f"no such key of {whose}, which has {keys}; what its YAML leaves out is written +{key}=..."
+    return f"no such key of {whose}, which has {keys}; what its YAML leaves out takes a plus: +{key}"
 
 
 def only_some_have(key: str, value: Any, having_it: list[str], lacking_it: list[str]) -> str:

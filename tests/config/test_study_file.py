@@ -168,6 +168,20 @@ def test_claims_name_levels_that_are_lists_and_zipped_ones_that_are_true_or_null
     assert manifest.reference == {"model.scale_embeddings+model.head_dim": "false+null"}
 
 
+def test_an_option_that_its_yaml_leaves_out_takes_a_plus_and_is_a_factor(folder):
+    claims = {"helps": {"less": [{"attention.qk_norm": "rms"}, {"attention.qk_norm": None}]}}
+    option = {"+attention.qk_norm": [None, "rms"]}
+    folder.write(factors=option, claims=claims, **{"+attention.gate": "feature"}, tiers={"more": {"factors": option}})
+    for planned in (folder.plan(), folder.plan("tier=more")):
+        assert planned.manifest.factors == {"attention.qk_norm": [None, "rms"]}
+        assert [*planned.manifest.claims] == ["helps"]
+        options = [(cell.config.attention["gate"], cell.config.attention["qk_norm"]) for cell in planned.manifest.cells]
+        assert options == [("feature", None), ("feature", "rms")]
+    without = {"attention.qk_norm": [None, "rms"]}
+    [message] = folder.refused(factors=without, claims=claims, tiers=None)
+    assert message.endswith("what its YAML leaves out takes a plus: +attention.qk_norm")
+
+
 TWO = {
     "factors": {"ffn": ["mlp", "swiglu"]},
     "claims": {"gated": {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}], "metric": "test/loss"}},
