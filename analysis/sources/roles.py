@@ -31,20 +31,8 @@ WANDB_STEP = "_step"
 EPOCHS = ("epoch", "epochs", "train/epoch", "trainer/epoch")
 NAMES = ("name", "run", "run_name", "run_id")
 # Columns that say which run this is, where or when it ran, or how large it was: factors only if nothing else varies.
-LABELS = (
-    "cell",
-    "id",
-    "exp",
-    "experiment",
-    "exp_name",
-    "commit",
-    "sha",
-    "file",
-    "tags",
-    "notes",
-    "description",
-    "user",
-)
+LABELS = ("cell", "id", "exp", "experiment", "exp_name", "commit", "sha", "file", "tags", "user")
+REMARKS = ("note", "notes", "comment", "comments", "remark", "remarks", "description")
 PLACES = (
     "host",
     "hostname",
@@ -58,9 +46,23 @@ PLACES = (
     "init_from",
     "resume",
 )
-TIMES = ("created", "date", "time", "timestamp", "runtime", "elapsed")
+TIMES = (
+    "created",
+    "date",
+    "time",
+    "timestamp",
+    "runtime",
+    "elapsed",
+    "duration",
+    "walltime",
+    "wall_time",
+    "wall_clock",
+    "train_time",
+    "training_time",
+)
+UNIT_OF_TIME = re.compile(r"[_ ]*[(\[][^()\[\]]*[)\]]$|_(ms|s|secs?|seconds|mins?|minutes|h|hours)$")
 SIZES = ("n_params", "num_params", "parameters", "memory", "memory_gb")
-FACTS = {*NAMES, *LABELS, *PLACES, *TIMES, *SIZES}
+FACTS = {*NAMES, *LABELS, *REMARKS, *PLACES, *TIMES, *SIZES}
 # Columns of ablate's own tables that are neither factors nor metrics.
 OURS = ("tokens", "seconds", "match", "chosen", "chosen_value", "match_difference", "overfits")
 SPLITS = ({"test"}, {"val", "valid", "validation", "eval", "dev", "heldout"}, set[str](), {"train", "training"})
@@ -73,6 +75,8 @@ ENDED = {
 }
 STATUS_OF = {word: status for status in STATUSES for word in ENDED[status]}
 MOST = 20  # columns that a message lists
+DENSE = 0.5  # the share of pairs of configuration and seed that have a run, above which seeds are crossed with them
+SEED_IN_HEADING = re.compile(r"(?:seed|run|rep|trial)[ _-]?\d+", re.IGNORECASE)
 
 
 class Roles(NamedTuple):
@@ -115,6 +119,11 @@ def plain(name: str) -> str:
     return name.casefold().strip("_ ").removeprefix("config.").replace(" ", "_")
 
 
+def is_fact(name: str) -> bool:
+    """Whether a column's name says that it describes a run, such as `time (min)`, rather than a setting."""
+    return plain(name) in FACTS or UNIT_OF_TIME.sub("", plain(name)) in TIMES
+
+
 def with_status(runs: pandas.DataFrame) -> pandas.DataFrame:
     """The runs with their ends as one of `STATUSES` in the column `status`; by default a run is done.  Raises `Refused`
     at an end that is not known."""
@@ -151,17 +160,21 @@ def with_names(logged: Logged, request: Request) -> pandas.DataFrame:
         why = str(error)
         fields = pandas.DataFrame()
     if fields.isna().all(axis=None):
-        raise request.refusal(f"--names {request.names}: {why}", names=example(logged.names))
+        why = f"--names {request.names}: {why}"
+        pattern = example(logged.names)
+        if pattern:
+            raise request.refusal(why, names=pattern)
+        raise Refused(f"{why}; these names have no number that could be the seed")
     return logged.runs.drop(columns=[*fields], errors="ignore").join(typed(fields))
 
 
 def example(names: list[str]) -> str:
-    """A pattern that reads seeds from such names: their last number, if several names have the same one."""
+    """A pattern that reads seeds from such names: their last number, if several names have the same one; "" if none."""
     fits = [re.fullmatch(r"(.+?)([-_./ ]*(?:seed|s|run)?[-_=./ ]?)(\d+)(\D*)", name) for name in names]
     numbered = [fit for fit in fits if fit]
     if len({fit[1] for fit in numbered}) > 1 and len({fit[3] for fit in numbered}) < len(names):
         return f"{{variant}}{numbered[0][2]}{{seed}}{numbered[0][4]}"
-    return "{variant}-s{seed}"
+    return "{variant}-s{seed}" if any("-s" in name for name in names) else ""
 
 
 def choose_column(table: pandas.DataFrame, candidates: list[str], option: str, named: str, request: Request) -> str:
@@ -212,23 +225,47 @@ def choose_seeds(
     columns = seed_columns(runs)
     varying = [name for name in columns if runs[name].nunique() > 1]
     column = choose_column(runs, varying or columns[:1], "seed_from", request.seed_from, request)
+    if not column:
+        refuse_column_per_seed(runs)
     if column:
         seeds = pandas.to_numeric(runs[column].astype(str), errors="coerce")  # True is none
         is_seed = (seeds % 1 == 0) & (seeds.abs() < 2**63)
     elif request.unpaired and (names or not step):
-        seeds = pandas.Series(pandas.factorize(pandas.Series(names or runs.index))[0], runs.index)
+        # With steps, the rows of a name are one run; without, each row is a run, also of a name that recurs.
+        whose = names if step else runs.index
+        seeds = pandas.Series(pandas.factorize(pandas.Series(whose))[0], runs.index)
         is_seed = seeds >= 0
     else:
         is_seed = pandas.Series(False, runs.index)
     if not is_seed.any():
-        why = f"no run has a seed; there are {some(runs, 'seed')}; name its column: --seed-from COLUMN"
-        if names:
-            raise request.refusal(f"{why}, or read it from the runs' names", names=example(names))
-        raise request.refusal(f"{why}, or, where runs of one seed share nothing", unpaired=True)
+        raise without_seeds(runs, names, step, request)
     notes = note(runs.index[~is_seed], "without a seed left out")
     others = [name for name in (*columns, column) if name not in ("", "seed")]
     runs = runs.drop(columns=others).assign(seed=seeds)[is_seed]
     return runs.astype({"seed": "int64"}), column, notes
+
+
+def refuse_column_per_seed(runs: pandas.DataFrame) -> None:
+    """Raise `Refused` for a wide table, which has the result of each seed in a column of its own."""
+    wide = [name for name in runs if SEED_IN_HEADING.fullmatch(name.strip())]
+    if len(wide) < 2:
+        return
+    others = [name for name in runs if name not in wide and name != "status"]
+    row = formatting.listed([*others, "seed", "loss"])
+    melt = f"table.melt({others}, var_name='seed', value_name='loss')"
+    how = f"write a row per run with the columns {row}, the seed as a whole number (in pandas: {melt})"
+    raise Refused(f"one row per run is needed, but {some(wide)} are columns of one row; {how}")
+
+
+def without_seeds(runs: pandas.DataFrame, names: list[str], step: str, request: Request) -> Refused:
+    """What to write where no run has a seed."""
+    why = f"no run has a seed; there are {some(runs, 'seed')}; name its column: --seed-from COLUMN"
+    pattern = example(names)
+    if pattern:
+        return request.refusal(f"{why}, or read it from the runs' names", names=pattern)
+    if not names or not step:
+        return request.refusal(f"{why}, or, where each row is a run of its own that shares no seed", unpaired=True)
+    return Refused(f"{why}, or write it into the runs' names and read it by --names '{{variant}}-s{{seed}}'")
 
 
 def choose_metrics(
@@ -243,7 +280,7 @@ def choose_metrics(
             raise Refused(f"--metric {name}: there is no such metric; there are {there}")
     ranks = {}
     for name in rows:
-        if name in (*KEYS, *AXES, *OURS, step) or plain(name) in FACTS:
+        if name in (*KEYS, *AXES, *OURS, step) or is_fact(name):
             continue
         split = next((rank for rank, words in enumerate(SPLITS) if words & {*words_of(name)}), 2)
         is_unclear = lower_is_better(name) is None
@@ -276,13 +313,18 @@ def choose_factors(
     columns = [name for name in there if plain(name) not in no_settings and runs[name].nunique(dropna=False) > 1]
     reasons = follows_a_key(runs, columns, step)
     candidates = [name for name in columns if name not in reasons]
-    facts = [name for name in candidates if plain(name) in FACTS]
+    facts = [name for name in candidates if is_fact(name)]
     if len(facts) < len(candidates):  # facts are factors only if nothing else varies
         candidates = [name for name in candidates if name not in facts]
         for name in facts:
-            is_name = plain(name) in (*NAMES, *LABELS)
-            reasons[name] = "names the configuration" if is_name else "says where, when or how large a run was"
-    factors, redundant = needed(runs, candidates)
+            reasons[name] = "says where, when or how large a run was"
+            if plain(name) in (*NAMES, *LABELS):
+                reasons[name] = "names the configuration"
+            elif plain(name) in REMARKS:
+                reasons[name] = "is a remark"
+    changing = changing_with_seed(runs, candidates, step)
+    reasons |= dict.fromkeys(changing, "changes between the seeds of one configuration")
+    factors, redundant = needed(runs, [name for name in candidates if name not in changing])
     reasons |= redundant
     if not factors:
         why = f"no column is a factor, of which a comparison needs two values; there are {some(there)}"
@@ -308,6 +350,24 @@ def follows_a_key(runs: pandas.DataFrame, columns: list[str], step: str) -> dict
         if len(following) < len(others):
             reasons |= dict.fromkeys(following, "follows the seed" if key == "seed" else "follows the step")
     return reasons
+
+
+def changing_with_seed(runs: pandas.DataFrame, columns: list[str], step: str) -> list[str]:
+    """The columns that change between the seeds of one configuration of the other columns, as measurements and remarks
+    do.  The other columns and the seed tell all runs apart, and most configurations have most seeds."""
+    keys = ["seed", step] if step in runs else ["seed"]
+    changing = []
+    for name in sorted(columns, key=lambda name: -different(runs, [name])):
+        others = [column for column in columns if column != name and column not in changing]
+        if not others:
+            break
+        configurations = different(runs, others)
+        pairs = different(runs, [*others, "seed"])
+        is_crossed = pairs > DENSE * configurations * runs["seed"].nunique() and pairs > configurations
+        identifies = different(runs, [*others, *keys]) == different(runs, [*columns, *keys])
+        if is_crossed and identifies and different(runs, [*others, name]) > configurations:
+            changing.append(name)
+    return changing
 
 
 def needed(runs: pandas.DataFrame, columns: list[str]) -> tuple[list[str], dict[str, str]]:

@@ -35,8 +35,12 @@ def study_of(logged: Logged, request: Request, study: str, source: str, created:
     runs, left_out = without_reruns(runs, roles, logged.is_table)
     runs, curves = by_run(runs, logged, roles)
     if runs["seed"].nunique() > 1 and runs["cell"].is_unique:
-        names = formatting.listed(factors)
-        raise Refused(f"no two runs have the same {names}; name what is compared: --factors COLUMN")
+        why = f"no two runs have the same {formatting.listed(factors)}"
+        counts = runs[factors].nunique()
+        fewer = tuple(counts.index[counts < counts.max()])
+        if fewer and runs.duplicated([*fewer]).any() and not runs.duplicated([*fewer, "seed"]).any():
+            raise request.refusal(why, factors=fewer)
+        raise Refused(f"{why}; name what is compared: --factors COLUMN")
 
     cells: dict[str, Levels] = runs.drop_duplicates("cell").set_index("cell", drop=False)[factors].to_dict("index")
     facts, pairing = facts_of(runs, request.unpaired)

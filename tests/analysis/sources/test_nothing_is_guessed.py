@@ -36,6 +36,54 @@ def test_a_column_that_names_the_cell_is_no_factor(tmp_path, name):
     assert {n for n, _ in effects(study).values()} == {3}
 
 
+COLLEAGUE = """LayerNorm,Dropout,Seed,Val Loss,Train loss,{time},{comment}
+pre,0,0,2.103,2,0.5,
+pre,0,1,2.121,2,0.6,
+pre,0,2,2.110,2,0.5,restarted
+post,0,0,2.204,2,0.5,
+post,0,1,2.219,2,0.7,
+post,0,2,2.212,2,0.6,
+pre,0.1,0,2.051,2,0.5,
+pre,0.1,1,2.066,2,0.7,
+pre,0.1,2,2.042,2,0.6,
+post,0.1,0,2.150,2,0.5,
+post,0.1,1,2.166,2,0.7,slow node
+post,0.1,2,2.143,2,0.6,
+"""
+
+
+@pytest.mark.parametrize(
+    ("time", "comment", "why"),
+    [
+        ("time (min)", "comment", "time (min) (says where, when or how large a run was) and comment (is a remark)"),
+        ("duration_s", "Note", "duration_s (says where, when or how large a run was) and Note (is a remark)"),
+        ("power", "trouble", "power ({0}) and trouble ({0})".format("changes between the seeds of one configuration")),
+    ],
+)
+def test_measurements_and_remarks_are_no_factors(tmp_path, time, comment, why):
+    (tmp_path / "runs.csv").write_text(COLLEAGUE.format(time=time, comment=comment))
+    study = analysed(tmp_path / "runs.csv")
+    assert study.manifest.factors == {"LayerNorm": ["pre", "post"], "Dropout": [0.0, 0.1]}
+    assert study.notes == [f"columns that are no factors: {why}"]
+    assert effects(study)["LayerNorm: post − pre"] == (3, 0.100167)
+
+
+def test_factors_stay_where_configurations_have_seeds_of_their_own(tmp_path):
+    variants = "ln-mlp ln-glu rms-mlp rms-glu".split()
+
+    def row(v: str, s: int, y: float) -> str:
+        return f"{v.replace('-', ',')},{4 * variants.index(v) + s},{y}"
+
+    study = analysed(table(tmp_path, "norm,ffn,seed,loss", row, " ".join(variants)))
+    assert list(study.manifest.factors) == ["norm", "ffn"] and study.notes == []
+
+
+def test_factors_are_proposed_where_no_two_runs_have_equal_ones(tmp_path):
+    file = table(tmp_path, "norm,ratio,seed,loss", lambda v, s, y: f"{v},{s + 4 * (v == 'rms')},{s},{y}")
+    assert "no two runs have the same norm and ratio; write: " in refused(file, "--factors", "norm,ratio")
+    assert effects(proposed(file, "--factors", "norm,ratio")) == {"norm: rms − ln": (4, -0.099)}
+
+
 def test_columns_that_are_different_in_every_run_are_no_configurations(tmp_path):
     names = [f"c{i}" for i in range(40)]
 
@@ -58,7 +106,7 @@ DOUBTS: dict[str, tuple[str, Callable[[str, int, float], str], str, list[str]]] 
     "factor of one run": (
         "norm,fused,seed,loss",
         lambda v, s, y: f"{v},{(v, s) == ('mlp', 0)},{s},{y}",
-        "norm and fused form no grid",
+        "any value of norm could be the reference; columns that are no factors: fused (changes between",
         ["--factors", "norm", "--reference", "norm=mlp"],
     ),
     "metric": (
@@ -169,6 +217,22 @@ def test_an_evaluation_is_judged_before_the_training_loss(tmp_path):
     assert effects(analysed(file, "--lower")) == effects(analysed(file, "--lower", "--metric", "val_score"))
     training = analysed(file, "--metric", "train_loss")
     assert training.manifest.endpoint == "train_loss" and "train_loss is of training" in training.manifest.remarks[1]
+
+
+def test_rows_of_one_name_without_seeds_are_its_repetitions(tmp_path):
+    file = table(tmp_path, "run,val loss", lambda v, s, y: f"{v},{y}", "baseline big")
+    assert refused(file).endswith(f"write: ablate analyse --runs {file} --unpaired")
+    assert effects(proposed(file)) == {"run: big − baseline": (4, -0.099)}
+    assert "names have no number that could be the seed" in refused(file, "--names", "{variant}-s{seed}")
+
+
+def test_a_column_per_seed_is_refused_with_the_way_to_a_row_per_run(tmp_path):
+    file = tmp_path / "wide.csv"
+    file.write_text("model,seed 1,seed 2,seed 3\nbaseline,2.10,2.12,2.11\nbig,2.05,2.04,2.03\n")
+    for words in ([], ["--unpaired"]):
+        why = refused(file, *words)
+        assert "one row per run is needed, but seed 1, seed 2 and seed 3 are columns" in why
+        assert "with the columns model, seed and loss" in why and "write: ablate" not in why
 
 
 @pytest.mark.parametrize("form", ["table", "folder"])
