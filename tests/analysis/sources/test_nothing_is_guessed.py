@@ -69,7 +69,7 @@ def test_measurements_and_remarks_are_no_factors(tmp_path, time, comment, why):
 
 
 def test_factors_stay_where_configurations_have_seeds_of_their_own(tmp_path):
-    variants = "ln-mlp ln-glu rms-mlp rms-glu".split()
+    variants = ["ln-mlp", "ln-glu", "rms-mlp", "rms-glu"]
 
     def row(v: str, s: int, y: float) -> str:
         return f"{v.replace('-', ',')},{4 * variants.index(v) + s},{y}"
