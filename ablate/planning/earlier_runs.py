@@ -15,12 +15,14 @@ from ablate.config.claims import Claim, sides_of
 from ablate.config.errors import Corrupt
 from ablate.config.schema import TUNING_SEEDS
 from ablate.config.typed_json import plain
-from ablate.planning.study import CheckedStudy
+from ablate.formatting import first_of
+from ablate.planning.study import NAMED, CheckedStudy
 from ablate.runs.folder import Run, noted, now, untested, why_without
 from ablate.runs.manifest import read_manifest, readable, studies
 from ablate.runs.records import Cell, ClaimEntry, ClaimText, Look, Manifest, PlannedRun, ValueEntry, ValueText
 
 V = TypeVar("V")
+E = TypeVar("E", ClaimEntry, ValueEntry[Any])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,40 +192,76 @@ def to_test(study: CheckedStudy, manifest: Manifest, statuses: dict[str, str]) -
 
 
 def with_registrations(manifest: Manifest, study: CheckedStudy, earlier: Earlier, statuses: dict[str, str]) -> Manifest:
-    """The manifest with its claims, margin and criterion, and their history from the earlier and the tuning's one."""
+    """The manifest with its claims, margin and criterion, and their history from the earlier or the tuning's one."""
     old = earlier.manifest
-    claims = dict(study.written)
-    margin = study.entries.get("margin")
-    criterion = study.entries.get("replicated")
-    if old:
-        claims = old.withdrawn | study.written | old.claims
-        margin = old.margin or margin
-        criterion = old.replicated or criterion
+    claims = old.withdrawn | old.claims if old else study.written
+    margin = old.margin if old else study.entries.get("margin")
+    criterion = old.replicated if old else study.entries.get("replicated")
     requested = (study.claims, study.settings.margin, study.replicated)
-    seen: dict[int, set[str]] = {}
-    if any(requested) or claims or margin or criterion:
-        seen = scored(earlier, manifest.runs, statuses)
+    if not (any(requested) or claims or margin or criterion):
+        return manifest
+    seen = scored(earlier, manifest.runs, statuses)
+    rows = study.cells.rows
+    if old is None:
+        # The tuning's manifest knows nothing of the scored seeds, of which another study may have results.
+        claims = {name: not_if(is_seen(entry.claim, rows, seen), entry) for name, entry in claims.items()}
+        margin = not_if(has_comparison(seen), margin) if margin else None
+        criterion = not_if(has_comparison(seen), criterion) if criterion else None
     time = now()
     return dataclasses.replace(
         manifest,
-        **register(study.claims, claims, study.cells.rows, seen, time),
+        **register(study.claims, claims, rows, seen, time),
         margin=registered(study.settings.margin, margin, seen, time),
         replicated=registered(study.replicated, criterion, seen, time),
     )
 
 
+def not_if(was_seen: bool, entry: E) -> E:
+    """An entry of the tuning's manifest, no longer registered if its results were seen."""
+    return dataclasses.replace(entry, registered=entry.registered and not was_seen)
+
+
 def scored(earlier: Earlier, runs: list[PlannedRun], statuses: dict[str, str]) -> dict[int, set[str]]:
     """The cells of this study with a result, by seed; results of its earlier manifest and of other studies count."""
-    pairs = {(run.cell, run.seed) for run in runs}
     candidates = [*runs, *earlier.runs]
-    for other in earlier.others:  # also runs of other code or with reuse=none
-        candidates += [run for run in other.runs if (run.cell, run.seed) in pairs]
+    for other in earlier.others:
+        candidates += same_runs(other, runs)
     cells: dict[int, set[str]] = {}
     for run in candidates:
-        status = statuses.get(run.path) or status_of(earlier.results, run.path)[0]
-        if status in ("done", "diverged", "untested"):
+        if is_scored(earlier.results, run, statuses):
             cells.setdefault(run.seed, set()).add(run.cell)
     return cells
+
+
+def is_scored(results: Path, run: PlannedRun, statuses: dict[str, str]) -> bool:
+    """Whether a run has a result that counts; those of tuning choose settings, and are never scored."""
+    if run.seed in TUNING_SEEDS:
+        return False
+    status = statuses.get(run.path) or status_of(results, run.path)[0]
+    return status in ("done", "diverged", "untested")
+
+
+def same_runs(other: Manifest, runs: list[PlannedRun]) -> list[PlannedRun]:
+    """The runs of another study with a cell and a seed of these, also those of other code or with reuse=none."""
+    pairs = {(run.cell, run.seed) for run in runs}
+    return [run for run in other.runs if (run.cell, run.seed) in pairs]
+
+
+def post_hoc_notes(manifest: Manifest, earlier: Earlier) -> list[str]:
+    """A note on the claims that are post hoc: which studies have their results, and what registers them."""
+    names = [name for name, entry in manifest.claims.items() if not entry.registered]
+    if not names:
+        return []
+    studies = []
+    for other in (earlier.manifest, *earlier.others):
+        if other and any(is_scored(earlier.results, run, {}) for run in same_runs(other, manifest.runs)):
+            studies.append(other.study)
+    verb = "is" if len(names) == 1 else "are"
+    whose = f"study {first_of(studies, NAMED)} has" if studies else "earlier runs have"
+    note = (
+        f"{first_of(names, NAMED)} {verb} post hoc: {whose} results of these seeds; confirm=8 registers claims on fresh"
+    )
+    return [f"{note} ones"]
 
 
 def register(
@@ -276,5 +314,10 @@ def registered(
     texts = []
     if old:
         texts = [*old.earlier, ValueText(value=old.value, written=old.written, registered=old.registered)]
-    is_registered = not any(len(cells) > 1 for cells in scored.values())
+    is_registered = not has_comparison(scored)
     return ValueEntry(value=value, written=when, registered=is_registered, earlier=texts)
+
+
+def has_comparison(scored: dict[int, set[str]]) -> bool:
+    """Whether a seed has two cells scored."""
+    return any(len(cells) > 1 for cells in scored.values())

@@ -203,6 +203,7 @@ def plan_runs(study: CheckedStudy, further_seeds: Sequence[int] | None = None) -
     ]
     statuses |= dict.fromkeys(untested, "untested")
     manifest = earlier_runs.with_registrations(manifest, study, earlier, statuses)
+    notes += earlier_runs.post_hoc_notes(manifest, earlier)
     return Plan(study, manifest, statuses, notes, study.more)
 
 

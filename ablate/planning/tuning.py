@@ -64,7 +64,7 @@ def tuned(study: CheckedStudy) -> Generator[Plan, None, CheckedStudy]:
     result = tuned_study(study, grid, means, best)
     if study.settings.confirm:
         return result
-    # Tuning shows every cell: claims that are written later are post hoc, except for fresh seeds.
+    # Claims that were written before tuning keep their date, and edited ones their earlier texts.
     written = plan.manifest
     entries = result.entries | {"margin": written.margin, "replicated": written.replicated}
     return dataclasses.replace(result, entries=entries, written=written.claims)

@@ -199,24 +199,49 @@ def test_runs_that_are_trained_again_are_known_already(folder):
     assert folder.plan("reuse=none", "seeds=[7,8]").manifest.claims["gated"].registered
 
 
-def test_a_claim_that_is_edited_after_the_tuning_is_post_hoc(folder):
-    """Tuning scores every cell: its manifest holds the claims before that, and the study's takes them from there."""
-    tuned = TWO | {"tune": {"key": "optim.lr", "values": [1e-3, 3e-3], "seeds": 1}, "study": "kept"}
-    folder.write(**tuned)
+TUNED = TWO | {"tune": {"key": "optim.lr", "values": [1e-3, 3e-3], "seeds": 1}, "study": "kept"}
+EDITED = {"gated": {"greater": TWO["claims"]["gated"]["less"]}}
+
+
+def test_a_claim_that_is_edited_after_the_tuning_keeps_its_earlier_text(folder):
+    """Tuning's manifest holds the claims before that, and the study's takes them from there."""
+    folder.write(**TUNED)
     tuning = folder.plan()
     assert "registered: written before any seed had results on both sides" in preview(tuning)
     finish(tuning)
     study = folder.plan()
     assert study.manifest.study == "kept" and study.manifest.tuning
     assert study.manifest.claims == tuning.manifest.claims and study.manifest.claims["gated"].registered
-    folder.write(**tuned | {"claims": {"gated": {"greater": TWO["claims"]["gated"]["less"]}}})
+    folder.write(**TUNED | {"claims": EDITED})
+    edited = folder.plan().manifest.claims["gated"]
+    assert edited.registered, "tuning's seeds are never scored"
+    assert edited.earlier[0].claim.as_json() == TWO["claims"]["gated"]
+
+
+def test_a_claim_after_scored_results_is_post_hoc_though_the_tuning_knew_it(folder):
+    folder.write(**TUNED | {"claims": None})
+    finish(folder.plan())
+    finish(folder.plan())  # the scored seeds
+    folder.write(**TUNED)
     planned = folder.plan()
-    edited = planned.manifest.claims["gated"]
-    assert not edited.registered and edited.earlier[0].claim.as_json() == TWO["claims"]["gated"]
-    write_plan(planned)
-    again = folder.plan().manifest.claims["gated"]
-    assert again.claim == edited.claim and not again.registered
+    assert not planned.manifest.claims["gated"].registered
+    note = "gated is post hoc: study kept has results of these seeds; confirm=8 registers claims on fresh ones"
+    assert note in planned.notes
     assert folder.plan("confirm=2").manifest.claims["gated"].registered, "of fresh seeds nothing is known"
+    again = folder.plan("study=renamed")
+    assert not again.manifest.claims["gated"].registered, "they are the same runs"
+    assert note in again.notes
+
+
+def test_a_tuned_pilot_of_other_seeds_leaves_claims_registered(folder):
+    folder.write(**TUNED | {"claims": None})
+    for _ in ("tuning", "scored"):
+        finish(folder.plan("study=pilot", "seeds=[100,101]"))
+    folder.write(**TUNED)
+    study = folder.plan()
+    assert (study.manifest.study, len(study.todo)) == ("kept", 4), "the pilot's tuning is used again"
+    assert study.manifest.claims["gated"].registered
+    assert not folder.plan("seeds=[100,101]", "study=same").manifest.claims["gated"].registered
 
 
 BOTH = {"less": [{"ffn": "swiglu", "norm": "rms"}, {"ffn": "mlp", "norm": "ln"}]}
