@@ -8,7 +8,7 @@ from typing import Any
 import pandas
 
 from ablate import formatting
-from ablate.config.claims import BOUNDED, Claim, Criterion, Side, levels_of, sides_of, weighed
+from ablate.config.claims import BOUNDED, Claim, Criterion, Side, levels_of, weighed
 from ablate.config.key_checks import fraction_of
 from ablate.evidence.ladder import times
 from ablate.evidence.scores import lower_is_better
@@ -103,11 +103,8 @@ def claim_sentence(manifest: Manifest, entry: ClaimEntry, row: Any) -> str:
 
 
 def _scope(manifest: Manifest, claim: Claim) -> str:
-    sides = weighed(claim, manifest.cells)
-    reference = list(sides[-1])
-    if claim.than_at:
-        reference = [cell for side in sides_of(claim, manifest.cells)[1::2] for cell in side]
-    return scope(manifest, [cell for side in sides for cell in side], reference)
+    cells = [cell for side in weighed(claim, manifest.cells) for cell in side]
+    return scope(manifest, cells, cells)
 
 
 def claim_says(manifest: Manifest, claim: Claim, row: Any) -> str:

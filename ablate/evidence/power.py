@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 import scipy
 
+from ablate.config.claims import BOUNDED
 from ablate.evidence.contrasts import contrasts
 from ablate.evidence.estimates import Estimate, compare, t_limit
 from ablate.evidence.families import ALPHA, described, planned_looks, registered
 from ablate.evidence.proportions import is_solved
 from ablate.evidence.scores import study_scores
-from ablate.evidence.verdicts import MIN_PAIRS
+from ablate.evidence.verdicts import MIN_PAIRS, MIN_SEEDS, margin_words
 from ablate.formatting import between, counted
 from ablate.runs.naming import no_evidence
+from ablate.runs.records import Manifest
 from ablate.runs.study import Study
 
 POWER = 0.8
@@ -72,7 +74,8 @@ def detectable(estimate: Estimate, alpha: float) -> float:
 
 
 def noise_lines(study: Study) -> list[str]:
-    """The effects that a plan's seeds can detect, if enough of its runs are on disk to know their SDs over seeds."""
+    """What a plan's seeds are too few for, and the effects that they can detect, if enough of its runs are on disk to
+    know their SDs over seeds."""
     manifest = study.manifest
     family = [contrast for contrast in contrasts(manifest) if contrast.kind != "cell"]
     single = [contrast for contrast in family if contrast.kind in ("main", "step")]
@@ -89,13 +92,26 @@ def noise_lines(study: Study) -> list[str]:
     if n < MIN_PAIRS:
         return [f"fewer than {MIN_PAIRS} seeds give no verdict"]
     comparisons = [compare(scores, contrast) for contrast in single]
+    lines = []
+    if n < MIN_SEEDS and bounds_differences(manifest):
+        lines.append(f"fewer than {MIN_SEEDS} seeds cannot show that a difference is small")
     if not all(comparison.paired for comparison in comparisons):
-        return []
+        if n < MIN_SEEDS:
+            lines.append(f"fewer than {MIN_SEEDS} seeds give no verdict on unpaired differences")
+        return lines
     sds = [comparison.estimate.sd for comparison in comparisons if comparison.n >= MIN_PAIRS]
     effect = f"smallest effect that {counted(n, 'seed')} find with 80 % power"
     if len(sds) < len(single):
-        return [f"{effect}: known after {MIN_PAIRS} seeds"] if n > MIN_PAIRS else []
+        if n > MIN_PAIRS:
+            lines.append(f"{effect}: known after {MIN_PAIRS} seeds")
+        return lines
     if min(sds) == 0:
-        return []
+        return lines
     detected = between(findable(min(sds), n, level), findable(max(sds), n, level))
-    return [f"{effect}: {detected}, by the runs on disk"]
+    return [*lines, f"{effect}: {detected}, by the runs on disk"]
+
+
+def bounds_differences(manifest: Manifest) -> bool:
+    """Whether a margin, of the study or of a claim, says that a difference is small."""
+    claimed = any(entry.claim.relation in BOUNDED for entry in manifest.claims.values())
+    return claimed or margin_words(manifest.margin) != ""

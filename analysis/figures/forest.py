@@ -71,10 +71,15 @@ def effects_caption(case: Case, table: pandas.DataFrame) -> list[str]:
     manifest = case.study.manifest
     if table["low"].isna().all():
         return ["no comparison has several seeds: no intervals", *captions.closing(case)]
-    marks = [captions.simultaneous(table), "filled: decided, blue: better, orange: worse", "open: undecided"]
+    marks = [captions.simultaneous(table)]
+    is_estimate = table["verdict"].eq(ESTIMATE_ONLY)
+    if is_estimate.all():
+        marks.append("no verdicts")
+    else:
+        marks += ["filled: decided, blue: better, orange: worse", "open: undecided"]
     for steps in table["margin_steps"].dropna().unique():
         marks.append(f"margin: {formatting.bounds(math.nan, steps)}")
-    if table["verdict"].eq(ESTIMATE_ONLY).any():
+    if is_estimate.any() and not is_estimate.all():
         marks.append("rows without a verdict are estimates only")
     if table["kind"].eq("interaction").any():
         marks.append("×: by how much more one changes with the other than without")
@@ -109,7 +114,8 @@ def claims_table(case: Case) -> pandas.DataFrame | None:
         marks.append("post hoc: estimates only, plain 95 % intervals")
     if table["n"].gt(0).any():
         marks.append(captions.seeds(table.loc[table["n"] > 0, "n"]))
-    marks += ["filled: decided, blue: supported, orange: contradicted", "open: undecided"]
+    if table["verdict"].ne(ESTIMATE_ONLY).any():
+        marks += ["filled: decided, blue: supported, orange: contradicted", "open: undecided"]
     table = table[CLAIM + DRAWN]
     grey = "claimed: the first minus the second"
     table.attrs = {"caption": ["; ".join(marks), *captions.closing(case)], "grey": grey}

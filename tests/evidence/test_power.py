@@ -43,6 +43,12 @@ def test_looks_are_paid_for():
     assert line.startswith(f"smallest effect that 20 seeds find with 80 % power: {between(least, most)}, ")
 
 
+SMALL = "fewer than 5 seeds cannot show that a difference is small"
+UNPAIRED = "fewer than 5 seeds give no verdict on unpaired differences"
+MARGIN = {"value": 0.01, "written": "2026-01-01", "registered": True}
+SIDES = [{"norm": "rms"}, {"norm": "ln"}]
+EQUAL = {"equal": {"claim": {"equivalent": SIDES, "margin": 0.01}, "written": "2026-01-01", "registered": True}}
+LOWER = {"lower": {"claim": {"less": SIDES}, "written": "2026-01-01", "registered": True}}
 UNKNOWN = "smallest effect that 5 seeds find with 80 % power: known after 3 seeds"
 
 
@@ -54,9 +60,28 @@ UNKNOWN = "smallest effect that 5 seeds find with 80 % power: known after 3 seed
         (3, 0, {}, []),
         (2, 2, {}, ["fewer than 3 seeds give no verdict"]),
         (5, 5, {"batches": str}, []),
+        (4, 4, {"batches": str}, [UNPAIRED]),
+        (3, 3, {"batches": str, "margin": MARGIN}, [SMALL, UNPAIRED]),
+        (4, 0, {"margin": MARGIN}, [SMALL, UNKNOWN.replace("5", "4")]),
+        (3, 0, {"claims": EQUAL}, [SMALL]),
+        (3, 0, {"claims": LOWER}, []),
+        (5, 0, {"margin": MARGIN, "claims": EQUAL}, [UNKNOWN]),
         (5, 5, {"tunes": "x"}, []),
     ],
-    ids=["nothing has run", "two seeds have run", "three planned", "two seeds planned", "unpaired", "tuning"],
+    ids=[
+        "nothing has run",
+        "two seeds have run",
+        "three planned",
+        "two seeds planned",
+        "unpaired",
+        "four unpaired",
+        "three unpaired and a margin",
+        "four and a margin",
+        "three and a claim of equality",
+        "three and a claim of direction",
+        "five and margins",
+        "tuning",
+    ],
 )
-def test_without_three_paired_seeds_nothing_is_guessed(seeds, done, options, lines):
+def test_the_plan_says_what_its_seeds_are_too_few_for_and_guesses_nothing(seeds, done, options, lines):
     assert noise_lines(planned(seeds, done, **options)) == lines

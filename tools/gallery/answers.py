@@ -46,7 +46,7 @@ def answer_of_effects(case: Case) -> str:
     if effects.empty:
         return "nothing is compared"
     if evidence.described(manifest):
-        return f"{formatting.counted(len(effects), 'effect')}, estimates only: the registered claims are tested"
+        return f"{formatting.counted(len(effects), 'effect')} without verdict: this study tests only its claims"
     counts = count_verdicts(effects["verdict"])
     if len(effects) > FEW:
         better = list(effects.loc[effects["verdict"] == "better", "label"])

@@ -131,7 +131,7 @@ def effects(case: Case) -> str:
     """The decided effects as a table, with the number of all effects."""
     rows = evidence.headline(case.effects)
     if evidence.described(case.study.manifest):
-        return f"{formatting.counted(len(rows), 'effect')}, estimates only: the registered claims are tested."
+        return f"{formatting.counted(len(rows), 'effect')} without verdict: this study tests only its claims."
     decided = rows["verdict"].map(is_decided)
     withheld = rows["verdict"] == "withheld"
     heading = f"{len(rows)} judged, {decided.sum()} decided"

@@ -60,6 +60,18 @@ def test_a_forest_shows_each_effect_with_its_interval_in_the_colour_of_its_verdi
     assert style.VERDICTS["better"] == style.VERDICTS["supported"] != style.VERDICTS["worse"]
 
 
+@pytest.mark.parametrize(("claims", "is_tested"), [({}, True), ({"lower": SHOWN["lower"]}, False)])
+def test_the_caption_of_effects_explains_colours_where_there_are_verdicts(tmp_path, claims, is_tested):
+    table, _ = drawn("effects", case(tmp_path, {"ffn": FFN}, seeds=range(6), claims=claims))
+    assert ("blue: better" in table.attrs["caption"][0]) == is_tested
+
+
+@pytest.mark.parametrize(("name", "is_tested"), [("lower", True), ("late", False)])
+def test_the_caption_of_claims_explains_colours_where_there_are_verdicts(tmp_path, name, is_tested):
+    table, _ = drawn("claims", case(tmp_path, {"ffn": FFN}, seeds=range(6), claims={name: SHOWN[name]}))
+    assert ("blue: supported" in table.attrs["caption"][0]) == is_tested
+
+
 def test_the_margin_is_grey_and_the_legend_says_so(tmp_path):
     margin = {"value": 0.02, "written": "2025-01-01T00:00:00+00:00", "registered": True, "earlier": []}
     _, figure = drawn("effects", case(tmp_path, GLU, seeds=range(5), margin=margin))
