@@ -18,6 +18,8 @@ from ablate.runs.folder import now
 from ablate.runs.manifest import log_look, outside, renew_manifest
 from ablate.runs.study import Study, load_study
 
+CONTINUES = "the same command continues with what is missing"
+
 
 class Reporter(Protocol):
     """Receives reports on the progress of a study."""
@@ -101,7 +103,7 @@ def run_round(plan: Plan, reporter: Reporter) -> None:
         contexts.enter_context(reporter.training(plan))
         problem = run_plan(plan)
     if problem:
-        reporter.remark(f"{problem}; the same command continues with what is missing")
+        reporter.remark(problem)
 
 
 def run_plan(plan: Plan) -> str | None:
@@ -111,12 +113,13 @@ def run_plan(plan: Plan) -> str | None:
 
     try:
         if not plan.is_local:
-            return launch(plan.launcher, plan.orders())
+            failure = launch(plan.launcher, plan.orders())
+            return f"{failure}; {CONTINUES}" if failure else None
         run_orders(plan.orders())
     except StoppedEarly as error:
         return str(error)
     except Exception as error:
-        return f"the launcher failed ({whole_line(error)})"
+        return f"the launcher failed ({whole_line(error)}); {CONTINUES}"
     return None
 
 

@@ -12,11 +12,10 @@ from ablate.formatting import counted
 from ablate.formatting.streams import echo
 from ablate.planning.program import plan_program
 from ablate.planning.runs import Plan
-from ablate.program.checks import seed_ignored, steps_reached, values_ignored
+from ablate.program.checks import ignored, steps_reached
 
 if TYPE_CHECKING:
     from ablate.cli.sweep import Terminal
-    from ablate.runs.study import Study
 
 USAGE = "ablate command 'python train.py --bias={bias} --seed={seed} --out_dir={out}' bias=true,false metric=val/loss"
 SHOWN = 3  # commands that a dry run shows
@@ -78,18 +77,6 @@ def carry_out(plan: Plan, terminal: "Terminal") -> Outcome:
     return Outcome(code, verdicts(results), terminal.remarks)
 
 
-def ignored(results: "Study") -> list[str]:
-    """What the results show to be ignored by the program: its seed, or values."""
-    manifest = results.manifest
-    done = results.runs[results.runs["status"] == "done"]
-    by_label = {label: rows[manifest.endpoint].tolist() for label, rows in done.groupby("label")}
-    seed = seed_ignored(str(manifest.program), by_label)
-    if seed:
-        return [seed]
-    values = {(row.cell, row.seed): row[manifest.endpoint] for _, row in done.iterrows()}
-    return values_ignored(manifest, values)
-
-
 def preview(plan: Plan) -> str:
     """A plan in words, with the first commands as they will run."""
     manifest = plan.manifest
@@ -111,4 +98,4 @@ def preview(plan: Plan) -> str:
         environment = [f"{name}={shlex.quote(value)}" for name, value in order.program.environment.items()]
         line = " ".join([*environment, shlex.join(order.program.words)])
         lines.append(f"  {line}  (in {order.program.tree.commit[:10]})" if order.program.tree else f"  {line}")
-    return "\n".join([*lines, *plan.notes])
+    return "\n".join([*lines, *manifest.remarks, *plan.notes])

@@ -7,6 +7,7 @@ Exit codes: 0 shown; 2 no such study; 130 Ctrl-C.
 
 import contextlib
 import io
+import math
 import os
 import sys
 import threading
@@ -44,6 +45,7 @@ from ablate.runs.progress import (
 WIDTH = 160  # width of the table without a terminal
 NAMED = 4  # the most failed and damaged runs that are listed
 TICK = 0.5  # seconds between polls
+IDLE = 60.0  # seconds without a running run after which watching ends
 HEARTBEAT = 30.0  # seconds without output after which a plain line reports progress
 # The columns of the table, each with the least terminal width at which it is shown.
 COLUMNS = {"run": 0, "step": 20, "train/loss": 36, "val/loss": 48, "tokens/s": 60, "left": 72, "where": 96}
@@ -55,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Show a study; returns the exit code."""
     parser = Parser("ablate status", "Where a study stands: what has ended, runs, waits or failed.")
     parser.add_argument("study", nargs="?", metavar="STUDY", help="its name; without one the newest")
-    parser.add_argument("--watch", action="store_true", help="follow it until all runs have ended")
+    parser.add_argument("--watch", action="store_true", help="follow it until all runs have ended, or none is running")
     options = parser.parse_args(arguments)
     if options.json and options.watch:
         parser.error("--json shows once where a study stands; leave out --watch")
@@ -71,12 +73,24 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def watch(results: Path, name: str | None) -> None:
-    """Show the live view of a study until all runs have ended.  Raises Refused."""
+    """Show the live view of a study until all runs have ended, or nothing runs.  Raises Refused."""
     if (results.is_dir() or not results.exists()) and not studies(results):  # its command may not have planned it yet
         echo(f"no study in {results} yet; waiting for one (Ctrl-C ends)")
         while not studies(results):
             time.sleep(TICK)
-    live_view((together(rounds), lines_above(rounds)) for rounds in polls(results, find(results, name)))
+    rounds_in_time = while_alive(polls(results, find(results, name)))
+    live_view((together(rounds), lines_above(rounds)) for rounds in rounds_in_time)
+
+
+def while_alive(states_of_rounds: Iterable[list[Round]]) -> Iterator[list[Round]]:
+    """The rounds of a study until nothing has been running for a while; a launcher's jobs may wait for days."""
+    idle_since = math.inf
+    for rounds in states_of_rounds:
+        yield rounds
+        is_idle = idle(rounds) and "hydra/launcher=" not in rounds[-1].manifest.command
+        idle_since = min(idle_since, time.monotonic()) if is_idle else math.inf
+        if time.monotonic() - idle_since >= IDLE:
+            return
 
 
 def show(rounds: list[Round]) -> None:
@@ -208,7 +222,11 @@ def show_lines(states_of_runs: Iterable[Poll]) -> None:
         endings = endings_of(runs)
         lines = []
         if listed is not None:  # what has ended before is no news
-            lines = [line for ending, line in endings.items() if ending not in listed]
+            number = sum(ending in listed for ending in endings)
+            for ending, text in endings.items():
+                if ending not in listed:
+                    number += 1
+                    lines.append(f"[{number:{len(str(len(runs)))}}/{len(runs)}] {text}")
         listed = endings
         if not lines and time.monotonic() - last_time >= HEARTBEAT:
             lines = [progress(runs)]
@@ -222,8 +240,8 @@ def endings_of(runs: Runs) -> dict[tuple[str, object], str]:
     ended = [(str(run.result.ended), run) for run in runs if run.result]
     ended.sort(key=lambda pair: pair[0])
     lines: dict[tuple[str, object], str] = {}
-    for number, (when, run) in enumerate(ended, 1):
-        lines[run.run.path, when] = f"[{number:{len(str(len(runs)))}}/{len(runs)}] {ending(run)}"
+    for when, run in ended:
+        lines[run.run.path, when] = ending(run)
     return lines
 
 

@@ -9,6 +9,7 @@ import pandas
 
 from ablate import evidence, formatting
 from ablate.formatting import CROSSED, columns, counted, number, ranged
+from ablate.program.checks import fails_alike, shows_nothing
 from ablate.runs import naming
 from ablate.runs.records import Manifest
 from ablate.runs.study import Study
@@ -22,8 +23,8 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
     """A study in words; `results` is the folder of results, `wall_seconds` the sweep's duration."""
     manifest = study.manifest
     if study.runs["status"].isin(["failed", "missing"]).all():
-        [how_to_go_on, *_] = next_steps(study, results)
-        return f"{title(study, wall_seconds)}\n{how_to_go_on}"
+        how_to_go_on = next_steps(study, results)[:-1]
+        return "\n".join([title(study, wall_seconds), *how_to_go_on])
     effects = evidence.effects(study)
     claims = evidence.claims(study)
     seconds = evidence.speed(study)
@@ -161,6 +162,10 @@ def next_steps(study: Study, results: Path) -> list[str]:
     figures = "figures: ablate analyse"
     if results != Path(os.environ.get("ABLATE_RESULTS", "results")):
         figures += f" --results-dir {shlex.quote(str(results))}"
+    if manifest.program and fails_alike(study):
+        return ["all ended runs failed in the same way: correct the command or the program", figures]
+    if manifest.program and shows_nothing(study):  # as a remark says
+        return [figures]
     status = study.runs["status"]
     unfinished = int(status.isin(["missing", "failed"]).sum())
     if unfinished:

@@ -22,7 +22,7 @@ from ablate.config.import_path import program
 from ablate.config.typed_json import Record, parse
 from ablate.execution.signals import CHECKPOINT_SECONDS, DiskFull
 from ablate.formatting import counted
-from ablate.program.checks import seed_ignored
+from ablate.program.checks import seed_ignored, values_ignored
 from ablate.program.order import Program
 from ablate.runs.records import Cell
 
@@ -57,7 +57,7 @@ class Answer(Record):
 
 class StoppedEarly(Exception):
     """No more runs were started, since they would be worth nothing: the first of every configuration failed with the
-    same error, or a program ignores its seed."""
+    same error, or a program ignores its seed or its values."""
 
 
 def line(message: Record) -> str:
@@ -164,7 +164,7 @@ class Pool:
                     future.result()
                 if ended:
                     refuse_more_failures(orders, futures)
-                    refuse_ignored_seed(orders, futures)
+                    refuse_results_that_show_nothing(orders, futures)
         finally:
             self.close()
             threads.shutdown(wait=False, cancel_futures=True)
@@ -229,30 +229,41 @@ def refuse_more_failures(orders: Sequence[Order], futures: Sequence[Future[Answe
             answer = future.result()
             errors.add(answer.error if answer.status == "failed" else "")
             failed_cells.add(order.cell.id)
-    not_started = sum(not future.done() and not future.running() for future in futures)
+    waiting = any(not future.done() and not future.running() for future in futures)
+    left = sum(not future.done() for future in futures)  # those that are running are stopped
     every_cell = failed_cells == {order.cell.id for order in orders}
-    if every_cell and len(errors) == 1 and "" not in errors and not_started:
-        runs = counted(not_started, "run")
-        raise StoppedEarly(f"every run so far failed with the same error ({errors.pop()}); {runs} not trained")
+    if every_cell and len(errors) == 1 and "" not in errors and waiting:
+        advice = "the same command continues with what is missing"
+        if orders[0].program:
+            advice = "correct the command or the program"
+        failed = f"every run so far failed with the same error ({errors.pop()})"
+        raise StoppedEarly(f"{failed}; {counted(left, 'run')} not trained; {advice}")
 
 
-def refuse_ignored_seed(orders: Sequence[Order], futures: Sequence[Future[Answer]]) -> None:
-    """Raise StoppedEarly if a program gave the same result with all seeds of each configuration, and runs are left.
+def refuse_results_that_show_nothing(orders: Sequence[Order], futures: Sequence[Future[Answer]]) -> None:
+    """Raise StoppedEarly if runs of a program are left, and it gave the same result with all seeds of each
+    configuration, or the results of the reference with all values.
 
-    Two seeds of one configuration may have the same accuracy by chance, so this asks for two configurations or for
-    three seeds.
+    Two seeds of one configuration may have the same accuracy by chance, so the first asks for two configurations or for
+    three seeds, and the second for two seeds of each configuration.  Revisions may well be equal.
     """
     program = orders[0].program
     if program is None or all(future.done() for future in futures):
         return
-    values: dict[str, list[float]] = {}
+    results: dict[str, dict[int, float]] = {order.cell.label: {} for order in orders}
+    reference = ""
     for order, future in zip(orders, futures, strict=True):
+        if order.cell.reference:
+            reference = order.cell.label
         value = future.result().value if future.done() else None
         if value is not None:
-            values.setdefault(order.cell.label, []).append(value)
-    sentence = seed_ignored(program.command, values)
+            results[order.cell.label][order.seed] = value
+    sentence = seed_ignored(program.command, {label: [*of_cell.values()] for label, of_cell in results.items()})
     if sentence:
         raise StoppedEarly(f"{sentence}; the other runs were not started")
+    sentences = [] if program.tree else values_ignored(reference, results)
+    if sentences and len(sentences) == len(results) - 1:
+        raise StoppedEarly(f"{sentences[0]}; the other runs were not started")
 
 
 def kill_group(group: int) -> None:

@@ -20,7 +20,7 @@ from ablate.execution.signals import raising_disk_full
 from ablate.formatting import duration
 from ablate.formatting.streams import say
 from ablate.program.metric import NoMetric, Row, last_steps, read_metric, sources_of
-from ablate.program.order import FILES, OUTPUT, Program
+from ablate.program.order import FILES, LAST_LINE, OUTPUT, Program
 from ablate.program.revisions import changed_files, listed, use_tree
 from ablate.runs.files import no_link, set_aside
 from ablate.runs.folder import MetricsWriter, Run, now
@@ -30,7 +30,6 @@ from ablate.runs.records import Provenance, Result, RunError
 HEAD = 1_000_000  # bytes of output that are kept from its beginning
 TAIL = 4_000_000  # and from its end
 KEPT = 200_000_000  # bytes of the files in {out} that are kept; the largest go first
-LAST_LINE = "; its last line: "  # of the output, in the error of a failed run
 SHOWN = 5  # last lines of a failed run's output in its error
 POLL = 0.2  # seconds
 PATIENCE = 5.0  # seconds between SIGTERM and SIGKILL

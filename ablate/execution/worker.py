@@ -9,9 +9,10 @@ from pathlib import Path
 from ablate.config.errors import first_line
 from ablate.execution.inbox import Inbox, exit_at_once, take_streams
 from ablate.execution.pool import Answer, Order, line, order_of
-from ablate.execution.run_program import LAST_LINE, run_program
+from ablate.execution.run_program import run_program
 from ablate.execution.signals import DiskFull
 from ablate.formatting.streams import prepare, say
+from ablate.program.order import LAST_LINE
 from ablate.runs.folder import Run
 from ablate.runs.key import is_foreign, numbers
 from ablate.runs.user_files import compile_from_source

@@ -1,10 +1,16 @@
 """What the results of a program show to be wrong with its command: a seed or a value that it ignores."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ablate.runs.records import Manifest
+from ablate.program.order import LAST_LINE
+
+if TYPE_CHECKING:
+    from ablate.runs.study import Study
 
 LITERAL_SEED = re.compile(
     r"^.*\b(manual_seed|random\.seed|set_seed|seed_everything|default_rng)\(\s*\d+\b[^)]*\).*$", re.M
@@ -21,7 +27,7 @@ def seed_ignored(program: str, values: Mapping[str, Sequence[float]]) -> str:
         return ""
     text = "each configuration gave the same result with all its seeds, so the program seems to ignore {seed}"
     line = literal_seed(program)
-    return f"{text}: {line}" if line else text
+    return f"{text}: {line}; change this line" if line else f"{text}; change how it sets its seed"
 
 
 def literal_seed(program: str) -> str:
@@ -45,14 +51,47 @@ def steps_reached(steps: Mapping[str, Sequence[float]]) -> str:
     return f"steps in the time given: {'; '.join(parts)}" if parts else ""
 
 
-def values_ignored(manifest: Manifest, results: Mapping[tuple[str, int], float]) -> list[str]:
-    """That two values have the same results at every seed, with at least two of them."""
+def values_ignored(reference: str, results: Mapping[str, Mapping[int, float]]) -> list[str]:
+    """A sentence on each configuration with the same results as the reference at every seed, of two seeds or more;
+    results are by the labels of configurations and by seed."""
     lines = []
-    reference = next(cell for cell in manifest.cells if cell.reference)
-    for cell in manifest.cells:
-        seeds = [seed for name, seed in results if name == cell.id and (reference.id, seed) in results]
-        pairs = [(results[cell.id, seed], results[reference.id, seed]) for seed in seeds]
-        if cell is not reference and len(pairs) > 1 and all(value == base for value, base in pairs):
-            same = "the program ignores what differs between them, or it makes no difference"
-            lines.append(f"{cell.label} and {reference.label} gave the same results with every seed: {same}")
+    for label, by_seed in results.items():
+        seeds = by_seed.keys() & results.get(reference, {}).keys()
+        if label == reference or len(seeds) < 2:
+            continue
+        if all(by_seed[seed] == results[reference][seed] for seed in seeds):
+            same = f"{label} and {reference} gave the same results with every seed"
+            lines.append(f"{same}: the program ignores what differs between them, or it makes no difference")
+            name, _, value = label.partition("=")
+            if {value.lower(), reference.partition("=")[2].lower()} == {"true", "false"}:
+                lines[-1] += f"; argparse's type=bool takes every text for true, {{{name}?--{name}}} passes a flag"
     return lines
+
+
+def ignored(study: Study) -> list[str]:
+    """What the results of a study show to be ignored by its program: the seed, or values."""
+    done = study.runs[study.runs["status"] == "done"]
+    results: dict[str, dict[int, float]] = {}
+    if study.manifest.endpoint not in done:
+        return []
+    for label, seed, value in zip(done["label"], done["seed"], done[study.manifest.endpoint], strict=True):
+        results.setdefault(label, {})[seed] = value
+    seed = seed_ignored(str(study.manifest.program), {label: [*of_cell.values()] for label, of_cell in results.items()})
+    if seed:
+        return [seed]
+    reference = next(cell.label for cell in study.manifest.cells if cell.reference)
+    return values_ignored(reference, results)
+
+
+def shows_nothing(study: Study) -> bool:
+    """Whether a program's seed or all of its values seem to be ignored, which the same command would repeat."""
+    lines = ignored(study)
+    return bool(lines) and len(lines) >= len(study.manifest.cells) - 1
+
+
+def fails_alike(study: Study) -> bool:
+    """Whether no run of a program has a result, and two or more failed, all in the same way."""
+    if not study.runs["status"].isin(["failed", "missing"]).all():
+        return False
+    errors = study.runs.loc[study.runs["status"] == "failed", "error"]
+    return len(errors) > 1 and len({str(error).partition(LAST_LINE)[0] for error in errors}) == 1

@@ -7,6 +7,7 @@ from ablate.program.revisions import Tree
 from ablate.runs.files import digest
 
 FILES = "out"  # the folder of a run that {out} names
+LAST_LINE = "; its last line: "  # of its output, in the error of a failed run
 OUTPUT = "output.txt"  # what it printed, in its folder
 
 

@@ -33,6 +33,7 @@ UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 ENVIRONMENT = "env."
 LAUNCHER = ("hydra/", "hydra.")  # how words about a launcher begin
 NAME = re.compile(r"[A-Za-z_][\w.\-]*")
+OF_RUNS = ("cell", "label", "path", "status")  # columns that tables of runs have besides those of settings
 LARGEST = 10_000_000  # bytes of a file named in the command, whose content is part of a run's key
 
 
@@ -238,6 +239,9 @@ def use_problems(request: Request) -> list[Problem]:
             message = f"is used nowhere in the command; write {{{name}}} where its value belongs, or {{{ARGUMENTS}}}"
             near = difflib.get_close_matches(name, [*OPTIONS, *OF_EVERY_STUDY], 1)
             problems.append(Problem(name, f"{message}; did you mean {near[0]}?" if near else message))
+        if name in OF_RUNS and len(values) > 1:
+            renamed = f"write {{{name}_type}} in the command, and {name}_type={','.join(values)}"
+            problems.append(Problem(name, f"is a column of every table of runs, so no setting that varies; {renamed}"))
         if len(set(values)) < len(values) and not is_zipped:
             problems.append(Problem(name, "has a value twice"))
         if any(f"{{{name}?" in word for word in request.template.words):

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import ROOT, read_terminal
@@ -152,6 +153,28 @@ def test_watching_ends_when_all_runs_have(six_states, lines_of, monkeypatch):
     assert sum(line.startswith("[") for line in lines) == 3, "those that end meanwhile"
     assert any(re.fullmatch(r"\[\d/6\] rms s0 done  test/loss 2\.0.*", line) for line in lines)
     assert "6 runs: 4 done, 1 diverged, 1 failed" in lines
+
+
+def test_a_run_that_ended_before_the_last_one_listed_has_the_next_number(capsys):
+    runs = []
+    for name in ("ln s0", "rms s0"):
+        runs.append(SimpleNamespace(run=Run(Path(), name), name=name, result=None, ending=lambda: "done"))
+
+    def polls():
+        yield runs, []
+        for run, ended in zip(runs, ("12:00:02", "12:00:01"), strict=True):
+            run.result = SimpleNamespace(ended=ended, seconds=None, resumed=None)
+            yield runs, []
+
+    status.show_lines(polls())
+    assert capsys.readouterr().out.splitlines() == ["[1/2] ln s0 done", "[2/2] rms s0 done"]
+
+
+def test_watching_ends_where_nothing_runs(tmp_path, lines_of, monkeypatch):
+    monkeypatch.setattr("ablate.cli.status.IDLE", 0.05)
+    monkeypatch.setattr("ablate.runs.progress.TICK", 0.01)
+    fabricate(tmp_path, NORMS, status=lambda levels, seed: "failed" if seed == 0 else "missing")
+    assert any(line.startswith("nothing is running; ") for line in lines_of("--watch"))
 
 
 def test_watching_waits_for_the_first_study(tmp_path, lines_of, monkeypatch):

@@ -141,6 +141,7 @@ def test_a_seed_that_is_ignored_stops_the_study(program, capsys):
     text = capsys.readouterr().err
     assert text.count("gave the same result with all its seeds, so the program seems to ignore {seed}") == 1
     assert "train.py:3 has torch.manual_seed(42)" in text
+    assert "same command" not in text
     assert len(results()) < 10
 
 
@@ -155,14 +156,42 @@ def test_two_seeds_of_one_configuration_may_coincide(program):
 def test_runs_that_fail_alike_stop_though_their_last_lines_differ(program, capsys):
     program.write_text("import sys\nprint('accuracy', sys.argv)\n")
     assert run(*WORDS) == 1
-    assert "every run so far failed with the same error" in capsys.readouterr().err
-    assert 2 <= len(results()) < 10
+    text = capsys.readouterr()
+    assert "every run so far failed with the same error" in text.err
+    assert "same command" not in text.out + text.err
+    missing = 10 - len(results())
+    assert 0 < missing < 9
+    assert f"{missing} missing" in text.out and f"{missing} runs not trained" in text.err
 
 
-def test_values_that_change_nothing_are_named(program, capsys):
-    program.write_text(TRAIN.replace("[int(options.bias)]", "[0]").replace('(options.bias == "1")', "0"))
+IGNORES_BIAS = TRAIN.replace("[int(options.bias)]", "[0]").replace('(options.bias == "1")', "0")
+
+
+def test_values_that_change_nothing_are_named_and_need_no_more_seeds(program, capsys):
+    program.write_text(IGNORES_BIAS)
     run(*WORDS, "seeds=2")
-    assert "bias=1 and bias=0 gave the same results with every seed" in capsys.readouterr().err
+    text = capsys.readouterr()
+    assert "bias=1 and bias=0 gave the same results with every seed" in text.err
+    assert "next:" not in text.out
+
+
+def test_values_that_change_nothing_stop_the_study(program, capsys):
+    program.write_text(IGNORES_BIAS)
+    run("bias=False,True", "metric=val/loss")
+    text = capsys.readouterr().err
+    assert "{bias?--bias} passes a flag; the other runs were not started" in text
+    assert len(results()) < 10
+
+
+def test_two_values_may_coincide_while_a_third_does_not(program):
+    program.write_text(IGNORES_BIAS.replace("loss = 2 -", 'loss = 2 + (options.bias == "2") -'))
+    assert run("bias=0,1,2", "metric=val/loss") == 0
+    assert len(results()) == 15
+
+
+def test_one_configuration_is_said_to_compare_nothing(capsys):
+    run("bias=0", "metric=val/loss", "dry_run=true")
+    assert "for a comparison give a setting several values" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("words", "is_named"), [([], True), (["env.OUT={out}"], False)])

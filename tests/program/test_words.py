@@ -63,6 +63,11 @@ def test_times(text, seconds):
         (COMMAND, ["bias=1,2", "metricc=x", METRIC], "did you mean metric?"),
         (COMMAND, ["bias=1,2", "bias=3", METRIC], "bias: is given twice"),
         (COMMAND, ["bias=1,1", METRIC], "bias: has a value twice"),
+        (
+            "train.py {cell} {seed}",
+            ["cell=gru,lstm", METRIC],
+            "write {cell_type} in the command, and cell_type=gru,lstm",
+        ),
         (COMMAND, ["bias", METRIC], "bias: is no key=value"),
         (COMMAND, ["bias=1,2", "seed=3", METRIC], "write seeds=5"),
         (COMMAND, ["bias=1,2", "seeds=some", METRIC], "seeds: must be a number of seeds"),
