@@ -41,7 +41,7 @@ def trained(plan: Plan) -> list[str]:
         size += f", {untested} to test at new lengths"
     tasks = ", ".join(dict.fromkeys(task.title for task in manifest.tasks.values()))
     steps = several(f"{cell.planned_config.train.steps:,}" for cell in cells)
-    tokens = several(f"{cell.tokens_per_step or 0:,}" for cell in cells)
+    tokens = several(f"{round(cell.tokens_per_step or 0):,}" for cell in cells)
     passes = several(epochs(manifest.passes(cell)) for cell in cells)
     lines = [size, f"{tasks}, {steps} steps of {tokens} tokens ({passes})"]
     lines.append(f"study {manifest.study} in {plan.folder}")

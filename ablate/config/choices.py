@@ -92,7 +92,7 @@ def parse_variant(group: str, text: str, variants: Variants) -> Variant:
         own_keys = [key for key in read_plain(files[name]) or {} if not key.startswith("_")]
     settings: dict[str, Any] = {}
     beside: dict[str, Any] = {}
-    for key, value in settings_of(text):
+    for key, value in settings_in_parentheses(text):
         section = key.partition(".")[0]
         if not key:
             raise ValueError(f"{value or 'an empty setting'} has no name; {ONE_VALUE_EACH}")
@@ -176,7 +176,7 @@ def variant_of(text: str) -> str:
     return SETTINGS.sub("", text)
 
 
-def settings_of(text: str) -> list[tuple[str, str]]:
+def settings_in_parentheses(text: str) -> list[tuple[str, str]]:
     """The settings that the choice of one variant gives, as text; a name is empty where only a value is given."""
     if "(" not in text:
         return []
@@ -233,7 +233,7 @@ def pattern_problem(group: str, text: str, files: Mapping[str, Path]) -> str | N
 
 def named_settings(group: str, text: str) -> set[str]:
     """The keys of the settings that a choice of a group gives by name, of any of its variants: norm.groups."""
-    names = [name for word in split(text, "+") for name, _ in settings_of(word) if name]
+    names = [name for word in split(text, "+") for name, _ in settings_in_parentheses(word) if name]
     return {f"{group}.{name}" for name in names}
 
 
@@ -250,7 +250,7 @@ def without_beside(choice: Choice) -> str:
     if not choice.beside:
         return choice.text
     [variant] = choice.variants
-    texts = [f"{key}={value}" for key, value in settings_of(choice.text) if key in variant.settings]
+    texts = [f"{key}={value}" for key, value in settings_in_parentheses(choice.text) if key in variant.settings]
     return f"{variant.name}({','.join(texts)})" if texts else variant.name
 
 

@@ -81,6 +81,8 @@ def read_fields(
             message = str(error)
             if isinstance(value, list) and len(value) > 1 and takes_sweep(key):
                 message += f"; to compare several write {key}={','.join(map(str, value))}"
+            elif key == "user" and isinstance(value, str):
+                message += f"; write 'user=[{value}]'"
             wrong = [Problem(key, message)]
         if wrong:
             problems += wrong

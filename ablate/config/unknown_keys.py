@@ -59,6 +59,8 @@ def unknown_section(key: str, groups: Groups) -> str:
 def instead_of_word(word: str, value: str = "", commands: Collection[str] = ()) -> str:
     """What to write instead of a word that is no key=value: of --seeds 5 "write seeds=5", or the command meant."""
     name = word.strip("-").replace("-", "_")
+    if name == "config_dir":
+        return "write --config-dir DIR"
     names = named_elsewhere() | {command: command for command in commands}
     near = difflib.get_close_matches(name, names, 1, SIMILAR)
     if not near:

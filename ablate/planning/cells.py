@@ -26,13 +26,13 @@ def inspect_cells(drafts: list[Draft], settings: Config, until: int = TRY) -> In
     has_user_code = any(runs_user_code(draft.config) for draft in drafts)
     if has_user_code and not child.loads_user_code:
         try:
-            inspection = parse(Inspection, child.run_in_child(partial(inspected, drafts, settings, until)))
+            inspection = parse(Inspection, child.run_in_child(partial(inspect_in_child, drafts, settings, until)))
         except child.Failed as error:
             return Inspection(problems=[Problem("", str(error))])
         return with_study_keys(inspection, drafts)
     is_cached = until != CHECK and not has_user_code and not may_use_gpus(drafts)
     workers = min(runs_of(drafts, settings), cores())
-    depends = [until, settings.match, settings.allow_duplicates, workers, *map(inspected_parts, drafts)]
+    depends = [until, settings.match, settings.allow_duplicates, workers, *map(cache_key, drafts)]
     cached = from_cache(depends) if is_cached else None
     if cached:
         return with_study_keys(cached, drafts)
@@ -44,13 +44,13 @@ def inspect_cells(drafts: list[Draft], settings: Config, until: int = TRY) -> In
     return inspection
 
 
-def inspected_parts(draft: Draft) -> list[Any]:
+def cache_key(draft: Draft) -> list[Any]:
     """All of a draft that its inspection depends on: not the study's own keys."""
     config = {key: value for key, value in draft.config.as_json().items() if key == "track" or key not in STUDY_KEYS}
     return [draft.label, draft.levels, draft.reference, config, draft.choices]
 
 
-def inspected(drafts: list[Draft], settings: Config, until: int) -> dict[str, Any]:
+def inspect_in_child(drafts: list[Draft], settings: Config, until: int) -> dict[str, Any]:
     """`inspect` in the child process."""
     from ablate.planning.checks.inspect import inspect
 

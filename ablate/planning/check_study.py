@@ -78,7 +78,9 @@ def match_problems(match: str, command: Command) -> list[Problem]:
         if key in keys:
             message = f"match={match} chooses it per configuration; leave it out or write match=none"
             problems.append(Problem(key, message))
-    if match in ("params", "flops") and not problems and not {*command.swept} & {*BUILT, "model", "preset"}:
+    components = {key.partition(".")[0] for key in command.swept}  # attention also of +attention.gate=null,feature
+    is_any_swept = bool(components & {*BUILT} or {*command.swept} & {"model", "preset"})
+    if match in ("params", "flops") and not problems and not is_any_swept:
         problems.append(Problem("match", "makes variants of a component equal; sweep one, or write match=none"))
     return problems
 

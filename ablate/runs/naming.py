@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ablate.config.choices import AGAIN, items_of, settings_of, unzipped, variant_of
+from ablate.config.choices import AGAIN, items_of, settings_in_parentheses, unzipped, variant_of
 from ablate.config.claims import plain_metric
 from ablate.config.designs import RUNG
 from ablate.config.groups import names_in
@@ -102,7 +102,9 @@ def _variant_name(group: str, choice: str, names: Mapping[str, str]) -> str:
     parts = []
     for variant, times in items_of(choice):
         name = names.get(f"{group}={variant_of(variant)}")
-        settings = [f"{names.get(f'{group}.{key}', key)} {value}".strip() for key, value in settings_of(variant)]
+        settings = [
+            f"{names.get(f'{group}.{key}', key)} {value}".strip() for key, value in settings_in_parentheses(variant)
+        ]
         if name is None:
             name = variant
         elif settings:

@@ -48,6 +48,7 @@ REFUSED = [
     (["norm.eps=[0.1,0.2]"], "norm.eps: [0.1, 0.2] is not of type float; to compare several write norm.eps=0.1,0.2"),
     (["norm=ln", "--seeds", "5"], "--seeds: no such option; write seeds=5"),
     (["norm=ln", "--batch-size", "8"], "--batch-size: no such option; write train.batch_size=VALUE"),
+    (["norm=ln", "--config_dir", "mine"], "--config_dir: no such option; write --config-dir DIR"),
     (["norm=ln", "--frob"], "--frob: no such option; see ablate --help"),
     (["hydra/launcher=nope", "--cfg", "hydra"], "hydra/launcher=nope: no such launcher"),
     (["--cfg", "everything"], "--cfg: everything is no part of the configuration; write --cfg job or hydra or all"),

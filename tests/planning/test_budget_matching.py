@@ -128,6 +128,14 @@ def test_steps_make_the_flops_of_training_equal_and_the_warm_up_goes_with_them(p
     assert mlp.batches == swiglu.batches, "seeds pair all the same"
 
 
+def test_options_are_matched_as_variants_are(plan):
+    cells = by_label(plan("match=params", "+attention.gate=null,feature"))
+    reference = cells["attention.gate=null"]
+    gated = cells["attention.gate=feature"]
+    assert gated.config.ffn["hidden"] < reference.config.ffn["hidden"]
+    assert abs(gated.matched.difference) < 0.05
+
+
 REFUSED = {
     "match=params ffn.hidden=32 norm=ln,rms": ["ffn.hidden", "match=params chooses it", "write match=none"],
     "match=flops_total train.steps=10,20": ["train.steps", "match=flops_total chooses it", "write match=none"],

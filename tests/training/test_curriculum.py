@@ -11,6 +11,7 @@ from one_run import after, rows_of, train_runs, write_plan
 from own_module import write_module
 from page_code import code
 
+from ablate.cli.preview import preview
 from ablate.execution.train_run import train_run
 from ablate.planning.plan import plan_study
 from ablate.runs.folder import Run
@@ -39,6 +40,7 @@ def planned(own: list[str], tmp_path: Path, *words: str) -> Any:
 def test_tokens_are_those_that_were_seen_also_when_continued(own, tmp_path, untried):
     words = ("data=text,growing", "seeds=1", "study=grown", "train.checkpoint_seconds=0", "train.log_every=1")
     plan = planned(own, tmp_path, *words)
+    assert "6 steps of 64 and 37 tokens" in preview(plan), "rounded: 37.33"
     write_plan(plan)
     train_runs(plan)
     study = load_study(tmp_path / "results", "grown")

@@ -51,20 +51,25 @@ def inspect(drafts: list[Draft], settings: Config, until: int) -> Inspection:
 
 
 def try_out(rows: list[Cell], checked: list[Checked], runs: int, allow_duplicates: bool) -> list[str]:
-    """Notes on cells from small copies: those with user code are examined, all are compared; and on the memory that so
-    many runs share.  Raises PlanError."""
-    problems = []
-    notes = []
+    """Notes on cells from small copies: those with user code are examined; those that pass are compared, and share
+    memory.  Raises PlanError."""
+    problems: list[Problem] = []
+    notes: list[str] = []
+    passed_rows = []
+    passed = []
     for row, cell in zip(rows, reported(checked, "trying"), strict=True):
+        of_cell: list[Problem] = []
         if is_foreign(numbers(cell.config)):
             child.begin(foreign_parts(cell.config))
             of_cell, remarks = examine_cell(cell)
             problems += of_cell
             notes += [f"{row.label}: {remark}" for remark in remarks]
-    if problems:
-        raise PlanError(list(dict.fromkeys(problems)))
-    problems, remarks = memory_problems(rows, checked, runs)
-    for sentence in about_networks(rows, same_networks(checked)):
+        if not of_cell:
+            passed_rows.append(row)
+            passed.append(cell)
+    short_of_memory, remarks = memory_problems(passed_rows, passed, runs)
+    problems += short_of_memory
+    for sentence in about_networks(passed_rows, same_networks(passed)):
         if allow_duplicates:
             notes.append(f"{sentence}; allow_duplicates=true trains both")
         else:

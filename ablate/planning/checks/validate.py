@@ -24,7 +24,7 @@ from ablate.config.schema import VARIED, WITH_ARGUMENTS, Config, Optim
 from ablate.config.targets import BUILT_IN, current_folder_hint, package_problem, within
 from ablate.data.corpus import Unprepared
 from ablate.data.task import Task, build_task
-from ablate.formatting import first_of
+from ablate.formatting import first_of, nearest
 from ablate.model.build import build_init, ties
 from ablate.model.cost import MAX_PARAMETERS, Budget, count, estimate
 from ablate.model.shape import ModelShape
@@ -189,8 +189,18 @@ def import_problem(package: str) -> str | None:
         importlib.import_module(package)
     except Exception as error:
         message = one_line(error)
-        return f"cannot be imported ({message}){current_folder_hint(message)}"
+        hint = current_folder_hint(message)
+        if not hint and isinstance(error, ModuleNotFoundError):
+            meant = nearest(package, modules_here())
+            hint = f"; did you mean {meant}?" if meant else ""
+        return f"cannot be imported ({message}){hint}"
     return None
+
+
+def modules_here() -> list[str]:
+    """The names of modules and packages in the current folder."""
+    here = Path.cwd()
+    return [path.stem for path in here.glob("*.py")] + [path.parent.name for path in here.glob("*/__init__.py")]
 
 
 def component_problems(config: Config) -> list[Problem]:
@@ -289,6 +299,8 @@ def budget_of(config: Config, task: Any) -> Budget:
         in_user_files = [frame for frame in beyond_torch if not frame.filename.startswith(ABLATE)]
         last = (in_user_files or beyond_torch or frames)[-1]  # else the line that called torch
         where = f"{type(error).__name__}: {error}), at {last.filename}:{last.lineno}"
+        if "unexpected keyword argument 'mask'" in str(error):
+            where += "; write forward(self, x, mask=None)"
         raise BadComponent("", f"the model cannot be built ({where}") from None
 
 

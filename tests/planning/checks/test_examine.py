@@ -28,11 +28,12 @@ MISTAKES = {
         ["position=rope and position=fixedbase", SAME],
     ],
     f"norm=ln,drawing {SEPARATE}": [["mistakes_of_mine.Drawing keeps state where no checkpoint has it"]],
-    f"norm=ln,overtime,overbatch,counting attention=mha,odd,edge {SEPARATE}": [
+    f"norm=ln,overtime,overbatch,counting attention=mha,odd,edge ffn=mlp,gateofone {SEPARATE}": [
         ["mistakes_of_mine.OverTime looks ahead"],
         ["mistakes_of_mine.OverBatch mixes rows"],
         ["mistakes_of_mine.Counting is another model each time it is built", "`layer`"],
         *([f"mistakes_of_mine.{name} looks ahead"] for name in ("Odd", "Edge")),
+        ["ffn=mlp and ffn=gateofone", SAME],
     ],
 }
 

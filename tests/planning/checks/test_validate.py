@@ -1,6 +1,7 @@
 """Every mistake that a command line can hold is found before anything trains, all at once, one line each."""
 
 import sys
+from pathlib import Path
 
 import pytest
 from composed import composed
@@ -154,7 +155,10 @@ def test_a_user_package_adds_a_variant_to_any_group(tmp_path, monkeypatch, untri
     assert len(mine) == len(used) and len({run.path for run in plan.manifest.runs}) == 1 + len(used)
     for group, cell in zip(used, mine, strict=True):
         assert cell.levels[group] == "mine" and cell.params == built_in.params and cell.shared_draws == 1
-    for given, told in {"user=[]": "add user=.my_package.", "user=my_parts": "user: must be a list of names"}.items():
+    for given, told in {
+        "user=[]": "add user=.my_package.",
+        "user=my_parts": r"user: .*write 'user=\[my_parts\]'",
+    }.items():
         with pytest.raises(PlanError, match=told) as refused:
             plan_study((sweep[0], given, *rest), conf)
         assert len(refused.value.problems) == 1, "what follows from a wrong package is not said"
@@ -168,6 +172,14 @@ def test_a_user_norm_that_cannot_be_called_is_located_at_its_line_or_the_call(tm
     lines, at = sorted(map(str, error.value.problems)), CODE.splitlines().index("        return x.view(7)")
     assert "misshapen: the model cannot be built" in lines[0] and f"mistakes_of_mine.py:{at + 1}" in lines[0], lines
     assert "unexpected keyword argument 'mask'" in lines[1] and "ablate/model/residual.py" in lines[1], lines
+    assert lines[1].endswith("write forward(self, x, mask=None)")
+
+
+def test_a_misspelt_package_names_the_one_in_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("my_norm.py").touch()
+    [line] = problems("user=[my_norms]")
+    assert line.startswith("user: 'my_norms' cannot be imported") and line.endswith("did you mean my_norm?")
 
 
 def test_a_key_that_some_of_the_variants_swept_do_not_have():
