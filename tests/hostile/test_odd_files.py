@@ -123,6 +123,11 @@ def test_a_key_is_given_once_in_a_mapping():
         parse_plain("y: {z: 1,\n  x: 1,\n  x: 2}", "f.yaml")
 
 
+def test_an_error_of_yaml_names_its_line():
+    with pytest.raises(Corrupt, match=r"did not find expected ',' or '\]', line 3"):
+        parse_plain("a: 1\nb: [1\nc: 2\n", "f.yaml")
+
+
 def test_a_merged_key_may_be_given_again():
     text = "a: &a {x: 1}\nb: &b {y: 2}\nc: {<<: *a, <<: *b, x: 3}\n"
     assert parse_plain(text, "f.yaml")["c"] == {"x": 3, "y": 2}
