@@ -22,11 +22,13 @@ from ablate.config.import_path import program
 from ablate.config.typed_json import Record, parse
 from ablate.execution.signals import CHECKPOINT_SECONDS, DiskFull
 from ablate.formatting import counted
+from ablate.formatting.streams import say
 from ablate.program.checks import seed_ignored, values_ignored
 from ablate.program.order import Program
 from ablate.runs.records import Cell
 
 GRACE_SECONDS = CHECKPOINT_SECONDS + 1.5  # seconds for workers to write their checkpoints before they are killed
+ENOUGH_FAILURES = 3  # runs of a configuration that failed alike, after which no more of it are started
 POLL_SECONDS = 0.2  # seconds between checks whether a worker has died, and for Ctrl-C
 SINGLE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
@@ -144,6 +146,7 @@ class Pool:
         for index in range(len(environments)):
             self.free.put(index)
         self.workers: dict[int, Worker] = {}  # by index of the environment
+        self.given_up: set[str] = set()  # labels of configurations of which no more runs are started
         self.closing = False
         self.lock = threading.Lock()  # of `workers` and `closing`
 
@@ -163,6 +166,7 @@ class Pool:
                 for future in ended:
                     future.result()
                 if ended:
+                    self.give_up_failing_configurations(orders, futures)
                     refuse_more_failures(orders, futures)
                     refuse_results_that_show_nothing(orders, futures)
         finally:
@@ -170,10 +174,30 @@ class Pool:
             threads.shutdown(wait=False, cancel_futures=True)
         return [future.result() for future in futures]
 
+    def give_up_failing_configurations(self, orders: Sequence[Order], futures: Sequence[Future[Answer]]) -> None:
+        """Start no more runs of a program's configuration whose first runs all failed with the same error."""
+        errors: dict[str, list[str]] = {}  # by configuration, empty for runs that did not fail
+        labels_left = set()  # of configurations with runs that have not ended
+        for order, future in zip(orders, futures, strict=True):
+            if order.program is None or order.program.tree:  # an audit says how many runs of a revision failed
+                return
+            if not future.done():
+                labels_left.add(order.cell.label)
+                continue
+            answer = future.result()
+            errors.setdefault(order.cell.label, []).append(answer.error if answer.status == "failed" else "")
+        for label in labels_left - self.given_up:
+            of_cell = errors.get(label, [])
+            if len(of_cell) >= ENOUGH_FAILURES and len(set(of_cell)) == 1 and of_cell[0]:
+                self.given_up.add(label)
+                say(f"{label}: {counted(len(of_cell), 'run')} failed alike ({of_cell[0]}); its others are not started")
+
     def train(self, order: Order) -> Answer:
-        """Train one run in the next free worker.  Raises DiskFull."""
+        """Train one run in the next free worker, unless its configuration was given up.  Raises DiskFull."""
         index = self.free.get()
         try:
+            if order.cell.label in self.given_up:
+                return Answer(status="interrupted")
             while worker := self.worker_at(index):
                 answer = worker.train(order)
                 if answer.last:

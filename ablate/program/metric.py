@@ -5,20 +5,26 @@ files are looked at, and two sources that disagree are refused.
 """
 
 import dataclasses
+import difflib
 import functools
 import math
 import re
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ablate.formatting import first_of
 from ablate.program.event_files import read_tensorboard, read_wandb
-from ablate.runs.logs import VALUE, read_log
+from ablate.runs.logs import ASSIGNED, VALUE, read_log
 from ablate.runs.readers import FAULTS, read_table_log, read_trainer
+from ablate.runs.tables import EACH_STEP
 
 Row = dict[str, float]
 LARGEST = 50_000_000  # bytes of a file that is read
 TABLES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
+LAST_CHARACTERS = 10_000  # of the output, in which names of other metrics are looked for
+MOST_NAMES = 6  # names of other metrics that an error lists
 AGREE = 1e-6  # the relative difference of two sources that print with different digits, and half a unit of the last
 
 
@@ -41,17 +47,39 @@ def pattern_of(read: str) -> re.Pattern[str]:
 
 
 def sources_of(output: str, folder: Path, metric: str, read: str = "") -> list[Source]:
-    """The sources that have a metric: the output, and the files in the folder of a run."""
+    """The sources that have a metric: the output, and the files in the folder of a run.  Raises NoMetric."""
     if read:
         pattern = pattern_of(read)
         rows = [{metric: float(match[1])} for match in pattern.finditer(output)]
-        return [Source(f"the lines with {read}", rows)] if rows else []
+        if not rows:
+            raise NoMetric(f"it printed no line with {read}")
+        return [Source(f"the lines with {read}", rows)]
     sources = [Source("its output", rows_of_output(output, metric))]
     for file in sorted(folder.rglob("*")):
         if file.is_file() and not file.is_symlink() and file.stat().st_size <= LARGEST:
             rows = [with_metric(row, metric) for row in rows_in(file)]
             sources.append(Source(file.relative_to(folder).as_posix(), rows))
-    return [source for source in sources if any(metric in row for row in source.rows)]
+    having = [source for source in sources if any(metric in row for row in source.rows)]
+    if having:
+        return having
+    rows = [numbers_in(row) for row in read_log(output + "\n").rows]
+    for source in sources:
+        rows += source.rows
+    names = dict.fromkeys(name for row in rows for name in row if name not in EACH_STEP)
+    if not names:
+        names = dict.fromkeys(match[1] for match in ASSIGNED.finditer(output[-LAST_CHARACTERS:]))
+    raise NoMetric(f"it printed no {metric}, and wrote none into its folder{what_it_has(metric, [*names])}")
+
+
+def what_it_has(metric: str, names: list[str]) -> str:
+    """The names of the numbers that a run has in place of a metric, and the nearest one; empty without any."""
+    if not names:
+        return ""
+    text = f"; it has {first_of(names, MOST_NAMES)}"
+    same_end = [name for name in names if words_in_name(name)[-1:] == words_in_name(metric)[-1:]]
+    evaluated = [name for name in same_end if not name.startswith("train")]
+    near = [*evaluated, *same_end, *difflib.get_close_matches(metric, names)]
+    return f"{text}; did you mean metric={shlex.quote(near[0])}?" if near else text
 
 
 def rows_of_output(output: str, metric: str) -> list[Row]:
@@ -125,8 +153,6 @@ def read_metric(sources: list[Source], metric: str, at: str, lower_is_better: bo
             values[source.name] = min(finite) if lower_is_better else max(finite)
         else:
             values[source.name] = logged[-1]
-    if not values:
-        raise NoMetric(f"it printed no {metric}, and wrote none into its folder")
     first = next(iter(values.values()))
     for name, value in values.items():
         if not agree(first, value):

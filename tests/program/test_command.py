@@ -189,6 +189,14 @@ def test_two_values_may_coincide_while_a_third_does_not(program):
     assert len(results()) == 15
 
 
+def test_a_configuration_whose_first_runs_fail_alike_is_given_up_alone(program, capsys):
+    program.write_text(f"import sys\nif '--bias=1' in sys.argv:\n    sys.exit('no bias')\n{TRAIN}")
+    assert run(*WORDS) == 1
+    statuses = [result["status"] for result in results()]
+    assert statuses.count("done") == 5 and 3 <= statuses.count("failed") < 5
+    assert "bias=1: 3 runs failed alike" in capsys.readouterr().err
+
+
 def test_one_configuration_is_said_to_compare_nothing(capsys):
     run("bias=0", "metric=val/loss", "dry_run=true")
     assert "for a comparison give a setting several values" in capsys.readouterr().out

@@ -35,7 +35,29 @@ def test_space_underscore_and_slash_are_one_in_a_name(metric, output, tmp_path):
 
 
 def test_a_name_behind_another_word_is_another_metric(tmp_path):
-    assert sources_of("top1 acc 0.1", tmp_path, "acc") == []
+    with pytest.raises(NoMetric):
+        sources_of("top1 acc 0.1", tmp_path, "acc")
+
+
+@pytest.mark.parametrize(
+    ("output", "metric", "end"),
+    [
+        (LINES, "loss", "; it has train/loss and val/loss; did you mean metric=val/loss?"),
+        (LINES, "val/acc", "; it has train/loss and val/loss"),
+        ("val_bbp: 0.9", "val_bpb", "; it has val_bbp; did you mean metric=val_bbp?"),
+        ("done", "loss", "it printed no loss, and wrote none into its folder"),
+    ],
+)
+def test_without_the_metric_those_that_are_there_are_named(output, metric, end, tmp_path):
+    with pytest.raises(NoMetric) as refused:
+        value_of(output, tmp_path, metric)
+    assert str(refused.value).endswith(end)
+
+
+def test_files_name_their_numbers_too(tmp_path):
+    (tmp_path / "result.json").write_text('{"eval_accuracy": 0.5}')
+    with pytest.raises(NoMetric, match="it has eval_accuracy; did you mean metric=eval_accuracy"):
+        value_of("done", tmp_path, "eval_acc")
 
 
 def test_read_says_what_stands_before_the_number(tmp_path):
