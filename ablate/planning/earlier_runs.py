@@ -257,7 +257,9 @@ def post_hoc_notes(manifest: Manifest, earlier: Earlier) -> list[str]:
         if other and any(is_scored(earlier.results, run, {}) for run in same_runs(other, manifest.runs)):
             studies.append(other.study)
     verb = "is" if len(names) == 1 else "are"
-    whose = f"study {first_of(studies, NAMED)} has" if studies else "earlier runs have"
+    whose = "earlier runs have"
+    if studies:
+        whose = f"study {studies[0]} has" if len(studies) == 1 else f"studies {first_of(studies, NAMED)} have"
     note = (
         f"{first_of(names, NAMED)} {verb} post hoc: {whose} results of these seeds; confirm=8 registers claims on fresh"
     )
