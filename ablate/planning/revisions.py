@@ -56,10 +56,12 @@ def revision_notes(request: Request, results: Path) -> list[str]:
     reference, *others = request.revisions.values()
     notes = []
     lacking = [path for path in ignored_paths(repository, results) if path.rstrip("/") not in request.setup.links]
+    if "out" in request.fields:  # such a folder is what the program writes into without it
+        lacking = [path for path in lacking if not Path(path).name.startswith("out")]
     if lacking:
         text = f"files that git ignores are in no revision: {listed(lacking)}"
         links = ",".join([*request.setup.links, *(path.rstrip("/") for path in lacking[:SHOWN])])
-        notes.append(f"{text}; where the program reads them, write link={links}")
+        notes.append(f"{text}; does the program read them? Then write link={links}")
     for revision in request.revisions.values():
         notes += hazards(repository, revision, request.setup)
     reference_lock = lock_of(repository, reference)

@@ -9,6 +9,7 @@ git's hooks do not run here.
 
 import contextlib
 import dataclasses
+import difflib
 import fcntl
 import json
 import os
@@ -120,13 +121,20 @@ def find_revisions(
         try:
             revision = find_revision(name, repository, results)
         except GitError:
-            problems.append(Problem("code", f"{name} is no revision of {repository}: no branch, tag or commit"))
+            message = f"{name} is no revision of {repository}: no branch, tag or commit"
+            near = difflib.get_close_matches(name, branches_and_tags(repository), 1)
+            problems.append(Problem("code", f"{message}; did you mean {near[0]}?" if near else message))
             continue
         for earlier in revisions[-1:] if are_chain else revisions:
             if earlier.tree == revision.tree:
                 problems.append(Problem("code", f"{name} and {earlier.name} have the same files; leave one out"))
         revisions.append(revision)
     return revisions, problems
+
+
+def branches_and_tags(repository: Path) -> list[str]:
+    """The names of a repository's branches and tags."""
+    return git(repository, "for-each-ref", "--format=%(refname:short)").splitlines()
 
 
 def find_revision(name: str, repository: Path, results: Path) -> Revision:

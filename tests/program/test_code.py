@@ -82,7 +82,7 @@ def test_a_dry_run_checks_nothing_out(repository, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["code=main,ideas"], "ideas is no revision"),
+        (["code=main,ideas"], "ideas is no revision .* did you mean idea?"),
         (["code=main,main~0"], "have the same files"),
         (["code=main,idea", "link=data"], "link: data is not in"),
         (["link=data"], "write code=main,my-idea too"),
@@ -106,6 +106,16 @@ def test_uncommitted_changes_and_ignored_files_are_named(repository, capsys):
     run("seeds=2")
     said = capsys.readouterr().err
     assert "uncommitted changes are in no revision: new.py" in said and "link=meta.bin" in said
+
+
+def test_a_folder_of_output_is_no_missing_file(repository, capsys):
+    (repository / "meta.bin").write_text("")
+    (repository / "out.bin").write_text("")
+    run("seeds=2", "dry_run=true")
+    with_both = capsys.readouterr().out
+    main([f"{COMMAND} --out={{out}}", *WORDS, "seeds=2", "dry_run=true"])
+    assert "out.bin" in with_both and "out.bin" not in capsys.readouterr().out
+    assert "pass {out}" not in with_both
 
 
 def test_a_branch_that_has_moved_is_another_study(repository):

@@ -205,7 +205,13 @@ def test_one_configuration_is_said_to_compare_nothing(capsys):
 @pytest.mark.parametrize(("words", "is_named"), [([], True), (["env.OUT={out}"], False)])
 def test_a_folder_that_is_not_used_is_named(words, is_named, capsys):
     run(*WORDS, "seeds=1", "dry_run=true", *words, command=COMMAND.replace(" --out={out}", ""))
-    assert ("the command does not use {out}" in capsys.readouterr().out) is is_named
+    assert ("pass {out}" in capsys.readouterr().out) is is_named
+
+
+@pytest.mark.parametrize(("words", "is_named"), [([], True), (["shell=true"], False)])
+def test_a_variable_that_no_shell_reads_is_named(words, is_named, capsys):
+    run(*WORDS, "seeds=1", "dry_run=true", *words, command=f"{COMMAND} --lr=$LR")
+    assert ("$LR is passed as it stands" in capsys.readouterr().out) is is_named
 
 
 def test_each_run_has_a_new_folder(program):
