@@ -18,6 +18,7 @@ from ablate.config.typed_json import plain
 from ablate.formatting import first_of
 from ablate.planning.study import NAMED, CheckedStudy
 from ablate.runs.folder import Run, noted, now, untested, why_without
+from ablate.runs.key import settings
 from ablate.runs.manifest import read_manifest, readable, studies
 from ablate.runs.records import Cell, ClaimEntry, ClaimText, Look, Manifest, PlannedRun, ValueEntry, ValueText
 
@@ -146,19 +147,20 @@ def seeds_of_lower_rungs(seeds: list[int], looks: list[Look]) -> list[int]:
     return further
 
 
-def looks_of_others(earlier: Earlier, runs: list[PlannedRun]) -> list[Look]:
+def looks_of_others(earlier: Earlier, cells: list[Cell], runs: list[PlannedRun]) -> list[Look]:
     """Looks of other studies at the cells of this one, after which adding seeds is not independent of the results.
 
-    A look at only one of several cells, such as a common reference, saw no comparison.  A run that is trained again,
-    with reuse=none, has been seen: its numbers are the same.
+    A look at only one of several cells, such as a common reference, saw no comparison.
     """
-    paths = {run.path for run in runs}
-    pairs = {(run.cell, run.seed) for run in runs}
     least = min(2, len({run.cell for run in runs}))
+    ids = ids_by_configuration(cells)
     looks = []
     for other in earlier.others:
-        shared = Counter(run.seed for run in other.runs if run.path in paths or (run.cell, run.seed) in pairs)
-        for look in own_looks(other):
+        of_other = own_looks(other)
+        if not of_other:
+            continue
+        shared = Counter(run.seed for run in same_runs(other, ids, runs))
+        for look in of_other:
             seeds = sorted(seed for seed in set(look.seeds) if shared[seed] >= least)
             if seeds:
                 looks.append(dataclasses.replace(look, seeds=seeds, study=other.study))
@@ -200,8 +202,8 @@ def with_registrations(manifest: Manifest, study: CheckedStudy, earlier: Earlier
     requested = (study.claims, study.settings.margin, study.replicated)
     if not (any(requested) or claims or margin or criterion):
         return manifest
-    seen = scored(earlier, manifest.runs, statuses)
     rows = study.cells.rows
+    seen = scored(earlier, rows, manifest.runs, statuses)
     if old is None:
         # The tuning's manifest knows nothing of the scored seeds, of which another study may have results.
         claims = {name: not_if(is_seen(entry.claim, rows, seen), entry) for name, entry in claims.items()}
@@ -221,16 +223,19 @@ def not_if(was_seen: bool, entry: E) -> E:
     return dataclasses.replace(entry, registered=entry.registered and not was_seen)
 
 
-def scored(earlier: Earlier, runs: list[PlannedRun], statuses: dict[str, str]) -> dict[int, set[str]]:
+def scored(
+    earlier: Earlier, cells: list[Cell], runs: list[PlannedRun], statuses: dict[str, str]
+) -> dict[int, set[str]]:
     """The cells of this study with a result, by seed; results of its earlier manifest and of other studies count."""
     candidates = [*runs, *earlier.runs]
+    ids = ids_by_configuration(cells)
     for other in earlier.others:
-        candidates += same_runs(other, runs)
-    cells: dict[int, set[str]] = {}
+        candidates += same_runs(other, ids, runs)
+    by_seed: dict[int, set[str]] = {}
     for run in candidates:
         if is_scored(earlier.results, run, statuses):
-            cells.setdefault(run.seed, set()).add(run.cell)
-    return cells
+            by_seed.setdefault(run.seed, set()).add(run.cell)
+    return by_seed
 
 
 def is_scored(results: Path, run: PlannedRun, statuses: dict[str, str]) -> bool:
@@ -241,10 +246,28 @@ def is_scored(results: Path, run: PlannedRun, statuses: dict[str, str]) -> bool:
     return status in ("done", "diverged", "untested")
 
 
-def same_runs(other: Manifest, runs: list[PlannedRun]) -> list[PlannedRun]:
-    """The runs of another study with a cell and a seed of these, also those of other code or with reuse=none."""
+def ids_by_configuration(cells: list[Cell]) -> dict[str, str]:
+    """The ids of a study's cells by their configurations."""
+    return {configuration_text(cell): cell.id for cell in cells}
+
+
+def configuration_text(cell: Cell) -> str:
+    """All that a cell's numbers depend on, whatever its variants are called."""
+    if cell.config is None:  # of a program
+        return cell.id
+    return json.dumps([settings(cell.planned_config), cell.task], sort_keys=True)
+
+
+def same_runs(other: Manifest, ids: dict[str, str], runs: list[PlannedRun]) -> list[PlannedRun]:
+    """The runs of another study with a configuration and a seed of these, with the `ids` that their cells have here.  A
+    run of other code, with reuse=none, or of a variant of another name has been seen, too."""
+    here = {cell_id: cell_id for cell_id in ids.values()}  # by the id that a cell has in the other study
+    for cell in other.cells:
+        if cell.id not in here:
+            here[cell.id] = ids.get(configuration_text(cell), "")
     pairs = {(run.cell, run.seed) for run in runs}
-    return [run for run in other.runs if (run.cell, run.seed) in pairs]
+    renamed = [dataclasses.replace(run, cell=here.get(run.cell, "")) for run in other.runs]
+    return [run for run in renamed if (run.cell, run.seed) in pairs]
 
 
 def post_hoc_notes(manifest: Manifest, earlier: Earlier) -> list[str]:
@@ -252,9 +275,10 @@ def post_hoc_notes(manifest: Manifest, earlier: Earlier) -> list[str]:
     names = [name for name, entry in manifest.claims.items() if not entry.registered]
     if not names:
         return []
+    ids = ids_by_configuration(manifest.cells)
     studies = []
     for other in (earlier.manifest, *earlier.others):
-        if other and any(is_scored(earlier.results, run, {}) for run in same_runs(other, manifest.runs)):
+        if other and any(is_scored(earlier.results, run, {}) for run in same_runs(other, ids, manifest.runs)):
             studies.append(other.study)
     verb = "is" if len(names) == 1 else "are"
     whose = "earlier runs have"

@@ -269,7 +269,7 @@ def new_manifest(
         seeds=seeds,
         sequential=sequential,
         confirms=study.base if keys.confirm else None,
-        looks=[*looks, *earlier_runs.looks_of_others(earlier, runs)],
+        looks=[*looks, *earlier_runs.looks_of_others(earlier, cells, runs)],
         tasks=study.cells.tasks,
         cells=cells,
         runs=runs,

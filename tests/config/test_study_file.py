@@ -13,7 +13,8 @@ from one_run import carry_out, here, write_plan
 from ablate.cli.main import help_text
 from ablate.cli.preview import preview
 from ablate.config.command import read_command
-from ablate.config.groups import experiments, groups
+from ablate.config.files import read_plain
+from ablate.config.groups import CONF, experiments, groups
 from ablate.config.study_file import value_text
 from ablate.planning.plan import Plan, PlanError, compose_cells, plan_study
 from ablate.runs.files import write_json
@@ -197,6 +198,18 @@ def test_runs_that_are_trained_again_are_known_already(folder):
     again = folder.plan("reuse=none")
     assert len(again.todo) == len(first.todo) and not again.manifest.claims["gated"].registered
     assert folder.plan("reuse=none", "seeds=[7,8]").manifest.claims["gated"].registered
+
+
+def test_results_of_an_equal_variant_of_another_name_are_known(folder):
+    (folder.path / "ffn").mkdir()
+    (folder.path / "ffn" / "mine.yaml").write_text(yaml.safe_dump(read_plain(CONF / "ffn" / "swiglu.yaml")))
+    folder.write(**TWO | {"claims": None, "factors": {"ffn": ["mlp", "mine"]}})
+    finish(folder.plan("study=first"))
+    folder.write(**TWO)
+    again = folder.plan()
+    assert len(again.todo) == 2 and not again.manifest.claims["gated"].registered
+    assert "gated is post hoc: study first has results of these seeds" in " ".join(again.notes)
+    assert folder.plan("seeds=[7,8]").manifest.claims["gated"].registered
 
 
 TUNED = TWO | {"tune": {"key": "optim.lr", "values": [1e-3, 3e-3], "seeds": 1}, "study": "kept"}
