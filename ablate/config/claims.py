@@ -11,7 +11,7 @@ from ablate.config.designs import RUNG
 from ablate.config.errors import Problem
 from ablate.config.key_checks import fraction_of
 from ablate.config.typed_json import Record, optional, parse
-from ablate.formatting import SPEED, grouped, instead, is_number, listed
+from ablate.formatting import SPEED, grouped, instead, is_number, listed, show
 
 BOUNDED = ("equivalent", "not_greater", "not_less")  # bound a difference by a margin, which is required
 DIFFERENCES = ("less", "greater", *BOUNDED)  # compare two means
@@ -268,7 +268,10 @@ def side_problems(claim: Claim, factors: dict[str, list[Any]]) -> Iterator[str]:
         if len(sides[0]) != 1 or len(levels) != len(claim.published) or len(levels) < 3:
             yield f"{relation}: takes one factor's levels, at least 3, and as many published numbers"
     elif sides[0] == sides[1] and len(claim.metrics) < 2:  # with two metrics both sides may be the same cells
-        yield f"{relation}: both sides are {sides[0]}; write what differs"
+        words = []
+        for key, levels in sides[0].items():
+            words.append(f"{key}={', '.join(map(show, levels_of(levels)))}")
+        yield f"{relation}: both sides are {listed(words)}; write what differs"
 
 
 def level_problems(side: Levels | Side, factors: dict[str, list[Any]]) -> Iterator[str]:

@@ -19,6 +19,7 @@ from ablate.runs.records import ClaimEntry, CriterionEntry, Manifest
 from ablate.runs.tables import named_rows
 
 # On which side of its signed margin a relation claims the difference to lie.
+SIGNS = {"less": "<", "greater": ">", "equivalent": "≈", "not_greater": "≤", "not_less": "≥"}
 CLAIMED = {"less": "below −", "greater": "above +", "not_greater": "below +", "not_less": "above −"}
 VERBS = {
     "diverges_more": {
@@ -55,6 +56,59 @@ def claim_lines(manifest: Manifest, table: pandas.DataFrame) -> list[str]:
         status = f"{name} ({_registration(entry.registered)}): withdrawn{when}, {seen}"
         lines.append(f"{status}; it said {as_written(entry.claim)}")
     return lines
+
+
+def claim_label(manifest: Manifest, name: str) -> str:
+    """What a claim is called: its label in figures.yaml, else its name in the study file."""
+    return manifest.shown.get(f"claims.{name}", name)
+
+
+def claim_formula(manifest: Manifest, claim: Claim, row: Any) -> str:
+    """What a claim says, in the fewest words: "SwiGLU < ReLU MLP"."""
+    if claim.relation == "rank_correlates":
+        text = f"{row.side} rank as published"
+    elif claim.relation == "diverges_more":
+        text = f"{row.side} diverges more than {row.against}"
+    elif claim.relation == "multiplier":
+        bound, sign = claim.bound
+        text = f"{row.side} {'>' if sign > 0 else '<'} {bound:g} × {row.against}"
+    else:
+        text = f"{row.side} {SIGNS[claim.relation]} {row.against}"
+    return f"at {' with '.join(pairs(manifest, claim.fixed))}, {text}" if claim.fixed else text
+
+
+def margin_text(claim: Claim) -> str:
+    """The margin of a claim with the side of it that is claimed: "±0.05", "above +0.01", "±5 % of the steps", or ""."""
+    if claim.margin is None:
+        return ""
+    if fraction_of(claim.margin) is not None:
+        return f"{CLAIMED.get(claim.relation, '±')}{claim.margin} of the steps"
+    return f"{CLAIMED.get(claim.relation, '±')}{plain(float(claim.margin))}"
+
+
+def edited_and_withdrawn(manifest: Manifest) -> str:
+    """A sentence on the registered claims that were edited or withdrawn; "" if there are none."""
+    late = 0
+    early = 0
+    for entry in manifest.withdrawn.values():
+        if entry.registered or any(version.registered for version in entry.earlier):
+            late += entry.seen is not False
+            early += entry.seen is False
+    edited = 0
+    for entry in manifest.claims.values():
+        edited += not entry.registered and any(version.registered for version in entry.earlier)
+    counts = {
+        "withdrawn after results could be seen": late,
+        "edited after results": edited,
+        "withdrawn before any result": early,
+    }
+    parts = [f"{count} {'was' if count == 1 else 'were'} {what}" for what, count in counts.items() if count]
+    if not parts:
+        return ""
+    text = f"Of the registered claims, {listed(parts)}"
+    if late + edited:
+        text += "; p is corrected for what was changed after results, too"
+    return f"{text}."
 
 
 def as_written(claim: Claim) -> str:
@@ -99,7 +153,9 @@ def claim_sentence(manifest: Manifest, entry: ClaimEntry, row: Any) -> str:
         grounds.append("unadjusted for interim analyses")
     grounds.append(worth_text(row))
     parts = [", ".join(filter(None, grounds)), row.note, _scope(manifest, entry.claim)]
-    return f"{row.name} ({status}): {row.verdict}. {row.says} ({'; '.join(filter(None, parts))})."
+    return (
+        f"{claim_label(manifest, row.name)} ({status}): {row.verdict}. {row.says} ({'; '.join(filter(None, parts))})."
+    )
 
 
 def _scope(manifest: Manifest, claim: Claim) -> str:

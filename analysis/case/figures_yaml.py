@@ -17,6 +17,7 @@ from ablate.config.factors import BASE
 from ablate.config.files import parse_plain, read_regular
 from ablate.config.ladder import RUNG, at_other_rate
 from ablate.config.typed_json import Record, optional, parse, unread
+from ablate.evidence.claim_text import claim_label
 from ablate.formatting import instead, is_number, setting, show, visible
 from ablate.runs import naming
 from ablate.runs.files import write_atomic
@@ -186,17 +187,23 @@ def colours_of(entries: dict[str, dict[Any, Any]], manifest: Manifest) -> dict[t
 
 
 def labels_of(entries: dict[Any, Any], manifest: Manifest) -> dict[str, str]:
-    """The labels by name.  Raises ValueError for labels that make two factors, levels or configurations look alike."""
+    """The labels by name, that of a claim by claims.NAME.  Raises ValueError for labels that make two factors, levels,
+    configurations or claims look alike."""
     usual = naming.paper_labels(manifest)
     names = [*usual, *(key.partition("=")[2] for key in usual if "=" in key)]
     labels = {}
     for key, text in entries.items():
-        refuse_unknown("labels", show(key), names)
+        name = show(key)
+        refuse_unknown("labels", name, [*names, *manifest.claims])
         label = visible(" ".join(setting(text).split()))
         if not label:
-            raise ValueError(f"labels.{show(key)} is empty; write a name")
-        if label != usual.get(show(key), show(key)):
-            labels[show(key)] = label
+            raise ValueError(f"labels.{name} is empty; write a name")
+        if label == usual.get(name, name):
+            continue
+        if name in names:
+            labels[name] = label
+        else:
+            labels[f"claims.{name}"] = label
     if not labels:
         return {}
     renamed = replace(manifest, shown=shown_names(manifest, labels))
@@ -204,6 +211,7 @@ def labels_of(entries: dict[Any, Any], manifest: Manifest) -> dict[str, str]:
     for factor, levels in manifest.factors.items():
         groups.append({show(level): naming.named(renamed, level, factor) for level in levels})
     groups.append({cell.label: cell_label(renamed, cell) for cell in manifest.cells})
+    groups.append({name: claim_label(renamed, name) for name in manifest.claims})
     for group in groups:
         first: dict[str, str] = {}
         for name, label in group.items():
@@ -259,7 +267,10 @@ def default_text(manifest: Manifest, kinds: Iterable[str], colours: dict[tuple[s
         shades[factor][level] = colour
     lines = [HEADER]
     lines += yaml_lines({"style": "default", "width": "text", "sort": "effect"}, False)
-    lines += yaml_lines({"labels": naming.paper_labels(manifest)}, False)
+    labels = naming.paper_labels(manifest)
+    for name in manifest.claims:
+        labels.setdefault(name, name)
+    lines += yaml_lines({"labels": labels}, False)
     subset = {"figures": list(kinds), "levels": levels}
     lines += yaml_lines({"order": levels, "colours": shades, "subset": subset}, None)
     return "\n".join(lines) + "\n"

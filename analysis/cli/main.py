@@ -79,13 +79,14 @@ def _analyse(given: argparse.Namespace) -> Outcome:
 
 
 def lines(case: Case) -> list[str]:
-    """The claims, the multipliers of a ladder, the verdicts on effects, then notes on them."""
+    """That runs are missing, the claims, the multipliers of a ladder, the verdicts on effects, then notes on them."""
     from ablate import evidence
-    from analysis.writing.tables import difference, remarks
+    from analysis.writing.tables import difference, remarks, unfinished
 
     study = case.study
     manifest = study.manifest
-    texts = [*evidence.claim_lines(manifest, case.claims), *evidence.ladder_lines(evidence.ladder(study))]
+    interim = unfinished(study)
+    texts = [interim, *evidence.claim_lines(manifest, case.claims), *evidence.ladder_lines(evidence.ladder(study))]
     speed = evidence.speed(study)
     for heading, table in (("", case.effects), ("effects on the seconds of a training step", speed)):
         if table.empty:
@@ -98,7 +99,7 @@ def lines(case: Case) -> list[str]:
             texts.append(f"{row.label}  {difference(row)}  {formatting.over(row)}  {grounds}")
         texts.append(more(len(shown) - EFFECTS, "effect"))
     together = evidence.families(manifest, int(case.effects["family"].sum()))
-    notes = [text for text in (together, *remarks(study)) if text]
+    notes = [text for text in (together, *remarks(study)) if text and text != interim]
     texts += [*notes[:REMARKS], more(len(notes) - REMARKS, "remark")]
     return [text for text in texts if text]
 

@@ -52,6 +52,8 @@ def stamp_in(file: Path) -> Stamp:
         stamp = read_stamp(read_regular(file, LARGEST))
     except OSError as error:
         raise Refused(f"{file} cannot be read ({error.strerror})") from None
+    if file.suffix in (".tex", ".csv", ".md", ".html"):
+        raise Refused(f"{file}: tables and texts are not verified, figures are: name a PDF or PNG, such as effects.pdf")
     if stamp is None:
         raise Refused(f"{file} is no figure of ablate analyse, or its metadata have been removed")
     if "runs" not in stamp:

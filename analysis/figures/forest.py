@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 
 from ablate import evidence, formatting
 from ablate.config.claims import BOUNDED
-from ablate.evidence.claim_text import pairs
+from ablate.evidence.claim_text import claim_label, pairs
 from ablate.formatting import ESTIMATE_ONLY
 from ablate.runs import naming
 from ablate.runs.records import Manifest
@@ -125,7 +125,7 @@ def claims_table(case: Case) -> pandas.DataFrame | None:
 def claim_name(row: Any, manifest: Manifest) -> str:
     """The name of a claim, its two sides, and what is fixed."""
     sign = "against" if row.relation in UNITS else formatting.MINUS
-    name = f"{row.name}: {row.side} {sign} {row.against}"
+    name = f"{claim_label(manifest, row.name)}: {row.side} {sign} {row.against}"
     fixed = " with ".join(pairs(manifest, manifest.claims[row.name].claim.fixed))
     if fixed:
         name += f", at {fixed}"

@@ -68,7 +68,7 @@ def paper_table(table: Table) -> str:
         f"% needs {PACKAGES}",
         r"\begin{table*}",
         r"\centering\small\setlength{\tabcolsep}{4pt}",
-        rf"\caption{{{escape(table.title)}}}",
+        rf"\caption{{{escape(caption(table.title, table.caption))}}}",
         rf"\label{{tab:{table.name}}}",
         r"\medskip",
         rf"\begin{{tabularx}}{{\textwidth}}{{@{{}}>{{\raggedright\arraybackslash}}X{columns}@{{}}}}",
@@ -77,6 +77,11 @@ def paper_table(table: Table) -> str:
         r"\end{table*}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def caption(title: str, sentences: list[str]) -> str:
+    """A title with the sentences that a paper needs below or above it."""
+    return f"{title.rstrip('.')}. {' '.join(sentences)}" if sentences else title
 
 
 def full_table(table: Table) -> str:

@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from ablate import evidence, formatting
+from ablate.evidence.claim_text import claim_label
 from ablate.formatting import decimals, number, p_text, visible
 from ablate.runs.tables import named_rows
 from analysis.case import Case
 from analysis.writing.latex import escape
+from analysis.writing.tables import cautions, unadjusted_verdict
 
 DIGITS = ["Zero", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine"]
 HEAD = """% Numbers of the study {study}, written by ablate analyse.
@@ -26,6 +28,7 @@ Texts = dict[str, str]
 def page(case: Case) -> str:
     """Every number of the study, its effects, its configurations and its claims as a command of LaTeX."""
     lines = [HEAD.format(study=" ".join(case.study.manifest.study.split()))]
+    lines += [f"% {text}" for text in cautions(case.study)]
     names = set[str]()
     for stem, about, texts in groups(case):
         while any(stem + field in names for field in texts):
@@ -73,7 +76,11 @@ def groups(case: Case) -> Iterator[tuple[str, str, Texts]]:
         where = f" at {key.stratum}" if key.stratum else ""
         yield f"ablCell{spelled(key.label + where)}", f"configuration {row.label}", texts
     for row in named_rows(case.claims):
-        yield f"ablClaim{spelled(row.name)}", f"claim {row.name}", difference(row, row.p_holm)
+        yield (
+            f"ablClaim{spelled(row.name)}",
+            f"claim {claim_label(case.study.manifest, row.name)}",
+            difference(row, row.p_holm),
+        )
 
 
 def difference(row: Any, p: float) -> Texts:
@@ -81,4 +88,8 @@ def difference(row: Any, p: float) -> Texts:
     places = decimals([(row.high - row.low) / 2])
     low, high = formatting.ends(row.low, row.high, places, signed=True).split(", ")
     texts = {"Delta": number(row.mean, places, signed=True), "Low": low, "High": high, "P": p_text(p)}
-    return texts | {"N": str(row.n), "Sd": number(row.sd, decimals([row.sd])), "Verdict": row.verdict}
+    return texts | {
+        "N": str(row.n),
+        "Sd": number(row.sd, decimals([row.sd])),
+        "Verdict": unadjusted_verdict(row, row.verdict),
+    }

@@ -11,13 +11,14 @@ from ablate.config.choices import names_of, variant_of
 from ablate.config.depth import is_patterned, spelled, variants_of
 from ablate.config.designs import RUNG
 from ablate.config.schema import BY_STEPS, LAYERS, NAMED, PLACED
+from ablate.evidence.claim_text import edited_and_withdrawn
 from ablate.formatting import counted, listed, ranged
 from ablate.runs import naming
 from ablate.runs.records import Cell, Manifest
 from analysis.case import Case
 from analysis.writing.bibliography import cite, mention, names
 from analysis.writing.latex import escape
-from analysis.writing.tables import families, sentence
+from analysis.writing.tables import cautions, families, sentence
 
 DESIGNS = {
     "grid": "in all combinations",
@@ -252,18 +253,19 @@ def effects(case: Case) -> list[str]:
     if manifest.sequential:
         looks = listed(map(str, manifest.sequential.looks))
         texts.append(f"Interim analyses were planned at {looks} seeds; the 5 % are split evenly over them.")
-    return [*texts, families(case), sentence(evidence.unadjusted(manifest))]
+    return [*texts, families(case), *cautions(case.study)]
 
 
 def claims(case: Case) -> str:
     """The claims, and how they are decided."""
+    changed = edited_and_withdrawn(case.study.manifest)
     if case.claims.empty:
-        return ""
+        return changed
     registered = int(case.claims["registered"].sum())
     count = counted(len(case.claims), "claim")
     text = f"The study file makes {count}, {registered or 'none'} of them registered before any seed had results"
     judged = "; Holm's step-down decides these at 5 %" if registered else ""
-    return f"{text} on both sides{judged}."
+    return f"{text} on both sides{judged}. {changed}".rstrip()
 
 
 def losses(case: Case) -> str:

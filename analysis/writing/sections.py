@@ -91,14 +91,14 @@ def question(case: Case) -> list[str]:
 def warnings(case: Case) -> list[str]:
     """What a reader must know before anything else."""
     manifest = case.study.manifest
-    texts = [evidence.unadjusted(manifest)]
+    texts = tables.cautions(case.study)
     if len(manifest.seeds) == 1:
         texts.append(ALONE)
     if naming.no_evidence(manifest):
         texts.append(NO_EVIDENCE)
     if not case.study.runs["status"].eq("done").any():
         texts.append("No run ended with a result: there is nothing to compare.")
-    return [text for text in texts if text]
+    return texts
 
 
 def overall(case: Case) -> list[str]:

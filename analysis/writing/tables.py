@@ -14,6 +14,7 @@ import pandas
 
 from ablate import evidence, formatting
 from ablate.config.schema import STUDY_KEYS
+from ablate.evidence.claim_text import claim_formula, claim_label, edited_and_withdrawn, margin_text
 from ablate.evidence.verdicts import MIN_SEEDS
 from ablate.formatting import decimals, number, p_text, span
 from ablate.runs import naming
@@ -38,7 +39,7 @@ class Table(NamedTuple):
     """A table of texts.
 
     `rows` has all columns, `main` names those that a page shows (all if it is empty), and `paper` holds what a paper
-    shows.  `notes` are sentences for below the table.
+    shows, with `caption`, sentences after the title.  `notes` are sentences for below the table.
     """
 
     name: str  # of its files
@@ -47,6 +48,7 @@ class Table(NamedTuple):
     notes: list[str] = []  # noqa: RUF012
     main: list[str] = []  # noqa: RUF012
     paper: pandas.DataFrame | None = None
+    caption: list[str] = []  # noqa: RUF012
 
     @property
     def shown(self) -> pandas.DataFrame:
@@ -144,8 +146,39 @@ def effects_table(case: Case) -> Table:
     rows = [effect_row(case, row) for row in named_rows(effects)]
     main = ["effect", "metric", "difference [95 %]", "p (Bonferroni)", "verdict", "also differs in", "worth in steps"]
     family = effects[effects["family"].astype(bool)]
-    paper = [paper_row(case, row) for row in named_rows(family if len(family) else effects)]
-    return Table("effects", f"Effects on {metric}", frame(rows), effects_notes(case, effects), main, frame(paper))
+    in_paper = family if len(family) else effects
+    paper = [paper_row(case, row) for row in named_rows(in_paper)]
+    caption = []
+    if len(family):
+        count = formatting.counted(len(family), "effect")
+        caption.append(f"Intervals are simultaneous over the {count} ({evidence.interval_kind(effects['metric'])}).")
+    elif len(effects):
+        caption.append("Estimates only, with 95 % intervals that are not corrected.")
+    caption += [seeds_words(in_paper), *cautions(case.study)]
+    notes = effects_notes(case, effects)
+    title = f"Effects on {metric}"
+    return Table("effects", title, frame(rows), notes, main, frame(paper), [*filter(None, caption)])
+
+
+def seeds_words(table: pandas.DataFrame) -> str:
+    """The number of seeds of all rows as a sentence; "" if they have different numbers."""
+    if table["n"].nunique() != 1:
+        return ""
+    paired = "" if table["paired"].all() else " a side"
+    return f"n = {formatting.counted(int(table['n'].iloc[0]), 'seed')}{paired}."
+
+
+def cautions(study: Study) -> list[str]:
+    """What belongs to every verdict of a study: that it is an interim look, or that looks are not allowed for."""
+    return [sentence(text) for text in (unfinished(study), evidence.unadjusted(study.manifest)) if text]
+
+
+def unfinished(study: Study) -> str:
+    """That a study of ablate still lacks planned runs, so that its verdicts are an interim look; else ""."""
+    missing = int(study.runs["status"].eq("missing").sum())
+    if study.manifest.source or not missing:
+        return ""
+    return f"not finished: {formatting.counted(missing, 'run')} missing or running; an interim look"
 
 
 def effect_row(case: Case, row: Any) -> Row:
@@ -160,7 +193,7 @@ def effect_row(case: Case, row: Any) -> Row:
         "metric": naming.metric_name(manifest, row.metric) if several else "",
         "difference [95 %]": difference(row),
         "p (Bonferroni)": p_text(row.p_bonferroni),
-        "verdict": verdict(manifest, row),
+        "verdict": unadjusted_verdict(row, verdict(manifest, row)),
         "also differs in": row.also,
         "worth in steps": worth or "–",
         "role": "main comparison" if row.family else "estimate only",
@@ -182,7 +215,16 @@ def paper_row(case: Case, row: Any) -> Row:
     """The texts of an effect that a paper shows."""
     texts = effect_row(case, row)
     shown = {name: texts[name] for name in ("effect", "metric", "difference [95 %]", "p (Bonferroni)")}
-    return shown | {"verdict": "no verdict" if row.verdict == "withheld" else row.verdict}
+    if texts["margin"] != "–":
+        shown["margin"] = f"±{texts['margin']}"
+    judged = "no verdict" if row.verdict == "withheld" else row.verdict
+    return shown | {"verdict": unadjusted_verdict(row, judged)}
+
+
+def unadjusted_verdict(row: Any, verdict: str) -> str:
+    """A verdict, marked where its interval does not allow for interim analyses."""
+    is_marked = row.unadjusted and row.verdict in evidence.DECIDED
+    return f"{verdict}, unadjusted" if is_marked else verdict
 
 
 def ratio(value: float) -> str:
@@ -236,24 +278,48 @@ def families(case: Case) -> str:
 
 def claims_table(case: Case) -> Table:
     """The claims of the study file with their verdicts, corrected for their number."""
+    manifest = case.study.manifest
+    metrics = [claim_metric(manifest, row) for row in named_rows(case.claims)]
+    usual = max(metrics, key=metrics.count, default="")
     rows = []
     paper = []
-    for row in named_rows(case.claims):
+    for row, metric in zip(named_rows(case.claims), metrics, strict=True):
+        claim = manifest.claims[row.name].claim
         is_multiplier = row.relation == "multiplier" and row.n
         text = evidence.times(row, "mean") if is_multiplier else difference(row)
-        short = {"claim": row.name, "difference [95 %]": text, "p (Holm)": p_text(row.p_holm)}
+        name = claim_label(manifest, row.name)
+        short = {"claim": name, "difference [95 %]": text, "p (Holm)": p_text(row.p_holm)}
         written = "registered" if row.registered else "post hoc"
         more = {"written": f"{written}, edited" if row.edited else written, "seeds": str(row.n), "finding": row.says}
-        judged = f"{row.verdict}: {row.note}" if row.note else row.verdict
+        verdict = unadjusted_verdict(row, row.verdict)
+        judged = f"{verdict}: {row.note}" if row.note else verdict
         rows.append({**short, "verdict": judged, **more})
-        paper.append({**short, "verdict": row.verdict})
+        in_paper = {"claim": name, "says": claim_formula(manifest, claim, row)}
+        if len({*metrics}) > 1:
+            in_paper["of"] = "" if metric == usual else metric
+        in_paper |= {"difference [95 %]": text, "margin": margin_text(claim)}
+        if case.claims["n"].nunique() > 1:
+            in_paper["n"] = str(row.n)
+        paper.append(in_paper | {"p (Holm)": short["p (Holm)"], "verdict": verdict})
     notes = [
-        "Holm's step-down decides registered claims; their intervals are simultaneous, so that one may hold zero where "
-        "the claim is decided. Registered: written before any seed had results on both sides."
+        "Holm's step-down decides registered claims; their intervals are simultaneous, so that one may hold zero, or "
+        "leave the margin, where the claim is decided. Registered: written before any seed had results on both sides."
     ]
-    notes += filter(None, [families(case)])
+    notes += filter(None, [edited_and_withdrawn(manifest), families(case), *cautions(case.study)])
     main = ["claim", "difference [95 %]", "p (Holm)", "verdict", "written"]
-    return Table("claims", "Claims", frame(rows), notes, main, frame(paper))
+    where = "" if len({*metrics}) == 1 else " where no other quantity is named"
+    caption = [f"Differences are in {usual}{where}.", seeds_words(case.claims), *notes]
+    return Table("claims", "Claims", frame(rows), notes, main, frame(paper), [*filter(None, caption)])
+
+
+def claim_metric(manifest: Manifest, row: Any) -> str:
+    """What the difference of a claim is of, with its unit."""
+    if row.relation == "multiplier":
+        return "training compute"
+    if row.relation == "diverges_more":
+        return "share of diverged runs"
+    words = naming.with_unit(manifest, row.metric, naming.metric_words(manifest, row.metric))
+    return f"Spearman's ρ in {words}" if row.relation == "rank_correlates" else words
 
 
 # Configurations and runs
@@ -473,9 +539,8 @@ FURTHER = {
 def remarks(study: Study) -> list[str]:
     """Notes for the reader of any table: interim analyses, a single seed, runs without a result, damage."""
     manifest = study.manifest
-    notes = [naming.role(manifest), *manifest.remarks, naming.matched(manifest), evidence.unadjusted(manifest)]
-    notes.append(evidence.margin_line(study))
-    notes.append(evidence.overfitting(study))
+    notes = [unfinished(study), naming.role(manifest), *manifest.remarks, naming.matched(manifest)]
+    notes += [evidence.unadjusted(manifest), evidence.margin_line(study), evidence.overfitting(study)]
     if len(manifest.seeds) == 1:
         notes.append("one seed: no interval, no verdict")
     for status in ("diverged", "failed", "missing"):

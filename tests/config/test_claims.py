@@ -46,7 +46,7 @@ MISTAKES: list[tuple[Any, str]] = [
     ({"less": [{"ffn": "mlp"}, {"fnn": "gelu"}]}, "less: fnn is not a factor of this study; did you mean ffn?"),
     ({"less": [{"ffn": "mlp"}, {"ffn": []}]}, "less: ffn has no levels; write at least one"),
     ({"less": [{"ffn": "mlp"}, {"ffn": ["gelu", "gelu"]}]}, "less: ffn has gelu twice; write each level once"),
-    ({"less": SAME, "metric": "test/loss"}, "less: both sides are {'ffn': 'mlp'}; write what differs"),
+    ({"less": SAME, "metric": "test/loss"}, "less: both sides are ffn=mlp; write what differs"),
     ({"rank_correlates": [{"ffn": ["mlp", "gelu"]}, [1, 2]]}, "takes one factor's levels, at least 3"),
     # its margin
     (LESS | {"margin": "2 %"}, "margin: 2 % must be a number above 0"),

@@ -147,6 +147,16 @@ def test_mistakes_are_refused_in_one_line(tmp_path, manifest, text, said):
     assert said in str(refused.value) and "\n" not in str(refused.value) and str(file) in str(refused.value)
 
 
+def test_claims_have_labels_that_differ(tmp_path):
+    claims = {name: claim(less=[{"ffn": "glu"}, {"ffn": "mlp"}]) for name in ("gated", "narrow")}
+    manifest = load_study(tmp_path, fabricate(tmp_path, FACTORS, claims=claims)).manifest
+    (tmp_path / FILE).write_text("labels: {gated: Gates help}")
+    assert edits_of(tmp_path / FILE, manifest).labels == {"claims.gated": "Gates help"}
+    (tmp_path / FILE).write_text("labels: {gated: X, narrow: X}")
+    with pytest.raises(Refused, match="labels give gated and narrow the same name, X; write different ones"):
+        edits_of(tmp_path / FILE, manifest)
+
+
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu"], "optim.lr": [0.001, 0.01]}
 CLAIM = claim(less=[{"ffn": "glu"}, {"ffn": "mlp"}], metric="test/loss", at={"norm": "rms"})
 LOST = {"norm": "rms", "ffn": "glu", "optim.lr": 0.01}

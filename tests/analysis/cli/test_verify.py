@@ -89,6 +89,13 @@ def test_what_cannot_be_told(drawn, tmp_path, capsys):
     assert "no study" in said
 
 
+def test_of_a_table_it_is_said_that_figures_are_verified(drawn, tmp_path, capsys):
+    (drawn / "effects.tex").write_text("text")
+    code, said = verify(drawn / "effects.tex", tmp_path, capsys)
+    assert code == 2
+    assert "tables and texts are not verified, figures are" in said
+
+
 def test_figures_of_a_csv(tmp_path, capsys):
     rows = [f"{ffn},{seed},{2 + seed / 100 - (ffn == 'glu') / 10}" for ffn in ("mlp", "glu") for seed in range(5)]
     table = tmp_path / "my runs.csv"

@@ -7,6 +7,7 @@ import pandas
 import pytest
 from analysed_studies import case
 from fake_studies import fabricate, whole, with_cells
+from shown_studies import claim
 
 from ablate import evidence
 from ablate.config.typed_json import stored
@@ -14,7 +15,8 @@ from ablate.formatting import quoted, unquoted
 from ablate.runs.records import Cell
 from ablate.runs.study import load_study
 from analysis.case import case_of
-from analysis.writing import tables
+from analysis.cli.main import lines
+from analysis.writing import latex, macros, methods, page, tables
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
@@ -36,6 +38,60 @@ def test_a_column_that_says_nothing_is_left_out(tmp_path):
     status = lambda levels, seed: ["failed", "diverged", "done"][seed]  # noqa: E731
     lost = tables.effects_table(case(tmp_path / "lost", status=status)).rows
     assert set(lost["runs without result"]) == {"8", "4"}
+
+
+def test_a_paper_reads_what_each_claim_says_and_how_it_is_judged(tmp_path):
+    sides = [{"ffn": "swiglu"}, {"ffn": "mlp"}]
+    claims = {
+        "gated": claim(less=sides),
+        "near": claim(equivalent=[{"norm": "rms"}, {"norm": "ln"}], margin=0.02),
+        "no_worse": claim(not_greater=sides, margin=0.01),
+        "later": claim(False, less=sides),
+        "safe": claim(diverges_more=sides),
+    }
+    claims["later"]["earlier"] = [claims["gated"] | {"earlier": []}]
+    gone = claim(less=[{"norm": "rms"}, {"norm": "ln"}]) | {"withdrawn": "2025-01-03T00:00:00+00:00"}
+    looks = [{"seeds": [0, 1], "when": ""}]
+    withdrawn = {"gone": gone | {"seen": True}, "early": gone | {"seen": False}}
+    name = fabricate(tmp_path, GRID, seeds=range(6), claims=claims, withdrawn=withdrawn, looks=looks)
+    (tmp_path / "figures.yaml").write_text("labels: {gated: Gates help}")
+    table = tables.claims_table(case_of(load_study(tmp_path, name), tmp_path))
+    assert table.paper is not None
+    paper = table.paper.set_index("claim")
+    assert paper["says"].to_dict() == {
+        "Gates help": "SwiGLU < ReLU MLP",
+        "near": "RMSNorm ≈ LayerNorm",
+        "no_worse": "SwiGLU ≤ ReLU MLP",
+        "later": "SwiGLU < ReLU MLP",
+        "safe": "SwiGLU diverges more than ReLU MLP",
+    }
+    assert paper["margin"].tolist() == ["", "±0.02", "below +0.01", "", ""]
+    assert paper["of"].tolist() == ["", "", "", "", "share of diverged runs"]
+    assert paper.at["Gates help", "verdict"] == "supported, unadjusted"
+    caption = latex.paper_table(table)
+    for sentence in (
+        "Differences are in test loss (nats per byte) where no other quantity is named. n = 6 seeds.",
+        "Of the registered claims, 1 was withdrawn after results could be seen, 1 was edited after results and "
+        "1 was withdrawn before any result; p is corrected",
+        "Unadjusted: intervals do not allow for",
+        "or leave the margin, where the claim is decided",
+    ):
+        assert sentence in caption
+
+
+def test_a_study_that_is_not_finished_says_so_above_its_verdicts(tmp_path):
+    status = lambda levels, seed: "missing" if (levels["norm"], seed) == ("rms", 5) else "done"  # noqa: E731
+    unfinished = case(tmp_path, GRID, seeds=range(6), status=status)
+    said = "ot finished: 2 runs missing or running; an interim look"
+    for text in (
+        page.markdown(unfinished),
+        methods.markdown(unfinished),
+        macros.page(unfinished),
+        latex.paper_table(tables.effects_table(unfinished)),
+        lines(unfinished)[0],
+    ):
+        assert said in text
+    assert "ot finished" not in page.markdown(case(tmp_path / "done", GRID, seeds=range(6)))
 
 
 def test_lost_runs_are_listed_with_their_reasons(tmp_path):
