@@ -269,8 +269,8 @@ def side_problems(claim: Claim, factors: dict[str, list[Any]]) -> Iterator[str]:
             yield f"{relation}: takes one factor's levels, at least 3, and as many published numbers"
     elif sides[0] == sides[1] and len(claim.metrics) < 2:  # with two metrics both sides may be the same cells
         words = []
-        for key, levels in sides[0].items():
-            words.append(f"{key}={', '.join(map(show, levels_of(levels)))}")
+        for key, wanted in sides[0].items():
+            words.append(f"{key}={', '.join(map(show, levels_of(wanted)))}")
         yield f"{relation}: both sides are {listed(words)}; write what differs"
 
 
