@@ -89,6 +89,22 @@ def test_beyond_the_last_number_of_steps_there_is_no_bound(log_worth, unbounded,
     assert math.isinf(point) == any(unbounded) and low <= point <= high
 
 
+@pytest.mark.parametrize("gain", [1, -1])
+@pytest.mark.parametrize("column", [0, -1], ids=["low", "high"])
+@pytest.mark.parametrize(("share", "bounded"), [(0.98, False), (1.02, True)])
+def test_an_end_has_a_bound_where_a_t_test_at_the_last_number_of_steps_decides(gain, column, share, bounded):
+    n = 6
+    noise = np.random.default_rng(1).normal(size=(n, 2))
+    noise = 0.1 * (noise - noise.mean(axis=0)) / noise.std(axis=0, ddof=1)
+    distances = noise + gain * np.array([-5.0, 5.0])
+    direction = gain if column == -1 else -gain
+    t = share * stats.t.ppf(0.975, n - 1)
+    distances[:, column] = noise[:, column] + direction * t * 0.1 / math.sqrt(n)
+    _, *ends = factor_interval(distances, np.array([-1.0, 1.0]), gain, 0.05)
+    assert math.isfinite(ends[column]) == bounded
+    assert math.isfinite(ends[-1 - column])
+
+
 Score = Callable[[dict[str, Any], int], float]
 
 
