@@ -259,7 +259,9 @@ def test_the_figure_of_the_how_to_page_draws(tmp_path):
 
 @pytest.mark.slow
 def test_the_code_of_the_page_on_python_runs(tmp_path, monkeypatch):
-    (tmp_path / "train.py").write_text("import sys; print('val/loss:', 2 + int(sys.argv[2][-1]))", encoding="utf-8")
+    (tmp_path / "train.py").write_text(
+        "import sys; print('val/loss:', float(sys.argv[1][5:]) + int(sys.argv[2][-1]))", encoding="utf-8"
+    )
     monkeypatch.chdir(tmp_path)
     scope: dict[str, Any] = {}
     exec("\n".join(code("../from-python.md", "python")), scope)
