@@ -281,13 +281,10 @@ def post_hoc_notes(manifest: Manifest, earlier: Earlier) -> list[str]:
         if other and any(is_scored(earlier.results, run, {}) for run in same_runs(other, ids, manifest.runs)):
             studies.append(other.study)
     verb = "is" if len(names) == 1 else "are"
-    whose = "earlier runs have"
+    why = "there are results of these seeds"
     if studies:
-        whose = f"study {studies[0]} has" if len(studies) == 1 else f"studies {first_of(studies, NAMED)} have"
-    note = (
-        f"{first_of(names, NAMED)} {verb} post hoc: {whose} results of these seeds; confirm=8 registers claims on fresh"
-    )
-    return [f"{note} ones"]
+        why += f" in {first_of(studies, NAMED)}"
+    return [f"{first_of(names, NAMED)} {verb} post hoc: {why}; confirm=8 registers claims on fresh ones"]
 
 
 def register(

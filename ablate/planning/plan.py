@@ -21,7 +21,7 @@ from ablate.config.command import Command, read_command
 from ablate.config.compose import Composed, hydras_own
 from ablate.config.errors import PlanError, Problem
 from ablate.config.factors import compose_design
-from ablate.config.key_checks import study_problems
+from ablate.config.key_checks import name_problem, study_problems
 from ablate.config.launchers import launcher_problems
 from ablate.config.schema import VARIED, WHOLE, Config
 from ablate.planning.composition import Composition, at_levels, composition_of, naming_study_file
@@ -88,10 +88,16 @@ def check_cell(words: Sequence[str], config_dir: str | None = None) -> Config:
 def compose_cells(command: Command, problems: Sequence[Problem] = ()) -> Composition:
     """The composed cells of a command.  Raises PlanError for these problems and all others of the command line."""
     design, cells, wrong = compose_design(command)
-    problems = [*problems, *at_levels(wrong, command)]
+    problems = [*problems, *at_levels(wrong, command), *name_problems(cells)]
     if problems:
         raise PlanError(list(dict.fromkeys([*problems, *problems_from_building(command, cells, problems)])))
     return composition_of(command, design, cells)
+
+
+def name_problems(cells: list[Composed]) -> list[Problem]:
+    """What is wrong with the study's name, before all cells are checked, which can take minutes."""
+    message = name_problem(cells[0].config.study) if cells else None
+    return [Problem("study", message)] if message else []
 
 
 def problems_from_building(command: Command, cells: list[Composed], known: Sequence[Problem]) -> list[Problem]:

@@ -27,7 +27,7 @@ MISTAKES = {
     "norm.epss=1": ["norm.epss", "no such key", "eps"],
     "model.dropout=1.5": ["model.dropout", "[0, 1)"],
     "model.heads=3": ["model.dim=64 must be divisible by model.heads=3"],
-    "attention.sink=zero": ["attention.sink", "+attention.sink="],
+    "attention.sink=zero": ["attention.sink", "takes a plus: +attention.sink"],
     "model.heads=64": ["position: ", "must be even", "1"],
     "seeds=[3,3]": ["seeds", "has a seed twice; write each once"],
     "optim.lr=nan": ["optim.lr", "≥ 1e-12 and ≤ 1000", "not nan"],
