@@ -4,7 +4,7 @@ import pytest
 import yaml
 from composed import composed
 
-from ablate.config.choices import settings_of, variant_of
+from ablate.config.choices import settings_in_parentheses, variant_of
 from ablate.planning.plan import configuration_as_yaml
 
 pytestmark = pytest.mark.usefixtures("untried", "uncounted")
@@ -102,8 +102,14 @@ def test_what_is_wrong_with_settings_is_a_line(refused, words, message):
 
 
 def test_settings_are_split_outside_of_lists():
-    assert settings_of("adamw(betas=[0.8,0.9],eps=1e-9)") == [("betas", "[0.8,0.9]"), ("eps", "1e-9")]
-    assert settings_of("power(a=[[1,2],[3]],b='x,y',c=4)") == [("a", "[[1,2],[3]]"), ("b", "'x,y'"), ("c", "4")]
-    assert settings_of("power({a: 1, b: 2})") == [("", "{a: 1, b: 2}")] and settings_of("ln") == []
+    assert settings_in_parentheses("adamw(betas=[0.8,0.9],eps=1e-9)") == [("betas", "[0.8,0.9]"), ("eps", "1e-9")]
+    assert settings_in_parentheses("power(a=[[1,2],[3]],b='x,y',c=4)") == [
+        ("a", "[[1,2],[3]]"),
+        ("b", "'x,y'"),
+        ("c", "4"),
+    ]
+    assert (
+        settings_in_parentheses("power({a: 1, b: 2})") == [("", "{a: 1, b: 2}")] and settings_in_parentheses("ln") == []
+    )
     assert variant_of("text(path='a(b')") == "text"
     assert variant_of("3window(window=8)+mha(sink=zero)...") == "3window+mha..."
