@@ -325,7 +325,8 @@ def steps_of_a_series(manifest: Manifest, stratum: str, cells: list[Cell]) -> It
     last = in_order[-1]
     for before, cell in itertools.pairwise(in_order):
         factor, level = changed[cell.id]
-        after = "the first values" if before is first else before.label.removeprefix("+ ")
+        is_named = before is not first or len(manifest.factors) == 1
+        after = before.label.removeprefix("+ ") if is_named else "the first values"
         label = f"+ {cell.label.removeprefix('+ ')} (after {after})"
         weights = {cell.id: 1.0, before.id: -1.0}
         reference = show(before.levels[factor])

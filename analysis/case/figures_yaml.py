@@ -3,6 +3,7 @@ every analysis."""
 
 import contextlib
 import re
+import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from ablate.config.errors import Corrupt, Refused
 from ablate.config.factors import BASE
 from ablate.config.files import parse_plain, read_regular
 from ablate.config.ladder import RUNG, at_other_rate
+from ablate.config.program_keys import CODE
 from ablate.config.typed_json import Record, optional, parse, unread
 from ablate.evidence.claim_text import claim_label
 from ablate.formatting import instead, is_number, setting, show, visible
@@ -29,6 +31,7 @@ TEMPLATES = Path(__file__).parents[1] / "templates"
 LETTERS = 7.0  # points of titles, at which heights and lines are as laid out
 NARROWEST = 2.5  # inches
 WIDEST = 12.0
+SUBJECT = 40  # characters of a commit's message
 
 
 class Style(NamedTuple):
@@ -223,13 +226,24 @@ def labels_of(entries: dict[Any, Any], manifest: Manifest) -> dict[str, str]:
 def shown_names(manifest: Manifest, labels: Mapping[str, str]) -> dict[str, str]:
     """What stands in place of factors, levels and metrics that do not show their keys: the user's labels, by level or
     factor=level, else the names that papers use."""
-    names = naming.paper_labels(manifest)
+    names = naming.paper_labels(manifest) | revisions(manifest)
     for key in names:
         level = key.partition("=")[2]
         if level in labels:
             names[key] = labels[level]
     names |= labels
     return {key: name for key, name in names.items() if name != (key.partition("=")[2] or key)}
+
+
+def revisions(manifest: Manifest) -> dict[str, str]:
+    """By code=COMMIT, the commit with the first line of its message, which is the first note of a cell."""
+    names = {}
+    for cell in manifest.cells:
+        commit = cell.levels.get(CODE)
+        subject = cell.notes[0].partition(": ")[2] if cell.notes else ""
+        if subject and cell.notes[0].startswith(f"{commit}: "):
+            names[f"{CODE}={commit}"] = f"{commit} {textwrap.shorten(subject, SUBJECT, placeholder=' …')}"
+    return names
 
 
 def shown_cells(manifest: Manifest, edits: Edits) -> list[str]:

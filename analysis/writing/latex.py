@@ -106,7 +106,7 @@ def full_table(table: Table) -> str:
         r"\endhead",
         *body[2:],
         r"\end{longtable}",
-        *[rf"\noindent {escape(note)}\par" for note in table.notes],
+        *[rf"\noindent {escape(note)}\par" for note in table.all_notes],
         "}",
         *([r"\end{landscape}"] if is_wide else []),
     ]

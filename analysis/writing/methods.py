@@ -14,7 +14,7 @@ from ablate.config.schema import BY_STEPS, LAYERS, NAMED, PLACED
 from ablate.evidence.claim_text import edited_and_withdrawn
 from ablate.formatting import counted, listed, ranged
 from ablate.runs import naming
-from ablate.runs.records import Cell, Manifest
+from ablate.runs.records import Cell, Manifest, Tuning
 from analysis.case import Case
 from analysis.writing.bibliography import cite, mention, names
 from analysis.writing.latex import escape
@@ -31,6 +31,10 @@ EFFECTS = {
     "grid": "main effects and two-way interactions",
     "cumulative": "differences of each step from the one before it",
 }
+# What built-in texts are, by the class of the data.
+DATA = {"Stdlib": "the source files of Python's standard library"}
+HELD_OUT = "about 5 % each are held out for validation and test, without near-copies in training"
+LEARNING_RATE = "optim.lr"
 LOST = ("diverged", "failed", "missing")
 
 
@@ -78,11 +82,12 @@ def compared(case: Case) -> list[str]:
     for factor, levels in manifest.factors.items():
         if factor != RUNG:
             variants = listed(cited(manifest, factor, level) for level in levels)
-            varied.append(f"{variants} as {naming.named(manifest, factor)}")
+            among = "between " if len(levels) > 1 else ""
+            varied.append(f"{naming.named(manifest, factor)} {among}{variants}")
     design = f", {DESIGNS[manifest.design]}" if len(manifest.factors) > 1 else ""
     reference = listed(naming.assigned(manifest, factor, level) for factor, level in manifest.reference.items())
     count = counted(len(manifest.cells), "configuration")
-    texts.append(f"We compared {'; '.join(varied)}{design}: {count}, with {reference} as the reference.")
+    texts.append(f"We varied {'; '.join(varied)}{design}: {count}, with {reference} as the reference.")
     texts += [sentence(remark) for remark in manifest.remarks if not remark.startswith("only one variant")]
     for line in evidence.also_lines(manifest):
         change, _, others = line.partition(" also differs in ")
@@ -123,6 +128,7 @@ def training(case: Case, cells: list[Cell]) -> str:
     epochs = ranged(dict.fromkeys(formatting.epochs(manifest.passes(cell)) for cell in cells))
     steps = settings(cells, "train", "steps")
     examples = settings(cells, "train", "batch_size")
+    tasks += about_data(manifest, cells)
     text = f"Each was trained on {tasks}{mention(manifest, 'data')} for {steps} steps of {examples} examples ({epochs})"
     classes = {class_of(cell.planned_config.optim) for cell in cells}
     optimisers = sorted(naming.paper_names(manifest).get(f"optim={name}", name) for name in classes)
@@ -135,17 +141,38 @@ def training(case: Case, cells: list[Cell]) -> str:
     return f"{text}."
 
 
+def about_data(manifest: Manifest, cells: list[Cell]) -> str:
+    """What the text of a language model is and what is held out, in parentheses; "" where that is not known."""
+    if len(manifest.tasks) != 1:
+        return ""
+    [task] = manifest.tasks.values()
+    facts = [DATA[name] for name in {class_of(cell.planned_config.data) for cell in cells} if name in DATA]
+    if task.train_tokens is not None and task.token:
+        facts.append(f"{formatting.size(task.train_tokens)} {task.token}s for training")
+    if facts and any(class_of(cell.planned_config.data) in DATA for cell in cells):
+        facts.append(HELD_OUT)
+    return f" ({'; '.join(facts)})" if facts else ""
+
+
 def learning_rate(case: Case, cells: list[Cell]) -> str:
-    """The schedule of the learning rate."""
+    """The schedule of the learning rate, and how it was chosen."""
     peak = settings(cells, "optim", "lr")
     warmup = settings(cells, "optim", "warmup")
     configs = [cell.planned_config for cell in cells]
+    chosen = ""
+    tuned = case.study.manifest.tuning
+    if tuned and tuned.key == LEARNING_RATE:
+        chosen = f", {tuned_over(tuned)},"
+    elif len({config.optim.lr for config in configs}) == 1:
+        chosen = ", which all configurations share and which was not tuned,"
     if all(config.optim.warmup >= config.train.steps for config in configs):
-        return f"The learning rate rises for the whole run, by the slope of a warm-up to {peak} in {warmup} steps."
+        return (
+            f"The learning rate{chosen} rises for the whole run, by the slope of a warm-up to {peak} in {warmup} steps."
+        )
     schedule = listed(sorted({class_of(config.schedule).lower() for config in configs}))
-    text = f"The learning rate is {peak} at its peak, with a {schedule} schedule after {warmup} steps of linear warm-up"
     floor = "" if schedule == "constant" else f", to {settings(cells, 'optim', 'min_lr_ratio')} of the peak"
-    return f"{text}{floor}."
+    course = f"with a {schedule} schedule after {warmup} steps of linear warm-up{floor}"
+    return f"The learning rate{chosen} is {peak} at its peak, {course}."
 
 
 def matching(case: Case) -> str:
@@ -158,19 +185,21 @@ def matching(case: Case) -> str:
     return f"The {adjusted} were chosen so that {quantity} are within {within} of the reference's."
 
 
+def tuned_over(tuned: Tuning) -> str:
+    """How a key was tuned, as a participle."""
+    values = listed(map(formatting.setting, tuned.values))
+    rule = ", taking the smallest within one standard error of the best" if tuned.rule == "one_se" else ""
+    text = f"tuned for each configuration over {values} with {counted(tuned.seeds, 'seed')} each by the validation"
+    return f"{text} split{rule} (intervals ignore the noise of tuning)"
+
+
 def tuning(case: Case, cells: list[Cell]) -> str:
-    """What was tuned."""
+    """What was tuned, if it is not the learning rate, of which `learning_rate` says it."""
     manifest = case.study.manifest
     tuned = manifest.tuning
-    if tuned:
-        values = listed(map(formatting.setting, tuned.values))
-        rule = ", taking the smallest within one standard error of the best" if tuned.rule == "one_se" else ""
-        text = f"The {naming.key_name(manifest, tuned.key)} was tuned for each configuration over {values} with"
-        text += f" {counted(tuned.seeds, 'seed')} each by the validation split{rule}"
-        return f"{text}; intervals ignore the noise of tuning."
-    if len({cell.planned_config.optim.lr for cell in cells}) == 1:
-        return "The learning rate was not tuned: all configurations share it."
-    return ""
+    if not tuned or (cells and tuned.key == LEARNING_RATE):
+        return ""
+    return f"The {naming.key_name(manifest, tuned.key)} was {tuned_over(tuned)}."
 
 
 def seeds(case: Case) -> str:

@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 from ablate import evidence, formatting
 from ablate.config.designs import RUNG
+from ablate.config.program_keys import CODE
 from ablate.runs import naming
-from ablate.runs.records import Look
+from ablate.runs.records import Look, Manifest
 from analysis import figures
 from analysis.case import Case
 from analysis.writing import tables
@@ -43,7 +44,7 @@ def sections(case: Case) -> list[Section]:
     manifest = study.manifest
     further = [tables.further_table(name, table) for name, table in case.further.items()]
     lost = tables.lost_table(study)
-    looks = [look_words(look) for look in manifest.looks]
+    looks = [look_words(look) for look in manifest.looks if not is_final(look, manifest)]
     nothing_lost = lost.rows.empty and not study.notes
     left_out = "Nothing: every planned run ended with a result." if nothing_lost else ""
     every = [
@@ -61,6 +62,11 @@ def sections(case: Case) -> list[Section]:
         Section("runs", "Every run", [f"{tables.counts(study)}."], tables=[tables.runs_table(study)]),
     ]
     return [section for section in map(without_empty, every) if any(section[2:])]
+
+
+def is_final(look: Look, manifest: Manifest) -> bool:
+    """Whether a look is the analysis of all seeds of a study that plans no interim analyses."""
+    return look.study is None and not look.planned and {*look.seeds} == {*manifest.seeds}
 
 
 def look_words(look: Look) -> str:
@@ -178,7 +184,8 @@ def provenance(case: Case) -> Facts:
         "written" if manifest.source else "planned": f"{manifest.created}{updated}",
         "versions": ", ".join(f"{name} {version}" for name, version in manifest.versions.items()),
         "torch of the runs": ", ".join(distinct(runs, "torch")),
-        "git commit": ", ".join(commit[:12] for commit in distinct(runs, "commit")),
+        "commits of the program": ", ".join(map(formatting.show, manifest.factors.get(CODE, []))),
+        "commit of ablate": ", ".join(commit[:12] for commit in distinct(runs, "commit")),
         "device": ", ".join(distinct(runs, "device")),
         "data": "" if manifest.is_foreign else ", ".join(tasks),
         "hash of the claims": manifest.claims_hash or "",

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pandas
@@ -39,7 +40,8 @@ class Table(NamedTuple):
     """A table of texts.
 
     `rows` has all columns, `main` names those that a page shows (all if it is empty), and `paper` holds what a paper
-    shows, with `caption`, sentences after the title.  `notes` are sentences for below the table.
+    shows, with `caption`, sentences after the title.  `notes` are sentences for below the table, `column_notes` those
+    on columns that a page may not show.
     """
 
     name: str  # of its files
@@ -49,11 +51,22 @@ class Table(NamedTuple):
     main: list[str] = []  # noqa: RUF012
     paper: pandas.DataFrame | None = None
     caption: list[str] = []  # noqa: RUF012
+    column_notes: Mapping[str, str] = MappingProxyType({})
 
     @property
     def shown(self) -> pandas.DataFrame:
         """The columns for a page."""
         return self.rows[[name for name in self.main if name in self.rows]] if self.main else self.rows
+
+    @property
+    def all_notes(self) -> list[str]:
+        """The notes on the table with all columns."""
+        return [*self.notes, *(note for name, note in self.column_notes.items() if name in self.rows)]
+
+    @property
+    def shown_notes(self) -> list[str]:
+        """The notes on the columns for a page."""
+        return [*self.notes, *(note for name, note in self.column_notes.items() if name in self.shown)]
 
     @property
     def is_long(self) -> bool:
@@ -155,9 +168,16 @@ def effects_table(case: Case) -> Table:
     elif len(effects):
         caption.append("Estimates only, with 95 % intervals that are not corrected.")
     caption += [seeds_words(in_paper), *cautions(case.study)]
-    notes = effects_notes(case, effects)
-    title = f"Effects on {metric}"
-    return Table("effects", title, frame(rows), notes, main, frame(paper), [*filter(None, caption)])
+    return Table(
+        name="effects",
+        title=f"Effects on {metric}",
+        rows=frame(rows),
+        notes=effects_notes(case, effects),
+        main=main,
+        paper=frame(paper),
+        caption=[*filter(None, caption)],
+        column_notes=effects_column_notes(case.study),
+    )
 
 
 def seeds_words(table: pandas.DataFrame) -> str:
@@ -185,7 +205,6 @@ def effect_row(case: Case, row: Any) -> Row:
     """All texts of an effect."""
     manifest = case.study.manifest
     several = len(evidence.measures(manifest)) > 1
-    time = "CPU time" if case.study.time_column == "cpu_seconds" else "time"
     losses = row.failed + row.missing + row.diverged + row.diverged_reference
     worth = evidence.worth_words(row, "").removeprefix("worth ").strip()
     texts = {
@@ -204,7 +223,7 @@ def effect_row(case: Case, row: Any) -> Row:
         "margin": number(row.margin, decimals([row.margin])),
         "runs without result": str(int(losses)),
         "training FLOPs": ratio(row.flops_ratio),
-        time: ratio(row.seconds_ratio),
+        time_heading(case.study): ratio(row.seconds_ratio),
     }
     if hasattr(row, "match_difference"):
         texts[f"left by match={manifest.match}"] = formatting.remainder(row.match_difference)
@@ -250,25 +269,34 @@ def effects_notes(case: Case, effects: pandas.DataFrame) -> list[str]:
         notes.append("Other rows are estimates only, with 95 % intervals that are not corrected.")
     if not study.manifest.is_foreign:
         notes.append("The differences hold for one corpus and one size; intervals cover the choice of seeds.")
-    if effects["worth"].notna().any():
-        notes.append(
-            "Worth in steps: how many per cent more (+) or fewer (−) training steps of the reference bring as much."
-        )
-    if effects["smallest"].notna().any():
-        notes.append("Smallest effect found: the smallest that a new study of as many seeds finds with 80 % power.")
-    has_costs = effects[["flops_ratio", "seconds_ratio"]].notna().any(axis=None)
-    if has_costs and study.manifest.is_foreign:
-        notes.append("Times are of whole runs, as multiples of the other side's.")
-    elif has_costs:
-        speed = "speed is compared by itself" if is_timed(study.manifest) else "compare speed with timing=isolated"
-        costs = "Training FLOPs and time are multiples of the other side's"
-        notes.append(f"{costs}; time includes evaluations ({speed}).")
     notes += [families(case), evidence.sequential_state(study, effects, case.claims)]
     heading, values = evidence.common_rows(study.manifest)
     if values:
         notes.append(f"{heading}:")
         notes += [f"{name}: {', '.join(differences)}" for name, *differences in values]
     return [*filter(None, notes), *remarks(study)]
+
+
+def effects_column_notes(study: Study) -> Row:
+    """What columns of the effects mean."""
+    if study.manifest.is_foreign:
+        time = "Times are of whole runs, as multiples of the other side's."
+    else:
+        speed = "speed is compared by itself" if is_timed(study.manifest) else "compare speed with timing=isolated"
+        time = f"Time is a multiple of the other side's and includes evaluations ({speed})."
+    return {
+        "worth in steps": "Worth in steps: how many per cent more (+) or fewer (−) training steps of the reference "
+        "bring as much.",
+        "smallest effect found": "Smallest effect found: the smallest that a new study of as many seeds finds with "
+        "80 % power.",
+        "training FLOPs": "Training FLOPs are multiples of the other side's.",
+        time_heading(study): time,
+    }
+
+
+def time_heading(study: Study) -> str:
+    """The heading of the time of effects."""
+    return "CPU time" if study.time_column == "cpu_seconds" else "time"
 
 
 def families(case: Case) -> str:
@@ -580,7 +608,7 @@ def sentence(text: str) -> str:
 def markdown(table: Table) -> str:
     """A table in Markdown, with all columns and its notes below."""
     parts = [markdown_rows(table.rows)] if len(table.rows) else []
-    parts += [f"{paragraph(note)}\n" for note in table.notes]
+    parts += [f"{paragraph(note)}\n" for note in table.all_notes]
     return "\n".join(parts)
 
 

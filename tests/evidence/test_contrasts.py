@@ -109,6 +109,13 @@ def test_an_interaction_that_is_a_main_effect_is_not_listed():
     assert {contrast.kind for contrast in contrasts(study)} == {"main", "cell"}
 
 
+def test_the_first_step_of_one_factor_is_after_its_first_value():
+    study = manifest("cumulative", (3,))
+    labels = [contrast.label for contrast in contrasts(study) if contrast.kind == "step"]
+    first, second, third = [cell.label for cell in study.cells]
+    assert labels == [f"+ {second} (after {first})", f"+ {third} (after {second})"]
+
+
 def test_steps_and_changes_are_called_by_what_changes():
     cumulative = manifest("cumulative", (2, 3))
     labels = ["first", "+ one", "+ two", "+ three"]

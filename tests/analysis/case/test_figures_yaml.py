@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas
 import pytest
-from fake_studies import a_cell, a_manifest, fabricate
+from fake_studies import a_cell, a_manifest, fabricate, with_cells
 from shown_studies import claim
 
 from ablate import evidence
@@ -145,6 +145,14 @@ def test_mistakes_are_refused_in_one_line(tmp_path, manifest, text, said):
     with pytest.raises(Refused) as refused:
         edits_of(file, manifest, list(figures.KINDS))
     assert said in str(refused.value) and "\n" not in str(refused.value) and str(file) in str(refused.value)
+
+
+def test_commits_are_called_by_their_messages(tmp_path):
+    study = load_study(tmp_path, fabricate(tmp_path, {"code": ["a1", "b2"]}, design="cumulative"))
+    said = {"a1": "Start", "b2": "A message that is much longer than what a table has room for"}
+    study = with_cells(study, lambda i, cell: {"notes": [f"{cell.levels['code']}: {said[cell.levels['code']]}"]})
+    effects = case_of(study, tmp_path).effects
+    assert effects["label"].item() == "+ b2 A message that is much longer than … (after a1 Start)"
 
 
 def test_claims_have_labels_that_differ(tmp_path):

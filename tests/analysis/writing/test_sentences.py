@@ -12,7 +12,7 @@ from shown_studies import claim
 from ablate import evidence
 from ablate.formatting import p_text, p_words
 from analysis.case import Case, case_of
-from analysis.writing import page, sections
+from analysis.writing import latex, page, sections, tables
 from analysis.writing.sentences import sentence, sentences
 
 
@@ -68,16 +68,26 @@ def test_the_command_writes_the_report_with_links_to_the_figures_beside_it():
     assert not (folder / "references.bib").exists()  # the study names no papers
 
 
+def test_only_columns_that_a_page_shows_are_explained_on_it(tmp_path):
+    found = case(tmp_path, seeds=range(5))
+    assert "Smallest effect found" not in page.markdown(found)
+    effects = tables.effects_table(found)
+    assert "Smallest effect found" in tables.markdown(effects)
+    assert "Smallest effect found" in latex.full_table(effects)
+
+
 def test_one_seed_is_a_warning(tmp_path):
     assert sections.ALONE in page.markdown(case(tmp_path, study="one", seeds=[0]))
 
 
 def test_interim_analyses_and_withdrawn_claims_are_said(tmp_path):
     looks = [{"seeds": [0, 1], "when": "2026-01-02"}, {"seeds": [0, 1, 2], "when": "2026-01-03", "study": "other"}]
+    looks.append({"seeds": [0, 1, 2, 3, 4], "when": "2026-01-04"})
     lower = claim(less=[{"ffn": "swiglu"}, {"ffn": "mlp"}], metric="test/loss")
     claims = {"claims": {"lower": lower}, "withdrawn": {"old": lower | {"withdrawn": lower["written"]}}}
     parts = by_title(case(tmp_path, study="late", seeds=range(5), looks=looks, **claims))
     assert "unadjusted" in parts["Interim analyses"] and "- 2026-01-03: 3 seeds, in other" in parts["Interim analyses"]
+    assert "2026-01-04" not in parts["Interim analyses"]  # the final one
     assert "lower (registered): " in parts["In words"] and "old (registered): withdrawn" in parts["In words"]
 
 
