@@ -133,9 +133,8 @@ class Reader:
             is_entry = key == "factors" or (key in STUDY_FILE_KEYS and not where)
             if is_entry or not self.check_section(str(key), where):
                 continue
-            plus = "+" if str(key).startswith("+") else ""
-            for name, leaf in flat({str(key).removeprefix("+"): value}).items():
-                self.add(settings, plus + name, [leaf], where)
+            for name, leaf in flat({str(key): value}).items():
+                self.add(settings, name, [leaf], where)
         factors = content.get("factors", {})
         if not isinstance(factors, dict):
             self.report(f"{where}factors", "must be a mapping; write factors: {ffn: [mlp, swiglu]}")
@@ -155,8 +154,8 @@ class Reader:
         return {str(tier): self.settings(content, f"tiers.{tier}.") for tier, content in tiers.items()}
 
     def add(self, settings: Settings, written: str, values: list[Any], where: str) -> None:
-        """Add a setting, or one that is swept; its key is what is written, without the plus of +attention.qk_norm."""
-        key = written.removeprefix("+")
+        """Add a setting, or one that is swept; its key is what is written, without the plus of an option."""
+        key = written.replace("+", "")  # +attention.qk_norm, or +qk_norm within attention
         adds = written != key
         if key in settings:
             self.report(where + written, "is given twice; write it once")
