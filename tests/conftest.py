@@ -276,7 +276,7 @@ def run_fresh(module: str, *arguments: str, cwd: Path, **environment: str) -> su
     imported."""
     process = start_module(module, *arguments, cwd=cwd, **environment)
     try:
-        out, err = process.communicate(timeout=300)
+        out, err = process.communicate(timeout=LONGEST)
     except BaseException:
         os.killpg(process.pid, signal.SIGKILL)
         raise

@@ -117,7 +117,7 @@ def test_slurm_jobs_of_which_one_is_cancelled_and_one_dies_are_completed_by_the_
     [job] = the_job(queue)
     subprocess.run(["scancel", f"{job}_0"], env=os.environ | queue, check=True)
     os.kill(killed.pid, signal.SIGKILL)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 1 and re.search(rf"ablate: the launcher failed .*{job}_0.*CANCELLED", err), out + err
     wait_for(lambda: (result := runs(tmp_path)["rms"].result()) is not None and result.status == "failed", 60)
     assert runs(tmp_path)["rms"].result().error.type == "WorkerDied"
@@ -143,7 +143,7 @@ def test_a_slurm_job_of_two_tasks_loses_a_rank_and_is_requeued(words, queue, tmp
     process = begin(*two, "hydra.launcher.tasks_per_node=2", cwd=jobs, **queue)
     run = wait_for_checkpoints(process, jobs, 1)["rms"]
     os.kill(run.holder().pid, signal.SIGKILL)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 1 and "failed: WorkerDied" in out, out + err
     assert run.holder() is None and not the_job(queue), "the other task has ended, too"
     over = "hydra.launcher.tasks_per_node=2" if no_hosts() else "hydra.launcher.nodes=2"
@@ -152,7 +152,7 @@ def test_a_slurm_job_of_two_tasks_loses_a_rank_and_is_requeued(words, queue, tmp
     wait_for(lambda: process.poll() is not None or len(run.metrics()[0]) > logged)
     assert process.poll() is None, process.communicate()
     subprocess.run(["scontrol", "requeue", *the_job(queue)], env=os.environ | queue, check=True)
-    out, err = process.communicate(timeout=240)  # Slurm begins it when the credential of its first start has expired
+    out, err = process.communicate(timeout=600)  # Slurm begins it when the credential of its first start has expired
     assert process.returncode == 0, out + err
     assert run.result().resumed == 2 and run.result().device.startswith("2 × "), run.result()
     assert numbers(jobs / "results") == numbers(alone / "results")
@@ -195,12 +195,12 @@ def test_a_host_frozen_past_its_lease_is_succeeded_by_another_and_writes_nothing
         held = [run.holder() for run in runs(disk).values()]
         assert {(lease.host, lease.boot) for lease in held} == {("first", "boot of first")}
         going = begin(*to, cwd=tmp_path, within=second)
-        out, err = going.communicate(timeout=300)
+        out, err = going.communicate(timeout=600)
         assert going.returncode == 0 and time.monotonic() - began > STALE, out + err
         written = times(disk)
         for pid in stopped:
             os.kill(pid, signal.SIGCONT)
-        out, err = frozen.communicate(timeout=120)
+        out, err = frozen.communicate(timeout=600)
     assert frozen.returncode == 0 and "has been taken over by another process" in err, out + err
     assert times(disk) == written
     ended = [run.result() for run in runs(disk).values()]
