@@ -22,7 +22,7 @@ ABLATE = {
     "formatting": "",
     "config": "formatting",
     "runs": "formatting config",
-    "program": "config runs",
+    "program": "formatting config runs",
     "model": "config",
     "data": "formatting config runs",
     "training": "formatting config runs model data",
