@@ -19,7 +19,14 @@ from ablate.runs.records import ClaimEntry, CriterionEntry, Manifest
 from ablate.runs.tables import named_rows
 
 # On which side of its signed margin a relation claims the difference to lie.
-SIGNS = {"less": "<", "greater": ">", "equivalent": "≈", "not_greater": "≤", "not_less": "≥"}
+# How a relation is written between its sides, and the sign of its margin.
+SIGNS = {
+    "less": ("<", MINUS),
+    "greater": (">", "+"),
+    "equivalent": ("=", "±"),
+    "not_greater": ("<", "+"),
+    "not_less": (">", MINUS),
+}
 CLAIMED = {"less": "below −", "greater": "above +", "not_greater": "below +", "not_less": "above −"}
 VERBS = {
     "diverges_more": {
@@ -64,7 +71,7 @@ def claim_label(manifest: Manifest, name: str) -> str:
 
 
 def claim_formula(manifest: Manifest, claim: Claim, row: Any) -> str:
-    """What a claim says, in the fewest words: "SwiGLU < ReLU MLP"."""
+    """What a claim says, in the fewest words: "SwiGLU < ReLU MLP", "GELU MLP = SiLU MLP ± 0.02"."""
     if claim.relation == "rank_correlates":
         text = f"{row.side} rank as published"
     elif claim.relation == "diverges_more":
@@ -73,17 +80,13 @@ def claim_formula(manifest: Manifest, claim: Claim, row: Any) -> str:
         bound, sign = claim.bound
         text = f"{row.side} {'>' if sign > 0 else '<'} {bound:g} × {row.against}"
     else:
-        text = f"{row.side} {SIGNS[claim.relation]} {row.against}"
+        sign, margin_sign = SIGNS[claim.relation]
+        text = f"{row.side} {sign} {row.against}"
+        if fraction_of(claim.margin) is not None:
+            text += f" {margin_sign} {claim.margin} of the steps"
+        elif claim.margin is not None:
+            text += f" {margin_sign} {plain(float(claim.margin))}"
     return f"at {' with '.join(pairs(manifest, claim.fixed))}, {text}" if claim.fixed else text
-
-
-def margin_text(claim: Claim) -> str:
-    """The margin of a claim with the side of it that is claimed: "±0.05", "above +0.01", "±5 % of the steps", or ""."""
-    if claim.margin is None:
-        return ""
-    if fraction_of(claim.margin) is not None:
-        return f"{CLAIMED.get(claim.relation, '±')}{claim.margin} of the steps"
-    return f"{CLAIMED.get(claim.relation, '±')}{plain(float(claim.margin))}"
 
 
 def edited_and_withdrawn(manifest: Manifest) -> str:

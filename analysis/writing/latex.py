@@ -17,6 +17,8 @@ LETTERS = {*map(chr, range(0xA1, 0x180)), *"ȘșȚț€™†‡•‰„‚‹�
 BREAKABLE = 24  # characters from which on a word may be broken
 PIECE = 6  # characters between possible breaks
 WRAPPED = 24  # characters from which on a column is wrapped
+WRAPPING = r">{\raggedright\arraybackslash}X"  # a column that shares the width that others leave
+LONG_TEXT = 30  # characters from which on a column of a paper's table is one; intervals are shorter
 FITS = 90  # characters of \footnotesize in a line of an article
 PACKAGES = r"\usepackage[T1]{fontenc}, {array,booktabs,longtable,pdflscape,tabularx,textcomp}"
 
@@ -47,8 +49,9 @@ def character(sign: str) -> str:
 
 
 def cell(text: str) -> str:
-    """An escaped text, in braces if it starts with [ or *, which TeX would read as an argument of \\\\."""
-    escaped = escape(text)
+    """An escaped text that may be broken after _, in braces if it starts with [ or *, which TeX would read as an
+    argument of \\\\."""
+    escaped = escape(text).replace(r"\_", r"\_\allowbreak{}")
     return f"{{{escaped}}}" if escaped[:1] in ("[", "*") else escaped
 
 
@@ -63,7 +66,12 @@ def rows_of(rows: pandas.DataFrame) -> list[str]:
 def paper_table(table: Table) -> str:
     """The columns that a paper shows, in \\small and as wide as the text: also of two columns."""
     rows = table.rows if table.paper is None else table.paper
-    columns = "".join("r" if is_numeric else "l" for is_numeric in numeric_columns(rows)[1:])
+    columns = [WRAPPING]
+    for name, is_numeric in [*zip(rows.columns, numeric_columns(rows), strict=True)][1:]:
+        if rows[name].str.len().max() > LONG_TEXT:
+            columns.append(WRAPPING)
+        else:
+            columns.append("r" if is_numeric else "l")
     lines = [
         f"% needs {PACKAGES}",
         r"\begin{table*}",
@@ -71,7 +79,7 @@ def paper_table(table: Table) -> str:
         rf"\caption{{{escape(caption(table.title, table.caption))}}}",
         rf"\label{{tab:{table.name}}}",
         r"\medskip",
-        rf"\begin{{tabularx}}{{\textwidth}}{{@{{}}>{{\raggedright\arraybackslash}}X{columns}@{{}}}}",
+        rf"\begin{{tabularx}}{{\textwidth}}{{@{{}}{''.join(columns)}@{{}}}}",
         *rows_of(rows),
         r"\end{tabularx}",
         r"\end{table*}",

@@ -15,7 +15,7 @@ import pandas
 
 from ablate import evidence, formatting
 from ablate.config.schema import STUDY_KEYS
-from ablate.evidence.claim_text import claim_formula, claim_label, edited_and_withdrawn, margin_text
+from ablate.evidence.claim_text import claim_formula, claim_label, edited_and_withdrawn
 from ablate.evidence.verdicts import MIN_SEEDS
 from ablate.formatting import decimals, number, p_text, span
 from ablate.runs import naming
@@ -29,6 +29,7 @@ from analysis.case import Case
 RUN_FIELDS = ["steps", "device", "torch", "ended", "commit", "dirty"]
 EMPTY = ("", "–", "0")  # texts that say nothing if a whole column has them
 NUMBER = re.compile(r"[<+−×]?\s?[\d,]*\.?\d+(e[-−]?\d+)?( %)?")
+MARK = "†"  # of verdicts whose intervals do not allow for interim analyses
 MOST_LISTED = 12  # runs that a remark names
 LONG = 40  # rows of a table that a page folds
 COLUMNS_OF_A_PAGE = 8
@@ -167,7 +168,7 @@ def effects_table(case: Case) -> Table:
         caption.append(f"Intervals are simultaneous over the {count} ({evidence.interval_kind(effects['metric'])}).")
     elif len(effects):
         caption.append("Estimates only, with 95 % intervals that are not corrected.")
-    caption += [seeds_words(in_paper), *cautions(case.study)]
+    caption += [seeds_words(in_paper), sentence(evidence.margin_line(case.study)), *caption_cautions(case.study)]
     return Table(
         name="effects",
         title=f"Effects on {metric}",
@@ -186,6 +187,11 @@ def seeds_words(table: pandas.DataFrame) -> str:
         return ""
     paired = "" if table["paired"].all() else " a side"
     return f"n = {formatting.counted(int(table['n'].iloc[0]), 'seed')}{paired}."
+
+
+def caption_cautions(study: Study) -> list[str]:
+    """The cautions of a study for a caption, with the mark of unadjusted verdicts."""
+    return [f"{MARK} {text}" if text.startswith("Unadjusted") else text for text in cautions(study)]
 
 
 def cautions(study: Study) -> list[str]:
@@ -234,10 +240,12 @@ def paper_row(case: Case, row: Any) -> Row:
     """The texts of an effect that a paper shows."""
     texts = effect_row(case, row)
     shown = {name: texts[name] for name in ("effect", "metric", "difference [95 %]", "p (Bonferroni)")}
-    if texts["margin"] != "–":
-        shown["margin"] = f"±{texts['margin']}"
-    judged = "no verdict" if row.verdict == "withheld" else row.verdict
-    return shown | {"verdict": unadjusted_verdict(row, judged)}
+    return shown | {"verdict": marked(row, "no verdict" if row.verdict == "withheld" else row.verdict)}
+
+
+def marked(row: Any, verdict: str) -> str:
+    """A verdict as a paper shows it, with the mark of `caption_cautions` where looks are not allowed for."""
+    return f"{verdict} {MARK}" if row.unadjusted and row.verdict in evidence.DECIDED else verdict
 
 
 def unadjusted_verdict(row: Any, verdict: str) -> str:
@@ -312,7 +320,6 @@ def claims_table(case: Case) -> Table:
     rows = []
     paper = []
     for row, metric in zip(named_rows(case.claims), metrics, strict=True):
-        claim = manifest.claims[row.name].claim
         is_multiplier = row.relation == "multiplier" and row.n
         text = evidence.times(row, "mean") if is_multiplier else difference(row)
         name = claim_label(manifest, row.name)
@@ -322,21 +329,22 @@ def claims_table(case: Case) -> Table:
         verdict = unadjusted_verdict(row, row.verdict)
         judged = f"{verdict}: {row.note}" if row.note else verdict
         rows.append({**short, "verdict": judged, **more})
-        in_paper = {"claim": name, "says": claim_formula(manifest, claim, row)}
-        if len({*metrics}) > 1:
-            in_paper["of"] = "" if metric == usual else metric
-        in_paper |= {"difference [95 %]": text, "margin": margin_text(claim)}
+        says = claim_formula(manifest, manifest.claims[row.name].claim, row)
+        if metric != usual:
+            says += f" ({metric})"
+        in_paper = {"claim": name, "says": says, "difference [95 %]": text}
         if case.claims["n"].nunique() > 1:
             in_paper["n"] = str(row.n)
-        paper.append(in_paper | {"p (Holm)": short["p (Holm)"], "verdict": verdict})
+        paper.append(in_paper | {"p (Holm)": short["p (Holm)"], "verdict": marked(row, row.verdict)})
     notes = [
         "Holm's step-down decides registered claims; their intervals are simultaneous, so that one may hold zero, or "
         "leave the margin, where the claim is decided. Registered: written before any seed had results on both sides."
     ]
-    notes += filter(None, [edited_and_withdrawn(manifest), families(case), *cautions(case.study)])
+    notes += filter(None, [edited_and_withdrawn(manifest), families(case)])
     main = ["claim", "difference [95 %]", "p (Holm)", "verdict", "written"]
     where = "" if len({*metrics}) == 1 else " where no other quantity is named"
-    caption = [f"Differences are in {usual}{where}.", seeds_words(case.claims), *notes]
+    caption = [f"Differences are in {usual}{where}.", seeds_words(case.claims), *notes, *caption_cautions(case.study)]
+    notes += cautions(case.study)
     return Table("claims", "Claims", frame(rows), notes, main, frame(paper), [*filter(None, caption)])
 
 

@@ -60,20 +60,18 @@ def test_a_paper_reads_what_each_claim_says_and_how_it_is_judged(tmp_path):
     paper = table.paper.set_index("claim")
     assert paper["says"].to_dict() == {
         "Gates help": "SwiGLU < ReLU MLP",
-        "near": "RMSNorm ≈ LayerNorm",
-        "no_worse": "SwiGLU ≤ ReLU MLP",
+        "near": "RMSNorm = LayerNorm ± 0.02",
+        "no_worse": "SwiGLU < ReLU MLP + 0.01",
         "later": "SwiGLU < ReLU MLP",
-        "safe": "SwiGLU diverges more than ReLU MLP",
+        "safe": "SwiGLU diverges more than ReLU MLP (share of diverged runs)",
     }
-    assert paper["margin"].tolist() == ["", "±0.02", "below +0.01", "", ""]
-    assert paper["of"].tolist() == ["", "", "", "", "share of diverged runs"]
-    assert paper.at["Gates help", "verdict"] == "supported, unadjusted"
+    assert paper.at["Gates help", "verdict"] == "supported †"
     caption = latex.paper_table(table)
     for sentence in (
         "Differences are in test loss (nats per byte) where no other quantity is named. n = 6 seeds.",
         "Of the registered claims, 1 was withdrawn after results could be seen, 1 was edited after results and "
         "1 was withdrawn before any result; p is corrected",
-        "Unadjusted: intervals do not allow for",
+        "† Unadjusted: intervals do not allow for",
         "or leave the margin, where the claim is decided",
     ):
         assert sentence in caption
