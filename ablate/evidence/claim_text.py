@@ -80,8 +80,8 @@ def claim_formula(manifest: Manifest, claim: Claim, row: Any) -> str:
         bound, sign = claim.bound
         text = f"{row.side} {'>' if sign > 0 else '<'} {bound:g} × {row.against}"
     else:
-        sign, margin_sign = SIGNS[claim.relation]
-        text = f"{row.side} {sign} {row.against}"
+        relation, margin_sign = SIGNS[claim.relation]
+        text = f"{row.side} {relation} {row.against}"
         if fraction_of(claim.margin) is not None:
             text += f" {margin_sign} {claim.margin} of the steps"
         elif claim.margin is not None:
