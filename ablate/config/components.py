@@ -170,7 +170,7 @@ def argument_problems(
     for name, value in arguments.items():
         key = f"{group}.{name}"
         if name in offered:
-            problems.append(Problem(key, "is set by the model's shape; set model.* or data.* instead"))
+            problems.append(Problem(key, "is set by the model or the data; set model.* or data.* instead"))
         elif name not in parameters:
             problems.append(Problem(key, f"{class_name} has no such argument; it has {', '.join(settable) or 'none'}"))
         elif value == MISSING:

@@ -23,8 +23,8 @@ INSTEAD = {  # of settings of Hydra's that have no effect here
 LEAVE_OUT = "leave it out: hydra/launcher and hydra.launcher.* choose where runs are trained"
 
 
-def launcher_problems(words: Sequence[str]) -> list[Problem]:
-    """Problems of command-line words about Hydra itself."""
+def hydra_problems(words: Sequence[str]) -> list[Problem]:
+    """Problems of words that are Hydra's own settings: those without effect here, or that Hydra cannot compose."""
     problems = []
     for word in words:
         key = word.lstrip("+~")

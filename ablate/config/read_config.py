@@ -1,6 +1,7 @@
 """A composed configuration as a `Config`: every value as its key's type, and everything that cannot be one."""
 
 import math
+from decimal import Decimal
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
@@ -168,8 +169,8 @@ def numbers_problems(value: Any, key: str) -> list[Problem]:
 
 
 def readable_number(value: float) -> str:
-    """A number for people: 1,000,000, or 7.3 × 10^23 if it has many digits."""
+    """A number for people: 1,000,000, or 7.3 × 10^23 from 10^12 on."""
     if not 1e12 <= abs(value) < math.inf:  # an integer may be too large for math.isfinite
         return f"{value:,}" if isinstance(value, int) and abs(value) >= 10_000 else str(value)
-    power = math.floor(math.log10(abs(value)))
-    return f"{value / 10**power:.1f} × 10^{power}"
+    digits, power = f"{Decimal(value):.1e}".split("e")  # of integers of any size
+    return f"{digits} × 10^{int(power)}"

@@ -133,7 +133,7 @@ class Task:
         return length
 
     def blank(self) -> dict[str, Tensor]:
-        """Zero inputs of one example, with masks of ones, for counting parameters and FLOPs."""
+        """Zero inputs of one example: their names, shapes and types are those of batches."""
         import torch
 
         if self.features is None:

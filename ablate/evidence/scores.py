@@ -31,8 +31,11 @@ def endpoint(manifest: Manifest) -> str:
 
 
 def endpoints(manifest: Manifest) -> dict[str, str]:
-    """By cell, the metric that it is compared by: its task's first on the test split, unless the manifest names another
-    endpoint, as those of tuning do; one that is no task's first metric is used for every task that has it."""
+    """By cell, the metric that it is compared by: its task's first on the test split.
+
+    The manifest may name another endpoint, as those of tuning do.  With one task it is taken as it is.  With several
+    its split holds for all; its metric, if no task has it first, replaces that of each task that has it.
+    """
     if manifest.endpoint and len(manifest.tasks) == 1:  # in imported runs it may lack the form split/metric
         return {cell.id: str(manifest.endpoint) for cell in manifest.cells}
     split, _, requested = (manifest.endpoint or "test/").partition("/")

@@ -22,7 +22,7 @@ from ablate.config.compose import Composed, hydras_own
 from ablate.config.errors import PlanError, Problem
 from ablate.config.factors import compose_design
 from ablate.config.key_checks import name_problem, study_problems
-from ablate.config.launchers import launcher_problems
+from ablate.config.launchers import hydra_problems
 from ablate.config.schema import VARIED, WHOLE, Config
 from ablate.planning.composition import Composition, at_levels, composition_of, naming_study_file
 from ablate.planning.runs import Plan, is_hydras
@@ -38,7 +38,7 @@ def plan_study(words: Sequence[str], config_dir: str | None = None) -> Plan:
     """Compose and check a command line, and plan its next round; nothing is trained or written.  Raises PlanError.
     Each round is a separate study: tuning, the requested study, its references for other numbers of steps."""
     launcher = [word for word in words if is_hydras(word)]
-    problems = launcher_problems(launcher)
+    problems = hydra_problems(launcher)
     composition = compose_words([word for word in words if not is_hydras(word)], config_dir, problems)
     from ablate.planning.check_study import check_composition, planning
     from ablate.planning.rounds import next_round
@@ -134,7 +134,7 @@ def configuration_as_yaml(words: Sequence[str], config_dir: str | None, part: st
         raise PlanError([Problem("--cfg", f"{part} is no part of the configuration; write --cfg {' or '.join(PARTS)}")])
     launcher = [word for word in words if is_hydras(word)]
     command, problems = read_command([word for word in words if not is_hydras(word)], config_dir)
-    composition = compose_cells(command, [*launcher_problems(launcher), *problems])
+    composition = compose_cells(command, [*hydra_problems(launcher), *problems])
     count = len(composition.cells)
     comment = f"# {composition.drafts[0].label}, the first of {count} configurations\n" if count > 1 else ""
     job = composition.settings.as_json()

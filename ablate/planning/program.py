@@ -20,7 +20,7 @@ from ablate.config.designs import DESIGNS, NOTES, size
 from ablate.config.errors import PlanError, Problem
 from ablate.config.factors import Design, factors_of, levels_and_factors
 from ablate.config.groups import read_groups
-from ablate.config.launchers import launcher_problems
+from ablate.config.launchers import hydra_problems
 from ablate.config.program_keys import CODE, RUNNING, config_of, with_program_file, word_of
 from ablate.config.schema import Config
 from ablate.config.study_file import is_one_of
@@ -56,7 +56,7 @@ def plan_program(command: str, words: Sequence[str]) -> Plan:
     problems += wrong_words
     if command and not wrong_words and CODE not in request.settings:
         problems += missing_file(request)
-    problems += launcher_problems(request.launcher)
+    problems += hydra_problems(request.launcher)
     if request.launcher and "parallel" in request.options:
         problems.append(Problem("parallel", "is for runs on this machine; leave it to the launcher"))
     groups = read_groups()

@@ -105,7 +105,8 @@ def in_chunks(
 
 @contextlib.contextmanager
 def evaluation_mode(model: nn.Module, batch_statistics: bool = False) -> Iterator[None]:
-    """The model in evaluation mode, on request with running norms in training mode and frozen; restored at the end."""
+    """The model in evaluation mode, restored at the end; with `batch_statistics`, running norms use the statistics of
+    each batch and keep their own unchanged."""
     modes = {module: module.training for module in model.modules()}
     norms = running_norms(model) if batch_statistics else []
     frozen = [norm.frozen for norm in norms]

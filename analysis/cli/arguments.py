@@ -117,8 +117,8 @@ def study_of(given: argparse.Namespace) -> Study:
 
 
 def folder_of(study: Study, results: Path, to: Path | None) -> Path:
-    """The folder of a study's figures: `to`, or by its name in the results folder.  Raises `Refused`.  Imported runs
-    must not overwrite the figures of a study of ablate with the same name."""
+    """The folder that a study's output is written to: `to`, or RESULTS/figures/STUDY.  Raises `Refused`, also where
+    imported runs would overwrite the figures of a study of ablate with the same name."""
     name = study.manifest.study
     folder = to or results / "figures" / name
     if study.manifest.source and not to and (results / "studies" / name).is_dir():

@@ -86,7 +86,8 @@ def draw_lines(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
 
 
 def draw_diverged(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
-    """The values of each diverged run as a thin line that ends in ×, at the top if it has left the panel."""
+    """The values of each diverged run as a thin line, with × at its last finite value, at the panel's edge if that lies
+    outside, at the top if it has none."""
     low, top = axis.get_ylim()
     for (cell, _), run in rows.groupby(["cell", "seed"], sort=False):
         colour = page.encodings[str(cell)].colour

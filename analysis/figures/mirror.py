@@ -78,7 +78,8 @@ def cells_with(manifest: Manifest, levels: Mapping[str, Any]) -> list[str]:
 
 
 def points(case: Case, x: str | None) -> pandas.DataFrame | None:
-    """The points of all cells, from the tables of other figures; without x, each cell's one value."""
+    """This study's points, from the tables of other figures.  `x` is a factor, EPOCH or LENGTHS; without it, the
+    one value of each cell."""
     if x is None:
         return with_band(case.cells).assign(x=math.nan)
     if x == EPOCH:

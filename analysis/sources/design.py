@@ -21,13 +21,14 @@ NOTHING = {"none", "null", "no", "off", "false", "0"}
 
 
 def arrange(
-    cells: dict[str, Levels], facts: dict[str, Levels], request: Request, is_ordered: bool, doubts: list[str]
+    cells: dict[str, Levels], facts: dict[str, Levels], request: Request, reference_first: bool, doubts: list[str]
 ) -> Manifest:
-    """The manifest of configurations with these levels and facts (sizes and batches) by id.  Without a design
-    they are a grid, or else changes of one factor.  `is_ordered`: the first is the
-    reference.  Adds to `doubts` where another reference could be meant.  Raises `Refused`."""
+    """The manifest, as yet without study, tasks and runs, of configurations with these levels and facts (sizes and
+    batches) by id.  Without a design, or with grid, it is a grid if all combinations exist, else changes of one factor.
+    `reference_first`: the first with the requested levels is the reference.  Adds to `doubts` where another reference
+    could be meant.  Raises `Refused`."""
     factors = ordered_levels(cells, request)
-    reference = choose_reference(cells, factors, request, is_ordered, doubts)
+    reference = choose_reference(cells, factors, request, reference_first, doubts)
     design = request.design
     if design in ("", "grid"):
         design = "grid" if is_grid(cells, reference) else "one_at_a_time"
@@ -87,7 +88,7 @@ def level_of(text: Any, levels: list[Any]) -> Any:
 
 
 def choose_reference(
-    cells: dict[str, Levels], factors: dict[str, list[Any]], request: Request, is_ordered: bool, doubts: list[str]
+    cells: dict[str, Levels], factors: dict[str, list[Any]], request: Request, reference_first: bool, doubts: list[str]
 ) -> Levels:
     """The levels that are compared with: those that the user named, else the first of a study file, else one called a
     baseline; where configurations form no grid, preferably those of one from which all others differ in one factor.
@@ -111,16 +112,16 @@ def choose_reference(
         listed = factors[name][:1] if name in request.levels else baselines(factors[name])
         if len(listed) == 1:
             likely[name] = listed[0]
-    if is_ordered:
+    if reference_first:
         likely = candidates[0]
 
     centres = []
-    if request.design != "cumulative" and not is_ordered:
+    if request.design != "cumulative" and not reference_first:
         centres = [levels for levels in candidates if is_around(cells, levels)]
     reference = max(centres or candidates, key=lambda levels: len(levels.items() & likely.items()))
     unnamed = [name for name in compared if name not in named]
     open_factors = [name for name in unnamed if len(factors[name]) > 2 and name not in likely]
-    if request.design or is_ordered:
+    if request.design or reference_first:
         return reference
     if unnamed and not is_grid(cells, reference):
         doubts.append(f"{formatting.listed(compared)} form no grid, and the reference is not named")

@@ -63,8 +63,8 @@ def read_file(file: Path) -> Logged:
 
 
 def read_chart(table: pandas.DataFrame) -> dict[str, list[dict[str, Any]]]:
-    """The rows of each run in a chart that W&B exported, with a column per run, and its extremes, which are left out;
-    empty if the table is none."""
+    """The rows of each run in a chart that W&B exported, which has a column per run and two more for its extremes, left
+    out here.  Empty if the table is no such chart."""
     step = table.columns[0]
     columns = pandas.Series(table.columns[1:])
     if columns.empty or not columns.str.fullmatch(CHART).all():

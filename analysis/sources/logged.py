@@ -42,7 +42,7 @@ class Logged(NamedTuple):
     names       the names of the runs, which may hold seed and factors
     notes       what was left out
     is_table    the rows of `runs` are those of a table, of which several may be steps of one run
-    is_ordered  the first run is of the reference, as in tables that ablate wrote
+    reference_first  the first run is of the reference, as in tables that ablate wrote
     """
 
     runs: pandas.DataFrame
@@ -50,10 +50,10 @@ class Logged(NamedTuple):
     names: list[str]
     notes: list[str]
     is_table: bool = False
-    is_ordered: bool = False
+    reference_first: bool = False
 
 
-def logged(runs: list[Run], notes: list[str], is_ordered: bool = False) -> Logged:
+def logged(runs: list[Run], notes: list[str], reference_first: bool = False) -> Logged:
     """The two tables of these runs."""
     settings = []
     names = []
@@ -66,7 +66,9 @@ def logged(runs: list[Run], notes: list[str], is_ordered: bool = False) -> Logge
         settings.append(config | dict(run.facts))
     whose = np.repeat(labels, [len(run.rows) for run in runs])
     rows = as_table([as_texts(row) for run in runs for row in run.rows], list(whose))
-    return Logged(typed(as_table([as_texts(row) for row in settings], labels)), rows, names, notes, False, is_ordered)
+    return Logged(
+        typed(as_table([as_texts(row) for row in settings], labels)), rows, names, notes, False, reference_first
+    )
 
 
 def as_table(rows: list[Texts], index: list[str]) -> pandas.DataFrame:

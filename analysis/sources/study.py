@@ -44,7 +44,7 @@ def study_of(logged: Logged, request: Request, study: str, source: str, created:
 
     cells: dict[str, Levels] = runs.drop_duplicates("cell").set_index("cell", drop=False)[factors].to_dict("index")
     facts, pairing = facts_of(runs, request.unpaired)
-    plan = arrange(cells, facts, request, logged.is_ordered, doubts)
+    plan = arrange(cells, facts, request, logged.reference_first, doubts)
     runs["label"] = runs["cell"].map({cell.id: cell.label for cell in plan.cells})
     runs, on_points, request = with_results(runs, curves, roles, request, doubts)
     runs, missing = with_missing(runs)

@@ -65,7 +65,7 @@ def logged_runs(runs: list[Row], group: str) -> Logged:
         raise Refused("there are no runs")
     going_on = [visible(run["name"]) for run in runs if STATUS_OF.get(run["state"], "missing") == "missing"]
     notes = note(going_on, "not ended, counted as missing")
-    return logged([_run(run) for run in runs], notes, is_ordered=any(_own(run).get("reference") for run in runs))
+    return logged([_run(run) for run in runs], notes, reference_first=any(_own(run).get("reference") for run in runs))
 
 
 def _own(run: Row) -> Row:
@@ -76,7 +76,7 @@ def _own(run: Row) -> Row:
 
 
 def _run(run: Row) -> Run:
-    """A run as it was fetched.  What its summary alone holds is of the last row."""
+    """A fetched run in our form.  Values that its summary alone has join the last row."""
     own = _own(run)
     config = run["config"]
     history = run["history"] or [{}]

@@ -144,7 +144,7 @@ def test_all_mistakes_of_a_component_are_reported_at_once():
     assert argument_problems("norm", node, OFFERED) == [
         ("norm.eps", "'small' is not of type float"),
         ("norm.epss", "BatchNorm has no such argument; it has eps, momentum"),
-        ("norm.dim", "is set by the model's shape; set model.* or data.* instead"),
+        ("norm.dim", "is set by the model or the data; set model.* or data.* instead"),
         ("norm.momentum", "BatchNorm needs momentum; write it in the YAML"),
     ]
 
