@@ -16,7 +16,7 @@ from typing import Any
 
 from ablate.formatting import first_of
 from ablate.program.event_files import read_tensorboard, read_wandb
-from ablate.runs.logs import ASSIGNED, VALUE, read_log
+from ablate.runs.logs import ASSIGNED, HIGHER, LOWER, PAIR, VALUE, read_log, words_of
 from ablate.runs.readers import FAULTS, read_table_log, read_trainer
 from ablate.runs.tables import EACH_STEP
 
@@ -67,7 +67,11 @@ def sources_of(output: str, folder: Path, metric: str, read: str = "") -> list[S
         rows += source.rows
     names = dict.fromkeys(name for row in rows for name in row if name not in EACH_STEP)
     if not names:
-        names = dict.fromkeys(match[1] for match in ASSIGNED.finditer(output[-LAST_CHARACTERS:]))
+        text = output[-LAST_CHARACTERS:]
+        names = dict.fromkeys(match[1] for match in ASSIGNED.finditer(text))
+        for match in PAIR.finditer(text):
+            if words_of(match[1])[-1] in LOWER | HIGHER:
+                names[match[1]] = None
     raise NoMetric(f"it printed no {metric}, and wrote none into its folder{what_it_has(metric, [*names])}")
 
 
@@ -84,16 +88,22 @@ def what_it_has(metric: str, names: list[str]) -> str:
 
 def rows_of_output(output: str, metric: str) -> list[Row]:
     """The steps that a program printed; if no line of a trainer has the metric, what stands behind its name: after a
-    colon or an equals sign, or after a space where the name begins a line or a part of it."""
+    colon or an equals sign, but not at the end of another name, as `loss` in `train loss: 2`; or after a space where
+    the name begins a line or a part of it."""
     rows = [with_metric(numbers_in(row), metric) for row in read_log(output + "\n").rows]
     if any(metric in row for row in rows):
         return rows
     name = r"[\s_/]+".join(re.escape(word) for word in words_in_name(metric))
-    for pattern in (rf"(?<![\w/.]){name}\s*[:=]\s*{VALUE}", rf"(?:^|[,;:|(\[])[ \t]*{name}[ \t]+{VALUE}"):
-        values = [float(match[1]) for match in re.finditer(pattern, output, re.MULTILINE)]
-        if values:
-            return [{metric: value} for value in values]
-    return []
+    assigned = rf"(?:([^\s,;:|=(\[\])]+)[ \t]+)?(?<![\w/.]){name}\s*[:=]\s*{VALUE}"
+    values = []
+    for match in re.finditer(assigned, output):
+        word_before = match[1] or ""
+        if not word_before[:1].isalpha():
+            values.append(float(match[2]))
+    if not values:
+        spaced = rf"(?:^|[,;:|(\[])[ \t]*{name}[ \t]+{VALUE}"
+        values = [float(match[1]) for match in re.finditer(spaced, output, re.MULTILINE)]
+    return [{metric: value} for value in values]
 
 
 def with_metric(row: Row, metric: str) -> Row:

@@ -22,6 +22,9 @@ def value_of(output: str, folder: Path, metric: str = "val/loss", read: str = ""
         ("done\nval_bpb: 0.9979\n", "val_bpb", 0.9979),
         ("val_bpb=0.9979", "val_bpb", 0.9979),
         ("top1 acc 0.1", "top1 acc", 0.1),
+        ("step 100 loss: 2.3 lr: 0.1", "loss", 2.3),
+        ("[2026-11-29 08:00:00] loss=2.3", "loss", 2.3),
+        ("epoch 1/5 (20 %) loss: 2.3", "loss", 2.3),
     ],
 )
 def test_the_last_value_that_was_printed(output, metric, value, tmp_path):
@@ -34,9 +37,12 @@ def test_space_underscore_and_slash_are_one_in_a_name(metric, output, tmp_path):
     assert value_of(output, tmp_path, metric) == 0.099
 
 
-def test_a_name_behind_another_word_is_another_metric(tmp_path):
+@pytest.mark.parametrize(
+    ("output", "metric"), [("top1 acc 0.1", "acc"), ("train loss: 1.5\nval loss: 2.0", "loss"), ("val_loss=2", "loss")]
+)
+def test_a_name_behind_another_word_is_another_metric(output, metric, tmp_path):
     with pytest.raises(NoMetric):
-        sources_of("top1 acc 0.1", tmp_path, "acc")
+        sources_of(output, tmp_path, metric)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +50,8 @@ def test_a_name_behind_another_word_is_another_metric(tmp_path):
     [
         (LINES, "loss", "; it has train/loss and val/loss; did you mean metric=val/loss?"),
         (LINES, "val/acc", "; it has train/loss and val/loss"),
+        ("train loss: 1.5\nval loss: 2.0", "loss", "; it has train/loss and val/loss; did you mean metric=val/loss?"),
+        ("val loss 2.09", "loss", "; it has val loss; did you mean metric='val loss'?"),
         ("val_bbp: 0.9", "val_bpb", "; it has val_bbp; did you mean metric=val_bbp?"),
         ("done", "loss", "it printed no loss, and wrote none into its folder"),
     ],
