@@ -235,13 +235,25 @@ def read_claim(content: Any, factors: dict[str, list[Any]]) -> Claim:
     if (RUNG in factors or "multiplier" in content) and isinstance(content.get("at"), int):
         content = content | {"at": {RUNG: content["at"]}}  # at: 4 is a rung
     try:
-        claim = parse(Claim, content)
+        claim = parse(Claim, without_plus(content))
     except ValueError as error:
         raise ValueError(f"{error}; {FORM}") from None
     for key in claim.unread:
         keys = [field.name for field in dataclasses.fields(Claim) if field.name != "unread"]
         raise ValueError(f"no such key: {key}; {instead(str(key), keys, MEANT)}")
     return claim
+
+
+def without_plus(content: Any) -> Any:
+    """A claim whose factors may be written as the file has them: +attention.qk_norm is attention.qk_norm."""
+    if isinstance(content, list):
+        return [without_plus(item) for item in content]
+    if not isinstance(content, dict):
+        return content
+    plain_keys = {}
+    for key, value in content.items():
+        plain_keys[key.lstrip("+") if isinstance(key, str) else key] = without_plus(value)
+    return plain_keys
 
 
 def claim_problems(claim: Claim, factors: dict[str, list[Any]]) -> Iterator[str]:

@@ -387,7 +387,7 @@ def idle(rounds: list[Round]) -> str:
     """How to go on if nothing is running and runs are left; else empty."""
     if is_over(rounds) or "running" in together(rounds).by_state():
         return ""
-    how = f"if no job waits in a launcher's queue, go on with: {rounds[-1].manifest.command}"
+    how = f"to go on, once what stopped it is mended and if no job waits in a queue: {rounds[-1].manifest.command}"
     return f"nothing is running; {how}"
 
 

@@ -170,7 +170,7 @@ def test_claims_name_levels_that_are_lists_and_zipped_ones_that_are_true_or_null
 
 
 def test_an_option_that_its_yaml_leaves_out_takes_a_plus_and_is_a_factor(folder):
-    claims = {"helps": {"less": [{"attention.qk_norm": "rms"}, {"attention.qk_norm": None}]}}
+    claims = {"helps": {"less": [{"+attention.qk_norm": "rms"}, {"attention.qk_norm": None}]}}  # with or without it
     option = {"+attention.qk_norm": [None, "rms"]}
     folder.write(factors=option, claims=claims, attention={"+gate": "feature"}, tiers={"more": {"factors": option}})
     for planned in (folder.plan(), folder.plan("tier=more")):
