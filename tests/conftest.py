@@ -79,7 +79,7 @@ def plan_cache(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def tests_are_no_user_code() -> Iterator[None]:
+def no_test_is_user_code() -> Iterator[None]:
     """The modules of tests and tools, which the process of a command has not imported, are in no run's key."""
     folders = tuple(f"{ROOT / name}{os.sep}" for name in ("tests", "tools", "benchmarks"))
     is_local = user_files.is_local

@@ -61,11 +61,18 @@ def values_ignored(reference: str, results: Mapping[str, Mapping[int, float]]) -
             continue
         if all(by_seed[seed] == results[reference][seed] for seed in seeds):
             same = f"{label} and {reference} gave the same results with every seed"
-            lines.append(f"{same}: the program ignores what differs between them, or it makes no difference")
-            name, _, value = label.partition("=")
-            if {value.lower(), reference.partition("=")[2].lower()} == {"true", "false"}:
-                lines[-1] += f"; argparse's type=bool takes every text for true, {{{name}?--{name}}} passes a flag"
+            why = "the program ignores what differs between them, or it makes no difference"
+            lines.append(f"{same}: {why}{flag_hint(label, reference)}")
     return lines
+
+
+def flag_hint(label: str, reference: str) -> str:
+    """How to pass a flag, where two configurations are one setting's true and false; else empty."""
+    name, _, value = label.partition("=")
+    reference_value = reference.partition("=")[2]
+    if {value.lower(), reference_value.lower()} != {"true", "false"}:
+        return ""
+    return f"; argparse's type=bool takes every text for true, {{{name}?--{name}}} passes a flag"
 
 
 def ignored(study: Study) -> list[str]:

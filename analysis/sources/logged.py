@@ -66,9 +66,8 @@ def logged(runs: list[Run], notes: list[str], reference_first: bool = False) -> 
         settings.append(config | dict(run.facts))
     whose = np.repeat(labels, [len(run.rows) for run in runs])
     rows = as_table([as_texts(row) for run in runs for row in run.rows], list(whose))
-    return Logged(
-        typed(as_table([as_texts(row) for row in settings], labels)), rows, names, notes, False, reference_first
-    )
+    table = typed(as_table([as_texts(row) for row in settings], labels))
+    return Logged(table, rows, names, notes, False, reference_first)
 
 
 def as_table(rows: list[Texts], index: list[str]) -> pandas.DataFrame:

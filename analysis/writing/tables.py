@@ -245,13 +245,17 @@ def paper_row(case: Case, row: Any) -> Row:
 
 def marked(row: Any, verdict: str) -> str:
     """A verdict as a paper shows it, with the mark of `caption_cautions` where looks are not allowed for."""
-    return f"{verdict} {MARK}" if row.unadjusted and row.verdict in evidence.DECIDED else verdict
+    return f"{verdict} {MARK}" if is_unadjusted(row) else verdict
 
 
 def unadjusted_verdict(row: Any, verdict: str) -> str:
     """A verdict, marked where its interval does not allow for interim analyses."""
-    is_marked = row.unadjusted and row.verdict in evidence.DECIDED
-    return f"{verdict}, unadjusted" if is_marked else verdict
+    return f"{verdict}, unadjusted" if is_unadjusted(row) else verdict
+
+
+def is_unadjusted(row: Any) -> bool:
+    """Whether an effect or a claim is decided by an interval that does not allow for interim analyses."""
+    return bool(row.unadjusted and row.verdict in evidence.DECIDED)
 
 
 def ratio(value: float) -> str:

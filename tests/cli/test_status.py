@@ -95,10 +95,8 @@ def test_where_nothing_runs_the_command_that_goes_on_is_named(tmp_path, lines_of
     lines = lines_of()
     assert lines[1] == "12 runs: 0 done, 12 queued, time left unknown"
     command = "ablate -m norm=ln,rms ffn=mlp,swiglu"
-    assert (
-        lines[2]
-        == f"nothing is running; to go on, once what stopped it is mended and if no job waits in a queue: {command}"
-    )
+    how = "to go on, once what stopped it is mended and if no job waits in a queue"
+    assert lines[2] == f"nothing is running; {how}: {command}"
 
 
 def test_of_many_failures_four_are_shown(tmp_path, lines_of):

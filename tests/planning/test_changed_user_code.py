@@ -70,15 +70,14 @@ def test_an_edited_helper_trains_the_cells_that_import_it_again_and_the_plan_nam
     )
 
 
-@pytest.mark.usefixtures("checks_here")
 def test_a_cell_of_user_code_records_what_it_imports(plan, code):
     """Also where its width is chosen, and where its task is built in."""
     words = [word.replace("norm=half", "norm=rms,half") for word in code.words]
     built_in, half = plan(*words, "match=params", config_dir=str(code.conf)).manifest.cells
     assert built_in.user_code is None
     assert list(half.user_code.packages) == [f"{code.package}/norms.py"]
-    assert code.helper.stem in half.user_code.modules
-    assert "ablate.model.norm.RMSNorm" in half.user_code.ablate
+    assert list(half.user_code.modules) == [code.helper.stem]
+    assert half.user_code.ablate == ["ablate.model.norm.RMSNorm"]
 
 
 def test_runs_of_an_earlier_format_are_named_in_one_line(plan, monkeypatch):
