@@ -1,0 +1,90 @@
+"""How many test tokens make differences between variants precise for the least compute.
+
+ablate +experiment=test_text && python benchmarks/bench_test_tokens.py
+
+Scores the weights of the study's runs on 16,384, 65,536 and 262,144 test tokens, and prints for each number the mean
+and the SD over seeds of the paired differences, and the relative cost: their mean variance times the FLOPs of a run,
+which is the compute that an interval of a given width needs.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import pandas
+
+from ablate.runs.study import Study, load_study
+from ablate.training.evaluation import measure, setting_of
+from ablate.training.load import LoadedRun, load_run
+
+TEST_TOKENS = (16_384, 65_536, 262_144)
+REFERENCE = "mlp"
+VARIANTS = ("swiglu", "gelu")
+BACKWARD = 3  # a training step costs as much as three forward passes
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    parser.add_argument("--study", default="test_text")
+    options = parser.parse_args()
+    study = load_study(options.results, options.study)
+    rows = []
+    for run in study.runs.itertuples():
+        loaded = load_run(options.results / "runs" / run.path)
+        for tokens in TEST_TOKENS:
+            row = {"ffn": run.ffn, "seed": run.seed, "test_tokens": tokens, "loss": test_loss(loaded, tokens)}
+            rows.append(row | {"forward_tokens": forward_tokens(loaded, tokens)})
+    scores = pandas.DataFrame(rows)
+    check_recorded(study, scores)
+    print(table(scores).to_string(index=False))
+
+
+def test_loss(loaded: LoadedRun, tokens: int) -> float:
+    """The loss of a trained model on so many test tokens."""
+    setting = setting_of(loaded.own_config())._replace(tokens=tokens)
+    return measure(loaded.model(), loaded.task(), "test", setting).metrics["test/loss"]
+
+
+def forward_tokens(loaded: LoadedRun, test_tokens: int) -> float:
+    """The cost of a run in tokens of a forward pass: training, validation as it was, and so many test tokens."""
+    config = loaded.own_config()
+    train = config.train
+    trained = train.steps * train.batch_size * config.data["context"]
+    evaluations = train.steps // train.eval_every
+    validated = evaluations * config.eval.tokens * config.eval.val_share
+    return BACKWARD * trained + validated + test_tokens
+
+
+def check_recorded(study: Study, scores: pandas.DataFrame) -> None:
+    """Raises ValueError unless scores on the study's own number of tokens are those of its runs."""
+    recorded = study.runs.set_index(["ffn", "seed"])["test/loss"]
+    again = scores[scores["test_tokens"] == TEST_TOKENS[0]].set_index(["ffn", "seed"])["loss"]
+    if not np.allclose(recorded.loc[again.index], again, rtol=0, atol=1e-6):
+        raise ValueError("the weights do not score as recorded")
+
+
+def table(scores: pandas.DataFrame) -> pandas.DataFrame:
+    """A row per number of test tokens: each difference's mean and SD over seeds, and the relative cost."""
+    rows = []
+    for tokens, group in scores.groupby("test_tokens"):
+        losses = group.pivot(index="seed", columns="ffn", values="loss")
+        row: dict[str, object] = {"test tokens": tokens}
+        variances = []
+        for variant in VARIANTS:
+            differences = losses[variant] - losses[REFERENCE]
+            row[f"{variant} − {REFERENCE}"] = f"{differences.mean():+.5f}"
+            row[f"SD of {variant}"] = f"{differences.std():.5f}"
+            variances.append(differences.var())
+        row["FLOPs"] = group["forward_tokens"].mean()
+        row["cost"] = np.mean(variances) * group["forward_tokens"].mean()
+        rows.append(row)
+    result = pandas.DataFrame(rows)
+    for column in ("FLOPs", "cost"):
+        result[column] = (result[column] / result[column].iloc[0]).map("{:.3f}".format)
+    return result
+
+
+if __name__ == "__main__":
+    main()
