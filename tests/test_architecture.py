@@ -36,9 +36,8 @@ ABLATE = {
 }
 ANALYSIS = {
     "sources": "",
-    "stats": "",
-    "case": "stats",
-    "figures": "stats case",
+    "case": "",
+    "figures": "case",
     "writing": "case figures",
     "cli": "sources case writing figures",
     "dashboard": "case writing cli",

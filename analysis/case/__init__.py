@@ -11,16 +11,15 @@ import pandas
 from ablate import evidence
 from ablate.runs import naming
 from ablate.runs.study import Study
-from analysis import stats
 from analysis.case.figures_yaml import FILE, NONE, edits_of, relabelled, shown_names
 
 
 class Case(NamedTuple):
     """A study, its tables from `ablate.evidence`, and the folder for figures.
 
-    `further` holds the tables of `analysis.stats`, `drawn` those of the written figures, by name.  All
-    of these use the names that papers use, or the labels of figures.yaml; `plain` is the case with keys, for
-    machine-readable output.  `words` replace entries of figures.yaml.
+    `further` holds the tables of speed and of a ladder, `drawn` those of the written figures, by name.  All of these
+    use the names that papers use, or the labels of figures.yaml; `plain` is the case with keys, for machine-readable
+    output.  `words` replace entries of figures.yaml.
     """
 
     study: Study
@@ -43,5 +42,13 @@ def case_of(study: Study, folder: Path) -> Case:
 
 
 def _computed(study: Study, folder: Path) -> Case:
-    further = {} if naming.no_evidence(study.manifest) else stats.tables(study)
+    further = {} if naming.no_evidence(study.manifest) else further_tables(study)
     return Case(study, evidence.effects(study), evidence.cells(study), evidence.claims(study), folder, further, {})
+
+
+def further_tables(study: Study) -> dict[str, pandas.DataFrame]:
+    """The tables that the study has data for, by name: speed, ladder."""
+    tables = {"speed": evidence.speed(study)}
+    if "ladder" not in study.figures:  # else it was judged by an earlier method
+        tables["ladder"] = evidence.ladder(study)
+    return {name: table for name, table in tables.items() if len(table)}

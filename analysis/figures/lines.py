@@ -17,7 +17,6 @@ from analysis.case.learning_curves import end_at_shares, with_band
 from analysis.figures import captions, style
 from analysis.figures.axes import band, limits, log_axis, on_two_lines, value_axis
 from analysis.figures.kind import Kind, Page
-from analysis.stats.multi_task import task_factors
 
 CROWDED = 8  # lines in a panel above which a setting has panels instead
 TIMES = 8  # the y axis is logarithmic if a loss grows by more than this factor
@@ -58,6 +57,19 @@ def described(case: Case, cells: pandas.DataFrame, x: str, within: list[str], fa
             caption += f"; {int(table[status].sum())} {status} left out"
     table.attrs = {"x": x, "y": names, "lines": within, "unit": "label", "caption": [caption]}
     return table
+
+
+def task_factors(manifest: Manifest) -> list[str]:
+    """The factors that change the task between cells that differ in nothing else."""
+    factors = []
+    for name in manifest.factors:
+        tasks: dict[str, set[str]] = {}
+        for cell in manifest.cells:
+            others = [level for factor, level in cell.levels.items() if factor != name]
+            tasks.setdefault(str(others), set()).add(cell.task)
+        if any(len(names) > 1 for names in tasks.values()):
+            factors.append(name)
+    return factors
 
 
 def lines(case: Case, x: str, panels: Iterable[str] = ()) -> pandas.DataFrame | None:

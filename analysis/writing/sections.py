@@ -51,7 +51,7 @@ def sections(case: Case) -> list[Section]:
         results(case),
         Section("words", "In words", notes(case), items=[*claims(case), *sentences(case)]),
         Section("figures", "Figures", pictures=pictures(case)),
-        Section("further", "Sizes, speed and tasks", tables=further),
+        Section("further", "Sizes and speed", tables=further),
         plan(case),
         Section("cells", "Every configuration", tables=[tables.cells_table(case)]),
         Section("differences", "Settings that differ", tables=[tables.differences_table(manifest)]),

@@ -16,7 +16,6 @@ import pandas
 from ablate import evidence, formatting
 from ablate.config.schema import STUDY_KEYS
 from ablate.evidence.claim_text import claim_formula, claim_label, edited_and_withdrawn
-from ablate.evidence.verdicts import MIN_SEEDS
 from ablate.formatting import decimals, number, p_text, span
 from ablate.runs import naming
 from ablate.runs.files import write_atomic
@@ -498,11 +497,11 @@ def compared_table(manifest: Manifest) -> Table:
     return Table("compared", "Names and keys", pandas.DataFrame(rows))
 
 
-# Several tasks, speed, ladders
+# Speed, ladders
 
 
 def further_table(name: str, table: pandas.DataFrame) -> Table:
-    """A table of `analysis.stats`."""
+    """A further table of a case."""
     title, *notes = FURTHER[name]
     rows = []
     for row in named_rows(table):
@@ -511,8 +510,6 @@ def further_table(name: str, table: pandas.DataFrame) -> Table:
             if column in COLUMNS:
                 heading, text_of = COLUMNS[column]
                 texts[heading] = text_of(row)
-            elif name == "ranks":
-                texts[column] = str(table.at[row.Index, column])
         rows.append(texts)
     return Table(name, title, frame(rows), notes)
 
@@ -524,8 +521,6 @@ def difference(row: Any) -> str:
 
 # Headings and texts of the columns that are shown, by their names.
 COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
-    "variant": ("variant", lambda row: row.variant),
-    "task": ("task", lambda row: row.task),
     "rung": ("rung", lambda row: str(row.rung)),
     "n": ("seeds", lambda row: str(row.n)),
     "runs": ("runs", lambda row: str(row.runs)),
@@ -534,12 +529,9 @@ COLUMNS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "cost": ("cost", lambda row: ratio(row.cost)),
     "multiplier": ("multiplier [95 %]", evidence.times),
     "trend": ("trend [95 %]", lambda row: span(row.trend, row.trend_low, row.trend_high, 2)),
-    "gain": ("gain", lambda row: number(row.gain, 3, signed=True)),
-    "others": ("mean gain on the other tasks", lambda row: number(row.others, 3, signed=True)),
     "mean": ("difference [95 %]", difference),
     "p_bonferroni": ("p (Bonferroni)", lambda row: p_text(row.p_bonferroni)),
     "verdict": ("verdict", formatting.verdict),
-    "mean_rank": ("mean rank", lambda row: f"{row.mean_rank:.3g}"),
     "worth_note": ("note", lambda row: row.worth_note),
     "why": ("no trend because", lambda row: row.why),
     "rates": ("learning rates", lambda row: row.rates),
@@ -559,16 +551,6 @@ FURTHER = {
         "Runs were trained one at a time, the configurations of a seed in turn, every other seed backwards. "
         "Seconds are means over training steps after the first few, without evaluations and compiling; better is "
         "faster, on this machine. These rows are corrected by themselves.",
-    ],
-    "tasks": [
-        "Does an effect depend on the task?",
-        "Gains over the reference variant, in shares of the way from guessing to perfect, and their difference to the "
-        f"other tasks' mean; intervals are simultaneous over the rows, none below {MIN_SEEDS} seeds. No gain where the "
-        "two lost different numbers of runs.",
-    ],
-    "ranks": [
-        "Ranks on each task",
-        "Ranks of mean scores, 1 the best, ties shared; variants rank behind those with fewer diverged runs.",
     ],
 }
 

@@ -11,7 +11,7 @@ from ablate.config.errors import PlanError
 from ablate.runs.folder import Run
 from ablate.runs.key import run_key
 from ablate.runs.study import load_study
-from analysis.stats import tables
+from analysis.case import further_tables
 
 TIMED = "timing=isolated"
 pytestmark = pytest.mark.usefixtures("untried", "uncounted")
@@ -81,4 +81,4 @@ def test_a_timed_sweep_compares_speed_and_leaves_losses_as_they_are(small, tmp_p
     assert {run.timing for run in ended} == {"isolated"}
     assert len({run.sitting for run in ended}) == 1
     assert evidence.speed(shared).empty and set(evidence.speed(timed)["metric"]) == {"train/step_seconds"}
-    assert "speed" in tables(timed)
+    assert "speed" in further_tables(timed)
