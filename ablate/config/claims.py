@@ -1,8 +1,6 @@
 """Claims, such as {less: [{ffn: swiglu}, {ffn: [mlp, gelu]}]}: their grammar, and the weights of each side's cells."""
 
-import dataclasses
 import json
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,20 +8,18 @@ from ablate.config.choices import unzipped
 from ablate.config.designs import RUNG
 from ablate.config.errors import Problem
 from ablate.config.key_checks import fraction_of
-from ablate.config.typed_json import Record, optional, parse
-from ablate.formatting import SPEED, grouped, instead, is_number, listed, show
+from ablate.config.typed_json import Record, optional, parse, refuse_unknown_keys
+from ablate.formatting import SPEED, grouped, instead, listed
 
 BOUNDED = ("equivalent", "not_greater", "not_less")  # bound a difference by a margin, which is required
 DIFFERENCES = ("less", "greater", *BOUNDED)  # compare two means
 RELATIONS = (*DIFFERENCES, "diverges_more", "rank_correlates", "multiplier")
-MEANT = {"lower": "less", "smaller": "less", "higher": "greater", "larger": "greater", "equal": "equivalent"}
-SOLVED = "test/solved"
-NOT_IN_STEPS = (*SPEED, SOLVED)  # metrics that training steps cannot be converted into
+# Metrics that not every study has, and what they need.  Training steps cannot be converted into them.
+NEEDS = {**dict.fromkeys(SPEED, "timing=isolated"), "test/solved": "a task with solved_at in its YAML"}
 
 # Statistics with which BatchNorm and similar norms are evaluated in addition to running ones; each gives a loss.
 STATISTICS = ("recalibrated", "batch")
 
-LEVELS = "must map factors to levels; write {ffn: swiglu} or {ffn: [mlp, gelu]}"
 FORM = "write {less: [{ffn: swiglu}, {ffn: [mlp, gelu]}], metric: test/loss}"
 
 Number = int | float
@@ -52,15 +48,9 @@ class Claim(Record):
     below: Number | None = optional()
 
     @property
-    def relations(self) -> list[str]:
-        """The relations that it states; exactly one in a valid claim."""
-        return [relation for relation in RELATIONS if getattr(self, relation) is not None]
-
-    @property
     def relation(self) -> str:
-        """The only relation that it states."""
-        [relation] = self.relations
-        return relation
+        """The relation that it states."""
+        return next(relation for relation in RELATIONS if getattr(self, relation) is not None)
 
     @property
     def sides(self) -> list[Side]:
@@ -73,8 +63,7 @@ class Claim(Record):
     @property
     def compared_factors(self) -> set[str]:
         """The factors that its sides name."""
-        sides = [self.rank_correlates[0]] if self.rank_correlates else self.sides
-        return {factor for side in sides for factor in side}
+        return {factor for side in self.sides for factor in side}
 
     @property
     def compared(self) -> Side:
@@ -232,15 +221,16 @@ def read_claim(content: Any, factors: dict[str, list[Any]]) -> Claim:
     """A claim whose entries have the right types.  Raises ValueError."""
     if not isinstance(content, dict):
         raise ValueError(f"{content!r} must be a mapping; {FORM}")
-    if (RUNG in factors or "multiplier" in content) and isinstance(content.get("at"), int):
+    if isinstance(content.get("at"), int):
         content = content | {"at": {RUNG: content["at"]}}  # at: 4 is a rung
+    refuse_unknown_keys(Claim, content)
     try:
         claim = parse(Claim, without_plus(content))
     except ValueError as error:
         raise ValueError(f"{error}; {FORM}") from None
-    for key in claim.unread:
-        keys = [field.name for field in dataclasses.fields(Claim) if field.name != "unread"]
-        raise ValueError(f"no such key: {key}; {instead(str(key), keys, MEANT)}")
+    stated = [relation for relation in RELATIONS if getattr(claim, relation) is not None]
+    if len(stated) != 1:
+        raise ValueError(f"has {' and '.join(stated) or 'no relation'}; write one of {', '.join(RELATIONS)}")
     return claim
 
 
@@ -250,57 +240,38 @@ def without_plus(content: Any) -> Any:
         return [without_plus(item) for item in content]
     if not isinstance(content, dict):
         return content
-    plain_keys = {}
-    for key, value in content.items():
-        plain_keys[key.lstrip("+") if isinstance(key, str) else key] = without_plus(value)
-    return plain_keys
+    return {str(key).lstrip("+"): without_plus(value) for key, value in content.items()}
 
 
 def claim_problems(claim: Claim, factors: dict[str, list[Any]]) -> Iterator[str]:
-    """What is wrong with a claim over these factors."""
-    if len(claim.relations) != 1:
-        stated = " and ".join(claim.relations) or "no relation"
-        yield f"has {stated}; write one of {', '.join(RELATIONS)}"
-        return
-    yield from side_problems(claim, factors)
+    """What is wrong with a claim over these factors, whichever configurations there are."""
+    relation = claim.relation
+    sides: dict[str, Any] = {relation: getattr(claim, relation), "at": [claim.at], "than_at": [claim.than_at]}
+    if claim.rank_correlates:
+        sides[relation] = claim.rank_correlates[:1]
+    for name, levels_of_sides in sides.items():
+        for levels in levels_of_sides:
+            yield from (f"{name}: {message}" for message in level_problems(levels, factors))
+    if claim.rank_correlates:
+        [*levels] = claim.rank_correlates[0].values()
+        if len(levels) != 1 or len(levels_of(levels[0])) != len(claim.published) or len(claim.published) < 3:
+            yield f"{relation}: takes one factor's levels, at least 3, and as many published numbers"
     yield from margin_problems(claim)
     yield from bound_problems(claim, factors)
-    yield from place_problems(claim, factors)
-    yield from metric_problems_of(claim)
-
-
-def side_problems(claim: Claim, factors: dict[str, list[Any]]) -> Iterator[str]:
-    """What is wrong with the sides of a claim."""
-    relation = claim.relation
-    sides = [claim.rank_correlates[0]] if claim.rank_correlates else claim.sides
-    for side in sides:
-        yield from (f"{relation}: {message}" for message in level_problems(side, factors))
-    if claim.rank_correlates:
-        levels = levels_of(next(iter(sides[0].values()), None))
-        if len(sides[0]) != 1 or len(levels) != len(claim.published) or len(levels) < 3:
-            yield f"{relation}: takes one factor's levels, at least 3, and as many published numbers"
-    elif sides[0] == sides[1] and len(claim.metrics) < 2:  # with two metrics both sides may be the same cells
-        words = []
-        for key, wanted in sides[0].items():
-            words.append(f"{key}={', '.join(map(show, levels_of(wanted)))}")
-        yield f"{relation}: both sides are {listed(words)}; write what differs"
+    if claim.metrics and relation == "diverges_more":
+        yield "metric: diverges_more counts runs that diverge; leave it out"
+    is_of_two_differences = len(set(claim.metrics)) > 1 or claim.than_at
+    if (is_of_two_differences and relation not in DIFFERENCES) or (len(claim.metrics) > 1 and claim.than_at):
+        yield f"than_at, or else two metrics, go with {listed(DIFFERENCES)}"
 
 
 def level_problems(side: Levels | Side, factors: dict[str, list[Any]]) -> Iterator[str]:
     """What is wrong with levels of these factors, such as {ffn: swiglu}."""
-    if not side:
-        yield f"{side!r} {LEVELS}"
     for key, wanted in side.items():
         if key not in factors:
             yield f"{key} is not a factor of this study; {instead(str(key), factors)}"
             continue
-        levels = levels_of(wanted)
-        if not levels:
-            yield f"{key} has no levels; write at least one"
-        for level in levels:
-            if levels.count(level) > 1:
-                yield f"{key} has {level} twice; write each level once"
-                break
+        for level in levels_of(wanted):
             if level not in factors[key]:
                 text = level if isinstance(level, str) and "(" not in level else ""  # no spelling hints for numbers
                 yield f"{key} has no level {level}; {instead(text, map(str, factors[key]))}"
@@ -310,62 +281,28 @@ def margin_problems(claim: Claim) -> Iterator[str]:
     """What is wrong with the margin of a claim."""
     relation = claim.relation
     margin = claim.margin
-    share = ", or a share of the training steps as in 2 %" if relation == "equivalent" else ""
     if margin is None:
         if relation in BOUNDED:
-            yield f"{relation} needs a margin, the largest difference that does not matter: margin: 0.01{share}"
+            yield f"{relation} needs a margin, the largest difference that does not matter: margin: 0.01"
     elif relation not in DIFFERENCES:
         yield f"margin: {relation} takes none; it goes with {listed(DIFFERENCES)}"
-    else:
-        size = fraction_of(margin) if share and isinstance(margin, str) else margin
-        if not (is_number(size) and 0 < size < math.inf):
-            yield f"margin: {margin} must be a number above 0{share}"
+    elif isinstance(margin, str):
+        if not fraction_of(margin) or relation != "equivalent" or len(claim.metrics) > 1 or claim.than_at:
+            yield f"margin: {margin}: write a number above 0, or for equivalent, of one metric, a share such as 2 %"
+    elif not margin > 0:
+        yield f"margin: {margin} must be above 0"
 
 
 def bound_problems(claim: Claim, factors: dict[str, list[Any]]) -> Iterator[str]:
-    """What is wrong with the bound of a multiplier, or with its rung."""
+    """What is wrong with the bound of a multiplier."""
     bounds = [bound for bound in (claim.above, claim.below) if bound is not None]
     if not claim.multiplier:
         if bounds:
             yield "above and below belong to multiplier; write margin"
     elif RUNG not in factors:
         yield "multiplier: needs rungs; write design: ladder"
-    elif len(bounds) != 1 or not 0 < bounds[0] < math.inf:
+    elif len(bounds) != 1 or not bounds[0] > 0:
         yield "multiplier: needs one bound above 0, above: 1.1 or below: 1.1"
-    elif type(claim.at.get(RUNG)) is not int:
-        yield f"multiplier: is that of one rung; write at: {len(factors[RUNG]) - 2}, say"
-
-
-def place_problems(claim: Claim, factors: dict[str, list[Any]]) -> Iterator[str]:
-    """What is wrong with the levels at which a claim compares its sides."""
-    for name, levels in (("at", claim.at), ("than_at", claim.than_at)):
-        if levels:
-            yield from (f"{name}: {message}" for message in level_problems(levels, factors))
-    for key in claim.at:
-        if key in claim.compared_factors:
-            yield f"at: {key} is what its sides compare; leave it out"
-    for key, wanted in claim.than_at.items():
-        if key in factors and (key not in claim.at or set(levels_of(wanted)) & set(levels_of(claim.at[key]))):
-            yield f"than_at: {key} needs another level in at, which is compared with {wanted}"
-    is_one_difference = claim.relation in DIFFERENCES and len(claim.metrics) < 2 and not isinstance(claim.margin, str)
-    if claim.than_at and not is_one_difference:
-        yield f"than_at: goes with {listed(DIFFERENCES)}, of one metric, and a margin in its unit"
-
-
-def metric_problems_of(claim: Claim) -> Iterator[str]:
-    """What is wrong with the metrics of a claim, whatever a study measures."""
-    if claim.metrics and claim.relation == "diverges_more":
-        yield "metric: diverges_more counts runs that diverge; leave it out"
-    elif len(claim.metrics) > 1:
-        if claim.relation not in DIFFERENCES:
-            yield f"metric: {claim.relation} ranks by one metric; two go with {listed(DIFFERENCES)}"
-        elif claim.metrics[0] == claim.metrics[1]:
-            yield f"metric: both are {claim.metrics[0]}; write it once"
-        elif isinstance(claim.margin, str):
-            yield f"margin: {claim.margin} {NO_UNIT} more of one metric; write a number"
-
-
-NO_UNIT = "is a share of the training steps, which is worth"
 
 
 def read_criterion(content: Any, claims: Iterable[object]) -> tuple[Criterion | None, list[Problem]]:
@@ -407,27 +344,21 @@ def metric_problems(
 def metric_problem(claim: Claim, metric: str, measured: set[str], lengths: list[int]) -> str | None:
     """Why a claim cannot be about a metric, if so."""
     name, _, length = metric.partition("@")
-    if name in SPEED and name not in measured:
-        return f"{name} is compared of runs with timing=isolated alone; write it"
-    if name in NOT_IN_STEPS and isinstance(claim.margin, str):
-        return f"margin: {claim.margin} {NO_UNIT} no {name}; write a number"
-    if name == SOLVED and name not in measured:
-        return f"no such metric: {metric}; it needs a task with solved_at in its YAML"
-    if name not in measured or (length and name in SPEED):
-        return f"no such metric: {metric}; {instead(name, sorted(measured | SPEED.keys()))}"
+    if name in NEEDS and isinstance(claim.margin, str):
+        return f"margin: {claim.margin} is a share of the training steps, and {name} cannot be; write a number"
+    if name in NEEDS and name not in measured:
+        return f"metric: {metric} needs {NEEDS[name]}"
+    if name not in measured:
+        return f"no such metric: {metric}; {instead(name, sorted(measured))}"
     if length and length not in map(str, lengths):
         return f"metric: nothing is tested at length {length}; add it to eval.lengths"
     return None
 
 
 def applicable(
-    claims: dict[str, Claim],
-    cells: Sequence[Leveled],
-    tasks: Sequence[str] = (),
-    metrics: Mapping[str, Iterable[str]] | None = None,
+    claims: dict[str, Claim], cells: Sequence[Leveled], tasks: Sequence[str] = ()
 ) -> tuple[dict[str, Claim], list[Problem]]:
-    """The claims that these cells can test, and why not the others; if known, the task of each cell, and the metrics of
-    each task."""
+    """The claims that these cells can test, and why not the others; if known, the task of each cell."""
     task_of = {cell.id: task for cell, task in zip(cells, tasks, strict=False)}
     tested: dict[str, Claim] = {}
     problems = []
@@ -435,7 +366,7 @@ def applicable(
         message = (
             missing_level(claim, cells)
             or cell_on_both_sides(claim, cells)
-            or task_problem(claim, cells, task_of, metrics or {})
+            or task_problem(claim, cells, task_of)
             or weights_problem(claim, cells)
         )
         if message:
@@ -469,24 +400,13 @@ def cell_on_both_sides(claim: Claim, cells: Sequence[Leveled]) -> str | None:
     return None
 
 
-def task_problem(
-    claim: Claim, cells: Sequence[Leveled], task_of: Mapping[str, str], metrics: Mapping[str, Iterable[str]]
-) -> str | None:
-    """Whether a claim's cells have several tasks, or one that does not have its metric."""
-    if claim.relation == "diverges_more":  # counts can always be compared
+def task_problem(claim: Claim, cells: Sequence[Leveled], task_of: Mapping[str, str]) -> str | None:
+    """Whether a claim's cells have several tasks."""
+    tasks = {task_of.get(cell) for side in sides_of(claim, cells) for cell in side}
+    if len(tasks) < 2 or claim.relation == "diverges_more":  # counts can always be compared
         return None
-    ids = set[str]().union(*sides_of(claim, cells))
-    tasks = {task_of.get(cell, "") for cell in ids}
-    if len(tasks) > 1:
-        why = f"its configurations have {len(tasks)} tasks, whose scores have no mean"
-        return f"{why}; write a claim for each, as in at: {{data: copy}}"
-    measured = [f"test/{name}" for task in tasks for name in metrics.get(task, ())]
-    of_any_task = {f"test/{name}" for names in metrics.values() for name in names}
-    for metric in claim.metrics:
-        name = metric.partition("@")[0]
-        if name in of_any_task and name not in measured:
-            return f"metric: the task of its configurations has no {metric}; {instead('', measured)}"
-    return None
+    why = f"its configurations have {len(tasks)} tasks, whose scores have no mean"
+    return f"{why}; write a claim for each, as in at: {{data: copy}}"
 
 
 def weights_problem(claim: Claim, cells: Sequence[Leveled]) -> str | None:

@@ -1,13 +1,11 @@
 """The grammar of `mirror`: a paper's figure or table as data, which is drawn beside the study's own numbers."""
 
-import dataclasses
-import math
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from ablate.config.claims import Levels, Number, level_problems
 from ablate.config.errors import Problem
-from ablate.config.typed_json import Record, optional, parse, unread
+from ablate.config.typed_json import Record, optional, parse, refuse_unknown_keys
 from ablate.formatting import instead, is_number
 
 EPOCH = "epoch"
@@ -35,45 +33,30 @@ class Mirror(Record):
     series: list[Series]  # in the paper's order
 
 
-def read_mirror(content: Any, factors: Factors, settings: Collection[str]) -> tuple[Mirror | None, list[Problem]]:
-    """The mirror of a study with these factors and settings, and all problems."""
+def read_mirror(content: Any, factors: Factors) -> tuple[Mirror | None, list[Problem]]:
+    """The mirror of a study with these factors, and all problems."""
     if content is None:
         return None, []
     try:
         mirror = parse(Mirror, content)
+        refuse_unknown_keys(Mirror, content)
+        for series in content["series"]:
+            refuse_unknown_keys(Series, series)
     except ValueError as error:
         return None, [Problem("mirror", f"{error}; {FORM}")]
-    return mirror, [Problem("mirror", message) for message in mirror_problems(mirror, factors, settings)]
+    return mirror, [Problem("mirror", message) for message in mirror_problems(mirror, factors)]
 
 
-def mirror_problems(mirror: Mirror, factors: Factors, settings: Collection[str]) -> Iterator[str]:
-    """What is wrong with a mirror of a study with these factors and settings."""
-    keys = [field.name for kind in (Mirror, Series) for field in dataclasses.fields(kind) if field.name != "unread"]
-    for key in unread(mirror):
-        yield f"no such key: {key}; {instead(key.rpartition('.')[2], keys)}"
-    yield from axis_problems(mirror, factors, settings)
-    if mirror.at:
-        yield from (f"at: {message}" for message in level_problems(mirror.at, factors))
-    if not mirror.series:
-        yield "series: has none; write at least one"
-    for series in mirror.series:
-        yield from (f"series: {message}" for message in level_problems(series.of, factors))
-        if (series.value is not None) if mirror.x else series.points:
-            yield "series: write points: [[x, y], ...] with x, and value: NUMBER without"
-        numbers = [number for point in series.points for number in point] + [series.value or 0]
-        if not all(abs(number) < 1e300 for number in numbers):
-            yield f"series: {series.of} has a number that is not finite, or too large"
-
-
-def axis_problems(mirror: Mirror, factors: Factors, settings: Collection[str]) -> Iterator[str]:
-    """What is wrong with the horizontal axis of a mirror."""
+def mirror_problems(mirror: Mirror, factors: Factors) -> Iterator[str]:
+    """What is wrong with a mirror of a study with these factors."""
     axes = [name for name, levels in factors.items() if len(levels) > 1 and all(map(is_number, levels))]
     axes += [EPOCH, LENGTHS]
     if mirror.x is not None and mirror.x not in axes:
         yield f"x: {mirror.x} is no factor of numbers; {instead(mirror.x, axes)}"
-    if mirror.x == LENGTHS and LENGTHS not in settings:
-        yield f"x: nothing is tested at other lengths; write {LENGTHS} in the study, too"
-    is_scaled = mirror.x in (EPOCH, LENGTHS)
-    is_positive = mirror.trained is not None and 0 < mirror.trained < math.inf
-    if (is_scaled and not is_positive) or (mirror.trained is not None and not is_scaled):
+    if (mirror.x in (EPOCH, LENGTHS)) != bool(mirror.trained and mirror.trained > 0):
         yield f"trained: must be the paper's training, > 0, with x: {EPOCH} or x: {LENGTHS}, and be left out otherwise"
+    yield from (f"at: {message}" for message in level_problems(mirror.at, factors))
+    for series in mirror.series:
+        yield from (f"series: {message}" for message in level_problems(series.of, factors))
+        if (series.value is not None) if mirror.x else series.points:
+            yield "series: write points: [[x, y], ...] with x, and value: NUMBER without"

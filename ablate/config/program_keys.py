@@ -7,21 +7,21 @@ that stand there.
 import csv
 import dataclasses
 import io
-import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from ablate.config.claims import Level, read_claims, read_criterion, spell
 from ablate.config.command import named_study
+from ablate.config.compose import Composer
+from ablate.config.depth import variants_of
 from ablate.config.errors import Corrupt, Problem
 from ablate.config.files import read_plain
-from ablate.config.groups import CONF, Groups
-from ablate.config.key_checks import study_problems
-from ablate.config.read_config import read_fields
-from ablate.config.schema import STUDY_KEYS, Config, typed
+from ablate.config.groups import Groups
+from ablate.config.key_checks import idle_problems, study_problems
+from ablate.config.schema import Config
 from ablate.config.study_file import ON_COMMAND_LINE, SAME_STUDY, StudyFile, is_one_of, read_texts
-from ablate.config.words import STUDY_FILE_KEYS, Setting, key_of
+from ablate.config.words import STUDY_FILE_KEYS, Setting, key_of, services_of
 from ablate.formatting import flat
 
 OPTIONS = {
@@ -76,39 +76,16 @@ def word_of(key: str, values: Sequence[Level]) -> str:
 
 def config_of(settings: dict[str, Setting], groups: Groups) -> tuple[Config, list[Problem]]:
     """The keys of every study, as the command sets them, and what is wrong with them."""
-    defaults = {key: value for key, value in read_plain(CONF / "config.yaml").items() if key in STUDY_KEYS}
-    defaults["results_dir"] = os.environ.get("ABLATE_RESULTS", "results")
-    values = {}
-    for key in OF_EVERY_STUDY:
-        if key in settings and key != "track":
-            values[key] = settings[key].value
-    problems: list[Problem] = []
-    values = read_fields(Config, values, defaults, "", problems)
-    services = tracking_services(settings, groups)
-    config = typed({**defaults, **values, "track": services})
+    keys = [key for key in settings if key in OF_EVERY_STUDY or key.startswith("track.")]
+    values = {"track": services_of("none", groups)} | {key: settings[key].value for key in keys}
+    with Composer(groups) as composer:
+        config = composer.compose(values).config
+    problems = composer.all_problems()
+    config = dataclasses.replace(config, track=[service for service in variants_of(config.track) if service])
     if config.design not in DESIGNS:
         problems.append(Problem("design", f"{config.design} is for models of ablate; choose from {', '.join(DESIGNS)}"))
-    if "seeds_max" in settings and config.seeds != "auto":
-        problems.append(Problem("seeds_max", "is the most that seeds=auto adds; write it too, or leave seeds_max out"))
-    for key in settings:
-        name = key.removeprefix("track.")
-        if name != key and not any(name in service for service in services):
-            problems.append(Problem(key, "is a setting of no service that is used; write track=wandb, too"))
+    problems += idle_problems(keys, config, [])
     return config, problems or study_problems(config)
-
-
-def tracking_services(settings: dict[str, Setting], groups: Groups) -> list[dict[str, Any]]:
-    """The settings of the tracking services that a command names."""
-    services = []
-    chosen = settings["track"].value.variants if "track" in settings else ()
-    for variant in chosen:
-        service = dict(read_plain(groups.variants["track"][variant.name]))
-        for key in service:
-            if f"track.{key}" in settings:
-                service[key] = settings[f"track.{key}"].value
-        if service:  # not of none
-            services.append(service)
-    return services
 
 
 def with_program_file(command: str, words: Sequence[str]) -> tuple[StudyFile | None, str, list[str], list[Problem]]:
@@ -138,7 +115,6 @@ def read_program_file(path: Path) -> tuple[StudyFile | None, dict[str, Any], lis
     import yaml
 
     try:
-        numbers = read_plain(path)
         content = read_plain(path, yaml.BaseLoader)
     except Corrupt as error:
         return None, {}, [Problem("study", str(error))]
@@ -152,8 +128,8 @@ def read_program_file(path: Path) -> tuple[StudyFile | None, dict[str, Any], lis
     for key, levels in factors.items():
         settings[key] = Setting(key, levels, word_of(key, levels), swept=True, file=str(path))
     problems = [Problem(key, ON_COMMAND_LINE[key]) for key in content if key in ON_COMMAND_LINE]
-    claims, wrong_claims = read_claims(with_numbers(content.get("claims", {}), numbers), factors)
-    replicated, wrong_criterion = read_criterion(numbers.get("replicated"), content.get("claims") or ())
+    claims, wrong_claims = read_claims(with_numbers(content.get("claims", {}), factors), factors)
+    replicated, wrong_criterion = read_criterion(content.get("replicated"), content.get("claims") or ())
     texts, wrong_texts = read_texts(content)
     problems = [
         Problem(f"{path}: {problem.key}", problem.message)
@@ -169,21 +145,13 @@ def word_of_file(key: str, value: Any) -> str:
     return word_of(key, [value])
 
 
-def with_numbers(claims: Any, numbers: dict[str, Any]) -> Any:
-    """Claims whose levels are texts, and whose margins and published values are numbers, as `numbers` has them."""
-    if not isinstance(claims, dict):
-        return claims
-    typed_claims = {}
-    for name, claim in claims.items():
-        typed_claims[name] = claim
-        if isinstance(claim, dict):
-            read = numbers["claims"][name]
-            typed_claims[name] = {key: with_number(value, read[key]) for key, value in claim.items()}
-    return typed_claims
-
-
-def with_number(value: Any, number: Any) -> Any:
-    """An entry of a claim: levels as texts, all else as it was read."""
-    if isinstance(value, list):
-        return [with_number(item, read) for item, read in zip(value, number, strict=True)]
-    return value if isinstance(value, dict) else number
+def with_numbers(content: Any, factors: Collection[str], key: str = "") -> Any:
+    """Claims of texts, with numbers in place of those that are no levels of a factor."""
+    if isinstance(content, dict):
+        return {name: with_numbers(value, factors, name) for name, value in content.items()}
+    if isinstance(content, list):
+        return [with_numbers(value, factors, key) for value in content]
+    try:
+        return content if key in factors else float(content)
+    except ValueError:
+        return content

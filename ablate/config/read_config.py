@@ -43,28 +43,21 @@ def read_config(plain: dict[str, Any], reference: dict[str, Any]) -> tuple[Confi
             problems.append(Problem(key, f"is a section of keys; set one of them, as in {key}.KEY=VALUE"))
             values[key] = reference.get(key, {}) if key in SECTIONS else {}
         elif key in SECTIONS:
-            values[key] = read_section(key, value, reference.get(key, {}), problems)
+            if key not in WITH_ARGUMENTS:  # others are for the constructor of a model form or optimiser
+                types = types_of(SECTIONS[key])
+                there = ", ".join(sorted(types))
+                for name in value.keys() - types.keys():
+                    problems.append(Problem(f"{key}.{name}", f"no such key; there are {there}"))
+            values[key] = read_fields(SECTIONS[key], value, reference.get(key, {}), f"{key}.", problems)
         elif key in COMPONENTS:
             values[key] = value
             problems += numbers_problems(value, key)
         elif key in KEYS:
             top_level[key] = value
         else:
-            values[key] = value
             problems.append(Problem(key, "no such key"))
     values |= read_fields(Config, top_level, reference, "", problems)
     return typed(values), problems
-
-
-def read_section(
-    section: str, values: dict[str, Any], reference: dict[str, Any], problems: list[Problem]
-) -> dict[str, Any]:
-    """The values of a section; those beyond its schema are for the constructor of a model form or optimiser."""
-    types = types_of(SECTIONS[section])
-    if section not in WITH_ARGUMENTS:
-        for name in values.keys() - types.keys():
-            problems.append(Problem(f"{section}.{name}", f"no such key; there are {', '.join(sorted(types))}"))
-    return read_fields(SECTIONS[section], values, reference, f"{section}.", problems)
 
 
 def read_fields(
@@ -82,8 +75,6 @@ def read_fields(
             message = str(error)
             if isinstance(value, list) and len(value) > 1 and takes_sweep(key):
                 message += f"; to compare several write {key}={','.join(map(str, value))}"
-            elif key == "user" and isinstance(value, str):
-                message += f"; write 'user=[{value}]'"
             wrong = [Problem(key, message)]
         if wrong:
             problems += wrong
@@ -109,7 +100,8 @@ def converted(value: Any, hint: Any) -> Any:
     except msgspec.ValidationError:
         meant = nearest(str(value), choices_of(hint))
         hint_of_choice = f"; did you mean {meant}?" if meant else ""
-        raise ValueError(f"must be {expected(hint)}, not {value_words(value)}{hint_of_choice}") from None
+        text = readable_number(value) if isinstance(value, int) else show(value) or "nothing"
+        raise ValueError(f"must be {expected(hint)}, not {text}{hint_of_choice}") from None
 
 
 def expected(hint: Any) -> str:
@@ -140,13 +132,6 @@ def in_range(option: Any) -> str:
     return text
 
 
-def value_words(value: Any) -> str:
-    """A value in an error message."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return readable_number(value)
-    return "a mapping" if isinstance(value, dict) else show(value) or "nothing"
-
-
 LARGEST = 10**9  # the largest size or number of steps
 LARGEST_SEED = 2**53
 
@@ -169,8 +154,7 @@ def numbers_problems(value: Any, key: str) -> list[Problem]:
 
 
 def readable_number(value: float) -> str:
-    """A number for people: 1,000,000, or 7.3 × 10^23 from 10^12 on."""
-    if not 1e12 <= abs(value) < math.inf:  # an integer may be too large for math.isfinite
-        return f"{value:,}" if isinstance(value, int) and abs(value) >= 10_000 else str(value)
-    digits, power = f"{Decimal(value):.1e}".split("e")  # of integers of any size
-    return f"{digits} × 10^{int(power)}"
+    """A number for people: 1,000,000, or 7.3e+23 from 10^12 on."""
+    if abs(value) < 10_000:
+        return show(value)
+    return f"{value:,}" if abs(value) < 1e12 else f"{Decimal(value):.1e}"

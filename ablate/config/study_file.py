@@ -73,7 +73,7 @@ def read_study_file(name: str, groups: Groups) -> tuple[StudyFile | None, Proble
     levels = levels_of_factors(content, settings)
     claims, wrong_claims = read_claims(content.get("claims", {}), levels)
     replicated, wrong_criterion = read_criterion(content.get("replicated"), content.get("claims") or ())
-    mirror, wrong_mirror = read_mirror(content.get("mirror"), levels, settings)
+    mirror, wrong_mirror = read_mirror(content.get("mirror"), levels)
     texts, wrong_texts = read_texts(content)
     problems = [*reader.problems, *wrong_claims, *wrong_criterion, *wrong_mirror, *wrong_texts]
     problems = [Problem(f"{file}: {problem.key}", problem.message) for problem in problems]

@@ -2,11 +2,14 @@
 
 import copy
 import dataclasses
+from collections.abc import Iterable
 from typing import Any, TypeVar, dataclass_transform
 
 import msgspec
 
-from ablate.config.schema import MISSING, SECTIONS, Config, typed
+from ablate.config.read_config import check
+from ablate.config.schema import VARIED, Config, typed
+from ablate.formatting import instead
 
 C = TypeVar("C")
 T = TypeVar("T", bound="Record")
@@ -28,9 +31,7 @@ def record(kind: type[C]) -> type[C]:
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field, optional))
 @record
 class Record:
-    """Base class of records.  `unread` holds unknown entries, written by a newer version; they are written back."""
-
-    unread: dict[str, object] = dataclasses.field(default_factory=dict, repr=False)
+    """Base class of records."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -41,10 +42,9 @@ class Record:
         content = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            is_default = "unless" in field.metadata and value == field.metadata["unless"]
-            if field.name != "unread" and not is_default:
+            if "unless" not in field.metadata or value != field.metadata["unless"]:
                 content[field.name] = plain(value)
-        return content | self.unread
+        return content
 
 
 def plain(value: Any) -> Any:
@@ -59,13 +59,22 @@ def plain(value: Any) -> Any:
 
 
 def parse(kind: type[T], value: object) -> T:
-    """A record from JSON data.  Raises ValueError with the first error, such as "has no seeds"."""
+    """A record from JSON data; keys that it does not have are left out.  Raises ValueError with the first error, such
+    as "has no seeds"."""
     try:
         converted = msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         raise ValueError(unreadable_part(str(error))) from None
-    complete: T = with_unread(converted, value)
+    complete: T = with_configurations(converted, value)
     return complete
+
+
+def refuse_unknown_keys(kind: type[Record], content: Iterable[object]) -> None:
+    """Raise ValueError for a key that a kind of record does not have, with the one that is meant."""
+    names = [field.name for field in dataclasses.fields(kind)]
+    for key in content:
+        if key not in names:
+            raise ValueError(f"no such key: {key}; {instead(str(key), names)}")
 
 
 def unreadable_part(error: str) -> str:
@@ -78,71 +87,35 @@ def unreadable_part(error: str) -> str:
     return f"has {place or 'content'} that cannot be read ({what[0].lower()}{what[1:]})"
 
 
-def without_gone(config: dict[str, Any]) -> dict[str, Any]:
-    """A configuration in a file without the settings that later versions do not have."""
-    present = {name: value for name, value in config.items() if name not in GONE}
-    for section in SECTIONS.keys() & present.keys():
-        present[section] = {key: value for key, value in present[section].items() if f"{section}.{key}" not in GONE}
-    return present
-
-
 def stored(value: object) -> Config:
-    """The configuration in a file.  Raises ValueError with the error, as in "has no train.steps in a configuration"."""
+    """The configuration in a file, which may not allow packages to be imported.  Raises ValueError with the error."""
+    content = dict(value) if isinstance(value, dict) else {}
+    for name in GONE:
+        section, _, key = name.rpartition(".")
+        if section and isinstance(content.get(section), dict):
+            content[section] = {other: setting for other, setting in content[section].items() if other != key}
+        content.pop(name, None)
     try:
-        content = without_gone(msgspec.convert(value, dict[str, Any]))
-        if content:
-            content["user"] = []  # a file may not allow packages to be imported
-        msgspec.convert(content, Config)
-    except (msgspec.ValidationError, AttributeError, TypeError) as error:
-        raise ValueError(f"has a configuration that cannot be read ({error})") from None
-    config = typed(content)
-    if not content:
-        return config
-    sections = {"": config} | {f"{name}.": getattr(config, name) for name in SECTIONS}
-    for prefix, section in sections.items():
-        for name, setting in vars(section).items():
-            if isinstance(setting, str) and setting == MISSING:
-                raise ValueError(f"has no {prefix}{name} in a configuration")
-    if not isinstance(config.train.compile, bool):  # else any other value would count as true
-        raise ValueError(f"has train.compile={config.train.compile!r}, neither true nor false, in a configuration")
+        config = typed(content | {"user": []})
+    except AttributeError:
+        raise ValueError("has a configuration with a section that is no mapping") from None
+    for problem in check(config):
+        if problem.key not in VARIED:  # components are checked where they are built
+            raise ValueError(f"has a configuration that cannot be read ({problem})")
     return config
 
 
-def unread(value: Any, where: str = "") -> dict[str, object]:
-    """The unknown entries of a record and of the records inside it, by dotted name, such as cells.colour.  Records of
-    one list share a name: the first value that is not empty is kept."""
-    entries: dict[str, object] = {}
-    parts: list[tuple[Any, str]] = []
-    if isinstance(value, Record | Config):
-        entries = {f"{where}{name}": entry for name, entry in value.unread.items()}
-    if isinstance(value, Record):
-        parts = [(item, f"{where}{name}.") for name, item in vars(value).items() if name != "unread"]
-    elif isinstance(value, dict):
-        parts = [(item, where) for item in value.values()]
-    elif isinstance(value, list):
-        parts = [(item, where) for item in value]
-    for part, prefix in parts:
-        for name, entry in unread(part, prefix).items():
-            entries[name] = entries.get(name) or entry
-    return entries
-
-
-def with_unread(converted: Any, value: Any) -> Any:
-    """What msgspec has converted from JSON data, with the unknown entries of every record in it, and configurations
-    typed."""
+def with_configurations(converted: Any, value: Any) -> Any:
+    """What msgspec has converted from JSON data, with the settings beyond the base schema of every configuration."""
     if isinstance(converted, Config):
         return stored(value)
     if isinstance(converted, list):
-        return [with_unread(item, original) for item, original in zip(converted, value, strict=True)]
+        return [with_configurations(item, original) for item, original in zip(converted, value, strict=True)]
     if isinstance(converted, dict):
-        return {name: with_unread(item, value[name]) for name, item in converted.items()}
+        return {name: with_configurations(item, value[name]) for name, item in converted.items()}
     if not isinstance(converted, Record):
         return converted
-    fields = {}
-    beyond = {}
-    for name, item in value.items():
-        if name in vars(converted):
-            fields[name] = with_unread(getattr(converted, name), item)
-        else:
-            beyond[name] = item
-    return dataclasses.replace(converted, **fields, unread=beyond)
+    fields = {
+        name: with_configurations(getattr(converted, name), value[name]) for name in value.keys() & vars(converted)
+    }
+    return dataclasses.replace(converted, **fields)

@@ -114,9 +114,7 @@ def study_of(composition: Composition, cells: Cells) -> CheckedStudy:
     if file is None:
         return CheckedStudy(command.typed, settings, cells, entries, notes=notes)
     entries |= {"experiment": file.name, "asks": command.digest, "mirror": file.mirror, **file.texts}
-    metrics = {name: task.metrics for name, task in cells.tasks.items()}
-    tasks = [row.task for row in cells.rows]
-    claims, left = applicable(file.claims, cells.rows, tasks, metrics)
+    claims, left = applicable(file.claims, cells.rows, [row.task for row in cells.rows])
     if left and not command.changed:
         raise PlanError([Problem(f"{file.file}: {problem.key}", problem.message) for problem in left])
     reasons = grouped((problem.message, problem.key) for problem in left)  # why a changed study cannot test claims

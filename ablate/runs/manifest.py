@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ablate.config.errors import Corrupt, Refused, Unreadable
-from ablate.config.schema import WITH_ARGUMENTS
-from ablate.config.typed_json import unread
 from ablate.formatting import instead
 from ablate.runs.files import no_link, read_record, set_aside, write_json
 from ablate.runs.lock import take
@@ -46,13 +44,9 @@ def manifest_in(file: Path) -> Manifest:
 
 
 def newer(manifest: Manifest) -> list[str]:
-    """A note if a newer version wrote the manifest, with the entries that are ignored; empty ones say nothing."""
-    sections = tuple(f"config.{section}" for section in WITH_ARGUMENTS)  # may hold arguments of user classes
-    ignored = [name for name, entry in unread(manifest).items() if entry and not name.endswith(sections)]
-    note = f"the manifest of {manifest.study} was written by a newer ablate"
-    if ignored:
-        return [f"{note}; ignored: {', '.join(ignored)}"]
-    return [note] if (manifest.format or 0) > FORMAT else []
+    """A note if a newer version wrote the manifest, whose further entries are ignored."""
+    is_newer = (manifest.format or 0) > FORMAT
+    return [f"the manifest of {manifest.study} was written by a newer ablate"] if is_newer else []
 
 
 def write_manifest(results: Path, manifest: Manifest) -> None:

@@ -18,7 +18,7 @@ from ablate.config.factors import BASE
 from ablate.config.files import parse_plain, read_regular
 from ablate.config.ladder import RUNG, at_other_rate
 from ablate.config.program_keys import CODE
-from ablate.config.typed_json import Record, optional, parse, unread
+from ablate.config.typed_json import Record, optional, parse, refuse_unknown_keys
 from ablate.evidence.claim_text import claim_label
 from ablate.formatting import instead, is_number, setting, show, visible
 from ablate.runs import naming
@@ -113,12 +113,9 @@ def edits_of(file: Path, manifest: Manifest, kinds: list[str] | None = None, wor
 def checked(content: dict[str, Any], manifest: Manifest, kinds: list[str] | None) -> Edits:
     """The edits that a file's content describes.  Raises ValueError."""
     content = {name: entry for name, entry in content.items() if entry is not None}  # headings without entries
+    refuse_unknown_keys(Entries, content)
     entries = parse(Entries, content)
-    for name in unread(entries):
-        keys = vars(Subset()) if name.startswith("subset.") else vars(Entries())
-        raise ValueError(
-            f"unknown {name}; {instead(name.rpartition('.')[2], [key for key in keys if key != 'unread'])}"
-        )
+    refuse_unknown_keys(Subset, content.get("subset", {}))
     refuse_unknown("style", entries.style, CHOICES["style"])
     if entries.sort is not None:
         refuse_unknown("sort", entries.sort, CHOICES["sort"])

@@ -57,12 +57,12 @@ REFUSED = [
     (["eval=${model.dim}"], "eval=${model.dim}: is a section of keys; set one of them, as in eval.KEY=VALUE"),
     (["data=memorisation", "data.symbols=999999998"], "data.symbols must be ≤ 10,000,000, not 999999998"),
     (["user=???"], "user: has no value; write one"),
-    (["confirm=${ffn}"], "confirm: must be a whole number ≥ 1 and ≤ 1000 or null, not a mapping"),
+    (["confirm=${ffn}"], "confirm: must be a whole number ≥ 1 and ≤ 1000 or null, not {"),
     (["model._target_=ablate.model.norm.LayerNorm"], "model._target_: 'ablate.model.norm.LayerNorm' is no model form"),
-    ([f"model.layers={HUGE}"], "model.layers: must be a whole number ≥ 1 and ≤ 1000, not 7.3 × 10^23"),
-    (["model.dim=1000000", "model.layers=1000"], "model: would have about 1.2 × 10^16 parameters"),
-    (["ffn.hidden=10000000000000"], "ffn.hidden: 1.0 × 10^13 is too large; write 1,000,000,000 at most"),
-    ([f"train.steps={HUGE}"], "train.steps: 7.3 × 10^23 is too large"),
+    ([f"model.layers={HUGE}"], "model.layers: must be a whole number ≥ 1 and ≤ 1000, not 7.3e+23"),
+    (["model.dim=1000000", "model.layers=1000"], "model: would have about 1.2e+16 parameters"),
+    (["ffn.hidden=10000000000000"], "ffn.hidden: 1.0e+13 is too large; write 1,000,000,000 at most"),
+    ([f"train.steps={HUGE}"], "train.steps: 7.3e+23 is too large"),
 ]
 
 

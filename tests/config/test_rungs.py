@@ -114,7 +114,7 @@ def test_a_claim_about_a_multiplier_is_that_of_one_rung(tmp_path, untried):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("at: 4, ", "", "multiplier: is that of one rung; write at: 4, say"),
+        ("at: 4, ", "", "would mix all rungs, and three learning rates of one; write at: {rung: 4}, say"),
         ("at: 4", "at: 7", "at: rung has no level 7"),
         ("above: 1.1", "margin: 0.1", "multiplier: needs one bound above 0, above: 1.1 or below: 1.1"),
         ("above: 1.1", "above: 1.1, below: 2", "multiplier: needs one bound"),

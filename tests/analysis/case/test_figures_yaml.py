@@ -128,7 +128,7 @@ def manifest(tmp_path_factory) -> Manifest:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("widht: 3", "unknown widht; did you mean width?"),
+        ("widht: 3", "no such key: widht; did you mean width?"),
         ("style: neurips\nwidth: 13.5", "width is 13.5; write text or inches from 2.5 to 12"),
         ("sort: size", "sort names size; there is only effect"),
         ("style: nips", "style names nips; did you mean neurips?"),
@@ -136,7 +136,7 @@ def manifest(tmp_path_factory) -> Manifest:
         ("labels: {mlp: GLU, glu: GLU}", "labels give mlp and glu the same name, GLU; write different ones"),
         ("colours: {ffn: {mlp: '#12'}}", """colours.ffn.mlp is #12; write '#0072B2' or a name such as teal"""),
         ("subset: {figures: [efects]}", "subset.figures names efects; did you mean effects?"),
-        ("subset: {level: [a]}", "unknown subset.level; did you mean levels?"),
+        ("subset: {level: [a]}", "no such key: level; did you mean levels?"),
     ],
 )
 def test_mistakes_are_refused_in_one_line(tmp_path, manifest, text, said):
