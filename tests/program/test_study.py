@@ -104,7 +104,7 @@ def test_values_in_a_study_file_are_texts(file):
     [
         ("less:", "les:", "mine.yaml: claims.helps: no such key: les; did you mean less?"),
         ("{bias: 1}", "{bias: 7}", "bias has no level 7"),
-        ("margin: 0.001", "margin: small", "margin: small must be a number"),
+        ("margin: 0.001", "margin: small", "margin: small: write a number above 0"),
         ("command:", "comand:", "mine.yaml: command: is missing"),
         ("[helps]", "[help]", "no such claim: help"),
         ("metric: val/loss", "metric: val/loss\ntier: gpu", "tier: belongs on the command line"),
